@@ -32,6 +32,7 @@ EXTRAS = {
         "cuda-core>=0.7; platform_system == 'Linux'",
         "cuda-bindings>=12.9; platform_system == 'Linux'",
     ],
+    "lightning": ["lightning>=2.6"],
     "hub": ["fsspec[http]>=2024.2", "huggingface_hub>=0.30"],
     "slurm": ["submitit>=1.5"],
     "tune": ["optuna>=4.0"],
@@ -81,6 +82,7 @@ setup(
     package_dir=package_dir,
     package_data={
         "kmip_data": ["py.typed", "__init__.pyi"],
+        "kmip_data.graphs": ["__init__.pyi"],
         "kmip_data.drawing.explorer": ["assets/*"],
         "kmip_data.drawing.maps": ["assets/*"],
         "kmip_data.models": ["__init__.pyi"],
@@ -113,7 +115,6 @@ setup(
         "requests>=2.31",
         "urllib3>=2.2",
         "loky>=3.4",
-        "lightning>=2.6",
         "torchmetrics>=1.3",
         "safetensors>=0.4",
         "tomli-w>=1.0",

@@ -1,5 +1,6 @@
 # The public names, each imported on use: type checkers read this file, and so does __init__.py.
 from kmip_data.datasets.city import CityNetwork as CityNetwork
+from kmip_data.datasets.inputs import LocalDegreeProfile as LocalDegreeProfile
 from kmip_data.datasets.malnet import MalNetTiny as MalNetTiny
 from kmip_data.datasets.molecules import PCQMContact as PCQMContact
 from kmip_data.datasets.molecules import PeptidesFunc as PeptidesFunc
@@ -9,7 +10,6 @@ from kmip_data.datasets.points import ShapeNetPart as ShapeNetPart
 from kmip_data.datasets.superpixels import COCOSP as COCOSP
 from kmip_data.datasets.superpixels import CIFAR10Superpixels as CIFAR10Superpixels
 from kmip_data.datasets.superpixels import PascalVOCSP as PascalVOCSP
-from kmip_data.datasets.transforms import LocalDegreeProfile as LocalDegreeProfile
 from kmip_data.reading.dataset import ShardedDataset as ShardedDataset
 from kmip_data.reading.dataset import open as open  # noqa: A004
 from kmip_data.reading.lightning import GraphDataModule as GraphDataModule

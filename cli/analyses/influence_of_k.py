@@ -59,7 +59,7 @@ def command(names: tuple[str, ...], save: str | None, home: Home, as_json: bool)
             "No finished runs differ in k alone.",
             expected="runs of k-MIP attention with several k",
             found="; ".join(notes) or f"{len(runs)} runs",
-            next="kmip-data train --dataset helsinki --attention-k 5, and the same with another k",
+            next="kmip-data train --dataset helsinki --set model.attention.k=5, and the same with another k",
         )
     devices = ", ".join(dict.fromkeys(row["device"] for row in rows))
     notes += [*others, f"Seconds of a training epoch on {devices}; the paper's on a V100 with 16 GB."]

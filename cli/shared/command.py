@@ -18,6 +18,19 @@ class Command(click.Command):
         super().__init__(*args, **kwargs)
         self.examples = list(examples)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the line; an option of a previous version ends in an error that names the new spelling."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            from kmip_data.cli.shared.old_spellings import new_spelling
+            from kmip_data.errors import UsageError
+
+            name = ctx.command_path.partition(" ")[2]
+            if (instead := new_spelling(name, error.option_name)) is None:
+                raise
+            raise UsageError(f"{name} has no {error.option_name} any more.", next=instead) from error
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples unwrapped, so that they can be copied."""
         with formatter.section("Examples"):

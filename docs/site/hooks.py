@@ -37,7 +37,7 @@ MODULES = {
         "kmip_data.graphs.eccentricity",
         "kmip_data.graphs.encodings.lappe",
         "kmip_data.graphs.encodings.rwse",
-        "kmip_data.graphs.expanders",
+        "kmip_data.graphs.encodings.expander",
     ),
 }
 LINK = re.compile(r"(!?\[[^\]]*\]\()([^)#\s:]+)((?:#[^)]*)?\))")

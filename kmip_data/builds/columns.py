@@ -15,10 +15,8 @@ from kmip_data.builds.home import Build
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.digests import json_digest, sealed_json
 from kmip_data.files.small import read_model
-from kmip_data.format.card import CARD_NAME, Card, FileEntry
-from kmip_data.format.card_fields import Name
-from kmip_data.format.layout import parse_schema
-from kmip_data.format.schema import Schema
+from kmip_data.format.card import CARD_NAME, Card, FileEntry, Name
+from kmip_data.format.schema import Schema, parse_schema
 from kmip_data.graphs.encodings import Encoding
 from kmip_data.manifest import unknown_name
 from kmip_data.strict import Strict

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import io
 import json
 import math
+import mmap
 import os
+import sys
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -16,14 +20,13 @@ from numpy.typing import NDArray
 from kmip_data.errors import UsageError
 from kmip_data.format import schema as names
 from kmip_data.format.hdf5.chunks import read_chunked
-from kmip_data.format.hdf5.mapping import map_file
-from kmip_data.format.layout import Expected, parse_schema
 from kmip_data.format.refusals import check_version, refuse
+from kmip_data.format.schema import Expected, parse_schema
 
 if TYPE_CHECKING:
     import h5py
 
-    from kmip_data.format.hdf5.objects import StoredDataset
+    from kmip_data.format.hdf5.safety import StoredDataset
 
 T = TypeVar("T", int, str)
 
@@ -237,3 +240,33 @@ def _attribute(path: Path, file: h5py.File, name: str, kind: type[T]) -> T:
     if not isinstance(value, kind):
         refuse(path, what, expected, repr(value)[:80])
     return value
+
+
+def map_file(descriptor: int, size: int) -> memoryview | mmap.mmap:
+    """Map ``size`` bytes of an open file, read-only; the caller may close the descriptor at once.
+
+    A build can have more shards than a process may have open files, and ``mmap.mmap`` keeps a
+    duplicate of the descriptor until Python 3.13. Before that, ``mmap(2)`` is called directly.
+    The mapping ends when the last array over it goes.
+    """
+    if sys.version_info >= (3, 13):
+        return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ, trackfd=False)
+    library = _library()
+    address = library.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
+    if address == ctypes.c_void_p(-1).value:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    buffer = (ctypes.c_ubyte * size).from_address(address)
+    release = weakref.finalize(buffer, library.munmap, address, size)
+    release.atexit = False  # arrays may be in use until the process is gone
+    return memoryview(buffer).toreadonly()
+
+
+@functools.cache
+def _library() -> Any:
+    library = ctypes.CDLL(None, use_errno=True)
+    library.mmap.restype = ctypes.c_void_p
+    off_t = ctypes.c_long
+    library.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, off_t]
+    library.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    return library

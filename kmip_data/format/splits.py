@@ -24,7 +24,7 @@ from kmip_data.format.refusals import check_version, refuse
 if TYPE_CHECKING:
     import h5py
 
-    from kmip_data.format.hdf5.objects import StoredDataset
+    from kmip_data.format.hdf5.safety import StoredDataset
 
 SPLIT_FORMAT: Final = "kmip-data-split"  #: value of the root attribute ``format``
 SPLIT_VERSION: Final = 1

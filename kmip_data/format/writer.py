@@ -16,9 +16,8 @@ from kmip_data.files.changes import write_file
 from kmip_data.files.digests import canonical_json
 from kmip_data.format import schema as names
 from kmip_data.format.hdf5.file import file_bytes, memory_file, put_text
-from kmip_data.format.layout import Expected, bytes_per, expected_datasets
 from kmip_data.format.record import GraphRecord
-from kmip_data.format.schema import Schema
+from kmip_data.format.schema import Expected, Schema, bytes_per, expected_datasets
 
 if TYPE_CHECKING:
     import h5py

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.graphs.edges import check_edges
+from kmip_data.graphs.encoding import check_edges
 from kmip_data.runtime.progress import Progress
 from kmip_data.runtime.threads import for_ranges
 
@@ -65,8 +65,7 @@ def local_eccentricity(
     index, length = _checked(edge_index, edge_length, num_nodes, hops)
     if num_nodes == 0:
         return np.zeros(0, np.float32)
-    from kmip_data.graphs.kernels.ball_groups import group_nodes
-    from kmip_data.graphs.kernels.ball_sweeps import search_groups
+    from kmip_data.graphs.kernels.ball_sweeps import group_nodes, search_groups
 
     rows = _rows(index, length, num_nodes, directed=directed)
     order, starts = np.empty(num_nodes, np.int32), np.empty(num_nodes + 1, np.int64)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column
 
 MOST: Final = 1024  #: eigenvectors or steps
@@ -81,3 +82,13 @@ class Encoding(ABC):
     @abstractmethod
     def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, NDArray[Any]]:
         """Fill the columns for some graphs; ``check`` is called now and then, to stop by an exception."""
+
+
+def check_edges(edge_index: NDArray[np.integer[Any]], num_nodes: int) -> None:
+    """Raise DamagedInput if an edge leads to a node that is not there."""
+    if edge_index.size and (edge_index.min() < 0 or edge_index.max() >= num_nodes):
+        raise DamagedInput(
+            "An edge leads to a node that is not there.",
+            expected=f"nodes 0 to {num_nodes - 1}",
+            found=f"{edge_index.min()} to {edge_index.max()}",
+        )

@@ -103,8 +103,7 @@ def _checked(pos: NDArray[Any], k: int, *, least: int = 1) -> NDArray[np.float32
 
 
 def _searched(points: NDArray[np.float32], k: int) -> NDArray[np.int32]:
-    from kmip_data.graphs.kernels.knn_search import search
-    from kmip_data.graphs.kernels.knn_tree import Tree, build_tree
+    from kmip_data.graphs.kernels.knn_search import Tree, build_tree, search
 
     n, leaves = len(points), 1
     table = np.empty((n, k), np.int32)

@@ -15,8 +15,7 @@ from torch_geometric.data import Batch, Data
 
 from kmip_data.errors import UsageError
 from kmip_data.reading import gather
-from kmip_data.reading.assemble import Assembler
-from kmip_data.reading.fields import Field
+from kmip_data.reading.assemble import Assembler, Field
 from kmip_data.runtime.helpers import HelperThreads
 
 #: PyTorch Geometric treats attributes with these in their names in its own ways when batching.

@@ -23,9 +23,8 @@ from kmip_data.format.schema import Schema, View
 from kmip_data.format.splits import NODE_PARTS
 from kmip_data.manifest import unknown_name
 from kmip_data.reading import gather
-from kmip_data.reading.assemble import Assembler
+from kmip_data.reading.assemble import Assembler, Field, item_fields
 from kmip_data.reading.batching import collates_plainly, make_batch, make_data
-from kmip_data.reading.fields import Field, item_fields
 from kmip_data.reading.store import open_store
 from kmip_data.sharing.addresses import is_address
 from kmip_data.wording import counted, without_controls

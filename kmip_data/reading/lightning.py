@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from lightning.pytorch import LightningDataModule
 
 from kmip_data.errors import UsageError
 from kmip_data.format.parts import PARTS
@@ -15,6 +14,13 @@ from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.dataset import open as open_build
 from kmip_data.reading.loader import GraphLoader
 from kmip_data.wording import counted
+
+try:
+    from lightning.pytorch import LightningDataModule
+except ImportError as error:
+    raise UsageError(
+        "GraphDataModule needs lightning, which is not installed.", next="pip install 'kmip-data[lightning]'"
+    ) from error
 
 
 class GraphDataModule(LightningDataModule):

@@ -14,8 +14,7 @@ from torch_geometric.data import Data, Dataset
 from kmip_data.builds.home import Build
 from kmip_data.errors import UsageError
 from kmip_data.files import changes as files
-from kmip_data.format.card import CARD_NAME
-from kmip_data.format.card_fields import NAME_WORDS, is_name
+from kmip_data.format.card import CARD_NAME, NAME_WORDS, is_name
 from kmip_data.format.writer import Compression
 from kmip_data.manifest import dataset_names
 from kmip_data.reading.dataset import ShardedDataset

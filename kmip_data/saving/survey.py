@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import UsageError
-from kmip_data.format.layout import RESERVED
 from kmip_data.format.record import GraphRecord
-from kmip_data.format.schema import Column, ItemForm, Schema
+from kmip_data.format.schema import RESERVED, Column, ItemForm, Schema
 from kmip_data.saving.plain import Kind, PlainGraph
 
 _SMALL_GRAPH: Final = 65_536  #: nodes up to which indices take two bytes

@@ -14,8 +14,7 @@ from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable
 from kmip_data.files.changes import remove_partials, written_name
 from kmip_data.files.digests import readable_json
 from kmip_data.files.locking import build_lock
-from kmip_data.format.card import CARD_NAME, Card
-from kmip_data.format.card_fields import NAME_WORDS, is_name
+from kmip_data.format.card import CARD_NAME, NAME_WORDS, Card, is_name
 from kmip_data.format.card_page import PAGE_NAME
 from kmip_data.format.croissant import CROISSANT_NAME, build_croissant
 from kmip_data.manifest import dataset_names, load_manifest

@@ -12,7 +12,7 @@ from pydantic import FailFast, Field, model_validator
 from kmip_data.errors import DamagedInput
 from kmip_data.files.digests import readable_json, sealed_json
 from kmip_data.files.small import first_fault
-from kmip_data.format.card_fields import Count, Name, RelativePath
+from kmip_data.format.card import Count, Name, RelativePath
 from kmip_data.manifest import Digest
 from kmip_data.strict import Strict
 

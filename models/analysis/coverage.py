@@ -25,8 +25,8 @@ from kmip_data.models.training.run.checkpoint import (
     KEPT,
     LAST,
     WEIGHTS,
-    AtomicCheckpointIO,
     put_weights,
+    read_checkpoint,
     read_weights,
 )
 from kmip_data.models.training.run.evaluate import OpenedRun, open_run
@@ -87,13 +87,8 @@ def _weights(opened: OpenedRun) -> Iterator[tuple[str, int, Path, dict[str, Tens
         yield "best" if epoch == best else "kept", epoch, path, read_weights(path)
     path = opened.folder / LAST
     if last not in paths and path.is_file():
-        state, begin = AtomicCheckpointIO().load_checkpoint(path), "model."
-        found = {
-            name.removeprefix(begin): each
-            for name, each in state["state_dict"].items()
-            if name.startswith(begin)
-        }
-        yield "last", last, path, state.get("average") or found
+        state = read_checkpoint(path)
+        yield "last", last, path, state["average"] or state["model"]
 
 
 def _measure(

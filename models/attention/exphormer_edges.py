@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.graphs.expanders import COMPLETE
+from kmip_data.graphs.encodings.expander import COMPLETE
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.edges import EdgeList, Edges, NeighborTable
 
@@ -33,7 +33,7 @@ class ExphormerEdges(nn.Module):
         Virtual nodes V of each graph, every one with an edge from and to each node of its graph.
     expander
         Read ``batch.added["expander"]``, (N, D) numbers inside each graph, as
-        :func:`~kmip_data.graphs.expanders.expander_targets` draws them.
+        :func:`~kmip_data.graphs.encodings.expander.expander_targets` draws them.
     self_loops
         Keep expander edges from a node to itself.
     real_edges

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.callbacks import Callback
 from torch.autograd import DeviceType  # type: ignore[attr-defined] # of C++
 from torch.profiler import ProfilerActivity, profile
 
@@ -50,8 +49,8 @@ class Calls:
         )
 
 
-class CallCounter(Callback):
-    """Counts the calls of one batch: ``found``.
+class CallCounter:
+    """Counts the calls of one batch, as ``watch`` of a training loop: ``found``.
 
     It is the first one after ``before`` others; with ``replayed`` the first that a CUDA graph replays, and
     ``None`` if no batch of the run is.
@@ -59,31 +58,21 @@ class CallCounter(Callback):
 
     def __init__(self, device: str, *, before: int = 1, replayed: bool = False) -> None:
         self._cuda, self._left, self._replayed = device == "cuda", before, replayed
-        self._profiler: profile | None = None
         self.found: Calls | None = None
 
-    def on_train_batch_start(
-        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
-    ) -> None:
-        """Begin."""
+    @contextmanager
+    def __call__(self, batch: Any, last: bool) -> Iterator[None]:
+        """Count the calls inside the block, if it is the right one."""
         self._left -= 1
         if self._left >= 0 or self.found is not None:
+            yield
             return
         if self._cuda:
             torch.cuda.synchronize()  # kernels of the batch before are not this one's
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._cuda else [])]
-        self._profiler = profile(activities=activities)
-        self._profiler.start()
-
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        """End and count."""
-        if self._profiler is None:
-            return
-        self._profiler.stop()
-        calls = Calls.of(self._profiler.events() or ())  # type: ignore[no-untyped-call]
-        self._profiler = None
+        with profile(activities=activities) as profiler:
+            yield
+        calls = Calls.of(profiler.events() or ())
         if calls.replayed or not self._replayed:
             self.found = calls
 

@@ -12,8 +12,6 @@ from typing import Any
 
 import psutil
 import torch
-from lightning.pytorch import LightningModule, Trainer, seed_everything
-from lightning.pytorch.callbacks import Callback
 
 from kmip_data.errors import KmipDataError
 from kmip_data.models.budget import count_parameters
@@ -23,13 +21,11 @@ from kmip_data.models.profiling.measuring import Peak
 from kmip_data.models.training.capture.reasons import why_plain
 from kmip_data.models.training.capture.steps import WARM_UP, captured_steps
 from kmip_data.models.training.config.keys import RunConfig
-from kmip_data.models.training.data.on_card import sent_ahead
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.memory.estimate import free_bytes, plan_memory
 from kmip_data.models.training.memory.machine import Device
-from kmip_data.models.training.run.checkpoint import random_state, set_random_state
-from kmip_data.models.training.run.fitting import build_trainer
-from kmip_data.models.training.run.logs import quiet_lightning
+from kmip_data.models.training.run.checkpoint import random_state, seed_all, set_random_state
+from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.meter import STAGES
 from kmip_data.models.training.run.module import TrainingModule
 from kmip_data.reading import buffers
@@ -78,8 +74,8 @@ class Contestant:
     ) -> None:
         self.config, self.data, self.device = data.pinned(config), data, device
         recompute = plan_memory(self.config, data, device).recompute
-        self.plain = why_plain(self.config, data, device, recompute=recompute, profile=False)
-        seed_everything(config.training.seed, workers=False, verbose=False)
+        self.plain = why_plain(self.config, data, device, recompute=recompute)
+        seed_all(config.training.seed)
         hinted = data.with_hints(self.config, device.kind)
         self.module = TrainingModule(hinted, data, recompute=recompute)
         if replace is not None:
@@ -90,25 +86,28 @@ class Contestant:
         self.told: list[str] = []  #: why its steps could not be recorded after all
         self.epoch = len(data.batches(lambda: 0))  # type: ignore[arg-type] # batches of one
 
-    def run(self, batches: int, *watching: Callback, captured: bool = False) -> list[dict[str, float]]:
+    def run(
+        self, batches: int, watch: CallCounter | None = None, *, captured: bool = False
+    ) -> list[dict[str, float]]:
         """Train on so many batches and one before, which is left out; return the stages of each.
 
         ``captured``: by recorded steps, which have no stages.
         """
         of_one = min(self.config.training.accumulate, self.epoch)  # an epoch's last step may have fewer
         steps = -(-(batches + 1) // of_one)
-        seen = _Stages(self.module)
-        callbacks = [self.module.meter, seen, *watching]
-        with quiet_lightning(), products(self.config.training.precision):
-            limits = {"max_epochs": -1, "max_steps": steps, "enable_checkpointing": False}
-            trainer = build_trainer(self.config, self.device, callbacks, **limits)
-            source = self.data.batches(lambda: trainer.current_epoch)
-            if captured:
-                forward, pad = self.module.forward_loss, self.data.ragged
-                self.module.learn_with(captured_steps(forward, self.config, self.told.append, pad=pad))
-            trainer.fit(self.module, sent_ahead(source, trainer.strategy.root_device))
-            self.module.learn_with(None)
-        return seen.found[1:]
+        options: dict[str, Any] = {} if watch is None else {"watch": watch}
+        if captured:
+            learn, pad = self.module.learn, self.data.ragged
+            options["captured"] = captured_steps(learn, self.config, self.told.append, pad=pad)
+        loop = Loop(self.module, self.data, torch.device(self.device.kind), **options)
+        found: list[dict[str, float]] = []
+        with products(self.config.training.precision):
+            while loop.step < steps:
+                loop.train_epoch(of_one * (steps - loop.step))
+                found += self.module.meter.stages()
+                loop.epoch, loop.batch = loop.epoch + 1, 0
+                self.module.metrics.reset()
+        return found[1:]
 
     def measure(self, batches: int) -> None:
         """Add a round, and the most memory it takes."""
@@ -242,15 +241,3 @@ def _reason(error: Exception) -> str:
     if not isinstance(error, KmipDataError | NotImplementedError) and not is_out_of_memory(error):
         raise error
     return (str(error).splitlines() or [type(error).__name__])[0]
-
-
-class _Stages(Callback):
-    """Collects the stages of all batches, for the meter forgets those of an epoch with the next."""
-
-    def __init__(self, module: TrainingModule) -> None:
-        self._meter = module.meter
-        self.found: list[dict[str, float]] = []
-
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Take them over."""
-        self.found += self._meter.stages()

@@ -48,13 +48,15 @@ def open_archive(path: Path) -> Archive:
 
     Raises ``UsageError`` where there is no such file, ``DamagedInput`` where it cannot be read.
     """
-    if not path.exists():
+    try:
+        path.stat()
+    except (OSError, ValueError) as error:  # also names that are too long or hold NUL
         raise UsageError(
             f"There is no file or folder {path}.",
             expected="a zip, a tar or a folder",
-            found="nothing at that place",
+            found=getattr(error, "strerror", None) or str(error),
             next="check the path given to --archive",
-        )
+        ) from error
     if path.is_dir():
         return FolderArchive(path)
     if not path.is_file():

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.pipelines.formats.ply import read_ply
 
+MAX_COLUMNS: Final = 1_000
 UNNAMED: Final = ("x", "y", "z")
 
 Columns = Mapping[str, NDArray[Any]]
@@ -54,6 +55,9 @@ def _of_rows(rows: NDArray[Any]) -> Columns:
 
 
 def _names(count: int) -> list[str]:
+    # A header may declare 10¹⁰ columns of no rows, which take no byte of the file.
+    if count > MAX_COLUMNS:
+        raise ValueError(f"{count:,} columns, and {MAX_COLUMNS:,} are allowed")
     return [UNNAMED[i] if i < len(UNNAMED) else str(i) for i in range(count)]
 
 

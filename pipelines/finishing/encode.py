@@ -34,10 +34,9 @@ from kmip_data.format import writer
 from kmip_data.format.build_files import protect
 from kmip_data.format.card import CARD_NAME, FileEntry, ShardEntry
 from kmip_data.format.contents import check_edges
-from kmip_data.format.layout import bytes_per
 from kmip_data.format.reader import Shard
 from kmip_data.format.record import GraphRecord
-from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Schema
+from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Schema, bytes_per
 from kmip_data.graphs.encodings import Encoding, Graphs, parse_encoding
 from kmip_data.pipelines.engine import signals
 from kmip_data.pipelines.engine.executors import EXECUTOR_FILES

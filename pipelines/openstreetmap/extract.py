@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -20,7 +20,6 @@ from kmip_data.errors import DamagedInput
 from kmip_data.files.small import first_fault
 from kmip_data.pipelines.openstreetmap.land_use import LandUse, assemble
 from kmip_data.pipelines.openstreetmap.network.streets import direction, is_street
-from kmip_data.pipelines.openstreetmap.placeholders import Placeholders, renumber
 
 if TYPE_CHECKING:
     import osmium
@@ -66,7 +65,6 @@ class Extract:
 
     ways: Ways
     land_use: LandUse
-    placeholders: Placeholders = field(default_factory=Placeholders)
 
 
 def file_format(path: Path) -> str:
@@ -92,21 +90,17 @@ def file_format(path: Path) -> str:
 def read_extract(path: Path, network_type: str, workdir: Path, *, name: str | None = None) -> Extract:
     """Read one file; the same content gives the same extract, whatever its format and order.
 
-    ``workdir`` takes a sorted copy of a file in which ways come before their nodes, or elements twice, and
-    one with numbers for elements that were never uploaded. Raises ``DamagedInput`` where it cannot be read to
-    its end, or is not a map of one point in time.
+    ``workdir`` takes a sorted copy of a file in which ways come before their nodes, or elements twice. Raises
+    ``DamagedInput`` if the file cannot be read to its end, is not a map of one point in time, or has elements
+    that were never uploaded, which editors number from -1 downwards.
     """
     name = name or path.name
     with _explained(name):
         collected = _collect(path, network_type, name)
-        if not collected.unnumbered and (collected.repeated or _lacks_in_vain(path, collected)):
+        if collected.repeated or _lacks_in_vain(path, collected):
             path = _sorted_copy(path, workdir)
             collected = _collect(path, network_type, name)
         rings = _member_rings(path, collected)
-        if collected.unnumbered:
-            copy = workdir / "numbered.osm.pbf"
-            placeholders = renumber(path, file_format(path), copy)
-            return replace(read_extract(copy, network_type, workdir, name=name), placeholders=placeholders)
         ways = collected.ways()
         _check_places(ways, name)
         return Extract(ways, assemble(collected.closed, collected.relations, rings, collected.open_areas))
@@ -128,7 +122,6 @@ class _Collected:
     open_areas: int = 0
     relations: dict[int, tuple[str, list[int]]] = field(default_factory=dict)
     repeated: bool = False
-    unnumbered: bool = False  #: an element was never uploaded: its number is below 1
     locations_before: int | None = None  #: bytes of ``locations`` at the first way or relation
 
     def add_street(self, way: osmium.osm.Way, tags: Mapping[str, str], network_type: str) -> None:
@@ -211,12 +204,12 @@ def _collect(path: Path, network_type: str, name: str) -> _Collected:
             if "landuse" in tags and tags.get("type") in {"multipolygon", "boundary"}:
                 found.repeated |= element.id in found.relations
                 members = [member.ref for member in element.members if member.type == "w"]
-                found.unnumbered |= min(element.id, *members, 1) < 1
+                _check_uploaded(name, element.id, *members)
                 found.relations[element.id] = tags["landuse"], members
             continue
         if not isinstance(element, osmium.osm.Way) or len(element.nodes) < 2:
             continue
-        found.unnumbered |= element.id < 1 or min(node.ref for node in element.nodes) < 1
+        _check_uploaded(name, element.id, *(node.ref for node in element.nodes))
         if is_street(tags, network_type):
             found.repeated |= element.id in seen
             seen.add(element.id)
@@ -226,19 +219,26 @@ def _collect(path: Path, network_type: str, name: str) -> _Collected:
     return found
 
 
+def _check_uploaded(name: str, *numbers: int) -> None:
+    if (number := min(numbers)) < 1:
+        raise DamagedInput(
+            f"{name} has elements that were never uploaded to OpenStreetMap, such as number {number}.",
+            next=f"osmium renumber {name} -o renumbered.osm.pbf",
+        )
+
+
 def _member_rings(path: Path, collected: _Collected) -> dict[int, NDArray[np.float64]]:
     """Return the lines of the ways that relations are made of; ways that are not in the file are left out."""
     import osmium
 
     wanted = {member for _, members in collected.relations.values() for member in members}
-    if not wanted or collected.unnumbered:
+    if not wanted:
         return {}
     processor = osmium.FileProcessor(osmium.io.File(str(path), file_format(path)), osmium.osm.WAY)
     lines = {}
     for way in processor.with_filter(osmium.filter.IdFilter(wanted)):
         if not isinstance(way, osmium.osm.Way):
             continue
-        collected.unnumbered |= any(node.ref < 1 for node in way.nodes)
         places = [_found(collected.locations, node.ref) for node in way.nodes]
         line = np.array([place or (np.nan, np.nan) for place in places], np.float64).reshape(-1, 2)
         lines[way.id] = line

@@ -30,7 +30,6 @@ from kmip_data.pipelines.openstreetmap.network.construction import (
 )
 from kmip_data.pipelines.openstreetmap.tensors import city_tensors
 from kmip_data.pipelines.openstreetmap.vocabulary import read_vocabulary
-from kmip_data.wording import counted
 
 if TYPE_CHECKING:
     from shapely import Geometry
@@ -57,11 +56,6 @@ def read_city(raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> Cit
     warnings = []
     if cut := facts.get("ways_cut"):
         warnings.append(f"{cut:,} of {facts['ways']:,} streets reach over the border and were cut there.")
-    if placeholders := facts.get("never_uploaded"):
-        warnings.append(
-            f"{counted(placeholders, 'element')} of the file were never uploaded to OpenStreetMap: their "
-            "numbers are those of the file, below 1."
-        )
     return city_tensors(graph, land_use, vocabulary=vocabulary, facts=facts, warnings=tuple(warnings))
 
 
@@ -85,8 +79,6 @@ def _from_extract(
     graph = from_ways(extract.ways)
     land_use = extract.land_use
     facts = {"ways": len(extract.ways), "ways_cut": extract.ways.cut}
-    if extract.placeholders.elements:
-        facts["never_uploaded"] = extract.placeholders.elements
     if not graph.num_edges:
         raise _no_streets(name, params, len(extract.ways))
     if area is not None:
@@ -103,8 +95,7 @@ def _from_extract(
         "land_use_incomplete": land_use.incomplete,
         "land_use_lines": land_use.lines,
     }
-    node_id = extract.placeholders.numbers_of_the_file(graph.node_id)
-    return replace(graph, node_id=node_id), land_use, facts
+    return graph, land_use, facts
 
 
 def _from_graphml(

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import field_validator
+
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files import changes as files
 from kmip_data.files.changes import fsync_path, write_json
@@ -26,6 +28,7 @@ from kmip_data.files.locking import build_lock
 from kmip_data.files.small import open_regular, read_small
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest
+from kmip_data.pipelines.archives.names import check_name
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.download.receipts import read_receipt
 from kmip_data.strict import Strict
@@ -61,6 +64,15 @@ class CopyReceipt(Strict):
     members: dict[str, StoredMember]
     time: str
     sample: dict[str, Any] | None = None  #: what a generated sample was made with
+
+    @field_validator("members")
+    @classmethod
+    def _stay_inside(cls, members: dict[str, StoredMember]) -> dict[str, StoredMember]:
+        """Refuse names that lead out of the folder, or that no file can have."""
+        for name in members:
+            if check_name(Path(RECEIPT_NAME), name) != name:
+                raise ValueError(f"a member called {name!a}")
+        return members
 
 
 @dataclass(frozen=True)

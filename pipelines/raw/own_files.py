@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,14 +20,27 @@ from kmip_data.pipelines.raw.copies import RawCopy, StoredSource, local_source, 
 _THREADS: Final = 8  #: files copied at a time; most are small and wait for the disk
 
 
+def _located(path: Path) -> tuple[Path, str]:
+    """Return a path made absolute, and what is there: a file, a folder, or why nothing is."""
+    try:
+        path = path.expanduser().absolute()
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return path, "nothing"
+    except (OSError, RuntimeError, ValueError) as error:  # too long, ~ of nobody, NUL
+        return path, getattr(error, "strerror", None) or str(error)
+    kinds = {stat.S_IFREG: "a file", stat.S_IFDIR: "a folder"}
+    return path, kinds.get(stat.S_IFMT(mode), stat.filemode(mode))
+
+
 def given_file(path: Path, option: str) -> Path:
     """Return the absolute path of the file that an option names; an error where there is none."""
-    path = path.expanduser().absolute()
-    if not path.is_file():
+    path, found = _located(path)
+    if found != "a file":
         raise UsageError(
             f"{path} is not a regular file.",
             expected=f"a file, as {option} names it",
-            found="a folder" if path.is_dir() else "nothing",
+            found=found,
             next=f"check the path given to {option}",
         )
     return path
@@ -46,18 +60,21 @@ def files_below(folder: Path | None, option: str, suffixes: Collection[str]) -> 
 
     if folder is None:
         raise refused(f"{option} is missing.", "none", f"give {option} DIR")
-    folder = folder.expanduser().absolute()
-    if folder.is_file() and folder.suffix.lower() in suffixes:
+    folder, kind = _located(folder)
+    if kind == "a file" and folder.suffix.lower() in suffixes:
         return {folder.name: folder}
-    if not folder.is_dir():
-        raise refused(f"There is no folder {folder}.", "a file" if folder.is_file() else "nothing")
+    if kind != "a folder":
+        raise refused(f"There is no folder {folder}.", kind)
     found: dict[str, Path] = {}
     for place, inner, files in os.walk(folder):
         inner[:] = [name for name in inner if not name.startswith(".")]
         for name in files:
             path = Path(place, name)
             if not name.startswith(".") and path.suffix.lower() in suffixes and path.is_file():
-                found[path.relative_to(folder).as_posix()] = path
+                key = path.relative_to(folder).as_posix()
+                if key.encode("utf-8", "ignore").decode() != key:
+                    raise refused(f"{folder} has a file whose name is not UTF-8.", ascii(key), "rename it")
+                found[key] = path
     if not found:
         raise refused(f"{folder} has no usable file.", "none")
     return dict(sorted(found.items()))

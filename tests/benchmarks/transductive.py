@@ -178,6 +178,6 @@ def _step(module: Any, data: RunData) -> None:
 
     optimiser = torch.optim.AdamW(module.parameters())
     (batch,) = data.batches(lambda: 0)
-    module.training_step(batch, 0).backward()
+    module.learn(batch)[3].backward()
     torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
     optimiser.step()

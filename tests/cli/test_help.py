@@ -92,7 +92,7 @@ def test_dataset_options_come_from_its_parameters():
         ("build", ["--help", "s3dis"], "s3dis"),
         ("train", ["--name", "s3dis", "--dataset", "shapenet-part"], "shapenet-part"),
         ("train", ["--name", "--dataset", "--dataset=s3dis"], "s3dis"),
-        ("train", ["--compile", "--dataset", "s3dis"], "s3dis"),
+        ("train", ["--quiet", "--dataset", "s3dis"], "s3dis"),
         ("train", ["s3dis"], None),
         ("train", ["--dataset"], ""),
     ],

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from support.cli import kmip
 
+from kmip_data.cli.shared.old_spellings import OLD_SPELLINGS
 from kmip_data.cli.train import configuration
 
 QUICK = [
@@ -71,49 +72,47 @@ def test_resume_of_a_finished_run_returns_it(make_build):
     assert kmip("train", "--resume", run, "--json").json["run"] == run
 
 
-def test_a_trace_on_request(make_build):
-    outcome = kmip(
-        "train",
-        "--dataset",
-        make_build().path,
-        *(word for word in QUICK if word != "--quiet"),
-        "--profile",
-        "--json",
+WRONG = [
+    ([], "--dataset"),
+    (["--dataset", "s3dis", "--resume", "x"], "--resume RUN alone"),
+    (["--resume", "x", "--epochs", "3", "--set", "optimiser.lr=1"], "found: --epochs\n"),
+    (["--resume", "x", "--set", "training.epochs=9"], "optimiser.lr, training.clip_norm"),
+    (["--dataset", "s3dis", "--name", " "], "' ' is not a name for a run"),
+    (["--dataset", "s3dis", "--set", "optimiser.lrr=1"], "optimiser.lr"),
+    (["--dataset", "s3dis", "--set", "optimiser"], "section.key=value"),
+    (["--dataset", "s3dis", "--set", "optimiser.lr=fast"], "optimiser.lr"),
+    (["--dataset", "s3dis", "--model", "gps-kmp"], "gps-kmip"),
+    (["--dataset", "s3dis", "--seeds", "a"], "0..3"),
+    (["--dataset", "s3dis", "--device", "tpu"], "cuda"),
+    (["--resume", "no-such-run"], "no-such-run"),
+    (["--dataset", "/no/such/folder"], "/no/such/folder"),
+    *(
+        (["--dataset", "helsinki", option, "1"], instead)
+        for option, instead in OLD_SPELLINGS["train"].items()
+    ),
+]
+
+
+def test_wrong_lines_are_2_and_leave_nothing(home):
+    for args, word in WRONG:
+        outcome = kmip("train", *args)
+        assert outcome.code == 2, (args, outcome.err)
+        assert word in outcome.err, (args, outcome.err)
+        assert not home.exists(), args
+
+
+def test_a_configuration_is_taken_from_a_file(make_build, tmp_path):
+    build = make_build()
+    first = Path(kmip("train", "--dataset", build.path, *QUICK, "--json").json["run"])
+    again = kmip("train", "--config", first / "config.toml", "--epochs", 1, "--quiet", "--json")
+    assert again.code == 0, again.err
+    one, two = (
+        json.loads((Path(run) / "result.json").read_text("utf-8"))["config"]
+        for run in (first, again.json["run"])
     )
-    run = Path(outcome.json["run"])
-    assert (run / "trace.json").is_file()
-    assert (run / "profile.txt").read_text("utf-8").strip() in outcome.err
-
-
-@pytest.mark.parametrize(
-    ("args", "word"),
-    [
-        ([], "--dataset"),
-        (["--dataset", "s3dis", "--resume", "x"], "one of the two"),
-        (["--resume", "x", "--epochs", "3", "--set", "optimiser.lr=1"], "found: --epochs\n"),
-        (["--resume", "x", "--set", "training.epochs=9"], "optimiser.lr, training.clip_norm"),
-        (["--dataset", "s3dis", "--name", " "], "' ' is not a name for a run"),
-        (["--dataset", "s3dis", "--set", "optimiser.lrr=1"], "optimiser.lr"),
-        (["--dataset", "s3dis", "--set", "optimiser"], "section.key=value"),
-        (["--dataset", "s3dis", "--set", "optimiser.lr=fast"], "optimiser.lr"),
-        (["--dataset", "s3dis", "--model", "gps-kmp"], "gps-kmip"),
-        (["--dataset", "s3dis", "--seeds", "a"], "0..3"),
-        (["--dataset", "s3dis", "--device", "tpu"], "cuda"),
-        (["--resume", "no-such-run"], "no-such-run"),
-        (["--dataset", "/no/such/folder"], "/no/such/folder"),
-    ],
-)
-def test_wrong_lines_are_2_and_leave_nothing(home, args, word):
-    outcome = kmip("train", *args)
-    assert outcome.code == 2, outcome.err
-    assert word in outcome.err
-    assert not home.exists()
-
-
-def test_offline_without_data_is_3(home):
-    outcome = kmip("train", "--dataset", "s3dis", "--offline", "--device", "cpu")
-    assert outcome.code == 3
-    assert "--archive" in outcome.err
+    assert (one["training"].pop("epochs"), two["training"].pop("epochs")) == (2, 1)
+    assert (one.pop("schedule"), one) == (two.pop("schedule"), two)
+    assert kmip("train", "--config", tmp_path / "none.toml").code in {2, 3}
 
 
 def test_options_reach_the_configuration():
@@ -128,18 +127,15 @@ def test_options_reach_the_configuration():
         device="cpu",
         devices=2,
         precision="bf16-mixed",
-        compiled=True,
-        logger="csv",
-        checkpoint_every=2.5,
-        overrides=("training.epochs=9", "optimiser.lr=1e-3"),
+        overrides=("training.epochs=9", "optimiser.lr=1e-3", "system.checkpoint_every=2.5"),
     )
     assert config.variant == "text"
     assert config.data.sample is True
     assert config.data.parameters["k"] == 16
     assert config.data.split == {"split": "upstream", "test_area": 6, "split_seed": 4}
-    assert config.data.split_seed_follows_run is False, "the seed given is the one that is meant"
+    assert config.data.split_seed_follows_run is False, "a seed of the split that is given counts"
     assert config.training.epochs == 9, "--set has the last word"
     assert config.optimiser.lr == 1e-3
-    assert (config.system.device, config.system.devices, config.system.compile) == ("cpu", 2, True)
+    assert (config.system.device, config.system.devices) == ("cpu", 2)
     assert config.training.precision == "bf16-mixed"
     assert config.system.checkpoint_every == 2.5

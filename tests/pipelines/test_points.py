@@ -262,6 +262,14 @@ def test_files_that_are_cut_off_are_errors(tmp_path, kind):
             read_points(path, path.name)
 
 
+def test_headers_that_declare_endless_columns_are_refused(tmp_path):
+    with (tmp_path / "a.npy").open("wb") as file:
+        header = {"descr": "<f8", "fortran_order": False, "shape": (0, 10**10)}
+        np.lib.format.write_array_header_1_0(file, header)
+    with pytest.raises(DamagedInput, match="10,000,000,000 columns"):
+        read_points(tmp_path / "a.npy", "a.npy")
+
+
 def test_pickles_in_npy_are_refused(tmp_path):
     np.save(tmp_path / "a.npy", np.array([{}], dtype=object), allow_pickle=True)
     with pytest.raises(DamagedInput, match="cannot be read"):

@@ -23,8 +23,7 @@ from torch import distributed
 from kmip_data.builds.home import Home
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.objective.losses import LOSSES
-from kmip_data.models.training.run.module import TrainingModule
-from kmip_data.models.training.run.recorder import Recorder
+from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.train import resume, train
 
 
@@ -43,7 +42,7 @@ def on_two(*commands: Sequence[str], **environment: str) -> list[str]:
             cwd=ROOT,
             env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", **environment}
             | {"PYTHONPATH": str(ROOT / "tests")}
-            | ({"LOCAL_RANK": str(rank)} if environment else {}),
+            | ({"LOCAL_RANK": str(rank), "RANK": str(rank)} if environment else {}),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -78,23 +77,20 @@ def divided(name: str, weight: torch.Tensor, rows: Sequence[torch.Tensor], targe
     return whole, gradient
 
 
-_end = Recorder.on_train_epoch_end
+_end, _step = Loop.end_epoch, Loop.plain_step
 
 
-def stopping(recorder: Recorder, *arguments: Any) -> None:
+def stopping(loop: Loop) -> None:
     """End an epoch, and the run with it, as Ctrl-C does."""
-    _end(recorder, *arguments)
+    _end(loop)
     raise KeyboardInterrupt
 
 
-_step = TrainingModule.training_step
-
-
-def stopping_within(module: TrainingModule, batch: Any, batch_idx: int) -> torch.Tensor:
+def stopping_within(loop: Loop, *given: Any, **options: Any) -> Any:
     """End the run after the first step of its second epoch, as Ctrl-C does."""
-    if (module.current_epoch, batch_idx) == (1, 2):
+    if (loop.epoch, loop.batch) == (1, 2):
         raise KeyboardInterrupt
-    return _step(module, batch, batch_idx)
+    return _step(loop, *given, **options)
 
 
 def _main(home: Path) -> None:
@@ -107,9 +103,9 @@ def _main(home: Path) -> None:
             continue
         with pytest.MonkeyPatch.context() as patch:
             if name == "stopped":
-                patch.setattr(Recorder, "on_train_epoch_end", stopping)
+                patch.setattr(Loop, "end_epoch", stopping)
             else:
-                patch.setattr(TrainingModule, "training_step", stopping_within)
+                patch.setattr(Loop, "plain_step", stopping_within)
             with pytest.raises(KeyboardInterrupt):
                 train(config, home=Home(home), name=name, quiet=True)
         resume(name, home=Home(home), quiet=True)

@@ -10,19 +10,196 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import os
 import stat
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import h5py
 import numpy as np
-from h5py import h5a, h5f, h5g, h5p, h5t
+from h5py import h5a, h5d, h5f, h5g, h5l, h5o, h5p, h5s, h5t, h5z
 
 from kmip_data.errors import KmipDataError
-from kmip_data.format.hdf5.objects import TYPE_NAMES, Inspection, Refused, StoredDataset
 from kmip_data.format.refusals import refuse
+
+MAX_OBJECTS: Final = 1_000
+MAX_DEPTH: Final = 16
+MAX_ATTRIBUTES: Final = 64  #: of one object
+MAX_ATTRIBUTE_BYTES: Final = 2**16
+MAX_CHUNK_BYTES: Final = 2**26
+MAX_RATIO: Final = 200  #: uncompressed to stored, beyond FREE_BYTES; graph data reach 3 to 20
+FREE_BYTES: Final = 2**26  #: bytes of a file that may be declared beyond that
+
+FILTER_CODES: Final = {
+    "gzip": h5z.FILTER_DEFLATE,
+    "shuffle": h5z.FILTER_SHUFFLE,
+    "fletcher32": h5z.FILTER_FLETCHER32,
+    "lzf": h5z.FILTER_LZF,
+    "zstd": 32015,
+}
+TYPE_NAMES: Final = {
+    h5t.VLEN: "variable-length (object) data",
+    h5t.STRING: "variable-length (object) text",
+    h5t.COMPOUND: "compound data",
+    h5t.REFERENCE: "references",
+    h5t.OPAQUE: "opaque data",
+    h5t.ENUM: "an enumeration",
+    h5t.ARRAY: "an array type",
+    h5t.BITFIELD: "a bit field",
+    h5t.TIME: "a time type",
+}
+_LINK_NAMES: Final = {h5l.TYPE_SOFT: "a soft link", h5l.TYPE_EXTERNAL: "an external link"}
+
+
+class Refused(Exception):
+    """Something in the file is refused: ``what``, ``expected`` and ``found``; never leaves this package."""
+
+
+@dataclass(frozen=True)
+class StoredDataset:
+    """One dataset as it lies in a file: ``offset`` is set for contiguous data that are not empty."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    offset: int | None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the data, uncompressed."""
+        return self.dtype.itemsize * math.prod(self.shape)
+
+
+def _refuse(what: str, expected: str, found: str) -> NoReturn:
+    raise Refused(what, expected, found)
+
+
+class Inspection:
+    """The walk over one file: what it has met, and the limits."""
+
+    def __init__(self, size: int, filters: frozenset[str], max_declared: int) -> None:
+        self.size = size
+        self.max_declared = max_declared
+        self.allowed = {FILTER_CODES[name]: name for name in filters}
+        self.seen: set[int] = set()
+        self.datasets: dict[str, StoredDataset] = {}
+        self.declared = 0
+        self.excess = 0  #: declared bytes beyond MAX_RATIO, of all datasets together
+        self.needs_zstd = False
+
+    def group(self, group: h5g.GroupID, name: str, depth: int) -> None:
+        """Check a group, then everything in it."""
+        self.object(group, name or "/")
+        if depth > MAX_DEPTH:
+            _refuse("nests too deep", f"at most {MAX_DEPTH} groups in each other", f"more, at {name[:80]!r}")
+        links = group.links
+        names: list[bytes] = []
+
+        def collect(link: bytes) -> bool | None:
+            names.append(link)
+            return True if len(names) > MAX_OBJECTS else None  # a value stops the iteration
+
+        if group.get_num_objs():
+            links.iterate(collect)
+        for link in names:
+            child = f"{name}/{os.fsdecode(link)}".removeprefix("/")
+            kind = links.get_info(link).type
+            if kind != h5l.TYPE_HARD:
+                found = _LINK_NAMES.get(kind, "a user-defined link")
+                _refuse("holds a link", "groups and datasets only", f"{found} at {child[:80]!r}")
+            target = h5o.open(group, link)
+            if isinstance(target, h5g.GroupID):
+                self.group(target, child, depth + 1)
+            elif isinstance(target, h5d.DatasetID):
+                self.object(target, child)
+                self.dataset(target, child)
+            else:
+                _refuse("holds a named type", "groups and datasets only", f"a type at {child[:80]!r}")
+
+    def object(self, target: h5g.GroupID | h5d.DatasetID, name: str) -> None:
+        """Check what groups and datasets have in common: one name each, few and small attributes."""
+        address = int(h5o.get_info(target).addr)
+        if address in self.seen:
+            found = f"a second hard link at {name[:80]!r}"
+            _refuse("holds an object twice", "one name for each object", found)
+        self.seen.add(address)
+        if len(self.seen) > MAX_OBJECTS:
+            _refuse("holds too many objects", f"at most {MAX_OBJECTS:,}", "more")
+        count = h5a.get_num_attrs(target)
+        if count > MAX_ATTRIBUTES:
+            found = f"{count:,} at {name[:80]!r}"
+            _refuse("has too many attributes", f"at most {MAX_ATTRIBUTES} per object", found)
+        for index in range(count):
+            attribute = h5a.open(target, index=index)
+            size = attribute.get_storage_size()
+            if size > MAX_ATTRIBUTE_BYTES:
+                found = f"{size:,} bytes at {name[:80]!r}"
+                _refuse("has a huge attribute", f"at most {MAX_ATTRIBUTE_BYTES:,} bytes", found)
+            _ = attribute.dtype  # raises here, not while it is read, if the type makes no sense
+
+    def dataset(self, dataset: h5d.DatasetID, name: str) -> None:
+        """Check a dataset. The layout comes first: asking a virtual one for its shape opens its sources."""
+        shown = repr(name[:80])
+        plan = dataset.get_create_plist()
+        layout = plan.get_layout()
+        if layout == h5d.VIRTUAL:
+            _refuse("holds a virtual dataset", "data in the file itself", f"a virtual dataset at {shown}")
+        if plan.get_external_count():
+            found = f"a dataset kept in another file, at {shown}"
+            _refuse("holds external data", "data in the file itself", found)
+        self.filters(plan, shown)
+        kind = dataset.get_type()
+        if not isinstance(kind, h5t.TypeIntegerID | h5t.TypeFloatID) and not (
+            isinstance(kind, h5t.TypeStringID) and not kind.is_variable_str()
+        ):
+            code = kind.get_class()
+            found = f"{TYPE_NAMES.get(code, f'type class {code}')} at {shown}"
+            _refuse("holds data of a type that is not read", "numbers and fixed-length text", found)
+        space = dataset.get_space()
+        if space.get_simple_extent_type() == h5s.NULL:
+            _refuse("holds a dataset without data", "a shape", f"a null dataspace at {shown}")
+        stored = StoredDataset(
+            kind.dtype, space.shape, dataset.get_offset() if layout == h5d.CONTIGUOUS else None
+        )
+        self.sizes(dataset, stored, layout, plan, shown)
+        self.datasets[name] = stored
+
+    def filters(self, plan: h5p.PropDCID, shown: str) -> None:
+        """Check that reading a dataset runs no filter but the allowed ones."""
+        for index in range(plan.get_nfilters()):
+            code = plan.get_filter(index)[0]
+            if code not in self.allowed:
+                expected = f"no filter but {', '.join(sorted(self.allowed.values()))}"
+                _refuse("uses an unknown filter", expected, f"filter {code} at {shown}")
+            self.needs_zstd |= code == FILTER_CODES["zstd"]
+
+    def sizes(
+        self, dataset: h5d.DatasetID, stored: StoredDataset, layout: int, plan: h5p.PropDCID, shown: str
+    ) -> None:
+        """Check what a dataset declares against what the file can hold."""
+        declared = stored.nbytes
+        self.declared += declared
+        kept = dataset.get_storage_size()
+        what = "declares absurd sizes"
+        if self.declared > self.max_declared:
+            _refuse(what, f"at most {self.max_declared:,} bytes of data in all", f"{self.declared:,} bytes")
+        if layout == h5d.CONTIGUOUS and declared:
+            end = (stored.offset or 0) + declared
+            if stored.offset is None or kept != declared or end > self.size:
+                expected = f"data inside the file's {self.size:,} bytes"
+                _refuse(what, expected, f"{declared:,} bytes declared at {shown}")
+            return
+        if layout == h5d.CHUNKED:
+            chunk = math.prod(plan.get_chunk()) * stored.dtype.itemsize
+            if chunk > MAX_CHUNK_BYTES:
+                _refuse(what, f"chunks of at most {MAX_CHUNK_BYTES:,} bytes", f"{chunk:,} bytes at {shown}")
+        self.excess += max(0, declared - kept * MAX_RATIO)
+        if kept > self.size or self.excess > FREE_BYTES:
+            found = f"{declared:,} bytes declared, {kept:,} stored at {shown}"
+            _refuse(what, f"at most {MAX_RATIO:,} times what is stored", found)
+
 
 SHARD_FILTERS: Final = frozenset({"gzip", "shuffle", "zstd"})
 RAW_FILTERS: Final = frozenset({"gzip", "shuffle", "fletcher32"})

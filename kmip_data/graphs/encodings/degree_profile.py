@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import Column
-from kmip_data.graphs.edges import check_edges
-from kmip_data.graphs.encoding import Encoding, Graphs
+from kmip_data.graphs.encoding import Encoding, Graphs, check_edges
 
 DegreeProfile = Literal["2.0", "2.8"]
 FIELDS: Final = (

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from kmip_data.errors import OutOfResources
 from kmip_data.format.schema import Column
-from kmip_data.graphs.edges import check_edges
-from kmip_data.graphs.encoding import Encoding, Graphs
+from kmip_data.graphs.encoding import Encoding, Graphs, check_edges
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

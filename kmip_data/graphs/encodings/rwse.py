@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from kmip_data.arrays import F32, I64
 from kmip_data.format.schema import Column
-from kmip_data.graphs.edges import check_edges
-from kmip_data.graphs.encoding import Encoding, Graphs
+from kmip_data.graphs.encoding import Encoding, Graphs, check_edges
 from kmip_data.runtime.threads import for_ranges
 
 _GRAIN: Final = 256  #: nodes; below, waking a thread takes longer

@@ -10,16 +10,14 @@ from kmip_data.models.training.memory.machine import Device
 FUSED = ("adamw", "adam", "sgd")  #: optimisers whose step reads nothing on the host
 
 
-def why_plain(
-    config: RunConfig, data: RunData, device: Device, *, recompute: bool, profile: bool
-) -> str | None:
-    """Say why the steps of a run cannot be recorded; None where they can, as far as is known before."""
+def why_plain(config: RunConfig, data: RunData, device: Device, *, recompute: bool) -> str | None:
+    """Return why the steps of a run cannot be recorded; None where they can, as far as is known before."""
     training, system, optimiser = config.training, config.system, config.optimiser
     parts = (config.model.local.unrecordable(), config.model.attention.unrecordable())
     reasons = {
         "no GPU": device.kind != "cuda",
         "system.capture = off": system.capture == "off",
-        "--profile shows operations": profile,
+        "system.profile shows operations": system.profile,
         "several processes exchange gradients": config.processes > 1,
         "system.compile": system.compile,
         "16-mixed looks at the gradients before it steps": training.precision == "16-mixed",

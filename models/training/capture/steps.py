@@ -42,7 +42,7 @@ class CapturedSteps:
     Parameters
     ----------
     forward
-        Logits, targets and loss of a batch.
+        Logits, targets and loss of a batch, and the loss to go backward from.
     tell
         Is told why, where recording fails; steps are then plain ones.
     accumulate, clip_norm
@@ -53,7 +53,7 @@ class CapturedSteps:
 
     def __init__(
         self,
-        forward: Callable[[Any], tuple[Tensor, Tensor, Tensor]],
+        forward: Callable[[Any], tuple[Tensor, Tensor, Tensor, Tensor]],
         graphs: Graphs,
         tell: Callable[[str], None],
         *,
@@ -68,7 +68,6 @@ class CapturedSteps:
         self._setting: Any = None
         self._rates: _Rates | None = None
         self._failed = False
-        self.stepping = False  #: whether the optimiser steps after the batch in work
 
     def under(self, setting: Any) -> None:
         """Forget what was recorded under another setting: a number that the host gives, such as k."""
@@ -77,20 +76,20 @@ class CapturedSteps:
             self._steps.clear()
             self._seen.clear()
 
-    def __call__(self, batch: Any, optimiser: Optimizer, *, first: bool) -> Learned:
-        """Learn from a batch, the ``first`` of its step or a further one."""
+    def __call__(self, batch: Any, optimiser: Optimizer, *, first: bool, steps: bool) -> Learned:
+        """Learn from a batch, the ``first`` of its step or a further one; ``steps``: the last of it."""
         larger = padded(batch) if self._pad and not self._failed else None
         if larger is None:
-            return self._learned(batch, optimiser, first=first)
-        return without_padding(self._learned(larger, optimiser, first=first), batch, larger)
+            return self._learned(batch, optimiser, first, steps)
+        return without_padding(self._learned(larger, optimiser, first, steps), batch, larger)
 
-    def _learned(self, batch: Any, optimiser: Optimizer, *, first: bool) -> Learned:
+    def _learned(self, batch: Any, optimiser: Optimizer, first: bool, steps: bool) -> Learned:
         if self._rates is None:
             self._rates = _Rates(optimiser, batch.x.device)
         self._rates.follow()
-        key = None if (shape := shape_of(batch)) is None else (shape, first, self.stepping)
-        if key not in self._steps and not self._record(key, batch, optimiser, first=first):
-            return self._graphs.run(lambda: self._learn(batch, optimiser, first=first))
+        key = None if (shape := shape_of(batch)) is None else (shape, first, steps)
+        if key not in self._steps and not self._record(key, batch, optimiser, first, steps):
+            return self._graphs.run(lambda: self._learn(batch, optimiser, first, steps))
         step = self._steps[key]
         for name, memory in _tensors(step.batch).items():
             if memory is not batch[name]:  # one graph comes again and again
@@ -98,7 +97,7 @@ class CapturedSteps:
         step.replay()
         return Learned(*(tensor.clone() for tensor in step.found))  # the next batch overwrites them
 
-    def _record(self, key: Any, batch: Any, optimiser: Optimizer, *, first: bool) -> bool:
+    def _record(self, key: Any, batch: Any, optimiser: Optimizer, first: bool, steps: bool) -> bool:
         """Record the work on batches of this shape, unless it is too early, too much or impossible."""
         if key is None:
             return self._give_up("the host does not know where the graphs of a batch begin")
@@ -109,7 +108,7 @@ class CapturedSteps:
             return False
         try:
             replay, found = self._graphs.record(
-                lambda: self._learn(batch, optimiser, first=first, recording=True)
+                lambda: self._learn(batch, optimiser, first, steps, recording=True)
             )
         except Exception as error:  # noqa: BLE001 -- what is not the recording's the plain step meets again
             return self._give_up((str(error).splitlines() or [type(error).__name__])[0])
@@ -124,23 +123,23 @@ class CapturedSteps:
         self._steps.clear()  # they know the random generator of before a failure
         return False
 
-    def _learn(self, batch: Any, optimiser: Optimizer, *, first: bool, recording: bool = False) -> Learned:
-        """Forward and backward pass and, where ``stepping``, the step: what Lightning's loop does."""
+    def _learn(
+        self, batch: Any, optimiser: Optimizer, first: bool, steps: bool, *, recording: bool = False
+    ) -> Learned:
+        """Forward and backward pass and, where ``steps``, the step: the work of ``Loop.plain_step``."""
         assert self._rates is not None
-        logits, target, loss = self._forward(batch)
-        # The loop's autocast is for the forward pass alone.
-        with torch.autocast(loss.device.type, enabled=False):
-            if first:
-                optimiser.zero_grad(set_to_none=False)  # in place: all graphs know where gradients lie
-            (loss / self._accumulate).backward()  # type: ignore[no-untyped-call]
-            norm = loss
-            if self.stepping:
-                parameters = [p for group in optimiser.param_groups for p in group["params"]]
-                norm = get_total_norm([p.grad for p in parameters if p.grad is not None])
-                if self._clip_norm:
-                    clip_grads_with_norm_(parameters, self._clip_norm, norm)
-                with self._rates.given(recording=recording):
-                    optimiser.step()
+        logits, target, loss, backward = self._forward(batch)
+        if first:
+            optimiser.zero_grad(set_to_none=False)  # in place: all graphs know where gradients lie
+        (backward / self._accumulate).backward()  # type: ignore[no-untyped-call]
+        norm = loss
+        if steps:
+            parameters = [p for group in optimiser.param_groups for p in group["params"]]
+            norm = get_total_norm([p.grad for p in parameters if p.grad is not None])
+            if self._clip_norm:
+                clip_grads_with_norm_(parameters, self._clip_norm, norm)
+            with self._rates.given(recording=recording):
+                optimiser.step()
         return Learned(logits.detach(), target, loss.detach(), norm)
 
 
@@ -196,7 +195,7 @@ def _tensors(batch: Any) -> dict[str, Tensor]:
 
 
 def captured_steps(
-    forward: Callable[[Any], tuple[Tensor, Tensor, Tensor]],
+    forward: Callable[[Any], tuple[Tensor, Tensor, Tensor, Tensor]],
     config: RunConfig,
     tell: Callable[[str], None],
     *,

@@ -145,13 +145,16 @@ class SystemConfig(Section):
     deterministic: bool = Field(
         default=False, description="PyTorch's deterministic kernels where it has them (slower on a GPU)"
     )
-    logger: Literal["csv", "tensorboard", "wandb", "mlflow"] = Field(
-        default="csv", description="where metrics go beside metrics.csv"
+    logger: Literal["csv", "tensorboard", "wandb"] = Field(
+        default="csv", description="where metrics go besides metrics.csv"
     )
     checkpoint_every: float | None = Field(
         default=None,
         gt=0,
         description="minutes from one checkpoint within an epoch to the next; none: after each epoch alone",
+    )
+    profile: bool = Field(
+        default=False, description="trace a few steps into trace.json, and print the slowest operations"
     )
     log_every: int = Field(
         default=50, ge=0, description="steps from one row of steps.csv to the next; 0: no such file"

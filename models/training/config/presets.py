@@ -245,7 +245,8 @@ def differences(config: RunConfig) -> list[str]:
     how = f" as the paper's {config.variant} has it"
     if config.variant in preset.ours:
         how = f", variant {config.variant}, ours and not the paper's"
-    lines = [f"preset {preset.name}{how}; its {other} differs in {keys} (--explain)"]
+    shown = f"kmip-data info {preset.dataset} --model {preset.model}"
+    lines = [f"preset {preset.name}{how}; its {other} differs in {keys} ({shown})"]
     width = max(len(difference.key) for difference in preset.text)
     for difference in preset.text:
         code, run = (key_value(which, difference.key) for which in (as_code, config))

@@ -70,8 +70,8 @@ class ManyGraphs(RunData):
                 expected=f"training.batch_size of at least {config.processes}, one graph for each",
                 found=f"{config.processes} processes",
                 left="nothing was started",
-                next=f"fewer --devices, --set training.batch_size={config.processes}, or --scale batch"
-                " (batches and learning rate grow with the processes)",
+                next=f"fewer --devices, --set training.batch_size={config.processes}, or"
+                " --set training.scale=batch (batches and learning rate grow with the processes)",
             )
         self._whole = self._records(config)
         self._datasets = {part: self._records(config, part) for part in PARTS if part in self.split.parts}

@@ -88,7 +88,7 @@ def plan_memory(config: RunConfig, data: RunData, device: Device, size: Size | N
     """
     if size is None:
         size, recompute = data.largest_batch, bool(config.model.checkpoint_layers)
-        if data.ragged and not why_plain(config, data, device, recompute=recompute, profile=False):
+        if data.ragged and not why_plain(config, data, device, recompute=recompute):
             size = with_padding(size)
     kept = count_kept(data.with_hints(config, device.kind), data, size, device.kind)
     process = int(psutil.Process().memory_info().rss) if device.kind == "cpu" else 0

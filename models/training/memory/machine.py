@@ -89,10 +89,10 @@ def check_compile(config: RunConfig, device: Device) -> None:
         instead = ""
     raise UsageError(
         f"On a {place} torch.compile {known}",
-        expected="--compile with message passing such as gcn, gat or gine alone",
+        expected="system.compile with message passing such as gcn, gat or gine alone",
         found=f"{model.local.kind} with attention {model.attention.kind} (docs/training.md, Devices)",
         left="nothing was started",
-        next=f"leave out --compile{instead}",
+        next=f"leave out system.compile{instead}",
     )
 
 

@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from lightning.fabric.utilities import move_data_to_device
 from torch import Tensor, nn
 from torchmetrics import Metric as Accumulator
 from torchmetrics.utilities import dim_zero_cat
@@ -249,16 +248,22 @@ class SplitMetrics(nn.Module):
 
     def state(self) -> dict[str, Any]:
         """Return what was counted so far, on the CPU, for :meth:`load`."""
-        found = {name: metric.metric_state for name, metric in self.named_children()}
-        return move_data_to_device(found, "cpu")  # type: ignore[no-any-return]
+        return {name: _moved(metric.metric_state, "cpu") for name, metric in self.named_children()}
 
     def load(self, state: Mapping[str, Mapping[str, Any]]) -> None:
         """Go on counting from what :meth:`state` gave."""
         for name, values in state.items():
             for key, value in values.items():
-                setattr(self.get_submodule(name), key, move_data_to_device(value, self.loss.device))
+                setattr(self.get_submodule(name), key, _moved(value, self.loss.device))
 
     def reset(self) -> None:
         """Forget all batches."""
         self.rows.reset()
         self.loss.reset()
+
+
+def _moved(value: Any, device: torch.device | str) -> Any:
+    """Return a metric's state, tensors and lists of them by name, on a device."""
+    if isinstance(value, Mapping):
+        return {name: _moved(each, device) for name, each in value.items()}
+    return [_moved(each, device) for each in value] if isinstance(value, list) else value.to(device)

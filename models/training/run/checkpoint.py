@@ -1,20 +1,20 @@
-"""Checkpoints that are complete or not there, and weights without pickle."""
+"""Checkpoints and weights on disk: complete or absent, and read without running anything in them."""
 
 from __future__ import annotations
 
 import io
+import math
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from lightning.pytorch.plugins.io import TorchCheckpointIO
 from torch import Tensor, nn
 
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import CheckFailed, DamagedInput, UsageError
 from kmip_data.files.changes import remove_files
 from kmip_data.files.small import first_fault, open_regular
 from kmip_data.format.writer import write_file
@@ -22,49 +22,104 @@ from kmip_data.format.writer import write_file
 LAST = "checkpoints/last.ckpt"  #: everything that resuming needs
 BEST = "checkpoints/best.safetensors"  #: weights of the best epoch so far
 KEPT = "checkpoints/epoch-{}.safetensors"  #: weights of one of several best epochs, counted from 0
-INITIAL = "initial.safetensors"  #: what a run took from another one to begin with
+INITIAL = "initial.safetensors"  #: weights that a run took from another one at its start
 WEIGHTS = "model.safetensors"  #: weights of the best epoch of a finished run
+LAYOUT = 2  #: of a checkpoint; the first one was PyTorch Lightning's
+_NAMED = 4  #: parts of a network that are listed
 
 
-class AtomicCheckpointIO(TorchCheckpointIO):
-    """Write a checkpoint beside its place, flush it, and rename it in; read it without running code.
+def write_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
+    """Write a checkpoint under another name and rename it: a kill leaves the previous one intact."""
+    buffer = io.BytesIO()
+    torch.save({"layout": LAYOUT, **state}, buffer)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(path, buffer.getvalue())
 
-    A process killed while it saves leaves the checkpoint before intact. Checkpoints hold tensors and
-    plain values only, so they are read with ``weights_only=True``: nothing in one is executed.
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """Read a checkpoint with ``weights_only=True``, so nothing in it is executed.
+
+    Raises ``DamagedInput`` where it is not one, and ``UsageError`` for one of an older layout.
     """
+    try:
+        with open_regular(path) as file:
+            loaded: dict[str, Any] = torch.load(
+                io.BytesIO(file.readall()), map_location="cpu", weights_only=True
+            )
+        layout = 1 if "pytorch-lightning_version" in loaded else loaded["layout"]
+    except Exception as error:
+        raise DamagedInput(
+            f"{path} cannot be read as a checkpoint.",
+            expected="tensors and plain values, as kmip-data train writes them",
+            found=first_fault(error),
+            next="start a new run",
+        ) from error
+    if layout != LAYOUT:
+        raise UsageError(
+            f"{path} is a checkpoint of an older layout, which this version does not resume.",
+            next="train again with --config and the run's config.toml; evaluate still reads finished runs",
+        )
+    return loaded
 
-    def save_checkpoint(
-        self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None
-    ) -> None:
-        """Replace ``path`` in one step."""
-        buffer = io.BytesIO()
-        torch.save(checkpoint, buffer)
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, buffer.getvalue())
 
-    def load_checkpoint(
-        self, path: str | Path, map_location: Any = "cpu", weights_only: bool | None = True
-    ) -> dict[str, Any]:
-        """Read ``path`` with ``weights_only=True``; raise DamagedInput where it is not such a checkpoint."""
-        try:
-            loaded: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-            missing = {"state_dict", "optimizer_states", "schedule", "callbacks", "loops"} - loaded.keys()
-            if missing:
-                raise KeyError(f"no {', '.join(sorted(missing))} in it")  # noqa: TRY301 -- named below
-        except Exception as error:
-            raise DamagedInput(
-                f"{path} cannot be read as a checkpoint.",
-                expected="tensors and plain values, as kmip-data train writes them",
-                found=first_fault(error),
-                next="start a new run",
-            ) from error
-        return loaded
+def check_state(
+    state: Mapping[str, Any],
+    data: Mapping[str, Any],
+    weights: Mapping[str, Tensor],
+    metric: str,
+    batches: int,
+    processes: int,
+) -> None:
+    """Check that a run can continue from ``state``.
+
+    Raises ``CheckFailed`` for other data, ``UsageError`` within an epoch of other processes, and
+    ``ValueError`` for another network or an impossible history.
+    """
+    if state["data"] != data:
+        raise CheckFailed(
+            "The data are not those that the run began with.",
+            expected=str(state["data"]),
+            found=str(data),
+            next="build the dataset as it was (the run's config.toml has the parameters), or a new run",
+        )
+    if state["batch"] and len(state["processes"]) != processes:
+        raise UsageError(
+            "The checkpoint lies within an epoch that other processes share.",
+            expected=f"{len(state['processes'])} processes",
+            found=str(processes),
+            next="resume with as many devices as it began with",
+        )
+    history, kept = state["history"], state["kept"]
+    rows = all(
+        row["epoch"] == epoch and min(row["seconds"], row["seconds_train"], math.inf) >= 0
+        for epoch, row in enumerate(history)
+    )
+    best = all(epoch >= 0 and metric in history[epoch] for epoch in kept)
+    if not (rows and best and len(history) == state["epoch"] and 0 <= state["batch"] < batches):
+        raise ValueError("its history is not that of a run")
+    shapes = {name: tensor.shape for name, tensor in weights.items()}
+    if any({name: tensor.shape for name, tensor in each.items()} != shapes for each in kept.values()):
+        raise ValueError("its best weights are of another model")
+
+
+def scale_rates(state: dict[str, Any], factor: float) -> None:
+    """Multiply every learning rate in a checkpoint, in place."""
+    for values in (*state["optimiser"]["param_groups"], state["schedule"]):
+        for name in {"lr", "initial_lr", "base_lrs", "_last_lr"} & values.keys():
+            old = values[name]
+            values[name] = [each * factor for each in old] if isinstance(old, list) else old * factor
+
+
+def seed_all(seed: int) -> None:
+    """Seed the global generators of Python, numpy and PyTorch, on every device."""
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 -- the global generator, which layers and libraries may use
+    torch.manual_seed(seed)
 
 
 def random_state() -> dict[str, Any]:
     """State of every global generator a layer may draw from, as tensors and plain values."""
-    numpy_state: Any = np.random.get_state(legacy=True)  # noqa: NPY002 -- the global one, whoever drew from it
+    numpy_state: Any = np.random.get_state(legacy=True)  # noqa: NPY002 -- as above
     _, keys, position, has_gauss, gauss = numpy_state
     version, internal, gauss_next = random.getstate()
     return {
@@ -76,7 +131,7 @@ def random_state() -> dict[str, Any]:
 
 
 def set_random_state(state: Mapping[str, Any]) -> None:
-    """Restore what :func:`random_state` gave; generators of GPUs that are not here are left out."""
+    """Restore the result of :func:`random_state`; generators of absent GPUs are left out."""
     torch.set_rng_state(state["torch"])
     if torch.cuda.is_available():
         for device, cuda_state in enumerate(state["cuda"][: torch.cuda.device_count()]):
@@ -100,8 +155,14 @@ def write_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
     write_file(path, save({name: tensor.contiguous() for name, tensor in weights.items()}))
 
 
-def write_kept(folder: Path, kept: Mapping[int, Mapping[str, Tensor]]) -> None:
-    """Write the weights of each epoch to a file of its own, and remove those of other epochs."""
+def write_best(folder: Path, kept: Mapping[int, Mapping[str, Tensor]], *, several: bool) -> None:
+    """Write the weights of the best epoch, the first one of ``kept``.
+
+    With ``several`` also those of each epoch to a file of its own; files of other epochs are removed.
+    """
+    write_weights(folder / BEST, next(iter(kept.values())))
+    if not several:
+        return
     names = {KEPT.format(epoch): weights for epoch, weights in kept.items()}
     for name, weights in names.items():
         write_weights(folder / name, weights)
@@ -122,15 +183,20 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             f"{path} cannot be read as weights.",
             expected="a safetensors file, as kmip-data train writes it",
             found=first_fault(error),
-            next="kmip-data train --resume RUN writes it anew from the last checkpoint, or name another run",
+            next="kmip-data train --resume RUN writes it again from the last checkpoint, or name another run",
         ) from error
     return found
 
 
-def put_weights(module: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
-    """Give ``module`` weights that ``path`` had; raise DamagedInput where they are another model's."""
+def put_weights(module: nn.Module, weights: Mapping[str, Tensor], path: Path, *, strict: bool = True) -> None:
+    """Give ``module`` the weights in ``path``; raise DamagedInput where they are another model's.
+
+    Not ``strict``: the file may have some of the weights only.
+    """
     try:
-        module.load_state_dict(weights)
+        unexpected = module.load_state_dict(weights, strict=strict).unexpected_keys
+        if unexpected:
+            raise RuntimeError(f"unexpected {unexpected[0]!r}")  # noqa: TRY301 -- named below
     except RuntimeError as error:
         raise DamagedInput(
             f"{path} does not hold the weights of this model.",
@@ -138,3 +204,35 @@ def put_weights(module: nn.Module, weights: Mapping[str, Tensor], path: Path) ->
             found=first_fault(error),
             next="kmip-data train --resume RUN, or a new run",
         ) from error
+
+
+def fitting_weights(model: nn.Module, source: Path, tell: Callable[[str], None]) -> dict[str, Tensor]:
+    """Return the weights of the run ``source`` that fit ``model`` by name and shape, for fine-tuning.
+
+    Raises ``DamagedInput`` where its file cannot be read; ``UsageError`` where no matrix of it fits.
+    """
+    found, own = read_weights(source / WEIGHTS), model.state_dict()
+    taken = {
+        name: found[name]
+        for name, tensor in own.items()
+        if name in found and (found[name].shape, found[name].dtype) == (tensor.shape, tensor.dtype)
+    }
+    if all(tensor.ndim < 2 for tensor in taken.values()):
+        both = [name for name, tensor in own.items() if name in found and tensor.ndim > 1][:1]
+        examples = [
+            f"{name} of shape {tuple(found[name].shape)}, where the model has {tuple(own[name].shape)}"
+            for name in both
+        ]
+        raise UsageError(
+            f"No weights of {source} fit the model.",
+            expected="matrices of the same names and shapes",
+            found=examples[0] if examples else "none of the model's names",
+            next="--model and --set model.… as in the run's config.toml, such as --set model.hidden_dim=N",
+        )
+    new = list(dict.fromkeys(name.rpartition(".")[0] for name in own if name not in taken))
+    more = f" and {len(new) - _NAMED} more" if len(new) > _NAMED else ""
+    tell(
+        f"weights: {len(taken)} of {len(own)} tensors from {source}"
+        + (f"; drawn anew, as they do not fit: {', '.join(new[:_NAMED])}{more}" if new else "")
+    )
+    return taken

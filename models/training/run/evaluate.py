@@ -30,7 +30,6 @@ from kmip_data.models.training.memory.machine import (
 from kmip_data.models.training.objective.tasks import is_class
 from kmip_data.models.training.run.checkpoint import WEIGHTS, put_weights, read_weights
 from kmip_data.models.training.run.folders import CONFIG_NAME, find_run, own_choices
-from kmip_data.models.training.run.logs import quiet_lightning
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.models.training.run.result import RunResult, SplitUsed, metrics_table, read_result
 from kmip_data.runtime.memory_errors import is_out_of_memory
@@ -158,19 +157,18 @@ class OpenedRun:
     @contextlib.contextmanager
     def working(self) -> Iterator[TrainingModule]:
         """Give the network with the run's best weights on its device; explain where a batch does not fit."""
-        with quiet_lightning():
-            module = TrainingModule(self.config, self.data)
-            path = self.folder / WEIGHTS
-            put_weights(module.model, read_weights(path), path)
-            try:
-                yield module.to(self.device.kind)
-            except Exception as error:
-                if not is_out_of_memory(error):
-                    raise
-                left = f"{self.folder} as it was"
-                raise out_of_memory(
-                    error, size=module.size, doing=module.doing, config=self.config, left=left
-                ) from error
+        module = TrainingModule(self.config, self.data)
+        path = self.folder / WEIGHTS
+        put_weights(module.model, read_weights(path), path)
+        try:
+            yield module.to(self.device.kind)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            left = f"{self.folder} as it was"
+            raise out_of_memory(
+                error, size=module.size, doing=module.doing, config=self.config, left=left
+            ) from error
 
 
 def open_run(

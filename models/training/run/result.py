@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -16,12 +16,14 @@ from kmip_data.files.small import read_model
 from kmip_data.format.card import remark
 from kmip_data.format.parts import PARTS
 from kmip_data.models.kinds import Section
+from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.objective.metrics import METRICS
 from kmip_data.models.training.run.folders import RESULT_NAME
+from kmip_data.runtime.peak_memory import peak_host_memory
 
 Metrics = dict[str, dict[str, float]]  #: part -> name -> value
-PACKAGES = ("torch", "torch-geometric", "lightning", "torchmetrics", "numpy", "numba", "pykeops")
+PACKAGES = ("torch", "torch-geometric", "torchmetrics", "numpy", "numba", "pykeops")
 
 
 class SplitUsed(Section):
@@ -95,6 +97,44 @@ class RunResult(Section):
         if self.metric not in METRICS or len(names) != 1 or self.metrics.keys() - set(PARTS):
             raise ValueError("its metrics are not those of a run")
         return self
+
+    @classmethod
+    def of(
+        cls,
+        config: RunConfig,
+        data: RunData,
+        *,
+        history: Sequence[Mapping[str, float]],
+        parameters: int,
+        peak: int | None,
+        **found: Any,
+    ) -> Self:
+        """Describe a run that has ended, from its configuration, its data and its history."""
+        card = data.build.card
+        return cls(
+            **card.identity,
+            build_parameters=card.parameters,
+            split=SplitUsed.of(data),
+            model=config.model.name,
+            preset=config.preset,
+            variant=config.variant,
+            config=config.model_dump(mode="json"),
+            num_features=data.in_channels,
+            columns=data.inputs.names,
+            vocabulary=data.inputs.vocabulary,
+            num_classes=data.num_classes,
+            num_parameters=parameters,
+            seed=config.training.seed,
+            versions=package_versions(),
+            epochs=len(history),
+            metric=str(config.training.metric),
+            seconds=Seconds(
+                train_epoch=sum(row["seconds_train"] for row in history) / len(history),
+                total=sum(row["seconds"] for row in history),
+            ),
+            memory=Memory(device=peak, host=peak_host_memory()),
+            **found,
+        )
 
     def to_json(self) -> str:
         """Readable JSON with sorted keys."""

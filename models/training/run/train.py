@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import shlex
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from kmip_data.builds.home import Home
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import CheckFailed, DamagedInput, UsageError
 from kmip_data.files.changes import refuse_links
 from kmip_data.files.locking import build_lock
 from kmip_data.format.writer import write_file
+from kmip_data.models.budget import count_parameters
+from kmip_data.models.layers.precision import products
+from kmip_data.models.network import build_model
+from kmip_data.models.search.gpu.launch import forget_not_finite
+from kmip_data.models.training.capture.reasons import why_plain
+from kmip_data.models.training.capture.steps import captured_steps
 from kmip_data.models.training.config.keys import RunConfig
+from kmip_data.models.training.config.optimisers import rate_for
 from kmip_data.models.training.config.overrides import apply_overrides, read_config, to_toml
 from kmip_data.models.training.config.presets import differences
 from kmip_data.models.training.data.obtain import open_data
-from kmip_data.models.training.memory.estimate import plan_memory
+from kmip_data.models.training.data.run_data import RunData
+from kmip_data.models.training.memory.estimate import Estimate, plan_memory
 from kmip_data.models.training.memory.machine import (
     Device,
     check_compile,
@@ -24,11 +37,24 @@ from kmip_data.models.training.memory.machine import (
     choose_device,
     is_main_process,
 )
-from kmip_data.models.training.run.checkpoint import INITIAL, write_weights
-from kmip_data.models.training.run.fine_tuning import fitting_weights, with_source
-from kmip_data.models.training.run.fitting import Job, fit
+from kmip_data.models.training.run.checkpoint import (
+    INITIAL,
+    LAST,
+    WEIGHTS,
+    fitting_weights,
+    put_weights,
+    random_state,
+    read_checkpoint,
+    read_weights,
+    seed_all,
+    set_random_state,
+    write_weights,
+)
+from kmip_data.models.training.run.distributed import join
+from kmip_data.models.training.run.endings import explained
 from kmip_data.models.training.run.folders import (
     CONFIG_NAME,
+    CURVES_NAME,
     RESULT_NAME,
     check_name,
     find_run,
@@ -36,13 +62,28 @@ from kmip_data.models.training.run.folders import (
     own_choices,
     run_name,
 )
-from kmip_data.models.training.run.logs import check_logger, teller
+from kmip_data.models.training.run.history import build_logger, check_logger, draw_curves
+from kmip_data.models.training.run.loop import Loop
+from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.models.training.run.result import RunResult, Summary, read_result
-from kmip_data.models.training.run.side_by_side import run_side_by_side
+from kmip_data.runtime.progress import say
 from kmip_data.wording import counted
 
-#: Keys that a resumed run may change: what a run whose numbers went astray needs.
+#: Keys that a resumed run may change: remedies for a run that diverged.
 CHANGEABLE = ("optimiser.lr", "training.clip_norm")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run to be trained."""
+
+    config: RunConfig  #: with everything that the data decide written out
+    data: RunData
+    folder: Path | None  #: the run folder; ``None`` in processes of a distributed run that did not make it
+    device: Device
+    memory: Estimate  #: of its peak, and whether its layers are recomputed
+    tell: Callable[[str], None]
+    quiet: bool = False
 
 
 def train(
@@ -52,9 +93,6 @@ def train(
     seeds: Sequence[int] | None = None,
     name: str | None = None,
     quiet: bool = False,
-    explain: bool = False,
-    profile: bool = False,
-    at_once: int = 1,
     **build_options: Any,
 ) -> Summary:
     """Train ``config`` once per seed, building the dataset first where it is missing.
@@ -69,13 +107,6 @@ def train(
         Default: ``config.training.seed`` alone.
     name
         Name of the run folder (with several seeds, its beginning); a time stamp if ``None``.
-    explain
-        List where the text and the code of the preset differ, key by key.
-    profile
-        Trace some of the first run's steps; see :class:`~kmip_data.models.training.run.profile.Profile`.
-    at_once
-        Seeds that are trained at a time, each on ``system.devices`` GPUs of its own or its share of the
-        cores. The results are the same; on a CPU up to rounding, which depends on the number of threads.
     build_options
         Handed to :func:`kmip_data.builds.find.obtain` (``archives``, ``offline``, ``jobs`` …).
 
@@ -89,31 +120,35 @@ def train(
     CheckFailed
         The loss is no longer a finite number.
     KeyboardInterrupt
-        Ctrl-C; the last checkpoint is kept and the way to resume was said.
+        Ctrl-C; the last checkpoint is kept, and the command that resumes was printed.
     """
     if name is not None:
         check_name(name)
-    home, tell, device = home or Home.locate(), teller(quiet), _check_machine(config, at_once)
-    check_compile(config, device)  # not where a run is resumed: it goes on as it began
-    config = with_source(config, home)
-    runs: list[Path] = []
-    results: list[RunResult] = []
+    home, tell, device = home or Home.locate(), teller(quiet), _check_machine(config)
+    check_compile(config, device)  # not where a run is resumed: it continues as it began
+    config = _with_source(config, home)
     seeds = tuple(seeds) if seeds else (config.training.seed,)
     for seed in seeds:
         apply_overrides(config, [f"training.seed={seed}"])  # refuses a wrong seed before any is trained
-    for line in differences(config)[: None if explain else 1]:
+    for line in differences(config)[:1]:
         tell(line)
+    runs: list[Path] = []
+    results: list[RunResult] = []
     for seed in seeds:
         seeded = config.with_seed(seed)
         data = open_data(seeded, home=home, quiet=quiet, **build_options)
         budget, seeded = seeded.model.parameter_budget, data.pinned(seeded)
-        if budget is not None and seed == seeds[0]:
+        if budget is not None and not runs:
             tell(
                 f"width: hidden_dim {seeded.model.hidden_dim}, the widest of"
                 f" {counted(seeded.model.layers, 'layer')} within model.parameter_budget = {budget:,};"
                 " --set model.hidden_dim=N chooses another"
             )
-        initial = fitting_weights(seeded, data, tell if seed == seeds[0] else lambda _: None)
+        initial = {}
+        if seeded.training.init_from:
+            with torch.random.fork_rng(devices=[]):
+                model = build_model(seeded.model, **data.channels)
+            initial = fitting_weights(model, Path(seeded.training.init_from), tell)
         memory = plan_memory(seeded, data, device)
         chosen = name if name is None or len(seeds) == 1 else f"{name}-seed{seed}"
         opened: AbstractContextManager[Path | None] = nullcontext()  # the first process of the run has it
@@ -125,15 +160,8 @@ def train(
                 if initial:
                     write_weights(folder / INITIAL, initial)
                 write_file(folder / CONFIG_NAME, to_toml(seeded).encode())
-            if at_once == 1:
-                job = Job(seeded, data, folder, device, memory, profile and not runs)
-                results.append(fit(job, tell=tell, quiet=quiet))
+            results.append(fit(Job(seeded, data, folder, device, memory, tell, quiet)))
             runs.append(folder or Path())
-    if at_once > 1:
-        devices = config.system.devices
-        results = run_side_by_side(
-            runs, home=home, at_once=at_once, device=device, devices=devices, tell=tell
-        )
     return Summary(runs, results)
 
 
@@ -143,13 +171,12 @@ def resume(
     home: Home | None = None,
     overrides: Sequence[str] = (),
     quiet: bool = False,
-    profile: bool = False,
     **build_options: Any,
 ) -> Summary:
-    """Go on with a run from its last checkpoint; a finished run is returned as it is.
+    """Continue a run from its last checkpoint; a finished run is returned as it is.
 
-    A run that was stopped before its first one begins anew. A finished run whose result cannot be read
-    gets a new one, measured from its checkpoint.
+    A run that was stopped before its first checkpoint begins anew. A finished run whose result cannot be
+    read gets a new one, measured from its checkpoint.
 
     On a CPU the weights become the same, bit for bit, as those of a run that never stopped
     (with the same number of threads and versions).
@@ -158,13 +185,12 @@ def resume(
     ----------
     overrides
         ``KEY=VALUE`` for keys of :data:`CHANGEABLE`, from here on; written into the run's ``config.toml``.
-    profile
-        Trace some steps.
 
     Raises
     ------
     UsageError
-        Another key is to be changed, there is no such run, or another process is working on it.
+        Another key is to be changed, there is no such run, its checkpoint is of an older layout, or another
+        process is working on it.
     DamagedInput
         Its configuration or checkpoint cannot be read.
     CheckFailed
@@ -173,7 +199,7 @@ def resume(
     for override in overrides:
         if (key := override.partition("=")[0].strip()) not in CHANGEABLE:
             raise UsageError(
-                "A resumed run goes on as it began.",
+                "A resumed run continues as it began.",
                 expected=f"one of {', '.join(CHANGEABLE)}",
                 found=f"--set {key}",
                 next="leave it out, or begin another run with --dataset",
@@ -185,7 +211,7 @@ def resume(
         try:
             result = read_result(folder)
         except DamagedInput as error:
-            tell(f"{error.what} It is written anew.")
+            tell(f"{error.what} It is written again.")
         else:
             tell(f"{folder} is finished already.")
             return Summary([folder], [result])
@@ -199,14 +225,157 @@ def resume(
         memory = plan_memory(config, data, device)
         if overrides and is_main_process():
             write_file(folder / CONFIG_NAME, to_toml(config).encode())
-        job = Job(config, data, folder, device, memory, profile)
-        return Summary([folder], [fit(job, tell=tell, quiet=quiet)])
+        return Summary([folder], [fit(Job(config, data, folder, device, memory, tell, quiet))])
 
 
-def _check_machine(config: RunConfig, at_once: int = 1) -> Device:
+def fit(job: Job) -> RunResult:
+    """Train until the last epoch, measure the best weights on every part, and write the result.
+
+    The global random generators, and the choice of deterministic kernels, are restored afterwards.
+    """
+    config, data, folder, recompute = job.config, job.data, job.folder, job.memory.recompute
+    with _restored(), products(config.training.precision):
+        device = join(config, job.device.kind)
+        seed_all(config.training.seed)
+        if config.system.deterministic:
+            torch.use_deterministic_algorithms(True, warn_only=True)
+        module = TrainingModule(data.with_hints(config, job.device.kind), data, recompute=recompute)
+        main = folder if is_main_process() else None
+        checkpoint = folder / LAST if folder is not None and (folder / LAST).is_file() else None
+        if main is not None and checkpoint is None and config.training.init_from:
+            path = main / INITIAL
+            put_weights(module.model, read_weights(path), path, strict=False)
+        plain = why_plain(config, data, job.device, recompute=recompute)
+        captured = None
+        if plain is None:
+            captured = captured_steps(module.learn, module.config, job.tell, pad=data.ragged)
+        for line in _announcement(job, module, plain, resumed=checkpoint is not None):
+            job.tell(line)
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+            forget_not_finite(device)
+        options: dict[str, Any] = {}
+        if main is not None:
+            options["log"] = build_logger(config, main, f"kmip-data-{data.label}")
+            if config.system.profile:
+                from kmip_data.models.training.run.profile import Trace
+
+                batches = config.training.epochs * len(data.batches(lambda: 0))  # type: ignore[arg-type]
+                options["watch"] = Trace(main, device, job.tell, batches)
+        loop = Loop(
+            module, data, device, folder=folder, captured=captured, quiet=job.quiet, tell=job.tell, **options
+        )
+        with explained(loop, folder, checkpoint):
+            if checkpoint is not None:
+                loop.load(read_checkpoint(checkpoint))
+            loop.fit()
+            loop.captured = captured = None  # frees the memory of its graphs for the evaluation
+            return _finish(job, loop)
+
+
+@contextlib.contextmanager
+def _restored() -> Iterator[None]:
+    """Restore the global random generators and the choice of deterministic kernels afterwards."""
+    random = random_state()
+    chosen = torch.are_deterministic_algorithms_enabled()
+    warn = torch.is_deterministic_algorithms_warn_only_enabled()
+    try:
+        yield
+    finally:
+        set_random_state(random)
+        torch.use_deterministic_algorithms(chosen, warn_only=warn)
+
+
+def _finish(job: Job, loop: Loop) -> RunResult:
+    """Measure the best weights on every part and write weights, result and picture."""
+    config, data, folder = job.config, job.data, job.folder
+    if loop.best_epoch is None:
+        raise CheckFailed(
+            f"No epoch has a finite {config.training.metric} on val.",
+            next="kmip-data verify on the build, or a lower --set optimiser.lr=…",
+        )
+    best = loop.kept[loop.best_epoch]
+    loop.module.model.load_state_dict(best)
+    metrics = evaluate_parts(loop.module, data, data.parts, loop.device)
+    result = RunResult.of(
+        config,
+        data,
+        name=folder.name if folder is not None else "",
+        parameters=count_parameters(loop.module.model),
+        device=job.device.name,
+        history=loop.history,
+        best_epoch=loop.best_epoch,
+        metrics=metrics,
+        peak=torch.cuda.max_memory_allocated(loop.device) if loop.device.type == "cuda" else None,
+    )
+    if folder is not None and is_main_process():
+        write_weights(folder / WEIGHTS, best)
+        title = f"{result.dataset}{data.build.card.remark} · {result.model} · seed {result.seed}"
+        draw_curves(
+            loop.history,
+            folder / CURVES_NAME,
+            title=title,
+            metric=result.metric,
+            best_epoch=result.best_epoch,
+        )
+        write_file(folder / RESULT_NAME, result.to_json().encode())
+    return result
+
+
+def _announcement(job: Job, module: TrainingModule, plain: str | None, *, resumed: bool) -> Iterator[str]:
+    config = job.config
+    yield f"data: {job.data.description}"
+    yield f"model: {config.model.name}, {count_parameters(module.model):,} parameters"
+    schedule, epochs = config.schedule, config.training.epochs
+    warmup = min(schedule.warmup_epochs, epochs)
+    shape = f", {warmup} of them warm-up" if schedule.kind.endswith("with_warmup") else ""
+    per_step = ", the rate moves with each step" if schedule.per == "step" else ""
+    yield f"schedule: {schedule.kind}, {counted(epochs, 'epoch')}{shape}{per_step}"
+    many = f", {config.processes} processes" if config.processes > 1 else ""
+    yield f"device: {job.device.name} ({job.device.reason}){many}, precision {config.training.precision}"
+    if many:
+        rate = config.optimiser.lr
+        grown = f", learning rate {rate_for(config.optimiser, config.processes):g} instead of {rate:g}"
+        scaled = config.training.scale == "batch"
+        yield f"batches: of {config.whole_batch} graphs, divided among processes{grown if scaled else ''}"
+    again = "; layers are recomputed in the backward pass" if job.memory.recompute else ""
+    if again and config.system.compile:
+        again += ", and for that not compiled"
+    yield f"memory: {job.memory}{many and ' each'}{again}"
+    yield f"run: {shlex.quote(str(job.folder))}{', from its last checkpoint' if resumed else ''}"
+    if job.device.kind == "cuda":
+        how = "captured as CUDA graphs" + (", batches padded to few sizes" if job.data.ragged else "")
+        yield f"steps: {how if plain is None else f'not captured: {plain}'}"
+
+
+def _check_machine(config: RunConfig) -> Device:
     """Choose the device; raise UsageError for what it cannot do, or a missing logger."""
-    device = choose_device(config.system.device, config.system.devices * at_once)
+    device = choose_device(config.system.device, config.system.devices)
     check_precision(config.training.precision, device)
     config.model.attention.check_device(device.kind)
     check_logger(config.system.logger)
     return device
+
+
+def _with_source(config: RunConfig, home: Home) -> RunConfig:
+    """Return ``config`` with the folder of the run that it begins with; a UsageError where there is none."""
+    if not config.training.init_from:
+        return config
+    folder = find_run(config.training.init_from, home)
+    if not (folder / WEIGHTS).is_file():
+        raise UsageError(
+            f"{folder} has no weights to begin with: it is not finished.",
+            next=f"kmip-data train --resume {folder}",
+        )
+    training = config.training.model_copy(update={"init_from": str(folder)})
+    return config.model_copy(update={"training": training})
+
+
+def teller(quiet: bool) -> Callable[[str], None]:
+    """Return a function that prints a line to stderr: in the first process of a run, unless ``quiet``."""
+
+    def tell(line: str) -> None:
+        if is_main_process():
+            say(line, quiet=quiet)
+
+    return tell

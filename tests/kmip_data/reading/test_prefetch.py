@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from kmip_data.reading.prefetch import ahead
+from kmip_data.runtime.helpers import ahead
 
 
 def running():

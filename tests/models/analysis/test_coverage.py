@@ -68,10 +68,10 @@ def runs(tmp_path, monkeypatch):
     """A run with a fixed k and one with a schedule, which has kept its weights."""
     monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path))
     build = learnable_build(tmp_path / "build", graphs=8, nodes=40)
-    train = ["train", "--dataset", build.path, *TRAIN, "--attention-k", 3]
+    train = ["train", "--dataset", build.path, *TRAIN, "--set", "model.attention.k=3"]
     return [
         kmip(*train).json["run"],
-        kmip(*train, *KEEP, "--k-schedule", "linear:12:3", "--name", "falling").json["run"],
+        kmip(*train, *KEEP, "--set", "training.k_schedule=linear:12:3", "--name", "falling").json["run"],
     ]
 
 

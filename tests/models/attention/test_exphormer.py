@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.graphs.expanders import expander_targets
+from kmip_data.graphs.encodings.expander import expander_targets
 from kmip_data.models import ExphormerAttention, ExphormerEdges, ModelConfig, build_model, read_batch
 from kmip_data.models.attention.exphormer_edges import expander_edges
 from kmip_data.models.layers.edges import EdgeList, NeighborTable

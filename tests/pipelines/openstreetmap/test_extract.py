@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -122,72 +121,19 @@ def test_areas_are_closed_ways_and_relations(tmp_path):
     assert (land_use.incomplete, land_use.lines) == (3, 2)
 
 
-def in_an_editor(source: Path, target: Path, last: dict[str, int]) -> Path:
-    """Write a copy as JOSM would: elements beyond ``last`` of their kind are new, from -1 downwards."""
-
-    def number(kind: str, old: int) -> int:
-        return old if old <= last[kind] else last[kind] - old
-
-    nodes, ways, relations = [], [], []
-    for element in osmium.FileProcessor(str(source)):
-        tags = dict(element.tags)
-        if element.is_node():
-            nodes.append((number("n", element.id), element.lon, element.lat))
-        elif element.is_way():
-            refs = [number("n", node.ref) for node in element.nodes]
-            ways.append((number("w", element.id), refs, tags))
-        else:
-            parts = [(part.type, number(part.type, part.ref), part.role) for part in element.members]
-            relations.append((number("r", element.id), parts, tags))
-    return write_map(target, nodes, ways, relations)
-
-
-@pytest.mark.parametrize("end", ["osm", "osm.gz", "osm.pbf"])
-@pytest.mark.parametrize(
-    "last",
-    [
-        {"n": 0, "w": 0, "r": 0},  # a map that is new as a whole
-        {"n": 500, "w": 10**9, "r": 10**9},
-        {"n": 10**9, "w": 200, "r": 10**9},
-        {"n": 10**9, "w": 10**9, "r": 0},
-        {"n": 700, "w": 300, "r": 0},
-    ],
-)
-def test_elements_that_were_never_uploaded(last, end, tmp_path):
-    """The same streets and areas as with numbers of OpenStreetMap's; the numbers of the file come back."""
-    write_sample(tmp_path / "map.osm.pbf")
-    theirs = read(tmp_path / "map.osm.pbf", tmp_path)
-    drawn = read(in_an_editor(tmp_path / "map.osm.pbf", tmp_path / f"drawn.{end}", last), tmp_path)
-    ref = drawn.placeholders.numbers_of_the_file(drawn.ways.ref)
-    assert np.array_equal(np.where(ref < 1, last["n"] - ref, ref), theirs.ways.ref)
-    assert len(np.unique(drawn.ways.ref)) == len(np.unique(theirs.ways.ref))
-    assert (ref < 1).any() == (last["n"] < 10**9)
-    assert_same(replace(drawn, ways=replace(drawn.ways, ref=theirs.ways.ref)), theirs)
-    assert drawn.placeholders.elements > 0
-    assert theirs.placeholders.elements == 0
-    shuffled = convert(tmp_path / f"drawn.{end}", tmp_path / "shuffled.osm", seed=1, kinds="rwn")
-    assert_same(read(shuffled, tmp_path), drawn)
-
-
-def test_new_nodes_of_an_old_border_are_found(tmp_path):
-    """All that is new are nodes of an untagged way, which only a relation leads to."""
-    nodes, ring = square(1, 10.0, 1)
-    ring = [-number if number > 2 else number for number in ring]
-    nodes = [(-number if number > 2 else number, lon, lat) for number, lon, lat in nodes]
-    relation = (1, [("w", 1, "outer")], {"type": "multipolygon", "landuse": "retail"})
-    path = write_map(tmp_path / "map.osm", nodes, [(1, ring, {})], [relation])
-    land_use = read(path, tmp_path).land_use
-    assert (land_use.value, land_use.incomplete) == (["retail"], 0)
-    assert land_use.area[0].area == pytest.approx(1)
-
-
-def test_what_is_new_stays_apart_from_nodes_beyond_the_border(tmp_path):
-    """Way 1 leads to node 4, which the file lacks: node -1 must not become it."""
-    nodes = [(1, 10.0, 50.0), (2, 10.1, 50.0), (3, 10.2, 50.0), (-1, 10.3, 50.0)]
-    path = write_map(tmp_path / "map.osm", nodes, [(1, [1, 2, 3, 4], STREET), (2, [1, -1], STREET)])
-    extract = read(path, tmp_path)
-    assert extract.placeholders.numbers_of_the_file(extract.ways.ref).tolist() == [1, 2, 3, 4, 1, -1]
-    assert extract.ways.known.tolist() == [True, True, True, False, True, True]
+def test_elements_that_were_never_uploaded_are_refused_with_the_way_to_number_them(tmp_path):
+    """Editors such as JOSM number them from -1 downwards; libosmium has no locations for them."""
+    nodes = [(1, 10.0, 50.0), (2, 10.1, 50.0), (-1, 10.3, 50.0)]
+    relation = (1, [("w", -7, "outer")], {"type": "multipolygon", "landuse": "retail"})
+    for ways, relations in (
+        ([(1, [1, 2], STREET), (2, [1, -1], STREET)], []),
+        ([(-1, [1, 2], STREET)], []),
+        ([(1, [1, 2], STREET)], [relation]),
+    ):
+        path = write_map(tmp_path / "map.osm", nodes, ways, relations)
+        with pytest.raises(DamagedInput, match="never uploaded") as caught:
+            read(path, tmp_path)
+        assert "osmium renumber" in caught.value.parts["next"]
 
 
 def xml(tmp_path: Path, body: str, head: str = "") -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -94,22 +93,6 @@ def test_formats_and_orders_give_the_same_city(home, tmp_path):
     assert np.array_equal(city.features, built["node/x"])
     assert np.array_equal(city.edge_length, built["edge/length"])
     assert np.array_equal(city.node_ids, built["node/osm_id"])
-
-
-def test_a_map_that_was_drawn_and_never_uploaded(home, tmp_path):
-    """As JOSM saves it: numbers below 0, no versions; the same city, and the card says so."""
-    text = convert(helsinki(), tmp_path / "copy.osm").read_text("utf-8")
-    text = re.sub(r' (id|ref)="(\d+)"', r' \1="-\2"', text).replace(' version="1"', "")
-    drawn = tmp_path / "drawn.osm"
-    drawn.write_text(text, "utf-8")
-    build = build_city("drawn", CitySource(osm_file=drawn), home=home, **OPTIONS)
-    ours, theirs = columns(build), columns(build_dataset("helsinki", home=home, **OPTIONS))
-    assert np.array_equal(ours.pop("node/osm_id"), -theirs.pop("node/osm_id"))
-    for key, column in theirs.items():
-        assert np.array_equal(ours[key], column), key
-    count = text.count(' id="-')
-    assert build.card.statistics["city"]["never_uploaded"] == count
-    assert any(f"{count:,} elements of the file were never uploaded" in note for note in build.card.notes)
 
 
 def test_what_a_refused_split_leaves_is_said(empty):

@@ -15,9 +15,9 @@ from matplotlib import image
 from support.browser import act, screenshot
 
 import kmip_data
+from kmip_data.datasets.city_columns import encoding_names
 from kmip_data.drawing.maps.layers import Prediction, city_layers, prediction_layers
 from kmip_data.drawing.maps.page import Packer, draw_page
-from kmip_data.graphs.coordinates import encoding_names
 
 #: What a finger or mouse does, as events.
 EVENTS = """

@@ -13,7 +13,7 @@ from kmip_data.models.profiling.calls import CallCounter, Calls
 from kmip_data.models.search.backends import cuda
 from kmip_data.models.training.capture import steps
 from kmip_data.models.training.capture.graphs import CudaGraphs
-from kmip_data.models.training.run import fitting
+from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.module import TrainingModule
 from kmip_data.models.training.run.train import resume, train
 
@@ -114,7 +114,7 @@ def test_a_replayed_step_is_few_launches_and_waits_for_nothing(model, tmp_path):
 
     def calls(kind) -> Calls:
         counter = CallCounter("cuda", before=5)
-        learn(build, tmp_path, _graphs(kind), watch=[counter], **options)
+        learn(build, tmp_path, _graphs(kind), watch=counter, **options)
         return counter.found
 
     plain, replayed = calls(_Plain), calls(CudaGraphs)
@@ -130,14 +130,14 @@ def test_a_recording_that_fails_leaves_a_run_as_it_was(tmp_path, monkeypatch):
     build = learnable_build(tmp_path / "build", graphs=15, varied=0)
     options = _options(model={**ALONE.values[0], "dropout": 0.2}, training={"epochs": 4, "accumulate": 1})
     plain = learn(build, tmp_path, _graphs(_Plain), **options)
-    forward_loss = TrainingModule.forward_loss
+    plain_learn = TrainingModule.learn
 
     def waits(self, batch):
-        logits, target, loss = forward_loss(self, batch)
-        loss.item()
-        return logits, target, loss
+        found = plain_learn(self, batch)
+        found[2].item()
+        return found
 
-    monkeypatch.setattr(TrainingModule, "forward_loss", waits)
+    monkeypatch.setattr(TrainingModule, "learn", waits)
     failed = learn(build, tmp_path, _graphs(), **options)
     assert len(failed.told) == 1
     assert_same(plain, failed)
@@ -157,15 +157,15 @@ def test_a_run_resumes_bit_for_bit(model, tmp_path, monkeypatch):
         system={"device": "cuda", "deterministic": True},
     )
     whole = train(config, home=Home(tmp_path / "whole"), quiet=True).runs[0]
-    evaluate = fitting.Recorder._evaluate
+    evaluate = Loop.evaluate
 
-    def stopped(self, epoch, device):
-        if epoch == 3:
+    def stopped(self):
+        if self.epoch == 3:
             raise KeyboardInterrupt
-        return evaluate(self, epoch, device)
+        return evaluate(self)
 
     with monkeypatch.context() as patched:
-        patched.setattr(fitting.Recorder, "_evaluate", stopped)
+        patched.setattr(Loop, "evaluate", stopped)
         with pytest.raises(KeyboardInterrupt):
             train(config, home=Home(tmp_path / "parts"), quiet=True)
     run = next((tmp_path / "parts").glob("runs/*/*/*"))

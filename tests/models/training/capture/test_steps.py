@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from types import SimpleNamespace
 
 import pytest
 import torch
-from lightning.pytorch.callbacks import Callback
-from support import captured
 from support.captured import assert_same, learn
 from support.city_data import streets_build
 from support.emulated_graph import EmulatedGraphs
@@ -24,7 +23,8 @@ from kmip_data.models.training.capture.steps import CapturedSteps, shape_of
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.data.on_card import OnCard
 from kmip_data.models.training.memory.machine import Device
-from kmip_data.models.training.run import fitting
+from kmip_data.models.training.run import loop
+from kmip_data.models.training.run import train as run_file
 from kmip_data.models.training.run.train import resume, train
 from kmip_data.runtime.recorded import keeping, kept
 
@@ -52,7 +52,7 @@ def test_replayed_steps_are_plain_ones(accumulate, clouds, tmp_path):
     graphs = EmulatedGraphs()
     plain, replayed = (learn(clouds, tmp_path, each, **changes) for each in (None, graphs))
     assert_same(plain, replayed)
-    averages = [run.module.average.weights for run in (plain, replayed)]
+    averages = [run.average for run in (plain, replayed)]
     torch.testing.assert_close(*averages, rtol=0, atol=0)
     assert not replayed.told
     assert graphs.recorded == 1 + accumulate  # whole batches, first ones of a step and others; the last
@@ -61,7 +61,7 @@ def test_replayed_steps_are_plain_ones(accumulate, clouds, tmp_path):
 
 def test_one_city_is_one_graph(tmp_path, streams, monkeypatch):
     """With hints, which a step leaves for the next, and which every evaluation may change."""
-    monkeypatch.setattr(captured, "sent_ahead", OnCard)  # which knows the rows of the mask
+    monkeypatch.setattr(loop, "sent_ahead", OnCard)  # which knows the rows of the mask
     build = streets_build(tmp_path / "build", nodes=60)
     changes = {"training": {"epochs": 8, "accumulate": 1}, "model": {"warm_start": True}}
     graphs = EmulatedGraphs()
@@ -139,26 +139,24 @@ class _Calls(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-class _Around(Callback):
+class _Around:
     """Counts what each batch calls; a replayed graph is one call, which is not seen."""
 
     def __init__(self):
         self.found = []
 
-    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
-        self._mode = _Calls()
-        self._mode.__enter__()
-
-    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
-        self._mode.__exit__(None, None, None)
-        self.found.append(self._mode.count)
+    @contextlib.contextmanager
+    def __call__(self, batch, last):
+        with _Calls() as calls:
+            yield
+        self.found.append(calls.count)
 
 
 def test_few_operators_are_left_around_a_graph(clouds, tmp_path):
     """Copies of the batch and of what it gave, its loss and norm, the sums of the metrics."""
     around = _Around()
     training = {"epochs": 4, "batch_size": 11, "accumulate": 1}
-    learn(clouds, tmp_path, EmulatedGraphs(), watch=[around], training=training)
+    learn(clouds, tmp_path, EmulatedGraphs(), watch=around, training=training)
     assert around.found[0] > 500
     assert around.found[-1] <= AROUND, around.found
 
@@ -167,7 +165,7 @@ def test_few_more_operators_pad_a_batch(tmp_path):
     build = learnable_build(tmp_path / "build", graphs=15, varied=4)
     around = _Around()
     training = {"epochs": 4, "batch_size": 11, "accumulate": 1}
-    learn(build, tmp_path, EmulatedGraphs(), pad=True, watch=[around], training=training)
+    learn(build, tmp_path, EmulatedGraphs(), pad=True, watch=around, training=training)
     assert around.found[0] > 500
     assert around.found[-1] <= AROUND + PADDING, around.found
 
@@ -182,19 +180,19 @@ def test_a_run_resumes_bit_for_bit(clouds, tmp_path, monkeypatch):
         options = {"accumulate": training.accumulate, "clip_norm": training.clip_norm, "pad": pad}
         return CapturedSteps(forward, made[-1], tell, **options)
 
-    monkeypatch.setattr(fitting, "why_plain", lambda *_, **__: None)
-    monkeypatch.setattr(fitting, "captured_steps", emulated)
+    monkeypatch.setattr(run_file, "why_plain", lambda *_, **__: None)
+    monkeypatch.setattr(run_file, "captured_steps", emulated)
     config = tiny_config(clouds, training={"epochs": 6, "accumulate": 1}, optimiser={"fused": True})
     whole = train(config, home=Home(tmp_path / "whole"), quiet=True).runs[0]
-    evaluate = fitting.Recorder._evaluate
+    evaluate = loop.Loop.evaluate
 
-    def stopped(self, epoch, device):
-        if epoch == 3:
+    def stopped(self):
+        if self.epoch == 3:
             raise KeyboardInterrupt
-        return evaluate(self, epoch, device)
+        return evaluate(self)
 
     with monkeypatch.context() as patched:
-        patched.setattr(fitting.Recorder, "_evaluate", stopped)
+        patched.setattr(loop.Loop, "evaluate", stopped)
         with pytest.raises(KeyboardInterrupt):
             train(config, home=Home(tmp_path / "parts"), quiet=True)
     run = next((tmp_path / "parts").glob("runs/*/*/*"))
@@ -224,15 +222,16 @@ def test_a_run_resumes_bit_for_bit(clouds, tmp_path, monkeypatch):
 def test_the_reason_is_known_before(changes, reason, clouds, monkeypatch):
     monkeypatch.setattr(cuda, "unusable", lambda _: None)
     config, data = tiny_config(clouds, **changes), SimpleNamespace(ragged=False)
-    assert why_plain(config, data, GPU, recompute=False, profile=False) == reason
+    assert why_plain(config, data, GPU, recompute=False) == reason
 
 
 def test_further_reasons(clouds, tmp_path):
     config, fixed = tiny_config(clouds), SimpleNamespace(ragged=False)
-    options = {"recompute": False, "profile": False}
+    options = {"recompute": False}
     assert why_plain(config, fixed, Device("cpu", "", ""), **options) == "no GPU"
-    assert why_plain(config, fixed, GPU, recompute=True, profile=False) == "recomputed layers"
-    assert why_plain(config, fixed, GPU, recompute=False, profile=True) == "--profile shows operations"
+    assert why_plain(config, fixed, GPU, recompute=True) == "recomputed layers"
+    traced = tiny_config(clouds, system={"profile": True})
+    assert why_plain(traced, fixed, GPU, **options) == "system.profile shows operations"
     for attention, reason in (
         ({"kind": "bigbird"}, "BigBird's blocks are laid out on the host"),
         ({"kind": "exphormer"}, "Exphormer's expander is checked on the host"),
@@ -263,9 +262,9 @@ def test_what_takes_no_padding_is_named(changes, part, monkeypatch):
     config = config_from_mapping({"data": {"dataset": "clouds"}, **changes}, "the test")
     reason = None if part is None else f"batches differ in size, and {part} takes no padding"
     ragged = SimpleNamespace(ragged=True, task=SimpleNamespace(level="node"))
-    assert why_plain(config, ragged, GPU, recompute=False, profile=False) == reason
+    assert why_plain(config, ragged, GPU, recompute=False) == reason
     ragged.task.level = "link"
-    found = why_plain(config, ragged, GPU, recompute=False, profile=False)
+    found = why_plain(config, ragged, GPU, recompute=False)
     assert found is not None
     assert part is not None or "a score of pairs" in found
 

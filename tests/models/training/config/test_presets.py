@@ -212,7 +212,10 @@ def test_differences_say_what_this_run_does():
         return next(line for line in differences(config) if "training.accumulate" in line)
 
     code, text = load_preset("s3dis"), load_preset("s3dis", as_="text")
-    first = "preset s3dis/gps-kmip as the paper's {} has it; its {} differs in 6 keys (--explain)"
+    first = (
+        "preset s3dis/gps-kmip as the paper's {} has it; its {} differs in 6 keys"
+        " (kmip-data info s3dis --model gps-kmip)"
+    )
     assert differences(code)[0] == first.format("code", "text")
     assert differences(text)[0] == first.format("text", "code")
     assert len(differences(code)) == 1 + 6

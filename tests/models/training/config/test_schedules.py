@@ -165,32 +165,31 @@ def test_a_run_trains_by_it_and_evaluates_at_its_end(tmp_path, monkeypatch) -> N
     assert {k for training, k in used if not training} == {2}
 
 
-def options(**more):
-    given = {"model": "gps-kmip", "variant": "code", "epochs": None, "overrides": [], **more}
+def options(*overrides):
+    given = {"model": "gps-kmip", "variant": "code", "overrides": overrides}
     return configuration("s3dis", {}, {}, **given)
 
 
 def test_on_the_command_line(tmp_path) -> None:
-    config = options(k_schedule="cosine:50:5")
+    config = options("training.k_schedule=cosine:50:5", "model.attention.k=5")
     assert (config.model.attention.k, config.training.k_schedule) == (5, "cosine:50:5")
     assert config.data.parameters.get("k") != 5
-    assert options(attention_k="7").model.attention.k == 7
-    assert options(attention_k="1,2,3,4,5,6,7,8").model.attention.k == (1, 2, 3, 4, 5, 6, 7, 8)
-    assert options(overrides=["model.k=[8,7,6,5,4,3,2,1]"]).model.attention.k == (8, 7, 6, 5, 4, 3, 2, 1)
+    assert options("model.attention.k=7").model.attention.k == 7
+    assert options("model.attention.k=[1, 2, 3, 4, 5, 6, 7, 8]").model.attention.k == (1, 2, 3, 4, 5, 6, 7, 8)
 
 
 @pytest.mark.parametrize(
     ("given", "word"),
     [
-        ({"attention_k": "0"}, "model.attention.k cannot be '0'"),
-        ({"attention_k": "3,4"}, "there are 8 layers"),
-        ({"attention_k": "7", "k_schedule": "cosine:50:5"}, "ends at 5, and model.attention.k is 7"),
-        ({"k_schedule": "cosine:50:x"}, "not a schedule of k"),
+        (["model.attention.k=0"], "model.attention.k cannot be '0'"),
+        (["model.attention.k=[3, 4]"], "there are 8 layers"),
+        (["model.attention.k=7", "training.k_schedule=cosine:50:5"], "ends at 5, and model.attention.k is 7"),
+        (["training.k_schedule=cosine:50:x"], "not a schedule of k"),
     ],
 )
 def test_refusals(given, word: str) -> None:
     with pytest.raises(UsageError) as caught:
-        options(**given)
+        options(*given)
     assert word in str(caught.value)
 
 

@@ -30,7 +30,7 @@ def test_a_file_has_exactly_the_metrics_of_its_run(dataset, tmp_path) -> None:
     limit, kind, arrays = KINDS[dataset]
     where = ["--home", tmp_path]
     data = ["--sample", "--limit", limit, *(["--k", 4] if dataset == "s3dis" else [])]
-    trained = kmip("train", "--dataset", dataset, *data, "--jobs", 1, *QUICK, *where)
+    trained = kmip("train", "--dataset", dataset, *data, *QUICK, *where)
     assert trained.code == 0, trained.err
     run, output = trained.json["run"], tmp_path / "found.npz"
     told = kmip("predict", run, "--output", output, "--json", *where)

@@ -1,24 +1,21 @@
-"""Averaged weights, early stopping and the best epochs: against PyTorch's and Lightning's own."""
+"""Averaged weights, early stopping and the best epochs: against PyTorch's own and their definitions."""
 
 from __future__ import annotations
 
 import copy
-from types import SimpleNamespace
 
 import pytest
 import torch
-from lightning.pytorch.callbacks import EarlyStopping
 from safetensors.torch import load_file
 from support.training_data import learnable_build, read_history, tiny_config
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_avg_fn
 
 from kmip_data.builds.home import Home
-from kmip_data.models.training.run import module as module_file
-from kmip_data.models.training.run import recorder as recorder_file
-from kmip_data.models.training.run.averaging import Average
+from kmip_data.models.training.run import loop as loop_file
 from kmip_data.models.training.run.checkpoint import BEST, WEIGHTS
 from kmip_data.models.training.run.evaluate import evaluate
+from kmip_data.models.training.run.module import Average
 from kmip_data.models.training.run.result import read_result
 from kmip_data.models.training.run.train import train
 
@@ -80,13 +77,13 @@ def test_an_average_of_another_network_is_refused() -> None:
 
 def test_a_run_evaluates_and_saves_the_averaged_weights(build, tmp_path, monkeypatch) -> None:
     seen: list[dict[str, torch.Tensor]] = []
-    step = module_file.TrainingModule.optimizer_step
+    update = Average.update
 
-    def noting(self, *args, **kwargs):
-        step(self, *args, **kwargs)
-        seen.append({name: tensor.clone() for name, tensor in self.model.named_parameters()})
+    def noting(self, model):
+        update(self, model)
+        seen.append({name: tensor.clone() for name, tensor in model.named_parameters()})
 
-    monkeypatch.setattr(module_file.TrainingModule, "optimizer_step", noting)
+    monkeypatch.setattr(Average, "update", noting)
     home = Home(tmp_path)
     run = train(tiny_config(build, training={"epochs": 3, "ema": 0.5}), home=home, quiet=True).runs[0]
     last = read_result(run).best_epoch
@@ -118,22 +115,17 @@ def scripted(monkeypatch, values):
         value = next(script, values[-1])
         return {part: {"loss": 1.0, "accuracy": value, "f1": value, "miou": value} for part in parts}
 
-    monkeypatch.setattr(recorder_file, "evaluate_parts", evaluate_parts)
+    monkeypatch.setattr(loop_file, "evaluate_parts", evaluate_parts)
 
 
-def stopped_by_lightning(values, patience):
-    """Evaluations until Lightning's own callback stops."""
-
-    alone = SimpleNamespace(reduce_boolean_decision=lambda stop, **_: stop)
-    trainer = SimpleNamespace(
-        should_stop=False, fast_dev_run=False, world_size=1, current_epoch=1, strategy=alone
-    )
-    callback = EarlyStopping("f1", mode="max", patience=patience, check_finite=False)
-    for number, value in enumerate(values):
-        trainer.callback_metrics = {"f1": torch.tensor(value)}
-        callback._run_early_stopping_check(trainer)
-        if trainer.should_stop:
-            return number + 1
+def evaluations_until(values, patience):
+    """Evaluations of a run that ends after ``patience`` without a better one; NaN is never better."""
+    best, waited = -1.0, 0
+    for number, value in enumerate(values, start=1):
+        waited = 0 if value > best else waited + 1
+        best = max(best, value) if value == value else best
+        if waited == patience:
+            return number
     return len(values)
 
 
@@ -147,11 +139,11 @@ def stopped_by_lightning(values, patience):
         [0.1, float("nan"), 0.2, float("nan"), float("nan"), 0.3, 0.1, 0.1],
     ],
 )
-def test_early_stopping_is_lightnings(build, tmp_path, monkeypatch, values, patience) -> None:
+def test_early_stopping_is_that_of_its_definition(build, tmp_path, monkeypatch, values, patience) -> None:
     scripted(monkeypatch, values)
     training = {"epochs": 8, "patience": patience, "metric": "f1"}
     run = train(tiny_config(build, training=training), home=Home(tmp_path), quiet=True).runs[0]
-    assert read_result(run).epochs == len(read_history(run)) == stopped_by_lightning(values, patience)
+    assert read_result(run).epochs == len(read_history(run)) == evaluations_until(values, patience)
 
 
 def test_patience_counts_evaluations(build, tmp_path, monkeypatch, capsys) -> None:

@@ -8,15 +8,15 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from support.stopping import stop_at
 from support.training_data import learnable_build, tiny_config
 
 from kmip_data.builds.home import Home
 from kmip_data.cli.train import configuration
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.models.training.config.overrides import read_config
-from kmip_data.models.training.run import fitting
 from kmip_data.models.training.run.checkpoint import INITIAL, WEIGHTS, copy_weights
-from kmip_data.models.training.run.module import TrainingModule
+from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.train import resume, train
 
 
@@ -38,14 +38,13 @@ def source(place, build):
 @pytest.fixture
 def begun(monkeypatch):
     """Weights that runs begin with."""
-    found = []
+    found, fit = [], Loop.fit
 
-    class Noting(fitting.Recorder):
-        def on_train_start(self, trainer, pl_module):
-            found.append(copy_weights(self.module.model))
-            super().on_train_start(trainer, pl_module)
+    def noting(loop):
+        found.append(copy_weights(loop.module.model))
+        fit(loop)
 
-    monkeypatch.setattr(fitting, "Recorder", Noting)
+    monkeypatch.setattr(Loop, "fit", noting)
     return found
 
 
@@ -131,7 +130,7 @@ def test_a_run_stopped_in_its_first_epoch_begins_with_the_same_weights(
     home = Home(tmp_path / "home")
     whole = train(tuned(build, own), home=home, name="whole", quiet=True).runs[0]
     with monkeypatch.context() as patch:
-        patch.setattr(TrainingModule, "training_step", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        stop_at(patch, 0)
         with pytest.raises(KeyboardInterrupt):
             train(tuned(build, own), home=home, name="stopped", quiet=True)
     shutil.rmtree(own)  # what the run took is in its own folder

@@ -7,15 +7,15 @@ import shutil
 
 import pytest
 import torch
+from support.stopping import stop_at
 from support.training_data import learnable_build, tiny_config
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
-from kmip_data.models.training.run import fitting
+from kmip_data.models.training.run import train as run_file
 from kmip_data.models.training.run.checkpoint import LAST, WEIGHTS
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.folders import CONFIG_NAME
-from kmip_data.models.training.run.recorder import Recorder
 from kmip_data.models.training.run.result import RESULT_NAME
 from kmip_data.models.training.run.train import resume, train
 
@@ -31,13 +31,7 @@ def theirs(tmp_path_factory):
     build = learnable_build(home.built / "clouds")
     train(tiny_config(build, training={"epochs": 1}), home=home, name="done", quiet=True)
     patch = pytest.MonkeyPatch()
-    before = Recorder.on_train_epoch_end
-
-    def stop(self, *arguments):
-        before(self, *arguments)
-        raise Stop("stopped")
-
-    patch.setattr(Recorder, "on_train_epoch_end", stop)
+    stop_at(patch, 0, "saved", error=Stop)
     with pytest.raises(Stop):
         train(tiny_config(build, training={"epochs": 2}), home=home, name="stopped", quiet=True)
     patch.undo()
@@ -90,33 +84,34 @@ def test_no_logger_of_a_received_run_is_started(theirs, tmp_path, monkeypatch, c
     change(run / CONFIG_NAME, str(theirs.root), str(tmp_path / "away"))
     change(run / CONFIG_NAME, 'logger = "csv"', 'logger = "wandb"')
     begun = []
-    monkeypatch.setattr("kmip_data.models.training.run.train.check_logger", begun.append)
-    monkeypatch.setattr(fitting, "build_logger", lambda name, *_, **__: begun.append(name) or False)
+    built = run_file.build_logger
+    monkeypatch.setattr(run_file, "check_logger", begun.append)
+    monkeypatch.setattr(
+        run_file, "build_logger", lambda run, *rest: begun.append(run.system.logger) or built(run, *rest)
+    )
     resume(run, home=Home(tmp_path / "mine"))
     assert set(begun) == {"csv"}
     assert "system.logger" in capsys.readouterr().err
 
 
 STATES = {
-    "no recorder": lambda state: state.update(callbacks={}) or state.update(state_dict={}),
-    "history": lambda state: recorder_of(state).update(history=None),
-    "rows": lambda state: recorder_of(state).update(history=[{"epoch": 0}]),
-    "best epoch": lambda state: recorder_of(state).update(best_epoch=7),
-    "negative best epoch": lambda state: recorder_of(state).update(best_epoch=-1),
-    "random": lambda state: recorder_of(state).update(random={"torch": torch.zeros(3)}),
-    "data": lambda state: recorder_of(state).pop("data"),
-    "best weights": lambda state: recorder_of(state).update(best_weights={"a": torch.zeros(1)}),
-    "weights": lambda state: state.update(state_dict={"a": torch.zeros(1)}),
-    "optimiser": lambda state: state.update(optimizer_states=[{}]),
-    "loops": lambda state: state.update(loops={"fit_loop": 3}),
+    "history": lambda state: state.update(history=None),
+    "rows": lambda state: state.update(history=[{"epoch": 0}]),
+    "best epoch": lambda state: state.update(kept={7: {}}),
+    "negative best epoch": lambda state: state.update(kept={-1: {}}),
+    "random": lambda state: state["processes"][0].update(random={"torch": torch.zeros(3)}),
+    "processes": lambda state: state.update(processes=[]),
+    "data": lambda state: state.pop("data"),
+    "best weights": lambda state: state.update(kept={0: {"a": torch.zeros(1)}}),
+    "weights": lambda state: state.update(model={"a": torch.zeros(1)}),
+    "optimiser": lambda state: state.update(optimiser={}),
+    "position": lambda state: state.update(epoch=3),
+    "batch": lambda state: state.update(batch=99),
     "schedule": lambda state: state["schedule"].update(last_epoch="x"),
     "method": lambda state: state["schedule"].update(step=3),
-    "callbacks": lambda state: state.update(callbacks=[]),
+    "rate": lambda state: state.update(lr=0),
+    "layout": lambda state: state.update(layout="x"),
 }
-
-
-def recorder_of(state):
-    return next(value for value in state["callbacks"].values() if "history" in value)
 
 
 @pytest.mark.parametrize("name", STATES)

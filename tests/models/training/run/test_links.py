@@ -11,7 +11,8 @@ from support.links import KINDS, Command, Kind, Sandbox, run_all
 from support.training_data import learnable_build
 
 from kmip_data.builds.home import Home
-from kmip_data.models.training.run.recorder import Recorder
+from kmip_data.models.training.run import train as run_file
+from kmip_data.models.training.run.loop import Loop
 
 MADE = (
     *(".lock", "curves.png", "map.png", "model.safetensors", "result.json", "checkpoints/best.safetensors"),
@@ -31,18 +32,18 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
         words = ["train", "--dataset", build, "--home", place, "--epochs", epochs, "--device", "cpu", "-q"]
         return [*words, "--name", name, *SMALL]
 
-    def stopped(name: str, after: str) -> Path:
+    def stopped(name: str, *after: object) -> Path:
         def stop(*_: object) -> None:
             raise KeyboardInterrupt
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Recorder, after, stop)
+            patch.setattr(*after, stop)
             assert kmip(*train(name)).code == 130
         return runs / name
 
     assert kmip(*train("done")).code == 0
-    begun, saved = stopped("begun", "on_train_epoch_start"), stopped("saved", "on_fit_end")
-    half = stopped("half", "on_train_epoch_end")
+    begun, half = stopped("begun", Loop, "train_epoch"), stopped("half", Loop, "end_epoch")
+    saved = stopped("saved", run_file, "_finish")
 
     def resume(run: Path) -> list[object]:
         return ["train", "--resume", run, "--home", home.root, "-q"]

@@ -10,9 +10,10 @@ from safetensors.torch import load_file
 from support.training_data import learnable_build, tiny_config
 
 from kmip_data.builds.home import Home
+from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.run.checkpoint import WEIGHTS
 from kmip_data.models.training.run.profile import TABLE_NAME, TRACE_NAME, TRACED, WARM_UP
-from kmip_data.models.training.run.train import resume, train
+from kmip_data.models.training.run.train import train
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,8 @@ def test_a_few_batches_are_traced_and_learned_from_as_ever(
 ):
     config = tiny_config(build, training={"batch_size": batch_size, "epochs": epochs})
     plain = train(config, home=Home(tmp_path), name="plain", quiet=True).runs[0]
-    run = train(config, home=Home(tmp_path), name="traced", profile=True).runs[0]
+    config = apply_overrides(config, ["system.profile=true"])
+    run = train(config, home=Home(tmp_path), name="traced").runs[0]
     assert steps_of(run) == traced
     said = capsys.readouterr().err
     table = (run / TABLE_NAME).read_text("utf-8")
@@ -47,11 +49,3 @@ def test_a_few_batches_are_traced_and_learned_from_as_ever(
     assert not (plain / TRACE_NAME).exists()
     one, two = load_file(plain / WEIGHTS), load_file(run / WEIGHTS)
     assert all(torch.equal(one[name], two[name]) for name in one)
-
-
-def test_of_several_seeds_the_first_is_traced_and_a_finished_run_is_not(build, tmp_path):
-    config = tiny_config(build, training={"epochs": 1})
-    runs = train(config, home=Home(tmp_path), seeds=[0, 1], name="two", profile=True, quiet=True).runs
-    assert [(run / TRACE_NAME).exists() for run in runs] == [True, False]
-    resume(runs[1], home=Home(tmp_path), profile=True, quiet=True)
-    assert not (runs[1] / TRACE_NAME).exists()

@@ -15,11 +15,10 @@ from support.two_processes import free_port, on_two, train_on_two
 
 from kmip_data.builds.home import Home
 from kmip_data.cli.train import configuration
-from kmip_data.errors import CheckFailed, UsageError
+from kmip_data.errors import UsageError
 from kmip_data.models.training.config.optimisers import OptimiserConfig, rate_for
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.objective.losses import LOSSES
-from kmip_data.models.training.run import side_by_side
 from kmip_data.models.training.run.checkpoint import LAST
 from kmip_data.models.training.run.result import read_result
 from kmip_data.models.training.run.train import resume, train
@@ -133,7 +132,7 @@ CASES = ["plain", "normed", "recomputed", "momentum", "grown", "links"]
 def test_two_processes_learn_what_one_does(home: Path, name: str) -> None:
     one, two = _run(home, name), _run(home / "two", name)
     within = 1e-5 if name in {"normed", "recomputed"} else 1e-6
-    last = [torch.load(run / LAST, weights_only=True)["state_dict"] for run in (one, two)]
+    last = [torch.load(run / LAST, weights_only=True)["model"] for run in (one, two)]
     assert last[0].keys() == last[1].keys()
     for key, value in last[0].items():
         torch.testing.assert_close(last[1][key], value, rtol=within, atol=within)
@@ -159,10 +158,9 @@ def test_each_process_goes_on_with_draws_of_its_own(home: Path, name: str) -> No
     )
     for one, two in zip(*(read_history(_run(home / "two", run)) for run in ("whole", name)), strict=True):
         assert {**one, **dict.fromkeys(OF_THE_MACHINE)} == {**two, **dict.fromkeys(OF_THE_MACHINE)}
-    (states,) = (state["random"] for state in whole["callbacks"].values() if "random" in state)
-    assert not torch.equal(*(state["torch"] for state in states))
-    for name, value in whole["state_dict"].items():
-        assert torch.equal(stopped["state_dict"][name], value), name
+    assert not torch.equal(*(process["random"]["torch"] for process in whole["processes"]))
+    for name, value in whole["model"].items():
+        assert torch.equal(stopped["model"][name], value), name
 
 
 @pytest.mark.slow
@@ -188,7 +186,7 @@ def test_a_batch_that_cannot_be_divided_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(UsageError, match="A batch of 1 graph cannot be divided") as refused:
         train(config, home=Home(tmp_path), quiet=True)
-    assert "training.batch_size=2, or --scale batch" in str(refused.value)
+    assert "training.batch_size=2, or --set training.scale=batch" in str(refused.value)
 
 
 @pytest.mark.torture
@@ -207,47 +205,3 @@ def test_two_nodes_of_torchrun_make_one_run(tmp_path: Path) -> None:
     assert found["run"] == str(run)
     assert read_result(run).config["system"]["nodes"] == 2
     assert resume(run, home=Home(tmp_path), quiet=True).results[0].metrics == found["metrics"]
-
-
-@pytest.mark.torture
-def test_seeds_at_once_are_those_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    config = tiny_config(learnable_build(tmp_path / "build"), training={"epochs": 1})
-    one, two = Home(tmp_path / "one"), Home(tmp_path / "two")
-    alone = train(config, home=one, seeds=(0, 1, 2), quiet=True)
-    found = train(config, home=two, seeds=(0, 1, 2), quiet=True, at_once=2, name="all")
-    assert [run.name for run in found.runs] == ["all-seed0", "all-seed1", "all-seed2"]
-    assert [result.seed for result in found.results] == [0, 1, 2]
-    for each, other in zip(alone.results, found.results, strict=True):
-        assert each.metrics == other.metrics
-
-
-@pytest.mark.slow
-def test_a_seed_that_fails_is_named_and_the_others_finish(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    config = tiny_config(learnable_build(tmp_path / "build"), training={"epochs": 1})
-    begin = side_by_side._begin
-
-    def spoiled(run: Path, *rest: Any) -> Any:
-        if run.name == "x-seed0":
-            (run / "config.toml").write_text("no configuration")
-        return begin(run, *rest)
-
-    monkeypatch.setattr(side_by_side, "_begin", spoiled)
-    with pytest.raises(CheckFailed, match="1 of 2 runs did not finish") as failed:
-        train(config, home=Home(tmp_path), seeds=(0, 1), at_once=2, name="x")
-    assert "x-seed0: exit code" in str(failed.value)
-    assert "config.toml" in str(failed.value)
-    assert read_result(_run(tmp_path, "x-seed1")).seed == 1
-
-    def stopped(run: Path, *rest: Any) -> Any:
-        if run.name == "y-seed1":
-            raise KeyboardInterrupt
-        return begin(run, *rest)
-
-    monkeypatch.setattr(side_by_side, "_begin", stopped)
-    with pytest.raises(KeyboardInterrupt):
-        train(config, home=Home(tmp_path), seeds=(0, 1, 2), at_once=2, name="y")
-    said = capfd.readouterr().err
-    assert all(f"kmip-data train --resume {_run(tmp_path, f'y-seed{seed}')}" in said for seed in range(3))

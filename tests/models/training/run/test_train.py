@@ -13,7 +13,6 @@ import sys
 import numpy as np
 import pytest
 import torch
-from lightning.pytorch import seed_everything
 from safetensors.torch import load_file
 from support.shared import ROOT
 from support.training_data import CLASSES, OF_THE_MACHINE, learnable_build, read_history, tiny_config
@@ -30,8 +29,8 @@ from kmip_data.models.training.objective.losses import weighted_cross_entropy
 from kmip_data.models.training.run.checkpoint import BEST, LAST, WEIGHTS
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.folders import find_run, new_run
+from kmip_data.models.training.run.history import is_eval_epoch
 from kmip_data.models.training.run.module import TrainingModule
-from kmip_data.models.training.run.recorder import is_eval_epoch
 from kmip_data.models.training.run.result import RunResult, read_result
 from kmip_data.models.training.run.train import train
 from kmip_data.reading import buffers
@@ -94,7 +93,7 @@ def test_the_loop_is_upstreams(tmp_path, per):
     )
     run = train(config, home=Home(tmp_path / "home"), quiet=True).runs[0]
 
-    seed_everything(0, verbose=False)
+    torch.manual_seed(0)
     model = build_model(config.model, in_channels=6, num_classes=CLASSES)
     optimiser = torch.optim.AdamW(model.parameters(), lr=5e-3, weight_decay=1e-2)
     loader = GraphLoader(ShardedDataset(build, "train"), 2, compact=True)
@@ -110,9 +109,9 @@ def test_the_loop_is_upstreams(tmp_path, per):
                 optimiser.step()
                 optimiser.zero_grad()
 
-    last = torch.load(run / LAST, weights_only=True)["state_dict"]
+    last = torch.load(run / LAST, weights_only=True)["model"]
     for name, weight in model.state_dict().items():
-        torch.testing.assert_close(last[f"model.{name}"], weight, rtol=1e-5, atol=1e-7)
+        torch.testing.assert_close(last[name], weight, rtol=1e-5, atol=1e-7)
 
 
 def test_what_a_run_leaves(done, build, home):
@@ -152,7 +151,7 @@ def test_result_says_what_design_asks(done, build):
     assert 0 < result.seconds.train_epoch <= result.seconds.total
     assert result.memory.device is None
     assert result.memory.host > 50e6
-    assert {"torch", "kmip-data", "lightning", "python"} <= set(result.versions)
+    assert {"torch", "kmip-data", "torchmetrics", "python"} <= set(result.versions)
 
 
 def test_the_first_best_validation_epoch_is_reported_with_its_test_metric(done):
@@ -288,30 +287,30 @@ def test_other_runtime_errors_are_not_taken_for_memory(build, tmp_path, monkeypa
 
 
 def test_a_loss_that_is_not_finite_names_epoch_and_batch(build, tmp_path, monkeypatch):
-    step = TrainingModule.training_step
+    learn = TrainingModule.learn
 
-    def broken(self, batch, batch_idx):
-        if self.current_epoch == 1 and batch_idx == 1:
+    def broken(self, batch):
+        if (self.epoch, self.meter.newest) == (1, 1):
             self.loss = lambda logits, target: logits.sum() * math.nan
-        return step(self, batch, batch_idx)
+        return learn(self, batch)
 
-    monkeypatch.setattr(TrainingModule, "training_step", broken)
+    monkeypatch.setattr(TrainingModule, "learn", broken)
     with pytest.raises(CheckFailed, match=r"loss is nan, training in epoch 2, batch 2"):
         train(tiny_config(build), home=Home(tmp_path), quiet=True)
     (run,) = tmp_path.glob("runs/*/*/*")
-    assert torch.load(run / LAST, weights_only=True)["epoch"] == 0
+    assert torch.load(run / LAST, weights_only=True)["epoch"] == 1
 
 
 def test_weights_that_are_not_finite_name_epoch_and_batch(build, tmp_path, monkeypatch):
-    step = TrainingModule.training_step
+    learn = TrainingModule.learn
 
-    def broken(self, batch, batch_idx):
-        if self.current_epoch == 2:
+    def broken(self, batch):
+        if self.epoch == 2:
             with torch.no_grad():
                 next(self.model.parameters()).fill_(math.inf)
-        return step(self, batch, batch_idx)
+        return learn(self, batch)
 
-    monkeypatch.setattr(TrainingModule, "training_step", broken)
+    monkeypatch.setattr(TrainingModule, "learn", broken)
     with pytest.raises(CheckFailed, match=r"weights are not finite numbers, training in epoch 3, batch 1"):
         train(tiny_config(build), home=Home(tmp_path), quiet=True)
 
@@ -363,7 +362,7 @@ def test_without_a_test_part(tmp_path):
         ({"training": {"precision": "tf32"}}, "cannot train in tf32, which is arithmetic of tensor cores"),
         ({"training": {"precision": "bf16x3"}}, "cannot train in bf16x3"),
         ({"system": {"compile": True}}, "On a CPU torch.compile does not make gps-kmip faster"),
-        ({"system": {"logger": "mlflow"}}, "pip install mlflow"),
+        ({"system": {"logger": "wandb"}}, "pip install wandb"),
         ({"data": {"features": "position-color"}}, "no set of features of clouds called 'position-color'"),
         ({"data": {"parameters": {"k": 5}}}, "another build"),
         ({"model": {"name": "gps-kmap"}}, "gps-kmip"),
@@ -374,7 +373,7 @@ def test_what_is_not_there_is_told_before_training(build, tmp_path, monkeypatch,
     import importlib.util
 
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "mlflow" else find(name))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "wandb" else find(name))
     with pytest.raises(UsageError) as caught:
         train(tiny_config(build, **section), home=Home(tmp_path), quiet=True)
     assert message in str(caught.value)
@@ -395,7 +394,7 @@ def test_a_gpu_compiles_what_has_no_kernels_there(local, attention, refused, ker
     if caught is not None:
         assert caught.value.parts.keys() == {"expected", "found", "on disk", "next"}
         assert "keeps its steps from being recorded" in str(caught.value)
-        assert "leave out --compile: steps are then recorded" in str(caught.value)
+        assert "leave out system.compile: steps are then recorded" in str(caught.value)
 
 
 def test_a_logger_that_is_missing_is_told_before_the_data_are_brought_in(build, tmp_path, monkeypatch):
@@ -404,10 +403,10 @@ def test_a_logger_that_is_missing_is_told_before_the_data_are_brought_in(build, 
     from kmip_data.models.training.run import train as run
 
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "mlflow" else find(name))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "wandb" else find(name))
     monkeypatch.setattr(run, "open_data", lambda *_, **__: pytest.fail("the data were opened"))
-    with pytest.raises(UsageError, match="mlflow"):
-        train(tiny_config(build, system={"logger": "mlflow"}), home=Home(tmp_path), quiet=True)
+    with pytest.raises(UsageError, match="wandb"):
+        train(tiny_config(build, system={"logger": "wandb"}), home=Home(tmp_path), quiet=True)
 
 
 def test_names_of_runs(done, build, home, tmp_path):
@@ -426,7 +425,7 @@ def test_names_of_runs(done, build, home, tmp_path):
         find_run("three", Home(tmp_path / "empty"))
 
 
-def test_it_says_what_it_does_and_lightning_says_nothing(build, tmp_path, capfd, recwarn):
+def test_it_prints_its_plan_and_its_epochs(build, tmp_path, capfd, recwarn):
     config = tiny_config(build)
     train(config, home=Home(tmp_path))
     out, err = capfd.readouterr()

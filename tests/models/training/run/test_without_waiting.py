@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
+from collections.abc import Iterator
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from lightning.pytorch.callbacks import Callback
 from support.city_data import streets_build
 from support.emulated_graph import WAITS, calls_of
 from support.task_builds import BUILDS, rings
@@ -19,11 +20,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kmip_data.builds.home import Home
 from kmip_data.models.training.data.obtain import open_data
 from kmip_data.models.training.data.on_card import OnCard
-from kmip_data.models.training.memory.machine import Device
 from kmip_data.models.training.objective import links
-from kmip_data.models.training.run.fitting import build_trainer
-from kmip_data.models.training.run.logs import quiet_lightning
-from kmip_data.models.training.run.module import TrainingModule, of_part
+from kmip_data.models.training.run import loop as loop_file
+from kmip_data.models.training.run.loop import Loop
+from kmip_data.models.training.run.module import TrainingModule, of_part, optimiser_for
 
 CPU = torch.device("cpu")
 
@@ -38,35 +38,26 @@ class _Calls(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-class _Watch(Callback):
-    """Counts the operators of each batch, in a loop that looks at no number, as on a GPU."""
+def _steps(build, tmp_path, monkeypatch, **changes) -> list[Counter[str]]:
+    """Operators of each batch of two epochs, in a loop that looks at no number, as on a GPU."""
+    found: list[Counter[str]] = []
 
-    def __init__(self) -> None:
-        self.batches: list[Counter[str]] = []
+    @contextlib.contextmanager
+    def watch(_batch: Any, _last: bool) -> Iterator[None]:
+        module.meter.at_once = False
+        with _Calls() as calls:
+            yield
+        found.append(calls.found)
 
-    def on_train_epoch_start(self, trainer, pl_module):
-        pl_module.meter.at_once = False
-
-    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
-        self._mode = _Calls()
-        self._mode.__enter__()
-
-    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
-        self._mode.__exit__(None, None, None)
-        self.batches.append(self._mode.found)
-
-
-def _steps(build, tmp_path, **changes) -> list[Counter[str]]:
+    monkeypatch.setattr(loop_file, "sent_ahead", lambda batches, *_: OnCard(batches, CPU))
     config = tiny_config(build, **changes)
     data = open_data(config, home=Home(tmp_path))
-    module, watch = TrainingModule(data.pinned(config), data), _Watch()
-    with quiet_lightning():
-        callbacks = [module.meter, watch]
-        trainer = build_trainer(
-            module.config, Device("cpu", "cpu", ""), callbacks, max_epochs=2, enable_checkpointing=False
-        )
-        trainer.fit(module, OnCard(data.batches(lambda: trainer.current_epoch), CPU))
-    return watch.batches
+    module = TrainingModule(data.pinned(config), data)
+    loop = Loop(module, data, CPU, watch=watch)
+    for loop.epoch in range(2):
+        loop.batch = 0
+        loop.train_epoch()
+    return found
 
 
 TASKS = {**BUILDS, "graph labels": partial(rings, target="labels")}
@@ -78,7 +69,11 @@ def test_no_step_has_the_host_wait(task, tmp_path, streams, monkeypatch):
     # As on a GPU: a fused optimiser (others read their count of steps), and no CPU kernels, whose dropout
     # draws its seed on the host.
     steps = _steps(
-        TASKS[task](tmp_path / "build"), tmp_path, optimiser={"fused": True}, model={"dropout": 0.0}
+        TASKS[task](tmp_path / "build"),
+        tmp_path,
+        monkeypatch,
+        optimiser={"fused": True},
+        model={"dropout": 0.0},
     )
     assert len(steps) >= 2
     assert all(not WAITS & set(step) for step in steps), [WAITS & set(step) for step in steps]
@@ -104,10 +99,8 @@ def test_rows_looked_up_before_are_those_of_the_mask():
 
 
 @pytest.mark.parametrize(("device", "fused"), [("cuda", True), ("cpu", None)])
-def test_the_optimiser_is_fused_on_a_gpu(device, fused, tmp_path, monkeypatch):
+def test_the_optimiser_is_fused_on_a_gpu(device, fused, tmp_path):
     config = tiny_config(streets_build(tmp_path / "build"))
     data = open_data(config, home=Home(tmp_path))
     module = TrainingModule(data.pinned(config), data)
-    trainer = SimpleNamespace(strategy=SimpleNamespace(root_device=torch.device(device)))
-    monkeypatch.setattr(TrainingModule, "trainer", trainer)
-    assert module.configure_optimizers().param_groups[0]["fused"] is fused
+    assert optimiser_for(module, torch.device(device)).param_groups[0]["fused"] is fused

@@ -1,0 +1,30 @@
+"""Options of previous versions, and what to write instead."""
+
+from __future__ import annotations
+
+#: Command -> option -> its new spelling. Each gets one line of error.
+OLD_SPELLINGS: dict[str, dict[str, str]] = {
+    "train": {
+        "--accept-license": "KMIP_DATA_ACCEPT_LICENSE=1, or kmip-data build DATASET --accept-license first",
+        "--archive": "kmip-data build DATASET --archive PATH first",
+        "--attention-k": "--set model.attention.k=K",
+        "--checkpoint-every": "--set system.checkpoint_every=MINUTES",
+        "--compile": "--set system.compile=true",
+        "--coordinates": "--set data.coordinates=append",
+        "--explain": "kmip-data info DATASET --model MODEL",
+        "--jobs": "kmip-data build DATASET --jobs N first",
+        "--k": "--set model.attention.k=K",
+        "--k-schedule": "--set training.k_schedule=SHAPE:FROM:TO --set model.attention.k=TO",
+        "--logger": "--set system.logger=tensorboard",
+        "--offline": "kmip-data build DATASET --offline first",
+        "--profile": "--set system.profile=true",
+        "--scale": "--set training.scale=batch",
+        "--search": "--set model.attention.search=BACKEND",
+        "--seeds-at-once": "kmip-data sweep --dataset DATASET --model MODEL --seeds 0..3 --jobs N",
+    },
+}
+
+
+def new_spelling(command: str, option: str) -> str | None:
+    """Return what to write instead of an option that ``command`` had; ``None`` if it never had it."""
+    return OLD_SPELLINGS.get(command, {}).get(option)

@@ -1,0 +1,357 @@
+"""The training loop, from the first epoch to the last, from top to bottom.
+
+An epoch is batches; ``training.accumulate`` batches make a step: forward, backward, then clip, step, move the
+average and the schedule. After an epoch the network is evaluated, the best weights are kept, and a checkpoint
+is written from which a run continues to the same weights, bit for bit on a CPU.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from torch.optim import Optimizer
+
+from kmip_data.models.search.timing import searches_in
+from kmip_data.models.training.capture.graphs import Learned
+from kmip_data.models.training.config.schedules import build_schedule, step_schedule
+from kmip_data.models.training.data.on_card import sent_ahead
+from kmip_data.models.training.data.run_data import RunData
+from kmip_data.models.training.memory.machine import is_main_process
+from kmip_data.models.training.objective.metrics import METRICS, is_better
+from kmip_data.models.training.run.checkpoint import (
+    LAST,
+    check_state,
+    copy_weights,
+    random_state,
+    scale_rates,
+    set_random_state,
+    write_best,
+    write_checkpoint,
+)
+from kmip_data.models.training.run.distributed import first_decides, gathered, rank, share_buffers
+from kmip_data.models.training.run.history import (
+    Forecast,
+    Log,
+    Row,
+    is_eval_epoch,
+    line_of,
+    no_log,
+    write_history,
+)
+from kmip_data.models.training.run.meter import STEP
+from kmip_data.models.training.run.module import Average, TrainingModule, evaluate_parts, optimiser_for
+from kmip_data.runtime.progress import Progress
+
+
+class Loop:
+    """Train ``module`` on ``data``.
+
+    Parameters
+    ----------
+    folder
+        Where checkpoint, metrics and best weights are written; ``None``: nowhere.
+    captured
+        Learns from a batch instead of :meth:`plain_step`: the one seam for steps replayed as CUDA graphs.
+    log
+        Is given the values of each epoch and logged step, and their number.
+    watch
+        Makes the context in which a batch, perhaps the last of its epoch, is learned from: a profiler's.
+    """
+
+    def __init__(  # noqa: PLR0913 -- options, by keyword
+        self,
+        module: TrainingModule,
+        data: RunData,
+        device: torch.device,
+        *,
+        folder: Path | None = None,
+        captured: Any = None,
+        quiet: bool = True,
+        tell: Callable[[str], None] | None = None,
+        log: Log = no_log,
+        watch: Callable[[Any, bool], AbstractContextManager[Any]] = lambda *_: nullcontext(),
+    ) -> None:
+        self.module, self.data, self.device, self.folder = module.to(device), data, device, folder
+        self.config, self.training = module.config, module.config.training
+        self.captured, self.log, self.watch, self.quiet = captured, log, watch, quiet
+        self.learn: Callable[..., Learned] = captured or self.plain_step
+        module.meter.captured = captured is not None
+        if self.config.processes > 1:
+            module.distribute(device)
+
+        # The position of the run: finished epochs, batches of the current one, steps of the optimiser.
+        self.epoch = self.batch = self.step = 0
+        #: The loaders ask for the position when an epoch begins, so a resumed one begins at its batch.
+        own = data.batches(lambda: self.epoch, lambda: self.batch)
+        self.batches: Any = sent_ahead(own, device, tell)
+        #: Batches of an epoch.
+        self.count = len(own)  # type: ignore[arg-type] # of a loader or a list
+
+        self.optimiser = optimiser_for(module, device)
+        steps = -(-self.count // self.training.accumulate)
+        self.schedule = build_schedule(self.optimiser, self.config.schedule, self.training.epochs, steps)
+        scaled = self.training.precision == "16-mixed"
+        self.scaler = torch.amp.GradScaler(device.type, enabled=scaled)
+        self.average = None if self.training.ema is None else Average(self.training.ema)
+
+        self.metric = str(self.training.metric)
+        self.history: list[Row] = []  #: one row an epoch
+        self.steps: list[list[float]] = []  #: rows of steps.csv
+        self.kept: dict[int, dict[str, Tensor]] = {}  #: weights of the best epochs, the best first
+        self.validation_loss: float | None = None
+        self.saved = (0, 0)  #: epochs, and batches of the next one, in the checkpoint on disk
+        self.proven = False  #: True once a checkpoint of this process was written: what it resumed was sound
+        self._unfinished: dict[str, Any] | None = None  #: measurements of a resumed epoch
+        self._begun = self._saved_at = time.perf_counter()
+        self.progress = Progress("train", 0, quiet=True)
+        self._shown = folder is not None and is_main_process() and not quiet
+        self._forecast = Forecast(self.training, self.count)
+
+    def fit(self) -> None:
+        """Train from the current position to the last epoch, or until patience ends."""
+        epochs = self.training.epochs
+        if self._shown:
+            done = self.epoch * self.count + self.batch
+            self.progress = Progress("train", epochs * self.count, unit="batches", initial=done)
+        if rank() and not self.epoch and not self.batch:
+            # Every process began with the run's seed, for equal weights; its dropout must differ.
+            seed = np.random.SeedSequence([self.training.seed, rank()]).generate_state(1)[0]
+            torch.manual_seed(int(seed))
+        try:
+            while self.epoch < epochs and not self.out_of_patience:
+                self.train_epoch()
+                self.end_epoch()
+        finally:
+            self.progress.close()
+
+    def train_epoch(self, most: int | None = None) -> None:
+        """Train on the rest of the current epoch, or on at most so many batches of it."""
+        module, meter, accumulate = self.module, self.module.meter, self.training.accumulate
+        module.train()
+        k = module.begin_epoch(self.epoch)
+        if self.captured is not None:
+            self.captured.under(k)  # a recorded step knows k as a number
+        self._begun = time.perf_counter()
+        meter.begin(self.epoch, self.step, self.count, self.device)
+        if self._unfinished is not None:
+            self._continue_epoch(self._unfinished)
+        for batch in islice(self.batches, most):
+            number, last = self.batch, self.batch + 1 == self.count
+            module.doing = f"training in epoch {self.epoch + 1}, batch {number + 1}"
+            module.size = meter.begin_batch(batch)
+            # A step ends after so many batches, and with the epoch: a short last group steps, too.
+            first, steps = number % accumulate == 0, last or (number + 1) % accumulate == 0
+            with self.watch(batch, last):
+                learned = self.learn(batch, self.optimiser, first=first, steps=steps)
+                meter.loss(learned.loss)
+                if steps:
+                    meter.norm(learned.norm)
+                module.metrics.update(learned.logits, learned.target, learned.loss)
+                if steps:
+                    self.step += 1
+                    if self.average is not None:
+                        self.average.update(module.model)
+                    if self.config.schedule.per == "step":
+                        self.schedule.step()
+            meter.end_batch()
+            self.batch += 1
+            self.progress.update(1)
+            if said := self._forecast.after_batch(time.perf_counter() - self._begun):
+                self.progress.message(said)
+            # Between the batches of a step there are gradients, which no checkpoint has; the end of an
+            # epoch has a checkpoint of its own.
+            if steps and not last and self._checkpoint_is_due():
+                module.stop_if_diverged()  # a GPU may have met what nobody has read yet
+                self.save()
+
+    def plain_step(self, batch: Any, optimiser: Optimizer, *, first: bool, steps: bool) -> Learned:
+        """Learn from one batch; after the last one of a step clip the gradient and step."""
+        module, meter, training = self.module, self.module.meter, self.training
+        alone = self.config.processes == 1 or steps  # otherwise gradients are exchanged at the step's end
+        with nullcontext() if alone else module.accumulating():
+            with searches_in(meter.search):
+                logits, target, loss, backward = module.learn(batch)
+            meter.mark()
+            if meter.at_once:  # where reading is free: stop before the weights are spoiled
+                meter.loss(loss)
+                module.stop_if_diverged(self.batch)
+            if first:
+                optimiser.zero_grad()
+            # Each loss is divided by the full number of batches, in a short last group as well.
+            self.scaler.scale(backward / training.accumulate).backward()  # type: ignore[no-untyped-call]
+            meter.mark()
+        norm = loss
+        if steps:
+            self.scaler.unscale_(optimiser)
+            parameters = [p for group in optimiser.param_groups for p in group["params"]]
+            norm = get_total_norm([p.grad for p in parameters if p.grad is not None])
+            if meter.at_once:
+                meter.norm(norm)
+                module.stop_if_diverged(self.batch)
+            if training.clip_norm:
+                clip_grads_with_norm_(parameters, training.clip_norm, norm)
+            self.scaler.step(optimiser)  # without mixed precision: optimiser.step()
+            self.scaler.update()
+        return Learned(logits.detach(), target, loss.detach(), norm)
+
+    def end_epoch(self) -> None:
+        """Evaluate where it is due, record the epoch, move the schedule, and save."""
+        epoch, module = self.epoch, self.module
+        module.stop_if_diverged()
+        train = module.metrics.compute()
+        seconds = time.perf_counter() - self._begun
+        measured, steps = module.meter.read()
+        share_buffers(module.model)
+        rate = float(self.optimiser.param_groups[0]["lr"])
+        row: Row = {"epoch": epoch, "lr": rate, "seconds_train": round(seconds, 6)}
+        row |= {f"train_{name}": value for name, value in train.items()}
+        if is_eval_epoch(epoch, every=self.training.eval_every, epochs=self.training.epochs):
+            row |= self.evaluate()
+        row["seconds"] = round(time.perf_counter() - self._begun, 6)
+        row |= measured
+        self.history.append(row)
+        self.steps += steps
+        self.epoch, self.batch = epoch + 1, 0
+        if self.config.schedule.per == "epoch":
+            step_schedule(self.schedule, self.validation_loss)
+        for values in steps:
+            self.log({f"step/{n}": v for n, v in zip(STEP[2:], values[2:], strict=True)}, int(values[1]))
+        self.log({name: value for name, value in row.items() if name != "epoch"}, epoch)
+        self.write(best=epoch in self.kept)
+        self.save()
+        if f"val_{self.metric}" in row:
+            best = self.best_epoch == epoch
+            self.progress.message(line_of(row, self.training.epochs, self.metric, best=best))
+        if said := self._forecast.after_epoch(self.history):
+            self.progress.message(said)
+        if self.out_of_patience and self.epoch < self.training.epochs:
+            title, patience = METRICS[self.metric].title, self.training.patience
+            self.progress.message(f"stopped: no better val {title} in {patience} evaluations")
+
+    def evaluate(self) -> Row:
+        """Measure the network, or the average of its weights, and keep the weights if they are good."""
+        row: Row = {}
+        model, average = self.module.model, self.average
+        with nullcontext() if average is None else average.within(model):
+            if average is not None:
+                share_buffers(model)
+            found = evaluate_parts(self.module, self.data, self.data.evaluated, self.device)
+            for part, values in found.items():
+                # The column "train" is measured while learning.
+                column = "train_eval" if part == "train" else part
+                row |= {f"{column}_{name}": value for name, value in values.items()}
+            self._keep(row[f"val_{self.metric}"])
+        self.validation_loss = row["val_loss"]
+        return row
+
+    def _keep(self, value: float) -> None:
+        """Keep the weights if this epoch is among the best so far; of equal epochs the first is better."""
+        better = [is_better(self.metric, value, self.history[e][f"val_{self.metric}"]) for e in self.kept]
+        place = better.index(True) if True in better else len(better)
+        if place < self.training.keep_best and is_better(self.metric, value, None):
+            ranked = list(self.kept.items())
+            ranked.insert(place, (self.epoch, copy_weights(self.module.model)))
+            self.kept = dict(ranked[: self.training.keep_best])
+
+    @property
+    def best_epoch(self) -> int | None:
+        """First epoch with the best validation metric; ``None`` before there is one."""
+        return next(iter(self.kept), None)
+
+    @property
+    def out_of_patience(self) -> bool:
+        """True if the last ``training.patience`` evaluations were no better than the best before them."""
+        since = self.history[0 if self.best_epoch is None else self.best_epoch + 1 :]
+        patience = self.training.patience
+        return patience is not None and sum("val_loss" in row for row in since) >= patience
+
+    def save(self) -> None:
+        """Write a checkpoint of the current position; every process takes part, the first one writes."""
+        state = self.state()
+        if self.folder is not None and is_main_process():
+            write_checkpoint(self.folder / LAST, state)
+        self.saved, self._saved_at, self.proven = (self.epoch, self.batch), time.perf_counter(), True
+
+    def _checkpoint_is_due(self) -> bool:
+        minutes = self.config.system.checkpoint_every
+        if minutes is None:
+            return False
+        # The clock of the first process decides: all must save after the same batch.
+        return first_decides(time.perf_counter() - self._saved_at >= 60 * minutes)
+
+    def state(self) -> dict[str, Any]:
+        """Return everything that a resumed run needs: tensors and plain values, for ``weights_only=True``."""
+        unfinished = {}
+        if self.batch:  # within an epoch: what each process has measured of it so far
+            meter, metrics = self.module.meter.state(), self.module.metrics.state()
+            seconds = time.perf_counter() - self._begun
+            unfinished = {"seconds": seconds, "meter": meter, "metrics": metrics}
+        return {
+            "epoch": self.epoch,
+            "batch": self.batch,
+            "step": self.step,
+            "model": self.module.model.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "schedule": self.schedule.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "average": {} if self.average is None else self.average.weights,
+            "lr": self.config.optimiser.lr,
+            "history": self.history,
+            "steps": torch.tensor(self.steps, dtype=torch.float64).view(-1, len(STEP)),
+            "kept": self.kept,
+            "validation_loss": self.validation_loss,
+            # Random numbers and measurements differ from process to process.
+            "processes": gathered({"random": random_state(), "unfinished": unfinished}),
+            "data": self.data.identity,
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from :meth:`state`; raises what :func:`.checkpoint.check_state` does."""
+        # 1. Nothing is taken over before all of it is known to fit: data, history, best weights, position.
+        own = self.module.model.state_dict()
+        processes = self.config.processes
+        check_state(state, self.data.identity, own, f"val_{self.metric}", self.count, processes)
+        self.history, self.kept = state["history"], state["kept"]
+        self.steps = state["steps"].view(-1, len(STEP)).tolist()
+        self.validation_loss = state["validation_loss"]
+        # 2. Weights, and what moves them. Another learning rate scales all rates by one factor.
+        scale_rates(state, self.config.optimiser.lr / state["lr"])
+        self.module.model.load_state_dict(state["model"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.schedule.load_state_dict(state["schedule"])
+        self.scaler.load_state_dict(state["scaler"])
+        if self.average is not None:
+            self.average.load(state["average"], self.module.model)
+        # 3. The position. Loaders read it when the epoch begins: the order of an epoch is a function of
+        #    its number, so the batches before ``batch`` are skipped, not loaded.
+        self.epoch, self.batch, self.step = state["epoch"], state["batch"], state["step"]
+        self.saved = (self.epoch, self.batch)
+        # 4. What this process had measured of an unfinished epoch, and its random numbers: last, because
+        #    nothing may draw any between here and the next batch.
+        mine = state["processes"][rank() % len(state["processes"])]
+        self._unfinished = mine["unfinished"] if self.batch else None
+        set_random_state(mine["random"])
+        self.write()  # metrics and weights of an epoch that was not saved may lie there
+
+    def _continue_epoch(self, unfinished: dict[str, Any]) -> None:
+        """Add the first batches of a resumed epoch to its clock, its measurements and its metrics."""
+        self._begun -= unfinished["seconds"]
+        self.module.meter.load(unfinished["meter"])
+        self.module.metrics.load(unfinished["metrics"])
+        self._unfinished = None
+
+    def write(self, *, best: bool = True) -> None:
+        """Write the metrics and, if they are new, the best weights."""
+        if self.folder is not None and is_main_process():
+            write_history(self.folder, self.history, self.steps)
+            if best and self.kept:
+                write_best(self.folder, self.kept, several=self.training.keep_best > 1)

@@ -1,0 +1,188 @@
+"""Journals and receipts of a strange home, and names that no file system takes: the usual errors."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.archive_attacks import CONTENT, WANTED, good_zip
+from support.cli import kmip
+from support.http_server import File, serving
+
+from kmip_data.builds.home import Home
+from kmip_data.errors import KmipDataError
+from kmip_data.files.digests import content_digest
+from kmip_data.manifest import Expected, License, Manifest, Mirror, Source
+from kmip_data.pipelines.raw.copies import files_of_raw, list_copies
+from kmip_data.pipelines.raw.license import accepted_licenses
+from kmip_data.pipelines.raw.obtain import fetch_dataset
+from kmip_data.pipelines.raw.own_files import ascii_key, files_below, given_file
+
+#: what may lie in a file that should be a small JSON object
+ODD = {
+    "nothing": b"",
+    "not UTF-8": b'{"version": 1, "name": "\xff\xfe"}',
+    "UTF-16": json.dumps({"version": 1}).encode("utf-16"),
+    "NUL bytes": bytes(64),
+    "null": b"null",
+    "a number": b"1e999",
+    "a long number": b"9" * 5000,
+    "text": b'"text"',
+    "a list": b"[[], {}]",
+    "a deep list": b"[" * 100_000,
+    "a deep object": b'{"a":' * 100_000,
+    "half a pair": b'{"version": 1, "dataset": "\\ud800"}',
+    "another object": b'{"version": {"version": []}}',
+}
+#: values of other types, put into each field of a journal in turn
+VALUES: tuple[object, ...] = (
+    *(None, -1, 10**30, 1.5, True, "", "a\0b", "../../x", "/x", "x" * 5000, "é\n"),
+    *([], {}, [[]], {"": {}}, {"a\0b": {"sha256": "0" * 64, "bytes": 1}}, {"a/../../b": {}}),
+    *({"x" * 300: {"sha256": "0" * 64, "bytes": 1}}, {"..": {"sha256": "0" * 64, "bytes": 1}}),
+)
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch):
+    for name in ("http_proxy", "all_proxy", "KMIP_DATA_ACCEPT_LICENSE"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+def toy(url: str) -> Manifest:
+    return Manifest(
+        name="toy", title="Toy", summary="", pipeline="toy", task="", homepage="",
+        license=License(name="L", url="https://l.example", notice="Toy licence."), citation="",
+        sources=(Source(name="toy.zip", mirrors=(Mirror(url=url),)),), content=CONTENT,
+        expected=Expected(graphs=1), max_nodes=10, dataset_class="X",
+    )  # fmt: skip
+
+
+def journals(home: Home, url: str, data: bytes) -> dict[Path, dict[str, object]]:
+    """Sound contents of every journal that a download and its copy have."""
+    folder = home.raw / "toy"
+    members = {name: {"sha256": "0" * 64, "bytes": len(data)} for name, data in WANTED.items()}
+    digest = content_digest(dict.fromkeys(members, "0" * 64))
+    receipt = {"name": "toy.zip", "origin": url, "sha256": "0" * 64, "bytes": 3}
+    state = {"url": url, "sha256": None, "etag": '"one"', "last_modified": None, "total": len(data)}
+    return {
+        folder / "toy.zip.receipt.json": {
+            "name": "toy.zip", "url": url, "sha256": "0" * 64, "bytes": 3, "time": "t",
+        },
+        folder / "toy.zip.partial.json": state,
+        folder / "pinned.json": {"content_digest": "0" * 64, "members": 3, "sources": {}, "time": "t"},
+        folder / f"members-{digest[:12]}" / "receipt.json": {
+            "dataset": "toy", "sources": [{"receipt": receipt, "downloaded": True}],
+            "members": members, "time": "t",
+        },
+        home.root / "licences.json": {"toy": {"name": "L", "url": "u", "how": "flag", "time": "t"}},
+    }  # fmt: skip
+
+
+def spoilt(sound: dict[str, object]) -> dict[str, bytes]:
+    found = dict(ODD)
+    for field in sound:
+        for number, value in enumerate(VALUES):
+            found[f"{field} {number}"] = json.dumps({**sound, field: value}).encode()
+    return found
+
+
+def folder_name(receipt: bytes) -> str:
+    """Name of the folder in which a receipt with these members belongs, or any."""
+    members = json.loads(receipt)["members"]
+    try:
+        return f"members-{content_digest({name: entry['sha256'] for name, entry in members.items()})[:12]}"
+    except (AttributeError, TypeError, KeyError, UnicodeError):
+        return "members-000000000000"
+
+
+def crashes(act: Callable[[], object]) -> str | None:
+    """Return what a call raised that is not one of our errors."""
+    try:
+        act()
+    except KmipDataError:
+        return None
+    except Exception as error:
+        return repr(error)[:200]
+    return None
+
+
+def test_odd_journals_end_in_the_usual_errors(tmp_path):
+    good_zip(tmp_path / "toy.zip")
+    data = (tmp_path / "toy.zip").read_bytes()
+    wrong, count = {}, 0
+    with serving() as server:
+        url = server.route("/toy.zip", *[File(data)] * 2000)
+        sound = journals(Home(tmp_path / "home"), url, data)
+        for path, content in sound.items():
+            for case, odd in spoilt(content).items():
+                home = Home(tmp_path / f"home-{count}")
+                count += 1
+                for other, entry in sound.items():
+                    here = home.root / other.relative_to(tmp_path / "home")
+                    if other == path and case.startswith("members"):
+                        here = here.parent.with_name(folder_name(odd)) / here.name
+                    here.parent.mkdir(parents=True, exist_ok=True)
+                    here.write_bytes(odd if other == path else json.dumps(entry).encode())
+                folder = home.raw / "toy"
+                (folder / "toy.zip").write_bytes(b"PK\3")
+                (folder / "toy.zip.partial").write_bytes(data[:100])
+                for act in (
+                    lambda home=home: fetch_dataset(toy(url), home, quiet=True, offline=True),
+                    lambda home=home: fetch_dataset(toy(url), home, quiet=True),
+                    lambda home=home: fetch_dataset(
+                        toy(url), home, quiet=True, archives=[tmp_path / "toy.zip"]
+                    ),
+                    lambda folder=folder: [copy.problems() for copy in list_copies(folder)],
+                    lambda folder=folder: files_of_raw(folder),
+                    lambda home=home: accepted_licenses(home),
+                ):
+                    if why := crashes(act):
+                        wrong[path.name, case] = why
+    assert not wrong, f"{len(wrong)} of {count}: {wrong}"
+
+
+NAMES = (
+    "a\0b",
+    "x" * 300,
+    "x/" * 3000,
+    os.fsdecode(b"\xff\xfe"),
+    "a\nb",
+    "é" * 200,
+    "",
+    ".",
+    "~nobody-here/x",
+)
+
+
+def test_odd_names_end_in_the_usual_errors(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / os.fsdecode(b"\xff.npy")).write_bytes(b"x")
+    wrong = {}
+    for name in NAMES:
+        for what, act in {
+            "given_file": lambda name=name: given_file(Path(name), "--file"),
+            "files_below": lambda name=name: files_below(Path(name), "--files", (".npy",)),
+            "fetch_dataset": lambda name=name: fetch_dataset(
+                toy("x"), Home(tmp_path), archives=[Path(name)], quiet=True
+            ),
+            "ascii_key": lambda name=name: ascii_key(name, 40),
+        }.items():
+            if why := crashes(act):
+                wrong[what, name[:20]] = why
+        for command in (
+            ()
+            if "\0" in name
+            else (  # which no command line can hold
+                ("fetch", "s3dis", "--offline", "--archive", name),
+                ("build", "s3dis", "--offline", "--archive", name),
+                ("build", "points", "--name", "own", "--path", name),
+                ("build", "superpixels", "--name", "own", "--images", name, "--masks", name),
+            )
+        ):
+            if (code := kmip(*command, "--home", tmp_path / "home").code) not in {1, 2, 3, 4, 5, 6}:
+                wrong[command[:2], name[:20]] = code
+    assert not wrong, f"{len(wrong)} of {8 * len(NAMES) - 4}: {wrong}"

@@ -1,0 +1,39 @@
+"""End a training run at a chosen place, as Ctrl-C or an error would."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytest
+
+from kmip_data.models.training.run.loop import Loop
+
+
+def stop_at(
+    patch: pytest.MonkeyPatch,
+    epoch: int,
+    where: Literal["batch", "unsaved", "saved"] = "batch",
+    *,
+    batch: int = 0,
+    error: type[BaseException] = KeyboardInterrupt,
+) -> None:
+    """Raise ``error`` before a batch of ``epoch`` is learned from, or before or after the epoch is saved."""
+    step, save = Loop.plain_step, Loop.save
+
+    def stepping(self: Loop, *given: Any, **options: Any) -> Any:
+        if (self.epoch, self.batch) == (epoch, batch):
+            raise error("stopped")
+        return step(self, *given, **options)
+
+    def saving(self: Loop) -> None:
+        due = self.epoch == epoch + 1 and not self.batch
+        if due and where == "unsaved":
+            raise error("stopped")
+        save(self)
+        if due:
+            raise error("stopped")
+
+    if where == "batch":
+        patch.setattr(Loop, "plain_step", stepping)
+    else:
+        patch.setattr(Loop, "save", saving)
