@@ -74,7 +74,7 @@ def test_resume_of_a_finished_run_returns_it(make_build):
 
 WRONG = [
     ([], "--dataset"),
-    (["--dataset", "s3dis", "--resume", "x"], "--resume RUN alone"),
+    (["--dataset", "s3dis", "--resume", "x"], "There is no run 'x'"),
     (["--resume", "x", "--epochs", "3", "--set", "optimiser.lr=1"], "found: --epochs\n"),
     (["--resume", "x", "--set", "training.epochs=9"], "optimiser.lr, training.clip_norm"),
     (["--dataset", "s3dis", "--name", " "], "' ' is not a name for a run"),
@@ -112,7 +112,9 @@ def test_a_configuration_is_taken_from_a_file(make_build, tmp_path):
     )
     assert (one["training"].pop("epochs"), two["training"].pop("epochs")) == (2, 1)
     assert (one.pop("schedule"), one) == (two.pop("schedule"), two)
-    assert kmip("train", "--config", tmp_path / "none.toml").code in {2, 3}
+    assert kmip("train", "--config", tmp_path / "none.toml").code == 2
+    assert kmip("train", "--config", first / "config.toml", "--resume", first).code == 2
+    assert "--as has no effect" in kmip("train", "--config", first / "config.toml", "--as", "text").err
 
 
 def test_options_reach_the_configuration():
