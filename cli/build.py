@@ -8,14 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.list import build_facts
-from kmip_data.cli.shared.dataset_command import (
-    RECORDS,
-    SOURCES,
-    SPLITS,
-    DatasetCommand,
-    complete_dataset,
-    given,
-)
+from kmip_data.cli.shared.dataset_command import RECORDS, SOURCES, SPLITS, DatasetCommand, given
+from kmip_data.cli.shared.names import DATASET
 from kmip_data.cli.shared.options import (
     compression_option,
     engine_options,
@@ -49,7 +43,7 @@ if TYPE_CHECKING:
         "kmip-data build points --name campus --path scans --k 16 --label-column class",
     ],
 )
-@click.argument("name", shell_complete=complete_dataset)
+@click.argument("name", type=DATASET)
 @raw_options
 @sample_option
 @jobs_option

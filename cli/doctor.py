@@ -21,6 +21,7 @@ from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.cli.shared.output import print_json
 from kmip_data.errors import CheckFailed
 from kmip_data.files.disk import human_bytes
+from kmip_data.runtime.presence import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,7 +98,7 @@ def command(sources: bool, home: Home, as_json: bool) -> None:
             left="nothing was changed",
             next="kmip-data build NAME --archive PATH (a local copy), or the same command later"
             if sources
-            else "python -m pip install --upgrade kmip-data, or fix what is named above",
+            else "install or repair what is named above",
         )
 
 
@@ -134,7 +135,7 @@ def _packages(*, extras: bool = False) -> Iterator[Found]:
         if extra in {"dev", "all"} or (extra is not None) != extras:
             continue
         status = "no" if extras else "problem"
-        wanted = f"pip install 'kmip-data[{extra}]'" if extras else f"at least {least} is needed"
+        wanted = install_command(extra) if extra else f"at least {least} is needed"
         try:
             version = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
@@ -176,8 +177,11 @@ def _backends() -> Iterator[Found]:
     rows = backend_status()
     failed = failures(rows)  # in processes of their own: one that ends by a signal is a line here
     for row in rows:
-        why = failed.get((row.name, row.device))
-        yield f"{row.name} ({row.device})", "no" if why or not row.usable else "ok", why or row.reason
+        failure = failed.get((row.name, row.device))
+        if failure is not None:  # a slow machine is not a broken one
+            yield f"{row.name} ({row.device})", "problem" if failure.broken else "no", failure.why
+        else:
+            yield f"{row.name} ({row.device})", "ok" if row.usable else "no", row.reason
     compilers = ", ".join(filter(shutil.which, ("g++", "clang++", "c++", "nvcc")))
     yield "C++ compiler", "ok" if compilers else "no", compilers or "none found; only keops needs one"
 

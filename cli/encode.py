@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.dataset_command import DatasetCommand, complete_dataset, resolve
+from kmip_data.cli.shared.dataset_command import DatasetCommand, resolve
+from kmip_data.cli.shared.names import TARGET
 from kmip_data.cli.shared.options import engine_options, jobs_option, sample_option, work_options
 from kmip_data.cli.shared.output import facts, print_json
 from kmip_data.errors import UsageError
@@ -49,7 +50,7 @@ def encoding_options(function: Callable[..., None]) -> Callable[..., None]:
         "kmip-data encode coco-sp --lappe 10 --engine dask --scheduler tcp://10.0.0.1:8786",
     ],
 )
-@click.argument("target", shell_complete=complete_dataset)
+@click.argument("target", type=TARGET)
 @encoding_options
 @sample_option
 @jobs_option

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.shared.command import Command
-from kmip_data.cli.shared.dataset_command import complete_dataset
+from kmip_data.cli.shared.names import DATASET
 from kmip_data.cli.shared.options import raw_options, work_options
 from kmip_data.cli.shared.output import print_json, table
 from kmip_data.files.disk import human_bytes
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         "kmip-data fetch shapenet-part --accept-license --home /scratch/kmip-data",
     ],
 )
-@click.argument("name", shell_complete=complete_dataset)
+@click.argument("name", type=DATASET)
 @raw_options
 @work_options
 def command(name: str, home: Home, as_json: bool, **options: Any) -> None:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.list import build_facts, builds_table
-from kmip_data.cli.shared.dataset_command import RECORDS, DatasetCommand, complete_dataset, given, resolve
+from kmip_data.cli.shared.dataset_command import RECORDS, DatasetCommand, given, resolve
+from kmip_data.cli.shared.names import TARGET
 from kmip_data.cli.shared.options import look_options
 from kmip_data.cli.shared.output import facts, print_json, table
-from kmip_data.errors import UsageError
 from kmip_data.files.disk import human_bytes
 from kmip_data.wording import as_options
 
@@ -24,22 +24,25 @@ ROWS = {"graph": "1", "node": "N", "edge": "E"}  #: rows of a column on an item 
     cls=DatasetCommand,
     examples=["kmip-data info s3dis", "kmip-data info s3dis --k 32", "kmip-data info helsinki --croissant"],
 )
-@click.argument("target", shell_complete=complete_dataset)
+@click.argument("target", type=TARGET)
+@click.option("--croissant", is_flag=True, help="Print the Croissant JSON-LD of a build.")
 @click.option(
-    "--croissant", is_flag=True, help="Print Croissant JSON-LD: of the build, or of a dataset not built yet."
+    "--model", metavar="NAME", help="Show the preset of a model: its keys, and where text and code differ."
 )
 @look_options
-def command(target: str, croissant: bool, sample: bool, home: Home, as_json: bool) -> None:
-    """What a dataset or a build is: sources, license, counts, presets.
+def command(target: str, croissant: bool, model: str | None, sample: bool, home: Home, as_json: bool) -> None:
+    """Show a dataset or a build: sources, license, counts, presets.
 
-    The name alone tells about the dataset and lists its builds; a build folder, or the name with
-    --sample or parameters, tells about that build.
+    The name alone shows the dataset and lists its builds; a build folder, or the name with --sample or
+    parameters, shows that build.
     """
     from kmip_data.manifest import dataset_names
 
     name_alone = target in dataset_names() and not sample and not given(RECORDS)
-    if croissant:
-        print_json(_croissant(target, home, sample=sample, name_alone=name_alone))
+    if model is not None:
+        _preset(target, model, home, as_json=as_json)
+    elif croissant:
+        print_json(_croissant(target, home, sample=sample))
     elif name_alone:
         _dataset(target, home, as_json=as_json)
     else:
@@ -96,16 +99,49 @@ def _dataset(name: str, home: Home, *, as_json: bool) -> None:
     click.echo(builds_table(builds) if builds else f"none yet: {command}")
 
 
-def _croissant(target: str, home: Home, *, sample: bool, name_alone: bool) -> dict[str, Any]:
-    from kmip_data.format.croissant import build_croissant, dataset_croissant
-    from kmip_data.manifest import load_manifest, no_recipe
+def _preset(target: str, model: str, home: Home, *, as_json: bool) -> None:
+    """Print the configuration of a preset, and what the paper's text and its authors' code say of it."""
+    from kmip_data.models.training.config.overrides import documented_keys, key_value
+    from kmip_data.models.training.config.presets import config_for, read_preset
 
-    try:
-        return build_croissant(resolve(target, home, sample=sample).card)
-    except UsageError:
-        if not name_alone:
-            raise
-        return dataset_croissant(no_recipe(load_manifest(target)))
+    config = config_for(target, model, home=home)
+    preset = read_preset(*config.preset.split("/")) if config.preset else None
+    if as_json:
+        about = preset.model_dump(exclude={"code", "extends"}) if preset is not None else None
+        print_json(
+            {"preset": config.preset or None, "about": about, "config": config.model_dump(mode="json")}
+        )
+        return
+    kinds = {"", config.model.attention.kind, config.model.local.kind}
+    keys = [key for key in documented_keys() if key.kind in kinds]
+    rows = [[key.name, str(key_value(config, key.name)), key.doc] for key in keys]
+    click.echo(table(["key", "value", "what"], rows) + "\n")
+    if preset is None:
+        click.echo(f"There is no preset for {target}: these are the defaults.")
+        return
+    paper = preset.paper
+    result = (
+        f"{paper.metric} {paper.mean} ± {paper.std or 0} ({paper.runs} runs, {paper.source})" if paper else ""
+    )
+    pairs = [
+        ("source", preset.source),
+        ("variants", ", ".join(preset.variants)),
+        ("the paper's result", result),
+    ]
+    click.echo(facts([("preset", preset.name), *pairs]))
+    rows = [[each.key, each.code, each.paper] for each in preset.text]
+    if rows:
+        click.echo(
+            f"\nThe paper's text differs from its code in\n{table(['key', 'code', 'text'], rows, indent=2)}"
+        )
+    for note in preset.note:
+        click.echo(f"\n{note.topic}: {note.text}")
+
+
+def _croissant(target: str, home: Home, *, sample: bool) -> dict[str, Any]:
+    from kmip_data.format.croissant import build_croissant
+
+    return build_croissant(resolve(target, home, sample=sample).card)
 
 
 def _classes(names: tuple[str, ...] | list[str]) -> str:

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import click
 
 import kmip_data
-from kmip_data.cli.shared.command import LazyGroup
+from kmip_data.cli.shared.command import ON_LINE, LazyGroup
 from kmip_data.cli.shared.output import JSON_PRINTED, filtered
 from kmip_data.errors import (
     INTERRUPTED,
@@ -48,7 +48,7 @@ COMMANDS = {
     "pull": "Bring here what was pushed to an address.",
     "stats": "Sizes, degrees and classes of a build.",
     "preview": "Draw records of a build, or the map of a city.",
-    "explore": "Walk about in a graph: labels, balls, and what a run looks at.",
+    "explore": "Open an interactive page for a graph and its predictions.",
     "train": "Train a model, building what is missing first.",
     "sweep": "Run a plan: datasets by models by changes by seeds.",
     "runs": "The runs in the home folder, the newest first.",
@@ -153,6 +153,8 @@ def explain(error: Exception, args: Sequence[str] = ()) -> KmipDataError | None:
         context = getattr(error, "ctx", None)
         command = args[0] if args and args[0] in root.list_commands(click.Context(root)) else ""
         path = context.command_path if context is not None else f"{PROGRAM} {command}".rstrip()
+        # The help of a command lists the options of the dataset on its line.
+        path += " ".join(["", *context.meta.get(ON_LINE, [])]) if context is not None else ""
         return UsageError(
             error.format_message(),
             expected=context.get_usage().removeprefix("Usage: ") if context is not None else None,

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.dataset_command import DatasetCommand, complete_dataset, resolve
+from kmip_data.cli.shared.dataset_command import DatasetCommand, resolve
+from kmip_data.cli.shared.names import RUN_OR_TARGET
 from kmip_data.cli.shared.options import sample_option, work_options
 from kmip_data.cli.shared.output import print_json
 from kmip_data.errors import UsageError
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
         "kmip-data push helsinki/gps-kmip/mine s3://bucket/mine",
     ],
 )
-@click.argument("target", shell_complete=complete_dataset)
+@click.argument("target", type=RUN_OR_TARGET)
 @click.argument("address")
 @sample_option
 @work_options

@@ -1,4 +1,4 @@
-"""``kmip-data report``: what runs found, beside the paper."""
+"""``kmip-data report``: results of runs as tables with the paper's figures."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from kmip_data.cli.shared.command import Command
+from kmip_data.cli.shared.names import Name
 from kmip_data.cli.shared.options import home_option
-from kmip_data.cli.shared.output import table
 from kmip_data.errors import UsageError
 from kmip_data.runtime.progress import say
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Home
     from kmip_data.models.reports.tables import Table
 
+REPORTED = Name("sweep", "run", words=("datasets",))
 FORMS = ("text", "markdown", "csv", "json", "latex", "html")
 
 
@@ -28,36 +29,31 @@ FORMS = ("text", "markdown", "csv", "json", "latex", "html")
         "kmip-data report --format html --output report.html",
         "kmip-data report paper-city paper-points --grid",
         "kmip-data report datasets",
-        "kmip-data report empty",
     ],
 )
-@click.argument("names", metavar="[SWEEP|RUN…|datasets|empty]", nargs=-1)
-@click.option("--against", metavar="MODEL", help="Compare seed by seed with it.  [default: the best]")
-@click.option("--grid", is_flag=True, help="One table: models by datasets, as the paper's are.")
-@click.option("--no-step", is_flag=True, help="With `empty`: estimate memory, and run no step.")
+@click.argument("names", metavar="[SWEEP|RUN…|datasets]", nargs=-1, type=REPORTED)
+@click.option(
+    "--against", metavar="MODEL", help="Compare with this model, seed by seed.  [default: the best]"
+)
+@click.option("--grid", is_flag=True, help="One table: models by datasets, as in the paper.")
 @click.option("--format", "form", type=click.Choice(FORMS), default="text", help="[default: text]")
-@click.option("--output", metavar="FILE", type=click.Path(path_type=Path), help="Write FILE, not stdout.")
+@click.option("--output", metavar="FILE", type=click.Path(path_type=Path), help="Write to FILE, not stdout.")
 @home_option
 def command(
-    names: tuple[str, ...],
-    against: str | None,
-    grid: bool,
-    no_step: bool,
-    form: str,
-    output: Path | None,
-    home: Home,
+    names: tuple[str, ...], against: str | None, grid: bool, form: str, output: Path | None, home: Home
 ) -> None:
-    """What runs found, as tables beside the paper's.
+    """Tabulate the results of runs with the paper's figures.
 
-    The finished runs of sweeps or of RUN…, or all of the home; `datasets`: the paper's table of datasets
-    beside what is built; `empty`: what its tables leave empty, and whether that fits here. Seeds of one
-    configuration on the same data are a row: mean ± standard deviation, the published figure, and 95 %
-    intervals of the differences.
+    Reads the finished runs of sweeps, those named RUN, or all of the home; `datasets`: the paper's table of
+    datasets and the counts of what is built. A row is the seeds of one configuration on the same data: mean ±
+    standard deviation, the published figure, and 95 % intervals of the differences.
     """
-    from kmip_data.files.changes import csv_bytes, write_output
-    from kmip_data.files.digests import readable_json
+    from kmip_data.models.reports.listing import folders_of
+
+    folders = [] if names == ("datasets",) else folders_of(names, home)
+    from kmip_data.cli.shared.tables import written
+    from kmip_data.files.changes import write_output
     from kmip_data.models.reports.datasets import dataset_facts, dataset_sheet
-    from kmip_data.models.reports.empty import empty_facts, empty_sheet
     from kmip_data.models.reports.page import page_of
     from kmip_data.models.reports.runs import read_runs
     from kmip_data.models.reports.sheets import grid_of, sheet_of
@@ -68,11 +64,8 @@ def command(
     if names == ("datasets",):
         rows = dataset_facts(home)
         sheets = [dataset_sheet(rows)]
-    elif names == ("empty",):
-        rows = empty_facts(home, step=not no_step, tell=say)
-        sheets = [empty_sheet(rows)]
     else:
-        runs, notices = read_runs(names, home)
+        runs, notices = read_runs(folders)
         tables, others = tables_of(runs, against)
         notices += others
         rows, sheets = [row for each in tables for row in each.rows], [sheet_of(each) for each in tables]
@@ -81,21 +74,13 @@ def command(
     if not rows:
         raise UsageError(
             "There is no finished run to report.",
-            expected="a run with its result",
             found="; ".join(notices) or f"none below {home.runs}",
             next="kmip-data train --dataset helsinki --epochs 20",
         )
-    if form == "json":
-        text = readable_json({"rows": rows, "notices": notices})
-    elif form == "csv":
-        text = csv_bytes([*rows[0]], (row.values() for row in rows)).decode()
-    elif form == "html":
-        text = page_of("kmip-data report", sheets, tables, notices)
-    elif form == "text":
-        parts = [f"{each.title}\n{table(each.header, each.cells)}\n{each.notes}" for each in sheets]
-        text = "\n\n".join(parts).rstrip() + "\n"
-    else:
-        text = "\n\n".join(each.written(form) for each in sheets) + "\n"
     for notice in notices:
         say(notice)
+    if form == "html":
+        text = page_of("kmip-data report", sheets, tables, notices)
+    else:
+        text = written(sheets, rows, form, notices)
     click.echo(text, nl=False) if output is None else write_output(output, text.encode())

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import click
 
 from kmip_data.cli.shared.command import Command
-from kmip_data.cli.shared.dataset_command import complete_dataset
+from kmip_data.cli.shared.names import TARGET
 from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.cli.shared.output import annotated, print_json, table
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
 
-STATES = ("done", "running", "stopped", "failed", "pruned")
+STATES = ("done", "running", "stopped", "failed")
 
 
 @click.command(
@@ -25,7 +25,9 @@ STATES = ("done", "running", "stopped", "failed", "pruned")
         "kmip-data runs --json",
     ],
 )
-@click.option("--dataset", metavar="NAME", shell_complete=complete_dataset, help="Runs on this dataset only.")
+@click.option(
+    "--dataset", metavar="NAME", shell_complete=TARGET.shell_complete, help="Only runs on this dataset."
+)
 @click.option("--model", metavar="NAME", help="Runs of this model only.")
 @click.option("--state", type=click.Choice(STATES), help="Runs in this state only.")
 @home_option

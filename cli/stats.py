@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from kmip_data.cli.info import added_table
-from kmip_data.cli.shared.dataset_command import DatasetCommand, complete_dataset, resolve
+from kmip_data.cli.shared.dataset_command import DatasetCommand, resolve
+from kmip_data.cli.shared.names import TARGET
 from kmip_data.cli.shared.options import look_options
 from kmip_data.cli.shared.output import print_json, table
 from kmip_data.errors import UsageError
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     cls=DatasetCommand,
     examples=["kmip-data stats s3dis", "kmip-data stats shapenet-part --k 16 --output shapes.txt"],
 )
-@click.argument("target", shell_complete=complete_dataset)
+@click.argument("target", type=TARGET)
 @click.option(
     "--output",
     metavar="FILE",

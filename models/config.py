@@ -25,20 +25,6 @@ else:
     ]
 
 USUAL_DIM = 56  #: hidden_dim where nobody chose one
-#: Keys of ``model`` as they were called before parts had sections of their own: old run folders have them.
-OLD_NAMES = {
-    "heads": "attention.heads",
-    "k": "attention.k",
-    "key_dim": "attention.key_dim",
-    "value_dim": "attention.value_dim",
-    "output_projection": "attention.output_projection",
-    "attention_dropout": "attention.dropout",
-    "legacy_padding": "attention.legacy_padding",
-    "warm_start": "attention.warm_start",
-    "search": "attention.search",
-    "local": "local.kind",
-    "local_residual": "local.residual",
-}
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -51,21 +37,6 @@ def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
             found[key] = merged(old, value) if alike else value
         else:
             found[key] = value
-    return found
-
-
-def _with_present_names(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Keys by their present names; a section given as a word is its kind."""
-    found = dict(given)
-    for section in ("attention", "local"):
-        if isinstance(found.get(section), str):
-            found[section] = {"kind": found[section]}
-    for old in (OLD_NAMES.keys() - {"local"}) & given.keys():
-        section, _, key = OLD_NAMES[old].partition(".")
-        value, place = found.pop(old), found.get(section, {})
-        if not isinstance(place, Mapping) or place.get(key, value) != value:
-            raise ValueError(f"{old} is the old name of {OLD_NAMES[old]}, and both are given")
-        found[section] = {**place, key: value}
     return found
 
 
@@ -159,10 +130,11 @@ class ModelConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, given: Any) -> Any:
-        """Take old names, and what the model's file says where nothing was given."""
+        """Add the keys of the model's file that are not given; a section given as a word is its kind."""
         if not isinstance(given, Mapping):
             return given
-        found = _with_present_names(given)
+        words = {part: given[part] for part in ("attention", "local") if isinstance(given.get(part), str)}
+        found = {**given, **{part: {"kind": word} for part, word in words.items()}}
         name = str(found.get("name", cls.model_fields["name"].default))
         if name not in models():
             raise ValueError(unknown_name("model", name, list(models())).what)

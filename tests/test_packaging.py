@@ -33,7 +33,6 @@ OF_EXTRAS = {
     "distributed",
     "faiss",
     "huggingface_hub",
-    "optuna",
     "rdkit",
     "skimage",
     "submitit",

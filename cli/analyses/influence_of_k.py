@@ -9,6 +9,7 @@ import click
 
 from kmip_data.cli.analyses.shared import finish, save_option, save_paths
 from kmip_data.cli.shared.command import Command
+from kmip_data.cli.shared.names import SWEEP_OR_RUN
 from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.errors import UsageError
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
         "kmip-data analyze influence-of-k malnet-tiny/gps-kmip/k1 malnet-tiny/gps-kmip/k10",
     ],
 )
-@click.argument("names", metavar="[SWEEP|RUN…]", nargs=-1)
+@click.argument("names", metavar="[SWEEP|RUN…]", nargs=-1, type=SWEEP_OR_RUN)
 @save_option
 @home_option
 @json_option
@@ -34,13 +35,14 @@ def command(names: tuple[str, ...], save: str | None, home: Home, as_json: bool)
     make a curve: mean ± standard deviation over seeds for each k.
     """
     from kmip_data.models.analysis.drawing import Panel
+    from kmip_data.models.reports.listing import folders_of
     from kmip_data.models.reports.over_k import rows_over_k
     from kmip_data.models.reports.runs import read_runs
     from kmip_data.models.reports.tables import tables_of
     from kmip_data.models.training.objective.metrics import METRICS
 
     saved = save_paths("influence-of-k", save)
-    runs, notes = read_runs(names, home)
+    runs, notes = read_runs(folders_of(names, home))
     tables, others = tables_of(runs)
     rows, panels = [], []
     for ours, paper in map(rows_over_k, tables):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kmip_data.cli.shared.names import RUN
 from kmip_data.cli.shared.options import (
     F,
     file_option,
@@ -39,7 +40,7 @@ save_option = several(
 )
 seed_option = number_option("--seed", "Seed of everything that is drawn.", 0, type=click.IntRange(min=0))
 #: The runs of an analysis that sets several side by side.
-runs_argument = click.argument("runs", metavar="RUN…", nargs=-1, required=True)
+runs_argument = click.argument("runs", metavar="RUN…", nargs=-1, required=True, type=RUN)
 
 
 def part_option(usual: str, what: str = "Part of the split.") -> Callable[[F], F]:
@@ -49,7 +50,7 @@ def part_option(usual: str, what: str = "Part of the split.") -> Callable[[F], F
 
 #: Where the projections come from, which of them, which k, where the results go.
 analysis_options = several(
-    click.argument("run", required=False),
+    click.argument("run", required=False, type=RUN),
     file_option("--qk", help="Queries, keys and values that `kmip-data evaluate RUN --dump-qk FILE` wrote."),
     click.option("--gaussian", is_flag=True, help="Independent standard normal queries, keys and values."),
     number_option("--n", "With --gaussian: nodes.  [default: 2500]"),

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kmip_data.cli.bench import machine_line, quantity, quick_option
 from kmip_data.cli.shared.command import Command
+from kmip_data.cli.shared.names import TARGET
 from kmip_data.cli.shared.options import sample_option, work_options
 from kmip_data.cli.shared.output import print_json, table
-from kmip_data.wording import timestamp
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
     from kmip_data.models.profiling.training import Pace
-    from kmip_data.models.training.config.keys import RunConfig
 
 ROUNDS, BATCHES, SECONDS = 5, 20, 60.0  #: of a network: rounds, batches of one, seconds of all
 QUICK = (1, 1, 1.0)
@@ -34,7 +31,7 @@ QUICK = (1, 1, 1.0)
         "kmip-data bench train malnet-tiny --device cuda --set training.precision=bf16-mixed",
     ],
 )
-@click.argument("target")
+@click.argument("target", type=TARGET)
 @click.option(
     "--model", "models", default="gps-kmip", show_default=True, metavar="LIST", help="Which models."
 )
@@ -65,15 +62,16 @@ def command(
     attention as upstream computes it.
     """
     from kmip_data.cli.train import configuration
+
+    names = list(dict.fromkeys(models.split(",")))
+    given = {"variant": "code", "epochs": None, "overrides": [*overrides, "system.devices=1"], **options}
+    configs = {name: configuration(target, {}, {}, home=home, model=name, **given) for name in names}
     from kmip_data.models.profiling.rivals import rivals
     from kmip_data.models.profiling.training import Contestant, compare_training
     from kmip_data.models.training.data.obtain import open_data
     from kmip_data.models.training.memory.machine import choose_device
     from kmip_data.models.training.run.train import teller
 
-    names = list(dict.fromkeys(models.split(",")))
-    given = {"variant": "code", "epochs": None, "overrides": [*overrides, "system.devices=1"], **options}
-    configs = {name: configuration(target, {}, {}, home=home, model=name, **given) for name in names}
     first = configs[names[0]]
     device = choose_device(first.system.device)
     data = {name: open_data(config, home=home, quiet=quiet) for name, config in configs.items()}
@@ -89,47 +87,20 @@ def command(
     rounds, most, seconds = QUICK if quick else (ROUNDS, BATCHES, SECONDS)
     paces = compare_training(makers, rounds=rounds, most=most, seconds=seconds, tell=teller(quiet))
     about = {"machine": machine_line(), "device": device.name, "data": data[names[0]].description}
-    card = data[names[0]].build.card
-    kept = [] if quick or overrides else _keep(paces, configs, card.label, home, about)
     if as_json:
-        print_json({**about, "quick": quick, "kept": kept, "models": [asdict(pace) for pace in paces]})
+        print_json({**about, "quick": quick, "models": [asdict(pace) for pace in paces]})
         return
     click.echo(_table(paces, cuda=device.kind == "cuda"))
     for pace in paces:
         if pace.note:
             click.echo(f"{pace.name}: {pace.note}")
+    card = data[names[0]].build.card
     epochs = f"{first.training.epochs:,} epochs of {first.preset or 'no preset'}"
     extent = f" on these data{card.remark}, whose epochs are not the published set's" if card.remark else ""
     click.echo(f"hours: to the {epochs}{extent}, without evaluations; ratio: time to that of {paces[0].name}")
     click.echo(f"data: {about['data']}")
-    if kept:
-        click.echo(f"kept for `sweep`, which tells hours by it: {'  '.join(map(str, kept))}")
     small = " (quick: not the figures of a full run)" if quick else ""
     click.echo(f"{about['machine']}; device {device.name}{small}")
-
-
-def _keep(
-    paces: list[Pace], configs: Mapping[str, RunConfig], label: str, home: Home, about: Mapping[str, str]
-) -> list[Path]:
-    """Leave the pace of each model as its preset has it where sweeps look for it."""
-    from kmip_data.models.sweeps.cost import Benched, keep_benched
-
-    found = []
-    for pace in paces:
-        config = configs.get(pace.name)
-        if config is None or pace.hours is None:
-            continue
-        epoch = pace.hours * 3600 / config.training.epochs
-        benched = Benched(
-            device=about["device"],
-            machine=about["machine"],
-            seconds_epoch=epoch,
-            parameters=pace.parameters,
-            preset=config.preset,
-            measured=timestamp(),
-        )
-        found.append(keep_benched(home, label, config.model.name, benched))
-    return found
 
 
 def _table(paces: list[Pace], *, cuda: bool) -> str:

@@ -10,6 +10,8 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+ON_LINE = "kmip_data.dataset_on_line"  #: key in ``ctx.meta``: the words of the line that name the dataset
+
 
 class Command(click.Command):
     """A click command with examples, which its help lists below the options."""

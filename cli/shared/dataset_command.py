@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.command import Command
+from kmip_data.cli.shared.command import ON_LINE, Command
+from kmip_data.cli.shared.names import TARGET
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -62,6 +63,7 @@ class DatasetCommand(Command):
             manifest = load_manifest(name)
             pipeline = load_pipeline(manifest)
             ctx.meta[_DATASET] = name
+            ctx.meta[ON_LINE] = [*([] if self._takes_argument() else ["--dataset"]), str(target)]
             ctx.meta[_OPTIONS] = [
                 *(_recipe_options(name) if self.sources and manifest.recipe else []),
                 *options_of(pipeline.Params, RECORDS),
@@ -80,8 +82,10 @@ class DatasetCommand(Command):
 
     def _target_on(self, ctx: click.Context, args: list[str]) -> str | None:
         """Return what stands where the dataset belongs: ``--dataset``, or the first argument."""
-        argument = any(isinstance(param, click.Argument) for param in self.params)
-        return self._value_on(ctx, args, None if argument else "--dataset")
+        return self._value_on(ctx, args, None if self._takes_argument() else "--dataset")
+
+    def _takes_argument(self) -> bool:
+        return any(isinstance(param, click.Argument) for param in self.params)
 
     def _value_on(self, ctx: click.Context, args: list[str], wanted: str | None) -> str | None:
         """Return the value of an option on the line; with ``None`` the first argument.
@@ -167,22 +171,11 @@ def _help_of(options: Iterable[click.Parameter], ctx: click.Context) -> list[tup
     return [record for option in options if (record := option.get_help_record(ctx)) is not None]
 
 
-def complete_dataset(
-    ctx: click.Context, param: click.Parameter, incomplete: str
-) -> list[click.shell_completion.CompletionItem]:
-    """Complete the name of a dataset; folders are left to the shell."""
-    from click.shell_completion import CompletionItem
-
-    from kmip_data.manifest import dataset_names
-
-    return [CompletionItem(name) for name in dataset_names() if name.startswith(incomplete)]
-
-
 #: Data that a trained model is measured on.
 other_data_option = click.option(
     "--dataset",
     "target",
     metavar="TARGET",
-    shell_complete=complete_dataset,
+    type=TARGET,
     help="Other data with the same features and classes.  [default: what the run learned from]",
 )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Home
 
 F = TypeVar("F", bound=Callable[..., Any])
-MOST_NUMBERS = 10_000  #: of one range
+MOST_NUMBERS = 10_000  #: in one list
 
 
 def _home(ctx: click.Context, param: click.Parameter, value: str | None) -> Home:
@@ -27,6 +27,7 @@ def _home(ctx: click.Context, param: click.Parameter, value: str | None) -> Home
 home_option = click.option(
     "--home",
     metavar="DIR",
+    is_eager=True,  # names are looked up in it while the line is read
     callback=_home,
     help="Home folder of raw files, builds and runs.  [default: $KMIP_DATA_HOME, else the user data folder]",
 )
@@ -159,10 +160,10 @@ def number_list(option: str, text: str) -> list[int]:
     for item in text.replace(" ", "").split(","):
         match = re.fullmatch(r"([0-9]{1,9})(?:\.\.([0-9]{1,9}))?", item)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
-        if not first <= last < first + MOST_NUMBERS:
+        if not first <= last < first + MOST_NUMBERS - len(numbers):
             raise UsageError(
                 f"{option} is not a list of numbers.",
-                expected=f"such as 0..3 or 1,5,10, at most {MOST_NUMBERS:,} in a range",
+                expected=f"such as 0..3 or 1,5,10, at most {MOST_NUMBERS:,} numbers",
                 found=text,
                 next=f"{option} 1,2",
             )

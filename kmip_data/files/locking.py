@@ -32,6 +32,10 @@ MESSAGE_SECONDS = 30.0
 NO_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
 
 
+class FolderInUse(UsageError):
+    """Another process holds the lock."""
+
+
 def lock_path(folder: Path) -> Path:
     """Return where the lock of a folder lies: ``.locks/<name>.lock`` beside it.
 
@@ -65,9 +69,9 @@ def _make(locks: Path) -> None:
 def build_lock(folder: Path, *, quiet: bool = False, wait: bool = True) -> Iterator[None]:
     """Hold the lock of a folder, which need not exist; wait, and say on whom, while another process has it.
 
-    Whoever waited finds what that process left: look at the folder again. Raises ``UsageError`` where another
-    process has it and ``wait`` is off, or the lock file may not be written there; ``OutOfResources`` where
-    the disk did not take it.
+    Whoever waited finds what that process left: look at the folder again. Raises ``FolderInUse`` where
+    another process has it and ``wait`` is off; ``UsageError`` where the lock file may not be written there;
+    ``OutOfResources`` where the disk did not take it.
     """
     path = lock_path(folder)
     owner = path.with_suffix(".owner.json")
@@ -103,7 +107,7 @@ def _acquire(path: Path, owner: Path, folder: Path, *, quiet: bool, wait: bool) 
             continue  # another process removed the empty folder of locks in between
         except filelock.Timeout:
             if not wait:
-                raise UsageError(
+                raise FolderInUse(
                     f"{folder} is in use.",
                     expected="a folder that no other process writes to",
                     found=f"{describe_owner(owner)} has it",

@@ -1,9 +1,10 @@
-"""What is found by being there: the modules of a package, and the public names in its stub."""
+"""Discovery: modules of a package, public names of a stub, and where this package was installed from."""
 
 from __future__ import annotations
 
 import importlib
 import re
+import shlex
 from pathlib import Path
 from types import ModuleType
 
@@ -22,3 +23,28 @@ def names_in_stub(file: str) -> dict[str, str]:
     return {
         name: module for module, name in re.findall(r"^from (\S+) import \w+ as (\w+)", stub, re.MULTILINE)
     }
+
+
+def install_command(extra: str) -> str:
+    """Return the pip command that adds an extra to this installation, from wherever that came.
+
+    Whoever installed a clone gets the path of the clone: no index need have a package of this name.
+    """
+    import json
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    try:
+        origin = json.loads(distribution("kmip-data").read_text("direct_url.json") or "{}")
+    except PackageNotFoundError:  # a checkout on the path
+        origin = {"url": Path(__file__).resolve().parents[2].as_uri()}
+    url, vcs = origin.get("url", ""), origin.get("vcs_info", {}).get("vcs")
+    folder = url2pathname(urlsplit(url).path) if url.startswith("file://") else ""
+    if folder and Path(folder, "setup.py").is_file():
+        editable = "-e " if origin.get("dir_info", {}).get("editable") else ""
+        return f"pip install {editable}{shlex.quote(f'{folder}[{extra}]')}"
+    if folder and "dir_info" in origin:
+        return f"pip install '.[{extra}]' in a clone"
+    address = f" @ {vcs}+{url}" if vcs else f" @ {url}" if url else ""
+    return f"pip install {shlex.quote(f'kmip-data[{extra}]{address}')}"

@@ -8,6 +8,7 @@ from typing import Any
 
 from kmip_data.errors import UsageError
 from kmip_data.runtime.http_client import Patience
+from kmip_data.runtime.presence import install_command
 
 
 def is_address(target: str | os.PathLike[str]) -> bool:
@@ -45,6 +46,6 @@ def file_system(address: str) -> tuple[Any, str]:
             f"{address or 'An empty text'} is not an address that can be reached from here.",
             expected="a folder, or hf://, s3://, gs://, https:// with the packages for it",
             found=str(error),
-            next="pip install 'kmip-data[hub]' (hf://), s3fs (s3://), gcsfs (gs://) or aiohttp (https://)",
+            next=f"{install_command('hub')} (hf://), or pip install s3fs (s3://), gcsfs (gs://), aiohttp (https://)",
         ) from error
     return system, root

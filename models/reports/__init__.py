@@ -1,1 +1,1 @@
-"""What runs found, as tables beside the paper's: which may stand in one row, and how sure differences are."""
+"""Reports: results of runs as tables with the paper's figures and confidence intervals."""

@@ -7,7 +7,7 @@ from typing import Any
 from kmip_data.builds.home import Home, list_builds
 from kmip_data.format.card import Card
 from kmip_data.manifest import Manifest, load_manifest, read_shipped
-from kmip_data.models.reports.sheets import Sheet
+from kmip_data.models.reports.writer import Sheet
 from kmip_data.wording import as_options
 
 COUNTS = ("graphs", "nodes", "edges", "classes")  #: nodes and edges are means over graphs
@@ -46,7 +46,9 @@ def dataset_sheet(rows: list[dict[str, Any]]) -> Sheet:
         shown.append(
             {"dataset": row["name"], **counts, "directed": "yes" if row["directed"] else "no", **others}
         )
-    return Sheet.of("Datasets: as in the paper's table, → what is here where that differs", shown)
+    title = "Datasets as in the paper's table; → the count here, if it differs"
+    narrow = [{name: row[name] for name in ("dataset", "graphs", "nodes", "edges")} for row in shown]
+    return Sheet.of(title, shown, narrow=[Sheet.of(title, narrow)])
 
 
 def _of_manifest(manifest: Manifest) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The runs of a home as a list: how far each is, what it found, and the command that goes on with it."""
+"""Runs of a home: found by name, and listed with their state, result and the command that resumes them."""
 
 from __future__ import annotations
 
@@ -6,23 +6,27 @@ import contextlib
 import glob
 import shlex
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kmip_data.builds.home import Home
+from kmip_data.errors import UsageError
 from kmip_data.files.small import read_json, read_small
+from kmip_data.manifest import unknown_name
+from kmip_data.models.sweeps.plan import UNNAMED, read_plan, sweep_names
 from kmip_data.models.sweeps.state import State, state_of_run
-from kmip_data.models.training.run.folders import CONFIG_NAME, RESULT_NAME
-from kmip_data.wording import timestamp
+from kmip_data.models.training.run.folders import CONFIG_NAME, RESULT_NAME, find_run
+from kmip_data.wording import nearest, timestamp
 
-#: What files of strangers may lead to, read without a model of what is in them: that would load PyTorch.
+#: Errors of reading untrusted files without their pydantic models, which would load PyTorch.
 _WRONG = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError)
 
 
 @dataclass(frozen=True)
 class Listed:
-    """A run in a list."""
+    """One run of the list."""
 
     path: Path
     dataset: str
@@ -30,17 +34,43 @@ class Listed:
     name: str
     state: str
     epoch: int  #: epochs that are done
-    epochs: int | None  #: that it was begun for
+    epochs: int | None  #: planned
     begun: str
-    metric: str | None = None  #: that chose the epoch
+    metric: str | None = None  #: chose the epoch
     test: float | None = None  #: its value on test
-    left: str = ""  #: time of the other epochs
+    left: str = ""  #: estimated time of the remaining epochs
     reason: str = ""  #: why it failed
-    resume: str | None = None  #: the command that goes on with it, where nobody does
+    resume: str | None = None  #: command that resumes it, unless it runs or is done
+
+
+def folders_of(names: Sequence[str], home: Home) -> list[Path]:
+    """Return the run folders that ``names`` mean: sweeps or runs; without names, all finished runs.
+
+    Raises ``UsageError`` if a name is neither a sweep nor a run. Loads no PyTorch, so that a misspelt name
+    is answered at once.
+    """
+    if not names:
+        return sorted(path.parent for path in home.runs.glob(f"*/*/*/{RESULT_NAME}"))
+    sweeps, found = [*sweep_names(), UNNAMED], dict[Path, None]()
+    configs = sorted(home.runs.glob(f"*/*/*/{CONFIG_NAME}"))
+    for name in names:
+        if name in sweeps or name.endswith(".toml"):
+            pattern = read_plan(None if name == UNNAMED else name).run_names()
+            found |= dict.fromkeys(path.parent for path in configs if pattern.fullmatch(path.parent.name))
+            continue
+        try:
+            found[find_run(name, home)] = None
+        except UsageError as error:
+            others = [*sweeps, "datasets"]
+            runs = [path.parent.relative_to(home.runs).as_posix() for path in configs]
+            if nearest(name, [*others, *runs]) in others:
+                raise unknown_name("sweep or run", name, others, command="kmip-data report SWEEP") from error
+            raise
+    return [*found]
 
 
 def list_runs(home: Home) -> list[Listed]:
-    """Return the runs below ``home.runs``, the one that was begun last first."""
+    """Return the runs below ``home.runs``, the latest first."""
     configs = [path for path in home.runs.glob(f"*/*/*/{CONFIG_NAME}") if path.is_file()]
     found = sorted(((path.stat().st_mtime, path.parent) for path in configs), reverse=True)
     return [_listed(home, folder, begun) for begun, folder in found]
@@ -59,7 +89,9 @@ def _listed(home: Home, folder: Path, begun: float) -> Listed:
             metric = str(found["metric"])
             result = {"metric": metric, "test": float(found["metrics"]["test"][metric])}
         except _WRONG:
-            state = State("stopped", state.epoch, "", f"{RESULT_NAME} cannot be read; it is written anew")
+            state = State(
+                "stopped", state.epoch, "", f"{RESULT_NAME} cannot be read; resuming writes it again"
+            )
     run, resume = folder.relative_to(home.runs).as_posix(), None
     if state.kind in {"stopped", "failed"}:
         elsewhere = "" if home == Home.locate() else f" --home {shlex.quote(str(home.root))}"

@@ -2,94 +2,108 @@
 
 from __future__ import annotations
 
-import json
+import statistics
 from collections.abc import Iterator, Sequence
 from html import escape
-from typing import Any
 
-from kmip_data.drawing.style import GRID, STYLES, plotly_template
+from kmip_data.drawing.style import STYLES
+from kmip_data.models.reports.drawing import Series, plot
 from kmip_data.models.reports.over_k import curves_over_k
 from kmip_data.models.reports.runs import Run
-from kmip_data.models.reports.sheets import Sheet
 from kmip_data.models.reports.tables import Row, Table
+from kmip_data.models.reports.writer import Sheet
 from kmip_data.models.training.objective.metrics import METRICS
 from kmip_data.models.training.run.folders import metrics_columns
 from kmip_data.models.training.run.result import title_of
 
 LIGHT, DARK = STYLES["light"], STYLES["dark"]
-STYLE = f"""body {{ margin: 2em; font: 14px {LIGHT.font}, sans-serif }}
-body {{ color: {LIGHT.ink}; background: {LIGHT.ground} }} td:first-child {{ white-space: nowrap }}
-table {{ border-collapse: collapse; display: block; overflow-x: auto }}
-th, td {{ padding: .3em .8em; text-align: left; border-bottom: 1px solid {GRID} }} .few {{ opacity: .6 }}
-@media (prefers-color-scheme: dark) {{ body {{ color: {DARK.ink}; background: {DARK.ground} }} }}"""
-#: Figures as light or dark as the page.
-SCRIPT = """<script>
-const dark = matchMedia("(prefers-color-scheme: dark)"), looks = LOOKS
-const restyle = () => document.querySelectorAll(".plotly-graph-div").forEach(
-  figure => Plotly.relayout(figure, {template: looks[Number(dark.matches)]}))
-dark.onchange = restyle
-addEventListener("load", restyle)
-</script>""".replace("LOOKS", json.dumps([plotly_template(LIGHT), plotly_template(DARK)]))
-#: Names are long: they stand above what is drawn.
-LEGEND = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "maxheight": 0.3}
+STYLE = f"""
+:root {{ color-scheme: light dark; --ink: {LIGHT.ink}; --ground: {LIGHT.ground}; --line: #8886 }}
+@media (prefers-color-scheme: dark) {{ :root {{ --ink: {DARK.ink}; --ground: {DARK.ground} }} }}
+body {{ margin: 1rem; font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--ground) }}
+h2 {{ font-size: 1.15rem; overflow-wrap: anywhere }} p {{ max-width: 60rem }}
+.wide {{ overflow-x: auto }} table {{ border-collapse: collapse }} .few {{ opacity: .6 }}
+td {{ padding: .3em .8em; border-bottom: 1px solid var(--line); white-space: nowrap }}
+tr:first-child td {{ font-weight: bold }}
+.figures {{ display: flex; flex-wrap: wrap; gap: 1rem }}
+figure {{ margin: 0; flex: 1 1 20rem; max-width: 40rem }}
+figure > svg {{ width: 100%; height: auto; font-size: 12px; fill: var(--ink) }}
+figcaption {{ display: flex; flex-wrap: wrap; gap: 0 1em; font-size: 13px }}
+.key {{ width: 24px; height: 12px; margin-right: .4em }}
+.grid, .axis {{ stroke: var(--line); fill: none }} .axis {{ stroke: var(--ink) }}
+.line, .bar {{ fill: none; stroke-width: 1.8 }} .band {{ stroke: none; fill-opacity: .18 }}
+.hollow {{ fill: var(--ground); stroke-width: 1.8 }}
+"""
 
 
 def page_of(title: str, sheets: Sequence[Sheet], tables: Sequence[Table], notices: Sequence[str]) -> str:
-    """Return the page; pictures stand below the sheet of their table, and bring plotly along, about 5 MB."""
-    from plotly.io import to_html
-
-    parts = [f'<!doctype html><meta charset="utf-8"><title>{escape(title)}</title><style>{STYLE}</style>']
-    library = True
+    """Return the page; pictures of a table stand below its sheet."""
+    parts = [
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<style>{STYLE}</style></head><body>",
+    ]
     for number, sheet in enumerate(sheets):
         parts.append(sheet.written("html"))
-        for figure in _figures(tables[number]) if tables else ():
-            options = {"default_height": 420, "config": {"displaylogo": False}}
-            parts.append(to_html(figure, full_html=False, include_plotlyjs=library, **options))
-            library = False
-    if not library:
-        parts.append(SCRIPT)
-    return "\n".join([*parts, *(f"<p>{escape(notice)}</p>" for notice in notices), ""])
+        if tables:
+            parts.append(f'<div class="figures">{"".join(_figures(tables[number]))}</div>')
+    return "\n".join([*parts, *(f"<p>{escape(notice)}</p>" for notice in notices), "</body></html>", ""])
 
 
-def _figures(table: Table) -> Iterator[dict[str, Any]]:
-    """Learning curves, means over hours, and over k where that alone differs."""
+def _figures(table: Table) -> Iterator[str]:
+    """Yield learning curves, results over hours, and over k if several rows differ in it alone."""
     metric = table.rows[0]["metric"]
+    looks = _looks(table.rows)
     names = [f"{row['model']} {row['changes']}".strip() for row in table.rows]
-    curves = [
-        {"x": epochs, "y": values, "name": escape(f"{name}, seed {run.result.seed}")}
-        for name, runs in zip(names, table.runs, strict=True)
-        for run in runs
-        for epochs, values in [_curve(run, f"val_{metric}")]
+    columns = list(zip(names, looks, table.rows, table.runs, strict=True))
+    curves = [Series(name, *_curve(runs), color, dash) for name, (color, dash), _, runs in columns]
+    yield plot(curves, "epoch", f"{title_of(metric)} on val")
+    times = [_means([row], [row["hours"]], name, color) for name, (color, _), row, _ in columns]
+    known = {row["model"]: (row, color) for _, (color, _), row, _ in columns if row["paper_hours"]}
+    times += [
+        _means([row], [row["paper_hours"]], f"{model}, the paper's", color, "paper")
+        for model, (row, color) in known.items()
     ]
-    yield _figure(curves, "epoch", f"{title_of(metric)} on val")
-    times = [_means([row], [row["hours"]], name) for row, name in zip(table.rows, names, strict=True)]
-    known = {f"{row['model']}, the paper's": row for row in table.rows if row["paper_hours"]}
-    times += [_means([row], [row["paper_hours"]], name, "paper") for name, row in known.items()]
-    yield _figure(times, "hours of a run", f"{title_of(metric)} on test", "log")
-    lines = [_means([*of.values()], [*of], name) for name, of in curves_over_k(table).items() if len(of) > 1]
-    if lines:
-        yield _figure(lines, "k", f"{title_of(metric)} on test", "log")
+    yield plot(times, "hours of a run", f"{title_of(metric)} on test", log=True)
+    over_k = [(name, of) for name, of in curves_over_k(table).items() if len(of) > 1]
+    lines = [_means([*of.values()], [*of], name, color) for color, (name, of) in enumerate(over_k)]
+    yield plot(lines, "k", f"{title_of(metric)} on test", log=True)
 
 
-def _figure(traces: Sequence[dict[str, Any]], x: str, y: str, scale: str = "linear") -> dict[str, Any]:
-    across = {"title": {"text": x}, "type": scale, "tickangle": 0, "nticks": 10}
-    axes = {"xaxis": across, "yaxis": {"title": {"text": y}}, "margin": {"t": 40}}
-    look = {"template": plotly_template(LIGHT), "legend": LEGEND, "showlegend": True}
-    return {"data": traces, "layout": {**axes, **look}}
+def _looks(rows: Sequence[Row]) -> list[tuple[int, int]]:
+    """Return the colour and the dashes of each row: a colour a model, dashes for its further rows.
+
+    Rows of one model alone have a colour each.
+    """
+    models = [*dict.fromkeys(row["model"] for row in rows)]
+    if len(models) == 1:
+        return [(number, 0) for number in range(len(rows))]
+    seen: dict[str, int] = {}
+    looks = []
+    for row in rows:
+        seen[row["model"]] = seen.get(row["model"], -1) + 1
+        looks.append((models.index(row["model"]), seen[row["model"]]))
+    return looks
 
 
-def _means(rows: Sequence[Row], x: Sequence[float], name: str, of: str = "test") -> dict[str, Any]:
-    """Means with their deviations; a line where there are several."""
+def _means(rows: Sequence[Row], x: Sequence[float], name: str, color: int, of: str = "test") -> Series:
+    """Return means with their deviations as points."""
     scale = 100 if METRICS[rows[0]["metric"]].percent else 1
     y, spread = ([scale * (row[key] or 0) for row in rows] for key in (of, f"{of}_std"))
-    marker = {"size": 9, "symbol": "circle" if of == "test" else "circle-open"}
-    bars = {"type": "data", "array": spread}
-    mode = "lines+markers" if len(rows) > 1 else "markers"
-    return {"x": list(x), "y": y, "error_y": bars, "mode": mode, "name": escape(name), "marker": marker}
+    return Series(name, list(x), y, spread, color, points=True, hollow=of == "paper")
 
 
-def _curve(run: Run, column: str) -> tuple[list[int], list[float]]:
-    """Epochs, from 1, and a column of ``metrics.csv``; nothing where that cannot be read."""
-    scale = 100 if METRICS[run.result.metric].percent else 1
-    points = metrics_columns(run.folder).get(column, [])
-    return [epoch for epoch, _ in points], [scale * value for _, value in points]
+def _curve(runs: Sequence[Run]) -> tuple[list[float], list[float], list[float]]:
+    """Return epochs, and mean and deviation on val over the seeds that have a value there.
+
+    Epochs count from 1; values that cannot be read are left out.
+    """
+    metric = runs[0].result.metric
+    scale = 100 if METRICS[metric].percent else 1
+    found: dict[int, list[float]] = {}
+    for run in runs:
+        for epoch, value in metrics_columns(run.folder).get(f"val_{metric}", []):
+            found.setdefault(epoch, []).append(scale * value)
+    epochs = sorted(found)
+    means = [statistics.fmean(found[epoch]) for epoch in epochs]
+    return list(map(float, epochs)), means, [statistics.pstdev(found[epoch]) for epoch in epochs]

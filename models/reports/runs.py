@@ -1,4 +1,4 @@
-"""The finished runs that a report is of, read without trust, and in what each differs from its preset."""
+"""Finished runs of a report, read without trust, and how each differs from its preset."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.builds.find import record_parameters
-from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.manifest import dataset_names, load_manifest, read_shipped
-from kmip_data.models.sweeps.plan import read_plan, sweep_names
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.config.presets import USUAL, PaperResult, load_preset, read_preset
-from kmip_data.models.training.run.folders import CONFIG_NAME, RESULT_NAME, find_run
+from kmip_data.models.training.run.folders import RESULT_NAME
 from kmip_data.models.training.run.result import RunResult, read_result
 
 K = "model.attention.k="  #: how a change of k begins
@@ -47,13 +45,10 @@ class Run:
         return self.result.metrics["test"][self.result.metric]
 
 
-def read_runs(names: Sequence[str], home: Home) -> tuple[list[Run], list[str]]:
-    """Return the finished runs that ``names`` mean, all of the home without any, and what was left out.
-
-    Raises ``UsageError`` where a name is neither a sweep nor a run.
-    """
+def read_runs(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
+    """Return the finished runs in ``folders``, and a notice for each that was left out."""
     runs, notices = [], []
-    for folder in dict.fromkeys(_folders(names, home)):
+    for folder in folders:
         try:
             runs.append(_read(folder))
         except KmipDataError as error:
@@ -63,26 +58,10 @@ def read_runs(names: Sequence[str], home: Home) -> tuple[list[Run], list[str]]:
     return runs, notices
 
 
-def _folders(names: Sequence[str], home: Home) -> Iterator[Path]:
-    if not names:
-        yield from sorted(path.parent for path in home.runs.glob(f"*/*/*/{RESULT_NAME}"))
-    for name in names:
-        if name not in sweep_names() and not name.endswith(".toml"):
-            yield find_run(name, home)
-            continue
-        plan = read_plan(name)
-        # Whatever replaced the plan's axes on the line: its name begins that of each of its runs.
-        names = [*(change.name for change in plan.changes), *filter(None, [plan.then])]
-        changes = "".join(f"{re.escape(change)}-|" for change in names) + "trial-[0-9]+-|" * bool(plan.space)
-        own = re.compile(f"{re.escape(plan.name)}-(?:{changes})[0-9a-f]{{8}}-seed[0-9]+")
-        found = (path.parent for path in sorted(home.runs.glob(f"*/*/*/{CONFIG_NAME}")))
-        yield from (folder for folder in found if own.fullmatch(folder.name))
-
-
 def _read(folder: Path) -> Run:
     result = read_result(folder)
     value = result.metrics.get("test", {}).get(result.metric)
-    if value is None or abs(value) > MOST:
+    if value is None or abs(value) > MOST or abs(result.seconds.total) > MOST:
         raise DamagedInput(f"It has no {result.metric} on test.")
     config, paper = config_from_mapping(result.config, RESULT_NAME), None
     own = {"data": {"dataset": result.dataset}, "model": {"name": result.model}}

@@ -1,110 +1,63 @@
-"""Tables as people read them, in the forms that papers and pages take."""
+"""Results as the tables of a report."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from html import escape
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Sequence
 
 from kmip_data.models.reports.tables import BOUNDS, Row, Table
+from kmip_data.models.reports.writer import FEW, Sheet
 from kmip_data.models.training.objective.metrics import METRICS
 from kmip_data.models.training.run.result import title_of, value_text
 from kmip_data.wording import rough_time
 
-FEW = "†"  #: marks a mean of fewer runs than the paper's
-MOST_CHANGES = 6
-LATEX = str.maketrans(
-    {mark: f"\\{mark}" for mark in "&%$#_{}"}
-    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "†": r"$^\dagger$"}
-    | {"±": r"$\pm$", "−": "$-$", "–": "--", "Δ": r"$\Delta$", "→": r"$\to$"}
-)
-
-
-class Form(NamedTuple):
-    """How a sheet is written."""
-
-    quoted: Callable[[str], str]  #: a text so that it stands for itself
-    best: str
-    second: str
-    row: str
-    between: str
-    whole: str  #: with ``title``, ``notes``, ``head``, ``rows`` and ``columns``, one mark a column
-
-
-FORMS = {
-    "markdown": Form(
-        lambda text: text.replace("|", "\\|"), "**{}**", "*{}*", "| {} |", " | ",
-        "**{title}**\n\n{head}\n|{columns}\n{rows}\n\n{notes}",
-    ),
-    "latex": Form(
-        lambda text: text.translate(LATEX), r"\textbf{{{}}}", r"\underline{{{}}}", r"    {} \\", " & ",
-        "\\begin{{table}}\n  \\centering\n  \\caption{{{title}. {notes}}}\n"
-        "  \\begin{{tabular}}{{{columns}}}\n"
-        "    \\toprule\n{head}\n    \\midrule\n{rows}\n    \\bottomrule\n  \\end{{tabular}}\n\\end{{table}}",
-    ),
-    "html": Form(
-        lambda text: f'<span class="few">{escape(text)}</span>' if FEW in text else escape(text),
-        "<b>{}</b>", "<u>{}</u>", "<tr><td>{}</td></tr>", "</td><td>",
-        "<h2>{title}</h2><table>\n{head}\n{rows}\n</table><p>{notes}</p>",
-    ),
-}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Sheet:
-    """Headings and cells."""
-
-    title: str
-    header: list[str]
-    cells: list[list[str]]
-    places: Sequence[int | None]  #: of each row: the best is 1, the second 2
-    notes: str
-
-    @classmethod
-    def of(
-        cls, title: str, rows: Sequence[dict[str, str]], places: Sequence[int | None] = (), notes: str = ""
-    ) -> Sheet:
-        """Leave out the columns that are empty in all rows."""
-        header = [name for name in rows[0] if any(row[name] for row in rows)]
-        return cls(title, header, [[row[name] or "–" for name in header] for row in rows], places, notes)
-
-    def written(self, name: str) -> str:
-        """Return it in one of :data:`FORMS`; the best and the second are marked in the column ``test``."""
-        form = FORMS[name]
-        rows = [[form.quoted(cell) for cell in row] for row in (self.header, *self.cells)]
-        for row, place in zip(rows[1:], self.places, strict=False):
-            if place:
-                at = self.header.index("test")
-                row[at] = (form.best if place == 1 else form.second).format(row[at])
-        head, *lines = [form.row.format(form.between.join(row)) for row in rows]
-        columns = len(self.header) * ("---|" if name == "markdown" else "l")
-        title, notes = form.quoted(self.title), form.quoted(self.notes)
-        whole = form.whole.format(title=title, notes=notes, head=head, rows="\n".join(lines), columns=columns)
-        return whole.strip()
+MOST_CHANGES, MOST_ON_PAPER = 6, 2  #: changes that are written out
+COLUMNS_ON_PAPER = 3  #: datasets of a grid side by side
 
 
 def sheet_of(table: Table) -> Sheet:
-    """Return a table of results as it is read."""
+    """Return a table of results for people."""
     first, rows = table.rows[0], [_shown(row, table.reference) for row in table.rows]
     share = "" if first["share"] in {"", "all"} else f" ({first['share']})"
     split = first["split"] if "," in first["split"] else f"{first['split']} ({first['split_digest']})"
     data = f"{first['dataset']}{share}: {title_of(first['metric'])} on test"
     few = f"{FEW} of fewer runs than the paper's. " if any(FEW in row["test"] for row in rows) else ""
     delta = "Δ: differences with 95 % intervals, to the paper by Welch, to a row over the same seeds."
-    return Sheet.of(
-        f"{data}; build {first['build']}, split {split}",
-        rows,
-        [row["place"] for row in table.rows],
-        few + delta,
-    )
+    title = f"{data}; build {first['build']}, split {split}"
+    places = [row["place"] for row in table.rows]
+    # A page has room for one difference: to the model of --against, else to the paper, else to the best.
+    named = table.reference not in {"", "the best"}
+    against = "Δ paper" if any(row["Δ paper"] for row in rows) and not named else f"Δ {table.reference}"
+    names = zip(_short_names(table.rows), rows, strict=True)
+    narrow = [{"model": name, "test": row["test"], against: row[against]} for name, row in names]
+    notes = few + delta
+    return Sheet.of(title, rows, places, notes, [Sheet.of(title, narrow, places, notes)])
+
+
+def _short_names(rows: Sequence[Row]) -> list[str]:
+    """Return the model of each row, and what was changed in it if several rows are of that model.
+
+    >>> rows = [{"model": "gps-kmip", "changes": "model.attention.k=5 (15)"}]
+    >>> rows += [{"model": "gps-kmip", "changes": ""}, {"model": "gcn", "changes": "model.layers=3 (5)"}]
+    >>> _short_names(rows)
+    ['gps-kmip, k=5', 'gps-kmip', 'gcn']
+    """
+    count, found = Counter(row["model"] for row in rows), []
+    for row in rows:
+        changes = [
+            change.partition(" ")[0].rpartition(".")[2] for change in row["changes"].split("; ") if change
+        ]
+        more = ["…"] * (len(changes) > MOST_ON_PAPER)
+        shown = [*changes[:MOST_ON_PAPER], *more] if count[row["model"]] > 1 else []
+        found.append(", ".join([row["model"], *shown]))
+    return found
 
 
 def grid_of(tables: Sequence[Table]) -> Sheet:
-    """Return one sheet of ``tables``: our mean on test, and the paper's behind it where there is one.
+    """Return one sheet of ``tables``: our mean on test and, in brackets, the paper's.
 
-    Rows are models with what was changed, so that nothing is left out; builds or splits of one dataset that
-    may not be compared are columns of their own.
+    Rows are models with their changes, so that nothing is left out; builds or splits of one dataset that must
+    not be compared have columns of their own.
     """
     rows: dict[tuple[str, str], dict[str, str]] = {}
     columns: list[str] = []
@@ -123,7 +76,23 @@ def grid_of(tables: Sequence[Table]) -> Sheet:
         {"model": model, "changes": changes.strip("–"), **{name: of.get(name, "") for name in columns}}
         for (model, changes), of in sorted(rows.items())
     ]
-    return Sheet.of("Models and datasets: mean and standard deviation on test", shown)
+    title = "Models and datasets: mean and standard deviation on test"
+    short = _short_names(shown)
+    heads = {name: name.partition(",")[0] for name in columns}  # one name of two columns: both in full
+    heads = {name: head if [*heads.values()].count(head) == 1 else name for name, head in heads.items()}
+    parts = [columns[i : i + COLUMNS_ON_PAPER] for i in range(0, len(columns), COLUMNS_ON_PAPER)]
+    narrow = [
+        Sheet.of(
+            title,
+            [
+                {"model": model} | {heads[name]: row[name].partition(" (paper")[0] for name in part}
+                for model, row in zip(short, shown, strict=True)
+            ],
+            notes="; ".join(part),
+        )
+        for part in parts
+    ]
+    return Sheet.of(title, shown, narrow=narrow)
 
 
 def _shown(row: Row, reference: str) -> dict[str, str]:

@@ -1,1 +1,1 @@
-"""Plans of many runs: datasets by models by changes by seeds; each run can be gone on with."""
+"""Sweeps: datasets × models × changes × seeds, each run a process that can be resumed."""

@@ -1,4 +1,4 @@
-"""After the changes of a search one run more: the best value of each key together."""
+"""Combine the best value of every changed key in one more run."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from kmip_data.models.training.objective.metrics import is_better
 
 
 def best_of_each(plan: Plan, cells: list[Cell], home: Home) -> list[Cell]:
-    """Return the cells of the combination of each dataset and model whose own cells are all done.
+    """Return the cells of the combined change, for each dataset and model whose cells are all done.
 
-    Changes of the same keys are an axis. On each the best by the mean on val wins, among its changes and
-    the run without any; of equals the first in the plan. The results alone decide, so that a sweep that was
-    killed finds the same. Where no more than one axis gains, the combination is a run that there is: none.
+    Changes of the same keys are one axis. On each axis the best mean on val wins, among its changes and the
+    run without any; of equal ones the first in the plan. Only results on disk decide, so that a sweep that
+    was killed makes the same choice. If at most one axis gains, the combination exists already: no cells.
     """
     found = []
     for dataset, model in dict.fromkeys((cell.dataset, cell.model) for cell in cells):
@@ -29,7 +29,7 @@ def best_of_each(plan: Plan, cells: list[Cell], home: Home) -> list[Cell]:
 
 
 def _combined(plan: Plan, cells: list[Cell]) -> Change | None:
-    """The change that combines the winners of the axes; ``cells`` are of one dataset and model."""
+    """Return the change that combines the winners of the axes; ``cells`` are of one dataset and model."""
     dataset, model = cells[0].dataset, cells[0].model
     changes = [
         change

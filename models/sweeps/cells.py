@@ -1,63 +1,96 @@
-"""From a plan to its cells: one run each, with its checked configuration, its folder and its command."""
+"""Cells of a sweep: one run each, with its checked configuration, its folder and its command."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import tomllib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
 from kmip_data.builds.find import find, record_parameters
 from kmip_data.builds.home import Home
-from kmip_data.errors import UsageError
+from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.files.digests import json_digest
+from kmip_data.files.small import read_small
 from kmip_data.manifest import dataset_names, load_manifest, no_recipe
-from kmip_data.models.sweeps.plan import Change, Plan
+from kmip_data.models.sweeps.plan import MOST_RUNS, Change, Plan
 from kmip_data.models.training.config.keys import RunConfig
-from kmip_data.models.training.config.overrides import apply_overrides, with_epochs
+from kmip_data.models.training.config.overrides import (
+    apply_overrides,
+    config_from_mapping,
+    with_epochs,
+)
 from kmip_data.models.training.config.presets import config_for, folder_of
+from kmip_data.models.training.run.folders import CONFIG_NAME
 
-UNCHANGED = Change.model_construct(name="")  #: of a plan without changes
+UNCHANGED = Change.model_construct(name="")  #: the one change of a plan without changes
 
 
 @dataclass(frozen=True)
 class Cell:
     """One run of a sweep."""
 
-    dataset: str  #: as the plan calls it
+    dataset: str  #: as the plan names it
     model: str
-    change: str  #: empty where the plan has none
+    change: str  #: empty if the plan has none
     seed: int
     config: RunConfig
-    folder: Path  #: of the run
-    command: tuple[str, ...]  #: the arguments of ``kmip-data`` that begin it
+    folder: Path  #: run folder
+    command: tuple[str, ...]  #: arguments of ``kmip-data`` that start the run
+    settings: str = ""  #: digest in the name of a run that was started with other options than these cells
+
+    @property
+    def series(self) -> Path:
+        """Run folder without the seed: equal for all seeds of one configuration."""
+        return self.folder.with_name(self.folder.name.rpartition("-seed")[0])
 
 
 def cells_of(plan: Plan, home: Home) -> list[Cell]:
-    """Return every cell of a plan in its order: by dataset, model, change and seed.
+    """Return every cell of a plan in order: by dataset, model, change and seed.
 
-    Raises ``UsageError`` where a dataset, model, variant or key is not there, a value is wrong, or the plan
-    has no cell.
+    Raises ``UsageError`` if a dataset, model, variant or key does not exist, a value is wrong, or the plan
+    has no run or more than ``MOST_RUNS``.
     """
+    if not 0 < plan.runs <= MOST_RUNS:
+        raise UsageError(
+            f"The sweep {plan.name} has {plan.runs or 'no'} runs.",
+            expected=f"1 to {MOST_RUNS:,}: datasets × models × changes × seeds",
+            found=f"{len(plan.datasets):,} datasets, {len(plan.models):,} models, {len(plan.seeds):,} seeds, "
+            f"{len(plan.changes):,} changes",
+            next="another --dataset, --model or --seeds",
+        )
     axes = product(dict.fromkeys(plan.datasets), dict.fromkeys(plan.models), plan.changes or (UNCHANGED,))
-    found = [
+    return [
         cell
         for dataset, model, change in axes
         if model in (change.models or (model,)) and dataset in (change.datasets or (dataset,))
         for cell in _cells(plan, dataset, model, change, home)
     ]
-    if not found:
-        raise UsageError(
-            f"The sweep {plan.name} has no run.",
-            expected="a change for one of its models and datasets",
-            found=f"models {', '.join(plan.models)}; datasets {', '.join(plan.datasets)}",
-            next="another --model or --dataset",
-        )
+
+
+def other_cells(plan: Plan, cells: Sequence[Cell], home: Home) -> list[Cell]:
+    """Return the runs of this sweep on disk that are not among ``cells``: started with other options.
+
+    Runs are recognised by their names; those whose configuration cannot be read are left out.
+    """
+    known, found = {cell.folder for cell in cells}, []
+    for path in sorted(home.runs.glob(f"*/*/*/{CONFIG_NAME}")):
+        folder = path.parent
+        named = plan.run_names().fullmatch(folder.name)
+        if named is None or folder in known:
+            continue
+        with contextlib.suppress(OSError, ValueError, RecursionError, KmipDataError):
+            config = config_from_mapping(tomllib.loads(read_small(path).decode()), str(path))
+            dataset, model, _ = folder.parts[-3:]
+            change, seed = named["change"].removesuffix("-"), int(named["seed"])
+            found.append(Cell(dataset, model, change, seed, config, folder, (), named["digest"]))
     return found
 
 
 def _cells(plan: Plan, dataset: str, model: str, change: Change, home: Home) -> Iterator[Cell]:
-    """One cell a seed."""
+    """Yield one cell for each seed."""
     target = str(folder_of(dataset) or dataset)
     variant, of = change.variant or plan.variant, plan.set_of
     settings = plan.set + of.get(dataset, ()) + of.get(model, ()) + change.set
@@ -77,19 +110,19 @@ def _cells(plan: Plan, dataset: str, model: str, change: Change, home: Home) -> 
 
 
 def digest(config: RunConfig) -> str:
-    """Return what tells configurations apart, whatever the seed: of keys that are not the defaults.
+    """Return the digest of the keys that are not at their defaults, seed left out.
 
-    So a version with further keys finds the runs of this one.
+    Defaults are left out so that a later version with more keys finds the runs of this one.
     """
-    if getattr(config.model.attention, "warm_start", None) is False:  # the default before there was none
+    if getattr(config.model.attention, "warm_start", None) is False:  # speed of the search, not its result
         config = apply_overrides(config, ["model.attention.warm_start=none"])
     values = config.model_dump(mode="json", exclude_defaults=True, exclude={"preset", "variant", "version"})
-    kinds = [config.model.attention.kind, config.model.local.kind]  # a default of one is not that of another
+    kinds = [config.model.attention.kind, config.model.local.kind]  # kinds have defaults of their own
     return json_digest([values, kinds])[:8]
 
 
 def _label(config: RunConfig, home: Home) -> str:
-    """Name of the folder of the dataset's runs; a UsageError where there are no such data."""
+    """Return the name of the dataset's folder below ``runs``; raise UsageError without such a dataset."""
     data = config.data
     if data.dataset in dataset_names():
         no_recipe(load_manifest(data.dataset))

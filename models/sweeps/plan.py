@@ -1,10 +1,11 @@
-"""A plan of runs: the file of a sweep, shipped in ``manifests/sweeps`` or the user's own."""
+"""The plan of a sweep: a shipped or user-written TOML file, or options of the command line alone."""
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
@@ -16,6 +17,11 @@ from kmip_data.models.kinds import Section
 from kmip_data.wording import nearest
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
+Names = Annotated[tuple[str, ...], Field(min_length=1, max_length=1_000)]
+MOST_RUNS: Final = 10_000  #: in one sweep; checked before anything is expanded
+_MOST_BYTES: Final = 2**20  #: size of a plan file; 10,000 runs need a few kB
+DEFAULT_MODEL: Final = "gps-kmip"  #: of a sweep without a plan file
+UNNAMED: Final = "sweep"  #: name of a sweep without a plan file: prefix of its runs, and its folder
 
 
 class Change(Section):
@@ -28,59 +34,49 @@ class Change(Section):
     datasets: tuple[str, ...] = Field(default=(), description="on these alone; empty: on all")
 
 
-class Space(Section):
-    """Values of one key that ``--tune`` tries: from ``low`` to ``high``, or one of ``choices``."""
-
-    low: int | float | None = None
-    high: int | float | None = Field(default=None, description="whole numbers where both are")
-    log: bool = Field(default=False, description="even in the logarithm")
-    choices: tuple[bool | int | float | str, ...] = ()
-
-    @property
-    def ends(self) -> tuple[Any, ...]:
-        """Lowest and highest value, or all choices."""
-        return self.choices or (self.low, self.high)
-
-    @model_validator(mode="after")
-    def _is_a_range_or_a_choice(self) -> Self:
-        if self.choices:
-            right = self.low is self.high is None and not self.log
-        else:
-            right = (
-                None not in self.ends and self.ends[0] < self.ends[1] and not (self.log and self.ends[0] <= 0)
-            )
-        if not right:
-            raise ValueError("give low < high (above 0 with log), or choices")
-        return self
-
-
 class Plan(Section):
-    """Which runs a sweep has: datasets by models by changes by seeds."""
+    """Runs of a sweep: datasets × models × changes × seeds."""
 
     name: Name = Field(description="stem of the file; set when it is read, never in it")
     about: str
-    datasets: tuple[str, ...] = Field(min_length=1)
-    models: tuple[str, ...] = Field(min_length=1)
+    datasets: Names
+    models: Names
     seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field(min_length=1)  #: in the file also "0..4"
     epochs: int | None = Field(default=None, ge=1, description="none: the preset's")
     variant: str = Field(default="code", description="variant of the presets")
     set: tuple[str, ...] = Field(default=(), description="KEY=VALUE of every run")
-    set_of: dict[str, tuple[str, ...]] = Field(default={}, description="of a dataset's or model's runs, too")
-    changes: tuple[Change, ...] = Field(default=(), description="a run for each; none: the runs as they are")
+    set_of: dict[str, tuple[str, ...]] = Field(default={}, description="KEY=VALUE by dataset or model")
+    changes: tuple[Change, ...] = Field(default=(), description="one run each; none: the presets unchanged")
     choose: Literal["validation"] | None = Field(default=None, description="mark the change best on val")
     then: Literal["best-of-each"] | None = Field(
-        default=None, description="one change more, of the best value on val of each key that changes have"
+        default=None, description="one more change: the best value on val of every changed key"
     )
-    space: dict[str, Space] = Field(default={}, description="of keys that --tune tries")
+
+    @property
+    def runs(self) -> int:
+        """Number of runs, counted without making a list of them."""
+        models, datasets = dict.fromkeys(self.models), dict.fromkeys(self.datasets)
+        pairs = sum(
+            sum(model in (change.models or (model,)) for model in models)
+            * sum(dataset in (change.datasets or (dataset,)) for dataset in datasets)
+            for change in self.changes
+        )
+        return len({*self.seeds}) * (pairs if self.changes else len(models) * len(datasets))
 
     @field_validator("seeds", mode="before")
     @classmethod
     def _range(cls, value: Any) -> Any:
         first, dots, last = str(value).partition("..")
-        return tuple(range(int(first), int(last) + 1)) if dots else value
+        if not dots:
+            return value
+        if (count := int(last) - int(first) + 1) > MOST_RUNS:
+            raise ValueError(f"{count:,} seeds, which is more than the {MOST_RUNS:,} runs of a sweep")
+        return tuple(range(int(first), int(last) + 1))
 
     @model_validator(mode="after")
     def _names_fit(self) -> Self:
+        if self.runs > MOST_RUNS:
+            raise ValueError(f"{self.runs:,} runs, which is more than the {MOST_RUNS:,} of a sweep")
         run = [
             (change.name, model, dataset)
             for change in self.changes
@@ -98,23 +94,35 @@ class Plan(Section):
                 raise ValueError(f"{change.name} is for {', '.join(sorted(other))}, which the plan has not")
         return self
 
+    def run_names(self) -> re.Pattern[str]:
+        """Return the pattern of the names of this sweep's runs, whatever options replaced its axes."""
+        names = [*(change.name for change in self.changes), *filter(None, [self.then])]
+        changes = "".join(f"{re.escape(name)}-|" for name in dict.fromkeys(names))
+        digest = "(?P<digest>[0-9a-f]{8})-seed(?P<seed>[0-9]{1,10})"
+        return re.compile(f"{re.escape(self.name)}-(?P<change>{changes}){digest}")
+
 
 def sweep_names() -> list[str]:
     """Names of the shipped plans, sorted."""
     return shipped_names("sweeps")
 
 
-def read_plan(name: str) -> Plan:
-    """Read a shipped plan by its name, or a file that ends in ``.toml``.
+def read_plan(name: str | None) -> Plan:
+    """Read a shipped plan by its name, or a file that ends in ``.toml``; None is a plan without datasets.
 
-    Raises ``UsageError`` where there is no such plan, it cannot be read, or its keys or values are not those
-    of a plan.
+    Raises ``UsageError`` if there is no such plan, it cannot be read, or a key or value is wrong.
     """
+    if name is None:
+        return Plan.model_construct(name=UNNAMED, about="", datasets=(), models=(DEFAULT_MODEL,), seeds=(0,))
     shipped = not name.endswith(".toml")
     if shipped and name not in sweep_names():
         raise unknown_name("sweep", name, sweep_names(), command="kmip-data sweep NAME, or FILE.toml")
     try:
-        values = read_shipped("sweeps", name) if shipped else tomllib.loads(read_small(Path(name)).decode())
+        values = (
+            read_shipped("sweeps", name)
+            if shipped
+            else tomllib.loads(read_small(Path(name), _MOST_BYTES).decode())
+        )
         return Plan.model_validate({**values, "name": Path(name).stem})
     except (OSError, ValueError, RecursionError) as error:  # pydantic's is a ValueError
         faults = map(_fault, error.errors()) if isinstance(error, ValidationError) else [str(error)]
@@ -122,7 +130,7 @@ def read_plan(name: str) -> Plan:
             f"The plan {name} cannot be used.",
             expected="TOML with the keys of docs/sweeps.md",
             found="; ".join(faults),
-            next=f"mend the file, or take one of {', '.join(sweep_names())}",
+            next=f"correct the file, or use one of {', '.join(sweep_names())}",
         ) from error
 
 

@@ -1,31 +1,35 @@
-"""The cells of a sweep as processes, some at a time: what is done stays, what was stopped goes on."""
+"""Run the cells of a sweep as processes, some at a time; done ones are kept, stopped ones resumed."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import IO, Any
 
 from kmip_data.builds.find import obtain, obtain_columns
 from kmip_data.builds.home import Home
 from kmip_data.builds.options import BuildArguments
-from kmip_data.errors import KmipDataError, UsageError
+from kmip_data.errors import KmipDataError
+from kmip_data.files.changes import make_folder, refuse_link, write_file
 from kmip_data.files.digests import canonical_json
-from kmip_data.files.locking import build_lock
-from kmip_data.format.writer import write_file
+from kmip_data.files.errors import writing
+from kmip_data.files.locking import FolderInUse, build_lock
 from kmip_data.models.sweeps.cells import Cell
-from kmip_data.models.sweeps.state import ERROR, failure, is_done, is_free, log_of, state_of
+from kmip_data.models.sweeps.state import ERROR, failure, is_done, is_free, job_path, log_of, state_of
 from kmip_data.models.training.run.folders import CONFIG_NAME
 from kmip_data.runtime.processes import begin_process
 from kmip_data.runtime.progress import Progress, say
 from kmip_data.wording import counted
 
-LOOK = 0.2  #: seconds between looks at what runs
-REPORT = 600.0  #: seconds between reports of how far that is
-#: By run folder: the process; what has the cell's lock, and gives back what the cell had to run on.
+LOOK = 0.2  #: seconds between two looks at the processes
+REPORT = 600.0  #: seconds between two reports of their progress
+#: By run folder: the process, and what to close when it ends: the lock of its cell, and its slot, freed.
 Running = dict[Path, tuple[subprocess.Popen[bytes], ExitStack]]
+_APPENDED = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def run_cells(
@@ -37,39 +41,61 @@ def run_cells(
     options: BuildArguments,
     gpus: Sequence[str] = (),
 ) -> None:
-    """Run what is not done, ``jobs`` cells at a time; how each ended is on disk (:func:`state_of`).
+    """Run the cells that are not done, ``jobs`` at a time, or one on each of ``gpus``.
 
-    With ``gpus``, names as ``CUDA_VISIBLE_DEVICES`` takes them, each sees one that no other has then;
-    without, each gets its share of the cores.
-    The data of all are built before the first begins, with ``options``. What another process runs is waited
-    for. However this ends, its processes end before: ``folder`` has their logs, the runs their checkpoints.
+    The data of all cells are built before the first starts. Cells that another process runs are waited for.
+    However this function ends, its processes end first; their checkpoints and logs stay, and the outcome of
+    every cell is on disk (:func:`state_of`).
+
+    Parameters
+    ----------
+    folder
+        Folder of the sweep, for its logs.
+    jobs
+        Processes at a time; each gets an equal share of the cores.
+    options
+        Options of the builds of missing data.
+    gpus
+        Names for ``CUDA_VISIBLE_DEVICES``; each process sees one that no other process has at that time.
+
+    Raises
+    ------
+    UsageError
+        If a folder or log is a symbolic link or a special file; before any process starts.
     """
     quiet = options.get("quiet", False)
-    folder.mkdir(parents=True, exist_ok=True)
-    with build_lock(folder / "data", quiet=quiet):  # of two sweeps at once the second finds them built
+    make_folders(cells, home, folder)
+    with build_lock(folder / "data", quiet=quiet):  # a second sweep at the same time finds them built
         waiting = with_data([cell for cell in cells if not is_done(cell)], home, folder, options)
     running: Running = {}
+    slots = [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus] or [{} for _ in range(jobs)]
     done = len(cells) - len(waiting)
     with (
         Progress(folder.name, len(cells), unit="runs", initial=done, quiet=quiet) as bar,
-        ending(running, quiet=quiet),
+        _ending(running, quiet=quiet),
     ):
-        _work(waiting, running, folder, places_of(jobs, gpus), bar)
+        _work(waiting, running, folder, slots, bar)
 
 
-def places_of(jobs: int, gpus: Sequence[str] = ()) -> list[dict[str, str]]:
-    """Return what cells can run on at a time, each as variables of its process."""
-    return [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus] or [{} for _ in range(jobs)]
+def make_folders(cells: Sequence[Cell], home: Home, folder: Path) -> None:
+    """Make the folders that a sweep writes to; raise UsageError if one is a link or no folder."""
+    with writing(folder):
+        home.root.mkdir(parents=True, exist_ok=True)
+        for path in dict.fromkeys([folder, *(cell.folder.parent for cell in cells)]):
+            make_folder(path, root=home.root)
+    for cell in cells:
+        for path in (cell.folder, log_of(cell, folder), job_path(cell, folder)):
+            refuse_link(path)
 
 
 @contextmanager
-def ending(running: Running, *, quiet: bool) -> Iterator[None]:
-    """However this is left, end what still runs."""
+def _ending(running: Running, *, quiet: bool) -> Iterator[None]:
+    """End all processes when the block is left, however it is left."""
     try:
         yield
     finally:
         if running:
-            say("Stopping; the checkpoints are kept, and the same command goes on.", quiet=quiet)
+            say("Stopping; the checkpoints are kept, and the same command resumes.", quiet=quiet)
         for process, _ in running.values():
             process.terminate()
         for process, held in running.values():
@@ -78,7 +104,7 @@ def ending(running: Running, *, quiet: bool) -> Iterator[None]:
 
 
 def with_data(cells: list[Cell], home: Home, folder: Path, options: BuildArguments) -> list[Cell]:
-    """Build what is missing, once each; return the cells whose data are there."""
+    """Build missing data, once each; return the cells whose data are there, and log why for the others."""
     faults: dict[str, str] = {}
     ready = []
     for cell in cells:
@@ -94,69 +120,76 @@ def with_data(cells: list[Cell], home: Home, folder: Path, options: BuildArgumen
                 faults[key] = str(error)
         if faults[key]:
             write_file(log_of(cell, folder), f"{ERROR}{faults[key]}\n".encode())
-            say(told(cell, folder), quiet=options.get("quiet", False))
+            say(progress_of(cell, folder), quiet=options.get("quiet", False))
         else:
             ready.append(cell)
     return ready
 
 
 def _work(
-    waiting: list[Cell], running: Running, folder: Path, places: list[dict[str, str]], bar: Progress
+    waiting: list[Cell], running: Running, folder: Path, slots: list[dict[str, str]], bar: Progress
 ) -> None:
-    """Begin cells and look at those that run, until none is left; ``places``: variables of what is free."""
-    share = 1 if any(places) else len(places)
-    cells, said = {cell.folder: cell for cell in waiting}, time.monotonic()
+    """Start cells and watch their processes until all have ended; ``slots``: environments of free slots."""
+    share = 1 if any(slots) else len(slots)
+    cells, reported = {cell.folder: cell for cell in waiting}, time.monotonic()
     while waiting or running:
-        for place, (process, held) in list(running.items()):
+        for path, (process, held) in list(running.items()):
             if process.poll() is not None:
-                give_reason(cells[place], process.returncode, log_of(cells[place], folder))
+                _log_reason(cells[path], process.returncode, log_of(cells[path], folder))
                 held.close()
-                del running[place]
+                del running[path]
                 bar.update(1)
-                bar.message(told(cells[place], folder))
+                bar.message(progress_of(cells[path], folder))
         for cell in list(waiting):
             if is_done(cell):  # by another process
                 waiting.remove(cell)
                 bar.update(1)
-            elif places and begin_cell(cell, running, folder, places, share):
+            elif slots and _start(cell, running, folder, slots, share):
                 waiting.remove(cell)
-        if time.monotonic() - said > REPORT:
-            said = time.monotonic()
-            for place in running:
-                bar.message(told(cells[place], folder))
+        if time.monotonic() - reported > REPORT:
+            reported = time.monotonic()
+            for path in running:
+                bar.message(progress_of(cells[path], folder))
         time.sleep(LOOK)
 
 
-def begin_cell(cell: Cell, running: Running, folder: Path, places: list[dict[str, str]], share: int) -> bool:
-    """Start the process of a cell, or go on with its run; false where another process has it."""
+def _start(cell: Cell, running: Running, folder: Path, slots: list[dict[str, str]], share: int) -> bool:
+    """Start the process of a cell, or resume its run; return False if another process has it."""
     log = log_of(cell, folder)
     with ExitStack() as held:
         try:
             held.enter_context(build_lock(log, wait=False))
-        except UsageError:
+        except FolderInUse:
             return False
-        # A sweep that was killed has left its lock, but not the run, which lives on.
+        # A killed sweep leaves its lock free while its run lives on, with a lock of its own.
         if is_done(cell) or not is_free(cell.folder):
             return False
         resumed = ("train", "--resume", str(cell.folder), *cell.command[-2:])
         begun = (cell.folder / CONFIG_NAME).is_file()
-        with log.open("wb") as file:
-            process = begin_process(resumed if begun else cell.command, file, share=share, **places[0])
-        held.callback(places.append, places.pop(0))
+        write_file(log, b"")  # a new file: what a hard link elsewhere leads to keeps its bytes
+        with _appended(log) as file:
+            process = begin_process(resumed if begun else cell.command, file, share=share, **slots[0])
+        held.callback(slots.append, slots.pop(0))
         running[cell.folder] = process, held.pop_all()
     return True
 
 
-def give_reason(cell: Cell, code: int, log: Path) -> None:
-    """Write why a process failed into its log where it could not say so itself."""
+def _appended(log: Path) -> IO[Any]:
+    """Open a log to append to it; never through a link, and without waiting for the reader of a pipe."""
+    with writing(log):
+        return open(log, "ab", opener=lambda path, _: os.open(path, _APPENDED))
+
+
+def _log_reason(cell: Cell, code: int, log: Path) -> None:
+    """Append why a process failed to its log, if it could not do so itself."""
     if not is_done(cell) and not failure(log):
         how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
-        with log.open("a", encoding="utf-8") as file:
-            file.write(f"\n{ERROR}it ended {how}\n")
+        with _appended(log) as file:
+            file.write(f"\n{ERROR}it ended {how}\n".encode())
 
 
-def told(cell: Cell, folder: Path) -> str:
-    """Return which cell it is and how far, in a line."""
+def progress_of(cell: Cell, folder: Path) -> str:
+    """Return one line: the cell, its state and how far it is."""
     state, epochs = state_of(cell, folder), counted(cell.config.training.epochs, "epoch")
     name = " ".join(filter(None, [cell.dataset, cell.model, cell.change, f"seed {cell.seed}"]))
     far = f", {state.epoch} of {epochs}" if state.epoch else ""

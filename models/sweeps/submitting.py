@@ -1,4 +1,4 @@
-"""The cells of a sweep as one array job of SLURM, through submitit."""
+"""Submit the cells of a sweep as one array job of SLURM, through submitit."""
 
 from __future__ import annotations
 
@@ -10,36 +10,37 @@ from typing import Any
 from kmip_data.builds.home import Home
 from kmip_data.builds.options import BuildArguments
 from kmip_data.errors import UsageError
+from kmip_data.files.changes import make_folder, refuse_links, write_file
+from kmip_data.files.errors import writing
 from kmip_data.files.locking import build_lock
-from kmip_data.format.writer import write_file
 from kmip_data.models.sweeps.cells import Cell
-from kmip_data.models.sweeps.running import run_cells, with_data
+from kmip_data.models.sweeps.running import make_folders, run_cells, with_data
 from kmip_data.models.sweeps.state import is_done, job_of, job_path
 
-CLUSTER = "slurm"  #: of submitit
-MINUTES = 24 * 60  #: of a job, unless it is said; one that needs more is queued again and resumes
-REQUEUES = 1000  #: of a job whose time is over; preemptions are not counted
+CLUSTER = "slurm"  #: submitit's name of it
+MINUTES = 24 * 60  #: default time limit of a job; a run that needs more is queued again and resumes
+REQUEUES = 1000  #: of a job that reached its time limit; preemptions are not counted
 LIVE = {"PENDING", "RUNNING", "CONFIGURING", "REQUEUED", "SUSPENDED", "COMPLETING", "READY"}
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a job does: run one cell, or go on with it."""
+    """Work of one job: run one cell, or resume it."""
 
     cell: Cell
     home: Home
-    folder: Path  #: of the sweep
+    folder: Path  #: the sweep's
     options: BuildArguments
 
     def __call__(self) -> None:
-        """Run the cell as a sweep of one would."""
+        """Run the cell as a sweep of one run."""
         run_cells([self.cell], home=self.home, folder=self.folder, jobs=1, options=self.options)
 
     def checkpoint(self) -> Any:
-        """Return what submitit queues where the job is preempted or its time is over.
+        """Return the task that submitit queues when the job is preempted or reaches its time limit.
 
-        The run has its own checkpoints: :meth:`__call__` is left by an exception, which ends the run and lets
-        it write its last.
+        The run keeps its own checkpoints: an exception leaves :meth:`__call__`, which ends the run and lets
+        it write its last one.
         """
         from submitit.helpers import DelayedSubmission
 
@@ -54,15 +55,18 @@ def submit_cells(
     options: BuildArguments,
     settings: Mapping[str, int | str],
 ) -> list[Cell]:
-    """Build the data here, and submit what is neither done nor in the queue as one array job; return that.
+    """Build missing data here, submit the cells that are neither done nor queued, and return those cells.
 
-    ``settings`` are of ``sbatch``: ``partition``, ``time`` in minutes, ``array_parallelism`` and the like.
-    Raises ``UsageError`` where there is no cluster here, or it has no such setting.
+    ``settings`` are options of ``sbatch``: ``partition``, ``time`` in minutes, ``array_parallelism`` and so
+    on. Raises ``UsageError`` if there is no cluster, it has no such setting, or a folder is a link.
     """
     from submitit import AutoExecutor
     from submitit.core.utils import FailedJobError
 
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folders(cells, home, folder)
+    with writing(folder / "jobs"):
+        make_folder(folder / "jobs", root=home.root)
+        refuse_links(folder / "jobs")
     with build_lock(folder / "data", quiet=options.get("quiet", False)):
         fresh = [cell for cell in cells if not is_done(cell) and not is_queued(cell, folder)]
         if not (fresh := with_data(fresh, home, folder, options)):
@@ -79,7 +83,7 @@ def submit_cells(
                 f"The runs of {folder.name} cannot be submitted.",
                 expected="a machine with sbatch and srun, and settings that submitit knows",
                 found=" ".join(str(error).split()),
-                left="data that were missing are built; nothing was submitted",
+                left="missing data are built",
                 next="other --slurm KEY=VALUE, or --jobs without --submit",
             ) from error
         for cell, job in zip(fresh, jobs, strict=True):
@@ -88,8 +92,8 @@ def submit_cells(
 
 
 def is_queued(cell: Cell, folder: Path) -> bool:
-    """Whether a job of the cell waits or runs, by what the cluster says."""
+    """Return True if the cluster says that the cell's job waits or runs."""
     from submitit import SlurmJob
 
     job = job_of(cell, folder)
-    return bool(job) and SlurmJob(folder / "jobs", job).state.split()[0] in LIVE
+    return bool(job) and SlurmJob(folder / "jobs", job).state.partition(" ")[0] in LIVE

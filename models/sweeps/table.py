@@ -1,4 +1,4 @@
-"""What the runs of a sweep found: a row for each dataset, model and change, over the seeds that are done."""
+"""Results of a sweep: one row for each dataset, model and change, over the seeds that are done."""
 
 from __future__ import annotations
 
@@ -13,21 +13,26 @@ from kmip_data.models.training.objective.metrics import is_better
 from kmip_data.models.training.run.folders import RESULT_NAME
 from kmip_data.models.training.run.result import RunResult, mean_std, read_result, title_of, value_text
 
-Row = dict[str, Any]  #: as docs/sweeps.md has its keys; shares, not percent
+Row = dict[str, Any]  #: keys as in docs/sweeps.md; shares, not percent
 
 
 def rows_of(plan: Plan, cells: Iterable[Cell]) -> list[Row]:
-    """Return the rows of a sweep in the order of its cells; DamagedInput where a result cannot be read."""
-    groups: dict[tuple[str, str, str], list[Cell]] = {}
+    """Return the rows of a sweep in the order of its cells.
+
+    Seeds of one configuration are a row. Raises ``DamagedInput`` if a result cannot be read.
+    """
+    groups: dict[object, list[Cell]] = {}
     for cell in cells:
-        groups.setdefault((cell.dataset, cell.model, cell.change), []).append(cell)
+        groups.setdefault((cell.dataset, cell.series, cell.settings), []).append(cell)
     rows = []
-    for (dataset, model, change), group in groups.items():
+    for group in groups.values():
         done = [read_result(cell.folder) for cell in group if (cell.folder / RESULT_NAME).is_file()]
-        row: Row = {"dataset": dataset, "model": model, "change": change, "runs": len(done), "of": len(group)}
-        rows.append(row | _measured(done))
+        row: Row = {name: getattr(group[0], name) for name in ("dataset", "model", "change", "settings")}
+        rows.append(row | {"runs": len(done), "of": len(group)} | _measured(done))
     best: dict[tuple[str, str], Row] = {}
     for row in rows if plan.choose else ():
+        if row["settings"]:
+            continue
         first = best.get((row["dataset"], row["model"]))
         if row["runs"] and is_better(row["metric"], row["val"], first["val"] if first else None):
             best[row["dataset"], row["model"]] = row
@@ -35,7 +40,7 @@ def rows_of(plan: Plan, cells: Iterable[Cell]) -> list[Row]:
 
 
 def _measured(done: list[RunResult]) -> Row:
-    """Means and deviations (ddof 0, as upstream) over the seeds that are done; nothing where none is."""
+    """Return means and deviations (ddof 0, as upstream) over the seeds that are done; None without any."""
     names = ("metric", "val", "val_std", "test", "test_std", "seconds_epoch", "seconds_run", "parameters")
     if not done:
         return {**dict.fromkeys(names), "remark": ""}
@@ -47,12 +52,14 @@ def _measured(done: list[RunResult]) -> Row:
     ]
     mixed = " (runs on different builds)" if len({result.build_key for result in done}) > 1 else ""
     values = (metric, *shares, *times, first.num_parameters)
-    said = f"{remark(first.sample, first.complete)}{mixed}"
-    return {**dict(zip(names, values, strict=True)), "remark": said}
+    return {
+        **dict(zip(names, values, strict=True)),
+        "remark": f"{remark(first.sample, first.complete)}{mixed}",
+    }
 
 
 def for_people(row: Row) -> Row:
-    """Return a row as it is read: title of a column -> text, or a number."""
+    """Return a row for people: column title -> text or number."""
     metric = row["metric"]
 
     def cell(part: str) -> str | None:
@@ -62,10 +69,11 @@ def for_people(row: Row) -> Row:
         "dataset": f"{row['dataset']}{row['remark']}",
         "model": row["model"],
         "change": f"{row['change']}{' (best on val)' if row['chosen'] else ''}",
+        "settings": row["settings"],
         "metric": metric and title_of(metric),
         **{part: cell(part) for part in ("val", "test")},
         "runs": f"{row['runs']} of {row['of']}",
         "s/epoch": row["seconds_epoch"] and f"{row['seconds_epoch']:.3g}",
         "s/run": row["seconds_run"] and f"{row['seconds_run']:,.1f}",
-        "parameters": row["parameters"],
+        "parameters": row["parameters"] and f"{row['parameters']:,}",
     }

@@ -15,6 +15,7 @@ from kmip_data.files.changes import write_file
 from kmip_data.pipelines.engine import signals
 from kmip_data.pipelines.engine.cluster_worker import Sight, call_here, look, own_versions
 from kmip_data.pipelines.engine.executors import UNIT_MEMORY, Executor, Job, WorkerDiedError, worker_died
+from kmip_data.runtime.presence import install_command
 from kmip_data.runtime.progress import say
 
 T = TypeVar("T", bound=Job)
@@ -207,5 +208,5 @@ def _unlike(what: str, error: BaseException) -> UsageError:
         expected="the same kmip-data in the environment of every worker",
         found=f"{type(error).__name__}: {error}",
         left="what was finished before is kept",
-        next="pip install 'kmip-data[distributed]' on every worker, then start it again",
+        next=f"{install_command('distributed')} on every worker, then start it again",
     )

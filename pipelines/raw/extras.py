@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Final
 
 from kmip_data.errors import UsageError
+from kmip_data.runtime.presence import install_command
 
 #: Extra of the package -> what must be importable with it.
 MODULES: Final = {
@@ -13,7 +14,6 @@ MODULES: Final = {
     "images": ("skimage", "PIL"),
     "distributed": ("dask", "distributed"),
     "slurm": ("submitit",),
-    "tune": ("optuna",),
 }
 
 
@@ -30,5 +30,5 @@ def require_extra(extra: str | None, what: str) -> None:
                 f"{what} needs the package {module.partition('.')[0]}, which is not installed here.",
                 expected=f"the extra {extra!r}",
                 found=str(error),
-                next=f"pip install 'kmip-data[{extra}]'",
+                next=install_command(str(extra)),
             ) from error

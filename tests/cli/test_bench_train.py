@@ -86,23 +86,6 @@ def test_the_table_says_what_could_not_be_measured(home_of_sample, monkeypatch):
     assert "quick: not the figures of a full run" in outcome.out
 
 
-def test_what_was_measured_as_the_preset_has_it_tells_sweeps_their_hours(home_of_sample, monkeypatch):
-    def measured(makers, **_):
-        return [Pace(name=name, parameters=7, seconds=1.0, hours=2.0, stages={"data": 0.0}, ratio=1.0)
-                for name, _ in makers]  # fmt: skip
-
-    monkeypatch.setattr("kmip_data.models.profiling.training.compare_training", measured)
-    monkeypatch.setattr(train, "_table", lambda *_, **__: "")
-    outcome = kmip("bench", "train", "s3dis", "--sample", "--model", "gcn", "--home", home_of_sample)
-    assert outcome.code == 0, outcome.err
-    assert "hours: to the 150 epochs of s3dis/gcn on these data (sample: generated" in outcome.out
-    kept = home_of_sample / "runs/s3dis-sample/gcn"
-    assert f"kept for `sweep`, which tells hours by it: {kept}/bench-" in outcome.out
-    words = ("sweep", "paper-points", "--dataset", "s3dis", "--model", "gcn", "--set", "data.sample=true")
-    told = kmip(*words, "--dry-run", "--home", home_of_sample).out
-    assert "by bench train on this machine, without evaluations." in told
-
-
 class _Profiler:
     """Sees the events of a plain step, or of a replayed one where a graph was replayed meanwhile."""
 

@@ -11,17 +11,10 @@ import statistics
 from pathlib import Path
 
 import pytest
-from support.city_data import streets_build
 from support.cli import kmip
 from support.reports import write_run
 from support.sweeps import SMALL, write_plan
-from support.training_data import learnable_build, tiny_config
-
-from kmip_data.builds.home import Home
-from kmip_data.models.profiling.training import Pace
-from kmip_data.models.reports import empty
-from kmip_data.models.training.data.obtain import open_data
-from kmip_data.models.training.memory import estimate
+from support.training_data import learnable_build
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -177,46 +170,3 @@ def test_a_grid_has_models_by_datasets(runs):
     assert len(cells) == 3
     page = kmip("report", "--grid", "--format", "html")
     assert "Models and datasets" in page.out
-
-
-def test_what_the_paper_leaves_empty_fits_or_not(home, tmp_path, monkeypatch):
-    found = kmip("report", "empty", "--format", "json").json["rows"]  # nothing is there to try
-    assert len(found) == 11
-    assert {row["fits"] for row in found} == {"unknown"}
-    data = open_data(tiny_config(streets_build(tmp_path / "streets")), home=Home(home))
-    monkeypatch.setattr(empty, "open_data", lambda *_, **__: data)
-    for free, fits in ((2**50, "yes"), (1000, "no")):
-        monkeypatch.setattr(estimate, "free_bytes", lambda _, free=free: free)
-        found = kmip("report", "empty", "--no-step", "--format", "json").json["rows"]
-        assert {row["fits"] for row in found if row["model"] != "exphormer"} == {fits}
-    outcome = kmip("report", "empty", "--no-step")
-    assert re.search(
-        r"^london +gps-kmip +7 layers instead of 12, for memory +cpu +no +about", outcome.out, re.MULTILINE
-    )
-
-
-def test_a_step_of_what_is_empty_is_measured_where_it_fits(home, tmp_path, monkeypatch):
-    config = tiny_config(streets_build(tmp_path / "streets"))
-    data, calls = open_data(config, home=Home(home)), []
-    monkeypatch.setattr(empty, "config_for", lambda *_: config)
-    monkeypatch.setattr(empty, "_with_data", lambda *_: (config, data, None))
-
-    def one_step(name, make):
-        calls.append(name)
-        return measured(name, make) if len(calls) == 1 else Pace(name=name, note="Memory ran out.")
-
-    measured = empty.one_step
-    monkeypatch.setattr(empty, "one_step", one_step)
-    outcome = kmip("report", "empty", "--format", "json")
-    assert outcome.code == 0, outcome.err
-    first, *rest = outcome.json["rows"]
-    assert first["fits"] == "yes"
-    assert re.fullmatch(r"[0-9.e-]+ s, [0-9,]+ MiB", first["step"])
-    assert {(row["fits"], row["step"]) for row in rest} == {("no", "Memory ran out.")}
-
-
-def test_a_sample_tells_of_what_was_published(home):
-    assert kmip("build", "paris", "--sample", "--jobs", "1", "-q").code == 0
-    first = kmip("report", "empty", "--no-step", "--format", "json").json["rows"][0]
-    assert (first["dataset"], first["fits"], first["step"]) == ("paris", "no", "")
-    assert "for a batch of 1 graph, 114,127 nodes, 365,022 edges" in first["why"]

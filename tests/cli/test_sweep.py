@@ -48,8 +48,7 @@ def test_a_dry_run_lists_the_runs_and_starts_none(home, plan):
     assert re.findall(r"^clouds +(\S+) +(\d) +waiting +0/3 +small-", outcome.out, re.MULTILINE) == [
         (model, seed) for model in ("gps-kmip", "gps-none") for seed in "01"
     ]
-    cost = "4 runs to go; about 0.049 GB of disk; hours unknown; to measure: kmip-data bench train"
-    assert f"\n4 waiting\n\n{cost}" in outcome.out
+    assert outcome.out.endswith("\n4 waiting\n\n")
     assert sorted(entry.name for entry in home.iterdir()) == ["built"]
 
 
@@ -71,7 +70,6 @@ def test_the_axes_of_the_line_stand_for_those_of_the_plan(home, tmp_path, plan):
         (["--set", "model.layer=2"], "Did you mean 'model.layers'"),
         (["--seeds", "x"], "--seeds is not a list"),
         (["--submit", "slurm", "--gpus", "0,1"], "--gpus is for runs on this machine"),
-        (["--submit", "slurm", "--tune", "optuna"], "--tune is for runs on this machine"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_run(home, plan, words, said):
@@ -152,7 +150,7 @@ def test_the_best_of_each_key_is_run_last(home, tmp_path, plan, stand_in):
     ]
     keys = {"choose": "validation", "then": "best-of-each", "seeds": [0], "models": ["gps-none"]}
     search = write_plan(tmp_path / "search.toml", set=SMALL, changes=changes, **keys)
-    assert kmip("sweep", search, "--dry-run").out.endswith("--model gps-none. Then best-of-each.\n")
+    assert kmip("sweep", search, "--dry-run").out.endswith("4 waiting; then best-of-each\n\n")
     kmip("sweep", search)
     for run in (home / "runs/clouds/gps-none").glob("search-*"):
         value = 0.4 if "start" in run.name else 0.6

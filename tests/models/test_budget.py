@@ -11,10 +11,15 @@ from kmip_data.models.budget import count_parameters
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.network import build_model, fit_hidden_dim
 
-CITY = ModelConfig(layers=12, hidden_dim=56, key_dim=10, norm="graph-layer")
+CITY = ModelConfig(layers=12, hidden_dim=56, attention={"key_dim": 10}, norm="graph-layer")
 LONDON = CITY.model_copy(update={"layers": 7, "hidden_dim": 76})
 SUPERPIXELS = ModelConfig(
-    layers=8, hidden_dim=72, key_dim=10, norm="graph-layer", head_layers=1, edge_encoder="linear"
+    layers=8,
+    hidden_dim=72,
+    attention={"key_dim": 10},
+    norm="graph-layer",
+    head_layers=1,
+    edge_encoder="linear",
 )
 
 

@@ -8,11 +8,11 @@ from pydantic import ValidationError
 from torch_geometric.data import Batch, Data
 
 from kmip_data.errors import UsageError
-from kmip_data.models.config import ModelConfig
+from kmip_data.models.config import ModelConfig, merged
 from kmip_data.models.network import build_model
 from kmip_data.models.registry import models
 
-SMALL = {"layers": 2, "hidden_dim": 8, "heads": 2, "key_dim": 3, "k": 4}
+SMALL = {"layers": 2, "hidden_dim": 8, "attention": {"heads": 2, "key_dim": 3, "k": 4}}
 
 
 def graphs(sizes: tuple[int, ...] = (9, 1, 14), k: int = 3) -> list[Data]:
@@ -33,7 +33,7 @@ def compact(batch: Batch, k: int = 3) -> Data:
 
 def network(seed: int = 0, **options) -> torch.nn.Module:
     torch.manual_seed(seed)
-    return build_model(ModelConfig(**{**SMALL, **options}), in_channels=5, num_classes=4)
+    return build_model(ModelConfig(**merged(SMALL, options)), in_channels=5, num_classes=4)
 
 
 def test_logits_for_every_node() -> None:
@@ -55,7 +55,7 @@ def test_both_edge_forms_agree_in_values_and_gradients() -> None:
 def test_attention_stays_inside_graphs_that_only_batch_tells_apart() -> None:
     """Fails before: without ``ptr`` the batch was taken as one graph."""
     batch = Batch.from_data_list(graphs())
-    model = network(k=20).eval()
+    model = network(attention={"k": 20}).eval()
     with torch.no_grad():
         apart = model(Data(x=batch.x, edge_index=batch.edge_index, batch=batch.batch))
         assert torch.equal(apart, model(batch))
@@ -73,7 +73,7 @@ def test_in_eval_a_batch_is_its_graphs_alone(norm: str) -> None:
 
 
 def test_legacy_padding_breaks_that() -> None:
-    model = network(legacy_padding=True, k=8).eval()
+    model = network(attention={"legacy_padding": True, "k": 8}).eval()
     together = model(Batch.from_data_list(graphs()))
     alone = torch.cat([model(graph) for graph in graphs()])
     assert not torch.allclose(together, alone, atol=1e-3)
@@ -82,18 +82,18 @@ def test_legacy_padding_breaks_that() -> None:
 @pytest.mark.parametrize(
     "option",
     [
-        {"local_residual": "inside"},
-        {"local_residual": "outside"},
+        {"local": {"residual": "inside"}},
+        {"local": {"residual": "outside"}},
         {"ffn_activation": "gelu"},
-        {"output_projection": True},
-        {"output_projection": True, "value_dim": 6},
+        {"attention": {"output_projection": True}},
+        {"attention": {"output_projection": True, "value_dim": 6}},
         {"head_l2norm": False},
         {"head_layers": 1},
         {"head_layers": 3},
-        {"legacy_padding": True, "k": 12},
+        {"attention": {"legacy_padding": True, "k": 12}},
         {"norm": "graph-layer"},
-        {"key_dim": 7},
-        {"k": 1},
+        {"attention": {"key_dim": 7}},
+        {"attention": {"k": 1}},
     ],
 )
 def test_every_option_does_something(option) -> None:
@@ -105,7 +105,7 @@ def test_every_option_does_something(option) -> None:
 
 def test_attention_dropout_acts_in_training_only() -> None:
     batch = Batch.from_data_list(graphs())
-    model = network(dropout=0.0, attention_dropout=0.5)
+    model = network(dropout=0.0, attention={"dropout": 0.5})
     assert not torch.equal(model(batch), model(batch))
     model.eval()
     assert torch.equal(model(batch), model(batch))
@@ -114,7 +114,7 @@ def test_attention_dropout_acts_in_training_only() -> None:
 @pytest.mark.parametrize("search", ["cpu", "dense"])
 def test_search_backends_give_the_same_bits(search: str) -> None:
     batch = Batch.from_data_list(graphs())
-    assert torch.equal(network(search=search).eval()(batch), network().eval()(batch))
+    assert torch.equal(network(attention={"search": search}).eval()(batch), network().eval()(batch))
 
 
 def test_recomputed_layers_learn_the_same() -> None:
@@ -192,7 +192,7 @@ def test_names() -> None:
         network(name="gps-kmop")
     assert "Did you mean 'gps-kmip'" in str(caught.value)
     with pytest.raises(UsageError, match="Did you mean 'dense'"):
-        network(search="dens")
+        network(attention={"search": "dens"})
 
 
 def test_features_that_do_not_fit() -> None:
@@ -205,17 +205,17 @@ def test_features_that_do_not_fit() -> None:
     ("options", "word"),
     [
         ({"hidden_dim": 9}, "heads"),
-        ({"value_dim": 5}, "output_projection"),
-        ({"value_dim": 5, "parameter_budget": 1000}, "parameter_budget"),
+        ({"attention": {"value_dim": 5}}, "output_projection"),
+        ({"attention": {"value_dim": 5}, "parameter_budget": 1000}, "parameter_budget"),
         ({"hiden_dim": 8}, "hiden_dim"),
         ({"norm": "instance"}, "graph-layer"),
         ({"dropout": 1.0}, "less than 1"),
-        ({"k": 0}, "greater than or equal to 1"),
+        ({"attention": {"k": 0}}, "greater than or equal to 1"),
     ],
 )
 def test_configurations_that_make_no_sense(options, word: str) -> None:
     with pytest.raises(ValidationError) as caught:
-        ModelConfig(**{**SMALL, **options})
+        ModelConfig(**merged(SMALL, options))
     assert word in str(caught.value)
 
 

@@ -71,7 +71,9 @@ def test_rwse_is_normalised_and_mapped() -> None:
 
 @pytest.mark.parametrize(("name", "width"), [("lappe", 16), ("rwse", 28)])
 def test_they_take_their_channels_from_the_node_encoder(name, width) -> None:
-    config = ModelConfig(layers=1, hidden_dim=36, heads=4, k=2, key_dim=3, positional=name)
+    config = ModelConfig(
+        layers=1, hidden_dim=36, attention={"heads": 4, "k": 2, "key_dim": 3}, positional=name
+    )
     model = build_model(config, in_channels=4, num_classes=3)
     assert model.node_encoder.features.linear.out_features == 36 - width
     data = Batch.from_data_list([batch(), batch()])
@@ -85,7 +87,12 @@ def test_they_take_their_channels_from_the_node_encoder(name, width) -> None:
 
 def equivstable(**options) -> ModelConfig:
     return ModelConfig(
-        layers=2, hidden_dim=8, heads=2, k=2, key_dim=3, dropout=0.0, positional="equivstable", **options
+        layers=2,
+        hidden_dim=8,
+        attention={"heads": 2, "k": 2, "key_dim": 3},
+        dropout=0.0,
+        positional="equivstable",
+        **options,
     )
 
 

@@ -26,7 +26,7 @@ from typing import Any, Literal, NamedTuple
 from support.file_operations import OPERATIONS, changed, served
 
 TAKES_ROOM = {"open", "mkdir", "write", "fsync"}
-SMALL = ("layers=1", "hidden_dim=8", "heads=2", "k=3")
+SMALL = ("layers=1", "hidden_dim=8", "attention.heads=2", "attention.k=3")
 NEVER = 10**9
 #: What a run prints that was refused or failed: the command that leads on.
 RESUME = re.compile(r"kmip-data (train --resume [^\s,]+)")

@@ -68,7 +68,10 @@ def main(words: list[str]) -> None:
         events.write(f"{folder.name} start\n")
         if gpu := os.environ.get("CUDA_VISIBLE_DEVICES"):
             events.write(f"{folder.name} on {gpu} from {time.monotonic()}\n")
-        (folder / "config.toml").touch()
+        if "--resume" not in given:
+            named = f'[data]\ndataset = "clouds"\n[model]\nname = "{folder.parent.name}"\n'
+            epochs = given.get("--epochs", settings["epochs"])
+            (folder / "config.toml").write_text(f"{named}[training]\nepochs = {epochs}\n")
         metrics = folder / "metrics.csv"
         seed = int(folder.name.rpartition("seed")[2])
         value = (sum(map(ord, folder.parent.name + folder.name)) % 50 + seed) / 100

@@ -87,8 +87,14 @@ def learnable_build(
     )
 
 
+ATTENTION_KEYS = {"heads", "k", "key_dim", "value_dim", "output_projection", "warm_start", "search"}
+
+
 def tiny_config(build: Build, **sections: dict[str, object]) -> RunConfig:
-    """A run of two small layers, three graphs a batch and two batches a step on the CPU; None: left out."""
+    """A run of two small layers, three graphs a batch and two batches a step on the CPU; None: left out.
+
+    Keys of the attention may be given among those of the model.
+    """
     values = {
         "data": {"dataset": str(build.path)},
         "model": {"layers": 2, "hidden_dim": 8, "heads": 2, "k": 3, "key_dim": 2, "dropout": 0.1},
@@ -99,4 +105,9 @@ def tiny_config(build: Build, **sections: dict[str, object]) -> RunConfig:
     }
     for name, keys in sections.items():
         values[name] = {k: v for k, v in {**values.get(name, {}), **keys}.items() if v is not None}
+    model = values["model"]
+    among = {key: model.pop(key) for key in ATTENTION_KEYS & model.keys()}
+    attention = model.get("attention", {})
+    if not isinstance(attention, str):
+        model["attention"] = {**among, **attention}
     return config_from_mapping(values, "the test")

@@ -280,7 +280,9 @@ def _of_one_run(folder: Path) -> Iterator[tuple[str, Callable[[], str]]]:
     from kmip_data.cli.main import run as command
 
     small = [
-        word for key in ("layers=1", "hidden_dim=8", "heads=2", "k=3") for word in ("--set", f"model.{key}")
+        word
+        for key in ("layers=1", "hidden_dim=8", "attention.heads=2", "attention.k=3")
+        for word in ("--set", f"model.{key}")
     ]
     home = folder / "home"
     runs = home / "runs/clouds/gps-kmip"

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from kmip_data.models.search.gpu.plan import MOST_DIM, MOST_K
 from kmip_data.models.search.problem import SearchProblem
+from kmip_data.runtime.presence import install_command
 
 NAME = "cuda"
 SUMMARY = "tensor cores filter, float64 ranks (CUDA C++, compiled at first use)"
@@ -25,7 +26,7 @@ def unusable(device_type: str) -> str | None:
     if device_type != "cuda":
         return f"runs on CUDA only, not on {device_type}"
     if any(importlib.util.find_spec(name) is None for name in ("cuda", "cuda.core", "cuda.bindings")):
-        return "cuda.core is not installed: pip install 'kmip-data[cuda]'"
+        return f"cuda.core is not installed: {install_command('cuda')}"
     if not torch.cuda.is_available():
         return "torch sees no CUDA device"
     if torch.version.hip is not None:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from kmip_data.models.search.cpu.filtering import search_by_graph
 from kmip_data.models.search.problem import SearchProblem
+from kmip_data.runtime.presence import install_command
 
 NAME = "faiss"
 SUMMARY = "FAISS IndexFlatIP with exact ranking (faiss-cpu)"
@@ -24,9 +25,9 @@ def unusable(device_type: str) -> str | None:
     """Why it cannot run on this kind of device."""
     if device_type != "cpu":
         return f"runs on the CPU only, not on {device_type}"
-    return (
-        None if importlib.util.find_spec("faiss") else "faiss is not installed: pip install kmip-data[faiss]"
-    )
+    if importlib.util.find_spec("faiss"):
+        return None
+    return f"faiss is not installed: {install_command('faiss')}"
 
 
 def refuses(problem: SearchProblem) -> str | None:

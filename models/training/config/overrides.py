@@ -16,12 +16,11 @@ from pydantic_core import ErrorDetails
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.small import read_small
 from kmip_data.manifest import unknown_name
-from kmip_data.models.config import OLD_NAMES
 from kmip_data.models.registry import ATTENTION, MESSAGE_PASSING
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.wording import nearest
 
-HELP = "docs/training.md lists every key"
+HELP = "kmip-data info helsinki --model gps-kmip lists every key"
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ def apply_overrides(config: RunConfig, items: Sequence[str]) -> RunConfig:
             raise _refused(
                 f"{item!r} is not an override.", "section.key=value, such as optimiser.lr=1e-3", item
             )
-        _assign(values, present_path(path.strip()), text.strip())
+        _assign(values, path.strip(), text.strip())
     return config_from_mapping(values, "the overrides")
 
 
@@ -121,12 +120,6 @@ def to_toml(config: RunConfig) -> str:
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
 
 
-def present_path(path: str) -> str:
-    """Return the dotted key that ``path`` is an old name of, or ``path``."""
-    section, _, key = path.partition(".")
-    return f"model.{OLD_NAMES[key]}" if section == "model" and key in OLD_NAMES else path
-
-
 def _assign(values: dict[str, Any], path: str, text: str) -> None:
     section, _, name = path.rpartition(".")
     place: Any = values
@@ -148,7 +141,10 @@ def _assign(values: dict[str, Any], path: str, text: str) -> None:
     elif inside := [known for known in keys if known.startswith(f"{path}.")]:
         raise _refused(f"{path!r} is a section, not a key.", ", ".join(inside), path)
     else:
-        raise _refused(_unknown(path), "a documented key", path)
+        # The keys of the section, where that exists, else the sections.
+        inside = [known for known in keys if known.startswith(f"{section}.")] if section else []
+        sections = dict.fromkeys(known.partition(".")[0] for known in keys)
+        raise _refused(_unknown(path), ", ".join(inside or sections), path)
 
 
 def _typed(key: Key, field: FieldInfo, text: str) -> Any:
@@ -185,7 +181,9 @@ def _unknown(path: str) -> str:
         return f"{path} is a key of {section}.kind = {' or '.join(kinds)} alone."
     # Right key, wrong or missing section: the last parts are compared alone.
     known = {key.name.rpartition(".")[2]: key.name for key in reversed(keys)}
-    close = nearest(path, [key.name for key in keys]) or known.get(nearest(name, known) or "")
+    close = (
+        known.get(name) or nearest(path, [key.name for key in keys]) or known.get(nearest(name, known) or "")
+    )
     return f"There is no configuration key {path!r}.{f' Did you mean {close!r}?' if close else ''}"
 
 
@@ -214,7 +212,7 @@ def _type_name(field: FieldInfo) -> str:
 def key_value(config: RunConfig, path: str) -> Any:
     """Return the value at a dotted key; None where it is not a key of the section's kind."""
     value: Any = config
-    for part in present_path(path).split("."):
+    for part in path.split("."):
         value = value[part] if isinstance(value, Mapping) else getattr(value, part, None)
     return value
 

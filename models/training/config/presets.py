@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +55,20 @@ class PaperResult(Section):
     variant: str = Field(default="code", description="variant of the preset that it is of")
 
 
+#: Fields of a published result that a preset's own result takes from its base.
+_SHARED = ("metric", "runs", "hardware", "source")
+
+
 class Preset(Section):
-    """One file of ``manifests/experiments``."""
+    """One file of ``manifests/experiments``, ``DATASET.MODEL.toml``, with what it takes from its base."""
 
     dataset: str
     model: str
     source: str
-    extends: str = Field(default="", description="preset whose keys, differences and notes it has, too")
+    base: str = Field(default="", description="preset (dataset.model) that this one is given as changes of")
+    without: tuple[str, ...] = Field(
+        default=(), description="keys of ``text``, topics of ``note`` and variants that the base alone has"
+    )
     code: dict[str, dict[str, Any]] = Field(default_factory=dict)
     text: tuple[Difference, ...] = ()
     variant: dict[str, dict[str, Any]] = Field(
@@ -94,16 +102,63 @@ class Preset(Section):
             return {difference.key: difference.value for difference in self.text}
         return self.variant.get(variant, {})
 
-    def on(self, base: Preset) -> Preset:
-        """Return this preset with everything that ``base`` says and it does not."""
-        joined = {
-            "code": merged(base.code, self.code),
-            "text": base.text + self.text,
-            "variant": {**base.variant, **self.variant},
-            "ours": base.ours + self.ours,
-            "note": base.note + self.note,
+    @classmethod
+    def read(cls, name: str) -> Preset:
+        """Read ``dataset/model`` with the presets that it is based on.
+
+        Code, differences, notes and variants are merged key by key. A base of another model keeps its
+        attention and message passing only where the model's own file has the same kinds. A result is never
+        taken over; what results of one table share is.
+        """
+        dataset, model = name.split("/")
+        own = read_shipped("experiments", f"{dataset}.{model}")
+        base = cls.read(own["base"].replace(".", "/")) if "base" in own else None
+        code, table = own.get("code", {}), own.get("paper_on", {})
+        common = {key: table[key] for key in _SHARED if key in table}
+        results = {on: common | row for on, row in table.items() if on not in common}
+        text, note, variant = own.get("text", {}), own.get("note", {}), own.get("variant", {})
+        paper, ours = own.get("paper"), [*own.get("ours", ())]
+        if base is not None:
+            code = merged(base.code_for(model, code), code)
+            text = {row.key: row.model_dump(exclude={"key"}) for row in base.text} | text
+            note, variant = {row.topic: row.text for row in base.note} | note, base.variant | variant
+            paper = paper and _shared(base.paper) | paper
+            results = {on: _shared(base.paper_on.get(on)) | row for on, row in results.items()}
+            ours += [name for name in base.ours if name not in ours]
+        gone = own.get("without", ())
+        return cls.model_validate(
+            own
+            | {
+                "dataset": dataset,
+                "model": model,
+                "code": code,
+                "text": [{"key": key, **row} for key, row in text.items() if key not in gone],
+                "note": [{"topic": topic, "text": row} for topic, row in note.items() if topic not in gone],
+                "variant": {key: row for key, row in variant.items() if key not in gone},
+                "ours": [key for key in ours if key not in gone],
+                "paper": paper,
+                "paper_on": results,
+            }
+        )
+
+    def code_for(self, model: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the code of this preset as a base of ``model``, without what ``changes`` replaces as one.
+
+        A width and a budget replace each other; parameters of a build or a split are those of one dataset.
+        """
+        code = merged(self.code, {} if model == self.model else {"model": models()[model]})
+        gone = {"data": {"parameters", "split"} & changes.get("data", {}).keys(), "model": set[str]()}
+        for given, replaced in (("hidden_dim", "parameter_budget"), ("parameter_budget", "hidden_dim")):
+            gone["model"] |= {replaced} if given in changes.get("model", {}) else set()
+        return {
+            section: {key: value for key, value in keys.items() if key not in gone.get(section, ())}
+            for section, keys in code.items()
         }
-        return self.model_copy(update=joined)
+
+
+def _shared(result: PaperResult | None) -> dict[str, Any]:
+    """What rows of the same table have in common."""
+    return result.model_dump(include=set(_SHARED)) if result is not None else {}
 
 
 def preset_names() -> list[str]:
@@ -132,10 +187,11 @@ def read_preset(dataset: str, model: str) -> Preset:
             return preset.model_copy(update={"dataset": dataset, "paper": preset.paper_on.get(dataset)})
         if model in models() and usual in preset_names():
             return _ours(read_preset(dataset, USUAL), model)
-        raise unknown_name("preset", name, preset_names(), command=f"kmip-data info {dataset}")
+        known = {*presets_of(dataset), *(models() if usual in preset_names() else ())}
+        own = [f"{dataset}/{each}" for each in sorted(known)] or preset_names()
+        raise unknown_name("preset", name, own, command=f"kmip-data info {dataset}")
     try:
-        preset = Preset.model_validate(read_shipped("experiments", f"{dataset}.{model}"))
-        return preset.on(read_preset(*preset.extends.split("/"))) if preset.extends else preset
+        return Preset.read(name)
     except (tomllib.TOMLDecodeError, ValidationError) as error:
         raise DamagedInput(f"The preset {name!r} is not valid.", found=str(error)) from error
 
@@ -175,7 +231,12 @@ def load_preset(
         There is no such preset or variant.
     """
     preset = read_preset(dataset, model)
-    own = {"preset": preset.name, "variant": as_, "data": {"dataset": target or dataset}}
+    own = {
+        "preset": preset.name,
+        "variant": as_,
+        "data": {"dataset": target or dataset},
+        "model": {"name": model},
+    }
     config = config_from_mapping(merged(preset.code, own), f"the preset {preset.name!r}")
     # As the command line's --set, which has a word for no value (TOML has none).
     changes = preset.changes(as_).items()

@@ -20,7 +20,9 @@ MADE = (
 )
 ENCODE = ("--degree-profile", "2.0")
 SMALL = [
-    word for key in ("layers=1", "hidden_dim=32", "heads=2", "k=3") for word in ("--set", f"model.{key}")
+    word
+    for key in ("layers=1", "hidden_dim=32", "attention.heads=2", "attention.k=3")
+    for word in ("--set", f"model.{key}")
 ]
 
 
@@ -95,7 +97,6 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
             repair,
             lambda folder: put("card.json", (folder / "card.json").read_text() + " ")(folder),
         ),
-        "repair, a stray": Command(bare, repair, put("shards/00099.h5", "stray")),
         "repair a column": Command(
             whole, repair, lambda folder: _flip(folder / "columns/degree-profile-2.0/00000.h5")
         ),

@@ -9,6 +9,7 @@ from support.cli import kmip
 from support.reports import write_run
 
 from kmip_data.builds.home import Home
+from kmip_data.models.reports.listing import folders_of
 from kmip_data.models.reports.over_k import curves_over_k, published_over_k, rows_over_k
 from kmip_data.models.reports.runs import read_runs
 from kmip_data.models.reports.tables import tables_of
@@ -33,7 +34,7 @@ def runs(tmp_path):
 
 
 def test_rows_that_differ_in_k_alone_make_a_curve(runs):
-    tables, _ = tables_of(read_runs((), Home.locate(runs))[0])
+    tables, _ = tables_of(read_runs(folders_of((), Home.locate(runs)))[0])
     found = [curves_over_k(table) for table in tables]
     (curve,) = [of for each in found for of in each.values() if len(of) > 1]
     assert list(curve) == [5, 10]
@@ -60,7 +61,7 @@ def test_published_figures_are_those_of_the_paper():
 def test_the_paper_stands_beside_its_own_k_and_whole_data(tmp_path, ks, complete, wanted):
     for k in ks:
         of_k(tmp_path, k, 0.9, complete=complete)
-    (table,), _ = tables_of(read_runs((), Home.locate(tmp_path))[0])
+    (table,), _ = tables_of(read_runs(folders_of((), Home.locate(tmp_path)))[0])
     ours, paper = rows_over_k(table)
     assert [row["paper_test"] for row in ours] == [value and pytest.approx(value) for value in wanted]
     assert len(paper) == (9 if complete else 0)

@@ -10,6 +10,7 @@ from support.reports import write_run
 from kmip_data.builds.find import record_parameters
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
+from kmip_data.models.reports.listing import folders_of
 from kmip_data.models.reports.runs import read_runs
 from kmip_data.models.training.config.presets import preset_names
 
@@ -20,7 +21,7 @@ def test_a_preset_as_it_is_has_no_changes(tmp_path, name):
     if dataset == "city":
         dataset = "paris"
     write_run(tmp_path, 0.5, dataset=dataset, model=model)
-    [run], notices = read_runs([], Home(tmp_path))
+    [run], notices = read_runs(folders_of([], Home(tmp_path)))
     assert (run.changes, notices) == ((), [])
 
 
@@ -45,7 +46,7 @@ def test_what_differs_is_said(tmp_path, options, said):
     if "split" in options:
         options["split"] = {"name": options["split"], "rule": "spatial", "parameters": {}, "digests": {}}
     write_run(tmp_path, 0.5, **options)
-    [run], _ = read_runs([], Home(tmp_path))
+    [run], _ = read_runs(folders_of([], Home(tmp_path)))
     assert said in run.changes
 
 
@@ -55,7 +56,7 @@ def test_a_preset_that_nobody_has_leaves_the_defaults(tmp_path):
         result = json.loads((run / "result.json").read_text())
         result["config"]["preset"] = preset
         (run / "result.json").write_text(json.dumps(result))
-    runs, notices = read_runs([], Home(tmp_path))
+    runs, notices = read_runs(folders_of([], Home(tmp_path)))
     assert notices == []
     for run in runs:
         assert run.paper is None
@@ -65,7 +66,7 @@ def test_a_preset_that_nobody_has_leaves_the_defaults(tmp_path):
 def test_a_variant_of_ours_has_no_figure_of_the_paper(tmp_path):
     write_run(tmp_path, 0.5, dataset="paris")
     write_run(tmp_path, 0.5, dataset="paris", variant="small-city", seed=1)
-    runs, _ = read_runs([], Home(tmp_path))
+    runs, _ = read_runs(folders_of([], Home(tmp_path)))
     assert {run.config.variant: run.paper is not None for run in runs} == {"code": True, "small-city": False}
 
 
@@ -77,7 +78,7 @@ def test_a_preset_of_other_data_or_another_model_has_no_figure(tmp_path):
         other = run.with_name(f"other-{'-'.join(changed)}")
         other.mkdir()
         (other / "result.json").write_text(json.dumps(result))
-    papers = [found.paper is not None for found in read_runs([], Home(tmp_path))[0]]
+    papers = [found.paper is not None for found in read_runs(folders_of([], Home(tmp_path)))[0]]
     assert sorted(papers) == [False, False, False, True]
 
 
@@ -105,7 +106,7 @@ def test_a_damaged_run_is_a_notice_and_not_the_end(tmp_path, damage):
     result = json.loads((bad / "result.json").read_text())
     data = damage if isinstance(damage, bytes) else json.dumps(result | damage).encode()
     (bad / "result.json").write_bytes(data)
-    [run], [notice] = read_runs([], Home(tmp_path))
+    [run], [notice] = read_runs(folders_of([], Home(tmp_path)))
     assert run.folder == good
     assert notice.startswith(f"{bad} is left out: ")
     assert "\n" not in notice
@@ -123,7 +124,7 @@ def test_runs_and_sweeps_by_name(tmp_path):
     home = Home(tmp_path)
 
     def found(*asked):
-        return [run.folder.name for run in read_runs(asked, home)[0]]
+        return [run.folder.name for run in read_runs(folders_of(asked, home))[0]]
 
     assert sorted(found()) == sorted(names)
     assert found("small-cities") == ["small-cities-0123abcd-seed0", "small-cities-0123abcd-seed1"]
@@ -134,8 +135,8 @@ def test_runs_and_sweeps_by_name(tmp_path):
     )
     assert "small-cities-deep-0123abcd-seed0" in found(str(tmp_path / "small-cities.toml"))
     (home.runs / "helsinki/gcn/mine/result.json").unlink()
-    runs, [notice] = read_runs(["mine"], home)
+    runs, [notice] = read_runs(folders_of(["mine"], home))
     assert runs == []
     assert "is not a finished run" in notice
     with pytest.raises(UsageError, match="There is no run 'nothing'"):
-        read_runs(["nothing"], home)
+        folders_of(["nothing"], home)

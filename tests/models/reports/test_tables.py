@@ -12,6 +12,7 @@ from support.reports import write_run
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
+from kmip_data.models.reports.listing import folders_of
 from kmip_data.models.reports.runs import read_runs
 from kmip_data.models.reports.tables import tables_of
 
@@ -19,7 +20,7 @@ VALUES = [0.93, 0.94, 0.92]
 
 
 def report(home: Path, *names: object, against: str | None = None):
-    runs, notices = read_runs([str(name) for name in names], Home(home))
+    runs, notices = read_runs(folders_of([str(name) for name in names], Home(home)))
     tables, others = tables_of(runs, against)
     return tables, notices + others
 

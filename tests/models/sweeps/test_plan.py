@@ -39,9 +39,6 @@ def test_seeds_are_a_range_or_a_list(tmp_path):
         ({"modelz": ["gcn"]}, "no key 'modelz', did you mean 'models'"),
         ({"changes": [{"name": "a", "sets": []}]}, "no key 'changes.0.sets', did you mean 'set'"),
         ({"changes": [{"name": "a"}, {"name": "a"}]}, "two changes have one name"),
-        ({"space": {"a": {"low": 2, "high": 1}}}, "give low < high"),
-        ({"space": {"a": {"low": 0, "high": 1, "log": True}}}, "above 0 with log"),
-        ({"space": {"a": {"low": 0, "choices": [1]}}}, "or choices"),
         ({"set_of": {"gin": []}}, "set_of has gin, which the plan has not"),
         (
             {"then": "best-of-each", "changes": [{"name": "a", "variant": "text"}]},

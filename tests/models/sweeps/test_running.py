@@ -138,7 +138,9 @@ def test_a_running_cell_says_how_far_it_is(run, home, tmp_path):
     with build_lock(cell.folder):
         state = state_of(cell, place(home, plan))
         assert (state.kind, state.epoch, state.left) == ("running", 2, "80 s")
-        assert running.told(cell, place(home, plan)).endswith(": running, 2 of 3 epochs, about 80 s left")
+        assert running.progress_of(cell, place(home, plan)).endswith(
+            ": running, 2 of 3 epochs, about 80 s left"
+        )
     with build_lock(log_of(cell, place(home, plan))):
         assert state_of(cell, place(home, plan)).kind == "running"
 

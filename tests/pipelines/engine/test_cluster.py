@@ -227,4 +227,4 @@ def test_dask_that_is_not_installed_and_options_that_do_not_fit(monkeypatch: pyt
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(UsageError, match="not installed") as caught:
         check_options(BuildOptions(engine="dask"))
-    assert "kmip-data[distributed]" in str(caught.value)
+    assert "[distributed]" in str(caught.value)

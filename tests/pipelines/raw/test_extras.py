@@ -16,6 +16,7 @@ from kmip_data.pipelines.build import build_dataset
 from kmip_data.pipelines.raw import obtain as raw
 from kmip_data.pipelines.raw.extras import MODULES
 from kmip_data.pipelines.recipes import build_own
+from kmip_data.runtime.presence import install_command
 
 NEEDY = [name for name in dataset_names() if load_pipeline(load_manifest(name)).extra is not None]
 
@@ -46,7 +47,7 @@ def test_molecules_without_rdkit(name, sample, without, tmp_path: Path) -> None:
     without("chem")
     with pytest.raises(UsageError, match="rdkit, which is not installed") as caught:
         build_dataset(name, home=Home(tmp_path), sample=sample, jobs=1, quiet=True)
-    assert caught.value.parts["next"] == "pip install 'kmip-data[chem]'"
+    assert caught.value.parts["next"] == install_command("chem")
     assert not any(tmp_path.iterdir())
 
 
@@ -55,7 +56,7 @@ def test_pictures_without_their_packages(module, monkeypatch, tmp_path: Path) ->
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(UsageError, match=f"{module}, which is not installed") as caught:
         build_own("superpixels", "photos", {"images": tmp_path}, home=Home(tmp_path / "home"))
-    assert caught.value.parts["next"] == "pip install 'kmip-data[images]'"
+    assert caught.value.parts["next"] == install_command("images")
     assert not (tmp_path / "home").exists()
 
 

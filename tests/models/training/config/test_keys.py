@@ -8,7 +8,6 @@ import pytest
 from support.shared import ROOT
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.models.config import OLD_NAMES
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import (
     apply_overrides,
@@ -59,8 +58,8 @@ def test_every_key_is_documented():
         ("model.hidden_dim=64", "model.hidden_dim", 64),
         ("model.norm=layer", "model.norm", "layer"),
         ("model.parameter_budget=300000", "model.parameter_budget", 300_000),
-        ("model.value_dim=none", "model.value_dim", None),
-        ("model.search=cpu", "model.search", "cpu"),
+        ("model.attention.value_dim=none", "model.attention.value_dim", None),
+        ("model.attention.search=cpu", "model.attention.search", "cpu"),
         ("data.dataset=/tmp/a=b", "data.dataset", "/tmp/a=b"),
         ("data.parameters.k=16", "data.parameters", {"k": 16}),
         ("data.parameters.category=['Bag', 'Cap']", "data.parameters", {"category": ["Bag", "Cap"]}),
@@ -112,7 +111,7 @@ def test_a_width_and_a_budget_are_not_taken_together():
         ("training.epochs=none", "cannot be 'none'"),
         ("training.metric=iou", "cannot be 'iou'"),
         ("data.parameters.k.x=1", "no configuration key"),
-        ("model.heads=5", "multiple of heads"),
+        ("model.attention.heads=5", "multiple of heads"),
     ],
 )
 def test_wrong_overrides_are_named(item, message):
@@ -168,74 +167,17 @@ def test_keys_that_may_be_unset_are_unset_by_default():
     walk(RunConfig)
 
 
-OLD = """
-version = 1
-preset = "s3dis/gps-kmip"
-variant = "text"
-[data]
-dataset = "s3dis"
-[model]
-name = "gps-kmip"
-layers = 2
-hidden_dim = 24
-heads = 2
-k = [3, 4]
-key_dim = 7
-value_dim = 5
-output_projection = true
-attention_dropout = 0.25
-legacy_padding = true
-warm_start = true
-search = "dense"
-local = "gated-gcn"
-local_residual = "inside"
-"""
-#: What each key of the model is called that was called otherwise before parts had sections, and its value.
-MOVED = {
-    "heads": ("attention.heads", 2),
-    "k": ("attention.k", (3, 4)),
-    "key_dim": ("attention.key_dim", 7),
-    "value_dim": ("attention.value_dim", 5),
-    "output_projection": ("attention.output_projection", True),
-    "attention_dropout": ("attention.dropout", 0.25),
-    "legacy_padding": ("attention.legacy_padding", True),
-    "warm_start": ("attention.warm_start", True),
-    "search": ("attention.search", "dense"),
-    "local": ("local.kind", "gated-gcn"),
-    "local_residual": ("local.residual", "inside"),
-}
-
-
-def test_configurations_of_old_run_folders_are_read_by_their_old_names(tmp_path):
+def test_a_configuration_of_another_layout_ends_in_one_error(tmp_path):
     path = tmp_path / "config.toml"
-    path.write_text(OLD, encoding="utf-8")
-    found = read_config(path)
-    assert {old: new for old, (new, _) in MOVED.items()} == OLD_NAMES
-    for old, (new, value) in MOVED.items():
-        assert key_value(found, f"model.{new}") == key_value(found, f"model.{old}") == value, old
-    path.write_text(to_toml(found), encoding="utf-8")
-    assert "attention_dropout" not in path.read_text("utf-8")
-    assert read_config(path) == found
-
-
-@pytest.mark.parametrize("old", MOVED)
-def test_overrides_take_old_names(old):
-    new, value = MOVED[old]
-    text = str(list(value) if isinstance(value, tuple) else value).lower()
-    first = apply_overrides(config(), ["model.layers=2", "model.output_projection=true"])
-    found = apply_overrides(first, [f"model.{old}={text}"])
-    assert key_value(found, f"model.{new}") == value
-    assert found == apply_overrides(first, [f"model.{new}={text}"])
-
-
-def test_an_old_name_and_its_new_one_may_not_differ():
-    with pytest.raises(UsageError, match=r"k is the old name of attention\.k, and both are given"):
-        config(model={"k": 3, "attention": {"k": 4}})
-    assert config(model={"k": 4, "attention": {"k": 4}}).model.attention.k == 4
+    path.write_text('version = 1\n[data]\ndataset = "s3dis"\n[model]\nheads = 2\nlocal_residual = "inside"\n')
+    with pytest.raises(UsageError) as caught:
+        read_config(path)
+    assert "no configuration key 'model.heads'. Did you mean 'model.attention.heads'?" in str(caught.value)
+    assert "no configuration key 'model.local_residual'" in str(caught.value)
 
 
 def test_another_kind_begins_with_its_own_keys():
-    first = config(model={"k": 7, "local_residual": "inside"})
+    first = config(model={"attention": {"k": 7}, "local": {"residual": "inside"}})
     none = apply_overrides(first, ["model.attention.kind=none"])
     assert none.model.attention.model_dump() == {"kind": "none"}
     assert none.model.local == first.model.local
@@ -249,11 +191,10 @@ def test_another_kind_begins_with_its_own_keys():
     [
         (["model.attention.kind=k-mop"], "Did you mean 'k-mip'?"),
         (["model.attention.kind=none", "model.attention.k=3"], "a key of model.attention.kind = k-mip alone"),
-        (["model.attention.kind=none", "model.k=3"], "a key of model.attention.kind = k-mip alone"),
         (["model.attention.hads=3"], "'model.attention.heads'"),
         (["model.attention=k-mip"], "section, not a key"),
         (["model.attention.k=0"], "model.attention.k cannot be '0'"),
-        (["model.attention.kind=none", "model.local=none"], "both none"),
+        (["model.attention.kind=none", "model.local.kind=none"], "both none"),
     ],
 )
 def test_wrong_keys_of_parts_are_named(items, message):

@@ -194,7 +194,7 @@ def test_refusals(given, word: str) -> None:
 
 
 def test_a_number_for_each_layer(tmp_path) -> None:
-    config = ModelConfig(layers=3, k=(3, 4, 5), hidden_dim=8, heads=2)
+    config = ModelConfig(layers=3, attention={"k": (3, 4, 5), "heads": 2}, hidden_dim=8)
     model = build_model(config, in_channels=2, num_classes=2)
     assert [layer.attention.k for layer in model.layers] == [3, 4, 5]
     build = learnable_build(tmp_path / "build", graphs=6)

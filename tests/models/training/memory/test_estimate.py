@@ -36,7 +36,7 @@ def test_more_of_anything_needs_more_memory(data):
     need = peak()
     assert peak(size=Size(4, BATCH.nodes // 2, BATCH.edges // 2)) == pytest.approx(need / 2, rel=0.02)
     assert peak("model.layers=9") > need
-    assert peak("model.k=10") > need
+    assert peak("model.attention.k=10") > need
     assert peak("model.layers=9", recompute=True) < peak("model.layers=9")
 
 

@@ -18,7 +18,11 @@ MADE = (
     *(".lock", "curves.png", "map.png", "model.safetensors", "result.json", "checkpoints/best.safetensors"),
     *("../.locks", "../.locks/D.lock", "../.locks/D.owner.json"),
 )
-SMALL = [word for key in ("layers=1", "hidden_dim=8", "heads=2", "k=3") for word in ("--set", f"model.{key}")]
+SMALL = [
+    word
+    for key in ("layers=1", "hidden_dim=8", "attention.heads=2", "attention.k=3")
+    for word in ("--set", f"model.{key}")
+]
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ from support.shared import shared_data
 
 from kmip_data.builds.find import obtain
 from kmip_data.builds.home import Home
+from kmip_data.files.changes import write_file
 from kmip_data.format.card import SplitEntry, SplitPart
 from kmip_data.format.splits import encode_split
-from kmip_data.format.writer import write_file
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for
 from kmip_data.models.training.run.evaluate import evaluate
@@ -27,8 +27,8 @@ SMALL = [
     "model.parameter_budget=none",
     "model.layers=1",
     "model.hidden_dim=64",
-    "model.heads=2",
-    "model.k=4",
+    "model.attention.heads=2",
+    "model.attention.k=4",
     "model.dropout=0",
     "optimiser.lr=2e-2",
     "schedule.warmup_epochs=0",

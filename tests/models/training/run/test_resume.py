@@ -472,7 +472,7 @@ def test_other_data_are_refused(options, tmp_path, monkeypatch):
     ],
 )
 def test_interrupted_runs_say_how_to_go_on(build, tmp_path, number, code):
-    small = ["layers=1", "hidden_dim=8", "heads=2", "k=3"]
+    small = ["layers=1", "hidden_dim=8", "attention.heads=2", "attention.k=3"]
     child = subprocess.Popen(
         [sys.executable, "-c", COMMAND_LINE, "train", "--dataset", str(build.path), "--home", str(tmp_path)]
         + ["--epochs", "100000", "--device", "cpu", "--name", "long"]

@@ -192,7 +192,13 @@ def test_a_batch_that_cannot_be_divided_is_refused(tmp_path: Path) -> None:
 @pytest.mark.torture
 def test_two_nodes_of_torchrun_make_one_run(tmp_path: Path) -> None:
     build = learnable_build(tmp_path / "build", graphs=12)
-    small = ["model.layers=1", "model.hidden_dim=8", "model.heads=2", "model.k=3", "training.batch_size=3"]
+    small = [
+        "model.layers=1",
+        "model.hidden_dim=8",
+        "model.attention.heads=2",
+        "model.attention.k=3",
+        "training.batch_size=3",
+    ]
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"]
     torchrun += ["--master-addr", "127.0.0.1", "--master-port", str(free_port())]
     command = ["-m", "kmip_data", "train", "--dataset", str(build.path), "--device", "cpu", "--json"]

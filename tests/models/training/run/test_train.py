@@ -33,9 +33,9 @@ from kmip_data.models.training.run.history import is_eval_epoch
 from kmip_data.models.training.run.module import TrainingModule
 from kmip_data.models.training.run.result import RunResult, read_result
 from kmip_data.models.training.run.train import train
-from kmip_data.reading import buffers
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
+from kmip_data.runtime import buffers
 
 
 @pytest.fixture(scope="module")
@@ -537,7 +537,7 @@ def test_two_processes_make_one_run_and_measure_each_graph_once(tmp_path, settin
     order = list(range(15))
     parts = {"train": order[:7], "val": order[7:10], "test": order[10:]}  # none divides by two
     build = learnable_build(tmp_path / "build", graphs=15, parts=parts)
-    small = ["layers=1", "hidden_dim=8", "heads=2", "k=3"]
+    small = ["layers=1", "hidden_dim=8", "attention.heads=2", "attention.k=3"]
     done = subprocess.run(
         [sys.executable, "-m", "kmip_data", "train", "--dataset", str(build.path), "--json"]
         + ["--home", str(tmp_path), "--name", "two", "--devices", "2", "--device", "cpu"]

@@ -1,0 +1,357 @@
+"""Rules of ``sweep`` and ``report`` in homes that somebody else has changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import sweeps
+from support.cli import Outcome, kmip
+from support.reports import write_run
+from support.sweeps import SMALL, environment, write_plan
+from support.training_data import learnable_build
+
+from kmip_data.models.sweeps import running
+from kmip_data.runtime import processes
+
+MINE = b"years of work"
+
+
+@pytest.fixture
+def plan(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """One run on data that are there, by the stand-in for training."""
+    learnable_build(home / "built/clouds")
+    monkeypatch.setattr(processes, "PROGRAM", sweeps.PROGRAM)
+    monkeypatch.setattr(running, "LOOK", 0.01)
+    for name, value in environment().items():
+        monkeypatch.setenv(name, value)
+    return write_plan(tmp_path / "small.toml", set=SMALL, models=["gps-none"], seeds=[0])
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError in a block that hangs."""
+
+    def late(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def tried(*words: object, seconds: float = 60) -> Outcome:
+    """Run a command; code 99 if it hangs."""
+    try:
+        with limited(seconds):
+            return kmip(*words)
+    except TimeoutError:
+        return Outcome(99, "", "it hangs")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_nothing_is_written_through_a_link_or_into_a_pipe(home, plan, tmp_path):
+    listed = kmip("sweep", plan, "--dry-run", "--format", "json").json["runs"]
+    run = listed[0]["run"]
+    log = f"sweeps/small/clouds.gps-none.{run}.log"
+    folders = [
+        "sweeps",
+        "sweeps/small",
+        "runs",
+        "runs/clouds",
+        "runs/clouds/gps-none",
+        f"runs/clouds/gps-none/{run}",
+    ]
+    cases = [(name, "folder") for name in folders]
+    cases += [(log, kind) for kind in ("link", "dangling", "hard link", "pipe", "folder of its name")]
+    cases += [(log.replace(".log", ".job"), kind) for kind in ("link", "pipe", "dangling")]
+    wrong = []
+    for name, kind in cases:
+        for other in ("sweeps", "runs"):
+            place = home / other
+            place.unlink() if place.is_symlink() else shutil.rmtree(place, ignore_errors=True)
+        outside = tmp_path / "outside"
+        shutil.rmtree(outside, ignore_errors=True)
+        outside.mkdir()
+        (outside / "mine").write_bytes(MINE)
+        path = home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if kind == "pipe":
+            os.mkfifo(path)
+        elif kind == "hard link":
+            path.hardlink_to(outside / "mine")
+        elif kind == "folder of its name":
+            path.mkdir()
+        else:
+            path.symlink_to({"folder": outside, "link": outside / "mine", "dangling": outside / "new"}[kind])
+        outcome = tried("sweep", plan, "-q")
+        right = {0} if kind == "hard link" or (name.endswith(".job") and kind == "pipe") else {2}
+        if outcome.code not in right or contents(outside) != {"mine": MINE}:
+            wrong.append((name, kind, outcome.code, outcome.err[:300]))
+    print(f"{len(wrong)} of {len(cases)}")  # noqa: T201
+    assert not wrong
+
+
+def test_a_plan_has_at_most_ten_thousand_runs(home, tmp_path):
+    names = [f"d{number}" for number in range(200)]
+    changes = [{"name": f"c{number}"} for number in range(600)]
+    plans: dict[str, dict[str, Any]] = {
+        "a range": {"seeds": "0..300000000"},
+        "one too many": {"seeds": "0..10000", "models": ["gcn"]},
+        "a list": {"seeds": list(range(5001))},
+        "two axes": {"datasets": names, "models": names},
+        "changes": {"changes": changes, "models": names[:20]},
+        "all": {"changes": changes, "models": names, "datasets": names, "seeds": "0..9"},
+        "a large file": {"set_of": {"gps-kmip": ["x" * 2_000_000]}},
+    }
+    cases = [(name, [str(write_plan(tmp_path / "p.toml", **keys).rename(tmp_path / f"p{number}.toml"))])
+             for number, (name, keys) in enumerate(plans.items())]  # fmt: skip
+    line = ["--dataset", "helsinki", "--model", "gcn"]
+    cases += [
+        ("seeds of the line", ["malnet", *line, "--seeds", ",".join(["0..9999"] * 2000)]),
+        ("one more on the line", ["malnet", *line, "--seeds", "0..9999,10000"]),
+        (
+            "models of the line",
+            ["malnet", "--dataset", "helsinki", "--model", ",".join(f"m{i}" for i in range(10_001))],
+        ),
+    ]
+    wrong = []
+    for name, words in cases:
+        # Memory is limited, so that a plan that is expanded fails this test and not the machine.
+        limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+        command = [sys.executable, "-m", "kmip_data", "sweep", *words, "--dry-run", "--home", str(home)]
+        try:
+            done = subprocess.run(command, preexec_fn=limit, capture_output=True, timeout=60, check=False)
+            code, err = done.returncode, done.stderr.decode()
+        except subprocess.TimeoutExpired:
+            code, err = 99, "too slow"
+        if code != 2 or not re.search("10,000|1,048,576|at most 1000", err):
+            wrong.append((name, code, err[:300]))
+    print(f"{len(wrong)} of {len(cases)}")  # noqa: T201
+    assert not wrong
+
+
+def _odd_homes(home: Path, run: Path, plan: Path) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield what somebody else may have put where a sweep looks, as a name and how to do it."""
+    job = home / f"sweeps/small/clouds.gps-none.{run.name}.job"
+    log, lock = job.with_suffix(".log"), run.parent / f".locks/{run.name}.lock"
+    result = json.loads((run / "result.json").read_text())
+    (run / "result.json").unlink()
+    for data in (b"\xff\xfe", b"\0", b"", b"../../x", b"12 34", b"9" * 50_000, b"12_0\n", "١٢".encode()):
+        yield f"job {data[:9]!r}", lambda data=data: job.write_bytes(data)
+    yield "job a folder", job.mkdir
+    yield "job a pipe", lambda: os.mkfifo(job)
+    yield "job a loop", lambda: job.symlink_to(job)
+    for data in (b"\xff\xfe\n", b"Error: \0\x1b[31m\n", b"Error: \xff\n"):
+        yield f"log {data!r}", lambda data=data: log.write_bytes(data)
+    yield "log a pipe", lambda: (log.unlink(), os.mkfifo(log))
+    yield "lock a folder", lambda: lock.mkdir(parents=True)
+    for data in (
+        b"\xff",
+        b"epoch,seconds\n0,1e308\n1,1e308\n",
+        b"epoch,seconds\n0,nan,1,2\n\0",
+        b"epoch\n" + b"," * 99,
+    ):
+        yield f"metrics {data[:20]!r}", lambda data=data: (run / "metrics.csv").write_bytes(data)
+    for data in (
+        b"\xff",
+        b"training = 3",
+        b"[training]\nepochs = 1e400",
+        b"[training]\nepochs = -5",
+        b"a" * 99_999,
+    ):
+        yield f"config {data[:20]!r}", lambda data=data: (run / "config.toml").write_bytes(data)
+    odd: list[Any] = [[], "x", None, 3, {}, {**result, "metrics": []}, {**result, "metric": "\ud800"}]
+    odd += [{**result, "seed": 10**400}, {**result, "seconds": {"train_epoch": 1e308, "total": 1e308}}]
+    odd += [{**result, "metrics": {"val": {"accuracy": 1e308}, "test": {"accuracy": 1e308}}}]
+    odd += [{**result, "config": {"data": {"dataset": "\0"}}}, {**result, "versions": {"kmip-data": 3}}]
+    for number, value in enumerate(odd):
+        yield f"result {number}", lambda value=value: (run / "result.json").write_text(json.dumps(value))
+    yield "result not UTF-8", lambda: (run / "result.json").write_bytes(b"\xff")
+    yield "result a pipe", lambda: ((run / "result.json").unlink(), os.mkfifo(run / "result.json"))
+    for name in ("a[b", "**", "a\nb", os.fsdecode(b"\xff"), "small-0123abcd-seed99999999999999999999"):
+        yield f"run called {name!r}", lambda name=name: shutil.copytree(run, run.parent / name)
+    yield "plan with NUL", lambda: plan.write_bytes(b'about = "\0"')
+    yield "plan not UTF-8", lambda: plan.write_bytes(b"\xff")
+    yield (
+        "plan of numbers",
+        lambda: plan.write_bytes(b'about="a"\ndatasets=[1]\nmodels=3\nseeds="' + b"9" * 5000 + b'..x"'),
+    )
+    yield "plan with a NUL name", lambda: write_plan(plan, datasets=["\0"], models=["a\0"])
+
+
+def test_a_strange_home_ends_in_a_usual_error(home, plan, tmp_path):
+    assert kmip("sweep", plan, "-q").code == 0
+    good, text = tmp_path / "good", plan.read_bytes()
+    shutil.copytree(home, good)
+    wrong, cases = [], 0
+    [run] = (home / "runs/clouds/gps-none").iterdir()
+    for name, change in list(_odd_homes(home, run, plan)):
+        shutil.rmtree(home)
+        shutil.copytree(good, home)
+        plan.write_bytes(text)
+        if not name.startswith("result"):
+            (run / "result.json").unlink()
+        change()
+        for words in (
+            ["sweep", plan, "--status"],
+            ["runs"],
+            ["report"],
+            ["report", plan, "--format", "html"],
+        ):
+            cases += 1
+            outcome = tried(*words)
+            if outcome.code not in {0, 2, 4}:
+                wrong.append((name, words[0], outcome.code, outcome.err[:300]))
+    print(f"{len(wrong)} of {cases}")  # noqa: T201
+    assert not wrong
+
+
+def test_status_remembers_runs_of_other_options(home, plan):
+    ways = [
+        ["--epochs", "3"],
+        ["--epochs", "2"],
+        ["--set", "model.layers=2"],
+        ["--seeds", "4,5"],
+        ["--model", "gcn"],
+    ]
+    for options in ways:
+        assert kmip("sweep", plan, *options, "-q").code == 0
+    found = kmip("sweep", plan, "--status", "--format", "json").json
+    runs = {(run["model"], run["seed"], run["epoch"], run["state"]) for run in found["runs"]}
+    wrong = [
+        expected
+        for expected in (
+            ("gps-none", 0, "3/3", "done"),
+            ("gps-none", 0, "3/2", "done"),  # the stand-in always does three
+            ("gps-none", 4, "3/3", "done"),
+            ("gps-none", 5, "3/3", "done"),
+            ("gcn", 0, "3/3", "done"),
+        )
+        if expected not in runs
+    ]
+    print(f"{len(wrong)} of 5")  # noqa: T201
+    assert not wrong
+    assert len(found["runs"]) == 6
+    counts = sorted((row["model"], bool(row["settings"]), row["runs"]) for row in found["results"])
+    assert counts == [
+        ("gcn", True, 1),
+        ("gps-none", False, 1),
+        ("gps-none", True, 1),
+        ("gps-none", True, 1),
+        ("gps-none", True, 2),
+    ]
+
+
+MISSPELT = [
+    (["sweep", "small-citys"], "small-cities"),
+    (["sweep", "small-cities", "--model", "gatt"], "gat"),
+    (["sweep", "small-cities", "--dataset", "helsinky"], "'helsinki'"),
+    (["sweep", "small-cities", "--set", "model.layer=3"], "'model.layers'"),
+    (["sweep", "small.toml"], "small.toml"),
+    (["report", "small-citys"], "'small-cities'"),
+    (["report", "papercity"], "'paper-city'"),
+    (["report", "dataset"], "'datasets'"),
+    (["report", "small.toml"], "small.toml"),
+]
+
+
+def test_a_misspelt_name_is_answered_without_loading_pytorch(home):
+    script = f"""
+import contextlib, io, json, sys
+from kmip_data.cli.main import run
+for words, said in {MISSPELT!r}:
+    err = io.StringIO()
+    with contextlib.redirect_stderr(err):
+        code = run([*words, "--home", {str(home)!r}])
+    print(json.dumps([words, code, said in err.getvalue(), "torch" in sys.modules]))
+    sys.modules.pop("torch", None) if code != 2 else None
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    wrong = [each for each in found if each[1:] != [2, True, False]]
+    print(f"{len(wrong)} of {len(found)}")  # noqa: T201
+    assert not wrong
+    assert len(found) == len(MISSPELT)
+
+
+MODELS = ("gps-kmip", "gps-transformer", "gps-performer", "gps-bigbird", "exphormer", "gcn", "gine", "gat",
+          "gated-gcn", "mlp", "gps-none")  # fmt: skip
+
+
+def test_a_picture_has_one_colour_a_model_with_mean_and_band(home, tmp_path):
+    for number, model in enumerate(MODELS):
+        for seed in range(3):
+            run = write_run(home, 0.5 + number / 50 + seed / 100, dataset="paris", seed=seed, model=model)
+            rows = [f"{epoch},1.0,{0.3 + number / 40 + seed / 80 + epoch / 20}" for epoch in range(8)]
+            (run / "metrics.csv").write_text("\n".join(["epoch,seconds,val_accuracy", *rows]) + "\n")
+    assert kmip("report", "--format", "html", "--output", tmp_path / "r.html").code == 0
+    text = (tmp_path / "r.html").read_text("utf-8")
+    curves = text[text.index("<figure") : text.index("</figure>")]
+    groups = re.findall(r'<g stroke="(#\w+)"[^>]*><title>([\w-]+)</title>(.*?)</g>', curves)
+    assert [name for _, name, _ in groups] == sorted(MODELS)
+    assert len({color for color, _, _ in groups}) == len(MODELS)
+    for _, name, drawn in groups:
+        assert (drawn.count('class="band"'), drawn.count('class="line"')) == (1, 1), name
+
+
+def test_latex_fits_a_page(home, tmp_path):
+    write_run(home, 0.5, dataset="peptides-struct", seed=1, model="gat")
+    for number, model in enumerate(MODELS):
+        for seed in range(3):
+            write_run(home, 0.5 + number / 50 + seed / 100, dataset="paris", seed=seed, model=model)
+    write_run(
+        home,
+        0.61,
+        dataset="paris",
+        changes=["model.attention.k=5", "training.epochs=20", "model.dropout=0.3"],
+    )
+    for dataset in ("la", "london", "shanghai"):
+        write_run(home, 0.5, dataset=dataset)
+    wrong = []
+    cases = ([], ["--against", "gat"], ["--grid"], ["datasets"])
+    for words in cases:
+        tables = kmip("report", *words, "--format", "latex").out
+        rows = re.findall(r"^    (.+?) *\\\\$", tables, re.MULTILINE)
+        shown = [
+            re.sub(r"\\(?:textbf|underline|rlap)|\$\\?(?:pm|Delta|to|\^\\dagger)?\$|[{}\\$]|\s{2,}", " ", row)
+            for row in rows
+        ]
+        widest = max(len(re.sub(r"\s+", " ", row)) for row in shown)
+        if widest > 80 or not _compiles(tables, tmp_path):
+            wrong.append((words, widest))
+    print(f"{len(wrong)} of {len(cases)}")  # noqa: T201
+    assert not wrong
+
+
+def _compiles(tables: str, folder: Path) -> bool:
+    """Return True if LaTeX sets the tables without a box that runs off the page, or is not installed."""
+    if shutil.which("pdflatex") is None:
+        return True
+    page = r"\documentclass{article}\usepackage{booktabs}\usepackage[utf8]{inputenc}\begin{document}"
+    (folder / "page.tex").write_text(page + tables + r"\end{document}")
+    words = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "page.tex"]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
+    return done.returncode == 0 and r"Overfull \hbox" not in done.stdout
