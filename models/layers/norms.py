@@ -19,7 +19,7 @@ from torch_geometric.nn.norm import GraphNorm, LayerNorm
 class Rows(NamedTuple):
     """Rows that a batch norm takes its statistics of."""
 
-    count: Tensor | None = None  #: (1,) int64 on their device: only so many, the first ones; None: all
+    first: Tensor | None = None  #: (1,) int64 on their device: only so many, the first ones; None: all
     repeated: bool = False  #: True in the second pass of a recomputed layer: running statistics stay
 
 
@@ -39,7 +39,7 @@ class BatchNorm(nn.BatchNorm1d):
 
     def forward(self, x: Tensor, rows: Rows = ALL) -> Tensor:
         """Normalise (N, d); a count of ``rows`` is at least two, and matters in training alone."""
-        if rows.count is not None and self.training:
+        if rows.first is not None and self.training:
             return self._normalised_by_first(x, rows)
         if self.together:
             normalised: Tensor = self._normalised_together(x, rows)
@@ -58,7 +58,7 @@ class BatchNorm(nn.BatchNorm1d):
         return self.training and rows > 1
 
     def _normalised_by_first(self, x: Tensor, rows: Rows) -> Tensor:
-        count = rows.count
+        count = rows.first
         assert self.weight is not None
         assert count is not None
         work = x.to(torch.promote_types(x.dtype, torch.float32))

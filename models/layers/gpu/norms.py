@@ -124,9 +124,9 @@ class _Normed(torch.autograd.Function):
         parts = torch.empty(cdiv(count, tile * STEPS), 3, d, device=rows.device)
         with torch.cuda.device_of(rows):  # type: ignore[no-untyped-call]
             norm_kernels.add_and_count[programs(count, tile * STEPS, d)](
-                rows, more, z, parts, *around.before, count, around.counted.count,
+                rows, more, z, parts, *around.before, count, around.counted.first,
                 D=d, STEPS=STEPS, BE=tile, BC=block, MORE=more is not None, DROP=around.before[1] > 0,
-                REAL=around.counted.count is not None, **OPTIONS,
+                REAL=around.counted.first is not None, **OPTIONS,
             )  # fmt: skip
             constants, deviation = constants_by_tiles(around.norm, parts, repeated=around.counted.repeated)
             norm_kernels.update[(cdiv(z.numel(), BLOCK),)](
@@ -150,13 +150,13 @@ class _Normed(torch.autograd.Function):
         with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
             parts = sums_by_tiles(z, given, constants, around.after, relu=around.relu)
             of_scale, of_shift, norm = gradients_by_tiles(
-                parts, constants, deviation, 1 / count, around.counted.count
+                parts, constants, deviation, 1 / count, around.counted.first
             )
             norm_kernels.spread_gradients[programs(count, ROWS // block, d)](
-                z, given, norm, of_rows, of_more, *around.after, *around.before, count, around.counted.count,
+                z, given, norm, of_rows, of_more, *around.after, *around.before, count, around.counted.first,
                 D=d, BE=ROWS // block, BC=block, RELU=around.relu, DROP_AFTER=around.after[1] > 0,
                 MORE=of_more is not None and of_more is not of_rows, DROP=around.before[1] > 0,
-                REAL=around.counted.count is not None, **OPTIONS,
+                REAL=around.counted.first is not None, **OPTIONS,
             )  # fmt: skip
         return of_rows, of_more, grad if ctx.needs_input_grad[2] else None, of_scale, of_shift, None
 
