@@ -34,8 +34,8 @@ _WRONG_PLACE = {
 def located(path: str | os.PathLike[str], what: str = "path") -> Path:
     """Return a user's path as an absolute one, with ``~`` expanded; nothing needs to exist there.
 
-    Raises ``UsageError`` if no file can have it: too long, with a zero byte, below an unknown user's home or a
-    loop of links.
+    Raises ``UsageError`` if no file can have it: too long, with a zero byte, below an unknown user's home or
+    a loop of links.
     """
     try:
         found = Path(path).expanduser().absolute()
