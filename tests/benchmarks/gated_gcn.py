@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from benchmarks.table import Row, compare
 from torch import Tensor, nn
 from torch_geometric.nn.conv import MessagePassing
 from torch_geometric.utils import scatter
 
-from kmip_data.cli.benchmarks import Row, compare
 from kmip_data.models.layers.edges import NeighborTable
 from kmip_data.models.layers.gated_gcn import GatedGCN
 
