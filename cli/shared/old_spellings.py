@@ -12,6 +12,7 @@ OLD_SPELLINGS: dict[str, dict[str, str]] = {
     },
     "bench reading": {"--markdown": "make bench TOPIC=reading, in a checkout", "--quick": "--graphs 32"},
     "bench train": {"--alone": "nothing: other layers are measured by make bench TOPIC=training"},
+    "preview": {"--html": "kmip-data explore TARGET"},
     "report": {"--no-step": "kmip-data train, which tries one step first; `report empty` is gone"},
     "sweep": {
         "--tune": '[[changes]] in the plan, with choose = "validation"',

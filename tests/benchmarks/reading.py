@@ -66,7 +66,7 @@ def row_of(found: Compared, against: str, target: float) -> Row:
 
 def against_memory(loader: Any, what: str, repeats: int) -> Row:
     """Compare with filling as many bytes with one value, which no batch can be much faster than."""
-    from kmip_data.reading import buffers
+    from kmip_data.runtime import buffers
 
     batch = next(iter(loader))
     sizes = [value.nbytes for value in batch.to_dict().values() if hasattr(value, "nbytes")]

@@ -1,8 +1,8 @@
-"""Training steps recorded as CUDA graphs: one for each shape of a batch, replayed for every batch like it.
+"""Training steps as CUDA graphs: one recorded for each shape of a batch, replayed for every batch like it.
 
 A graph launches the same kernels with the same arguments again: addresses, sizes, and each number that the
-host knew. So a batch is copied to where the recorded one lies, gradients stay in place, the learning rate is
-read on the GPU, and whatever else the host decides is part of the key or ends the graphs
+host knew. So a batch is copied to the memory of the recorded one, gradients stay in place, the learning rate
+is read on the GPU, and whatever else the host decides is part of the key or discards the graphs
 (:meth:`CapturedSteps.under`).
 """
 
@@ -25,26 +25,26 @@ from kmip_data.models.training.capture.padding import padded, without_padding
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.reading.batching import pointers_on_cpu
 
-WARM_UP = 2  #: batches of a shape that run plainly first: they compile, plan, and make the optimiser's state
-MOST = 32  #: shapes and places in a step that are recorded; further ones run plainly
+WARM_UP = 2  #: batches of a shape before it is recorded: they compile, plan, and create the optimiser's state
+MOST = 32  #: recorded shapes and places in a step; further ones run operation by operation
 
 
 @dataclass(frozen=True, eq=False)
 class _Step:
-    batch: Any  #: whose memory it reads
+    batch: Any  #: its memory is what the graph reads
     replay: Callable[[], None]
     found: Learned
 
 
 class CapturedSteps:
-    """Batches of a run learned from by recorded work.
+    """Learn from batches by replaying recorded work.
 
     Parameters
     ----------
     forward
         Logits, targets and loss of a batch, and the loss to go backward from.
     tell
-        Is told why, where recording fails; steps are then plain ones.
+        Called with the reason where recording fails; steps then run operation by operation.
     accumulate, clip_norm
         As in ``training``.
     pad
@@ -70,7 +70,7 @@ class CapturedSteps:
         self._failed = False
 
     def under(self, setting: Any) -> None:
-        """Forget what was recorded under another setting: a number that the host gives, such as k."""
+        """Discard the steps recorded under another setting: a number given by the host, such as k."""
         if setting != self._setting:
             self._setting = setting
             self._steps.clear()
@@ -116,7 +116,7 @@ class CapturedSteps:
         return True
 
     def _give_up(self, why: str) -> bool:
-        """Say so once, and replay nothing any more; always False."""
+        """Report it once, and replay nothing any more; always False."""
         if not self._failed:
             self._tell(f"steps: not captured, operation by operation from here on: {why}")
         self._failed = True
@@ -155,7 +155,7 @@ class _Rates:
         self._tensors = [torch.tensor(rate, device=device) for rate in self._numbers]
 
     def follow(self) -> None:
-        """Take up what a schedule has moved."""
+        """Copy the rates that a schedule has moved."""
         for place, (tensor, group) in enumerate(zip(self._tensors, self._groups, strict=True)):
             if group["lr"] != self._numbers[place]:
                 self._numbers[place] = group["lr"]
@@ -163,7 +163,7 @@ class _Rates:
 
     @contextmanager
     def given(self, *, recording: bool) -> Iterator[None]:
-        """Within it the optimiser reads the tensors; it refuses to be recorded unless told of it."""
+        """Let the optimiser read the tensors inside the block; ``capturable`` permits recording its step."""
         for group, tensor in zip(self._groups, self._tensors, strict=True):
             group["lr"] = tensor
             if "capturable" in group:
@@ -178,9 +178,9 @@ class _Rates:
 
 
 def shape_of(batch: Any) -> tuple[Any, ...] | None:
-    """Return what kernels of a step take from the host of a batch: shapes, types and where graphs begin.
+    """Return all that kernels of a step take from the host: shapes, types and the first node of each graph.
 
-    ``None`` where the host does not know the latter, but of a padded batch no kernel takes it from there.
+    ``None`` where the host does not know the latter; in a padded batch no kernel reads it on the host.
     """
     told = "ptr" in batch and REAL_SIZES not in batch
     starts = pointers_on_cpu(batch, int(batch.num_nodes)) if told else ()
@@ -201,7 +201,7 @@ def captured_steps(
     *,
     pad: bool,
 ) -> CapturedSteps:
-    """Return what learns from batches on the current GPU."""
+    """Return captured steps on the current GPU."""
     training, graphs = config.training, CudaGraphs(torch.device("cuda"))
     return CapturedSteps(
         forward, graphs, tell, accumulate=training.accumulate, clip_norm=training.clip_norm, pad=pad
