@@ -12,12 +12,11 @@ import torch
 
 from kmip_data.errors import KmipDataError
 from kmip_data.models.budget import count_parameters
-from kmip_data.models.layers.precision import products
 from kmip_data.models.profiling.measuring import Peak
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.memory.estimate import plan_memory
-from kmip_data.models.training.memory.machine import Device
+from kmip_data.models.training.memory.machine import Device, float32_products
 from kmip_data.models.training.run.checkpoint import random_state, seed_all, set_random_state
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.meter import STAGES
@@ -66,7 +65,7 @@ class Contestant:
         of_one = min(self.config.training.accumulate, loop.count)
         steps = -(-(batches + 1) // of_one)
         found: list[dict[str, float]] = []
-        with products(self.config.training.precision):
+        with float32_products(self.config.training.precision):
             while loop.step < steps:
                 loop.train_epoch(of_one * (steps - loop.step))
                 found += self.module.meter.stages()

@@ -19,7 +19,7 @@ from support.shared import ROOT
 from torch_geometric.data import Batch, Data
 
 from kmip_data.models.config import ModelConfig
-from kmip_data.models.layers.edges import NeighborTable
+from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.layers.gated_gcn import GatedGCN
 from kmip_data.models.network import build_model
 from kmip_data.models.profiling.methods import Method
@@ -34,7 +34,8 @@ def test_the_scatter_form_is_the_same_layer() -> None:
     grads = torch.randn(30, DIM), torch.randn(30, 4, DIM)
     x_scattered, e_scattered = ScatterGatedGCN(layer)(x, e.view(-1, DIM), index)
     results = []
-    for outputs in (layer(x, e, NeighborTable(neighbor)), (x_scattered, e_scattered.view_as(e))):
+    batch = read_batch(Data(x=x, neighbor=neighbor))
+    for outputs in (layer(x, e, batch), (x_scattered, e_scattered.view_as(e))):
         found = torch.autograd.grad(outputs, (x, e, layer.C.weight, layer.E.weight), grads)
         results.append((*outputs, *found))
     for a, b in zip(*results, strict=True):
