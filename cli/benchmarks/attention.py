@@ -94,7 +94,7 @@ def command(
     kind = choose_device(device).kind
     names = default_methods(kind) if methods is None else [name.strip() for name in methods.split(",")]
     names = method_names() if names == ["all"] else list(dict.fromkeys(names))
-    settings = SETTINGS if options["setting"] == "both" else (options["setting"],)
+    settings: Any = SETTINGS if options["setting"] == "both" else (options["setting"],)
     d = options["d"]
     source = Source(Shape(heads=options["heads"], d=d, value_dim=d, k=options["k"], data=data))
     largest = min(max_n, source.largest or max_n)

@@ -109,7 +109,7 @@ class _Worker:
         return too_long if min(answer.totals, default=0) > self._limit else answer
 
     def _start(self) -> None:
-        context = multiprocessing.get_context(METHOD)
+        context: Any = multiprocessing.get_context(METHOD)
         self._connection, its = context.Pipe()
         process = context.Process(target=_serve, args=(its, *self._arguments), daemon=True)
         process.start()

@@ -129,8 +129,8 @@ def compared(
             side.append((time.perf_counter() - begun) / items)
     own, other = (side[2:] for side in found)
     ratios = [y / x for x, y in zip(own, other, strict=True)]
-    medians = (statistics.median(values) for values in (own, other, ratios))
-    return Compared(what, *medians, min(ratios), max(ratios))
+    middle = statistics.median
+    return Compared(what, middle(own), middle(other), middle(ratios), min(ratios), max(ratios))
 
 
 def _use(items: Iterable[Any]) -> None:
