@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.strict import Strict
-from kmip_data.wording import nearest, without_secrets
+from kmip_data.wording import nearest, shown_address
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Md5 = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
@@ -52,7 +52,7 @@ class Mirror(Strict):
     @property
     def address(self) -> str:
         """The URL without what lets one in: for messages, receipts and cards."""
-        return without_secrets(self.url)
+        return shown_address(self.url)
 
 
 class Member(Strict):

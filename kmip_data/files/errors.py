@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources, UsageError
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_LONGEST_NAME, _LONGEST_PATH = 255, 4095  #: bytes, on every usual file system
 _FORBIDDEN = (".", "a folder this user may write to")
 _IN_THE_WAY = (": something else is in the way.", "a folder, or nothing, at that place")
 _A_LINK = (": it is a symbolic link, and is not followed.", "a regular file, or none")
@@ -65,6 +67,34 @@ def writing(path: Path, **about: Any) -> Iterator[None]:
         yield
     except OSError as error:
         raise disk_error(error, path, **about) from error
+
+
+def checked_path(path: str | os.PathLike[str]) -> Path:
+    """Return an absolute path, ``~`` expanded, that a file system and every message can take.
+
+    Raises ``UsageError`` for a name with NUL or bytes that are not UTF-8, or of more than 255 bytes, for a
+    path of more than 4,095, and for ``~NAME`` of a user who is not known.
+    """
+    text = os.fspath(path)
+    fault = ""
+    try:
+        encoded = text.encode()
+        if b"\0" in encoded:
+            fault = "a NUL in a name"
+        elif len(encoded) > _LONGEST_PATH or max(map(len, encoded.split(b"/"))) > _LONGEST_NAME:
+            fault = f"{len(encoded):,} bytes, a name of {max(map(len, encoded.split(b'/'))):,}"
+        else:
+            return Path(text).expanduser().absolute()
+    except UnicodeEncodeError:
+        fault = "bytes that are not UTF-8"
+    except (RuntimeError, FileNotFoundError) as error:  # no home folder, or no working folder any more
+        fault = str(error)
+    raise UsageError(
+        f"{text[:200]!r} cannot be the path of a folder.",
+        expected="UTF-8 without NUL, names of at most 255 bytes and 4,095 in all",
+        found=fault,
+        next="choose another path",
+    )
 
 
 def unreadable(path: Path, error: OSError) -> DamagedInput:

@@ -78,7 +78,7 @@ def dataset_croissant(manifest: Manifest) -> dict[str, Any]:
         "keywords": ["graph", "kmip-data"],
     }
     files = [
-        _file(source.name, _kind(source.name), one.sha256, one.bytes, md5=one.md5, url=one.address)
+        _file(source.name, _kind(source.name), one.sha256, one.bytes, md5=one.md5, url=one.url)
         for source in manifest.sources
         for one in [mirror for mirror in source.mirrors if mirror.sha256 or mirror.md5][:1]
     ]
