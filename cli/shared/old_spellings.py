@@ -4,6 +4,7 @@ from __future__ import annotations
 
 #: Command -> option -> its new spelling. Each gets one line of error.
 OLD_SPELLINGS: dict[str, dict[str, str]] = {
+    "preview": {"--html": "kmip-data explore TARGET"},
     "report": {"--no-step": "kmip-data train, which tries one step first; `report empty` is gone"},
     "sweep": {
         "--tune": '[[changes]] in the plan, with choose = "validation"',
