@@ -8,10 +8,11 @@ import urllib.parse
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-#: C0 but tab and line feed, DEL, C1, what reorders text (a terminal obeys them, unseen), and bytes of names
-#: that are not UTF-8, which no terminal takes.
+#: Characters that a terminal obeys (C0 but tab and line feed, DEL, C1, marks that reorder text), and halves
+#: of surrogate pairs, as in file names that are not UTF-8, which cannot be encoded.
 _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 )
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>]+")
 _HOST = re.compile(r"(?:[^:\[\]]*|\[[^\]]*\])(?::\d*)?")  #: with a port, but without a user

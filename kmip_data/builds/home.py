@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.errors import checked_path
+from kmip_data.files.errors import located
 from kmip_data.format.card import CARD_NAME, Card, read_card
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Home:
             import platformdirs
 
             path = platformdirs.user_data_dir("kmip-data", appauthor=False)
-        return cls(checked_path(path))
+        return cls(located(path, f"home folder (--home DIR, {ENVIRONMENT})"))
 
     @property
     def raw(self) -> Path:

@@ -13,7 +13,6 @@ from typing import Any
 from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources, UsageError
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_LONGEST_NAME, _LONGEST_PATH = 255, 4095  #: bytes, on every usual file system
 _FORBIDDEN = (".", "a folder this user may write to")
 _IN_THE_WAY = (": something else is in the way.", "a folder, or nothing, at that place")
 _A_LINK = (": it is a symbolic link, and is not followed.", "a regular file, or none")
@@ -30,6 +29,27 @@ _WRONG_PLACE = {
     errno.EEXIST: _IN_THE_WAY,
     errno.EISDIR: _IN_THE_WAY,
 }
+
+
+def located(path: str | os.PathLike[str], what: str = "path") -> Path:
+    """Return a user's path as an absolute one, with ``~`` expanded; nothing needs to exist there.
+
+    Raises ``UsageError`` if no file can have it: too long, with a zero byte, below an unknown user's home or
+    a loop of links.
+    """
+    try:
+        found = Path(path).expanduser().absolute()
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            found.lstat()
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise UsageError(
+            f"This {what} cannot be used: {str(path)[:200]}",
+            expected="a path that a file can have",
+            found=reason,
+            next=f"use another {what}",
+        ) from error
+    return found
 
 
 def disk_error(
@@ -67,34 +87,6 @@ def writing(path: Path, **about: Any) -> Iterator[None]:
         yield
     except OSError as error:
         raise disk_error(error, path, **about) from error
-
-
-def checked_path(path: str | os.PathLike[str]) -> Path:
-    """Return an absolute path, ``~`` expanded, that a file system and every message can take.
-
-    Raises ``UsageError`` for a name with NUL or bytes that are not UTF-8, or of more than 255 bytes, for a
-    path of more than 4,095, and for ``~NAME`` of a user who is not known.
-    """
-    text = os.fspath(path)
-    fault = ""
-    try:
-        encoded = text.encode()
-        if b"\0" in encoded:
-            fault = "a NUL in a name"
-        elif len(encoded) > _LONGEST_PATH or max(map(len, encoded.split(b"/"))) > _LONGEST_NAME:
-            fault = f"{len(encoded):,} bytes, a name of {max(map(len, encoded.split(b'/'))):,}"
-        else:
-            return Path(text).expanduser().absolute()
-    except UnicodeEncodeError:
-        fault = "bytes that are not UTF-8"
-    except (RuntimeError, FileNotFoundError) as error:  # no home folder, or no working folder any more
-        fault = str(error)
-    raise UsageError(
-        f"{text[:200]!r} cannot be the path of a folder.",
-        expected="UTF-8 without NUL, names of at most 255 bytes and 4,095 in all",
-        found=fault,
-        next="choose another path",
-    )
 
 
 def unreadable(path: Path, error: OSError) -> DamagedInput:
