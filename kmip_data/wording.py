@@ -13,7 +13,6 @@ from typing import Any
 _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-)
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>]+")
 _HOST = re.compile(r"(?:[^:\[\]]*|\[[^\]]*\])(?::\d*)?")  #: with a port, but without a user
 _REQUEST = re.compile(r"(?<=url: )(/[^\s?#]*)[?#]\S*")  #: how requests quotes the path that it asked for
