@@ -69,7 +69,7 @@ def command(
     from kmip_data.models.profiling.rivals import rivals
     from kmip_data.models.profiling.training import Contestant, compare_training
     from kmip_data.models.training.data.obtain import open_data
-    from kmip_data.models.training.memory.machine import choose_device
+    from kmip_data.models.training.machine import choose_device
     from kmip_data.models.training.run.train import teller
 
     first = configs[names[0]]

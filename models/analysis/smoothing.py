@@ -14,7 +14,7 @@ from kmip_data.builds.home import Home
 from kmip_data.models.analysis.recording import first_batches
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.gps import GPSLayer
-from kmip_data.models.training.memory.machine import autocast
+from kmip_data.models.training.machine import autocast
 from kmip_data.models.training.run.evaluate import open_run
 from kmip_data.runtime.progress import Progress
 

@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from kmip_data.models.kinds import Footprint, MessagePassing, Place, Size
+from kmip_data.models.kinds import MessagePassing, Place
 
 if TYPE_CHECKING:
     from torch import nn
-
-SORTED_BYTES = 48  #: an edge, in an :class:`~kmip_data.models.layers.adjacency.Adjacency`
 
 
 class StackPart(MessagePassing):
@@ -56,7 +54,3 @@ class StackPart(MessagePassing):
 
         kind: type[convolutions.Convolution] = getattr(convolutions, self.convolution)
         return kind(place.dim, dropout=place.dropout, stack=self.stack, activation=self.activation)
-
-    def footprint(self, size: Size, dim: int) -> Footprint:
-        """No tensor has a row for each edge; the sorted edges serve all layers."""
-        return Footprint(work=SORTED_BYTES * size.edges)

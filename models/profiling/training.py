@@ -22,14 +22,15 @@ from kmip_data.models.training.capture.reasons import why_plain
 from kmip_data.models.training.capture.steps import WARM_UP, captured_steps
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import RunData
-from kmip_data.models.training.memory.estimate import free_bytes, plan_memory
-from kmip_data.models.training.memory.machine import Device
+from kmip_data.models.training.machine import Device
+from kmip_data.models.training.memory import plan_memory
 from kmip_data.models.training.run.checkpoint import random_state, seed_all, set_random_state
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.meter import STAGES
 from kmip_data.models.training.run.module import TrainingModule
 from kmip_data.reading import buffers
 from kmip_data.runtime.memory_errors import is_out_of_memory
+from kmip_data.runtime.peak_memory import free_host_memory
 
 RECORDED = 4 * (WARM_UP + 1)  #: batches before all shapes are: first and further ones of a step, whole, last
 SIZES = 8  #: times as many where batches differ in size
@@ -228,7 +229,7 @@ def _memory_bounded(contestant: Contestant) -> Iterator[None]:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    bound = psutil.Process().memory_info().vms + int(SHARE * free_bytes())
+    bound = psutil.Process().memory_info().vms + int(SHARE * free_host_memory())
     if soft == resource.RLIM_INFINITY or bound < soft:
         resource.setrlimit(resource.RLIMIT_AS, (bound, hard))
     try:

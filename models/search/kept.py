@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import torch
 from torch import Tensor
 
 from kmip_data.runtime.threads import set_within
@@ -58,6 +57,3 @@ def kept_or(search: Callable[[], Found], rows: int) -> Found:
     answer = getattr(_local, "answer", None)
     found: Found = search() if answer is None else answer(search, rows)
     return found
-
-
-PAIR_BYTES = torch.float32.itemsize + torch.int32.itemsize  #: kept for each chosen pair

@@ -14,8 +14,8 @@ from kmip_data.models.profiling.measuring import Protocol
 from kmip_data.models.profiling.methods import default_methods, method_names
 from kmip_data.models.profiling.results import SETTINGS, Setting
 from kmip_data.models.profiling.workload import Shape, Source, graph_sizes, sizes_up_to
-from kmip_data.models.training.memory.estimate import free_bytes
-from kmip_data.models.training.memory.machine import choose_device
+from kmip_data.models.training.machine import choose_device
+from kmip_data.runtime.peak_memory import free_host_memory
 from kmip_data.runtime.threads import available_cores
 from kmip_data.wording import counted
 
@@ -85,7 +85,7 @@ def complete(options: Mapping[str, Any]) -> Asked:
             repeats=options["repeats"] or (1 if quick else 5),
             seed=options["seed"],
             time_limit=options["time_limit"] or (20.0 if quick else 60.0),
-            memory_limit=int(SHARE * free_bytes() if limit is None else limit * 2**30),
+            memory_limit=int(SHARE * free_host_memory() if limit is None else limit * 2**30),
             published=options["protocol"] == "published",
         ),
         save=save,

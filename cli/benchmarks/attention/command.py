@@ -138,7 +138,7 @@ def command(
         from kmip_data.cli.bench import machine_line, measured, print_rows
         from kmip_data.cli.benchmarks.attention.cuda_table import measure_on_gpu
         from kmip_data.cli.benchmarks.attention.table import measure
-        from kmip_data.models.training.memory.machine import choose_device
+        from kmip_data.models.training.machine import choose_device
 
         quick, (kind, _, file) = options["quick"], options["data"].partition(":")
         machine, trained = machine_line(), file if kind == "trained" else None

@@ -6,7 +6,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from kmip_data.models.kinds import EDGE_WORK, Footprint, Size
 from kmip_data.models.layers.stack import StackPart
 
 
@@ -23,12 +22,6 @@ class GINEPart(StackPart):
         " activation, dropout: the point clouds); graphgym (batch norm, dropout, activation, rows scaled to"
         " length 1)",
     )
-
-    def footprint(self, size: Size, dim: int) -> Footprint:
-        """Messages have a row for each edge, unless these share their features; layers share those."""
-        if size.edges_alike:
-            return super().footprint(size, dim)
-        return Footprint(work=EDGE_WORK * size.edges * dim * 4)
 
 
 PART = GINEPart

@@ -6,7 +6,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from kmip_data.models.kinds import Footprint, Size
 from kmip_data.models.layers.stack import StackPart
 
 
@@ -16,10 +15,6 @@ class MLPPart(StackPart):
     convolution = "MLP"
 
     kind: Literal["mlp"] = Field(default="mlp", description="no message passing: a linear layer on each node")
-
-    def footprint(self, size: Size, dim: int) -> Footprint:
-        """Edges take nothing."""
-        return Footprint()
 
 
 PART = MLPPart

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources, UsageError
 from kmip_data.files.errors import FULL, disk_error
-from kmip_data.models.training.memory.machine import is_main_process, out_of_memory
+from kmip_data.models.training.machine import is_main_process
+from kmip_data.models.training.memory import ways_out
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.module import Diverged
 from kmip_data.reading import buffers
@@ -19,6 +20,10 @@ from kmip_data.runtime.progress import say
 
 #: Errors that values of another shape or type end in, inside torch or the loop.
 _WRONG_VALUES = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+
+
+class DidNotFit(OutOfResources):
+    """Memory ended before this process had saved anything of its run."""
 
 
 @contextlib.contextmanager
@@ -69,7 +74,16 @@ def _explained(error: Exception, loop: Loop, folder: Path | None) -> Exception:
             next="--set system.compile=false",
         )
     if is_out_of_memory(error):
-        return out_of_memory(error, size=loop.module.size, doing=loop.module.doing, config=config, left=left)
+        size, text = loop.module.size, str(error).strip() or type(error).__name__
+        message = text.splitlines()[0].rpartition("DefaultCPUAllocator: ")[2]
+        tips = ["one or more of", *ways_out(config, loop.data), "or a machine with more memory"]
+        return (OutOfResources if loop.proven else DidNotFit)(
+            f"Memory ran out while {loop.module.doing}.",
+            expected="a batch that fits",
+            found=f"a batch of {size}; {message}" if size else message,
+            left=left,
+            next="\n    ".join(tips),
+        )
     return error
 
 

@@ -20,7 +20,7 @@ from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.data.obtain import open_data
 from kmip_data.models.training.data.run_data import RunData
-from kmip_data.models.training.memory.machine import (
+from kmip_data.models.training.machine import (
     Device,
     autocast,
     check_precision,
