@@ -238,7 +238,7 @@ def _is_superseded(card: Card, pipeline: Pipeline[Any, Any], home: Home) -> bool
     """Whether a build of part of the published set is all there is, and the whole has come in since."""
     return card.extent == PART and any(
         (copy.is_complete(pipeline.manifest) or copy.downloaded)
-        and copy.receipt.sample is None
+        and not copy.sample
         and copy.content_digest != card.content_digest
         for copy in list_copies(home.raw / card.dataset)
     )
