@@ -10,7 +10,7 @@ from kmip_data.files.errors import writing
 from kmip_data.files.small import read_small
 from kmip_data.format.card import Receipt
 from kmip_data.strict import Strict
-from kmip_data.wording import without_secrets
+from kmip_data.wording import shown_address
 
 
 class DownloadReceipt(Strict):
@@ -36,7 +36,7 @@ def read_receipt(target: Path) -> Receipt | None:
         entry = DownloadReceipt.model_validate_json(read_small(receipt_path(target)))
     except (OSError, ValueError):
         return None
-    return Receipt(name=entry.name, origin=without_secrets(entry.url), sha256=entry.sha256, bytes=entry.bytes)
+    return Receipt(name=entry.name, origin=shown_address(entry.url), sha256=entry.sha256, bytes=entry.bytes)
 
 
 def verified_receipt(target: Path) -> Receipt | None:

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from kmip_data.runtime.recorded import keeping
-
 
 class Learned(NamedTuple):
     """Result of learning from a batch."""
@@ -22,7 +20,8 @@ class Learned(NamedTuple):
     norm: Tensor  #: of the gradient before clipping; the loss again where the optimiser did not step
 
 
-Work = Callable[[], Learned]
+#: Work on a batch; given a list, it adds what a recorded graph must keep alive.
+Work = Callable[[list[Any] | None], Learned]
 Found = TypeVar("Found", bound=tuple[Tensor, ...])
 
 
@@ -50,18 +49,18 @@ class CudaGraphs:
             None
         )  # a weak reference: dropped with its steps
 
-    def run(self, work: Callable[[], Found]) -> Found:
+    def run(self, work: Callable[[list[Any] | None], Found]) -> Found:
         """Do the work on that stream, so that libraries and the search allocate their workspaces for it."""
         here = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(here)
         with torch.cuda.stream(self._stream):
-            found = work()
+            found = work(None)
         here.wait_stream(self._stream)
         for tensor in found:
             tensor.record_stream(here)
         return found
 
-    def record(self, work: Callable[[], Found]) -> tuple[Callable[[], None], Found]:
+    def record(self, work: Callable[[list[Any] | None], Found]) -> tuple[Callable[[], None], Found]:
         """Record a graph; after a failure the random generator continues as before."""
         graph, objects, newest = torch.cuda.CUDAGraph(), list[Any](), self._newest()
         # The pool of a graph that is gone cannot be shared.
@@ -72,11 +71,10 @@ class CudaGraphs:
             # Threads of the loader may allocate meanwhile, which only a recording of all threads forbids.
             with (
                 torch.cuda.stream(self._stream),
-                keeping(objects),
                 torch.cuda.graph(graph, pool, self._stream, capture_error_mode="thread_local"),
             ):
                 try:
-                    found = work()
+                    found = work(objects)
                 except BaseException as error:
                     failed.append(error)
                     raise

@@ -53,7 +53,7 @@ class CapturedSteps:
 
     def __init__(
         self,
-        forward: Callable[[Any], tuple[Tensor, Tensor, Tensor, Tensor]],
+        forward: Callable[..., tuple[Tensor, Tensor, Tensor, Tensor]],
         graphs: Graphs,
         tell: Callable[[str], None],
         *,
@@ -89,7 +89,7 @@ class CapturedSteps:
         self._rates.follow()
         key = None if (shape := shape_of(batch)) is None else (shape, first, steps)
         if key not in self._steps and not self._record(key, batch, optimiser, first, steps):
-            return self._graphs.run(lambda: self._learn(batch, optimiser, first, steps))
+            return self._graphs.run(lambda _: self._learn(batch, optimiser, first, steps))
         step = self._steps[key]
         for name, memory in _tensors(step.batch).items():
             if memory is not batch[name]:  # one graph comes again and again
@@ -108,7 +108,7 @@ class CapturedSteps:
             return False
         try:
             replay, found = self._graphs.record(
-                lambda: self._learn(batch, optimiser, first, steps, recording=True)
+                lambda keep: self._learn(batch, optimiser, first, steps, keep, recording=True)
             )
         except Exception as error:  # noqa: BLE001 -- what is not the recording's the plain step meets again
             return self._give_up((str(error).splitlines() or [type(error).__name__])[0])
@@ -124,11 +124,18 @@ class CapturedSteps:
         return False
 
     def _learn(
-        self, batch: Any, optimiser: Optimizer, first: bool, steps: bool, *, recording: bool = False
+        self,
+        batch: Any,
+        optimiser: Optimizer,
+        first: bool,
+        steps: bool,
+        keep: list[Any] | None = None,
+        *,
+        recording: bool = False,
     ) -> Learned:
         """Forward and backward pass and, where ``steps``, the step: the work of ``Loop.plain_step``."""
         assert self._rates is not None
-        logits, target, loss, backward = self._forward(batch)
+        logits, target, loss, backward = self._forward(batch, keep=keep)
         if first:
             optimiser.zero_grad(set_to_none=False)  # in place: all graphs know where gradients lie
         (backward / self._accumulate).backward()  # type: ignore[no-untyped-call]
@@ -195,7 +202,7 @@ def _tensors(batch: Any) -> dict[str, Tensor]:
 
 
 def captured_steps(
-    forward: Callable[[Any], tuple[Tensor, Tensor, Tensor, Tensor]],
+    forward: Callable[..., tuple[Tensor, Tensor, Tensor, Tensor]],
     config: RunConfig,
     tell: Callable[[str], None],
     *,
