@@ -33,7 +33,7 @@ EXTRAS = {
         "cuda-bindings>=12.9; platform_system == 'Linux'",
     ],
     "lightning": ["lightning>=2.6"],
-    "hub": ["fsspec[http]>=2024.2", "huggingface_hub>=0.30"],
+    "hub": ["fsspec>=2024.2", "huggingface_hub>=0.30"],
     "slurm": ["submitit>=1.5"],
     "gpu": ["triton>=3.4; platform_system == 'Linux'"],
 }
@@ -83,7 +83,6 @@ setup(
         "kmip_data": ["py.typed", "__init__.pyi"],
         "kmip_data.graphs": ["__init__.pyi"],
         "kmip_data.drawing.explorer": ["assets/*"],
-        "kmip_data.drawing.maps": ["assets/*"],
         "kmip_data.models": ["__init__.pyi"],
         "kmip_data.models.search.gpu": ["kernels/*"],
         "kmip_data.manifests.datasets": ["*.toml"],

@@ -1,4 +1,4 @@
-"""``kmip-data evaluate``: the weights of a run, measured again, or predictions made elsewhere."""
+"""``kmip-data evaluate``: metrics of a run's weights, or of predictions in a file."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from kmip_data.wording import counted
 @click.argument("run", required=False, type=RUN)
 @file_option(
     "--predictions",
-    help="Instead of RUN: what kmip-data predict wrote, or an .npz with logits (or pred) of any model.",
+    help="Instead of RUN: a file of kmip-data predict, or an .npz with logits (or pred) of any model.",
 )
 @click.option(
     "--part",
     type=click.Choice(PARTS),
-    help="With --predictions: part of the split.  [default: the one that the file names, else test]",
+    help="With --predictions: part of the split.  [default: the one named in the file, else test]",
 )
 @other_data_option
 @as_trained_option
@@ -45,9 +45,9 @@ from kmip_data.wording import counted
     type=click.Choice(PARTS),
     default="test",
     show_default=True,
-    help="With --dump-qk: which part of the split.",
+    help="With --dump-qk: part of the split.",
 )
-@number_option("--dump-graphs", "With --dump-qk: how many of its graphs, from the first.", 10)
+@number_option("--dump-graphs", "With --dump-qk: number of graphs, from the first.", 10)
 @look_options
 def command(
     run: str | None,
@@ -59,11 +59,12 @@ def command(
     as_json: bool,
     **data: Any,
 ) -> None:
-    """Measure a trained model again.
+    """Measure a trained model, or predictions.
 
     Takes the best weights of RUN, a run folder or the end of its path, and prints the metrics of
-    every part of the split. With --dump-qk, `kmip-data analyze` and `bench attention` can use what its
-    attention layers see. With --predictions and --dataset, prints the metrics of predictions in a file.
+    every part of the split. With --dump-qk it also writes the input of the attention layers, for
+    `kmip-data analyze` and `bench attention`. With --predictions and --dataset, prints the metrics of
+    predictions in a file.
     """
     if predictions is not None or run is None:
         others = {"RUN": run, "--device": data.pop("device"), "--dump-qk": dump}
@@ -114,7 +115,7 @@ def _evaluate_file(
     if predictions is None or target is None or given:
         found = ["--predictions"] * (predictions is not None) + ["--dataset"] * (target is not None) + given
         raise _usage(
-            "It is not said what is to be measured.",
+            "Either a run or a file of predictions is measured.",
             "RUN; or --predictions FILE --dataset TARGET, which take no RUN, --device or --dump-qk",
             ", ".join(found) or "neither",
         )

@@ -48,7 +48,7 @@ COMMANDS = {
     "pull": "Bring here what was pushed to an address.",
     "stats": "Sizes, degrees and classes of a build.",
     "preview": "Draw records of a build, or the map of a city.",
-    "explore": "Walk about in a graph: labels, balls, and what a run looks at.",
+    "explore": "Open an interactive page for a graph and its predictions.",
     "train": "Train a model, building what is missing first.",
     "sweep": "Run a plan: datasets by models by changes by seeds.",
     "runs": "The runs in the home folder, the newest first.",

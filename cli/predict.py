@@ -1,4 +1,4 @@
-"""``kmip-data predict``: what a trained model says of each record of a part."""
+"""``kmip-data predict``: predictions of a trained model for each record of a part."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from kmip_data.wording import counted
     cls=Command,
     examples=[
         "kmip-data predict 20261120-071806-code-seed0 --output predictions.npz",
-        "kmip-data predict helsinki/gps-kmip/mine --dataset marais --part val --output marais.parquet",
+        "kmip-data predict helsinki/gps-kmip/mine --dataset marais --part val --output marais.npz",
     ],
 )
 @click.argument("run", type=RUN)
 @file_option(
     "--output",
     required=True,
-    help="Where the predictions go: FILE.npz, or FILE.parquet where pyarrow is installed.",
+    help="File for the predictions, FILE.npz.",
 )
 @other_data_option
-@click.option("--part", type=click.Choice(PARTS), default="test", show_default=True, help="Which part.")
+@click.option("--part", type=click.Choice(PARTS), default="test", show_default=True, help="Part to predict.")
 @as_trained_option
 @look_options
 def command(run: str, output: Path, part: str, as_json: bool, **data: Any) -> None:
-    """Write what a trained model predicts.
+    """Write the predictions of a trained model.
 
     Takes the best weights of RUN, a run folder or the end of its path, and writes logits and classes,
     or values, of every record of a part of the split, with its key. `kmip-data evaluate --predictions`

@@ -1,22 +1,25 @@
-"""Words that messages and commands share."""
+"""Text of messages: cleaned, counted, rounded and quoted."""
 
 from __future__ import annotations
 
 import re
 import time
+import urllib.parse
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-#: C0 but tab and line feed, DEL, C1, and what reorders text: a terminal obeys them, unseen.
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-_USER = re.compile(r"(?<=://)[^/?#\s]*@")
-_SECRET = re.compile(
-    r"(?i)([?&;][^=&;#\s]*(?:token|sig|signature|secret|passw|pwd|credential|auth|key|session)[^=&;#\s]*=)[^&;#\s]+"
+#: Characters that a terminal obeys (C0 but tab and line feed, DEL, C1, marks that reorder text), and halves
+#: of surrogate pairs, as in file names that are not UTF-8, which cannot be encoded.
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>]+")
+_HOST = re.compile(r"(?:[^:\[\]]*|\[[^\]]*\])(?::\d*)?")  #: with a port, but without a user
+_REQUEST = re.compile(r"(?<=url: )(/[^\s?#]*)[?#]\S*")  #: how requests quotes the path that it asked for
 
 
 def without_controls(text: str) -> str:
-    """Return text from outside as it may be shown: each control character becomes a mark.
+    """Replace control characters in untrusted text by a mark.
 
     >>> without_controls("red" + chr(27) + "[31m")
     'red�[31m'
@@ -24,22 +27,65 @@ def without_controls(text: str) -> str:
     return _CONTROLS.sub("\ufffd", text)
 
 
-def without_secrets(text: str) -> str:
-    """Return ``text`` with the credentials of each URL in it taken out.
+def shown_address(address: str) -> str:
+    """Return an address as it may be shown: without user, password, query and fragment.
 
-    >>> without_secrets("https://me:pw@host/a.zip?dl=1&token=abc")
-    'https://host/a.zip?dl=1&token=***'
+    Paths of folders are returned as they are.
+
+    >>> shown_address("https://me:pw@host:80/a.zip?token=abc#key")
+    'https://host:80/a.zip'
     """
-    return _SECRET.sub(r"\1***", _USER.sub("", text))
+    scheme, mark, rest = address.partition("://")
+    if not mark:
+        return address
+    head = re.split("[/?#]", rest, maxsplit=1)[0]
+    if "@" in head:
+        rest = rest[head.rindex("@") + 1 :]
+    elif _HOST.fullmatch(head) is None:  # a password that has one of / ? # in it
+        rest = rest.rpartition("@")[2]
+    return f"{scheme}://{re.split('[?#]', rest, maxsplit=1)[0]}"
+
+
+def without_secrets(text: str, address: str = "") -> str:
+    """Return ``text`` with each address in it as :func:`shown_address` has it.
+
+    Secrets of ``address`` are masked wherever they stand: other libraries quote parts of what they ask for.
+
+    >>> without_secrets("no answer of https://me:pw@host/a.zip?dl=1, again pw-1", "s3://key:pw-1@bucket")
+    'no answer of https://host/a.zip, again ***'
+    """
+    for secret in sorted(_secrets(address), key=len, reverse=True):
+        text = text.replace(secret, "***")
+    text = _ADDRESS.sub(lambda found: shown_address(found[0]) + _ending(found[0]), text)
+    return _REQUEST.sub(r"\1", text)
+
+
+def _ending(address: str) -> str:
+    """Return the punctuation that follows a query or fragment, which is not part of either."""
+    return re.search(r"[),.;:]*$", address)[0] if "?" in address or "#" in address else ""  # type: ignore[index]
+
+
+def _secrets(address: str) -> set[str]:
+    """Return the passwords, tokens and query values of an address, as given and percent-decoded."""
+    rest = address.partition("://")[2]
+    if not rest or (shown := shown_address(address).partition("://")[2]) == rest:
+        return set()
+    user = rest[: rest.find(shown)].rstrip("@") if shown else rest
+    parts = {user, *re.split("[:/?#@]", user)}  # whoever parses it takes one of these for its end
+    for part in re.split("[?#&;]", rest.partition(shown)[2])[1:]:
+        parts |= {part, part.partition("=")[2]}
+    known = parts | {urllib.parse.unquote_plus(part) for part in parts}
+    known |= {urllib.parse.quote(part, safe="") for part in known}
+    return {part for part in known if len(part) > 3}
 
 
 def timestamp(when: float | None = None) -> str:
-    """Return the time, or ``when`` in seconds since 1970, in UTC, to the second, as records keep it."""
+    """Return the current time, or ``when`` in seconds since 1970, as UTC in seconds, for records."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
 
 
 def counted(count: int, noun: str) -> str:
-    """Write a number with its noun, which is given in the singular.
+    """Return a number with its noun, passed in the singular.
 
     >>> counted(1, "graph"), counted(1200, "graph")
     ('1 graph', '1,200 graphs')
@@ -48,7 +94,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def rough_time(seconds: float) -> str:
-    """Write a time for people.
+    """Return a duration, rounded for people.
 
     >>> rough_time(95), rough_time(5000), rough_time(400_000)
     ('95 s', '1 h 23 min', '4 days 15 h')
@@ -64,7 +110,7 @@ def rough_time(seconds: float) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return which known name was probably meant, for "did you mean"; ``None`` where none is near.
+    """Return the known name that was probably meant; ``None`` if none is similar.
 
     >>> nearest("s3ids", ["s3dis", "paris"])
     's3dis'
@@ -75,7 +121,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def in_words(parameters: Mapping[str, Any]) -> str:
-    """Parameters as a caption has them, those that are unset left out.
+    """Return parameters as a caption, without those that are unset.
 
     >>> in_words({"k": 32, "hops": 16, "limit": None, "knn_rule": "exact"})
     'k = 32 neighbours, 16 hops, k-NN rule: exact'
@@ -83,7 +129,7 @@ def in_words(parameters: Mapping[str, Any]) -> str:
     words = []
     for name, value in parameters.items():
         if name == "on_error" or value in (None, False, [], ()):
-            continue  # what is done with bad records shows in no picture
+            continue  # unset, or without effect on a picture
         plain = name.replace("_", " ").replace("knn", "k-NN")
         text = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
         if name == "k":
@@ -96,7 +142,7 @@ def in_words(parameters: Mapping[str, Any]) -> str:
 
 
 def as_options(parameters: Mapping[str, Any]) -> str:
-    """Parameters as options are typed, those that are unset left out.
+    """Return parameters as command-line options, without those that are unset.
 
     >>> as_options({"k": 32, "limit": None, "category": ["Bag", "Cap"]})
     '--k 32 --category Bag --category Cap'

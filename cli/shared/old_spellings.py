@@ -4,6 +4,15 @@ from __future__ import annotations
 
 #: Command -> option -> its new spelling. Each gets one line of error.
 OLD_SPELLINGS: dict[str, dict[str, str]] = {
+    "bench attention": {
+        "--graphs": "make bench TOPIC=attention, in a checkout",
+        "--protocol": "nothing: runs have inputs of their own",
+        "--table": "make bench TOPIC=attention, in a checkout",
+        "--threads": "OMP_NUM_THREADS=N",
+    },
+    "bench reading": {"--markdown": "make bench TOPIC=reading, in a checkout", "--quick": "--graphs 32"},
+    "bench train": {"--alone": "nothing: other layers are measured by make bench TOPIC=training"},
+    "preview": {"--html": "kmip-data explore TARGET"},
     "report": {"--no-step": "kmip-data train, which tries one step first; `report empty` is gone"},
     "sweep": {
         "--tune": '[[changes]] in the plan, with choose = "validation"',

@@ -6,7 +6,6 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import Any, ClassVar, Final, Unpack, get_args, get_type_hints
 
 from torch_geometric.data import Data
@@ -16,6 +15,7 @@ from kmip_data.builds.find import obtain, split_name
 from kmip_data.builds.home import Build, Home
 from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import UsageError
+from kmip_data.files.errors import located
 from kmip_data.format.card import CARD_NAME
 from kmip_data.format.schema import View
 from kmip_data.manifest import unknown_name
@@ -116,8 +116,8 @@ class BuiltDataset(ShardedDataset):
         if root is not None and given["home"] is not None:
             raise UsageError("root and home are the same thing.", expected="one of them", found="both")
         target: Folder = name
-        if root is not None and (Path(root).expanduser() / CARD_NAME).is_file():
-            target = Path(root).expanduser().absolute()
+        if root is not None and (located(root, "root") / CARD_NAME).is_file():
+            target = located(root, "root")
         found = obtain(
             target,
             {**parameters, "limit": given["limit"]},

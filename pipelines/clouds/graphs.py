@@ -88,7 +88,8 @@ def connect(
 
 def nodes_per_shard(schema: Schema, params: PointParams) -> int:
     """Return how many nodes of k-NN graphs fit in one shard."""
-    from kmip_data.format.writer import MAX_SHARD_BYTES, bytes_per
+    from kmip_data.format.schema import bytes_per
+    from kmip_data.format.writer import MAX_SHARD_BYTES
 
     _, per_node, per_edge = bytes_per(schema)
     most_edges = params.k + (params.knn_rule != "exact")

@@ -26,6 +26,7 @@ from kmip_data.builds.home import Build
 from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
 from kmip_data.files import changes as files
+from kmip_data.files.changes import write_file
 from kmip_data.files.digests import sha256_file
 from kmip_data.files.errors import writing
 from kmip_data.files.locking import build_lock
@@ -44,7 +45,7 @@ from kmip_data.pipelines.engine.folders import JOURNAL, WORK
 from kmip_data.pipelines.engine.journal import Journal
 from kmip_data.pipelines.engine.opening import check_options, count_jobs, open_executor
 from kmip_data.pipelines.engine.units import finished_units, run_units
-from kmip_data.pipelines.engine.workers import SHARD_FILE, StopRequestedError, UnitResult, explained
+from kmip_data.pipelines.engine.workers import StopRequestedError, UnitResult, explained
 from kmip_data.pipelines.finishing.identity import versions_of_bytes
 from kmip_data.runtime import threads
 from kmip_data.runtime.progress import say
@@ -275,10 +276,6 @@ def _write_card(build: Build, encoding: Encoding, units: Sequence[UnitResult]) -
     )
     for entry in entries:
         protect(folder / entry.file)
-    names = {entry.file for entry in entries}
-    for stray in folder.iterdir():  # of a build with more shards, under the same name
-        if stray.name not in names and SHARD_FILE.fullmatch(stray.name):
-            files.remove_file(stray, root=build.path)
     files.write_file(folder / CARD_NAME, card.to_json().encode(), root=build.path)
 
 
@@ -323,7 +320,7 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
                 yield GraphRecord(key=key, num_nodes=int(b - a), columns=rows)
 
         done = writer.encode_shard(records(), schema, dataset=task.dataset, build_key=task.key)
-        writer.write_file(task.build / task.file, done.data, root=task.build)
+        write_file(task.build / task.file, done.data, root=task.build)
     return UnitResult(
         index=task.index,
         name=task.name,

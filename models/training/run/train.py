@@ -15,11 +15,9 @@ import torch
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
-from kmip_data.files.changes import refuse_links
+from kmip_data.files.changes import refuse_links, write_file
 from kmip_data.files.locking import build_lock
-from kmip_data.format.writer import write_file
 from kmip_data.models.budget import count_parameters
-from kmip_data.models.layers.precision import products
 from kmip_data.models.network import build_model
 from kmip_data.models.search.gpu.launch import forget_not_finite
 from kmip_data.models.training.capture.reasons import why_plain
@@ -35,6 +33,7 @@ from kmip_data.models.training.machine import (
     check_compile,
     check_precision,
     choose_device,
+    float32_products,
     is_main_process,
 )
 from kmip_data.models.training.memory import StepMemory, plan_memory
@@ -250,7 +249,7 @@ def fit(job: Job) -> RunResult:
 
 def _fit(job: Job) -> RunResult:
     config, data, folder, recompute = job.config, job.data, job.folder, job.memory.recompute
-    with _restored(), products(config.training.precision):
+    with _restored(), float32_products(config.training.precision):
         device = join(config, job.device.kind)
         seed_all(config.training.seed)
         if config.system.deterministic:
@@ -262,9 +261,6 @@ def _fit(job: Job) -> RunResult:
             path = main / INITIAL
             put_weights(module.model, read_weights(path), path, strict=False)
         plain = why_plain(config, data, job.device, recompute=recompute)
-        captured = None
-        if plain is None:
-            captured = captured_steps(module.learn, module.config, job.tell, pad=data.ragged)
         for line in _announcement(job, module, plain, resumed=checkpoint is not None):
             job.tell(line)
         if device.type == "cuda":
@@ -278,14 +274,14 @@ def _fit(job: Job) -> RunResult:
 
                 batches = config.training.epochs * len(data.batches(lambda: 0))  # type: ignore[arg-type]
                 options["watch"] = Trace(main, device, job.tell, batches)
-        loop = Loop(
-            module, data, device, folder=folder, captured=captured, quiet=job.quiet, tell=job.tell, **options
-        )
+        if plain is None:
+            options["captured"] = captured_steps(module.learn, module.config, job.tell, pad=data.ragged)
+        loop = Loop(module, data, device, folder=folder, quiet=job.quiet, tell=job.tell, **options)
+        options.clear()  # the loop alone holds the memory of recorded steps, and drops it after training
         with explained(loop, folder, checkpoint):
             if checkpoint is not None:
                 loop.load(read_checkpoint(checkpoint))
             loop.fit()
-            loop.captured = captured = None  # frees the memory of its graphs for the evaluation
             return _finish(job, loop)
 
 

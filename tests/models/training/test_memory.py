@@ -143,7 +143,7 @@ def test_a_gpu_whose_memory_ends_is_tried_once_more(data: RunData, monkeypatch) 
 
 
 def test_memory_that_ends_in_a_step_is_an_error_with_ways_out(tmp_path: Path, monkeypatch) -> None:
-    def learn(*_: object) -> None:
+    def learn(*_: object, **__: object) -> None:
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
     monkeypatch.setattr(TrainingModule, "learn", learn)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.calls import CallCounter, Calls
 from support.captured import assert_same, learn
 from support.city_data import streets_build
 from support.training_data import OPERATORS, learnable_build, tiny_config
 
 from kmip_data.builds.home import Home
-from kmip_data.models.profiling.calls import CallCounter, Calls
 from kmip_data.models.search.backends import cuda
 from kmip_data.models.training.capture import steps
 from kmip_data.models.training.capture.graphs import CudaGraphs
@@ -132,8 +132,8 @@ def test_a_recording_that_fails_leaves_a_run_as_it_was(tmp_path, monkeypatch):
     plain = learn(build, tmp_path, _graphs(_Plain), **options)
     plain_learn = TrainingModule.learn
 
-    def waits(self, batch):
-        found = plain_learn(self, batch)
+    def waits(self, batch, **watching):
+        found = plain_learn(self, batch, **watching)
         found[2].item()
         return found
 

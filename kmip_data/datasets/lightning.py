@@ -1,0 +1,154 @@
+"""A Lightning data module over the parts of a sharded dataset."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from kmip_data.datasets.opening import open as open_build
+from kmip_data.errors import UsageError
+from kmip_data.format.parts import PARTS
+from kmip_data.reading.dataset import ShardedDataset
+from kmip_data.reading.loader import GraphLoader
+from kmip_data.wording import counted
+
+try:
+    from lightning.pytorch import LightningDataModule
+except ImportError as error:
+    raise UsageError(
+        "GraphDataModule needs lightning, which is not installed.", next="pip install 'kmip-data[lightning]'"
+    ) from error
+
+
+class GraphDataModule(LightningDataModule):
+    """Train, validation and test loaders of a dataset.
+
+    The data are built or found once per node and opened in every process. In a distributed run each
+    process gets its share: for training the same number of batches everywhere, for validation and test
+    every graph once. The order of epoch ``e`` depends on ``seed`` and ``e`` alone, and a run resumed from
+    a checkpoint in the middle of an epoch goes on with the batch after the last one.
+
+    Parameters
+    ----------
+    dataset
+        A dataset class (``S3DIS``) or another callable that takes ``split``; or a build folder or
+        the name of a finished build, opened as by ``kmip_data.open``.
+    batch_size
+        Graphs per training batch.
+    eval_batch_size
+        Graphs per validation or test batch; default ``batch_size``.
+    shuffle, seed
+        Order of the training batches.
+    loader_options
+        Further arguments of every :class:`~kmip_data.reading.loader.GraphLoader`: ``compact``,
+        ``num_threads``, ``prefetch``, ``pin_memory`` (default: where there is a GPU) …
+    **dataset_options
+        Handed to ``dataset``: ``k``, ``home``, ``build`` …
+
+    Examples
+    --------
+    >>> from kmip_data import S3DIS, GraphDataModule
+    >>> data = GraphDataModule(S3DIS, batch_size=8, k=32)  # doctest: +SKIP
+    >>> trainer.fit(model, datamodule=data)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        dataset: Callable[..., ShardedDataset] | str | os.PathLike[str],
+        *,
+        batch_size: int = 1,
+        eval_batch_size: int | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        loader_options: dict[str, Any] | None = None,
+        **dataset_options: Any,
+    ) -> None:
+        super().__init__()
+        self._dataset, self._dataset_options = dataset, dataset_options
+        self.batch_size, self.eval_batch_size = batch_size, eval_batch_size or batch_size
+        self.shuffle, self.seed = shuffle, seed
+        self.loader_options = {"pin_memory": torch.cuda.is_available(), **(loader_options or {})}
+        self.parts: dict[str, ShardedDataset] = {}
+        self._train_loader: GraphLoader | None = None
+        self._train_state: dict[str, Any] | None = None
+
+    def __str__(self) -> str:
+        """Return what is loaded; opens nothing (Lightning's own reads every loader)."""
+        name = self._dataset if isinstance(self._dataset, str | os.PathLike) else None
+        words = [os.fspath(name) if name is not None else getattr(self._dataset, "__name__", "dataset")]
+        words += [f"{part} {counted(len(graphs), 'graph')}" for part, graphs in self.parts.items()]
+        return f"GraphDataModule({', '.join([*words, f'batch_size={self.batch_size}'])})"
+
+    def prepare_data(self) -> None:
+        """Build what is missing; Lightning calls it in one process per node."""
+        self._open("train")
+
+    def setup(self, stage: str | None = None) -> None:
+        """Open the parts; those that the split does not have, or that are empty, are left out."""
+        if not self.parts:
+            train = self._open("train")
+            parts = (train.card.splits[train.split_name].parts if train.split_name else {}).items()
+            wanted = {name for name, part in parts if part.graphs and name in PARTS}
+            self.parts = {
+                name: train if name == "train" else self._open(name) for name in PARTS if name in wanted
+            }
+
+    @property
+    def num_features(self) -> int:
+        """Number of features per node."""
+        return self._part("train").num_node_features
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes."""
+        return int(self._part("train").num_classes)
+
+    def train_dataloader(self) -> GraphLoader:
+        """Batches of the train part, in a new order every epoch."""
+        order: dict[str, Any] = {"shuffle": self.shuffle, "seed": self.seed, "even": True}
+        loader = GraphLoader(self._part("train"), self.batch_size, **order, **self.loader_options)
+        if self._train_state is not None:
+            loader.load_state_dict(self._train_state)
+            self._train_state = None
+        self._train_loader = loader
+        return loader
+
+    def val_dataloader(self) -> GraphLoader | list[GraphLoader]:
+        """Batches of the validation part in order; none where the split has no such part."""
+        return self._in_order("val") if "val" in self.parts else []
+
+    def test_dataloader(self) -> GraphLoader | list[GraphLoader]:
+        """Batches of the test part in order; none where the split has no such part."""
+        return self._in_order("test") if "test" in self.parts else []
+
+    def predict_dataloader(self) -> GraphLoader | list[GraphLoader]:
+        """As :meth:`test_dataloader`."""
+        return self.test_dataloader()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Position in the train part, for a checkpoint."""
+        return {} if self._train_loader is None else {"train": self._train_loader.state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a checkpoint's position when the train loader is made next."""
+        self._train_state = state_dict.get("train")
+
+    def _open(self, part: str) -> ShardedDataset:
+        if callable(self._dataset):
+            return self._dataset(split=part, **self._dataset_options)
+        return open_build(self._dataset, part, **self._dataset_options)
+
+    def _part(self, name: str) -> ShardedDataset:
+        if not self.parts:
+            self.setup()
+        if name not in self.parts:
+            raise UsageError(
+                f"The split has no {name} part.", expected=name, found=", ".join(self.parts) or "none"
+            )
+        return self.parts[name]
+
+    def _in_order(self, part: str) -> GraphLoader:
+        return GraphLoader(self._part(part), self.eval_batch_size, **self.loader_options)

@@ -1,0 +1,230 @@
+"""Search and attention against KeOps, FAISS and matrix products: the rows of the speed table."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from benchmarks.table import Row, compare, thread_count
+from torch import Tensor
+
+from kmip_data.models.profiling.measuring import CHUNK, Protocol
+from kmip_data.models.profiling.methods import get_method
+from kmip_data.models.profiling.processes import measure as measure_cells
+from kmip_data.models.profiling.results import growth_exponent
+from kmip_data.models.profiling.workload import Shape, Source, Workload, pad
+from kmip_data.models.search.topk import topk_inner_product
+from kmip_data.runtime.threads import available_cores
+
+CPU = torch.device("cpu")
+FLAT = "FAISS IndexFlatIP, built each time"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large the rows are."""
+
+    nodes: int = 100_000
+    many: int = 1_000_000
+    graphs: int = 2_000
+    repeats: int = 5
+
+
+FULL, QUICK = Sizes(), Sizes(nodes=2_048, many=8_192, graphs=50, repeats=1)
+
+
+def rows(*, quick: bool = False) -> Iterator[Row]:
+    """Measure all rows on the CPU, KeOps, the slowest, last.
+
+    ``$KMIP_DATA_TRAINED`` names a file of ``kmip-data evaluate --dump-qk`` for a row on trained data.
+    """
+    sizes, trained = QUICK if quick else FULL, os.environ.get("KMIP_DATA_TRAINED")
+    with thread_count(available_cores()):
+        yield from _against_faiss(sizes)
+        yield from _by_itself(sizes)
+        yield _on_the_sphere(sizes)
+        yield _ragged(sizes)
+        yield _memory(sizes)
+        if trained:
+            yield _on_trained(trained, sizes)
+        yield from _against_keops(sizes)
+
+
+def _search(work: Workload) -> Callable[[], object]:
+    return lambda: topk_inner_product(work.queries, work.keys, work.k, query_ptr=work.ptr)
+
+
+def peer(name: str, work: Workload) -> Callable[[], object] | None:
+    """Return the search of another method, ready to run on the device of ``work``; None if it cannot."""
+    method, device = get_method(name), work.queries.device.type
+    if method.search is None or method.unusable(device) is not None:
+        return None
+    return partial(method.search, pad(work), CHUNK[device])
+
+
+def flat(work: Workload) -> Callable[[], object] | None:
+    """Return the search of FAISS' exact index, which is built each time, as keys change in every step."""
+    try:
+        import faiss
+    except ImportError:
+        return None
+
+    def search() -> None:
+        for queries, keys in zip(work.queries.numpy(), work.keys.numpy(), strict=True):
+            index = faiss.IndexFlatIP(keys.shape[1])
+            index.add(keys)
+            index.search(queries, work.k)
+
+    return search
+
+
+def both_passes(attend: Callable[[Workload, int], Tensor], work: Workload) -> Callable[[], object]:
+    """Return one forward and backward pass, ready to run."""
+    leaves = [tensor.clone().requires_grad_() for tensor in work.tensors]
+    ready = replace(work, queries=leaves[0], keys=leaves[1], values=leaves[2])
+
+    def step() -> None:
+        torch.autograd.grad(attend(ready, 0).sum(), leaves)
+
+    return step
+
+
+def _row(
+    what: str,
+    against: str,
+    sides: tuple[Callable[[], object], Callable[[], object] | None],
+    *,
+    target: float,
+    repeats: int,
+    warmup: int = 1,
+) -> Row:
+    ours, theirs = sides
+    times = compare(ours, theirs or (lambda: None), repeats=repeats, warmup=warmup)
+    row = Row.compared(what, against, times, target=target)
+    if theirs is None:
+        return replace(row, theirs=None, ratio=None, spread=None, target="", met=None, note="not installed")
+    return row
+
+
+def _against_keops(sizes: Sizes) -> Iterator[Row]:
+    """KeOps takes minutes: once, after a small run that compiles its kernel."""
+    work, small = (Source(Shape()).draw(n, CPU) for n in (sizes.nodes, 200))
+    symbolic = get_method("symbolic")
+    theirs, compile_it = peer("symbolic", work), peer("symbolic", small)
+    _search(work)()
+    if compile_it is not None:
+        compile_it()
+    what = f"search, {sizes.nodes:,} nodes, d = 10, k = 10, Gaussian"
+    yield _row(what, "KeOps argKmin", (_search(work), theirs), target=40, repeats=1, warmup=0)
+    padded = pad(work)
+
+    def as_the_paper(ready: Workload, _chunk: int) -> Tensor:
+        queries, keys, values = (tensor[None] for tensor in ready.tensors)
+        one = replace(padded, queries=queries, keys=keys, values=values)
+        return symbolic.attend(one, CHUNK["cpu"])
+
+    ours = both_passes(get_method("auto").attend, work)
+    ours()
+    yield _row(
+        f"attention forward + backward, {sizes.nodes:,} nodes, d = 10, k = 10",
+        "the paper's path",
+        (ours, None if theirs is None else both_passes(as_the_paper, work)),
+        target=20,
+        repeats=1,
+        warmup=0,
+    )
+
+
+def _against_faiss(sizes: Sizes) -> Iterator[Row]:
+    for k, target in ((10, 5.0), (100, 2.0)):
+        work = Source(Shape(k=k)).draw(sizes.nodes, CPU)
+        sides = _search(work), flat(work)
+        what = f"search, {sizes.nodes:,} nodes, d = 10, k = {k}, Gaussian"
+        yield _row(what, FLAT, sides, target=target, repeats=sizes.repeats)
+
+
+def _by_itself(sizes: Sizes) -> Iterator[Row]:
+    work = Source(Shape()).draw(sizes.nodes, CPU)
+    hundred = replace(work, k=100)
+    _, _, ratio, spread = compare(_search(work), _search(hundred), repeats=sizes.repeats)
+    yield Row(
+        what=f"time at k = 100 over k = 10, {sizes.nodes:,} nodes (the paper's own: 22)",
+        against="itself",
+        ours=ratio,
+        unit="×",
+        spread=spread,
+        target="≤ 4×",
+        met=ratio <= 4,
+    )
+    many = Source(Shape()).draw(sizes.many, CPU)
+    points = []
+    for load in (work, many):
+        seconds = compare(_search(load), lambda: None, repeats=max(1, sizes.repeats - 2))[0]
+        points.append((load.queries.shape[1], seconds))
+    exponent = growth_exponent(points) or 0.0
+    yield Row(
+        what=f"growth of time from {sizes.nodes:,} to {sizes.many:,} nodes: exponent of n",
+        against="itself",
+        ours=exponent,
+        unit="",
+        target="≤ 1.6",
+        met=exponent <= 1.6,
+    )
+
+
+def _on_trained(file: str, sizes: Sizes) -> Row:
+    source = Source(Shape(data=f"trained:{file}"))
+    work = source.draw(source.largest or 0, CPU)
+    heads, n, d = work.queries.shape
+    what = f"search, queries and keys of a trained run, {heads} heads, {n:,} nodes, d = {d}, k = 10"
+    sides = _search(work), flat(work)
+    return _row(what, FLAT, sides, target=2, repeats=sizes.repeats)
+
+
+def _on_the_sphere(sizes: Sizes) -> Row:
+    """Rows of one norm in 64 dimensions, where no bound can leave anything out: the better of two peers."""
+    work = Source(Shape(d=64, data="sphere")).draw(sizes.nodes, CPU)
+    what, repeats = f"search, {sizes.nodes:,} nodes of one norm, d = 64, k = 10", max(1, sizes.repeats - 2)
+    found = [
+        _row(what, against, (_search(work), other), target=0.8, repeats=repeats)
+        for other, against in ((peer("naive", work), "matrix product + topk, in chunks"), (flat(work), FLAT))
+    ]
+    return min((row for row in found if row.ratio is not None), key=lambda row: row.ratio or 0.0)
+
+
+def _ragged(sizes: Sizes) -> Row:
+    """Graphs of one size, so that the padded form pads nothing: the case that suits it best."""
+    work = Source(Shape(k=15, graph_sizes=(150,) * sizes.graphs)).draw(150 * sizes.graphs, CPU)
+    padded = pad(work)
+
+    def theirs() -> object:
+        return (padded.queries @ padded.keys.mT).topk(15, dim=-1)
+
+    what = f"search, {sizes.graphs:,} graphs of 150 nodes, d = 10, k = 15"
+    sides = _search(work), theirs
+    return _row(what, "padded matrix product + topk", sides, target=5, repeats=sizes.repeats)
+
+
+def _memory(sizes: Sizes) -> Row:
+    cell = measure_cells(
+        ["auto"],
+        [sizes.nodes],
+        shape=Shape(),
+        protocol=Protocol(repeats=1),
+        settings=["training"],
+    )[0]
+    each = (cell.peak_bytes or 0) / sizes.nodes
+    return Row(
+        what=f"peak memory per node, forward + backward, {sizes.nodes:,} nodes, d = 10, k = 10, one head",
+        against="the limit",
+        ours=each,
+        theirs=1000.0,
+        unit="B",
+        ratio=1000 / each if each else None,
+        target="≤ 1 kB",
+        met=0 < each <= 1000,
+        note="resident memory at its peak, inputs counted, in a process of its own",
+    )

@@ -1,0 +1,165 @@
+"""The data module in a Lightning trainer: parts, order, resuming in the middle of an epoch."""
+
+import os
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from support.builds import s3dis_records, s3dis_schema, write_build
+
+import kmip_data
+from kmip_data.datasets.lightning import GraphDataModule
+from kmip_data.errors import UsageError
+from kmip_data.reading.dataset import ShardedDataset
+from kmip_data.reading.loader import GraphLoader
+
+PARTS = {"train": list(range(21)), "val": list(range(21, 26)), "test": list(range(26, 30))}
+
+
+class Recorder(pl.LightningModule):
+    """Learns one number and notes the first features of every batch it is shown."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(()))
+        self.seen = {"train": [], "val": [], "test": []}
+
+    def training_step(self, batch, number):
+        self.seen["train"].append((self.current_epoch, float(batch.x[0, 0]), batch.num_graphs))
+        return (self.weight - batch.x.mean()) ** 2
+
+    def validation_step(self, batch, number):
+        self.seen["val"].append(batch.num_graphs)
+
+    def test_step(self, batch, number):
+        self.seen["test"].append(batch.num_graphs)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+
+class Stop(pl.Callback):
+    """Saves a checkpoint after so many steps, then stops as a kill would: without another word."""
+
+    def __init__(self, path, step):
+        self.path, self.step = path, step
+
+    def on_train_batch_end(self, trainer, *_):
+        if trainer.global_step == self.step:
+            trainer.save_checkpoint(self.path)
+            raise KeyboardInterrupt
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("lightning") / "build"
+    return write_build(folder, s3dis_records(30), s3dis_schema(), parts=PARTS)
+
+
+def trainer(**options):
+    return pl.Trainer(
+        accelerator="cpu",
+        devices=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        **options,
+    )
+
+
+def module(build, **options):
+    options = {"batch_size": 4, "seed": 5, "loader_options": {"num_threads": 2}, **options}
+    return GraphDataModule(ShardedDataset, path=build.path, **options)
+
+
+def test_fit_and_test(build):
+    model, data = Recorder(), module(build, eval_batch_size=3)
+    run = trainer(max_epochs=2, num_sanity_val_steps=0)
+    run.fit(model, datamodule=data)
+    run.test(model, datamodule=data, verbose=False)
+    assert [n for *_, n in model.seen["train"]] == [4, 4, 4, 4, 4, 1] * 2
+    assert model.seen["val"] == [3, 2] * 2
+    assert model.seen["test"] == [3, 1]
+    epochs = [[x for epoch, x, _ in model.seen["train"] if epoch == e] for e in (0, 1)]
+    wanted = GraphLoader(ShardedDataset(build, "train"), 4, shuffle=True, seed=5)
+    assert epochs == [[float(batch.x[0, 0]) for batch in wanted] for _ in range(2)]
+    assert (data.num_features, data.num_classes) == (9, 13)
+
+
+@pytest.mark.parametrize("step", [2, 6, 9, 11])
+def test_resumes_in_the_middle_of_an_epoch(build, tmp_path, step):
+    whole = Recorder()
+    trainer(max_epochs=3).fit(whole, datamodule=module(build))
+    first, second = Recorder(), Recorder()
+    stopped = trainer(max_epochs=3, callbacks=[Stop(tmp_path / "at.ckpt", step)])
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        stopped.fit(first, datamodule=module(build))
+    trainer(max_epochs=3).fit(second, datamodule=module(build), ckpt_path=tmp_path / "at.ckpt")
+    assert first.seen["train"] + second.seen["train"] == whole.seen["train"]
+    assert torch.equal(second.weight, whole.weight)
+
+
+def test_state_of_the_module_alone(build):
+    data = module(build)
+    iterator = iter(data.train_dataloader())
+    seen = [next(iterator).x, next(iterator).x]
+    state = data.state_dict()
+    rest = [batch.x for batch in iterator]
+    other = module(build)
+    other.load_state_dict(state)
+    resumed = [batch.x for batch in other.train_dataloader()]
+    assert len(resumed) == len(rest) == 4
+    assert all(torch.equal(a, b) for a, b in zip(resumed, rest, strict=True))
+    assert len(seen) == 2
+    assert module(build).state_dict() == {}
+
+
+def test_from_a_name_and_from_a_folder(build, tmp_path):
+    for data in (
+        GraphDataModule(build.path, batch_size=4, columns=["x", "y"]),
+        GraphDataModule("s3dis", batch_size=4, home=tmp_path, k=4),
+    ):
+        if data._dataset == "s3dis":
+            with pytest.raises(UsageError, match="kmip-data build s3dis"):
+                data.setup()
+        else:
+            data.setup()
+            assert set(data.parts) == set(PARTS)
+            assert "pos" not in next(iter(data.val_dataloader()))
+
+
+def test_parts_that_are_not_there(tmp_path):
+    records = s3dis_records(6)
+    some = write_build(tmp_path / "some", records, s3dis_schema(), parts={"train": [0, 1, 2, 3], "test": []})
+    data = module(some)
+    assert len(data.train_dataloader()) == 1
+    assert data.val_dataloader() == []
+    assert data.test_dataloader() == []
+    model = Recorder()
+    trainer(max_epochs=1).fit(model, datamodule=data)
+    assert len(model.seen["train"]) == 1
+    none = write_build(tmp_path / "none", records, s3dis_schema(), parts={"val": [0]})
+    with pytest.raises(UsageError):
+        module(none).train_dataloader()
+
+
+def test_nothing_of_lightning_is_imported_before_it_is_needed():
+    import subprocess
+    import sys
+
+    code = "import kmip_data.reading.loader, sys; sys.exit('lightning' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], env=os.environ, check=False).returncode == 0
+    assert kmip_data.GraphDataModule is GraphDataModule
+
+
+def test_printing_reads_no_batch(build):
+    """Fails before: Lightning's own text iterates over the loaders and ends in an AttributeError."""
+    data = module(build)
+    assert str(data) == "GraphDataModule(ShardedDataset, batch_size=4)"
+    data.setup()
+    data.load_state_dict({"train": {"position": 3}})
+    assert str(data) == (
+        "GraphDataModule(ShardedDataset, train 21 graphs, val 5 graphs, test 4 graphs, batch_size=4)"
+    )
+    assert data._train_state == {"position": 3}
