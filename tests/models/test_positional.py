@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.layer_kernels import batch_of
 from torch_geometric.data import Batch, Data
 
 from kmip_data.errors import UsageError
-from support.layer_kernels import batch_of
-
 from kmip_data.models import ModelConfig, build_model
 from kmip_data.models.encodings import POSITIONAL
 from kmip_data.models.layers.batch import read_batch
