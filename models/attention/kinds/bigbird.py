@@ -43,4 +43,4 @@ class BigBirdPart(MultiHead):
         return BigBirdAttention(place.dim, dropout=place.dropout, **self.model_dump(exclude={"kind"}))
 
 
-PART = BigBirdPart
+PARTS = (BigBirdPart,)

@@ -85,4 +85,4 @@ class ExphormerPart(MultiHead):
         return ExphormerAttention(place.dim, **options)
 
 
-PART = ExphormerPart
+PARTS = (ExphormerPart,)

@@ -105,4 +105,4 @@ class KMIPPart(Part):
         return KMIPAttention(place.dim, k=self.k_of(place.layer), backend=self.search, **options)
 
 
-PART = KMIPPart
+PARTS = (KMIPPart,)

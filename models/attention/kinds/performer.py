@@ -46,4 +46,4 @@ class PerformerPart(MultiHead):
         return PerformerAttention(place.dim, **self.model_dump(exclude={"kind"}))
 
 
-PART = PerformerPart
+PARTS = (PerformerPart,)
