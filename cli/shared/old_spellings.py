@@ -4,6 +4,11 @@ from __future__ import annotations
 
 #: Command -> option -> its new spelling. Each gets one line of error.
 OLD_SPELLINGS: dict[str, dict[str, str]] = {
+    "analyze approximation": {
+        "--heads": "a run, or --d",
+        "--part": "evaluate RUN --dump-qk FILE --dump-part PART",
+    },
+    "analyze cumulative-weight": {"--part": "evaluate RUN --dump-qk FILE --dump-part PART"},
     "bench attention": {
         "--graphs": "make bench TOPIC=attention, in a checkout",
         "--protocol": "nothing: runs have inputs of their own",
