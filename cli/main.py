@@ -38,7 +38,7 @@ _NO_MEMORY = re.compile("can't allocate memory|out of memory")  #: PyTorch's Run
 
 COMMANDS = {
     "demo": "A real city to a trained model, offline, in a few minutes.",
-    "list": "The datasets, and the builds in the home folder.",
+    "list": "Datasets, builds, and the room that everything takes.",
     "info": "What a dataset or a build is: sources, license, counts, presets.",
     "fetch": "Bring the raw files of a dataset in, verified.",
     "build": "Turn raw files into HDF5 shards.",
@@ -57,7 +57,6 @@ COMMANDS = {
     "predict": "Write what a trained model predicts.",
     "analyze": "What attention does, on a trained run or on generated data.",
     "bench": "Speed against the usual ways, as ratios measured here.",
-    "du": "How much room builds, raw files, runs and caches take.",
     "remove": "Remove builds, raw files and runs.",
     "doctor": "What this machine has, and what works on it.",
     "completion": "Print the completion script of a shell.",

@@ -14,7 +14,7 @@ from torch_geometric.data import Data, Dataset
 from kmip_data.builds.home import Build
 from kmip_data.errors import UsageError
 from kmip_data.files import changes as files
-from kmip_data.files.errors import located
+from kmip_data.files.errors import located, writing
 from kmip_data.format.card import CARD_NAME, NAME_WORDS, is_name
 from kmip_data.format.writer import Compression
 from kmip_data.manifest import dataset_names
@@ -103,7 +103,8 @@ def save(  # noqa: PLR0913 -- options, by keyword
             citation=citation,
         )
         files.remove_file(partial / "spool")
-        files.move(partial, folder)
+        with writing(folder):
+            files.move(partial, folder)
     except BaseException:
         files.remove_scratch(partial)
         raise
@@ -111,6 +112,7 @@ def save(  # noqa: PLR0913 -- options, by keyword
 
 
 def _check_target(folder: Path, name: str) -> None:
+    files.refuse_link(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(
             f"{folder} is there already.",

@@ -28,7 +28,6 @@ from kmip_data.sharing.blocks import Blocks, blocks_between
 from kmip_data.sharing.cache import BlockCache, cache_bytes
 from kmip_data.sharing.ranges import Ranges
 from kmip_data.sharing.share import BLOCKS_NAME, SHARE_NAME, BlockDigests, Share, damaged, parse_share
-from kmip_data.wording import without_secrets
 
 _MOST_SMALL: Final = 2**28  #: bytes of card and splits, which are read whole
 _HEADS: Final = 32  #: shards whose first blocks are fetched together
@@ -240,7 +239,7 @@ def _open_unverified(ranges: Ranges, home: Home) -> BuildAfar:
     if address not in _noticed:
         _noticed.add(address)
         text = f"{address} has no {SHARE_NAME}: its shards are read unverified, and not kept in the cache"
-        warnings.warn(without_secrets(text), stacklevel=4)
+        warnings.warn(text, stacklevel=4)
     sizes = {entry.file: entry.bytes for entry in card.shards}
     return BuildAfar(_unpack(home, name, texts), card, address, Blocks(ranges, sizes, None, None))
 

@@ -80,7 +80,7 @@ WRONG = [
     (["approximation", "--qk", str(ROOT / "README.md")], 4, "cannot be read as projections"),
     (["approximation", "--qk", "no-such-file"], 2, "no-such-file"),
     (["aproximation"], 2, "Did you mean 'approximation'"),
-    (["influence"], 2, "kmip-data"),
+    (["classes"], 2, "kmip-data evaluate RUN --by-class"),
 ]
 
 
