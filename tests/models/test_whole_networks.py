@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch_geometric.data import Batch, Data
 
-from kmip_data.datasets.city_columns import family
+from kmip_data.graphs.city_columns import family
 from kmip_data.graphs.encoding import Graphs
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.encoders import ATOM_FEATURES, BOND_FEATURES
