@@ -90,8 +90,8 @@ def command(
     )
     names = [*depths, "copied"]
     figures = zip(*([*found, copies[k][0]] for k, found in errors.items()), strict=True)
-    fits = ([name, *(f"{error:.4f}" for error in row)] for name, row in zip(names, figures, strict=True))
-    click.echo("\n" + table(["blocks", *(f"k = {k}" for k in errors)], fits))
+    fitted = ([name, *(f"{error:.4f}" for error in row)] for name, row in zip(names, figures, strict=True))
+    click.echo("\n" + table(["blocks", *(f"k = {k}" for k in errors)], fitted))
     most = max(errors)
     click.echo(f"copied weights, k = N = {most}: within {copies[most][1]:.0e} of full attention")
     click.echo("saved  " + "  ".join(map(str, saved)))

@@ -67,7 +67,7 @@ def command(names: tuple[str, ...], save: str | None, home: Home, as_json: bool)
         )
     devices = ", ".join(dict.fromkeys(row["device"] for row in rows))
     notes += [*others, f"Seconds of a training epoch on {devices}; the paper's on a V100 with 16 GB."]
-    columns = {
+    columns: dict[str, Any] = {
         "runs of": "curve", "k": "k", "n": "runs", "test": partial(_pair, "test"),
         "s/epoch": partial(_pair, "seconds"), "the paper's": partial(_pair, "paper_test"),
         "its s/epoch": partial(_pair, "paper_seconds"),
