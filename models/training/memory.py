@@ -109,11 +109,11 @@ def _on_a_cut(config: RunConfig, data: RunData, layers: int, *, recompute: bool)
     return by_nodes * size.nodes / cut.num_nodes, by_pairs * size.squares / cut.num_nodes**2
 
 
-class _Live(TorchDispatchMode):
+class _Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Most bytes of tensors that are alive at a time: all others, and those of shape (…, nodes, nodes)."""
 
     def __init__(self, nodes: int, given: list[Any]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.nodes, self._known = nodes, WeakIdKeyDictionary()
         self.now, self.most = [0, 0], [0, 0]
         for tensor in given:  # there already: not counted
