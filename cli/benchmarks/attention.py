@@ -86,7 +86,7 @@ def command(
     from kmip_data.models.profiling.results import published
     from kmip_data.models.profiling.workload import Shape, Source, sizes_up_to
     from kmip_data.models.training.machine import choose_device
-    from kmip_data.runtime.peak_memory import free_host_memory
+    from kmip_data.runtime.memory import free_host_memory
 
     prefix = None if save is None else Path(save).expanduser()
     if prefix is not None:

@@ -26,7 +26,7 @@ from kmip_data.models.training.config.schedules import KSchedule
 from kmip_data.models.training.data.cut import cut_of
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device, autocast
-from kmip_data.runtime.peak_memory import free_host_memory
+from kmip_data.runtime.memory import free_host_memory
 
 COPIES = 5  #: of the weights: themselves, their gradients, two moments of Adam, the best so far
 ROOM = 1.3  #: what compiled kernels allocate by themselves

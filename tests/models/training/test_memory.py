@@ -27,7 +27,7 @@ from kmip_data.models.training.machine import Device
 from kmip_data.models.training.run import train
 from kmip_data.models.training.run.endings import DidNotFit
 from kmip_data.models.training.run.module import TrainingModule
-from kmip_data.runtime import peak_memory
+from kmip_data.runtime import memory as host
 
 GIB = 2**30
 CPU, GPU = Device("cpu", "cpu", "asked for"), Device("cuda", "a GPU", "asked for")
@@ -221,9 +221,9 @@ def test_london_starts_on_24_gib(tmp_path: Path, monkeypatch) -> None:
 
 
 def test_limits_of_the_process_and_its_group_count(tmp_path: Path, monkeypatch) -> None:
-    system = peak_memory.free_host_memory()
+    system = host.free_host_memory()
     assert system > 10**6
-    monkeypatch.setattr(peak_memory, "GROUPS", tmp_path)
+    monkeypatch.setattr(host, "GROUPS", tmp_path)
     for folder, (limit, used) in {
         tmp_path: ("memory.max", "memory.current"),
         tmp_path / "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes"),
@@ -232,17 +232,17 @@ def test_limits_of_the_process_and_its_group_count(tmp_path: Path, monkeypatch) 
         (folder / limit).write_text("1000\n")
         (folder / used).write_text("400\n")
         (folder / "memory.stat").write_text("anon 250\ninactive_file 150\n")
-        assert peak_memory.free_host_memory() == 750
+        assert host.free_host_memory() == 750
         (folder / limit).write_text("max\n")
-        assert peak_memory.free_host_memory() > 10**6
+        assert host.free_host_memory() > 10**6
     kinds = {resource.RLIMIT_DATA: "data", resource.RLIMIT_AS: "vms"}
     for kind, held in kinds.items():
         limits = {kind: (2**50, 2**50)}
         monkeypatch.setattr(
-            peak_memory.resource,
+            host.resource,
             "getrlimit",
             lambda asked, limits=limits: limits.get(asked, (resource.RLIM_INFINITY,) * 2),
         )
-        assert 0 < peak_memory.free_host_memory() < 2**50, held
+        assert 0 < host.free_host_memory() < 2**50, held
         limits[kind] = (1, 1)
-        assert peak_memory.free_host_memory() == 0
+        assert host.free_host_memory() == 0

@@ -1,17 +1,30 @@
-"""Memory of this process: the most that it has held, and what it can still get."""
+"""Peak memory of this process, and which errors are failed allocations."""
 
 from __future__ import annotations
 
+import re
 import resource
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import psutil
+from kmip_data.errors import OutOfResources
 
 GROUPS = Path("/sys/fs/cgroup")  #: control groups, version 2; ``memory`` in it: version 1
 _NAMES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
+_WORDS = re.compile(r"out of memory|can't allocate memory|not enough memory|bad_alloc", re.IGNORECASE)
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether ``error`` is how a GPU, the CPU allocator, KeOps, Python or our own words for them say it."""
+    import torch
+
+    if isinstance(error, OutOfResources):
+        return is_out_of_memory(error.__cause__)
+    if isinstance(error, MemoryError | torch.cuda.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and _WORDS.search(str(error)) is not None
 
 
 def peak_host_memory() -> int:
