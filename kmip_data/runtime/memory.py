@@ -1,4 +1,4 @@
-"""Peak memory of this process, and which errors are failed allocations."""
+"""Memory of this process, used and free, and which errors are failed allocations."""
 
 from __future__ import annotations
 
@@ -40,12 +40,16 @@ def peak_host_memory() -> int:
 
 def free_host_memory() -> int:
     """Bytes that this process can still get: what the system has, within the process's limits."""
+    import psutil
+
     available = int(psutil.virtual_memory().available)
     return max(0, min([available, *(limit - used for limit, used in _limits())]))
 
 
 def _limits() -> Iterator[tuple[int, int]]:
     """Limits of this process and what is used of each, by ``ulimit`` and by control groups."""
+    import psutil
+
     held = psutil.Process().memory_info()
     for kind, used in ((resource.RLIMIT_AS, held.vms), (resource.RLIMIT_DATA, getattr(held, "data", 0))):
         if (limit := resource.getrlimit(kind)[0]) != resource.RLIM_INFINITY:
