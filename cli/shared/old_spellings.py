@@ -1,9 +1,21 @@
-"""Options of previous versions, and what to write instead."""
+"""Commands and options of previous versions, and what to write instead."""
 
 from __future__ import annotations
 
-#: Command -> option -> its new spelling. Each gets one line of error.
+#: Command -> option or subcommand -> its new spelling. Each gets one line of error.
 OLD_SPELLINGS: dict[str, dict[str, str]] = {
+    "": {"du": "kmip-data list"},
+    "analyze": {
+        "classes": "kmip-data evaluate RUN --by-class",
+        "influence": "kmip-data explore RUN",
+        "universality": "kmip-data analyze expressivity",
+    },
+    "analyze approximation": {
+        "--heads": "a run, or --d",
+        "--part": "evaluate RUN --dump-qk FILE --dump-part PART",
+    },
+    "analyze cumulative-weight": {"--part": "evaluate RUN --dump-qk FILE --dump-part PART"},
+    "bench": {"all": "make bench, in a checkout"},
     "bench attention": {
         "--graphs": "make bench TOPIC=attention, in a checkout",
         "--protocol": "nothing: runs have inputs of their own",
@@ -40,5 +52,5 @@ OLD_SPELLINGS: dict[str, dict[str, str]] = {
 
 
 def new_spelling(command: str, option: str) -> str | None:
-    """Return what to write instead of an option that ``command`` had; ``None`` if it never had it."""
+    """Return what to write instead of what ``command`` had; ``None`` if it never had it."""
     return OLD_SPELLINGS.get(command, {}).get(option)

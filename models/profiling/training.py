@@ -21,7 +21,7 @@ from kmip_data.models.training.run.checkpoint import random_state, seed_all, set
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.meter import STAGES
 from kmip_data.models.training.run.module import TrainingModule
-from kmip_data.runtime.memory_errors import is_out_of_memory
+from kmip_data.runtime.memory import is_out_of_memory
 
 Replace = Callable[[Any, Any], None]  #: puts other layers into a network, given it and its configuration
 

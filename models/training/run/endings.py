@@ -14,7 +14,7 @@ from kmip_data.models.training.memory.machine import is_main_process, out_of_mem
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.module import Diverged
 from kmip_data.runtime import buffers
-from kmip_data.runtime.memory_errors import is_out_of_memory
+from kmip_data.runtime.memory import is_out_of_memory
 from kmip_data.runtime.progress import say
 
 #: Errors that values of another shape or type end in, inside torch or the loop.

@@ -32,7 +32,7 @@ from kmip_data.models.training.run.checkpoint import WEIGHTS, put_weights, read_
 from kmip_data.models.training.run.folders import CONFIG_NAME, find_run, own_choices
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.models.training.run.result import RunResult, SplitUsed, metrics_table, read_result
-from kmip_data.runtime.memory_errors import is_out_of_memory
+from kmip_data.runtime.memory import is_out_of_memory
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, distributed
 
 from kmip_data.models.kinds import Size
-from kmip_data.runtime.peak_memory import peak_host_memory
+from kmip_data.runtime.memory import peak_host_memory
 
 #: Columns of ``steps.csv``; ``step`` counts from 0 over the run.
 STEP = (

@@ -64,10 +64,11 @@ def failures(cases: Iterator[tuple[str, Callable[[], object]]], *, refused: bool
     wrong = []
     for name, use in cases:
         error, taken = peak_of(use)
-        if isinstance(error, KmipDataError):
-            str(error).encode()  # can be printed
-        elif error is not None or refused:
-            wrong.append(f"{name}: {type(error).__name__}: {str(error)[:100]}")
+        printed = str(error).encode(errors="replace").decode()
+        if printed != str(error):
+            wrong.append(f"{name}: a message that cannot be encoded")
+        if not isinstance(error, KmipDataError) and (error is not None or refused):
+            wrong.append(f"{name}: {type(error).__name__}: {printed[:100]}")
         if taken > MOST:
             wrong.append(f"{name}: {taken:,} bytes of memory")
     return wrong
