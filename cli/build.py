@@ -60,8 +60,8 @@ def command(
     it stopped; a finished one is found at once. The dataset's own parameters are options too:
     `kmip-data build s3dis --help` shows them.
     """
-    from kmip_data.builds.find import obtain, split_name
     from kmip_data.manifest import load_manifest
+    from kmip_data.pipelines.find import obtain, split_name
 
     if load_manifest(name).recipe:
         build = _build_recipe(name, archives, sample=sample, home=home, **options)

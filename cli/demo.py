@@ -217,8 +217,8 @@ def compared(results: Mapping[str, Sequence[RunResult]]) -> str:
 
 
 def _made(demo: Demo, home: Home, name: str) -> dict[str, Path]:
-    from kmip_data.builds.find import find
     from kmip_data.models.training.run.folders import find_run
+    from kmip_data.pipelines.find import find
 
     dataset, *options = demo.data
     given = {"limit": int(options[-1])} if "--limit" in options else {}

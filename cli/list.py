@@ -1,7 +1,8 @@
-"""``kmip-data list``: the datasets that can be built, and what the home folder holds."""
+"""``kmip-data list``: datasets, builds, and the room that everything takes."""
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import asdict
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -24,12 +25,14 @@ OFFLINE = "helsinki"  #: the dataset to begin with: its raw file comes with an i
 @home_option
 @json_option
 def command(home: Home, as_json: bool) -> None:
-    """The datasets, and the builds in the home folder.
+    """Datasets, builds, and the room that everything takes.
 
-    A build that was stopped half-way is listed with the shards it has; the same `build` command
-    goes on with it.
+    A build that was stopped is listed with the shards it has; the same `build` command resumes it. The last
+    table has the folders of the home, the largest first, runs by dataset and model; `kmip-data remove FOLDER`
+    makes room.
     """
     from kmip_data.builds.home import list_builds
+    from kmip_data.cli.shared.belongings import sizes
     from kmip_data.format.card import CARD_NAME
     from kmip_data.manifest import dataset_names, load_manifest
     from kmip_data.pipelines.engine.folders import unfinished_builds
@@ -40,6 +43,11 @@ def command(home: Home, as_json: bool) -> None:
     unreadable = [
         card.parent for card in sorted(home.built.glob(f"*/{CARD_NAME}")) if card.parent not in readable
     ]
+    folders = sizes(home)
+    total = sum(size for _, _, size in folders)
+    free = shutil.disk_usage(
+        next(folder for folder in (home.root, *home.root.parents) if folder.exists())
+    ).free
     if as_json:
         print_json(
             {
@@ -52,6 +60,9 @@ def command(home: Home, as_json: bool) -> None:
                 "builds": [build_facts(build) for build in builds],
                 "unreadable": unreadable,
                 "unfinished": [asdict(entry) for entry in unfinished],
+                "bytes": total,
+                "free": free,
+                "folders": [{"folder": name, "what": kind, "bytes": size} for name, kind, size in folders],
             }
         )
         return
@@ -68,6 +79,13 @@ def command(home: Home, as_json: bool) -> None:
     for entry in unfinished:
         of = f" of {entry.shards}" if entry.shards is not None else ""
         click.echo(f"unfinished: {entry.path} has {entry.finished}{of} shards")
+    click.echo(f"\n{home.root}: {human_bytes(total)}, and {human_bytes(free)} free on its disk")
+    if folders:
+        click.echo(
+            table(
+                ["folder", "what", "disk"], [[name, kind, human_bytes(size)] for name, kind, size in folders]
+            )
+        )
 
 
 def build_facts(build: Build) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from kmip_data.errors import (
     UsageError,
 )
 from kmip_data.files.errors import FULL, disk_error
-from kmip_data.runtime.interrupts import ENDING, end, repeating
+from kmip_data.runtime.signals import ENDING, end, repeating
 
 PROGRAM = "kmip-data"
 COMPLETE = "_KMIP_DATA_COMPLETE"  #: set by the shell while it asks for completions
@@ -38,7 +38,7 @@ _NO_MEMORY = re.compile("can't allocate memory|out of memory")  #: PyTorch's Run
 
 COMMANDS = {
     "demo": "A real city to a trained model, offline, in a few minutes.",
-    "list": "The datasets, and the builds in the home folder.",
+    "list": "Datasets, builds, and the room that everything takes.",
     "info": "What a dataset or a build is: sources, license, counts, presets.",
     "fetch": "Bring the raw files of a dataset in, verified.",
     "build": "Turn raw files into HDF5 shards.",
@@ -57,7 +57,6 @@ COMMANDS = {
     "predict": "Write what a trained model predicts.",
     "analyze": "What attention does, on a trained run or on generated data.",
     "bench": "Speed against the usual ways, as ratios measured here.",
-    "du": "How much room builds, raw files, runs and caches take.",
     "remove": "Remove builds, raw files and runs.",
     "doctor": "What this machine has, and what works on it.",
     "completion": "Print the completion script of a shell.",

@@ -1,9 +1,25 @@
-"""Options of previous versions, and what to write instead."""
+"""Commands and options of previous versions, and what to write instead."""
 
 from __future__ import annotations
 
-#: Command -> option -> its new spelling. Each gets one line of error.
+_PROJECTIONS = {
+    "--n": "--gaussian NxD",
+    "--d": "--gaussian NxD",
+    "--min-nodes": "--nodes A..B",
+    "--max-nodes": "--nodes A..B",
+    "--part": "kmip-data evaluate RUN --dump-qk FILE --dump-part PART first",
+}
+#: Command -> option or subcommand -> its new spelling. Each gets one line of error.
 OLD_SPELLINGS: dict[str, dict[str, str]] = {
+    "": {"du": "kmip-data list"},
+    "analyze": {
+        "classes": "kmip-data evaluate RUN --by-class",
+        "influence": "kmip-data explore RUN",
+        "universality": "kmip-data analyze expressivity",
+    },
+    "analyze approximation": _PROJECTIONS,
+    "analyze cumulative-weight": _PROJECTIONS,
+    "bench": {"all": "make bench, in a checkout"},
     "bench attention": {
         "--graphs": "make bench TOPIC=attention, in a checkout",
         "--protocol": "nothing: runs have inputs of their own",
@@ -15,6 +31,9 @@ OLD_SPELLINGS: dict[str, dict[str, str]] = {
     "preview": {"--html": "kmip-data explore TARGET"},
     "report": {"--no-step": "kmip-data train, which tries one step first; `report empty` is gone"},
     "sweep": {
+        "--accept-license": "KMIP_DATA_ACCEPT_LICENSE=1, or kmip-data build DATASET --accept-license first",
+        "--archive": "kmip-data build DATASET --archive PATH first",
+        "--offline": "kmip-data build DATASET --offline first",
         "--tune": '[[changes]] in the plan, with choose = "validation"',
         "--trials": '[[changes]] in the plan, with choose = "validation"',
     },
@@ -40,5 +59,5 @@ OLD_SPELLINGS: dict[str, dict[str, str]] = {
 
 
 def new_spelling(command: str, option: str) -> str | None:
-    """Return what to write instead of an option that ``command`` had; ``None`` if it never had it."""
+    """Return what to write instead of what ``command`` had; ``None`` if it never had it."""
     return OLD_SPELLINGS.get(command, {}).get(option)

@@ -14,9 +14,9 @@ from torch.optim import Optimizer
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from kmip_data.errors import CheckFailed
+from kmip_data.format.parts import PARTS
 from kmip_data.models.attention.kmip import set_training_k
 from kmip_data.models.context import ForwardContext
-from kmip_data.models.kinds import Size
 from kmip_data.models.layers.batch import REAL_SIZES
 from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.models.network import build_model
@@ -25,14 +25,15 @@ from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.optimisers import TAKES, build_optimiser, rate_for
 from kmip_data.models.training.config.schedules import KSchedule
 from kmip_data.models.training.data.on_card import rows_of, sent_ahead
-from kmip_data.models.training.data.run_data import RunData
-from kmip_data.models.training.memory.machine import autocast
+from kmip_data.models.training.data.run_data import BatchSize, RunData
+from kmip_data.models.training.machine import autocast
 from kmip_data.models.training.objective.losses import LOSSES
 from kmip_data.models.training.objective.metrics import SplitMetrics
 from kmip_data.models.training.objective.tasks import with_task
 from kmip_data.models.training.run.meter import Meter
 from kmip_data.wording import counted
 
+ROWS = {part: rows_of(part) for part in PARTS}
 NAMED = 32  #: records of a batch that an error names
 #: Buffers that are averaged as parameters are; others (counts, random features) are copied.
 STATISTICS = ("running_mean", "running_var")
@@ -67,11 +68,12 @@ class TrainingModule(nn.Module):
         self.metrics = SplitMetrics(self.task)
         self.meter = Meter(every=config.system.log_every, scaled=config.training.precision == "16-mixed")
         self._names = data.names
-        together = self.config.processes > 1 and self.config.training.sync_batchnorm
+        self.shared = self.config.processes > 1  #: True if several processes share each batch
+        together = self.shared and self.config.training.sync_batchnorm
         self._norms = [m for m in self.model.modules() if together and isinstance(m, BatchNorm)]
         self._network: Any = self.model  #: or DDP around it
         self.epoch = 0  #: current epoch, from 0
-        self.size: Size | None = None  #: of the current batch, for the error when it does not fit
+        self.size: BatchSize | None = None  #: of the current batch, for the error when it does not fit
         self.doing = "starting"  #: for errors
 
     def distribute(self, device: torch.device) -> None:
@@ -88,7 +90,7 @@ class TrainingModule(nn.Module):
         ``watching`` are ``timer`` and ``keep`` of a :class:`~kmip_data.models.context.ForwardContext`.
         Raises ``CheckFailed`` where the weights, or what the network makes of the batch, are infinite or NaN.
         """
-        self.size = Size.of(batch)
+        self.size = BatchSize.of(batch)
         try:
             # DDP is for training alone: it would exchange buffers in an evaluation, too.
             network = self._network if self.training else self.model
@@ -112,7 +114,7 @@ class TrainingModule(nn.Module):
             norm.share = float("train_mask" not in batch)  # rows of a repeated graph do not count
         with mixed(self.config.training.precision, next(self.model.parameters()).device.type):
             logits, target = of_part(batch, "train", *self(batch, **watching))
-            if self.config.processes > 1:
+            if self.shared:
                 backward, loss = self.loss.divided(logits, target)
             elif REAL_SIZES in batch:
                 backward = loss = self.loss.padded(logits, target)
@@ -229,7 +231,7 @@ class Average:
 
 def of_part(batch: Any, part: str, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Return the rows of a part: those of its mask where the batch has masks, else all."""
-    rows = getattr(batch, rows_of(part), None)
+    rows = getattr(batch, ROWS[part], None)
     if rows is not None:  # on a GPU: indexing by a mask makes the host wait for the number of rows
         return logits.index_select(0, rows), target.index_select(0, rows)
     mask = getattr(batch, f"{part}_mask", None)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from support.builds import write_build
 
-from kmip_data.datasets.city_columns import family
 from kmip_data.datasets.inputs import DEGREE_PROFILE, check_vocabulary, network_inputs
 from kmip_data.errors import UsageError
 from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import COORDINATES, Column, Schema
+from kmip_data.graphs.city_columns import family
 from kmip_data.graphs.encodings.degree_profile import FIELDS
 
 
@@ -59,7 +59,7 @@ def test_a_city_has_sinusoids_and_a_vocabulary(tmp_path):
     assert found.names == ("s0", "s1", "lanes")
     assert len(found.vocabulary) == 12
     check_vocabulary(card, found, found.vocabulary, "town")
-    with pytest.raises(UsageError, match="categories of town are not known"):
+    with pytest.raises(UsageError, match="categories of town are not those"):
         check_vocabulary(card, found, "another", "elsewhere")
 
 

@@ -135,7 +135,7 @@ def test_root_may_be_the_build_folder(home):
     assert "k = 4" in str(error.value)
     with pytest.raises(UsageError, match="another build"):
         ShapeNetPart(folder, sample=True)
-    with pytest.raises(UsageError, match="the same thing"):
+    with pytest.raises(UsageError, match="both name the home"):
         S3DIS(folder, home=home)
 
 
@@ -160,7 +160,7 @@ def test_transform_and_selection(home):
 
 @pytest.mark.parametrize("kind", [S3DIS, ShapeNetPart])
 def test_defaults_are_the_pipelines(kind):
-    from kmip_data.builds.find import record_parameters
+    from kmip_data.pipelines.find import record_parameters
 
     signature = inspect.signature(kind.__init__).parameters
     name = {"S3DIS": "s3dis", "ShapeNetPart": "shapenet-part"}[kind.__name__]

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from support.builds import write_build
 
-from kmip_data.datasets.city_columns import city_inputs, is_city, vocabulary
 from kmip_data.errors import DamagedInput
 from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import COORDINATES, Column, Schema
+from kmip_data.graphs.city_columns import city_inputs, is_city, vocabulary
 
 
 @pytest.fixture
@@ -55,5 +55,5 @@ def test_columns(card, coordinates, width):
 
 
 def test_a_card_without_statistics(card):
-    with pytest.raises(DamagedInput, match="does not say how its features are scaled"):
+    with pytest.raises(DamagedInput, match="has no scaling of its features"):
         city_inputs(np.zeros((1, 37), np.float32), np.zeros((1, 32), np.float32), card)

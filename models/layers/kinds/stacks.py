@@ -1,4 +1,4 @@
-"""Keys of the kinds of message passing that the paper's stacks are made of."""
+"""GCN, GAT, GINE and MLP as kinds of message passing, in the paper's stacks."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from kmip_data.models.kinds import Footprint, MessagePassing, Place, Size
+from kmip_data.models.kinds import MessagePassing, Place
 
 if TYPE_CHECKING:
     from torch import nn
-
-SORTED_BYTES = 48  #: an edge, in an :class:`~kmip_data.models.layers.adjacency.Adjacency`
 
 
 class StackPart(MessagePassing):
@@ -57,6 +55,44 @@ class StackPart(MessagePassing):
         kind: type[convolutions.Convolution] = getattr(convolutions, self.convolution)
         return kind(place.dim, dropout=place.dropout, stack=self.stack, activation=self.activation)
 
-    def footprint(self, size: Size, dim: int) -> Footprint:
-        """No tensor has a row for each edge; the sorted edges serve all layers."""
-        return Footprint(work=SORTED_BYTES * size.edges)
+
+class GCNPart(StackPart):
+    """Sum over the neighbours, by degrees."""
+
+    convolution = "GCN"
+
+    kind: Literal["gcn"] = Field(default="gcn", description="GCN")
+
+
+class GATPart(StackPart):
+    """Attention to the neighbours, one head."""
+
+    convolution = "GAT"
+
+    kind: Literal["gat"] = Field(default="gat", description="GAT")
+
+
+class GINEPart(StackPart):
+    """Sum over the neighbours with the features of the edges between, then a perceptron."""
+
+    reads_edges = True
+    convolution = "GINE"
+
+    kind: Literal["gine"] = Field(default="gine", description="GINE")
+    stack: Literal["lrgb", "graphgps", "graphgym"] = Field(  # type: ignore[assignment] # one more
+        default="lrgb",
+        description="lrgb (a perceptron with activation and two dropouts); graphgps (with ReLU alone, then"
+        " activation, dropout: the point clouds); graphgym (batch norm, dropout, activation, rows scaled to"
+        " length 1)",
+    )
+
+
+class MLPPart(StackPart):
+    """Each node alone: what a network reaches without its graph."""
+
+    convolution = "MLP"
+
+    kind: Literal["mlp"] = Field(default="mlp", description="no message passing: a linear layer on each node")
+
+
+PARTS = (GCNPart, GATPart, GINEPart, MLPPart)
