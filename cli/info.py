@@ -13,7 +13,7 @@ from kmip_data.cli.shared.options import look_options
 from kmip_data.cli.shared.output import facts, print_json, table
 from kmip_data.errors import UsageError
 from kmip_data.files.disk import human_bytes
-from kmip_data.wording import as_options
+from kmip_data.wording import as_values
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
@@ -170,7 +170,7 @@ def _build(build: Build, *, as_json: bool) -> None:
     pairs = [
         ("path", str(build.path)),
         ("key", card.key),
-        ("parameters", as_options(card.parameters)),
+        ("parameters", as_values(card.parameters)),
         *((name, card.counts.get(name)) for name in ("graphs", "nodes", "edges")),
         ("shards", f"{len(card.shards)} ({size})"),
         ("classes", _classes(card.class_names)),

@@ -12,7 +12,7 @@ from kmip_data.cli.shared.command import Command
 from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.cli.shared.output import annotated, print_json, table
 from kmip_data.files.disk import human_bytes
-from kmip_data.wording import as_options
+from kmip_data.wording import as_values
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
@@ -97,5 +97,5 @@ def builds_table(builds: list[Build]) -> str:
         ]
         for build in builds
     ]
-    notes = [[*wrap(as_options(build.card.parameters), 76), build.card.extent] for build in builds]
+    notes = [[*wrap(as_values(build.card.parameters), 76), build.card.extent] for build in builds]
     return annotated(table(["folder", "graphs", "nodes", "edges", "disk"], rows), notes)

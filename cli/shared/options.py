@@ -107,13 +107,6 @@ output_option = click.option(
     type=click.Path(path_type=Path),
     help="Build into DIR instead of the home folder.",
 )
-compression_option = click.option(
-    "--compression",
-    type=click.Choice(["gzip", "zstd"]),
-    help="Compress the shards: less disk, slower reading.",
-)
-
-
 def file_option(flag: str, *names: str, help: str, required: bool = False) -> Callable[[F], F]:  # noqa: A002
     """Make an option that takes a file, there or to be written."""
     kind = click.Path(path_type=Path, dir_okay=False)
@@ -133,20 +126,18 @@ def number_option(
     return click.option(flag, type=kind, default=default, show_default=shown, metavar=metavar, help=help)
 
 
-#: What runs the shards.
-engine_options = several(
-    click.option(
-        "--engine",
-        type=click.Choice(["processes", "dask"]),
-        default="processes",
-        show_default=True,
-        help="Worker processes of this machine, or a Dask cluster with a shared file system.",
-    ),
-    click.option(
-        "--scheduler",
-        metavar="ADDRESS",
-        help="With --engine dask: address or file of a running scheduler.  [default: one started here]",
-    ),
+def _dask(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    ctx.params |= {"engine": "processes" if value is None else "dask", "scheduler": value or None}
+
+
+dask_option = click.option(
+    "--dask",
+    metavar="[ADDRESS]",
+    is_flag=False,
+    flag_value="",
+    expose_value=False,
+    callback=_dask,
+    help="Use a Dask cluster with a shared file system: address or file of its scheduler; alone: start one here.",
 )
 
 

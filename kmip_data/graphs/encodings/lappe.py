@@ -190,7 +190,7 @@ def _sparse(adjacency: csr_array, count: int) -> tuple[NDArray[np.float64], NDAr
                 expected=f"{missing} pairs",
                 found=str(error),
                 left="finished columns",
-                next="use fewer with --lappe",
+                next="fewer eigenpairs, such as lappe10",
             ) from error
         basis, _ = np.linalg.qr(np.concatenate([basis, project(modes)], axis=1))
         small = basis[:, 1:].T @ (matrix @ basis[:, 1:])
