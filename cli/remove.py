@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Home
 
 
-SHOWN = 5  #: names of what is left
-
-
 def complete_folder(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[click.shell_completion.CompletionItem]:
@@ -47,10 +44,12 @@ def complete_folder(
 def command(targets: tuple[str, ...], yes: bool, home: Home, as_json: bool) -> None:
     """Remove builds, raw files and runs.
 
-    TARGET is a folder, or the end of its path as `kmip-data du` shows it; raw files are raw/NAME. Only
-    what kmip-data wrote goes: files of yours in these folders stay, and so does what another process uses.
+    TARGET is a folder in the home's built/, raw/ or runs/, or the end of its path as `kmip-data du` shows
+    it; raw files are raw/NAME. Only files that kmip-data wrote go, by name: yours stay. A folder that
+    another process builds or trains into is refused; one that a process only reads is not, so end that
+    process first.
     """
-    from kmip_data.cli.shared.belongings import bytes_below, find, remove
+    from kmip_data.cli.shared.belongings import SHOWN, bytes_below, find, remove
 
     those = list(dict.fromkeys(find(target, home) for target in targets))
     sizes = [bytes_below(each.path) for each in those]
@@ -62,7 +61,6 @@ def command(targets: tuple[str, ...], yes: bool, home: Home, as_json: bool) -> N
                 "Nobody can be asked whether to remove this.",
                 expected="a terminal to answer in, or --yes",
                 found="input that is no terminal",
-                left="nothing was removed",
                 next="the same command with --yes",
             )
         if not click.confirm(f"Remove {human_bytes(sum(sizes))}?", err=True):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     examples=["kmip-data verify s3dis", "kmip-data verify built/s3dis-k32-0123456789ab --repair"],
 )
 @click.argument("target", type=TARGET)
-@click.option("--repair", is_flag=True, help="Rebuild exactly the broken shards.")
+@click.option("--repair", is_flag=True, help="Rebuild exactly the broken files; others are named and stay.")
 @sample_option
 @raw_options
 @jobs_option
@@ -46,7 +46,7 @@ def command(target: str, repair: bool, sample: bool, home: Home, as_json: bool, 
 
         repaired = repair_build(path, home=home, **options)
         report = verify_build(path)
-    remarks = _remarks(path) if report.ok else []
+    remarks = [*report.remarks, *(_remarks(path) if report.ok else ())]
     if as_json:
         print_json(
             {
@@ -61,13 +61,14 @@ def command(target: str, repair: bool, sample: bool, home: Home, as_json: bool, 
         )
     elif repaired:
         click.echo(f"Rebuilt: {', '.join(repaired)}")
-    if not report.ok:
-        raise _failed(path, report, repaired=repaired if repair else None)
-    if not as_json:
+    if report.ok and not as_json:
         checked = ", ".join(counted(count, what.removesuffix("s")) for what, count in report.checked.items())
         click.echo(f"{path} is sound: {checked}.")
+    if not as_json:
         for remark in remarks:
             click.echo(remark)
+    if not report.ok:
+        raise _failed(path, report, repaired=repaired if repair else None)
 
 
 def _remarks(path: Path) -> list[str]:

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tomllib
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from kmip_data.builds.columns import COLUMNS, added_names, read_columns
 from kmip_data.builds.home import Build, Home
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.files import changes as files
 from kmip_data.files.locking import build_lock
+from kmip_data.files.small import read_json, read_small
 from kmip_data.format.card import CARD_NAME, read_card
 from kmip_data.format.card_page import PAGE_NAME
-from kmip_data.models.training.run.folders import CONFIG_NAME, files_of_run
-from kmip_data.pipelines.engine.folders import remove_unfinished
+from kmip_data.models.training.run.folders import CONFIG_NAME, RESULT_NAME, files_of_run
+from kmip_data.pipelines.engine.folders import files_of_unfinished
 from kmip_data.pipelines.raw.copies import files_of_raw
 from kmip_data.wording import nearest
 
+LAST = "checkpoints/last.ckpt"
+SHOWN = 5  #: names that a message lists
 #: What commands put beside a card unless told otherwise.
 BESIDE = ("preview.png", "preview.html", "explore.html", "croissant.json")
 
@@ -48,7 +53,7 @@ def belongings(home: Home) -> list[Belonging]:
 
 
 def _kind(path: Path, home: Home) -> Literal["build", "unfinished build", "raw files", "run"]:
-    if path.is_relative_to(home.runs) or (path / CONFIG_NAME).is_file():
+    if path.is_relative_to(home.runs):
         return "run"
     if path.is_relative_to(home.raw):
         return "raw files"
@@ -58,10 +63,12 @@ def _kind(path: Path, home: Home) -> Literal["build", "unfinished build", "raw f
 def find(target: str, home: Home) -> Belonging:
     """Return what a folder, or the end of its path below the home, means; ``raw/NAME`` must be written out.
 
-    Raises ``UsageError`` where that is nothing, or several.
+    Raises ``UsageError`` where that is nothing, several, or outside of the home's builds, raw files and runs.
     """
-    path, known = Path(target).expanduser(), belongings(home)
-    place, parts = Path(os.path.abspath(path)), path.parts  # noqa: PTH100 -- .. is taken out, links are not
+    known = belongings(home)
+    place = Path(os.path.abspath(os.path.expanduser(target)))  # noqa: PTH100, PTH111 -- no error, links stay
+    path = Path(target)
+    parts = path.parts
     matches = [
         each
         for each in known
@@ -69,10 +76,10 @@ def find(target: str, home: Home) -> Belonging:
         or (parts and each.path.parts[-len(parts) :] == parts and each.kind != "raw files")
         or each.name == path.as_posix()
     ]
-    if not matches and any((place / name).is_file() for name in (CARD_NAME, CONFIG_NAME)):  # of --output
-        matches = [Belonging(_kind(place, home), place, str(place))]
     if len(matches) == 1:
         return matches[0]
+    if not matches and os.path.isdir(place) and (os.sep in target or target in {".", "..", "~"}):  # noqa: PTH112
+        raise _outside(place, home)
     # Raw files may have taken hours to come: only who writes raw/ is led to them.
     rest = [each for each in known if each.kind != "raw files" or target.startswith("raw")]
     of_dataset = [each.name for each in rest if each.path.name.startswith(f"{target}-")]
@@ -81,8 +88,22 @@ def find(target: str, home: Home) -> Belonging:
         f"{len(matches)} folders are called {target!r}." if matches else f"There is no {target!r}.",
         expected="the folder of a build or run, such as kmip-data du shows it, or raw/NAME",
         found="\n    ".join(["", *(each.name for each in matches)]) if matches else "no such folder",
-        left="nothing was removed",
         next=f"kmip-data remove {close}" if close and not matches else "kmip-data du lists the folders",
+    )
+
+
+def _outside(place: Path, home: Home) -> UsageError:
+    """Return the error for a folder that is not a build, raw files or a run of the home."""
+    ours: list[str] = []
+    for kind in ("build", "unfinished build", "run"):
+        with contextlib.suppress(KmipDataError, OSError):
+            ours += [name for name in _own_files(Belonging(kind, place, "")) if (place / name).is_file()]
+    more = f" and {len(ours) - SHOWN:,} more" if len(ours) > SHOWN else ""
+    return UsageError(
+        f"{place} is not a build, raw files or a run in {home.root}, so nothing in it is removed.",
+        expected=f"a folder in {home.built}, {home.raw} or {home.runs}",
+        found=f"files of kmip-data: {', '.join(ours[:SHOWN])}{more}" if ours else "no file of kmip-data",
+        next="delete these yourself" if ours else "kmip-data du lists the folders",
     )
 
 
@@ -99,41 +120,87 @@ def bytes_below(folder: Path) -> int:
 def remove(those: Sequence[Belonging], home: Home) -> None:
     """Remove of each what kmip-data wrote, by name; all of them must be free, or none is touched.
 
-    Raises ``UsageError`` where one is a link, or another process works in it; ``DamagedInput`` where the card
-    of a build, which says what belongs to it, cannot be read.
+    Raises ``UsageError`` where one lies behind a link, another process works in it, or nothing in it is
+    known to be of kmip-data; ``DamagedInput`` where the card of a build, which says what belongs to it,
+    cannot be read.
     """
+    tops = [
+        next(top for top in (home.built, home.raw, home.runs) if each.path.is_relative_to(top))
+        for each in those
+    ]
+    inside = [each.path.relative_to(top).as_posix() for each, top in zip(those, tops, strict=True)]
     with contextlib.ExitStack() as locks:
-        for each in those:
-            files.refuse_link(each.path)
+        for each, top in zip(those, tops, strict=True):
+            files.refuse_links_below(top, each.path)
             locks.enter_context(build_lock(each.path, quiet=True, wait=False))
         names = [_own_files(each) for each in those]
         for each, own in zip(those, names, strict=True):
-            if each.kind == "unfinished build":
-                remove_unfinished(each.path, None)
-            files.remove_partials(each.path, root=each.path)
-            files.remove_files(each.path.parent, [f"{each.path.name}/{name}" for name in own])
-    for each in those:
-        files.remove_empty(each.path)
-        if each.kind == "run" and each.path.is_relative_to(home.runs):
-            for folder in each.path.parents[:2]:
-                files.remove_empty(folder)
+            if not own and any(each.path.iterdir()):
+                raise UsageError(
+                    f"Nothing in {each.path} proves that kmip-data wrote it, so nothing in it is removed.",
+                    expected="a card, a journal, a receipt, or the result or checkpoint of a run",
+                    next="delete what you do not need yourself",
+                )
+        # Every folder below built/, raw/ or runs/ is opened anew, and none through a link: one that was put
+        # in since the question leads nowhere.
+        for each, top, place, own in zip(those, tops, inside, names, strict=True):
+            files.refuse_links_below(top, each.path)
+            for folder in {"", *(str(PurePosixPath(name).parent) for name in own)}:
+                with contextlib.suppress(UsageError, OSError):
+                    files.remove_partials(each.path / folder, root=top)
+            folders = [f"{place}/{name}" for name in _own_folders(each)]
+            files.remove_files(top, [f"{place}/{name}" for name in own], folders=folders)
+    for top, place in zip(tops, inside, strict=True):
+        files.remove_files(top, [], folders=[place, *map(str, PurePosixPath(place).parents[:-1])])
 
 
 def _own_files(item: Belonging) -> list[str]:
-    """Names of the files below it that kmip-data wrote; what says so comes last, so that it can go on."""
+    """Names of the files below it that kmip-data wrote; the proof comes last, so that it can be resumed."""
     if item.kind == "build":
         return _files_of_build(Build(item.path, read_card(item.path)))
     if item.kind == "raw files":
         return files_of_raw(item.path)
-    return files_of_run(item.path) if item.kind == "run" else []
+    if item.kind == "run":
+        return files_of_run(item.path) if _is_run(item.path) else []
+    return files_of_unfinished(item.path) or []
+
+
+def _own_folders(item: Belonging) -> list[str]:
+    """Names of folders that kmip-data makes there, which go where they are empty."""
+    begun = [f"work/{path.name}" for path in (item.path / "work").glob("prepared*") if path.is_dir()]
+    return {"unfinished build": [*begun, "work", "shards", "splits"], "run": ["checkpoints"]}.get(
+        item.kind, []
+    )
+
+
+def _is_run(folder: Path) -> bool:
+    """True if a folder is proven to be a run: by its result, or a checkpoint with its configuration.
+
+    A run that was stopped before its first checkpoint has a configuration, and no file of another name.
+    """
+    wrong = (OSError, ValueError, zipfile.BadZipFile)
+    with contextlib.suppress(*wrong):
+        result = read_json(folder / RESULT_NAME)
+        if isinstance(result, dict) and {"build_key", "config", "metrics"} <= result.keys():
+            return True
+    with contextlib.suppress(*wrong):
+        config = tomllib.loads(read_small(folder / CONFIG_NAME).decode())
+        if not {"data", "model", "training", "variant"} <= config.keys():
+            return False
+        with contextlib.suppress(*wrong), zipfile.ZipFile(folder / LAST) as checkpoint:
+            return any(name.endswith("/data.pkl") for name in checkpoint.namelist())
+        there = [
+            path for path in folder.rglob("*") if not path.is_dir() and not path.name.startswith(".lock")
+        ]
+        return len(there) == len(files_of_run(folder))
+    return False
 
 
 def _files_of_build(build: Build) -> list[str]:
     """Names, below its folder, of what a build consists of and what commands put there; the card last."""
     card, names = build.card, list(BESIDE)
     for column in added_names(build.path):
-        with contextlib.suppress(DamagedInput):
+        with contextlib.suppress(DamagedInput):  # of somebody else, then
             names += [f"{COLUMNS}/{column}/{entry.file}" for entry in read_columns(build, column).files]
-        names.append(f"{COLUMNS}/{column}/{CARD_NAME}")
-    names += [shard.file for shard in card.shards] + [split.file for split in card.splits.values()]
-    return [*names, PAGE_NAME, CARD_NAME]
+            names.append(f"{COLUMNS}/{column}/{CARD_NAME}")
+    return [*names, *card.digests, PAGE_NAME, CARD_NAME]

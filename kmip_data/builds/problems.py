@@ -6,15 +6,12 @@ import hashlib
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from kmip_data.errors import DamagedInput
 from kmip_data.files.changes import is_being_written
 from kmip_data.files.small import read_small
 from kmip_data.format.card import FileEntry, ShardEntry, SplitEntry
 from kmip_data.format.refusals import check_resources
-
-NOT_PART: Final = "is not part of the build"
 
 
 @dataclass(frozen=True)
@@ -62,12 +59,12 @@ def unequal(file: str, *compared: tuple[str, str, str]) -> Iterator[Problem]:
             yield Problem(file, what, expected, found)
 
 
-def strays(path: Path, folder: str, known: Container[str], expected: str) -> Iterator[Problem]:
-    """Yield files of a folder of a build that its card does not name, except what is being written."""
+def strays(path: Path, folder: str, known: Container[str]) -> Iterator[str]:
+    """Yield a remark on each file in a folder of a build that its card does not name; such files stay."""
     there = path / folder
     for entry in sorted(there.iterdir() if there.is_dir() else ()):
         if (file := f"{folder}/{entry.name}") not in known and not is_being_written(entry):
-            yield Problem(file, NOT_PART, expected)
+            yield f"{file} is not part of the build; it is left as it is"
 
 
 def damage(path: Path, file: str, error: DamagedInput) -> Iterator[Problem]:

@@ -33,6 +33,7 @@ class VerifyReport:
     problems: list[Problem] = field(default_factory=list)
     broken_shards: list[str] = field(default_factory=list)  #: files to rebuild, and no others
     checked: dict[str, int] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)  #: files that are not of the build
 
     @property
     def ok(self) -> bool:
@@ -43,12 +44,12 @@ class VerifyReport:
 def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
     """Check everything in a build folder that its card vouches for.
 
-    The card is what the build wrote, to the bit; its shards and splits are there, no others, and have its
-    digests; every shard is well-formed, of the card's schema, dataset and build, and keeps what the schema
-    promises of its values; keys are unique; splits are disjoint and in range; counts are the card's.
-    Memory is bounded by one block of values per thread, the keys, and the split positions. Raises
-    ``DamagedInput`` where ``path`` has no card at all: it is not a finished build; ``UsageError`` where a
-    newer kmip-data wrote it.
+    The card is what the build wrote, to the bit; its shards and splits are there and have its digests; every
+    shard is well-formed, of the card's schema, dataset and build, and keeps what the schema promises of its
+    values; keys are unique; splits are disjoint and in range; counts are the card's. Files that the card
+    does not name are remarks. Memory is bounded by one block of values per thread, the keys, and the split
+    positions. Raises ``UsageError`` where ``path`` has no card at all, so is not a finished build, or a newer
+    kmip-data wrote it.
     """
     path = Path(path).absolute()
     report = VerifyReport(path)
@@ -61,6 +62,7 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
         report.problems.append(Problem(CARD_NAME, "cannot be read as a card", "the card of a build", found))
         return report
     report.problems += _card_problems(path, card)
+    report.remarks += strays(path, "shards", card.digests)
     shards = _check_shards(report, card, card.schema_)
     if len(shards) == len(card.shards):
         keys = [key for shard in shards for key in shard.keys]
@@ -70,7 +72,7 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
         report.checked["splits"] = len(card.splits)
     if names := added_names(path):
         whole = shards if len(shards) == len(card.shards) else None
-        report.problems += column_problems(Build(path, card), whole)
+        report.problems += column_problems(Build(path, card), whole, report.remarks)
         report.checked["columns"] = len(names)
     return report
 
@@ -84,7 +86,6 @@ def _card_problems(path: Path, card: Card) -> Iterator[Problem]:
         yield Problem(CARD_NAME, "names a file twice", "each file once")
     if card.splits and not card.default_split:
         yield Problem(CARD_NAME, "has no default split", ", ".join(card.splits), "none")
-    yield from strays(path, "shards", names, "only the shards that the card names")
 
 
 def _check_shards(report: VerifyReport, card: Card, schema: Schema) -> list[Shard]:

@@ -16,7 +16,7 @@ from kmip_data.builds.columns import (
     read_columns,
 )
 from kmip_data.builds.home import Build
-from kmip_data.builds.problems import NOT_PART, Problem, changes, damage, file_problems, strays, unequal
+from kmip_data.builds.problems import Problem, changes, damage, file_problems, strays, unequal
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.card import CARD_NAME, FileEntry
 from kmip_data.format.contents import content_faults
@@ -24,25 +24,39 @@ from kmip_data.format.reader import Shard
 from kmip_data.graphs.encodings import parse_encoding
 
 
-def column_problems(build: Build, shards: Sequence[Shard] | None) -> Iterator[Problem]:
+def column_problems(build: Build, shards: Sequence[Shard] | None, remarks: list[str]) -> Iterator[Problem]:
     """Yield what is wrong with the added columns of a build; unfinished ones have no card and are left out.
 
-    ``shards`` are those of the build; ``None`` where some cannot be read.
+    ``shards`` are those of the build; ``None`` where some cannot be read. Files that are not of the build are
+    added to ``remarks``.
     """
     for name in added_names(build.path):
         folder = f"{COLUMNS}/{name}"
         try:
             card = read_columns(build, name)
         except DamagedInput as error:
+            if not _is_encoding(name):
+                remarks.append(f"{folder} is not part of the build; it is left as it is")
+                continue
             parts = (str(error.parts[name]) for name in ("expected", "found"))
             yield Problem(f"{folder}/{CARD_NAME}", error.what, *parts)
             continue
         problems = list(_card_problems(build, folder, card))
         yield from problems
-        if all(problem.what == NOT_PART for problem in problems):
+        if not problems:
+            known = {f"{folder}/{file}" for file in (CARD_NAME, *(entry.file for entry in card.files))}
+            remarks += strays(build.path, folder, known)
             for position, entry in enumerate(card.files):
                 shard = None if shards is None else shards[position]
                 yield from _column_file_problems(build.path, folder, card, entry, shard)
+
+
+def _is_encoding(name: str) -> bool:
+    try:
+        parse_encoding(name)
+    except UsageError:
+        return False
+    return True
 
 
 def _card_problems(build: Build, folder: str, card: ColumnsCard) -> Iterator[Problem]:
@@ -61,8 +75,6 @@ def _card_problems(build: Build, folder: str, card: ColumnsCard) -> Iterator[Pro
     wanted = [PurePosixPath(shard.file).name for shard in build.card.shards]
     if [entry.file for entry in card.files] != wanted:
         yield Problem(file, "names other files", "one for each shard", f"{len(card.files)} files")
-    known = {file, *(f"{folder}/{name}" for name in wanted)}
-    yield from strays(build.path, folder, known, "only the files that the card names")
 
 
 def _column_file_problems(

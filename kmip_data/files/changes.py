@@ -156,11 +156,11 @@ def remove_files(root: Path, names: Iterable[str], *, folders: Iterable[str] = (
 
     What is not a regular file, lies behind a link or elsewhere was not written by this package: it stays.
     """
-    emptied = {PurePosixPath(folder) for folder in folders}
+    emptied = {path for path in map(PurePosixPath, folders) if ".." not in path.parts}
     for name in map(PurePosixPath, names):
         if name.is_absolute() or ".." in name.parts:
             continue
-        with contextlib.suppress(OSError, UsageError):
+        with contextlib.suppress(OSError, ValueError):  # a name with NUL, too
             remove_file(root / name, root=root)
         emptied.update(name.parents[:-1])
     for folder in sorted(emptied, key=lambda folder: -len(folder.parts)):
@@ -169,7 +169,7 @@ def remove_files(root: Path, names: Iterable[str], *, folders: Iterable[str] = (
 
 def remove_empty(folder: Path, *, root: Path | None = None) -> None:
     """Remove a folder if nothing is in it."""
-    with contextlib.suppress(OSError, UsageError), _opened(folder.parent, root) as parent:
+    with contextlib.suppress(OSError, ValueError), _opened(folder.parent, root) as parent:
         os.rmdir(folder.name, dir_fd=parent)
 
 
@@ -213,6 +213,12 @@ def refuse_links(folder: Path) -> None:
                 raise _is_a_link(Path(entry.path))
             if entry.is_dir():
                 refuse_links(Path(entry.path))
+
+
+def refuse_links_below(root: Path, folder: Path) -> None:
+    """Raise UsageError where ``folder``, or one between it and ``root``, is a symbolic link."""
+    with contextlib.suppress(OSError), _opened(folder, root):
+        pass
 
 
 @contextlib.contextmanager

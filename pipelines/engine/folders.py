@@ -15,7 +15,7 @@ from kmip_data.files.errors import occupied
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.format.reader import Shard
 from kmip_data.pipelines.engine.executors import EXECUTOR_FILES
-from kmip_data.pipelines.engine.journal import journal_entries, planned_units
+from kmip_data.pipelines.engine.journal import is_torn, journal_entries, planned_units
 from kmip_data.pipelines.engine.workers import SHARD_FILE
 
 WORK = "work"  #: folder inside an unfinished build: journal, stop file, what ``prepare`` wrote
@@ -68,9 +68,13 @@ def check_output(folder: Path, key: str) -> None:
         raise occupied(folder, "a folder", "a file")
     names = sorted(path.name for path in folder.iterdir() if path.name != ".lock")
     journal = folder / WORK / JOURNAL
-    if names and journal_entries(journal, key) is None and not _is_of(folder, key):
-        # Nothing but the empty folders of a build: it was stopped before its journal was begun.
-        if {folder / WORK, folder / "shards", folder / "splits"}.issuperset(folder.rglob("*")):
+    torn = is_torn(journal)
+    if names and (torn or journal_entries(journal, key) is None) and not _is_of(folder, key):
+        # A build that was stopped before the first entry of its journal has nothing but empty folders.
+        begun = {folder / WORK, folder / "shards", folder / "splits"}
+        if torn:
+            begun |= {folder / WORK / name for name in (*EXECUTOR_FILES, JOURNAL)}
+        if begun.issuperset(folder.rglob("*")):
             return
         if journal_entries(journal) is not None:
             raise occupied(folder, f"build key {key}", "an unfinished build with other parameters")
@@ -87,32 +91,61 @@ def _is_of(folder: Path, key: str) -> bool:
 
 def remove_work(folder: Path) -> None:
     """Remove what a build keeps in its work folder, by the journal there, which goes last."""
-    work = folder / WORK
-    entries = journal_entries(work / JOURNAL)
+    entries = journal_entries(folder / WORK / JOURNAL)
     if entries is not None:
         remove_begun(folder, entries)
-        for entry in entries:
-            if "prepared" in entry and "folder" in entry["prepared"]:
-                inside = entry["prepared"]["folder"]
-                names = [f"{WORK}/{inside}/{name}" for name in entry["prepared"]["files"]]
-                files.remove_files(folder, names, folders=[f"{WORK}/{inside}"])
-        files.remove_files(folder, [f"{WORK}/{name}" for name in (*EXECUTOR_FILES, JOURNAL)])
-    files.remove_empty(work, root=folder)
+        files.remove_files(folder, _files_of_work(entries), folders=_folders_of_work(entries))
+    files.remove_empty(folder / WORK, root=folder)
 
 
-def remove_unfinished(folder: Path, key: str | None) -> bool:
-    """Remove what the build of this key (None: any) made in ``folder``, by its journal; say whether it did.
+def _files_of_work(entries: Iterable[Mapping[str, Any]]) -> list[str]:
+    prepared = [entry["prepared"] for entry in entries if "folder" in entry.get("prepared", ())]
+    names = [f"{WORK}/{each['folder']}/{name}" for each in prepared for name in each.get("files", ())]
+    return [*names, *(f"{WORK}/{name}" for name in (*EXECUTOR_FILES, JOURNAL))]
+
+
+def _folders_of_work(entries: Iterable[Mapping[str, Any]]) -> list[str]:
+    prepared = [entry["prepared"] for entry in entries if "folder" in entry.get("prepared", ())]
+    return [f"{WORK}/{each['folder']}" for each in prepared]
+
+
+def files_of_unfinished(folder: Path, key: str | None = None) -> list[str] | None:
+    """Return the names, below its folder, of what the build of this key (None: any) wrote, by its journal.
+
+    The journal comes last. ``None`` without a journal, and where the build is finished.
+    """
+    journal = folder / WORK / JOURNAL
+    entries = journal_entries(journal, key)
+    if entries is None or (folder / CARD_NAME).exists():
+        return None
+    units = planned_units(journal, key) or 0
+    numbers = [path.stem for path in (folder / "shards").glob("*.h5") if SHARD_FILE.fullmatch(path.name)]
+    shards = [f"shards/{number}.h5" for number in numbers if int(number) < units]
+    return [*shards, *_files_of_begun(folder, entries), *_files_of_work(entries)]
+
+
+def _files_of_begun(folder: Path, entries: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return what a ``prepare`` that was killed has written into a folder of its own, and its marks."""
+    ended = {entry["prepared"].get("folder") for entry in entries if "prepared" in entry}
+    marks = list((folder / WORK).glob(f"{PREPARED}*{BEGUN}"))
+    found = [
+        path for mark in marks if mark.stem not in ended for path in (folder / WORK / mark.stem).rglob("*")
+    ]
+    return [path.relative_to(folder).as_posix() for path in (*found, *marks) if not path.is_dir()]
+
+
+def remove_unfinished(folder: Path, key: str) -> bool:
+    """Remove what the build of this key made in ``folder``, by its journal; return whether it did.
 
     The folder stays, and so does a finished build.
     """
-    journal = folder / WORK / JOURNAL
-    if journal_entries(journal, key) is None or (folder / CARD_NAME).exists():
+    names = files_of_unfinished(folder, key)
+    if names is None:
         return False
     remove_partials(folder)
-    units = planned_units(journal, key) or 0
-    numbers = [path.stem for path in (folder / "shards").glob("*.h5") if SHARD_FILE.fullmatch(path.name)]
-    names = [f"shards/{number}.h5" for number in numbers if int(number) < units]
-    files.remove_files(folder, names, folders=("shards", "splits"))
+    files.remove_files(
+        folder, [name for name in names if name.startswith("shards/")], folders=("shards", "splits")
+    )
     remove_work(folder)
     return True
 

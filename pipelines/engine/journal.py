@@ -36,6 +36,13 @@ class Journal:
         self.path = path
         self.entries: list[dict[str, Any]] = []
         text, whole, lines = _read(path)
+        if not text.startswith(_BEGINNING[: len(text)]):
+            raise UsageError(
+                f"{path} is not the journal of a build.",
+                expected=f"a file that begins with {_BEGINNING.decode()}, or none",
+                found=repr(text[:20].decode(errors="replace")),
+                next="move that file, or give another --output folder",
+            )
         if lines and lines[0].get("key") not in (None, key):
             raise UsageError(
                 f"{path.parent} holds an unfinished build with other parameters.",
@@ -85,19 +92,26 @@ class Journal:
 
 def journal_entries(path: Path, key: str | None = None) -> list[dict[str, Any]] | None:
     """Return the lines of a journal after the first; ``None`` where there is none (of the build ``key``)."""
-    text, whole, lines = _read(path)
-    if not whole and path.is_file() and text.startswith(_BEGINNING[: len(text)]):
-        return []  # stopped while the first line was written
+    if is_torn(path):
+        return []
+    lines = _read(path)[2]
     header = lines[0] if lines else {}
     if header.keys() != {"journal", "key"} or key not in (None, header["key"]):
         return None
     return lines[1:]
 
 
+def is_torn(path: Path) -> bool:
+    """True if a journal has but a part of its first line: the build was stopped while it wrote that."""
+    text, whole, _ = _read(path)
+    return not whole and path.is_file() and text.startswith(_BEGINNING[: len(text)])
+
+
 def planned_units(path: Path, key: str | None = None) -> int | None:
     """Return how many units a build will have, by its journal; ``None`` where that is not known."""
-    entries = journal_entries(path, key) or []
-    return max((entry["units"] for entry in entries if isinstance(entry.get("units"), int)), default=None)
+    return max(
+        (entry["units"] for entry in journal_entries(path, key) or [] if "units" in entry), default=None
+    )
 
 
 def _read(path: Path) -> tuple[bytes, bytes, list[dict[str, Any]]]:
@@ -116,8 +130,23 @@ def _read(path: Path) -> tuple[bytes, bytes, list[dict[str, Any]]]:
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
+    """Return the entry in a line; ``None`` where it is torn, or none that this package writes."""
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return entry if isinstance(entry, dict) else None
+    return entry if isinstance(entry, dict) and _is_sound(entry) else None
+
+
+def _is_sound(entry: Mapping[str, Any]) -> bool:
+    """True if what a line says of prepared files and of units has the right types."""
+    units, prepared = entry.get("units", 0), entry.get("prepared", {})
+    if not isinstance(units, int) or isinstance(units, bool) or not isinstance(prepared, dict):
+        return False
+    names = prepared.get("files", [])
+    texts = [
+        prepared.get("folder", ""),
+        prepared.get("inside") or "",
+        *(names if isinstance(names, list) else [0]),
+    ]
+    return isinstance(prepared.get("plan", {}), dict) and all(isinstance(text, str) for text in texts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -28,12 +29,12 @@ def finished_units(
     for entry in journal.entries:
         if "unit" not in entry:
             continue
-        result = UnitResult(**entry["unit"])
-        path = folder / result.file
-        if wanted.get(result.index) != (result.name, result.file) or not path.is_file():
-            continue
-        if sha256_file(path)[0] == result.sha256:
-            found[result.index] = result
+        with contextlib.suppress(TypeError, ValueError):  # of a journal that somebody else has written
+            result = UnitResult(**entry["unit"])
+            path = folder / result.file
+            known = wanted.get(result.index) == (result.name, result.file) and path.is_file()
+            if known and sha256_file(path)[0] == result.sha256:
+                found[result.index] = result
     return found
 
 

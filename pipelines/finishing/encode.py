@@ -44,7 +44,7 @@ from kmip_data.pipelines.engine.folders import JOURNAL, WORK
 from kmip_data.pipelines.engine.journal import Journal
 from kmip_data.pipelines.engine.opening import check_options, count_jobs, open_executor
 from kmip_data.pipelines.engine.units import finished_units, run_units
-from kmip_data.pipelines.engine.workers import SHARD_FILE, StopRequestedError, UnitResult, explained
+from kmip_data.pipelines.engine.workers import StopRequestedError, UnitResult, explained
 from kmip_data.pipelines.finishing.identity import versions_of_bytes
 from kmip_data.runtime import threads
 from kmip_data.runtime.progress import say
@@ -275,10 +275,6 @@ def _write_card(build: Build, encoding: Encoding, units: Sequence[UnitResult]) -
     )
     for entry in entries:
         protect(folder / entry.file)
-    names = {entry.file for entry in entries}
-    for stray in folder.iterdir():  # of a build with more shards, under the same name
-        if stray.name not in names and SHARD_FILE.fullmatch(stray.name):
-            files.remove_file(stray, root=build.path)
     files.write_file(folder / CARD_NAME, card.to_json().encode(), root=build.path)
 
 

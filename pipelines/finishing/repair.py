@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any, Unpack
 from kmip_data.builds.columns import COLUMNS
 from kmip_data.builds.home import Build, Home
 from kmip_data.builds.options import BuildArguments, BuildOptions
-from kmip_data.builds.problems import NOT_PART
 from kmip_data.builds.verify import VerifyReport, verify_build
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
 from kmip_data.files import changes as files
@@ -36,9 +34,6 @@ from kmip_data.pipelines.parameters import M, check_params
 from kmip_data.pipelines.raw.extras import require_extra
 from kmip_data.pipelines.raw.obtain import obtain_raw
 from kmip_data.pipelines.shared.stratified import apply_split
-from kmip_data.runtime.progress import say
-
-_STRAY = re.compile(r"\d{5,}\.h5(\..*partial)?")  #: shards, also half-written, of an earlier build
 
 
 def repair_build(
@@ -51,7 +46,7 @@ def repair_build(
 
     Needs the raw files the build was made from. Where the card itself was changed the digests on it
     no longer prove anything: then everything is built again, into the same folder and to the same bytes.
-    Files beside the shards that are not part of the build are removed.
+    Only files that the card names are replaced; any other file stays.
 
     Returns the files that were written, relative to ``path``. Raises ``CheckFailed`` where a rebuilt file
     does not have the digest on the card (the versions of the libraries on it are not those installed here),
@@ -62,11 +57,6 @@ def repair_build(
     path, chosen = Path(path).absolute(), BuildOptions.of("", options)
     check_options(chosen)
     report = verify_build(path)
-    if any(problem.what == NOT_PART for problem in report.problems):
-        _remove_strays(path, quiet=chosen.quiet)
-        report = verify_build(path)
-    if all(problem.what == NOT_PART for problem in report.problems):
-        return []
     columns = sorted({name for problem in report.problems if (name := _column_of(problem.file))})
     written = []
     if any(_column_of(problem.file) is None for problem in report.problems):
@@ -124,17 +114,6 @@ def _repair_records(path: Path, report: VerifyReport, home: Home, options: Build
             _repair_page(path, card)
             remove_work(path)
     return [*(entry.file for entry in shards.values()), *(entry.file for entry in splits)]
-
-
-def _remove_strays(path: Path, *, quiet: bool) -> None:
-    """Remove shards that the card does not name and files half-written; the rest is left to its owner."""
-    with build_lock(path, quiet=quiet):
-        files.refuse_links(path)
-        for problem in verify_build(path).problems:  # another process may have built there meanwhile
-            stray = path / problem.file
-            if problem.what == NOT_PART and _STRAY.fullmatch(stray.name) and stray.is_file():
-                files.remove_file(stray, root=path)
-                say(f"removed {stray}: not part of the build", quiet=quiet)
 
 
 def _is_card_wrong(path: Path, card: Card, report: VerifyReport) -> bool:

@@ -84,18 +84,6 @@ def test_a_build_goes_and_what_is_not_of_it_stays(make_build: Callable[..., Buil
     assert [path.name for path in build.path.parent.iterdir()] == [build.path.name]
 
 
-def test_a_build_of_another_folder_goes_by_its_path(make_build: Callable[..., Build], tmp_path: Path) -> None:
-    build = make_build()
-    away = tmp_path / "away"
-    shutil.move(build.path, away)
-    link = tmp_path / "link"
-    link.symlink_to(away)
-    assert "is a symbolic link" in kmip("remove", link, "--yes").err
-    assert (away / "card.json").is_file()
-    assert kmip("remove", away, "--yes").code == 0
-    assert not away.exists()
-
-
 def test_raw_files_go_by_their_receipts_and_the_pin_stays(raw: Path) -> None:
     assert kmip("remove", "s3dis", "--yes").code == 2  # raw files are never what a short name means
     outcome = kmip("remove", "raw/s3dis", "--yes")
@@ -120,14 +108,6 @@ def test_everything_that_training_writes_goes(home: Path, tmp_path: Path) -> Non
     (second / "mine").rmdir()
     second.rmdir()
     assert build.path.is_dir()
-
-
-def test_the_empty_folders_above_a_run_go_too(home: Path) -> None:
-    run = home / "runs/s3dis/gcn/one"
-    run.mkdir(parents=True)
-    (run / "config.toml").write_text("")
-    assert kmip("remove", run, "--yes").code == 0
-    assert not (home / "runs/s3dis").exists()
 
 
 def test_an_unfinished_build_goes_by_its_journal(home: Path) -> None:
@@ -174,10 +154,12 @@ def test_folders_of_the_home_may_be_links(home: Path, tmp_path: Path) -> None:
     (tmp_path / "disk/s3dis/gcn/one/config.toml").write_bytes(b"x" * 1000)
     home.mkdir()
     (home / "runs").symlink_to(tmp_path / "disk")
+    (tmp_path / "disk/s3dis/gcn/one/result.json").write_text('{"build_key": "", "config": {}, "metrics": {}}')
     (home / "licenses.json").write_bytes(b"x" * 7)
     folders = {entry["folder"]: entry["bytes"] for entry in kmip("du", "--json").json["folders"]}
-    assert (folders["runs/s3dis/gcn"], folders["others"]) == (1000, 7)
+    assert (folders["runs/s3dis/gcn"], folders["others"]) == (1046, 7)
     assert kmip("remove", "one", "--yes").code == 0
+    assert not any((tmp_path / "disk").iterdir())
 
 
 def test_a_question_comes_first(make_build: Callable[..., Build], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.cases import Cases, contents, damage
 from support.shared import shared_data
 from support.toy_pipeline import (
     ToyParams,
@@ -392,24 +394,40 @@ def test_a_foreign_shard_is_rebuilt_alone(toy: Toy) -> None:
     assert digests(build.path) == before
 
 
-def test_repair_removes_what_is_not_part_of_the_build(toy: Toy, capsys: pytest.CaptureFixture[str]) -> None:
+#: Files of the user in a build, one of which has the name of a journal.
+STRAYS = [
+    "shards/00007.h5",
+    "shards/00007.h5.old.partial",
+    "shards/12345.h5",
+    "shards/mine.txt",
+    "splits/mine.h5",
+]
+STRAYS += ["columns/mine/card.json", "columns/mine/00000.h5", "shards/00000.h5.partial", "work/journal.jsonl"]
+
+
+def test_repair_leaves_other_files(toy: Toy, tmp_path: Path) -> None:
     build = toy.build()
-    before = digests(build.path)
-    (build.path / "shards/00099.h5").write_bytes((build.path / "shards/00000.h5").read_bytes())
-    (build.path / "shards/00003.h5.partial").write_bytes(b"half")
-    calls = len(toy.raw_calls)
-    assert repair_build(build.path, home=toy.home) == []
-    assert len(toy.raw_calls) == calls  # no raw file is needed for that
-    assert "00099.h5: not part of the build" in capsys.readouterr().err
-    assert verify_build(build.path).ok
-    assert digests(build.path) == before
-    (build.path / "shards/notes").mkdir()
-    (build.path / "shards/notes/mine").write_text("kept")
-    (build.path / "shards/notes.h5").write_text("mine, too")
-    assert repair_build(build.path, home=toy.home) == []
-    assert (build.path / "shards/notes/mine").read_text() == "kept"
-    assert (build.path / "shards/notes.h5").read_text() == "mine, too"
-    assert not verify_build(build.path).ok
+    with Cases() as cases:
+        for broken in (False, True):
+            for name in STRAYS:
+                with cases(f"{name}, {'a broken build' if broken else 'a sound one'}"):
+                    folder = tmp_path / f"{name.replace('/', '-')}-{broken}"
+                    shutil.copytree(build.path, folder)
+                    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                    (folder / name).write_bytes(b"a file of the user")
+                    before = contents(folder)
+                    if broken:
+                        damage(folder / "shards/00000.h5", before["shards/00000.h5"], "cut")
+                    if name == "work/journal.jsonl" and broken:  # there is no other place for the journal
+                        with pytest.raises(UsageError, match="is not the journal"):
+                            repair_build(folder, home=toy.home, quiet=True)
+                        assert contents(folder)[name] == before[name]
+                        continue
+                    repair_build(folder, home=toy.home, quiet=True)
+                    assert contents(folder) == before
+                    assert verify_build(folder).ok
+                    if name.startswith("shards"):
+                        assert any(remark.startswith(name) for remark in verify_build(folder).remarks)
 
 
 def _tree(place: Path) -> dict[Path, bytes]:

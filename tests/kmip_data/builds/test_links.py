@@ -97,7 +97,6 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
             repair,
             lambda folder: put("card.json", (folder / "card.json").read_text() + " ")(folder),
         ),
-        "repair, a stray": Command(bare, repair, put("shards/00099.h5", "stray")),
         "repair a column": Command(
             whole, repair, lambda folder: _flip(folder / "columns/degree-profile-2.0/00000.h5")
         ),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support import crash_points
+from support.cases import Cases
 from support.crash_points import Fault
 from support.toy_pipeline import build_toy, digests, raw_folder, toy_pipeline, write_raw
 
@@ -18,7 +19,7 @@ from kmip_data.builds.verify import verify_build
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.pipelines.base import Params, Prepared, RawFolder
 from kmip_data.pipelines.build import build_raw
-from kmip_data.pipelines.engine.folders import remove_work
+from kmip_data.pipelines.engine.folders import check_output, remove_work
 from kmip_data.pipelines.finishing.identity import BuildPlan
 
 GRAPHS = 12
@@ -214,3 +215,30 @@ def test_a_killed_build_goes_on_beside_files_of_the_user(tmp_path: Path, call: s
     build = build_toy(tmp_path, jobs=1, quiet=True)
     assert _are_there(files)
     assert build.card.counts["graphs"] == GRAPHS
+
+
+def test_a_torn_journal_takes_no_folder(tmp_path: Path) -> None:
+    torn = ["", '{"jour', '{"journal":1', '{"journal":1,"key":"0123456789ab"']
+    with Cases() as cases:
+        for text in torn:
+            for name in (
+                "notes.txt",
+                "shards/00000.h5",
+                "splits/mine.h5",
+                "work/mine",
+                "work/prepared/a",
+                "README.md",
+            ):
+                with cases(f"{text!r} and {name}"):
+                    folder = tmp_path / f"{len(text)}-{name.replace('/', '-')}"
+                    for each, content in (("work/journal.jsonl", text), (name, "a file of the user")):
+                        (folder / each).parent.mkdir(parents=True, exist_ok=True)
+                        (folder / each).write_text(content)
+                    with pytest.raises(UsageError):
+                        check_output(folder, "0123456789ab")
+            with cases(f"{text!r} alone"):
+                folder = tmp_path / f"{len(text)}"
+                for inner in ("work", "shards", "splits"):
+                    (folder / inner).mkdir(parents=True)
+                (folder / "work/journal.jsonl").write_text(text)
+                check_output(folder, "0123456789ab")

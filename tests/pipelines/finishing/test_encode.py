@@ -144,7 +144,8 @@ def test_verify_finds_and_repair_computes_exactly_what_is_broken(copy: Build) ->
     (copy.path / "columns/lappe4/00003.h5").unlink()
     (copy.path / "columns/lappe4/00099.h5").write_bytes(b"stray")
     files = {problem.file for problem in verify_build(copy.path).problems}
-    assert files == {"columns/rwse5/00001.h5", "columns/lappe4/00003.h5", "columns/lappe4/00099.h5"}
+    assert files == {"columns/rwse5/00001.h5", "columns/lappe4/00003.h5"}
+    before["columns/lappe4/00099.h5"] = digests(copy.path)["columns/lappe4/00099.h5"]
     written = repair_build(copy.path, jobs=1, quiet=True)  # without any raw files
     assert sorted(written) == ["columns/lappe4/00003.h5", "columns/rwse5/00001.h5"]
     assert verify_build(copy.path).ok
