@@ -79,7 +79,7 @@ def _topic(name: str) -> Any:
     ],
 )
 def command() -> None:
-    """Speed against the usual ways, as ratios measured here.
+    """Measure speed against the usual alternatives.
 
     Name `all` or one topic; both sides of a row run in turn in the same process, so that a busy
     machine slows both. A target is met where the ratio is not below it. `kmip-data bench attention

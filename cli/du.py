@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @home_option
 @json_option
 def command(home: Home, as_json: bool) -> None:
-    """How much room builds, raw files, runs and caches take.
+    """Show the disk use of builds, raw files, runs and caches.
 
     The folders of the home, the largest first, runs by dataset and model; beside them the compiled kernels
     in the user's cache folder. `kmip-data remove FOLDER` makes room.

@@ -54,7 +54,7 @@ def command(
     targets: tuple[str, ...], record: int | None, part: str | None, output: Path | None, no_open: bool,
     device: str | None, sample: bool, home: Home, as_json: bool,
 ) -> None:  # fmt: skip
-    """Walk about in a graph: labels, balls, and what a run looks at.
+    """Open an interactive page for a graph and its predictions.
 
     Without anything named the page lists the builds and runs in the home folder. TARGET is a city, or a
     build whose --record is shown. With a RUN its own data are shown, with what its best weights predict, the

@@ -24,7 +24,7 @@ OFFLINE = "helsinki"  #: the dataset to begin with: its raw file comes with an i
 @home_option
 @json_option
 def command(home: Home, as_json: bool) -> None:
-    """The datasets, and the builds in the home folder.
+    """List the datasets, and what the home folder holds.
 
     A build that was stopped half-way is listed with the shards it has; the same `build` command
     goes on with it.

@@ -34,7 +34,7 @@ from kmip_data.wording import counted
 @as_trained_option
 @look_options
 def command(run: str, output: Path, part: str, as_json: bool, **data: Any) -> None:
-    """Write what a trained model predicts.
+    """Write the predictions of a trained model.
 
     Takes the best weights of RUN, a run folder or the end of its path, and writes logits and classes,
     or values, of every record of a part of the split, with its key. `kmip-data evaluate --predictions`

@@ -69,8 +69,12 @@ class LazyGroup(Command, click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, or raise an error that names the nearest one."""
         if args and not args[0].startswith("-") and args[0] not in self.commands_in:
+            from kmip_data.cli.shared.old_spellings import new_spelling
+            from kmip_data.errors import UsageError
             from kmip_data.manifest import unknown_name
 
+            if instead := new_spelling("", args[0]) if ctx.parent is None else None:
+                raise UsageError(f"{args[0]} is no command any more.", next=instead)
             raise unknown_name(
                 "command", args[0], list(self.commands_in), command=f"{ctx.command_path} --help"
             )

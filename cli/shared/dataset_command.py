@@ -66,7 +66,7 @@ class DatasetCommand(Command):
         if _DATASET in ctx.meta:
             sections[f"Options of {ctx.meta[_DATASET]}"] = _help_of(typed, ctx)
             sections[f"Keys of {ctx.meta[_DATASET]} for --set"] = [
-                (f"{key}=…", record[1])
+                (f"{key}={option.make_metavar(ctx).strip('[]')}", record[1])
                 for store, option in ctx.meta[_PARAMETERS]
                 if option not in typed and (key := self._key(store, str(option.name)))
                 for record in _help_of([option], ctx)
@@ -111,17 +111,18 @@ class DatasetCommand(Command):
         if self.sources and manifest.recipe:
             own = click.Option(
                 ["--name", "recipe_name"], metavar="NAME", expose_value=False,
-                callback=keep_in(SOURCES, "name"), help="Name of the dataset that is built, for other commands.",
+                callback=keep_in(SOURCES, "name"), help="Name of the new dataset.",
             )  # fmt: skip
             found, models = [(SOURCES, own)], {SOURCES: source_model(name), **models}
         if self.splits:
             models[SPLITS] = pipeline.SplitParams
         found += [(store, option) for store, model in models.items() for option in options_of(model, store)]
-        found = [(store, option) for store, option in found if option.name != "archive"]  # an option of its own
+        # An archive has an option that every dataset shares.
+        found = [(store, option) for store, option in found if option.name != "archive"]
         if self.sources:
             stored = click.Option(
                 ["--compression"], type=click.Choice(["gzip", "zstd"]), expose_value=False,
-                callback=keep_in(SHARDS, "compression"), help="Compress the shards: less disk, slower reading.",
+                callback=keep_in(SHARDS, "compression"), help="less disk, slower reading",
             )  # fmt: skip
             found.append((SHARDS, stored))
         return found

@@ -107,6 +107,8 @@ output_option = click.option(
     type=click.Path(path_type=Path),
     help="Build into DIR instead of the home folder.",
 )
+
+
 def file_option(flag: str, *names: str, help: str, required: bool = False) -> Callable[[F], F]:  # noqa: A002
     """Make an option that takes a file, there or to be written."""
     kind = click.Path(path_type=Path, dir_okay=False)
@@ -137,7 +139,7 @@ dask_option = click.option(
     flag_value="",
     expose_value=False,
     callback=_dask,
-    help="Use a Dask cluster with a shared file system: address or file of its scheduler; alone: start one here.",
+    help="Dask cluster with a shared file system: address or file of its scheduler; alone: start one.",
 )
 
 

@@ -1,4 +1,4 @@
-"""Options and ``--set`` keys made from a dataset's parameter models, so that their field docs are the help."""
+"""Options and ``--set`` keys made from the parameter models of a dataset; their field docs are the help."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
 import click
 
+from kmip_data.cli.shared.command import ON_LINE
 from kmip_data.wording import OPTIONS
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ def _settings(ctx: click.Context, param: click.Parameter, items: tuple[str, ...]
     """Convert and keep the values of ``--set``; a key whose field is a tuple may be repeated."""
     keys: Mapping[str, click.Option] = ctx.meta.get(KEYS, {})
     given: dict[str, list[str]] = {}
-    for item in items if keys else ():  # without keys the name of the dataset is wrong, which is an error, too
+    # Without keys the name of the dataset is wrong, and that is the error.
+    for item in items if keys else ():
         key, equals, value = item.partition("=")
         name = key.replace("-", "_")
         if not equals:
@@ -64,12 +66,15 @@ def _settings(ctx: click.Context, param: click.Parameter, items: tuple[str, ...]
         if name not in keys:
             from kmip_data.manifest import unknown_name
 
-            command = f"{ctx.command_path} {ctx.params.get('name', 'NAME')} --help"
+            command = " ".join([ctx.command_path, *ctx.meta.get(ON_LINE, []), "--help"])
             raise unknown_name("parameter of this dataset", key, sorted(keys), command=command)
         given.setdefault(name, []).append(value)
     for name, values in given.items():
         option = keys[name]
-        option.process_value(ctx, values if option.multiple else values[-1])
+        try:
+            option.process_value(ctx, values if option.multiple else values[-1])
+        except click.BadParameter as error:
+            raise click.BadParameter(error.message, ctx, param, f"--set {name}") from error
 
 
 set_option = click.option(
