@@ -33,28 +33,21 @@ from kmip_data.wording import counted
     help="Instead of RUN: what kmip-data predict wrote, or an .npz with logits (or pred) of any model.",
 )
 @click.option(
-    "--part",
+    "--split",
+    "part",
     type=click.Choice(PARTS),
-    help="With --predictions: part of the split.  [default: the one that the file names, else test]",
+    help="With --predictions or --dump-qk: part of the split.  [default: the one that the file names, else test]",
 )
 @other_data_option
 @as_trained_option
 @file_option("--dump-qk", "dump", help="Also write queries, keys and values of every layer as safetensors.")
-@click.option(
-    "--dump-part",
-    type=click.Choice(PARTS),
-    default="test",
-    show_default=True,
-    help="With --dump-qk: which part of the split.",
-)
-@number_option("--dump-graphs", "With --dump-qk: how many of its graphs, from the first.", 10)
+@number_option("--dump-graphs", "With --dump-qk: its first N graphs.", 10)
 @look_options
 def command(
     run: str | None,
     predictions: Path | None,
     part: str | None,
     dump: Path | None,
-    dump_part: str,
     dump_graphs: int,
     as_json: bool,
     **data: Any,
@@ -71,8 +64,10 @@ def command(
         return
     from kmip_data.models.training.run.evaluate import evaluate
 
-    if part is not None:
-        raise _usage("A run is measured on every part.", "--part with --predictions", "--part with RUN")
+    if part is not None and dump is None:
+        expected = "--split with --predictions or --dump-qk"
+        raise _usage("A run is measured on every part.", expected, "--split with RUN alone")
+    dump_part = part or "test"
     if dump is not None:
         check_prefix(dump, "--dump-qk")
     found = evaluate(run, **data)

@@ -11,7 +11,6 @@ from kmip_data.cli.shared.dataset_command import RECORDS, DatasetCommand, given,
 from kmip_data.cli.shared.names import TARGET
 from kmip_data.cli.shared.options import look_options
 from kmip_data.cli.shared.output import facts, print_json, table
-from kmip_data.errors import UsageError
 from kmip_data.files.disk import human_bytes
 from kmip_data.wording import OPTIONS, as_values
 
@@ -26,9 +25,7 @@ ROWS = {"graph": "1", "node": "N", "edge": "E"}  #: rows of a column on an item 
     examples=["kmip-data info s3dis", "kmip-data info s3dis --k 32", "kmip-data info helsinki --croissant"],
 )
 @click.argument("target", type=TARGET)
-@click.option(
-    "--croissant", is_flag=True, help="Print Croissant JSON-LD: of the build, or of a dataset not built yet."
-)
+@click.option("--croissant", is_flag=True, help="Print the Croissant JSON-LD of a build.")
 @click.option(
     "--model", metavar="NAME", help="Show the preset of a model: its keys, and where text and code differ."
 )
@@ -45,7 +42,7 @@ def command(target: str, croissant: bool, model: str | None, sample: bool, home:
     if model is not None:
         _preset(target, model, home, as_json=as_json)
     elif croissant:
-        print_json(_croissant(target, home, sample=sample, name_alone=name_alone))
+        print_json(_croissant(target, home, sample=sample))
     elif name_alone:
         _dataset(target, home, as_json=as_json)
     else:
@@ -143,16 +140,10 @@ def _preset(target: str, model: str, home: Home, *, as_json: bool) -> None:
         click.echo(f"\n{note.topic}: {note.text}")
 
 
-def _croissant(target: str, home: Home, *, sample: bool, name_alone: bool) -> dict[str, Any]:
-    from kmip_data.format.croissant import build_croissant, dataset_croissant
-    from kmip_data.manifest import load_manifest, no_recipe
+def _croissant(target: str, home: Home, *, sample: bool) -> dict[str, Any]:
+    from kmip_data.format.croissant import build_croissant
 
-    try:
-        return build_croissant(resolve(target, home, sample=sample).card)
-    except UsageError:
-        if not name_alone:
-            raise
-        return dataset_croissant(no_recipe(load_manifest(target)))
+    return build_croissant(resolve(target, home, sample=sample).card)
 
 
 def _parameters(name: str) -> list[list[str]]:

@@ -10,9 +10,8 @@ import click
 from kmip_data.cli.shared.command import Command
 from kmip_data.cli.shared.dataset_command import other_data_option
 from kmip_data.cli.shared.names import RUN
-from kmip_data.cli.shared.options import as_trained_option, file_option, look_options
+from kmip_data.cli.shared.options import as_trained_option, file_option, look_options, split_option
 from kmip_data.cli.shared.output import check_prefix, print_json
-from kmip_data.format.parts import PARTS
 from kmip_data.wording import counted
 
 
@@ -20,7 +19,7 @@ from kmip_data.wording import counted
     cls=Command,
     examples=[
         "kmip-data predict 20261120-071806-code-seed0 --output predictions.npz",
-        "kmip-data predict helsinki/gps-kmip/mine --dataset marais --part val --output marais.parquet",
+        "kmip-data predict helsinki/gps-kmip/mine --dataset marais --split val --output marais.parquet",
     ],
 )
 @click.argument("run", type=RUN)
@@ -30,7 +29,7 @@ from kmip_data.wording import counted
     help="Where the predictions go: FILE.npz, or FILE.parquet where pyarrow is installed.",
 )
 @other_data_option
-@click.option("--part", type=click.Choice(PARTS), default="test", show_default=True, help="Which part.")
+@split_option
 @as_trained_option
 @look_options
 def command(run: str, output: Path, part: str, as_json: bool, **data: Any) -> None:

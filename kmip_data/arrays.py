@@ -1,4 +1,4 @@
-"""Names of the commonest types of arrays, of whatever shape."""
+"""Array types by dtype, of any shape."""
 
 from __future__ import annotations
 

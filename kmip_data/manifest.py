@@ -1,4 +1,4 @@
-"""The typed model of ``manifests/datasets/*.toml``: what a dataset is and where it comes from."""
+"""Typed model of ``manifests/datasets/*.toml``: identity, sources and content of a dataset."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GitBlob = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 
 
 class License(Strict):
-    """Terms under which the owner gives the data out."""
+    """Terms under which the owner distributes the data."""
 
     name: str
     url: str
@@ -31,7 +31,7 @@ class License(Strict):
 
 
 class Responsible(Strict):
-    """What users of the data should know about where they come from, as Croissant's RAI vocabulary asks."""
+    """Collection, biases, intended use and personal data, in the terms of Croissant's RAI vocabulary."""
 
     collection: str = "Not stated."
     biases: str = "Not stated."
@@ -40,18 +40,18 @@ class Responsible(Strict):
 
 
 class Mirror(Strict):
-    """One place that holds a source; its own size and digest, because mirrors repack."""
+    """One address of a source, with a size and digest of its own, because mirrors repack."""
 
-    url: str  #: asked for as it is; shown and kept as ``address``
+    url: str  #: requested unchanged; printed and recorded as ``address``
     bytes: int | None = None
     sha256: Digest | None = None
-    md5: Md5 | None = None  #: where its owner gives no other digest
+    md5: Md5 | None = None  #: if the owner publishes no other digest
     git_blob: GitBlob | None = None  #: SHA-1 of "blob <size>", a zero and the bytes: git's name for a file
     note: str = ""
 
     @property
     def address(self) -> str:
-        """The URL without what lets one in: for messages, receipts and cards."""
+        """The URL without credentials, for messages, receipts and cards."""
         return without_secrets(self.url)
 
 
@@ -69,19 +69,19 @@ class Member(Strict):
 
 
 class Content(Strict):
-    """How a local archive or folder is recognised, and the limits its members must keep."""
+    """Signs by which a local archive or folder is recognised, and limits of its members."""
 
     anchor: str  #: path, or pattern, of a file that lies in the root of the data
     members: tuple[Member, ...]
     max_total_bytes: int
-    #: name of a file that only an older generation of the data has -> what that is
+    #: file name that only an older release of the data has -> description of that release
     older: dict[str, str] = Field(default_factory=dict)
     #: member path -> digest in the complete published set
     known_sha256: dict[str, Digest] = Field(default_factory=dict)
 
 
 class LinePatch(Strict):
-    """A known broken line of a raw file, and what mends it; applied in memory only."""
+    """A correction of a known broken line of a raw file, applied in memory only."""
 
     file: str  #: regular expression for the whole member path
     line: int = Field(ge=1)  #: number of the line, from 1
@@ -96,17 +96,17 @@ class Source(Strict):
     name: str  #: file name under ``raw/<dataset>/``
     container: Literal["archive", "file"] = "archive"
     mirrors: tuple[Mirror, ...]
-    #: what this source holds, where a dataset has several; else the manifest's
+    #: content of this source if a dataset has several; else that of the manifest
     content: Content | None = None
 
     @property
     def packaged(self) -> bool:
-        """Whether an installed Python package ships it."""
+        """True if an installed Python package contains it."""
         return any(mirror.url.startswith(PACKAGE) for mirror in self.mirrors)
 
 
 class Expected(Strict):
-    """Counts of the complete published set, where there is one; a build that has them is called complete."""
+    """Counts of the complete published set; a build with these counts is called complete."""
 
     graphs: int | None = None
     #: split rule -> {train, val, test: graphs}
@@ -133,40 +133,40 @@ class Manifest(Strict):
     pipeline: str  #: module under ``kmip_data.pipelines``
     task: str
     homepage: str
-    #: day on which the data were made public, as far as it is known; empty for a recipe
+    #: day of publication, as far as it is known; empty for a recipe
     published: Annotated[str, Field(pattern=r"^(\d{4}-\d\d-\d\d)?$")] = ""
     license: License
     responsible: Responsible = Responsible()
     citation: str  #: BibTeX
     class_names: tuple[str, ...] = ()
-    sources: tuple[Source, ...]  #: none: the raw data come by --archive alone
+    sources: tuple[Source, ...]  #: none if raw data come by --archive alone
     content: Content
-    #: other forms of the data that --archive takes and the pipeline reads
+    #: other forms of the data that --archive and the pipeline accept
     alternatives: tuple[Content, ...] = ()
     patches: tuple[LinePatch, ...] = ()
     expected: Expected = Expected()
     max_nodes: int  #: largest graph allowed; sets the index width
     dataset_class: str  #: public class in ``kmip_data``
-    recipe: str = ""  #: no dataset but a way to make one: what it makes, under a name of its own each time
+    recipe: str = ""  #: for a recipe, which makes datasets of any name: a description of them
     up_axis: Literal["y", "z"] = "z"  #: axis that points up when drawn
-    #: key of a column -> constants that models standardise it with
+    #: key of a column -> constants by which models standardise it
     standardisation: dict[str, Standardisation] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     @property
     def known_sha256(self) -> dict[str, str]:
-        """Members whose digest is published, whichever source holds them."""
+        """Members of all sources with a published digest."""
         contents = (self.content, *(source.content for source in self.sources if source.content))
         return {name: digest for content in contents for name, digest in content.known_sha256.items()}
 
 
 def dataset_names() -> list[str]:
-    """Names of all shipped datasets, sorted."""
+    """Return the names of all shipped datasets, sorted."""
     return shipped_names("datasets")
 
 
 def shipped_names(folder: str) -> list[str]:
-    """Names of the files of ``manifests/<folder>``, without ``.toml``, sorted."""
+    """Return the names of the files in ``manifests/<folder>``, without ``.toml``, sorted."""
     files = resources.files(f"kmip_data.manifests.{folder}").iterdir()
     return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
 
@@ -181,8 +181,8 @@ def read_shipped(folder: str, name: str) -> dict[str, Any]:
 def load_manifest(name: str) -> Manifest:
     """Read and check the manifest of dataset ``name``.
 
-    Raises ``UsageError``, which suggests the nearest name, where there is no such dataset; ``DamagedInput``,
-    which lists every fault, where the file breaks the model.
+    Raises ``UsageError``, with the nearest name, if there is no such dataset; ``DamagedInput``, with every
+    fault, if the file does not follow the model.
     """
     names = dataset_names()
     if name not in names:
@@ -196,7 +196,7 @@ def load_manifest(name: str) -> Manifest:
 def unknown_name(
     kind: str, name: str, known: Sequence[str], *, command: str = "kmip-data list"
 ) -> UsageError:
-    """Return the error for a name nobody knows, with the nearest match."""
+    """Return the error for an unknown name, with the nearest known one."""
     close = nearest(name, known)
     hint = f" Did you mean {close!r}?" if close else ""
     shown = ", ".join(known[:MOST_SHOWN]) + (", …" if len(known) > MOST_SHOWN else "")
@@ -204,17 +204,17 @@ def unknown_name(
 
 
 def named(manifest: Manifest, name: str) -> Manifest:
-    """Return ``manifest`` for a build called ``name``: what a recipe makes has that in its title, too."""
+    """Return ``manifest`` for a build called ``name``, which the title of a recipe then includes."""
     title = f"{name}: {manifest.recipe}" if manifest.recipe else manifest.title
     return manifest.model_copy(update={"name": name, "title": title})
 
 
 def no_recipe(manifest: Manifest) -> Manifest:
-    """Return ``manifest``; UsageError for that of a recipe: what it makes has its own name and source."""
+    """Return ``manifest``; ``UsageError`` for a recipe, which is not a dataset itself."""
     if manifest.recipe and manifest.name == manifest.file:
         raise UsageError(
             f"{manifest.name!r} is not a dataset: it makes one.",
-            expected="the name that a build was given",
+            expected="the name of a build",
             found=manifest.name,
             next=f"kmip-data build {manifest.name} --help",
         )

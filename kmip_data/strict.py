@@ -1,4 +1,4 @@
-"""The one base of everything that is read as typed data: manifests, cards, receipts, parameters."""
+"""Base of all typed data: manifests, cards, receipts, parameters."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Strict(BaseModel):
-    """A model with no other keys than its own, not changed once made, its numbers finite."""
+    """A frozen model without unknown keys, with finite numbers."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)

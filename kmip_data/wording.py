@@ -1,4 +1,4 @@
-"""Words that messages and commands share."""
+"""Text of messages: cleaned, counted, rounded and quoted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SECRET = re.compile(
 
 
 def without_controls(text: str) -> str:
-    """Return text from outside as it may be shown: each control character becomes a mark.
+    """Replace control characters in untrusted text by a mark.
 
     >>> without_controls("red" + chr(27) + "[31m")
     'red�[31m'
@@ -42,12 +42,12 @@ def without_secrets(text: str) -> str:
 
 
 def timestamp(when: float | None = None) -> str:
-    """Return the time, or ``when`` in seconds since 1970, in UTC, to the second, as records keep it."""
+    """Return the current time, or ``when`` in seconds since 1970, as UTC in seconds, for records."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
 
 
 def counted(count: int, noun: str) -> str:
-    """Write a number with its noun, which is given in the singular.
+    """Return a number with its noun, passed in the singular.
 
     >>> counted(1, "graph"), counted(1200, "graph")
     ('1 graph', '1,200 graphs')
@@ -56,7 +56,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def rough_time(seconds: float) -> str:
-    """Write a time for people.
+    """Return a duration, rounded for people.
 
     >>> rough_time(95), rough_time(5000), rough_time(400_000)
     ('95 s', '1 h 23 min', '4 days 15 h')
@@ -72,7 +72,7 @@ def rough_time(seconds: float) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return which known name was probably meant, for "did you mean"; ``None`` where none is near.
+    """Return the known name that was probably meant; ``None`` if none is similar.
 
     >>> nearest("s3ids", ["s3dis", "paris"])
     's3dis'
@@ -83,7 +83,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def in_words(parameters: Mapping[str, Any]) -> str:
-    """Parameters as a caption has them, those that are unset left out.
+    """Return parameters as a caption, without those that are unset.
 
     >>> in_words({"k": 32, "hops": 16, "limit": None, "knn_rule": "exact"})
     'k = 32 neighbours, 16 hops, k-NN rule: exact'
@@ -91,7 +91,7 @@ def in_words(parameters: Mapping[str, Any]) -> str:
     words = []
     for name, value in parameters.items():
         if name == "on_error" or value in (None, False, [], ()):
-            continue  # what is done with bad records shows in no picture
+            continue  # unset, or without effect on a picture
         plain = name.replace("_", " ").replace("knn", "k-NN")
         text = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
         if name == "k":

@@ -75,7 +75,7 @@ def test_python_compiles_and_its_names_exist(page):
 
 @pages
 def test_names_in_the_text_exist(page):
-    """``kmip_data.reading.buffers.release()`` and the like."""
+    """``kmip_data.runtime.buffers.release()`` and the like."""
     prose = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
     for name in re.findall(r"`(kmip_data(?:\.\w+)+)", prose):
         found: object = importlib.import_module("kmip_data")

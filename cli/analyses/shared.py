@@ -45,7 +45,9 @@ runs_argument = click.argument("runs", metavar="RUN…", nargs=-1, required=True
 
 def part_option(usual: str, what: str = "Part of the split.") -> Callable[[F], F]:
     """Make the option that names a part."""
-    return click.option("--part", type=click.Choice(PARTS), default=usual, show_default=True, help=what)
+    return click.option(
+        "--split", "part", type=click.Choice(PARTS), default=usual, show_default=True, help=what
+    )
 
 
 #: Where the projections come from, which of them, which k, where the results go.

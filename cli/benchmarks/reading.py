@@ -137,7 +137,7 @@ def whole_batches(
 
 def _against_memory(loader: Any, repeats: int, what: str) -> Row:
     """The same batches against filling as many bytes with one value: what the memory itself allows."""
-    from kmip_data.reading import buffers
+    from kmip_data.runtime import buffers
 
     batch = next(iter(loader))
     sizes = [value.nbytes for value in batch.to_dict().values() if hasattr(value, "nbytes")]

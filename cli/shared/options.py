@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kmip_data.errors import UsageError
+from kmip_data.format.parts import PARTS
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -52,6 +53,9 @@ style_option = click.option(
     expose_value=False,
     callback=_style,
     help="How the picture looks; paper: no headline, at most 7 inches wide, 300 dots per inch.",
+)
+split_option = click.option(
+    "--split", "part", type=click.Choice(PARTS), default="test", show_default=True, help="Part of the split."
 )
 #: Where a trained model is measured.
 as_trained_option = click.option(

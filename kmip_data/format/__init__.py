@@ -1,1 +1,1 @@
-"""What a shard and a card are, and how they are written and read: the format of a build on disk."""
+"""Format of a build on disk: shards, splits and card, written and read."""

@@ -1,4 +1,4 @@
-"""The end of every build, made from raw files or from memory: split files, page and, last, the card."""
+"""The last files of every build: splits, page, Croissant and finally the card."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def write_split_file(
 ) -> SplitEntry:
     """Write ``splits/<name>.h5`` and describe it for the card.
 
-    ``encoded`` is what :mod:`kmip_data.format.splits` gives; ``sizes`` are graphs, nodes and edges by part.
+    ``encoded`` comes from :mod:`kmip_data.format.splits`; ``sizes`` are graphs, nodes and edges by part.
     """
     data, digests = encoded
     file = f"splits/{name}.h5"
@@ -48,7 +48,7 @@ def write_split_file(
 
 
 def protect(path: Path) -> None:
-    """Take the write permission off a finished shard: readers map it and trust that it does not change."""
+    """Make a finished shard read-only: readers map it and rely on its bytes."""
     with contextlib.suppress(OSError):  # some network file systems have no permissions
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -58,7 +58,7 @@ def protect(path: Path) -> None:
 
 
 def write_card(folder: Path, card: Card) -> None:
-    """Write README and Croissant, then the card: from here on the build is finished."""
+    """Write README and Croissant, then the card, which finishes the build."""
     write_file(folder / PAGE_NAME, render_card(card).encode())
     write_json(folder / CROISSANT_NAME, build_croissant(card))
     write_file(folder / CARD_NAME, card.to_json().encode())
@@ -73,10 +73,10 @@ def finish(
     classes: Mapping[str, Mapping[str, list[int]]],
     **about: Any,
 ) -> Card:
-    """Protect the shards and write page and card, with all that follows from what is on disk.
+    """Protect the shards and write page and card.
 
-    The first of ``splits`` is the default; ``statistics`` and ``classes`` (counts of each split and part) are
-    as :func:`kmip_data.graphs.statistics.summarise` gives them; ``about`` are the other fields of the card.
+    The first of ``splits`` is the default; ``statistics`` and ``classes`` (counts by split and part) are
+    those of :func:`kmip_data.graphs.statistics.summarise`; ``about`` has the other fields of the card.
     """
     rest = {**statistics, "classes": {"total": statistics["classes"], "splits": classes}}
     card = Card(

@@ -1,4 +1,4 @@
-"""The card of a build: ``card.json``, written last, says everything about the folder it lies in."""
+"""The card of a build: ``card.json``, written last, describes the folder that holds it."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ _Counts = Annotated[list[Count], FailFast()]
 
 
 def is_name(text: str) -> bool:
-    """Whether a text is a :data:`Name`."""
+    """True if a text is a :data:`Name`."""
     return re.fullmatch(_NAME, text) is not None
 
 
 def _plain(parameters: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """Refuse parameters that no option could have given."""
+    """Refuse parameters that no option can set."""
     for name, value in parameters.items():
         items = value if isinstance(value, list) else [value]
         if any(isinstance(item, dict | list) for item in items):
             raise ValueError(
-                f"{name[:80]} is neither a number, a text, true, false, null nor a list of these"
+                f"{name[:80]} is neither a number, a string, true, false, null nor a list of these"
             )
     for name, kind in (("k", int), ("limit", int), ("compression", str)):
         value = parameters.get(name)
@@ -54,7 +54,7 @@ Parameters = Annotated[dict[str, Any], AfterValidator(_plain)]
 
 
 class _Open(BaseModel):
-    """What is known of a part of the statistics; other keys are of whoever wrote them."""
+    """The known keys of one part of the statistics; a writer may add others."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -119,7 +119,7 @@ class _Statistics(_Open):
 
 
 def check_statistics(statistics: dict[str, Any]) -> dict[str, Any]:
-    """Return the statistics of a card as they are, once they are of the form that is read."""
+    """Return the statistics of a card unchanged, after validation."""
     _Statistics.model_validate(statistics)
     return statistics
 
@@ -130,14 +130,14 @@ PART: Final = "part of the published set"
 
 
 def remark(sample: bool, complete: bool | None) -> str:
-    """Return what is to be said after the name of data that are not the whole of a real dataset."""
+    """Return the remark that follows the name of a sample or of an incomplete dataset."""
     if sample:
         return " (sample: generated, not the real data)"
     return f" ({PART})" if complete is False else ""
 
 
 class FileEntry(Strict):
-    """One file with the records of a shard, in the folder that is meant."""
+    """One file with the records of a shard, relative to its folder."""
 
     file: Name
     sha256: str
@@ -163,7 +163,7 @@ class SplitPart(Strict):
 
 
 class SplitEntry(Strict):
-    """One split file beside the shards."""
+    """One split file."""
 
     file: SplitFile
     sha256: str
@@ -173,12 +173,12 @@ class SplitEntry(Strict):
     note: str = ""
 
     def in_order(self) -> list[tuple[str, SplitPart]]:
-        """Return train, val, test, in the order of use."""
+        """Return the parts in the order train, val, test."""
         return [(part, self.parts[part]) for part in in_order(self.parts)]
 
 
 class Receipt(Strict):
-    """Where a raw file came from. No time stamp: equal inputs give equal cards."""
+    """Origin of a raw file. It has no time stamp: equal inputs give equal cards."""
 
     name: str
     origin: str  #: url, archive file name or 'generated sample'
@@ -187,7 +187,7 @@ class Receipt(Strict):
 
 
 class Card(Strict, frozen=False):
-    """What a build is, how it was made and what is in it."""
+    """Identity, provenance and content of a build."""
 
     version: Literal[1] = CARD_VERSION
     dataset: Name
@@ -205,7 +205,7 @@ class Card(Strict, frozen=False):
     receipts: Annotated[list[Receipt], FailFast()]
     content_digest: str  #: SHA-256 over the digests of the raw members used
     data_schema: dict[str, Any]
-    default_split: str  #: key of splits that the classes take unless told
+    default_split: str  #: key in ``splits`` that the classes use by default
     class_names: Annotated[list[str], FailFast()]
     shards: Annotated[list[ShardEntry], FailFast(), Field(min_length=1)]
     splits: dict[Name, SplitEntry]
@@ -228,23 +228,23 @@ class Card(Strict, frozen=False):
 
     @property
     def heading(self) -> str:
-        """The title, with the name of the dataset where the title has not, and what :func:`remark` says."""
+        """The title, preceded by the dataset's name if it lacks it, and followed by the remark."""
         named = self.dataset.lower() in self.title.lower()
         return f"{self.title if named else f'{self.dataset}: {self.title}'}{self.remark}"
 
     @property
     def label(self) -> str:
-        """Name of the dataset for folders of runs; a sample says so."""
+        """Name of the dataset in the folders of runs, with ``-sample`` for a sample."""
         return f"{self.dataset}-sample" if self.sample else self.dataset
 
     @property
     def remark(self) -> str:
-        """See :func:`remark`."""
+        """Remark after the name of the dataset, see :func:`remark`."""
         return remark(self.sample, self.complete)
 
     @property
     def extent(self) -> str:
-        """``sample``, ``part of the published set``, or nothing to remark."""
+        """``sample``, ``part of the published set``, or an empty string."""
         if self.sample:
             return "sample"
         return PART if self.complete is False else ""
@@ -256,26 +256,26 @@ class Card(Strict, frozen=False):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What a result says of the data that it is of."""
+        """Fields that identify the data in a result."""
         names = {"dataset": self.dataset, "sample": self.sample, "complete": self.complete}
         return names | {"build_key": self.key}
 
     @property
     def digests(self) -> dict[str, str]:
-        """File to the SHA-256 of each shard and split."""
+        """SHA-256 of each shard and split, by file."""
         shards = {entry.file: entry.sha256 for entry in self.shards}
         return shards | {entry.file: entry.sha256 for entry in self.splits.values()}
 
     def to_json(self) -> str:
-        """Stable, readable JSON: equal cards give equal text. ``digest`` is made anew."""
+        """Return stable, readable JSON with a new ``digest``: equal cards give equal text."""
         return sealed_json(self.model_dump(mode="json"))
 
 
 def read_card(folder: Path) -> Card:
     """Read the card of a build folder.
 
-    Raises ``UsageError`` where there is none (an unfinished build), or a newer kmip-data wrote it: then the
-    build is sound and this version must leave it alone; ``DamagedInput`` where it does not follow the model.
+    Raises ``UsageError`` if there is none (an unfinished build), or if a newer kmip-data wrote it: such a
+    build is sound and must not be repaired by this version. ``DamagedInput`` if it does not follow the model.
     """
     path = folder / CARD_NAME
     try:
@@ -284,14 +284,14 @@ def read_card(folder: Path) -> Card:
             Card,
             "cannot be read as a card",
             expected=f"a JSON card of version {CARD_VERSION}",
-            next="the kmip-data build command that made it, once more: it writes the card anew",
+            next="repeat the kmip-data build command: it writes the card again",
         )
     except FileNotFoundError as error:
         raise UsageError(
             f"{folder} is not a finished build.",
             expected=f"{CARD_NAME} in it",
             found="no such file",
-            next="kmip-data build NAME (an unfinished build goes on where it stopped)",
+            next="kmip-data build NAME (an unfinished build resumes)",
         ) from error
     except DamagedInput as error:
         version = _version(path)
@@ -301,12 +301,12 @@ def read_card(folder: Path) -> Card:
             f"{folder} was written by a newer kmip-data.",
             expected=f"a card of version {CARD_VERSION}",
             found=f"version {version}",
-            next="upgrade kmip-data, or give another --home (or --output) to this version",
+            next="upgrade kmip-data, or use another --home or --output with this version",
         ) from error
 
 
 def _version(path: Path) -> int:
-    """Return the version that a card says it has; 0 where it says none."""
+    """Return the version in a card; 0 without a whole number there."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         version = read_json(path)["version"]
         return version if isinstance(version, int) else 0

@@ -1,4 +1,4 @@
-"""The card of a build as a page to read: ``README.md`` beside ``card.json``."""
+"""The card of a build as Markdown: ``README.md`` next to ``card.json``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Column, Schema
 from kmip_data.wording import without_controls
 
 PAGE_NAME: Final = "README.md"
-#: Key in the statistics of a card to what it says.
+#: Key in the statistics of a card and its caption.
 SPREADS: Final = {
     "nodes_per_graph": "nodes per graph",
     "edges_per_graph": "edges per graph",
@@ -23,13 +23,13 @@ SPREADS: Final = {
 }
 _BAR: Final = 24  #: characters of the longest bar of a histogram
 _ROWS: Final = 16  #: most rows of a histogram on the page
-_WEB: Final = re.compile(r"https?://[\w.~:/?#@!$&*+,;=%-]+")  #: what a link may lead to
-#: What Markdown takes for more than itself; an underline between letters it does not.
+_WEB: Final = re.compile(r"https?://[\w.~:/?#@!$&*+,;=%-]+")  #: permitted target of a link
+#: Markup characters of Markdown; an underline between letters is none.
 _MARKS: Final = re.compile(r"[\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 
 
 def render_card(card: Card) -> str:
-    """Return the card as Markdown; a function of the card alone, so equal cards give equal pages."""
+    """Return the card as Markdown; equal cards give equal pages."""
     schema = card.schema_
     sections = [
         _head(card),
@@ -63,19 +63,19 @@ def _section(title: str, body: str) -> str:
 
 
 def _text(value: object) -> str:
-    """Return text of others as Markdown that shows it, and does nothing else."""
+    """Return foreign text with all markup of Markdown escaped."""
     line = " ".join(without_controls(str(value)).split())
     return _MARKS.sub(r"\\\g<0>", escape(line, quote=False))
 
 
 def _code(value: object) -> str:
-    """Return text as code; a mark of code in it would end it."""
+    """Return text as inline code, with backticks replaced."""
     line = " ".join(without_controls(str(value)).split())
     return "`" + line.replace("`", "'").replace("|", "\\|") + "`"
 
 
 def code_block(kind: str, text: str) -> str:
-    """Return text as a block of code, with a fence that is not in it."""
+    """Return text as a code block, with a fence that does not occur in it."""
     fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", text))])
     return f"{fence}{kind}\n{without_controls(text)}\n{fence}"
 

@@ -1,4 +1,4 @@
-"""Whether the values in a shard keep what its schema promises."""
+"""Checks of the values in a shard against the promises of its schema."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from kmip_data.format.reader import Shard
 from kmip_data.format.refusals import refuse
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Column
 
-BLOCK_VALUES: Final = 2**20  #: values looked at together; bounds the memory
+BLOCK_VALUES: Final = 2**20  #: values checked at once; bounds the memory
 
 
 class Fault(NamedTuple):
-    """A promise that values of one dataset break."""
+    """A promise of the schema that values of one dataset break."""
 
     what: str
     expected: str
@@ -28,7 +28,7 @@ class Fault(NamedTuple):
 def content_faults(shard: Shard) -> Iterator[Fault]:
     """Yield one fault for every promise of the schema that some values of ``shard`` break.
 
-    Indices lie inside their graph, floating-point columns are finite, bounds are kept.
+    Indices must lie inside their graph, floating-point columns be finite, and bounds hold.
     """
     yield from _edge_faults(shard)
     for column in shard.schema.columns:
@@ -62,7 +62,7 @@ def _edge_faults(shard: Shard) -> Iterator[Fault]:
 
 
 def column_faults(shard: Shard, column: Column) -> Iterator[Fault]:
-    """Yield a fault for every promise that values of one column break."""
+    """Yield a fault for every promise of the schema that values of one column break."""
     row_ptr = {"graph": np.arange(shard.graphs + 1), "node": shard.node_ptr, "edge": shard.edge_ptr}[
         column.level
     ]

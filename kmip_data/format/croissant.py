@@ -1,25 +1,23 @@
-"""A build, or the sources of a dataset, as Croissant 1.1 with RAI fields: JSON-LD that search engines read.
+"""Metadata of a build as Croissant 1.1 with RAI fields: JSON-LD for search engines.
 
-No record sets: a record set says how a reader extracts its fields, and Croissant has no way into HDF5.
+There are no record sets: a record set describes how to extract fields, and Croissant cannot read HDF5.
 """
 
 from __future__ import annotations
 
-import mimetypes
 import time
 from typing import Any, Final
 
 from kmip_data.format.card import Card
-from kmip_data.manifest import Manifest, Responsible, dataset_names, load_manifest
+from kmip_data.manifest import Responsible, dataset_names, load_manifest
 
 CROISSANT_NAME: Final = "croissant.json"
-HDF5: Final = "application/x-hdf5"
 _TERMS: Final = (  # noqa: SIM905 -- as a list each would take a line
     "arrayShape citeAs column containedIn equivalentProperty extract field fileProperty fileObject fileSet "
     "format includes isArray isLiveDataset jsonPath key md5 parentField path recordSet references regex "
     "repeated replace samplingRate separator source subField transform"
 ).split()
-#: The context of the specification's appendix; other terms, or fewer, are a warning of its validator.
+#: Context from the appendix of the specification; its validator warns of any other set of terms.
 _CONTEXT: Final = {
     "@language": "en",
     "@vocab": "https://schema.org/",
@@ -46,7 +44,7 @@ _GENERATED: Final = Responsible(
 def build_croissant(card: Card) -> dict[str, Any]:
     """Return the metadata of a build, its files relative to the build folder.
 
-    A function of the card and the manifest behind it; where that has no day of publication, of today too.
+    They depend on the card and its manifest alone; without a day of publication there, on today's date.
     """
     manifest = load_manifest(card.manifest) if card.manifest in dataset_names() else None
     known = Responsible() if manifest is None else manifest.responsible
@@ -60,32 +58,9 @@ def build_croissant(card: Card) -> dict[str, Any]:
         "datePublished": (manifest.published if manifest else "") or time.strftime("%Y-%m-%d", time.gmtime()),
         "keywords": ["graph", "kmip-data"],
     }
-    files = [_file(shard.file, HDF5, shard.sha256, shard.bytes) for shard in card.shards]
-    files += [_file(split.file, HDF5, split.sha256) for split in card.splits.values()]
-    return _dataset(about, _GENERATED if card.sample else known, files)
-
-
-def dataset_croissant(manifest: Manifest) -> dict[str, Any]:
-    """Return the metadata of a dataset that is not built: its raw sources, as far as a digest is pinned."""
-    about = {
-        "name": manifest.name,
-        "description": f"{manifest.title}. {manifest.summary}",
-        "license": manifest.license.url,
-        "citeAs": manifest.citation.strip(),
-        "url": manifest.homepage,
-        "version": "1.0.0",
-        "datePublished": manifest.published,
-        "keywords": ["graph", "kmip-data"],
-    }
-    files = [
-        _file(source.name, _kind(source.name), one.sha256, one.bytes, md5=one.md5, url=one.address)
-        for source in manifest.sources
-        for one in [mirror for mirror in source.mirrors if mirror.sha256 or mirror.md5][:1]
-    ]
-    return _dataset(about, manifest.responsible, files)
-
-
-def _dataset(about: dict[str, Any], rai: Responsible, files: list[dict[str, Any]]) -> dict[str, Any]:
+    files = [_file(shard.file, shard.sha256, shard.bytes) for shard in card.shards]
+    files += [_file(split.file, split.sha256) for split in card.splits.values()]
+    rai = _GENERATED if card.sample else known
     return {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",
@@ -99,25 +74,13 @@ def _dataset(about: dict[str, Any], rai: Responsible, files: list[dict[str, Any]
     }
 
 
-def _kind(name: str) -> str:
-    return mimetypes.guess_type(name)[0] or "application/octet-stream"
-
-
-def _file(
-    name: str,
-    kind: str,
-    sha256: str | None,
-    size: int | None = None,
-    *,
-    md5: str | None = None,
-    url: str = "",
-) -> dict[str, Any]:
+def _file(name: str, sha256: str, size: int | None = None) -> dict[str, Any]:
     return {
         "@type": "cr:FileObject",
         "@id": name,
         "name": name,
-        "contentUrl": url or name,
+        "contentUrl": name,
         **({} if size is None else {"contentSize": f"{size} B"}),
-        "encodingFormat": kind,
-        **({"sha256": sha256} if sha256 else {"md5": md5}),  # exactly one of them, says the specification
+        "encodingFormat": "application/x-hdf5",
+        "sha256": sha256,
     }

@@ -1,4 +1,4 @@
-"""The parts of a split, in the order in which they are shown and written."""
+"""Names of the parts of a split, in the order in which they are printed and written."""
 
 from __future__ import annotations
 

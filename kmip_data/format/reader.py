@@ -1,4 +1,4 @@
-"""One shard, opened safely and read by mapping its arrays."""
+"""A shard file, opened safely and read through a memory map."""
 
 from __future__ import annotations
 
@@ -37,22 +37,21 @@ MAX_DECLARED_BYTES: Final = 2**36
 class Shard:
     """A shard file.
 
-    Opening checks the whole structure once with h5py (harmless, complete, as the schema says, row
-    pointers in order), then closes the file. Data are read from a read-only map that is made on
-    first use, so an instance holds no file descriptor for uncompressed shards, can be pickled,
-    is usable after a fork and from several threads. Values are not checked here: ``verify`` does. Raises
-    ``DamagedInput`` where the file is not a shard, is truncated, hostile or contradicts itself, or was
-    written by a newer version of this package; ``OutOfResources`` where memory or file descriptors of this
-    process ran out.
+    Opening checks the structure once with h5py (harmless, complete, as in the schema, row pointers in
+    order) and closes the file. Data are read from a read-only map that is made on first use, so an instance
+    holds no file descriptor for uncompressed shards, can be pickled, and works after a fork and from several
+    threads. Values are checked by ``verify``, not here. Raises ``DamagedInput`` if the file is not a shard,
+    is truncated, hostile or contradictory, or from a newer version of this package; ``OutOfResources`` if
+    this process lacks memory or file descriptors.
 
-    A ``source`` gives the bytes of a file that is not at ``path``; such a shard is not mapped.
+    ``source`` supplies the bytes of a file that is not at ``path``; such a shard is not mapped.
 
     Attributes
     ----------
     node_ptr, edge_ptr
         int64 [G+1], first node and first edge of each graph; zeros in ``edge_ptr`` without edges.
     layout
-        Every dataset that the schema asks for, by key.
+        Every dataset of the schema, by key.
     """
 
     def __init__(self, path: str | os.PathLike[str], source: io.RawIOBase | None = None) -> None:
@@ -94,7 +93,7 @@ class Shard:
         self.graphs, self.nodes, self.edges = values
 
     def _read_structure(self, file: h5py.File, stored: dict[str, StoredDataset]) -> None:
-        """Hold what is stored against the schema and the counts; remember where data lie."""
+        """Compare the stored datasets with schema and counts, and note where their data begin."""
         for key in sorted(set(self.layout) ^ set(stored)):
             found = f"no {key}" if key in self.layout else f"{key} besides"
             refuse(self.path, "does not follow its schema", f"the datasets {', '.join(self.layout)}", found)
@@ -141,7 +140,7 @@ class Shard:
 
     def __getstate__(self) -> dict[str, Any]:
         state = {**self.__dict__, "_buffer": None, "_views": {}, "_handle": None}
-        state.pop("keys", None)  # read again where they are needed
+        state.pop("keys", None)  # read again on use
         return state
 
     @functools.cached_property
@@ -153,9 +152,9 @@ class Shard:
             refuse(self.path, "has a key that is not text", "ASCII keys", str(error), error)
 
     def mapped(self, key: str) -> NDArray[Any] | None:
-        """Read-only view of a whole dataset in the map, or ``None`` if it is compressed or empty.
+        """Return a read-only view of a complete dataset in the map; ``None`` if compressed or empty.
 
-        The view must be copied before anyone may change it; it cannot be made writable.
+        Copy it before any change: it cannot be made writable.
         """
         if key in self._views:
             return self._views[key]
@@ -170,10 +169,7 @@ class Shard:
         return view
 
     def read(self, key: str, start: int, stop: int) -> NDArray[Any]:
-        """Copy rows ``start:stop`` of a dataset (columns of ``edge/index``), whatever its storage.
-
-        The new, writable array has the stored dtype and aliases nothing.
-        """
+        """Return a writable copy of rows ``start:stop`` of a dataset (of columns of ``edge/index``)."""
         entry = self._entry(key)
         view = self.mapped(key)
         if view is not None:
@@ -203,7 +199,7 @@ class Shard:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 size = os.fstat(descriptor).st_size
-                if size != self._size:  # beyond the end of a shorter file a map would kill the process
+                if size != self._size:  # access beyond the end of a shorter file would kill the process
                     expected = f"{self._size:,} bytes"
                     refuse(self.path, "changed since it was opened", expected, f"{size:,} bytes")
                 return map_file(descriptor, size)
@@ -213,7 +209,7 @@ class Shard:
             refuse(self.path, "cannot be read any more", "the shard that was opened", str(error), error)
 
     def _file(self) -> h5py.File:
-        """Return this process's own handle on a compressed shard."""
+        """Return a handle of this process on a compressed shard."""
         import h5py
 
         from kmip_data.format.hdf5.safety import enable_zstd
@@ -243,11 +239,11 @@ def _attribute(path: Path, file: h5py.File, name: str, kind: type[T]) -> T:
 
 
 def map_file(descriptor: int, size: int) -> memoryview | mmap.mmap:
-    """Map ``size`` bytes of an open file, read-only; the caller may close the descriptor at once.
+    """Map ``size`` bytes of an open file read-only; the caller may close the descriptor at once.
 
-    A build can have more shards than a process may have open files, and ``mmap.mmap`` keeps a
-    duplicate of the descriptor until Python 3.13. Before that, ``mmap(2)`` is called directly.
-    The mapping ends when the last array over it goes.
+    A build can have more shards than a process may open files, and before Python 3.13 ``mmap.mmap`` keeps a
+    duplicate of the descriptor, so ``mmap(2)`` is called directly there. The mapping ends with the last array
+    over it.
     """
     if sys.version_info >= (3, 13):
         return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ, trackfd=False)
@@ -258,7 +254,7 @@ def map_file(descriptor: int, size: int) -> memoryview | mmap.mmap:
         raise OSError(code, os.strerror(code))
     buffer = (ctypes.c_ubyte * size).from_address(address)
     release = weakref.finalize(buffer, library.munmap, address, size)
-    release.atexit = False  # arrays may be in use until the process is gone
+    release.atexit = False  # arrays may be in use until the process ends
     return memoryview(buffer).toreadonly()
 
 

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Skipped:
-    """A record that was left out on purpose; the card counts and lists it."""
+    """A record that was skipped on purpose; the card counts and lists it."""
 
-    key: str  #: upstream identity that the record would have had
-    reason: str  #: what is wrong with it, one line
+    key: str  #: upstream identity of the record
+    reason: str  #: the fault, in one line
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""How a file of a build is refused: the same words and the same way on for shards and splits."""
+"""Errors for damaged files of a build, in the same words for shards and splits."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources
 def refuse(
     path: Path, what: str, expected: str, found: str, error: BaseException | None = None, *, then: str = ""
 ) -> NoReturn:
-    """Raise DamagedInput, or OutOfResources where ``error`` says so; ``then`` leads on from other files.
+    """Raise DamagedInput, or OutOfResources if ``error`` is one; ``then`` is the next step.
 
-    Those in ``shards/`` and ``splits/`` of a build are repaired.
+    By default that is the repair of a file in ``shards/`` or ``splits/`` of a build.
     """
     if error is not None:
         check_resources(path, error)
@@ -29,20 +29,19 @@ def refuse(
 
 
 def check_resources(path: Path, error: BaseException) -> None:
-    """Raise OutOfResources if this process lacks memory or descriptors: the file may be whole."""
+    """Raise OutOfResources if this process lacks memory or descriptors: the file may be sound."""
     lacking = isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
     if lacking or isinstance(error, MemoryError):
         raise OutOfResources(
             f"{path} cannot be read now.",
             expected="free memory and file descriptors",
             found=str(error) or type(error).__name__,
-            left="the file is as it was",
-            next="close other programs or raise the limit (ulimit -n), then run the same command again",
+            next="close other programs or raise the limit (ulimit -n), and repeat the command",
         ) from error
 
 
 def check_version(path: Path, found: int | str | None, known: int) -> None:
-    """Raise DamagedInput unless a file has the one version of its format that exists so far."""
+    """Raise DamagedInput unless a file has the known version of its format."""
     if isinstance(found, int) and found > known:
         raise DamagedInput(
             f"{path} was written by a newer kmip-data.",

@@ -1,8 +1,9 @@
-"""Every HDF5 key and attribute of a shard, once, with shape, dtype and unit.
+"""Schema of a shard: every HDF5 key and attribute, with shape, dtype and unit.
 
-A :class:`Schema` says which columns a dataset stores, how each is presented to PyTorch Geometric,
-and how edges are kept. It depends on the parameters and the manifest, never on the data of one
-shard, and is written into every shard as JSON (``docs/format.md`` is the normative text).
+A :class:`Schema` lists the columns of a dataset, their presentation to PyTorch Geometric, and the layout of
+edges. It depends on the parameters and the manifest, never on the data of one shard, and is written into
+every shard as JSON (``docs/format.md`` is normative). The datasets of a shard (:class:`Expected`) follow from
+it.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ EDGE_PTR: Final = "graph/edge_ptr"  #: int64 [G+1], first edge of each graph; ab
 KEY: Final = "graph/key"  #: fixed-length bytes [G], upstream identity of each graph
 NEIGHBOR: Final = "edge/neighbor"  #: uint16|uint32 [ΣN, k], sources of each target, nearest first
 EDGE_INDEX: Final = "edge/index"  #: uint16|uint32 [2, ΣE], indices inside the graph
-COORDINATES: Final = "node/coordinate_encoding"  #: column that every city has, and nothing else
-LINKS: Final = "contact"  #: attribute of pairs that are to be found: a row of bits per node
+COORDINATES: Final = "node/coordinate_encoding"  #: a column of cities only
+LINKS: Final = "contact"  #: attribute of links to predict: a row of bits per node
 
 ATTR_FORMAT: Final = "format"  #: str, always FORMAT
 ATTR_VERSION: Final = "format_version"  #: int64
@@ -41,7 +42,7 @@ EdgeLayout = Literal["neighbor", "index", "none"]
 ItemForm = Literal["axis", "row", "number", "text"]
 _Size = Annotated[int, Field(ge=0, le=2**31)]
 _Bound = Annotated[int, Field(gt=-(2**64), lt=2**64)] | float | None
-_STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)  # for schemas that others wrote
+_STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)  # a stranger may have written a schema
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +68,7 @@ class Column:
     high: _Bound = None
     finite: bool = True
     num_classes: Annotated[int, Field(ge=0)] | None = None  #: set on label columns
-    #: How a *graph* column appears on the item: ``axis``, its row with a leading axis of one, so that shape
+    #: Form of a *graph* column on the item: ``axis``, its row with a leading axis of one, so that shape
     #: ``()`` is presented as ``[1]`` and ``(T,)`` as ``[1, T]``, as PyTorch Geometric does for targets;
     #: ``row``, the row as it is; ``number``, a Python number; ``text``, a string stored as UTF-8 bytes padded
     #: with zeros. Node and edge columns are always rows
@@ -75,14 +76,14 @@ class Column:
 
     @property
     def most(self) -> float | None:
-        """The upper bound that values keep: ``high``, or the last class; ``None``: unbounded."""
+        """Upper bound of the values: ``high``, or the last class; ``None``: unbounded."""
         if self.num_classes is None or self.stored.startswith("float"):
             return self.high
         return self.num_classes - 1 if self.high is None else min(self.high, self.num_classes - 1)
 
     @property
     def level(self) -> str:
-        """``node``, ``edge`` or ``graph``: what one row belongs to."""
+        """``node``, ``edge`` or ``graph``: the owner of a row."""
         return self.key.split("/", 1)[0]
 
 
@@ -132,22 +133,22 @@ class Schema:
 
     @property
     def links(self) -> Column | None:
-        """The column of links to be found, if there is one: bit j of node i's row is the pair (i, j)."""
+        """The column of links to predict, if there is one: bit j in the row of node i is the pair (i, j)."""
         bits = (c for c in self.columns if c.attribute == LINKS and c.level == "node" and len(c.shape) == 1)
         return next((column for column in bits if column.stored == column.presented == "uint8"), None)
 
     @property
     def family(self) -> Literal["city"] | None:
-        """Kind of dataset that is drawn, counted and fed to models in a way of its own, if it is one."""
+        """Family of datasets with special pictures, counts and model inputs, if the dataset is in one."""
         return "city" if {COORDINATES, "node/x"} <= {column.key for column in self.columns} else None
 
     def to_json(self) -> str:
-        """Canonical JSON: sorted keys, no spaces, so that equal schemas give equal bytes."""
+        """Return canonical JSON, with sorted keys and no spaces: equal schemas give equal bytes."""
         return canonical_json(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Schema:
-        """Read what :meth:`to_json` wrote; a ``ValueError`` says what is wrong with other text."""
+        """Read the output of :meth:`to_json`; ``ValueError`` for any other text."""
         try:
             return TypeAdapter(cls).validate_json(text)
         except ValidationError as error:
@@ -170,7 +171,7 @@ class Expected:
 
     key: str
     dtype: np.dtype[Any]  #: always little-endian
-    per: str  #: what a row belongs to: graph, node or edge; ``pointer`` has one row per graph and one more
+    per: str  #: owner of a row: graph, node or edge; ``pointer`` has one row per graph and one more
     row: tuple[int, ...] = ()  #: shape of a row
 
     @property
@@ -192,22 +193,22 @@ class Expected:
 def expected_datasets(schema: Schema) -> dict[str, Expected]:
     """Return every dataset of a shard with ``schema`` by key, in the order in which they are written.
 
-    Raises ``UsageError`` where the schema cannot be stored: a bad column key, an unsupported dtype, a missing
+    Raises ``UsageError`` if the schema cannot be stored: a bad column key, an unsupported dtype, a missing
     ``k`` and so on.
     """
     try:
         return parse_schema(schema.to_json())[1]
     except ValueError as error:
         raise UsageError(
-            "The schema cannot be stored.", expected="what docs/format.md says", found=str(error)
+            "The schema cannot be stored.", expected="a schema as in docs/format.md", found=str(error)
         ) from error
 
 
 @functools.lru_cache(maxsize=16)
 def parse_schema(text: str) -> tuple[Schema, dict[str, Expected]]:
-    """Return a schema from its JSON, and its layout; the shards of a build all have the same text.
+    """Return a schema from its JSON, and its datasets; cached, as all shards of a build have the same text.
 
-    Raises ``ValueError`` where it is not a schema, or one that cannot be stored.
+    Raises ``ValueError`` if it is not a schema, or cannot be stored.
     """
     schema = Schema.from_json(text)
     _check(schema)
@@ -231,7 +232,7 @@ def parse_schema(text: str) -> tuple[Schema, dict[str, Expected]]:
 
 
 def bytes_per(schema: Schema) -> tuple[int, int, int]:
-    """Bytes that one graph, one node and one edge add to a shard, for dealing records to shards.
+    """Return the bytes that one graph, one node and one edge add to a shard.
 
     The neighbour table counts with the nodes: its size does not depend on the number of edges.
     """
@@ -242,7 +243,7 @@ def bytes_per(schema: Schema) -> tuple[int, int, int]:
 
 
 def _check(schema: Schema) -> None:
-    """Raise ValueError for the first thing in ``schema``, of the right types, that the format cannot hold."""
+    """Raise ValueError for the first part of a well-typed ``schema`` that the format cannot hold."""
     _require(schema.edges != "neighbor" or schema.k is not None, "k", "a number of neighbours", schema.k)
     for column in schema.columns:
         _check_column(column)

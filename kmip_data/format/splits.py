@@ -1,4 +1,4 @@
-"""Split files: which records, or nodes, are train, val and test."""
+"""Split files: the records, or nodes, of train, val and test."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ _PART: Final = re.compile(r"[a-z][a-z0-9_]{0,30}")
 
 @dataclass(frozen=True)
 class SplitFile:
-    """What a split file says, of records or of the nodes of one graph."""
+    """Content of a split file, over records or over the nodes of one graph."""
 
     rule: str
     parameters: dict[str, Any]
-    #: positions in source order over all shards, as the part has them
+    #: positions in source order over all shards, in the order of the part
     parts: dict[str, I64] | None
     node_code: U8 | None  #: (N,): 0 train, 1 val, 2 test, 255 none
     digests: dict[str, str]  #: part to :func:`keys_digest` of its keys
 
     def fault(self, graphs: int, nodes: int) -> str | None:
-        """Say why this is not a split of a build of so many graphs and nodes, if it is not."""
+        """Return the reason why this is not a split of so many graphs and nodes, if there is one."""
         code = self.node_code
         if code is None:
             return parts_fault(self.parts or {}, graphs)
@@ -58,7 +58,7 @@ class SplitFile:
 
 
 def keys_digest(keys: Sequence[str]) -> str:
-    """SHA-256 (hex) of the keys joined by line feeds, in their order."""
+    """Return the SHA-256 (hex) of the keys, in order, joined by line feeds."""
     return hashlib.sha256("\n".join(keys).encode()).hexdigest()
 
 
@@ -71,8 +71,8 @@ def encode_split(
 ) -> tuple[bytes, dict[str, str]]:
     """Return the bytes of a split file over records, and the digest of each part's keys.
 
-    ``parts`` gives positions in ``keys``, those of all records in source order, in the order of the part; out
-    of range or twice is DamagedInput.
+    ``keys`` are those of all records in source order, and ``parts`` positions among them, in the order of the
+    part. A position out of range or repeated is ``DamagedInput``.
     """
     arrays = {name: np.asarray(parts[name], dtype="<i8").reshape(-1) for name in in_order(parts)}
     _refuse_fault(rule, f"each of {len(keys):,} records in one part at most", parts_fault(arrays, len(keys)))
@@ -84,7 +84,7 @@ def encode_split(
 def encode_node_split(code: U8, *, rule: str, parameters: Mapping[str, Any]) -> tuple[bytes, dict[str, str]]:
     """Return the bytes of a split file over the nodes of a dataset of one graph, and the digests.
 
-    ``code`` is uint8 [N]: 0 train, 1 val, 2 test, 255 none; another value is DamagedInput.
+    ``code`` is uint8 [N]: 0 train, 1 val, 2 test, 255 none; another value is ``DamagedInput``.
     """
     code = np.asarray(code, dtype=np.uint8).reshape(-1)
     _refuse_fault(rule, "codes 0, 1, 2 and 255", _code_fault(code))
@@ -94,12 +94,11 @@ def encode_node_split(code: U8, *, rule: str, parameters: Mapping[str, Any]) -> 
 
 def _refuse_fault(rule: str, expected: str, fault: str | None) -> None:
     if fault is not None:
-        what, left = f"The split {rule!r} cannot be written.", "no split was written"
-        raise DamagedInput(what, expected=expected, found=fault, left=left)
+        raise DamagedInput(f"The split {rule!r} cannot be written.", expected=expected, found=fault)
 
 
 def node_digests(code: U8) -> dict[str, str]:
-    """Digest of each part of a split of nodes: a node's key is its decimal number."""
+    """Return the digest of each part of a split of nodes; the key of a node is its decimal number."""
     return {
         name: keys_digest([str(node) for node in np.flatnonzero(code == value).tolist()])
         for name, value in NODE_PARTS.items()
@@ -107,7 +106,7 @@ def node_digests(code: U8) -> dict[str, str]:
 
 
 def parts_fault(parts: Mapping[str, I64], records: int) -> str | None:
-    """Say what is wrong with the positions of a split over ``records`` records, if anything is."""
+    """Return the fault in the positions of a split over ``records`` records, if there is one."""
     for name, part in parts.items():
         if _PART.fullmatch(name) is None or name == NODE_CODE.rpartition("/")[2]:
             return f"a part called {name!r}"
@@ -127,8 +126,8 @@ def _code_fault(code: U8) -> str | None:
 def read_split(path: str | os.PathLike[str]) -> SplitFile:
     """Read a split file.
 
-    Raises ``DamagedInput`` where it is damaged, hostile, not a split file, or written by a newer version of
-    this package.
+    Raises ``DamagedInput`` if it is damaged, hostile, not a split file, or from a newer version of this
+    package.
     """
     from kmip_data.format.hdf5.safety import open_inspected
 

@@ -1,4 +1,4 @@
-"""Records to the bytes of one shard, and bytes to a file."""
+"""Encode records as the bytes of one shard."""
 
 from __future__ import annotations
 
@@ -12,19 +12,16 @@ from numpy.typing import NDArray
 
 from kmip_data.arrays import I64
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.changes import write_file
 from kmip_data.files.digests import canonical_json
 from kmip_data.format import schema as names
 from kmip_data.format.hdf5.file import file_bytes, memory_file, put_text
 from kmip_data.format.record import GraphRecord
-from kmip_data.format.schema import Expected, Schema, bytes_per, expected_datasets
+from kmip_data.format.schema import Expected, Schema, expected_datasets
 
 if TYPE_CHECKING:
     import h5py
 
-__all__ = ["MAX_SHARD_BYTES", "Compression", "EncodedShard", "bytes_per", "encode_shard", "write_file"]
-
-MAX_SHARD_BYTES: Final = 64 * 2**20  #: target of dealing records to shards; one larger graph may exceed it
+MAX_SHARD_BYTES: Final = 64 * 2**20  #: target size of a shard; a single larger graph may exceed it
 CHUNK_BYTES: Final = 256 * 2**10  #: uncompressed size of a chunk of a compressed dataset
 
 Compression = Literal["gzip", "zstd"] | None  #: of node and edge data; None: contiguous, to be mapped
@@ -32,7 +29,7 @@ Compression = Literal["gzip", "zstd"] | None  #: of node and edge data; None: co
 
 @dataclass(frozen=True)
 class EncodedShard:
-    """The bytes of one shard file, their SHA-256 (hex) and what they hold."""
+    """The bytes of one shard file, their SHA-256 (hex) and their counts."""
 
     data: bytes
     sha256: str
@@ -42,7 +39,7 @@ class EncodedShard:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What a card says of the file: ``sha256``, ``bytes``, ``graphs``, ``nodes``, ``edges``."""
+        """Fields of the file on a card: ``sha256``, ``bytes``, ``graphs``, ``nodes``, ``edges``."""
         counts = {"graphs": self.graphs, "nodes": self.nodes, "edges": self.edges}
         return {"sha256": self.sha256, "bytes": len(self.data), **counts}
 
@@ -60,10 +57,9 @@ def encode_shard(
     All records are held in memory, in the order of the shard. Node and edge data are stored contiguous, so
     that readers map them, or by ``compression`` in shuffled chunks.
 
-    The same records, schema, names and compression give the same bytes, whatever the machine,
-    process or time (compressed ones: with the same versions of the compression libraries). Raises
-    ``DamagedInput``, which names its key, where a record does not follow the schema; ``UsageError`` where the
-    schema cannot be stored, or the compression is unknown.
+    Equal records, schema, names and compression give equal bytes on every machine (compressed: with the same
+    versions of the compression libraries). Raises ``DamagedInput``, with the key of the record, if a record
+    does not follow the schema; ``UsageError`` if the schema cannot be stored or the compression is unknown.
     """
     if compression not in {None, "gzip", "zstd"}:
         raise UsageError(f"Unknown compression {compression!r}.", expected="gzip, zstd or none")
@@ -97,7 +93,7 @@ def _pointers(counts: Sequence[int]) -> I64:
 def _assemble(
     entry: Expected, records: Sequence[GraphRecord], node_ptr: I64, edge_ptr: I64, shape: tuple[int, ...]
 ) -> NDArray[Any]:
-    """Join the parts of all records, which :func:`_check_record` has seen, into the array of one dataset."""
+    """Join the rows of all records, checked by :func:`_check_record`, into the array of one dataset."""
     if entry.per == "pointer":
         return node_ptr if entry.key == names.NODE_PTR else edge_ptr
     joined = np.empty(shape, dtype=entry.dtype)
@@ -116,7 +112,7 @@ def _assemble(
 def _put(file: h5py.File, entry: Expected, array: NDArray[Any], compression: Compression) -> None:
     options: dict[str, Any] = {}
     if compression is not None and entry.per in {"node", "edge"} and array.size:
-        # Whole rows, about CHUNK_BYTES of them: as many as the schema says, capped by the size.
+        # Chunks of complete rows, about CHUNK_BYTES each: a power of two of them, at most all.
         most = max(1, CHUNK_BYTES // max(1, entry.row_bytes))
         rows = min(1 << (most.bit_length() - 1), array.shape[entry.axis])
         chunks = (*entry.row, rows) if entry.axis else (rows, *entry.row)
@@ -131,7 +127,7 @@ def _put(file: h5py.File, entry: Expected, array: NDArray[Any], compression: Com
 
 
 def _check_record(record: GraphRecord, schema: Schema, layout: dict[str, Expected]) -> None:
-    """Raise DamagedInput, naming the record, unless it follows the schema."""
+    """Raise DamagedInput, with the key of the record, unless it follows the schema."""
     key = record.key
     if not key or not (key.isascii() and key.isprintable()):
         raise _unlike(key, "its key", "printable ASCII, not empty", repr(key))
@@ -187,6 +183,5 @@ def _unlike(key: str, what: str, expected: str, found: str) -> DamagedInput:
         f"Record {key!r} does not follow the schema: {what} is wrong.",
         expected=expected,
         found=found,
-        left="finished shards; nothing of this one",
-        next="report it with the record's name; the raw file it comes from may be damaged",
+        next="report it with the key of the record; its raw file may be damaged",
     )

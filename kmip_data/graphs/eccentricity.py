@@ -1,4 +1,4 @@
-"""Eccentricity of every node inside its own neighbourhood: the labels of City-Networks come from it."""
+"""Eccentricity of every node within its neighbourhood, from which the labels of City-Networks are made."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from kmip_data.graphs.encoding import check_edges
 from kmip_data.runtime.progress import Progress
 from kmip_data.runtime.threads import for_ranges
 
-LANES: Final = 32  #: nodes searched for at once; measured: 16 take 1.4 times as long, 64 0.85 times
-REACH: Final = 4 * LANES  #: nodes looked at for a group
-SLICE: Final = 2_048  #: groups between two looks at the clock and at Ctrl-C
+LANES: Final = 32  #: nodes per search: 16 take 1.4 times as long, 64 0.85 times but leave the L2 cache
+REACH: Final = 4 * LANES  #: nodes visited to form a group
+SLICE: Final = 2_048  #: groups between updates of the progress bar and checks for Ctrl-C
 GRAIN: Final = 16  #: fewest groups worth a thread
 
 
@@ -29,19 +29,18 @@ def local_eccentricity(
 ) -> NDArray[np.float32]:
     """Return the longest shortest path from each node inside the ball of ``hops`` around it.
 
-    The ball of a node holds every node that at most ``hops`` edges lead to; paths use edges between
-    nodes of the ball only. What ``networkx.eccentricity(ball, node, weight="length")`` gives for each
-    ball, cut out by ``torch_geometric.utils.k_hop_subgraph``, to the last bit: lengths are added
-    in float64 from the node outwards, and the result is rounded to float32 once. Raises ``UsageError`` where
-    shapes or ``hops`` are wrong; ``DamagedInput`` where an edge leads nowhere, or a length is negative or not
-    finite.
+    The ball of a node holds every node within ``hops`` edges; paths use only edges between nodes of the ball.
+    The result equals ``networkx.eccentricity(ball, node, weight="length")`` of each ball, cut out by
+    ``torch_geometric.utils.k_hop_subgraph``, to the last bit: lengths are added in float64 from the node
+    outwards, and the result is rounded to float32 once. Raises ``UsageError`` if shapes or ``hops`` are
+    wrong; ``DamagedInput`` if an edge leads to a missing node, or a length is negative or not finite.
 
     Parameters
     ----------
     edge_index
-        (2, E) integers. The graph is undirected: an edge may be given in one direction or in both. Of
-        several edges between two nodes, in whichever direction, the last one's length counts, as in a
-        ``networkx.Graph``; self loops do not count.
+        (2, E) integers. The graph is undirected: an edge may be listed in one direction or in both. Of
+        several edges between two nodes, the length of the last one counts, as in a ``networkx.Graph``; self
+        loops are ignored.
     edge_length
         (E,) lengths of the edges, finite and not negative, in any unit; taken as float64.
     num_nodes
@@ -50,8 +49,8 @@ def local_eccentricity(
         Radius of the balls, 0 or more.
     directed
         The ball of a node holds the nodes from which at most ``hops`` edges, in their direction, lead
-        *to* it; paths inside the ball still use edges both ways. City-Networks' first files were made
-        so, of directed graphs.
+        *to* it; paths inside the ball still use edges both ways. The first files of City-Networks were
+        made this way, from directed graphs.
 
     Returns
     -------
@@ -67,10 +66,13 @@ def local_eccentricity(
         return np.zeros(0, np.float32)
     from kmip_data.graphs.kernels.ball_sweeps import group_nodes, search_groups
 
+    # (1) Compressed rows, each pair of neighbours once in each direction. (2) Groups of 32 neighbours: 5.1 µs
+    # a node instead of 24.0 µs node by node. (3) Renumber by group, so that a search reads nearby
+    # memory: with random numbers a search node by node takes 46 µs, groups 5.9 µs. (4) Search the groups in
+    # threads.
     rows = _rows(index, length, num_nodes, directed=directed)
     order, starts = np.empty(num_nodes, np.int32), np.empty(num_nodes + 1, np.int64)
     groups = group_nodes(rows.pointer, rows.neighbor, LANES, REACH, order, starts)
-    # Numbered in this order, what a search needs lies together in memory.
     number = np.empty(num_nodes, np.int32)
     number[order] = np.arange(num_nodes, dtype=np.int32)
     rows = _renumber(rows, order, number)
@@ -152,14 +154,14 @@ def _rows(index: NDArray[np.int64], length: NDArray[np.float64], n: int, *, dire
 
 
 def _is_symmetric(index: NDArray[np.int64], length: NDArray[np.float64]) -> bool:
-    """Whether sorted, distinct edges have their reverse, of the same length, and none is a self loop."""
+    """True if sorted, distinct edges have reverses of equal length, and none is a self loop."""
     back = np.argsort(index[1], kind="stable")  # the reversed edges, sorted
     same = (index[0, back] == index[1]) & (index[1, back] == index[0]) & (length[back] == length)
     return bool(same.all()) and not bool((index[0] == index[1]).any())
 
 
 def _renumber(rows: _Rows, order: NDArray[np.int32], number: NDArray[np.int32]) -> _Rows:
-    """Return the rows in ``order``, with neighbours called by their ``number``."""
+    """Return the rows in ``order``, with neighbours renumbered by ``number``."""
     count = np.diff(rows.pointer)[order]
     pointer = np.zeros_like(rows.pointer)
     np.cumsum(count, out=pointer[1:])

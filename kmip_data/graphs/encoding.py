@@ -1,4 +1,4 @@
-"""What an encoding that can be added to a build is: its name, its columns, how it is computed."""
+"""Base class of the encodings that can be added to a build as columns."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ MOST_SEED: Final = 999_999_999
 
 @dataclass(frozen=True)
 class Graphs:
-    """The edges of some graphs, one after the other."""
+    """The edges of several graphs, one after the other."""
 
-    node_ptr: NDArray[np.int64]  #: (G + 1,), where the nodes of each begin
-    edge_ptr: NDArray[np.int64]  #: (G + 1,), likewise its edges
-    edge_index: NDArray[np.integer[Any]]  #: (2, ΣE), nodes numbered inside each graph
-    keys: Sequence[str] = ()  #: of the records, for what is drawn at random; else their numbers are taken
+    node_ptr: NDArray[np.int64]  #: (G + 1,), first node of each graph
+    edge_ptr: NDArray[np.int64]  #: (G + 1,), first edge of each graph
+    edge_index: NDArray[np.integer[Any]]  #: (2, ΣE), nodes numbered within each graph
+    keys: Sequence[str] = ()  #: of the records, to seed random draws; without keys by their positions
 
     def joined(self) -> NDArray[np.int64]:
-        """Edges with nodes numbered over all graphs, int64 (2, ΣE)."""
+        """Return the edges with nodes numbered over all graphs, int64 (2, ΣE)."""
         first = np.repeat(self.node_ptr[:-1], np.diff(self.edge_ptr))
         return self.edge_index + first
 
@@ -37,24 +37,24 @@ class Graphs:
 class Encoding(ABC):
     """One encoding with its parameter. Equal encodings have equal names.
 
-    A subclass is one module of ``kmip_data.graphs.encodings``, named by ``ENCODING``, and found by being
-    there.
+    A subclass is one module of ``kmip_data.graphs.encodings``, assigned to ``ENCODING`` and discovered
+    automatically.
     """
 
     version: ClassVar[int] = 1  #: raise it whenever the bytes change
-    stem: ClassVar[str]  #: of its name, before the parameter; and of its flag of ``kmip-data encode``
-    help: ClassVar[str]  #: of that flag
-    about: ClassVar[str]  #: one sentence for the card, with ``{parameter}`` where that belongs
-    metavar: ClassVar[str] = ""  #: letter for a parameter that is a number, from 1 to :data:`MOST`
-    choices: ClassVar[tuple[str, ...]] = ()  #: of a parameter that is not a number, the usual one first
-    seeded: ClassVar[bool] = False  #: whether ``-seedS`` may follow in its name, up to :data:`MOST_SEED`
-    names_nodes: ClassVar[bool] = False  #: whether its values are numbers of nodes of the same graph
+    stem: ClassVar[str]  #: of its name, before the parameter, and of its flag in ``kmip-data encode``
+    help: ClassVar[str]  #: help text of that flag
+    about: ClassVar[str]  #: one sentence for the card, with ``{parameter}`` as placeholder
+    metavar: ClassVar[str] = ""  #: letter for a numeric parameter, from 1 to :data:`MOST`
+    choices: ClassVar[tuple[str, ...]] = ()  #: values of another parameter, the default first
+    seeded: ClassVar[bool] = False  #: True if ``-seedS`` may follow in its name, up to :data:`MOST_SEED`
+    names_nodes: ClassVar[bool] = False  #: True if its values are node numbers in the same graph
 
     parameter: Any
 
     @classmethod
     def parse(cls, name: str) -> Self | None:
-        """Make it from a name; None where the name is another's."""
+        """Return the encoding of a name; ``None`` for the name of another encoding."""
         text = name.removeprefix(cls.stem)
         number = not cls.choices and re.fullmatch(r"[1-9]\d{0,3}", text) and int(text) <= MOST
         fits = text != name and (number or text in cls.choices)
@@ -62,7 +62,7 @@ class Encoding(ABC):
 
     @property
     def name(self) -> str:
-        """Name of the added column: its folder, and what ``columns=[…]`` takes."""
+        """Name of the added column, in its folder and in ``columns=[…]``."""
         return f"{self.stem}{self.parameter}"
 
     @property
@@ -72,23 +72,23 @@ class Encoding(ABC):
 
     @abstractmethod
     def columns(self) -> tuple[Column, ...]:
-        """The arrays it fills."""
+        """Return the columns that it fills."""
 
     def column(self, level: str, attribute: str, width: int, **more: Any) -> Column:
-        """Describe values, ``width`` of each node or graph; float32 unless ``more`` says so."""
+        """Return the column of ``width`` values per node or graph, float32 unless ``more`` overrides it."""
         more = {"stored": "float32", "presented": "float32", "doc": self.definition, **more}
         return Column(key=f"{level}/{attribute}", attribute=attribute, shape=(width,), **more)
 
     @abstractmethod
     def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, NDArray[Any]]:
-        """Fill the columns for some graphs; ``check`` is called now and then, to stop by an exception."""
+        """Fill the columns for some graphs; ``check`` is called regularly and may raise to stop."""
 
 
 def check_edges(edge_index: NDArray[np.integer[Any]], num_nodes: int) -> None:
-    """Raise DamagedInput if an edge leads to a node that is not there."""
+    """Raise DamagedInput if an edge leads to a missing node: compiled code follows edges unchecked."""
     if edge_index.size and (edge_index.min() < 0 or edge_index.max() >= num_nodes):
         raise DamagedInput(
-            "An edge leads to a node that is not there.",
+            "An edge leads to a missing node.",
             expected=f"nodes 0 to {num_nodes - 1}",
             found=f"{edge_index.min()} to {edge_index.max()}",
         )

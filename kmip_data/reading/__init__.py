@@ -1,1 +1,1 @@
-"""A build as a PyTorch Geometric dataset: its graphs one by one, in batches, and for Lightning."""
+"""A build as a PyTorch Geometric dataset: single graphs and batches."""

@@ -1,4 +1,4 @@
-"""Chosen attributes of some graphs, copied out of the mapped shards into tensors."""
+"""Fields of an item, and their copies from the mapped shards into tensors."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from kmip_data.arrays import I64
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Column, ItemForm, Schema, View
 from kmip_data.manifest import unknown_name
-from kmip_data.reading import buffers, gather
+from kmip_data.reading import gather
 from kmip_data.reading.store import Rows, ShardStore
+from kmip_data.runtime import buffers
 from kmip_data.runtime.helpers import HelperThreads
 
 Level = Literal["graph", "node", "edge"]
@@ -26,17 +27,17 @@ _ORDER: Final = ("x", "edge_index", "edge_attr", "y", "pos")
 
 @dataclass(frozen=True)
 class Field:
-    """One attribute of an item; see also :class:`~kmip_data.format.schema.Column`."""
+    """One attribute of an item, and the bytes of the shards that it comes from."""
 
     attribute: str
-    key: str  #: HDF5 path of the rows it is taken from
-    level: Level  #: what a row belongs to
+    key: str  #: HDF5 path of the source rows
+    level: Level
     stored: np.dtype[Any]
     presented: np.dtype[Any]
     shape: tuple[int, ...]  #: of a presented row
-    row_bytes: int  #: of a whole stored row
-    offset: int  #: first byte taken from each row
-    width: int  #: bytes taken; a view takes a part
+    row_bytes: int  #: bytes of a complete stored row
+    offset: int  #: first byte that is copied from each row
+    width: int  #: bytes that are copied from each row; fewer than ``row_bytes`` for a view
     form: ItemForm = "axis"
     num_classes: int | None = None
     low: float | None = None
@@ -46,10 +47,10 @@ class Field:
 def item_fields(
     schema: Schema, columns: Sequence[str] | None = None, views: Sequence[View] = ()
 ) -> tuple[tuple[Field, ...], bool]:
-    """Return the fields of an item, in the item's order, and whether it has ``edge_index``.
+    """Return the fields of an item in its order, and True if it has ``edge_index``.
 
-    ``columns`` names the attributes wanted; ``None``: all; ``UsageError`` where there is none of that name.
-    Of ``views``, which come besides the schema's, one with the name of a stored attribute takes its place.
+    ``columns`` selects attributes by name (``None``: all; an unknown name is a ``UsageError``). ``views`` add
+    to those of the schema; one with the name of a stored attribute replaces it.
     """
     fields = {column.attribute: _of_column(column) for column in schema.columns}
     for view in (*schema.views, *views):
@@ -64,12 +65,12 @@ def item_fields(
 
 
 def item_order(names: Sequence[str]) -> list[str]:
-    """Sort attribute names as PyTorch Geometric's ``Data`` does; others keep their order."""
+    """Sort attribute names as PyTorch Geometric's ``Data`` does; other names keep their order."""
     return sorted(names, key=_rank)
 
 
 def counts_nodes(fields: Sequence[Field]) -> bool:
-    """Whether PyTorch Geometric can tell the number of nodes from these attributes."""
+    """True if PyTorch Geometric can infer the number of nodes from these attributes."""
     return any(
         field.level == "node" and (field.attribute in {"x", "pos"} or "node" in field.attribute)
         for field in fields
@@ -123,11 +124,11 @@ _Output = tuple[str, int, tuple[int, ...], np.dtype[Any], np.dtype[Any] | None]
 
 
 class Assembler:
-    """Copies chosen attributes of graphs out of the shards.
+    """Copy selected attributes of graphs from the shards.
 
-    ``edges`` says whether ``edge_index`` is among them, ``lengths`` whether ``edge_attr``, the float32
-    Euclidean length [E, 1] of each edge, is computed. ``names`` are all attributes in the order in which an
-    item has them; ``adds_num_nodes``: items get ``num_nodes``, because none of their attributes tells it.
+    ``edges`` adds ``edge_index``; ``lengths`` computes ``edge_attr``, the float32 Euclidean length (E, 1) of
+    each edge. ``names`` lists all attributes in the order of an item. ``adds_num_nodes`` is True if PyTorch
+    Geometric cannot infer the number of nodes from them, so that items need ``num_nodes``.
     """
 
     def __init__(self, store: ShardStore, fields: Sequence[Field], *, edges: bool, lengths: bool) -> None:
@@ -158,7 +159,7 @@ class Assembler:
         self._layout: I64 = np.array(layout, np.int64).reshape(-1, 5).T.copy()
 
     def without(self, names: Sequence[str]) -> Assembler:
-        """Return an assembler that leaves out some attributes, as PyG's ``exclude_keys`` does."""
+        """Return an assembler without some attributes, as for PyG's ``exclude_keys``."""
         if not set(names) & set(self.names):
             return self
         out = Assembler(
@@ -179,16 +180,29 @@ class Assembler:
         pin: bool = False,
         helpers: HelperThreads | None = None,
     ) -> tuple[dict[str, torch.Tensor], I64]:
-        """Copy the rows of some graphs, (B,) numbers in source order, one graph after the other.
+        """Copy the rows of the graphs with the given numbers (B,) in source order, graph after graph.
 
-        ``compact`` takes the neighbour table, (ΣN, k) as it is stored, instead of ``edge_index``; ``numbers``
-        adds ``batch``, int64 (ΣN,), the number of its graph for each node; ``pin`` copies straight into
-        page-locked memory; ``helpers`` share the work where it is worth it.
+        Parameters
+        ----------
+        compact
+            Take the stored neighbour table (ΣN, k) instead of ``edge_index``.
+        numbers
+            Add ``batch``, int64 (ΣN,), the position of its graph for each node.
+        pin
+            Copy into page-locked memory.
+        helpers
+            Threads that share the work of a large batch.
 
-        Gives a tensor for each attribute, where graph columns are (B, …) and nodes are numbered over all
-        graphs in ``edge_index``, inside each in ``neighbor``; and int64 (3, B + 1), rows before each graph on
-        the graph, node and edge level.
+        Returns
+        -------
+        A tensor for each attribute, with graph columns (B, …), nodes numbered over all graphs in
+        ``edge_index`` and within each graph in ``neighbor``; and int64 (3, B + 1), the rows before each graph
+        on the graph, node and edge level.
         """
+        # Gather by address. (1) Look up where each row block lies: one table lookup per field, no slicing in
+        # Python. (2) Allocate every output at its final size. (3) One compiled call per thread copies all
+        # fields graph by graph. The Python around it takes 21 µs for a batch of 8 graphs; PyTorch Geometric's
+        # ``Batch.from_data_list`` takes 240 µs (ADR 0010).
         address, counts, held = self.store.sources(self._rows, graphs)
         pointers = np.zeros((3, len(graphs) + 1), np.int64)
         np.cumsum(counts, axis=1, out=pointers[:, 1:])
@@ -220,13 +234,13 @@ class Assembler:
         else:
             helpers.run(copy, _even_bounds(pointers[gather.NODE], helpers.count + 1))
         self._finish(values, converted, graphs if unchecked else None, index, pin=pin)
-        del held  # the copies of compressed rows were needed until here
+        del held  # decompressed rows must live until they are copied
         return values, pointers
 
     def gather_one(self, graph: int) -> tuple[dict[str, torch.Tensor], int]:
-        """Copy the rows of one graph: what :meth:`gather` gives for it alone, with half of the overhead.
+        """Return what :meth:`gather` returns for one graph, at half the overhead, and its number of nodes.
 
-        Graph columns are (1, …); and how many nodes the graph has.
+        Graph columns are (1, …).
         """
         table, mapped = self.store.table(self._rows)
         if not mapped:
@@ -255,7 +269,7 @@ class Assembler:
         *,
         pin: bool = False,
     ) -> None:
-        """Convert, check and add what the kernels do not: ``unchecked`` are the graphs, if any is new."""
+        """Convert dtypes, check values and compute edge lengths; ``unchecked`` are graphs read first now."""
         for array, copied in converted:
             np.copyto(array, copied, casting="unsafe")
         if unchecked is not None:
@@ -265,14 +279,14 @@ class Assembler:
             gather.edge_lengths(values["pos"].numpy(), index[0], index[1], lengths)
 
     def _check_edges(self, edges: I64, counts: I64, graphs: I64) -> None:
-        """Refuse graphs with an edge that leads out of them: what follows edges does not look again."""
+        """Refuse edges that lead out of their graph: compiled code follows edges without checking."""
         if len(edges) and (b := gather.first_outside(edges, counts, self._k or 0, self._like)) >= 0:
             nodes = f"nodes below {counts[gather.NODE, b]:,}"
             what = "an edge leads out of its graph"
             raise self.store.damaged_record(int(graphs[b]), what, nodes, "another node")
 
     def _check_values(self, values: dict[str, torch.Tensor], graphs: I64) -> None:
-        """Refuse whole numbers out of the bounds of the schema, then take the graphs for sound."""
+        """Refuse whole numbers outside the bounds of the schema, then mark the graphs as checked."""
         for field, low, most in self._bounded:
             array = values[field.attribute].numpy()
             # A boolean is copied as the byte that is stored, which may be neither 0 nor 1.
@@ -287,9 +301,9 @@ class Assembler:
 def _allocate(
     outputs: Sequence[_Output], totals: Sequence[int], *, pin: bool = False
 ) -> tuple[dict[str, torch.Tensor], I64, list[tuple[NDArray[Any], NDArray[Any]]]]:
-    """Return a tensor for each output, the addresses the kernel writes to, and what is converted after it.
+    """Return a tensor for each output, the addresses that the kernel writes to, and pairs to convert later.
 
-    ``totals`` are the rows on the graph, node and edge level.
+    ``totals`` are the numbers of rows on the graph, node and edge level.
     """
     values: dict[str, torch.Tensor] = {}
     addresses, converted = [], []
@@ -317,7 +331,7 @@ def empty(
 
 
 def _bounds(field: Field) -> tuple[Field, float, float] | None:
-    """Return the bounds of a field of whole numbers, where what is stored could be out of them."""
+    """Return the bounds of a field of whole numbers, if its stored dtype can exceed them."""
     if field.stored.kind not in "iu" or field.presented.kind == "f":
         return None
     stored = np.iinfo(field.stored)
@@ -329,18 +343,18 @@ def _bounds(field: Field) -> tuple[Field, float, float] | None:
 
 
 def _converted(field: Field) -> bool:
-    """Whether rows are copied as stored and converted afterwards; a boolean is stored as 0 or 1."""
+    """True if rows are copied as stored and converted afterwards; a boolean is stored as 0 or 1."""
     return field.presented not in {field.stored, np.dtype(np.bool_)} and not _widened(field)
 
 
 def _widened(field: Field) -> int:
-    """Bytes of the number that the kernel makes of each ``uint8`` on the way; 0 where it does not."""
+    """Return the bytes of the number to which the kernel widens each ``uint8``; 0 if it does not."""
     whole = field.width == field.row_bytes and field.stored == np.uint8
     return field.presented.itemsize if whole and field.presented in {_INT64, _FLOAT32} else 0
 
 
 def _even_bounds(pointers: I64, parts: int) -> list[int]:
-    """Cut graphs into at most ``parts`` runs of about as many nodes."""
+    """Cut graphs into at most ``parts`` runs with about the same number of nodes."""
     wanted = pointers[-1] * np.arange(1, parts) // parts
     cuts = np.searchsorted(pointers, wanted, side="left").tolist()
     return sorted({0, *cuts, len(pointers) - 1})

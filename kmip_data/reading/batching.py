@@ -18,14 +18,14 @@ from kmip_data.reading import gather
 from kmip_data.reading.assemble import Assembler, Field
 from kmip_data.runtime.helpers import HelperThreads
 
-#: PyTorch Geometric treats attributes with these in their names in its own ways when batching.
+#: PyTorch Geometric collates attributes with these strings in their names by special rules.
 _SPECIAL: Final = ("index", "batch", "ptr", "adj", "face")
 
 _INT64 = np.dtype(np.int64)
 
 
-def collates_plainly(fields: Sequence[Field]) -> bool:
-    """Whether :func:`make_batch` can join these attributes; no name has a meaning of its own to PyG."""
+def collates_by_rows(fields: Sequence[Field]) -> bool:
+    """True if PyG collates all these attributes by joining rows, which :func:`make_batch` does."""
     return not any(part in field.attribute for field in fields for part in _SPECIAL)
 
 
@@ -56,8 +56,8 @@ def make_batch(
 ) -> Batch:
     """Return several graphs as the ``Batch`` that ``Batch.from_data_list`` would make of them.
 
-    ``graphs`` (B,) are at least one number in source order; the attributes that ``follow`` names get
-    ``<name>_batch`` and ``<name>_ptr``; for the others see :meth:`Assembler.gather`.
+    ``graphs`` (B,) are record numbers in source order, at least one. Attributes listed in ``follow`` get
+    ``<name>_batch`` and ``<name>_ptr``; for the other arguments see :meth:`Assembler.gather`.
     """
     values: dict[str, Any]
     values, pointers = assembler.gather(graphs, compact=compact, numbers=True, pin=pin, helpers=helpers)
@@ -96,9 +96,9 @@ def make_batch(
 
 
 def graph_pointers(batch: Batch | Data, rows: int) -> torch.Tensor | None:
-    """Return where each graph of a batch begins: its ``ptr``, or as its ``batch`` says; ``None``: one graph.
+    """Return the first node of each graph, from ``ptr`` or else ``batch``; ``None`` for a single graph.
 
-    It is a UsageError if ``batch`` does not give the graph of each of ``rows`` nodes in rising order.
+    A ``batch`` that is not a sorted vector of ``rows`` graph numbers is a ``UsageError``.
     """
     ptr, graph = getattr(batch, "ptr", None), getattr(batch, "batch", None)
     if ptr is not None or graph is None:
@@ -117,10 +117,10 @@ def graph_pointers(batch: Batch | Data, rows: int) -> torch.Tensor | None:
 
 
 def pointers_on_cpu(batch: Batch | Data, rows: int) -> list[int] | None:
-    """Return where each graph of a batch on another device begins, without waiting for that device.
+    """Return the first node of each graph of a batch on another device, without synchronising with it.
 
-    A ``Batch`` keeps on the CPU where each graph begins in each attribute, wherever it was moved. ``None``
-    where it does not, or has other ``rows`` of nodes by now.
+    A ``Batch`` keeps the offsets of each attribute on the CPU wherever it is moved. ``None`` if it has none,
+    or if the number of nodes is no longer ``rows``.
     """
     slices = getattr(batch, "_slice_dict", {}).get("x")
     if slices is None or "ptr" not in batch or len(slices) != len(batch.ptr):
@@ -135,9 +135,9 @@ def batch_neighbors(batch: Batch | Data) -> torch.Tensor:
     Parameters
     ----------
     batch
-        With ``neighbor`` (N, k). Unsigned: as stored, numbered inside each graph; then ``ptr``, or else
-        ``batch``, says where each graph begins (without both there is one). Signed: numbered over the
-        batch, and returned as it is.
+        Has ``neighbor`` (N, k). Unsigned: as stored, numbered within each graph; the graphs begin at
+        ``ptr``, or else as ``batch`` says (without both there is one graph). Signed: already numbered over
+        the batch, and returned unchanged.
 
     Returns
     -------
@@ -156,7 +156,7 @@ def batch_neighbors(batch: Batch | Data) -> torch.Tensor:
             found=", ".join(batch.keys()),
         )
     table: torch.Tensor = batch.neighbor
-    # Unsigned integers have hardly any operations in torch: they are widened by way of the signed.
+    # torch has few operations on unsigned integers: widen them through the signed type of the same size.
     if table.dtype == torch.uint16:
         table = table.view(torch.int16).to(torch.int32).bitwise_and_(0xFFFF)
     elif table.dtype == torch.uint32:
@@ -203,7 +203,7 @@ def _renamed(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _blank() -> tuple[Data, dict[str, Any]]:
-    """Return a new ``Data`` and what holds its attributes: what ``copy.copy`` makes of an empty one."""
+    """Return a new ``Data`` and the dict of its attributes, as ``copy.copy`` of an empty one does."""
     template = _template(Data)
     data, store = Data.__new__(Data), object.__new__(type(template._store))  # noqa: SLF001
     mapping: dict[str, Any] = {}
@@ -215,7 +215,7 @@ def _blank() -> tuple[Data, dict[str, Any]]:
 
 @functools.cache
 def _template(kind: type[Any]) -> Any:
-    """Return an empty one to copy: making a batch inspects signatures, which takes longer than a gather."""
+    """Return an empty instance to copy: the constructor of a batch is slower than a gather."""
     return kind()
 
 
@@ -227,7 +227,7 @@ def _count_nodes(store: Any, pointers: NDArray[np.int64]) -> None:
 def _of_many(
     field: Field, rows: torch.Tensor, slices: dict[str, torch.Tensor], none: torch.Tensor
 ) -> tuple[Any, torch.Tensor, torch.Tensor | None]:
-    """Value, slices and increments of a graph column over a batch, as PyG's ``collate`` gives them."""
+    """Return value, slices and increments of a graph column over a batch, as in PyG's ``collate``."""
     if field.form == "text":
         return _as_python(field, rows), slices["graph"], None
     if field.form == "number":
@@ -238,7 +238,7 @@ def _of_many(
 
 
 def _as_python(field: Field, rows: torch.Tensor) -> list[Any]:
-    """Python numbers or strings of a graph column."""
+    """Return a graph column as Python numbers or strings."""
     if field.form == "number":
         return rows.tolist()
     return [bytes(row).rstrip(b"\0").decode("utf-8", "replace") for row in rows.numpy()]

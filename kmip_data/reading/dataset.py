@@ -1,4 +1,4 @@
-"""A PyTorch Geometric dataset over one build folder and split, by its folder or its name."""
+"""A PyTorch Geometric dataset over one build and one part of a split."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,8 +14,7 @@ from torch_geometric.data import Data, Dataset
 from torch_geometric.data.summary import Stats, Summary
 
 from kmip_data.builds.columns import divide_names
-from kmip_data.builds.find import find
-from kmip_data.builds.home import Build, Home
+from kmip_data.builds.home import Build
 from kmip_data.errors import PartialBuildWarning, UsageError
 from kmip_data.format.card import PART, Card, read_card
 from kmip_data.format.schema import Schema, View
@@ -24,16 +22,15 @@ from kmip_data.format.splits import NODE_PARTS
 from kmip_data.manifest import unknown_name
 from kmip_data.reading import gather
 from kmip_data.reading.assemble import Assembler, Field, item_fields
-from kmip_data.reading.batching import collates_plainly, make_batch, make_data
+from kmip_data.reading.batching import collates_by_rows, make_batch, make_data
 from kmip_data.reading.store import open_store
-from kmip_data.sharing.addresses import is_address
 from kmip_data.wording import counted, without_controls
 
-_warned: set[tuple[Path, str]] = set()  #: builds of part of a published set that were told of
+_warned: set[tuple[Path, str]] = set()  #: incomplete builds that a warning has named
 
 
 def _warn_of_part(build: Build) -> None:
-    """Warn, once per build and process, of a build that has part of the published set."""
+    """Warn once per build and process that a build covers only part of the published set."""
     card, path = build.card, build.path
     if card.extent == PART and (path, card.key) not in _warned:
         _warned.add((path, card.key))
@@ -51,7 +48,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
     views of the shards, so a transform may change them in place. ``edge_index`` is int64, row 0
     sources and row 1 targets; with a stored neighbour table its columns are grouped by target,
     nearest source first. An instance holds no open file, can be pickled and used after a fork.
-    Nothing is ever downloaded or processed.
+    It never downloads or processes anything.
 
     Parameters
     ----------
@@ -59,17 +56,17 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         A build folder (with ``card.json``), or a :class:`~kmip_data.builds.home.Build`.
     split
         ``"train"``, ``"val"``, ``"test"``; ``None``: all records in source order. A dataset of one
-        graph always gives its graph, with boolean ``train_mask``, ``val_mask`` and ``test_mask``.
+        graph always returns its graph, with boolean ``train_mask``, ``val_mask`` and ``test_mask``.
     transform
         Applied to each item when it is read.
     split_name
-        Which of the build's splits (a key of ``card.splits``); ``None``: the build's default.
+        Name of a split of the build (a key of ``card.splits``); ``None``: its default.
     columns
-        Names of the attributes that items have; ``None``: all. The name of a column that
-        ``kmip-data encode`` added (``"rwse20"``) joins what it holds; where only such are named, all
-        stored attributes are there too.
+        Names of the attributes of an item; ``None``: all. The name of a column added by
+        ``kmip-data encode`` (``"rwse20"``) adds its attributes; if only such columns are named, items
+        have all stored attributes, too.
     views
-        Further attributes that are slices of stored columns.
+        Additional attributes that are slices of stored columns.
     edge_lengths
         Compute ``edge_attr``, float32 [E, 1]: the Euclidean length of each edge.
 
@@ -116,7 +113,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
                 next=f"kmip-data info {self.build.path} (shows what is stored)",
             )
         self._assembler = Assembler(self._store, fields, edges=edges, lengths=edge_lengths)
-        # Numbers of the records of this part in source order; ``None``: all of them.
+        # Record numbers of this part in source order; ``None``: all records.
         self._records: NDArray[np.int64] | None = None
         self._masks: dict[str, torch.Tensor] = {}
         self._choose(split)
@@ -129,7 +126,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         if self.split_name is None:
             raise UsageError(
                 f"{self.card.dataset} has no splits.",
-                expected="split=None, which gives all records",
+                expected="split=None, for all records",
                 found=f"split={part!r}",
                 next=info,
             )
@@ -151,7 +148,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
 
     @property
     def card(self) -> Card:
-        """The card of the build: license, citation, parameters, counts, statistics."""
+        """Card of the build: license, citation, parameters, counts, statistics."""
         return self.build.card
 
     @property
@@ -166,7 +163,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
 
     @property
     def split_digest(self) -> str | None:
-        """SHA-256 over the keys of this part, as the card has it; ``None`` without a part."""
+        """SHA-256 over the keys of this part, from the card; ``None`` without a part."""
         if self.split is None or self.split_name is None:
             return None
         return self.card.splits[self.split_name].parts[self.split].digest
@@ -179,13 +176,13 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
 
     @property
     def assembler(self) -> Assembler | None:
-        """What can gather whole batches of this dataset; ``None`` where each item must be made alone.
+        """Assembler of whole batches; ``None`` if each item must be made individually.
 
-        That is with a transform, with masks, in a subclass with its own ``get``, and where the name
-        of an attribute has a meaning to PyTorch Geometric's batching.
+        That is the case with a transform, with masks, in a subclass that overrides ``get``, and if PyTorch
+        Geometric batches an attribute by its name.
         """
-        plain = self.transform is None and not self._masks and collates_plainly(self._assembler.fields)
-        return self._assembler if plain and type(self).get is ShardedDataset.get else None
+        simple = self.transform is None and not self._masks and collates_by_rows(self._assembler.fields)
+        return self._assembler if simple and type(self).get is ShardedDataset.get else None
 
     @property
     def keys(self) -> list[str]:
@@ -242,7 +239,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
 
     @property
     def num_classes(self) -> int:
-        """Number of classes: the schema's where it has one, else as PyTorch Geometric counts it."""
+        """Number of classes: from the schema if it has one, else as PyTorch Geometric counts it."""
         label = self._field("y")
         if label is None or self.transform is not None:
             return int(super().num_classes)
@@ -253,7 +250,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         return int(self._infer_num_classes(values)) if values.numel() else 0
 
     def get_summary(self) -> Summary:
-        """Statistics of the sizes; read from the row pointers where no transform may change them."""
+        """Return statistics of the sizes, from the row pointers if no transform can change them."""
         if self.transform is not None:
             return Summary.from_dataset(self)
         sizes = {"num_nodes": _stats(self.nodes), "num_edges": _stats(self.edges)}
@@ -270,59 +267,5 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
 
 
 def _stats(sizes: NDArray[np.int64]) -> Stats:
-    """Statistics of sizes; NaN of none, of which PyTorch Geometric's function makes an error."""
+    """Return statistics of sizes; NaN without any, for which PyTorch Geometric raises an error."""
     return Stats.from_data(sizes.tolist()) if sizes.size else Stats(*(np.nan,) * 7)
-
-
-def open(  # noqa: A001 -- its public name
-    path_or_name: str | os.PathLike[str],
-    split: str | None = None,
-    *,
-    home: str | os.PathLike[str] | Home | None = None,
-    sample: bool = False,
-    split_name: str | None = None,
-    columns: Sequence[str] | None = None,
-    transform: Callable[[Data], Data] | None = None,
-    **parameters: Any,
-) -> ShardedDataset:
-    """Open a finished build; nothing is ever built, or downloaded whole.
-
-    Parameters
-    ----------
-    path_or_name
-        A build folder, the name of a dataset with one finished build that matches, or the address of a
-        push (``https://…``, ``s3://…``, ``hf://…``), of which only what is needed is fetched.
-    home
-        Where builds are looked for, and blocks from afar kept; default ``$KMIP_DATA_HOME`` or the user's
-        data folder.
-    sample
-        Look for a sample.
-    split, split_name, columns, transform
-        See :class:`ShardedDataset`.
-    **parameters
-        Values the build must have (``k=16``, ``compression="gzip"``), also where its folder is given;
-        with a name, defaults of the dataset for the others.
-
-    Raises
-    ------
-    UsageError
-        No build matches (the ``build`` command is named), several do, or a name is unknown; or the
-        folder holds a build with other values.
-    DamagedInput
-        The build is damaged.
-    SourceUnavailable
-        An address does not answer.
-
-    Examples
-    --------
-    >>> import kmip_data
-    >>> graphs = kmip_data.open("s3dis", "train", k=32)  # doctest: +SKIP
-    """
-    if is_address(path_or_name):
-        from kmip_data.sharing.afar import open_afar
-
-        afar = open_afar(os.fspath(path_or_name), Home.locate(home))
-        find(afar.path, parameters, sample=sample)  # the build that is asked for?
-        return ShardedDataset(afar, split, transform, split_name=split_name, columns=columns)
-    build = find(path_or_name, parameters, home=home, sample=sample)
-    return ShardedDataset(build, split, transform, split_name=split_name, columns=columns)

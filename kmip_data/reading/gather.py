@@ -1,8 +1,8 @@
-"""Compiled kernels that copy the rows of many graphs, wherever they are mapped, into one batch.
+"""Compiled kernels that copy the rows of many graphs from mapped shards into one batch.
 
-The graphs of a batch lie in several maps, so a source is given by its address. Whoever calls a
-kernel keeps the maps alive and has checked that every address holds as many rows as is said (the
-shard reader checks datasets and row pointers against the file when it opens a shard).
+The graphs of a batch lie in several mapped files, so a source is given by its address. The caller keeps the
+maps alive and guarantees that every address has the declared number of rows: the shard reader checks
+datasets and row pointers against the file when it opens a shard.
 """
 
 # ruff: noqa: ARG001 -- numba calls intrinsics and their code generators with fixed arguments
@@ -76,13 +76,15 @@ def copy_rows(source: I64, pointers: I64, layout: I64, target: I64, start: int, 
     pointers
         (3, B + 1) rows before each graph on the graph, node and edge level.
     layout
-        (5, ≥ F): level; bytes of a stored row; first byte and number of bytes taken from it; bytes of the
-        number that each is written as: 8 for ``uint8`` to ``int64``, 4 for ``uint8`` to ``float32``, 0 where
-        bytes are copied as they are.
+        (5, ≥ F): level; bytes of a stored row; first byte and number of bytes to copy from it; bytes of each
+        number that is written: 8 for ``uint8`` to ``int64``, 4 for ``uint8`` to ``float32``, 0 for an
+        unchanged copy.
     target
         (F,) address of the output, its rows one graph after the other.
     """
-    for b in range(start, stop):  # graph by graph: a view of a column finds its rows in the cache
+    # Graph by graph, then field by field: a view finds the rows of its column in the cache. The other order
+    # costs 10 % more.
+    for b in range(start, stop):
         for f in range(target.size):
             level, stride, offset, part, widened = layout[:, f]
             first, rows = pointers[level, b], pointers[level, b + 1] - pointers[level, b]
@@ -108,15 +110,16 @@ def _widen(to: int, start: int, count: int, dtype: Any) -> None:
 @njit_nogil(inline="always")
 def _copy_parts(to: int, start: int, rows: int, stride: int, part: int) -> None:
     """Copy ``part`` bytes of every ``stride``, 16 bytes at a time."""
+    # 32,768 rows of three of nine columns: word by word 98 µs, in overlapping 16-byte copies 14 µs.
     if part >= 16:
         for i in range(rows):
             target, source = to + i * part, start + i * stride
             for j in range(0, part - 15, 16):
                 _copy16(target + j, source + j)
-            _copy16(target + part - 16, source + part - 16)  # overlaps the one before
+            _copy16(target + part - 16, source + part - 16)  # overlaps the previous copy
         return
-    # A narrow part is copied with what follows it, which the next row then overwrites; the last rows,
-    # after which less than 16 bytes belong to source or target, go byte by byte.
+    # A narrow part is copied together with the bytes behind it, which the next row overwrites. The last
+    # rows, with fewer than 16 bytes of source or target left, are copied exactly.
     wide = 0
     if part > 0 and rows * part >= 16 and (rows - 1) * stride + part >= 16:
         wide = min((rows * part - 16) // part, ((rows - 1) * stride + part - 16) // stride) + 1
@@ -130,12 +133,11 @@ def _copy_parts(to: int, start: int, rows: int, stride: int, part: int) -> None:
 def write_edges(
     source: I64, pointers: I64, width: int, like: NDArray[Any], out: I64, start: int, stop: int
 ) -> None:
-    """Write the part of an edge index that belongs to some graphs, nodes numbered over the batch.
+    """Write the edge index of some graphs, with nodes numbered over the batch.
 
-    ``source`` (1, B) has the address of the neighbour table of each graph, (N, width) indices in the graph;
-    or (2, B), of its sources and of its targets, and then ``width`` is 0. Either is ``like.dtype``. For
-    ``pointers`` see :func:`copy_rows`. Out are (2, ΣE) sources and targets; those of a table are grouped by
-    target.
+    ``source`` holds addresses of indices of ``like.dtype`` within each graph: (1, B) of neighbour tables
+    (N, width), or (2, B) of sources and of targets with ``width`` 0. For ``pointers`` see :func:`copy_rows`.
+    ``out`` receives (2, ΣE) sources and targets; edges of a table are grouped by target.
     """
     for b in range(start, stop):
         node, nodes = pointers[NODE, b], pointers[NODE, b + 1] - pointers[NODE, b]
@@ -156,11 +158,11 @@ def write_edges(
 def copy_graph(
     table: I64, counts: I64, graph: int, layout: I64, target: I64, width: int, like: NDArray[Any], out: I64
 ) -> None:
-    """Copy the rows and the edges of one graph, as the kernels above do for a batch of it alone.
+    """Copy the rows and the edges of one graph, as the kernels above do for a batch of one.
 
-    ``table`` (≥ F, G) has the address of the first row of every graph, that of its edges after the F fields;
-    ``counts`` (3, G) its rows on the graph, node and edge level. ``width`` is the edges per node where they
-    are a neighbour table, 0 where they are pairs, below 0 for no edges. For ``layout`` and ``target`` see
+    ``table`` (≥ F, G) has the address of the first row of every graph, its edges after the F fields;
+    ``counts`` (3, G) the rows on the graph, node and edge level. ``width`` is the number of edges per node of
+    a neighbour table, 0 for pairs, negative without edges. For ``layout`` and ``target`` see
     :func:`copy_rows`, for ``like`` and ``out`` :func:`write_edges`.
     """
     address = np.empty((table.shape[0], 1), np.int64)
@@ -178,8 +180,8 @@ def copy_graph(
 def first_outside(source: I64, counts: I64, width: int, like: NDArray[Any]) -> int:
     """Return the first graph of a batch with an edge that leads out of it; −1 if there is none.
 
-    ``source`` (P, B) has the address of the edges of each graph: of its neighbour table with ``width`` edges
-    per node, or of its sources and its targets (0); ``counts`` (3, B) its rows on each level.
+    ``source`` (P, B) has the addresses of the edges of each graph: of a neighbour table with ``width`` edges
+    per node, or of sources and of targets (``width`` 0); ``counts`` (3, B) the rows on each level.
     """
     for b in range(source.shape[1]):
         nodes = counts[NODE, b]
@@ -199,10 +201,10 @@ def first_outside(source: I64, counts: I64, width: int, like: NDArray[Any]) -> i
 def edge_lengths(pos: F32, sources: NDArray[Any], targets: NDArray[Any], out: F32) -> None:
     """Write the Euclidean length of each edge, in float32: the root of (dx² + dy²) + dz².
 
-    Nobody looks again whether an edge leads to a node: :func:`first_outside` has.
+    The edges must have been checked by :func:`first_outside`.
     """
     for e in range(sources.size):
-        i, j = np.uint64(sources[e]), np.uint64(targets[e])  # unsigned: no check for counting from the end
+        i, j = np.uint64(sources[e]), np.uint64(targets[e])  # unsigned: no test for negative indices
         difference = pos[i, 0] - pos[j, 0]
         total = difference * difference
         if pos.shape[1] == 3:  # without a loop, 1.5 times as fast

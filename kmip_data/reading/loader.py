@@ -26,23 +26,37 @@ __all__ = ["GraphLoader", "batch_neighbors", "expand_edges"]
 
 _WHILE_WAITING: Final = 4  #: batches made at a time where each waits for a network
 
+_NO_WORKERS: Final = "nothing: there are no worker processes"
+#: Arguments of PyTorch's ``DataLoader`` that have no meaning here, and what to use instead.
+_REFUSED: Final = {
+    "num_workers": "num_threads and prefetch: batches are gathered by threads, not by processes",
+    "collate_fn": "a transform of the dataset, or torch_geometric.loader.DataLoader",
+    "prefetch_factor": "prefetch, the number of batches made ahead",
+    "generator": "seed, which fixes the order of every epoch",
+    "pin_memory_device": "pin_memory=True",
+    "in_order": "nothing: batches always come in order",
+    **dict.fromkeys(
+        ("worker_init_fn", "multiprocessing_context", "persistent_workers", "timeout"), _NO_WORKERS
+    ),
+}
+
 
 @dataclass
 class _Position:
-    """Where an iteration stands."""
+    """Epoch of an iteration, and the number of batches it has yielded."""
 
     epoch: int
-    batches: int  #: given out
+    batches: int
 
 
 class GraphLoader:
     """Load a :class:`ShardedDataset` in batches, gathered from the mapped shards into one ``Batch``.
 
     The batches equal those of ``torch_geometric.loader.DataLoader`` for the same sampler bit for
-    bit, with ``batch``, ``ptr``, ``num_graphs``, ``get_example`` and ``to_data_list``; single graphs
-    are never built on the way. Their order is a function of ``seed`` and the epoch alone, whatever
-    the number of threads. A dataset with a ``transform`` takes the slow path, graph by graph in
-    Python (still in background threads).
+    bit, with ``batch``, ``ptr``, ``num_graphs``, ``get_example`` and ``to_data_list``; no single graphs
+    are built on the way. Their order depends on ``seed`` and the epoch alone, not on the number of
+    threads. A dataset with a ``transform`` takes the slow path: graph by graph in Python, in
+    background threads.
 
     Parameters
     ----------
@@ -50,52 +64,49 @@ class GraphLoader:
         A dataset of this package, whole or selected from (also a ``torch.utils.data.Subset`` of it).
     batch_size
         Graphs per batch.
-    shuffle
-        A new order every epoch. Epochs count up with each ``iter(loader)``; :meth:`set_epoch` sets
-        the next one.
-    seed
-        Fixes the order of every epoch.
+    shuffle, seed
+        A new order every epoch, fixed by ``seed``. Epochs count up with each ``iter(loader)``;
+        :meth:`set_epoch` sets the next one.
     num_threads
         Threads that share the gathering of a batch, where it is large enough to be worth it.
     prefetch
-        Batches made before they are asked for, in the background; 0: each is made when it is asked
-        for, and the calling thread is one of the threads.
+        Batches made ahead in the background; 0 makes each on request, in the calling thread too.
     drop_last
         Leave out the last batch where it is not full.
     pin_memory
-        Gather straight into page-locked memory, for transfers to a GPU with ``non_blocking=True``.
+        Gather into page-locked memory, for transfers to a GPU with ``non_blocking=True``.
     max_nodes
-        Instead of ``batch_size``: as many graphs per batch as have at most this many nodes in all. A
-        larger graph makes a batch of its own.
+        Instead of ``batch_size``: as many graphs per batch as fit into this number of nodes. A larger
+        graph makes a batch by itself.
     bucket
-        Sort by size inside windows of this many graphs, so that a batch has graphs of like size.
+        Sort by size within windows of this many graphs, so that a batch has graphs of similar size.
     sampler
-        Gives the positions of one epoch, instead of ``shuffle``; its ``set_epoch`` is called if it
+        Yields the positions of one epoch, instead of ``shuffle``; its ``set_epoch`` is called if it
         has one.
     batch_sampler
-        Gives the positions of each batch, instead of all of the above.
+        Yields the positions of each batch, instead of all of the above.
     rank, world_size
-        This process's share: ranks get disjoint batches that together cover the dataset. Default:
-        from ``torch.distributed`` where it is initialised. A ``sampler`` shares out by itself.
+        Share of this process: ranks get disjoint batches that together cover the dataset. Default:
+        from ``torch.distributed`` if it is initialised. A ``sampler`` divides the data itself.
     even
-        Give each rank the same number of batches, by taking up to ``world_size`` − 1 graphs (with
-        ``max_nodes``: batches) twice; training with DDP needs it, evaluation must not have it.
+        Give each rank the same number of batches by repeating up to ``world_size`` − 1 graphs (with
+        ``max_nodes``: batches). DDP training needs it; evaluation must not use it.
     divide
-        ``batch_size`` is that of all ranks together: each batch is the one that a single process would
-        have, its graphs dealt to the ranks in turn.
+        Let ``batch_size`` count the graphs of all ranks together: each batch is that of a single process,
+        dealt to the ranks in turn.
     compact
-        Batches have ``neighbor`` (ΣN, k) instead of ``edge_index``: the neighbour table as it
-        is stored, uint16 or uint32, an eighth of the bytes. Row i holds the sources of node i, nearest
-        first, numbered inside its graph. :func:`batch_neighbors` numbers them over the batch, so that
+        Yield ``neighbor`` (ΣN, k) instead of ``edge_index``: the stored neighbour table, uint16 or
+        uint32, an eighth of the bytes. Row i holds the sources of node i, nearest first, numbered within
+        its graph. :func:`batch_neighbors` numbers them over the batch, so that
         ``x[batch_neighbors(batch)]`` is (ΣN, k, d), and :func:`expand_edges` makes the usual batch,
-        both on the batch's device. Needs a build with a stored neighbour table, and no transform.
+        both on the batch's device. Requires a stored neighbour table and no transform.
     follow_batch, exclude_keys
-        As in PyTorch Geometric.
+        As in PyTorch Geometric's ``DataLoader``.
 
     Raises
     ------
     UsageError
-        An argument is not valid, contradicts another, or belongs to loaders with worker processes.
+        An argument is invalid, contradicts another, or belongs to loaders with worker processes.
 
     Examples
     --------
@@ -158,13 +169,13 @@ class GraphLoader:
         self._running: _Position | None = None  # of the iteration started last, until it ends
 
     def _fast_path(self) -> Assembler | None:
-        """Return what gathers whole batches, ``None`` where each graph must be made on its own."""
+        """Return the assembler of whole batches; ``None`` if each graph must be made individually."""
         assembler = self.dataset.assembler
         table = self.dataset.schema.edges == "neighbor"
         if self.compact and (assembler is None or not assembler.edges or not table):
             raise UsageError(
-                "compact=True needs the stored neighbour table as it is.",
-                expected="a build with exactly k sources per node, its edges among the columns, no transform",
+                "compact=True needs the stored neighbour table.",
+                expected="a build with k sources per node, its edges among the columns, no transform",
                 found=f"{self.dataset!r}, transform={self.dataset.transform}",
                 next="leave out compact=True, or apply the transform to the batch",
             )
@@ -172,17 +183,17 @@ class GraphLoader:
 
     @property
     def sampler(self) -> Any:
-        """What decides the order: the sampler given, else the loader itself (for ``set_epoch``)."""
+        """The sampler that was passed, else the loader itself (for ``set_epoch``)."""
         return self if self._sampler is None else self._sampler
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next iteration epoch ``epoch``; a position loaded for that epoch is kept."""
+        """Set the epoch of the next iteration; a position loaded for that epoch is kept."""
         if epoch != self._epoch:
             self._epoch, self._position = epoch, 0
         self._running = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Position: the epoch and how many of its batches were given out, with what they depend on."""
+        """Return the epoch, how many of its batches were yielded, and the settings they depend on."""
         at = self._running or _Position(self._epoch, self._position)
         try:
             batches = len(self)
@@ -196,12 +207,12 @@ class GraphLoader:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue after the last batch given out before :meth:`state_dict` was called.
+        """Resume after the last batch yielded before :meth:`state_dict` was called.
 
-        With a ``sampler``, its batches so far are skipped: the sampler must give the same ones again.
-        Batches made ahead and not given out are not counted; all ranks have the same state. One from
-        between two epochs fits a loader of any order, such as on more GPUs; one from the middle of an
-        epoch in another order (other data, batch size, seed, ranks …) is a UsageError: there, go on with
+        With a ``sampler``, the batches so far are skipped, so it must yield the same ones again. Batches
+        made ahead do not count; all ranks have the same state. A state from between two epochs fits a
+        loader of any order, for example on more GPUs. One from the middle of an epoch in another order
+        (other data, batch size, seed, ranks …) is a UsageError: continue with
         ``set_epoch(state["epoch"] + 1)``.
         """
         wanted, found = self._fingerprint(), state.get("depends_on")
@@ -221,7 +232,7 @@ class GraphLoader:
         return {**asdict(self.rule), **data, "world_size": self.ranks()[1]}
 
     def ranks(self) -> tuple[int, int]:
-        """Rank of this process, and how many there are."""
+        """Return the rank of this process and the number of processes."""
         rank, world_size = self._share
         if rank is not None and world_size is not None:
             return rank, world_size
@@ -230,13 +241,13 @@ class GraphLoader:
         return 0, 1
 
     def keys(self, epoch: int, batch: int) -> list[str]:
-        """Keys of the records in a batch (from 0) of ``epoch``, by its order alone; not of a ``sampler``."""
+        """Return the record keys of batch number ``batch`` of ``epoch``; not defined for a ``sampler``."""
         positions = next(islice(self._batches(epoch), batch, None))
         keys = self.dataset.keys
         return [keys[position] for position in positions.tolist()]
 
     def __len__(self) -> int:
-        """Number of batches of the next epoch (of this rank)."""
+        """Return the number of batches of this rank in the next epoch."""
         if self.batch_sampler is not None:
             return len(self.batch_sampler)  # type: ignore[arg-type] # as PyTorch: its own TypeError
         if self._sampler is not None and self.rule.max_nodes is None:
@@ -248,19 +259,21 @@ class GraphLoader:
         return len(self.rule.batches(self._nodes, epoch, *self.ranks()))
 
     def __iter__(self) -> Iterator[Batch]:
-        # The epoch is taken when the first batch is asked for: trainers call iter(), then set_epoch().
-        self._assembler = self._fast_path()  # the transform may have been set since
+        # Batches ahead, step by step. A generator starts with the first next(), so the epoch is read then:
+        # trainers call iter() before set_epoch().
+        self._assembler = self._fast_path()  # the transform may have changed since
         at = self._running = _Position(self._epoch, self._position)
         self._epoch, self._position = at.epoch + 1, 0
         batches = islice(self._batches(at.epoch), at.batches, None)
-        # Threads share each batch out among them; single graphs, made by Python, are shared out whole.
-        whole = self._assembler is None
-        helpers = HelperThreads(0 if whole else self.num_threads - 1)
+        # With an assembler, num_threads share the copying inside one batch, and one more thread makes it
+        # ahead. Without, each batch is made by one thread, num_threads of them at a time.
+        by_graph = self._assembler is None
+        helpers = HelperThreads(0 if by_graph else self.num_threads - 1)
         make = partial(self._make, helpers)
         try:
             if self.prefetch:
                 waiting = _WHILE_WAITING if self.dataset.build.waits else 1
-                makers = self.num_threads if whole else waiting
+                makers = self.num_threads if by_graph else waiting
                 made = ahead(batches, make, threads=makers, depth=max(self.prefetch, makers))
             else:
                 made = map(make, batches)
@@ -273,10 +286,10 @@ class GraphLoader:
             self._running = None
 
     def _batches(self, epoch: int) -> Iterator[NDArray[np.int64]]:
-        """Positions of the graphs of each batch of this rank."""
+        """Yield the positions of the graphs of each batch of this rank."""
         if self.batch_sampler is not None or self._sampler is not None:
-            # PyTorch's loader draws a seed for its workers here. So do we, or a sampler that draws from
-            # the global generator would give another order than there after the same manual_seed.
+            # PyTorch's loader draws a seed for its workers here. So do we: a sampler that draws from the
+            # global generator then yields the same order after the same manual_seed.
             torch.empty((), dtype=torch.int64).random_()
         if self.batch_sampler is not None:
             return (np.asarray(batch, np.int64) for batch in self.batch_sampler)
@@ -288,7 +301,7 @@ class GraphLoader:
         set_epoch = getattr(self._sampler, "set_epoch", None)
         if callable(set_epoch):
             set_epoch(epoch)
-        positions = iter(self._sampler)  # type: ignore[arg-type] # asked for only where there is one
+        positions = iter(self._sampler)  # type: ignore[arg-type] # never None here
         if self.rule.max_nodes is not None:
             order = np.fromiter(positions, np.int64)
             batches = cut_by_nodes(order, self._nodes, self.rule.max_nodes)
@@ -313,23 +326,8 @@ class GraphLoader:
         return batch.pin_memory() if self._pin else batch
 
 
-#: Arguments of PyTorch's ``DataLoader`` that have no meaning here, and what to use instead.
-_REFUSED: Final = {
-    "num_workers": "num_threads and prefetch: batches are gathered by threads, not by processes",
-    "collate_fn": "a transform of the dataset, or torch_geometric.loader.DataLoader",
-    "worker_init_fn": "nothing: there are no worker processes",
-    "multiprocessing_context": "nothing: there are no worker processes",
-    "persistent_workers": "nothing: there are no worker processes",
-    "timeout": "nothing: there are no worker processes",
-    "prefetch_factor": "prefetch, the number of batches made ahead",
-    "generator": "seed, which fixes the order of every epoch",
-    "pin_memory_device": "pin_memory=True",
-    "in_order": "nothing: batches always come in order",
-}
-
-
 def _refuse_others(arguments: dict[str, Any]) -> None:
-    """Refuse arguments that the loader does not have."""
+    """Refuse arguments of PyTorch's ``DataLoader`` that have no meaning here, and unknown ones."""
     for name in arguments:
         if name not in _REFUSED:
             raise TypeError(f"GraphLoader() got an unexpected keyword argument {name!r}")
@@ -341,8 +339,7 @@ def _refuse_others(arguments: dict[str, Any]) -> None:
 def _sharded_dataset(dataset: Any) -> ShardedDataset:
     """Return the sharded dataset that ``dataset`` is, or is a subset of."""
     if isinstance(dataset, torch.utils.data.Subset):
-        whole = _sharded_dataset(dataset.dataset)
-        return whole.index_select(list(dataset.indices))  # type: ignore[no-any-return]
+        return _sharded_dataset(dataset.dataset).index_select(list(dataset.indices))  # type: ignore[no-any-return]
     if isinstance(dataset, ShardedDataset):
         return dataset
     raise UsageError(
@@ -354,7 +351,7 @@ def _sharded_dataset(dataset: Any) -> ShardedDataset:
 
 
 def _check_numbers(least: int, **arguments: Any) -> None:
-    """Refuse what is not a whole number, or too small."""
+    """Refuse anything but whole numbers of at least ``least``."""
     for name, value in arguments.items():
         if not isinstance(value, int | np.integer) or value < least:
             expected = f"a whole number of at least {least}"
@@ -365,22 +362,21 @@ def _refuse_contradictions(
     rule: BatchRule, sampler: Any, batch_sampler: Any, rank: int | None, world_size: int | None
 ) -> None:
     """Refuse arguments that contradict each other."""
-    own_order = rule.shuffle or rule.bucket is not None
+    ordered = rule.shuffle or rule.bucket is not None
     cut = rule.batch_size != 1 or rule.max_nodes is not None or rule.drop_last
-    shared_out = rank is not None or world_size is not None or rule.even or rule.divide
+    distributed = rank is not None or world_size is not None or rule.even or rule.divide
     clashes = {
         "batch_size with max_nodes": rule.batch_size != 1 and rule.max_nodes is not None,
-        "shuffle or bucket with a sampler": own_order and sampler is not None,
+        "shuffle or bucket with a sampler": ordered and sampler is not None,
         "a sampler, shuffle, bucket, batch_size, max_nodes or drop_last with a batch_sampler": (
-            batch_sampler is not None and (own_order or cut or sampler is not None)
+            batch_sampler is not None and (ordered or cut or sampler is not None)
         ),
         "divide with max_nodes": rule.divide and rule.max_nodes is not None,
         "rank, world_size, even or divide with a sampler, which shares out by itself": (
-            shared_out and (sampler is not None or batch_sampler is not None)
+            distributed and (sampler is not None or batch_sampler is not None)
         ),
         "rank without world_size, or world_size without rank": (rank is None) != (world_size is None),
         "a rank that is not below world_size": rank is not None and rank >= (world_size or 1),
     }
-    for clash, found in clashes.items():
-        if found:
-            raise UsageError("Arguments of GraphLoader contradict each other.", found=clash)
+    for clash in (clash for clash, clashing in clashes.items() if clashing):
+        raise UsageError("Arguments of GraphLoader contradict each other.", found=clash)

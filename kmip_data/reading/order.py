@@ -1,4 +1,4 @@
-"""Which graphs make up each batch of an epoch: a pure function of sizes, seed and epoch."""
+"""Order of the graphs in the batches of an epoch: a pure function of sizes, seed and epoch."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from kmip_data.arrays import I64
 
 @dataclass(frozen=True, kw_only=True)
 class BatchRule:
-    """How an epoch is cut into batches: the arguments of :class:`~kmip_data.reading.loader.GraphLoader`."""
+    """Rule that cuts an epoch into batches; the arguments are those of ``GraphLoader``."""
 
     batch_size: int = 1
     shuffle: bool = False
     seed: int = 0
     max_nodes: int | None = None
     bucket: int | None = None
-    drop_last: bool = False  #: of every rank; with ``max_nodes`` always, as no batch is full
+    drop_last: bool = False  #: on every rank; with ``max_nodes`` no batch is full, so always the last one
     even: bool = False
-    divide: bool = False  #: ``batch_size`` is that of all ranks together
+    divide: bool = False  #: True if ``batch_size`` counts the graphs of all ranks together
 
     def batches(self, nodes: I64, epoch: int, rank: int = 0, world_size: int = 1) -> list[I64]:
-        """Positions of the graphs, of so many ``nodes`` (G,), of each batch that ``rank`` gets in ``epoch``.
+        """Return the positions of the graphs, of sizes ``nodes`` (G,), in each batch of ``rank``.
 
-        The ranks' batches are disjoint and together cover all graphs, except for ``drop_last`` and
-        ``even``. Batches at the same place have about the same size on all ranks.
+        The batches of all ranks are disjoint and cover all graphs, except for ``drop_last`` and ``even``.
+        Batches at the same position have about the same size on all ranks.
         """
         generator = np.random.Generator(np.random.PCG64([self.seed, epoch]))
         order = generator.permutation(len(nodes)) if self.shuffle else np.arange(len(nodes))

@@ -1,4 +1,4 @@
-"""All shards of a build as one table of graphs, each of them found by its address."""
+"""All shards of a build as one table of graphs, with the address of every row."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from kmip_data.format.splits import SplitFile, read_split
 
 NODE: Final = 1  #: row of the node level in ``start`` and ``count``
 
-#: Where rows lie: HDF5 path, bytes of a row, level of the row, and row 0 or 1 of ``edge/index``.
+#: Kind of rows: HDF5 path, bytes of a row, level of the row, and row 0 or 1 of ``edge/index``.
 Rows = tuple[str, int, int, int]
 
 
 def open_store(build: Build, added: Sequence[ColumnsCard] = ()) -> ShardStore:
-    """Open the shards of a build and columns added to it, once for all datasets over it in use together."""
+    """Open the shards of a build and its added columns, once for all datasets over it that are in use."""
     digests = [entry.sha256 for entry in build.card.shards]
     digests += [entry.sha256 for card in added for entry in card.files]
-    # A card may lie about digests: where another folder took this one's place, its files are others.
+    # The digests of a card are not verified here: a folder that was replaced shows by its files.
     shards = [build.path / entry.file for entry in build.card.shards]
     found = [path.stat() for path in shards if path.exists()]
     written = [(status.st_ino, status.st_mtime_ns) for status in found]
@@ -43,14 +43,14 @@ def open_store(build: Build, added: Sequence[ColumnsCard] = ()) -> ShardStore:
 
 
 class ShardStore:
-    """The shards of a finished build, checked against its card when opened, with the columns added to it.
+    """The shards of a finished build and its added columns, checked against the card when opened.
 
-    Raises ``DamagedInput`` where a shard is missing, damaged, or not the one that the card names.
+    Raises ``DamagedInput`` if a shard is missing, damaged, or not the one that the card names.
 
     Attributes
     ----------
     schema
-        That of the build, and the added columns after its own.
+        Schema of the build, followed by the added columns.
     shards
         In the order of the card.
     shard
@@ -67,14 +67,14 @@ class ShardStore:
         self.shards = [
             self._open(entry.file, entry.graphs, build.card.key, own) for entry in build.card.shards
         ]
-        # HDF5 path -> the files that hold it, where those are not the shards.
-        self._beside: dict[str, list[Shard]] = {}
+        # HDF5 path of an added column -> its files.
+        self._added: dict[str, list[Shard]] = {}
         for card in added:
             self._join(card)
         self._index()
 
     def _join(self, card: ColumnsCard) -> None:
-        """Open the files of an added column; each must have the graphs of its shard."""
+        """Open the files of an added column, each with the graphs of its shard."""
         schema, folder = card.schema_, f"{COLUMNS}/{card.name}"
         files = [self._open(f"{folder}/{entry.file}", entry.graphs, card.key, schema) for entry in card.files]
         if [len(shard) for shard in files] != [len(shard) for shard in self.shards] or any(
@@ -88,12 +88,12 @@ class ShardStore:
             # Rows are found by key: two columns of one key would be read with each other's width.
             what = f"{self.build.place}/{folder} has a key that is another column's."
             raise self._damaged(what, "keys of its own", twice[0])
-        self._beside.update({column.key: files for column in schema.columns})
+        self._added.update({column.key: files for column in schema.columns})
         self.schema = replace(self.schema, columns=(*self.schema.columns, *schema.columns))
 
     def _open(self, file: str, graphs: int, key: str, schema: Schema) -> Shard:
         shard = self.build.shard(file)
-        # Rows are found by address: a shard of another layout must never get as far as that.
+        # Rows are read by address, so a shard of another layout must be refused here.
         if shard.build_key != key or shard.schema != schema or shard.graphs != graphs:
             other = "" if shard.schema == schema else ", with other columns"
             found = f"{shard.graphs} graphs of build {shard.build_key}{other}"
@@ -112,14 +112,14 @@ class ShardStore:
         ]
         self.start: I64 = np.concatenate([pointers[:, :-1] for pointers in levels], axis=1)
         self.count: I64 = np.concatenate([np.diff(pointers) for pointers in levels], axis=1)
-        # Addresses hold in this process and its forks; a pickled copy maps anew.
+        # Addresses are valid in this process and its forks; a pickled copy maps the files again.
         self._tables: dict[tuple[Rows, ...], tuple[I64, bool]] = {}
 
     def __len__(self) -> int:
         return int(self.shard.size)
 
     def __getstate__(self) -> dict[str, Any]:
-        names = "build", "shards", "schema", "_beside"
+        names = "build", "shards", "schema", "_added"
         return {name: self.__dict__[name] for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -127,11 +127,11 @@ class ShardStore:
         self._index()
 
     def keys(self) -> list[str]:
-        """Upstream identity of each graph, in source order."""
+        """Return the upstream identity of each graph, in source order."""
         return [key for shard in self.shards for key in shard.keys]
 
     def read_split(self, entry: SplitEntry) -> SplitFile:
-        """Read a split; DamagedInput if it is not the file that the card names, or not of these records."""
+        """Read a split; ``DamagedInput`` if it is not the file that the card names, or of other records."""
         path, nodes = self.build.path / entry.file, int(self.count[NODE].sum())
         try:
             data = read_small(path, MAX_BYTES + 16 * (len(self) + nodes))
@@ -154,15 +154,15 @@ class ShardStore:
         return DamagedInput(what, expected=expected, found=found, next=self.build.remedy)
 
     def damaged_record(self, graph: int, what: str, expected: str, found: str) -> DamagedInput:
-        """Return the error for values of a record that its schema rules out."""
+        """Return the error for values of a record that violate its schema."""
         file = f"{self.build.place}/{self.build.card.shards[self.shard[graph]].file}"
         return self._damaged(f"{file} is damaged: {what} (record {graph}).", expected, found)
 
     def sources(self, wanted: tuple[Rows, ...], graphs: I64) -> tuple[I64, I64, list[NDArray[Any]]]:
-        """Say where the F kinds of rows that are wanted of B graphs, by number in source order, lie.
+        """Return the addresses of F kinds of rows of B graphs, given by number in source order.
 
-        Gives int64 (F, B), the address of the first row of each graph; int64 (3, B), its rows on each level;
-        and arrays to keep until the rows are copied: what had to be read because it is compressed.
+        Returns int64 (F, B), the address of the first row of each graph; int64 (3, B), its number of rows on
+        each level; and arrays to keep alive until the rows are copied: rows that had to be decompressed.
         """
         table, mapped = self.table(wanted)
         address = table.take(graphs, axis=1)  # C order also for one graph: the kernels compile once
@@ -172,7 +172,7 @@ class ShardStore:
         for f, b in places:
             key, _, level, _ = wanted[f]
             start, count = self.start[level, graphs[b]], self.count[level, graphs[b]]
-            shard = self._beside.get(key, self.shards)[self.shard[graphs[b]]]
+            shard = self._added.get(key, self.shards)[self.shard[graphs[b]]]
             parts.append((shard, key, int(start), int(start + count)))
         brought = self.build.bring(parts)
         for (f, b), (shard, key, first, end) in zip(places, parts, strict=True):
@@ -183,11 +183,11 @@ class ShardStore:
         return address, self.count.take(graphs, axis=1), held
 
     def table(self, wanted: tuple[Rows, ...]) -> tuple[I64, bool]:
-        """Address of the rows of every graph, int64 (F, G), 0 where not mapped; and whether all are."""
+        """Return the address of the rows of every graph, int64 (F, G), 0 if not mapped, and if all are."""
         if wanted not in self._tables:
             table = np.zeros((len(wanted), len(self)), np.int64)
             for f, (key, row_bytes, level, _) in enumerate(wanted):
-                files = self._beside.get(key, self.shards)
+                files = self._added.get(key, self.shards)
                 mapped = np.array([_address(wanted[f], file) for file in files], np.int64)[self.shard]
                 table[f] = np.where(mapped == 0, 0, mapped + self.start[level] * row_bytes)
             self._tables[wanted] = table, bool(table.all())
@@ -195,10 +195,10 @@ class ShardStore:
 
 
 def _address(rows: Rows, shard: Shard) -> int:
-    """Address of the first row in the map of a file; 0 where it is not mapped."""
+    """Return the address of the first row in the map of a file; 0 if it is not mapped."""
     key, row_bytes, level, plane = rows
     if row_bytes * (shard.graphs, shard.nodes, shard.edges)[level] == 0:
-        return 1  # any address will do: nothing is copied from it
+        return 1  # any address but 0: no byte is copied from it
     view = shard.mapped(key)
     return 0 if view is None else int(view.__array_interface__["data"][0]) + plane * row_bytes * shard.edges
 

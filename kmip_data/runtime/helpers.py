@@ -1,4 +1,4 @@
-"""Threads that help the calling thread with one piece of work after the other."""
+"""Helper threads: some share the work of the calling thread, others make results ahead of it."""
 
 from __future__ import annotations
 
@@ -51,16 +51,20 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _NAME = "kmip-data-ahead"
-_abandoned: list[ThreadPoolExecutor] = []  #: of the parent of a fork; their locks must not be touched
+_abandoned: list[
+    ThreadPoolExecutor
+] = []  #: executors of the parent of a fork; their locks must not be touched
 
 
 def ahead(items: Iterable[T], make: Callable[[T], R], *, threads: int, depth: int) -> Iterator[R]:
-    """Yield ``make(item)`` for each item in order, up to ``depth`` of them made before they are asked for.
+    """Yield ``make(item)`` for each item in order, up to ``depth`` of them made ahead in the background.
 
-    ``make`` gains from threads as far as it releases the GIL. Its first exception is raised in its
-    place in the order. The threads end when the iterator is used up, closed or collected, and are
-    started anew in a child that was forked while it was in use.
+    ``make`` profits from threads as far as it releases the GIL. An exception is raised at the position of
+    its item. The threads end when the iterator is exhausted, closed or collected, and start again in a child
+    that was forked while the iterator was in use.
     """
+    # (1) Submit items until ``depth`` results wait. (2) Yield the oldest, so the order never depends on the
+    # threads. (3) After a fork the threads are gone: submit all waiting items to new ones.
     executor, owner = _executor(threads), os.getpid()
     waiting: deque[tuple[T, Future[R]]] = deque()
     try:
@@ -76,7 +80,7 @@ def ahead(items: Iterable[T], make: Callable[[T], R], *, threads: int, depth: in
             yield _result(waiting, make, owner)
     finally:
         if os.getpid() == owner:
-            # A collection in one of the threads may close the iterator: it cannot wait for itself.
+            # Garbage collection in one of the threads may close the iterator; it must not wait for itself.
             inside = threading.current_thread().name.startswith(_NAME)
             executor.shutdown(wait=not inside, cancel_futures=True)
 

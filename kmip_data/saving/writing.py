@@ -10,12 +10,13 @@ from typing import Any, Final
 import numpy as np
 
 from kmip_data import __version__
+from kmip_data.files.changes import write_file
 from kmip_data.files.digests import json_digest
 from kmip_data.format.build_files import finish
 from kmip_data.format.card import Card, ShardEntry
 from kmip_data.format.record import GraphRecord
-from kmip_data.format.schema import FORMAT_VERSION, Schema
-from kmip_data.format.writer import MAX_SHARD_BYTES, Compression, bytes_per, encode_shard, write_file
+from kmip_data.format.schema import FORMAT_VERSION, Schema, bytes_per
+from kmip_data.format.writer import MAX_SHARD_BYTES, Compression, encode_shard
 from kmip_data.graphs.statistics import UnitStatistics, summarise
 from kmip_data.saving.given_split import MASKS, RULE, Positions, masks_of, write_node_split, write_split
 from kmip_data.saving.plain import PlainGraph

@@ -28,7 +28,7 @@ from kmip_data.models.training.run.checkpoint import random_state, seed_all, set
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.meter import STAGES
 from kmip_data.models.training.run.module import TrainingModule
-from kmip_data.reading import buffers
+from kmip_data.runtime import buffers
 from kmip_data.runtime.memory_errors import is_out_of_memory
 
 RECORDED = 4 * (WARM_UP + 1)  #: batches before all shapes are: first and further ones of a step, whole, last

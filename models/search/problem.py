@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kmip_data.errors import OutOfResources, UsageError
-from kmip_data.reading import buffers
+from kmip_data.runtime import buffers
 
 
 class NotFinite(UsageError):

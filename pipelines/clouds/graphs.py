@@ -77,7 +77,7 @@ def connect(
                 f"Record {key} has too few points for k = {params.k}.",
                 expected=f"at least {params.k + 1} points",
                 found=f"{n} points",
-                next="choose a smaller --k, or --short-graphs skip or --short-graphs keep",
+                next="choose a smaller --k, or --set short_graphs=skip or --set short_graphs=keep",
             )
     if params.edges == "neighbor":
         table = knn_table(pos, params.k).astype(index_dtype)
@@ -88,7 +88,8 @@ def connect(
 
 def nodes_per_shard(schema: Schema, params: PointParams) -> int:
     """Return how many nodes of k-NN graphs fit in one shard."""
-    from kmip_data.format.writer import MAX_SHARD_BYTES, bytes_per
+    from kmip_data.format.schema import bytes_per
+    from kmip_data.format.writer import MAX_SHARD_BYTES
 
     _, per_node, per_edge = bytes_per(schema)
     most_edges = params.k + (params.knn_rule != "exact")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources
-from kmip_data.files.changes import fsync_path
+from kmip_data.files.changes import fsync_path, write_file
 from kmip_data.files.errors import FULL
 from kmip_data.format import writer
 from kmip_data.format.record import GraphRecord, Skipped
@@ -150,7 +150,7 @@ def build_unit(task: Task) -> UnitResult:
             build_key=task.key,
             compression=task.compression,
         )
-        writer.write_file(task.folder / task.file, shard.data, root=task.folder)
+        write_file(task.folder / task.file, shard.data, root=task.folder)
     return UnitResult(
         index=task.unit.index,
         name=task.unit.name,

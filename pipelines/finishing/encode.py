@@ -26,6 +26,7 @@ from kmip_data.builds.home import Build
 from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
 from kmip_data.files import changes as files
+from kmip_data.files.changes import write_file
 from kmip_data.files.digests import sha256_file
 from kmip_data.files.errors import writing
 from kmip_data.files.locking import build_lock
@@ -319,7 +320,7 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
                 yield GraphRecord(key=key, num_nodes=int(b - a), columns=rows)
 
         done = writer.encode_shard(records(), schema, dataset=task.dataset, build_key=task.key)
-        writer.write_file(task.build / task.file, done.data, root=task.build)
+        write_file(task.build / task.file, done.data, root=task.build)
     return UnitResult(
         index=task.index,
         name=task.name,

@@ -13,7 +13,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from kmip_data.models.attention import cpu_kernels
-from kmip_data.reading import buffers
+from kmip_data.runtime import buffers
 
 
 def peak_of(work: Callable[[], object]) -> int:

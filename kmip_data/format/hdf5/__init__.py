@@ -1,1 +1,1 @@
-"""HDF5 files that someone else may have made: written reproducibly, opened safely, read by mapping."""
+"""HDF5 files, written reproducibly and opened safely even if a stranger made them."""

@@ -1,4 +1,4 @@
-"""HDF5 files assembled in memory, with the same bytes for the same content everywhere."""
+"""HDF5 files assembled in memory, with equal bytes for equal content."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def memory_file() -> Iterator[h5py.File]:
 
 
 def file_bytes(file: h5py.File) -> bytes:
-    """All bytes of an open file of :func:`memory_file`."""
+    """Return all bytes of an open file of :func:`memory_file`."""
     file.flush()
     image: bytes = file.id.get_file_image()
     return image
@@ -48,8 +48,8 @@ def file_bytes(file: h5py.File) -> bytes:
 def put_text(file: h5py.File, name: str, text: str) -> None:
     """Store ``text`` as a fixed-length ASCII attribute of the root.
 
-    Fixed length because h5py's default, a variable-length string, goes through HDF5's global heap:
-    a second structure to get right, to keep deterministic and to distrust when reading.
+    A variable-length string, the default of h5py, would go through HDF5's global heap: another structure to
+    keep deterministic and to distrust when reading.
     """
     if not text.isascii():
         raise UsageError(f"The attribute {name!r} cannot be stored.", expected="ASCII text", found=repr(text))

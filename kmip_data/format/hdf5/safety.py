@@ -1,9 +1,9 @@
-"""Open an HDF5 file that someone else may have made, and refuse what only harms.
+"""Open an HDF5 file that a stranger may have made, and refuse harmful constructs.
 
 HDF5 can point out of its file (external links, external storage, virtual datasets), run plugins
-(filters), and declare arrays far larger than the file. Nothing of that occurs in shards or in the
-raw files that pipelines read, so :func:`open_untrusted` walks every object with the low-level
-interface, following no link, and refuses the file before a byte of data is read.
+(filters), and declare arrays far larger than the file. None of this occurs in shards or in the raw files
+that pipelines read, so :func:`open_untrusted` visits every object with the low-level interface, follows no
+link, and refuses the file before any data are read.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ _LINK_NAMES: Final = {h5l.TYPE_SOFT: "a soft link", h5l.TYPE_EXTERNAL: "an exter
 
 
 class Refused(Exception):
-    """Something in the file is refused: ``what``, ``expected`` and ``found``; never leaves this package."""
+    """A refused construct: ``what``, ``expected`` and ``found``; caught in this module."""
 
 
 @dataclass(frozen=True)
 class StoredDataset:
-    """One dataset as it lies in a file: ``offset`` is set for contiguous data that are not empty."""
+    """One dataset of a file; ``offset`` is set for contiguous data that are not empty."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -77,7 +77,7 @@ def _refuse(what: str, expected: str, found: str) -> NoReturn:
 
 
 class Inspection:
-    """The walk over one file: what it has met, and the limits."""
+    """Visit every object of a file and enforce the limits."""
 
     def __init__(self, size: int, filters: frozenset[str], max_declared: int) -> None:
         self.size = size
@@ -90,7 +90,7 @@ class Inspection:
         self.needs_zstd = False
 
     def group(self, group: h5g.GroupID, name: str, depth: int) -> None:
-        """Check a group, then everything in it."""
+        """Check a group and its members."""
         self.object(group, name or "/")
         if depth > MAX_DEPTH:
             _refuse("nests too deep", f"at most {MAX_DEPTH} groups in each other", f"more, at {name[:80]!r}")
@@ -119,7 +119,7 @@ class Inspection:
                 _refuse("holds a named type", "groups and datasets only", f"a type at {child[:80]!r}")
 
     def object(self, target: h5g.GroupID | h5d.DatasetID, name: str) -> None:
-        """Check what groups and datasets have in common: one name each, few and small attributes."""
+        """Check a group or dataset for a single name and for few and small attributes."""
         address = int(h5o.get_info(target).addr)
         if address in self.seen:
             found = f"a second hard link at {name[:80]!r}"
@@ -137,10 +137,10 @@ class Inspection:
             if size > MAX_ATTRIBUTE_BYTES:
                 found = f"{size:,} bytes at {name[:80]!r}"
                 _refuse("has a huge attribute", f"at most {MAX_ATTRIBUTE_BYTES:,} bytes", found)
-            _ = attribute.dtype  # raises here, not while it is read, if the type makes no sense
+            _ = attribute.dtype  # an invalid type raises here rather than while it is read
 
     def dataset(self, dataset: h5d.DatasetID, name: str) -> None:
-        """Check a dataset. The layout comes first: asking a virtual one for its shape opens its sources."""
+        """Check a dataset, its layout first: the shape of a virtual one would open its sources."""
         shown = repr(name[:80])
         plan = dataset.get_create_plist()
         layout = plan.get_layout()
@@ -167,7 +167,7 @@ class Inspection:
         self.datasets[name] = stored
 
     def filters(self, plan: h5p.PropDCID, shown: str) -> None:
-        """Check that reading a dataset runs no filter but the allowed ones."""
+        """Check that reading a dataset runs allowed filters only."""
         for index in range(plan.get_nfilters()):
             code = plan.get_filter(index)[0]
             if code not in self.allowed:
@@ -178,7 +178,7 @@ class Inspection:
     def sizes(
         self, dataset: h5d.DatasetID, stored: StoredDataset, layout: int, plan: h5p.PropDCID, shown: str
     ) -> None:
-        """Check what a dataset declares against what the file can hold."""
+        """Check the declared size of a dataset against the size of the file."""
         declared = stored.nbytes
         self.declared += declared
         kept = dataset.get_storage_size()
@@ -215,7 +215,7 @@ _OTHER_MAGIC: Final = (
     (b"<", "an HTML or XML page"),
 )
 _AGAIN: Final = "get the file again from where it came (kmip-data verify BUILD --repair rebuilds a shard)"
-# What h5py raises while data of a damaged file are read.
+# Exceptions of h5py while it reads data of a damaged file.
 _HDF5_ERRORS: Final = (OSError, RuntimeError, LookupError, ValueError, TypeError, MemoryError)
 
 
@@ -223,13 +223,13 @@ _HDF5_ERRORS: Final = (OSError, RuntimeError, LookupError, ValueError, TypeError
 def open_untrusted(
     path: str | os.PathLike[str], *, max_declared_bytes: int, filters: frozenset[str] = RAW_FILTERS
 ) -> Iterator[h5py.File]:
-    """Open an HDF5 file for reading after every object in it has been found harmless.
+    """Open an HDF5 file for reading after every object in it has been checked.
 
-    All datasets together may declare ``max_declared_bytes``, uncompressed, and use no ``filters`` but those
-    given, of ``gzip``, ``shuffle``, ``fletcher32``, ``lzf``, ``zstd``. Raises ``DamagedInput`` where the file
-    is not HDF5, is truncated or damaged, or holds a link, external or virtual data, a type other than numbers
-    and fixed-length text, another filter, or absurd sizes, also for errors of HDF5 while the caller reads;
-    ``OutOfResources`` where memory or file descriptors of this process ran out: the file may be whole.
+    All datasets together may declare at most ``max_declared_bytes``, uncompressed, and use the given
+    ``filters`` only, of ``gzip``, ``shuffle``, ``fletcher32``, ``lzf``, ``zstd``. Raises ``DamagedInput`` if
+    the file is not HDF5, is damaged, or holds a link, external or virtual data, a type other than numbers and
+    fixed-length text, another filter, or absurd sizes, also for errors of HDF5 while the caller reads;
+    ``OutOfResources`` if this process lacks memory or file descriptors.
     """
     with open_inspected(path, max_declared_bytes=max_declared_bytes, filters=filters) as (file, _):
         yield file
@@ -243,9 +243,9 @@ def open_inspected(
     filters: frozenset[str],
     source: io.RawIOBase | None = None,
 ) -> Iterator[tuple[h5py.File, dict[str, StoredDataset]]]:
-    """As :func:`open_untrusted`, with every dataset found on the way, by key (``node/x``).
+    """As :func:`open_untrusted`, but yield every dataset by key (``node/x``), too.
 
-    ``source`` gives the bytes of a file that is not at ``path``.
+    ``source`` supplies the bytes of a file that is not at ``path``.
     """
     path = Path(path)
     size = _check_file(path) if source is None else _check_source(path, source)
@@ -272,7 +272,7 @@ def open_inspected(
 def read_scalar(file: h5py.File, name: str) -> int | str | None:
     """Return an attribute of the root that is one whole number or fixed-length ASCII text, or ``None``.
 
-    Another type is a ``ValueError``: one of variable length could name the same large object many times.
+    Another type is a ``ValueError``: variable-length data could refer to one large object many times.
     """
     if name not in file.attrs:
         return None
@@ -295,7 +295,7 @@ def enable_zstd() -> None:
 
 
 def _check_file(path: Path) -> int:
-    """Return the size of a regular file that starts like HDF5; anything else is refused."""
+    """Return the size of a regular file with the HDF5 signature; refuse anything else."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO must not block
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The encodings that can be added to a build, one per module with ``ENCODING``, found by being there."""
+"""Encodings that can be added to a build, one per module; discovered by its ``ENCODING``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ENCODINGS: list[type[Encoding]] = [module.ENCODING for module in modules_in(sys.
 def parse_encoding(name: str) -> Encoding:
     """Return the encoding of a name such as ``rwse20``, ``lappe10`` or ``degree-profile-2.0``.
 
-    Raises ``UsageError`` where no encoding has that name.
+    Raises ``UsageError`` if no encoding has that name.
     """
     for kind in ENCODINGS:
         if (encoding := kind.parse(name)) is not None:

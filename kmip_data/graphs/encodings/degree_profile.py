@@ -1,4 +1,4 @@
-"""The local degree profile: five features of a node from the out-degrees around it."""
+"""Local degree profile: five node features from the out-degrees of its targets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIELDS: Final = (
 
 
 class Profile(Encoding):
-    """The local degree profile by one of its two rules."""
+    """Local degree profile by one of its two rules."""
 
     stem = "degree-profile-"
     choices = get_args(DegreeProfile)
@@ -35,7 +35,7 @@ class Profile(Encoding):
         return (self.column("node", "degree_profile", len(FIELDS), fields=FIELDS, low=0.0),)
 
     def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, NDArray[Any]]:
-        """All graphs at once."""
+        """Compute all graphs at once."""
         check()
         profile = local_degree_profile(graphs.joined(), int(graphs.node_ptr[-1]), self.parameter)
         return {"node/degree_profile": profile}

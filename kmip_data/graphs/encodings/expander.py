@@ -1,4 +1,4 @@
-"""Expander edges: d random permutations of each graph's nodes, for Exphormer's attention."""
+"""Expander edges: random permutations of the nodes of each graph (Exphormer's ``Random-d``)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from kmip_data.errors import UsageError
 from kmip_data.format.schema import Column
 from kmip_data.graphs.encoding import Encoding, Graphs
 
-COMPLETE: Final = 10  #: graphs of at most so many nodes are complete instead
-DRAWS: Final = 100  #: at most; the best is kept where none is good enough
+COMPLETE: Final = 10  #: graphs of at most this many nodes are complete instead
+DRAWS: Final = 100  #: most draws; the best counts if none reaches the bound
 _TOLERANCE: Final = 1e-3  #: relative, of the eigenvalue: the bound has a slack of 0.1
 
 
@@ -26,15 +26,15 @@ def expander_targets(num_nodes: int, degree: int, rng: np.random.Generator) -> N
 
     Permutations are drawn again until the second eigenvalue of the Laplacian is at least
     2d - 2√(2d - 1) - 0.1, nearly that of the best expanders (Friedman). Loops and repeated edges stay, as
-    in upstream ``graphgps/transform/expander_edges.py`` of Exphormer, which filters its loops and then
-    returns what it had before. Raises ``UsageError`` where ``degree`` is less than 1.
+    in ``graphgps/transform/expander_edges.py`` of Exphormer, which filters loops but returns the unfiltered
+    edges. Raises ``UsageError`` if ``degree`` is less than 1.
 
     Returns
     -------
     numpy.ndarray
-        int32 (N, d): node i has edges to and from each of row i. All are −1 where the graph has at most
-        :data:`COMPLETE` nodes: it is then complete, without loops. From column N - 1 on they are −1 where
-        d is not below N.
+        int32 (N, d): node i has edges to and from each entry of row i. All are −1 in a graph of at most
+        :data:`COMPLETE` nodes, which is complete, without loops. If d is not below N, the columns from N - 1
+        on are −1.
     """
     if degree < 1:
         raise UsageError("There is no such degree.", expected="1 or more", found=str(degree))
@@ -45,7 +45,7 @@ def expander_targets(num_nodes: int, degree: int, rng: np.random.Generator) -> N
     drawn, best = targets[:, : num_nodes - 1], -1.0
     for _ in range(DRAWS):
         candidate = np.stack([rng.permutation(num_nodes) for _ in range(drawn.shape[1])], axis=1)
-        # Of a disconnected graph it is 0, which rounding must not take below the bound of d = 1.
+        # A disconnected graph has 0, which rounding must not take below the bound of d = 1.
         found = max(0.0, second_eigenvalue(candidate))
         if found > best:
             best, drawn[:] = found, candidate
@@ -55,10 +55,10 @@ def expander_targets(num_nodes: int, degree: int, rng: np.random.Generator) -> N
 
 
 def second_eigenvalue(targets: NDArray[np.integer]) -> float:
-    """Second smallest eigenvalue of the Laplacian of the graph that permutations (N, d) make, N > 2.
+    """Return the second smallest eigenvalue of the Laplacian of the graph of permutations (N, d), N > 2.
 
-    A loop counts in the degree of its node, and repeated edges as often as they are there, so every degree
-    is 2d, and the eigenvalue is 2d less that of the adjacency matrix without loops. Deterministic.
+    A loop counts in the degree of its node, and a repeated edge counts repeatedly, so every degree is 2d, and
+    the eigenvalue is 2d minus the second largest of the adjacency matrix without loops. Deterministic.
     """
     from scipy.sparse import csr_array
     from scipy.sparse.linalg import eigsh
@@ -76,7 +76,7 @@ def second_eigenvalue(targets: NDArray[np.integer]) -> float:
 
 @dataclass(frozen=True)
 class Expander(Encoding):
-    """Edges of a random 2D-regular graph. They follow from size, key and seed, not from the graph's edges."""
+    """Edges of a random 2D-regular graph; they depend on size, key and seed, not on the graph's edges."""
 
     stem = "expander"
     metavar = "D"
@@ -92,7 +92,7 @@ class Expander(Encoding):
 
     @classmethod
     def parse(cls, name: str) -> Self | None:
-        """Make it from ``expander3-seed1``; ``expander3`` has the seed 0."""
+        """Return the encoding of ``expander3-seed1``; ``expander3`` has seed 0."""
         match = re.fullmatch(r"(.*?)(?:-seed(0|[1-9]\d{0,8}))?", name)
         plain = super().parse(match[1]) if match else None
         return cls(plain.parameter, int(match[2] or 0)) if match and plain else None
@@ -108,11 +108,11 @@ class Expander(Encoding):
         return (self.column("node", "expander", self.parameter, **kind),)
 
     def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, NDArray[Any]]:
-        """Graph by graph, each with a generator of its own."""
+        """Draw graph by graph, each with its own generator."""
         found = [np.empty((0, self.parameter), np.int32)]
         for g, nodes in enumerate(np.diff(graphs.node_ptr).tolist()):
             check()
-            # A key is the record's own: neither its place nor the number of processes makes a difference.
+            # Seeded by the record's key: independent of its position and of the number of processes.
             key = graphs.keys[g] if graphs.keys else str(g)
             words = np.frombuffer(hashlib.sha256(key.encode()).digest(), "<u4")
             rng = np.random.Generator(np.random.PCG64([self.seed, *words.tolist()]))

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 DENSE_NODES: Final = 300  #: largest component for the dense solver (ADR 0212)
-_SHIFT: Final = 1e-9  #: how far below 0 the sparse solver looks from, in units of the largest degree
-_SAME: Final = 1e-6  #: relative distance below which two eigenvalues may be one
-_SEARCHES: Final = 20
+_SHIFT: Final = 1e-9  #: shift of the sparse solver below 0, in units of the largest degree
+_SAME: Final = 1e-6  #: relative distance below which two eigenvalues may be equal
+_SEARCHES: Final = 20  #: most searches for missing eigenpairs
 
 
 class Laplacian(Encoding):
@@ -42,7 +42,7 @@ class Laplacian(Encoding):
         )
 
     def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, NDArray[Any]]:
-        """Graph by graph."""
+        """Compute graph by graph."""
         values = np.empty((len(graphs.node_ptr) - 1, self.parameter), np.float32)
         vectors = np.empty((int(graphs.node_ptr[-1]), self.parameter), np.float32)
         ends = zip(pairwise(graphs.node_ptr.tolist()), pairwise(graphs.edge_ptr.tolist()), strict=True)
@@ -58,16 +58,15 @@ def laplacian_encoding(
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return the ``count`` smallest eigenvalues of the Laplacian D − A and their eigenvectors.
 
-    A is the graph as a simple, undirected one: directions, loops and repeated edges do not count. The
-    trivial pair (0, constant) is the first, as upstream has it. Eigenvectors are of Euclidean length 1.
-    Each connected component is solved by itself, so an eigenvector is 0 outside one of them, and
-    components come in the order of their lowest nodes where eigenvalues are equal. Raises ``DamagedInput``
-    where an edge leads to a node that is not there; ``OutOfResources`` where the sparse solver did not
-    converge.
+    A is the adjacency of the simple, undirected graph: directions, loops and repeated edges are ignored. The
+    trivial pair (0, constant) comes first, as upstream. Eigenvectors have Euclidean length 1. Each connected
+    component is solved separately, so an eigenvector is 0 outside one component; equal eigenvalues come in
+    the order of the lowest nodes of their components. Raises ``DamagedInput`` if an edge leads to a missing
+    node; ``OutOfResources`` if the sparse solver does not converge.
 
-    The sign of an eigenvector means nothing. On disk its largest entry is positive; of several largest
-    (within 10⁻⁶ of it) the first. Training flips signs at random (the encoder's part, not here). Inside a
-    component, a basis of equal eigenvalues is the solver's choice.
+    The sign of an eigenvector is arbitrary. On disk its largest entry is positive; of several largest (within
+    10⁻⁶) the first. The encoder flips signs at random in training. Within a component, the basis of equal
+    eigenvalues is the solver's choice.
 
     Parameters
     ----------
@@ -90,8 +89,10 @@ def laplacian_encoding(
     values = np.full(count, np.nan, np.float32)
     vectors = np.full((num_nodes, count), np.nan, np.float32)
     adjacency = _simple_graph(edge_index, num_nodes)
+    # (1) One trivial pair per component. (2) The other pairs component by component: dense up to 300 nodes
+    # (at 150 nodes 1.0 ms against 2.1 ms sparse, at 600 nodes 12.4 ms against 3.2 ms). (3) The K smallest.
     parts = _components(adjacency)
-    # Eigenvalue (rounded, so that equal ones of two components are equal), component, rank, vector.
+    # Eigenvalue (rounded, so that those of equal components tie), component, rank, value, vector.
     pairs: list[tuple[float, int, int, float, NDArray[np.float64]]] = [
         (0.0, c, 0, 0.0, np.full(len(nodes), len(nodes) ** -0.5)) for c, nodes in enumerate(parts)
     ]
@@ -130,7 +131,7 @@ def _simple_graph(edge_index: NDArray[np.integer[Any]], num_nodes: int) -> csr_a
 
 
 def _components(adjacency: csr_array) -> list[NDArray[np.int64]]:
-    """Nodes of each connected component, those with the lowest nodes first."""
+    """Return the nodes of each connected component, in the order of their lowest nodes."""
     from scipy.sparse.csgraph import connected_components
 
     number, label = connected_components(adjacency, directed=False)
@@ -142,7 +143,7 @@ def _components(adjacency: csr_array) -> list[NDArray[np.int64]]:
 
 
 def _dense(adjacency: csr_array, count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Smallest pairs after the trivial one of a connected graph, by LAPACK."""
+    """Return the smallest nontrivial pairs of a connected graph, by LAPACK."""
     from scipy.linalg import eigh
 
     matrix = -adjacency.toarray()
@@ -154,11 +155,11 @@ def _dense(adjacency: csr_array, count: int) -> tuple[NDArray[np.float64], NDArr
 
 
 def _sparse(adjacency: csr_array, count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Smallest pairs after the trivial one of a connected graph, by Lanczos on the shifted inverse.
+    """Return the smallest nontrivial pairs of a connected graph, by Lanczos on the shifted inverse.
 
-    The constant is projected out. Lanczos can miss copies of an equal eigenvalue: how many eigenvalues
-    lie below the largest found is counted by the signs of a factorisation (Sylvester), and what is
-    missing is searched for again, orthogonal to what was found.
+    The constant is projected out. Lanczos can miss copies of a multiple eigenvalue, so the eigenvalues below
+    the largest one are counted by the inertia of a factorisation (Sylvester), and missing pairs are searched
+    again, orthogonal to those already computed.
     """
     from scipy.sparse import csc_array, diags_array
     from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
@@ -186,7 +187,7 @@ def _sparse(adjacency: csr_array, count: int) -> tuple[NDArray[np.float64], NDAr
             _, modes = eigsh(matrix, missing, sigma=shift, OPinv=inverse, v0=project(start))
         except ArpackError as error:
             raise OutOfResources(
-                f"The eigenvectors of a component of {nodes:,} nodes were not found.",
+                f"Lanczos did not converge on a component of {nodes:,} nodes.",
                 expected=f"{missing} pairs",
                 found=str(error),
                 left="finished columns",
@@ -205,7 +206,7 @@ def _sparse(adjacency: csr_array, count: int) -> tuple[NDArray[np.float64], NDAr
 
 
 def _factorise(matrix: Any, shift: float) -> Any:
-    """Factorise ``matrix`` − shift without exchanging rows, so that signs of pivots are its inertia."""
+    """Factorise ``matrix`` − shift without row exchanges: the signs of its pivots give the inertia."""
     from scipy.sparse import csc_array, eye_array
     from scipy.sparse.linalg import splu
 
@@ -215,7 +216,7 @@ def _factorise(matrix: Any, shift: float) -> Any:
 
 
 def _signed(mode: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Turn an eigenvector so that its first largest entry is positive."""
+    """Flip an eigenvector so that its first largest entry is positive."""
     size = np.abs(mode)
     first = int(np.argmax(size >= size.max() * (1 - _SAME)))
     return mode if mode[first] >= 0 else -mode

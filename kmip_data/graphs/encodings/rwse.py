@@ -1,4 +1,4 @@
-"""RWSE: how likely a random walker is back after 1, 2, … T steps."""
+"""RWSE: return probabilities of a random walk after 1, 2, … T steps."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from kmip_data.format.schema import Column
 from kmip_data.graphs.encoding import Encoding, Graphs, check_edges
 from kmip_data.runtime.threads import for_ranges
 
-_GRAIN: Final = 256  #: nodes; below, waking a thread takes longer
-_MOST: Final = 20_000  #: nodes of one range: an interrupt takes effect between two
+_GRAIN: Final = 256  #: fewest nodes worth a thread
+_MOST: Final = 20_000  #: nodes of one range; an interrupt takes effect between ranges
 
 
 class RandomWalk(Encoding):
@@ -30,7 +30,7 @@ class RandomWalk(Encoding):
         return (self.column("node", "rwse", self.parameter, low=0.0),)
 
     def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, NDArray[Any]]:
-        """All graphs at once: they are one graph of several components."""
+        """Compute all graphs at once, as components of one graph."""
         check()
         edges, nodes = graphs.joined(), int(graphs.node_ptr[-1])
         return {"node/rwse": random_walk_encoding(edges, nodes, self.parameter, node_ptr=graphs.node_ptr)}
@@ -67,10 +67,11 @@ def random_walk_encoding(
     check_edges(edge_index, num_nodes)
     bounds = np.array([0, num_nodes], np.int64) if node_ptr is None else node_ptr
     source, target = (np.ascontiguousarray(row, np.int64) for row in edge_index)
-    # Sorted: the sums do not depend on the order of the edges.
+    # (1) Sort the edges, so that no sum depends on their order.
     edges, back = np.sort(source * num_nodes + target), np.sort(target * num_nodes + source)
     first, targets = np.searchsorted(edges, np.arange(num_nodes + 1) * num_nodes), edges % num_nodes
-    # A graph's edges are at the same places in both, so that only its own can differ there.
+    # (2) A graph is reversible if its sorted edges equal its sorted reversed edges. The graphs are sorted
+    # alike, so positions that differ belong to the same graph in both. Such a graph needs half the steps.
     differing = edges[edges != back] // num_nodes
     reversible = np.ones(len(bounds) - 1, bool)
     reversible[np.searchsorted(bounds, differing, side="right") - 1] = False

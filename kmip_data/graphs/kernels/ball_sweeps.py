@@ -1,20 +1,20 @@
 # ruff: noqa: FURB136 -- min() would treat NaN otherwise
-"""Compiled search of :mod:`kmip_data.graphs.eccentricity`: the balls of a group of nodes, all at once.
+"""Compiled search of :mod:`kmip_data.graphs.eccentricity`: the balls of a group of nodes at once.
 
 The nodes of a group are the *lanes* of a vector. The union of their balls is cut out of the graph once;
-in it every node has a row of one value per lane, and an edge is relaxed for all lanes by one vector
-operation. Sweeps over the nodes, in the order of the breadth-first search and back, go on until
-no row changes; only rows with a changed neighbour are looked at. First the values are hops, then lengths.
+there every node has a row with one value per lane, and an edge is relaxed for all lanes by one vector
+operation. Sweeps over the nodes, in breadth-first order and back, repeat until no row changes; only rows
+with a changed neighbour are visited. The values are first hops, then lengths.
 
-A node outside the ball of a lane has NaN there. A comparison with NaN is false, so NaN is never replaced
-and never passed on: the search of each lane stays inside its own ball without a test.
+A node outside the ball of a lane has NaN in it. A comparison with NaN is false, so NaN is never replaced
+and never propagated: the search of each lane stays inside its own ball without a test.
 
-**Why this is Dijkstra's result to the last bit.** Addition of a length is monotone, also rounded, so the
-least value over all paths, each added up from its source outwards in float64, is the only fixed point
-that starts from infinity; Dijkstra's algorithm ends there, too.
+**Why this equals Dijkstra's result to the last bit.** Adding a length is monotone, even when rounded, so the
+least value over all paths, each summed from its source outwards in float64, is the only fixed point that is
+reached from infinity; Dijkstra's algorithm ends there, too.
 
-Dead ends are taken off first, with the trees they end, and come back once their root is settled: no
-shortest path between other nodes leads through them.
+Dead ends are removed first, with the trees they end, and added once their root is settled: no shortest path
+between other nodes leads through them.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from kmip_data.runtime.compiled import njit_nogil
 def group_nodes(pointer: I64, neighbor: I32, size: int, reach: int, order: I32, starts: I64) -> int:
     """Fill ``order`` with all nodes, group after group, and ``starts`` with the bounds of the groups.
 
-    A group is the first ``size`` nodes without one that a breadth-first search meets, of the first
-    ``reach`` nodes it meets at all. The next search begins beside an earlier group, so groups that
-    follow one another lie near one another. What is left over, groups of less than half the size, is
-    put together in the order found: their balls may be far apart, and cost no more than alone.
+    A group consists of the first ``size`` ungrouped nodes among the first ``reach`` nodes of a breadth-first
+    search. The next search begins next to an earlier group, so successive groups are near each other. Groups
+    of less than half the size are dissolved and their nodes combined in order: their balls may be far apart,
+    and cost no more than separately.
 
     The graph, (N + 1,) and (E,), is symmetric and in compressed rows; ``order`` is (N,), ``starts`` (N + 1,).
     Returns the number of groups G, with ``starts[:G + 1]`` filled.
@@ -96,19 +96,19 @@ def group_nodes(pointer: I64, neighbor: I32, size: int, reach: int, order: I32, 
 
 
 class Part(NamedTuple):
-    """A part of the graph in compressed rows, and room for a search in it.
+    """A part of the graph in compressed rows, with the workspace of a search.
 
-    Functions take the fields out once, and the inner loops call no function: both count references, which
-    took four fifths of the time.
+    Functions read the fields once, and inner loops call no function: both would count references, which took
+    four fifths of the time.
     """
 
     pointer: I32  #: (nodes + 1,)
-    neighbor: I32  #: (edges,), numbers inside the part
+    neighbor: I32  #: (edges,), numbers within the part
     length: F64  #: (edges,)
-    step: F32  #: (edges,), what an edge adds to the hops of a row: 1, or infinity where it leads away
-    degree: I32  #: (nodes,), 0 for nodes that were taken off
-    dead_end: I32  #: (nodes,), nodes that were taken off, in that order
-    waits: NDArray[np.bool_]  #: (nodes,), has a changed neighbour
+    step: F32  #: (edges,), hops that an edge adds: 1, or infinity against its direction
+    degree: I32  #: (nodes,), 0 for removed nodes
+    dead_end: I32  #: (nodes,), removed nodes, in order of removal
+    waits: NDArray[np.bool_]  #: (nodes,), True with a changed neighbour
     hop: F32  #: (nodes · lanes,)
     distance: F64  #: (nodes · lanes,)
 
@@ -128,9 +128,9 @@ def search_groups(
 ) -> None:
     """Fill ``farthest`` (N,), the largest distance in the ball of ``hops``, for groups ``start`` to ``stop``.
 
-    The graph is symmetric and in compressed rows, its nodes numbered group after group. ``step`` is 1, or
-    infinity where there is no edge from the node of the row to the neighbour. ``starts`` (G + 1,) has the
-    first node of each group, none with more than ``lanes`` nodes.
+    The graph is symmetric, in compressed rows, with nodes numbered group after group. ``step`` is 1, or
+    infinity without an edge from the node of the row to the neighbour. ``starts`` (G + 1,) has the first node
+    of each group of at most ``lanes`` nodes.
     """
     n = len(pointer) - 1
     nodes, place = np.empty(n, np.int32), np.full(n, -1, np.int32)
@@ -183,9 +183,9 @@ def _room(nodes: int, edges: int, lanes: int) -> Part:
 
 @njit_nogil()
 def _union(pointer: I64, neighbor: I32, first: int, own: int, hops: int, nodes: I32, place: I32) -> int:
-    """List in ``nodes`` all nodes within ``hops`` of any of the group, nearest first; return how many.
+    """List in ``nodes`` all nodes within ``hops`` of the group, nearest first; return their number.
 
-    Directions are left out here, so that these may be more than the balls hold.
+    Directions are ignored here, so the list may exceed the balls.
     """
     found = 0
     for node in range(first, first + own):
@@ -210,7 +210,7 @@ def _union(pointer: I64, neighbor: I32, first: int, own: int, hops: int, nodes: 
 def _cut_out(
     pointer: I64, neighbor: I32, length: F64, step: F32, nodes: I32, found: int, place: I32, part: Part
 ) -> None:
-    """Copy the edges between the nodes found into ``part``."""
+    """Copy the edges among the listed nodes into ``part``."""
     rows, neighbors, lengths, steps = part.pointer, part.neighbor, part.length, part.step
     degree, waits = part.degree, part.waits
     edges = 0
@@ -228,7 +228,7 @@ def _cut_out(
 
 @njit_nogil()
 def _take_off_dead_ends(part: Part, own: int, found: int) -> int:
-    """Give nodes with one neighbour degree 0, again and again, but none of the group; return how many."""
+    """Repeatedly give nodes with one neighbour degree 0, except those of the group; return their number."""
     pointer, neighbor, degree, dead_end = part.pointer, part.neighbor, part.degree, part.dead_end
     ends = 0
     for i in range(own, found):
@@ -253,12 +253,11 @@ def _take_off_dead_ends(part: Part, own: int, found: int) -> int:
 # Long: a compiled loop; a call inside it costs more than the rest of its work.
 @njit_nogil()
 def _sweep(part: Part, value: Any, length: Any, own: int, found: int, ends: int, lanes: int) -> None:
-    """Relax ``value`` (found · lanes) until nothing changes, from 0 at each lane's own node.
+    """Relax ``value`` (found · lanes) until nothing changes, starting from 0 at the node of each lane.
 
-    Four neighbours at a time (two, where no more are left; the last one again, where one is missing):
-    most intersections have three or four. ``lanes`` is not a constant, because a loop of constant
-    length is unrolled before it could be vectorised; and unsigned, because signed indices are tested
-    for negative values.
+    Most intersections have three or four neighbours, so four are relaxed at a time (two if no more are left,
+    the last one twice if one is missing). ``lanes`` is not a constant, because a loop of constant length is
+    unrolled before it can be vectorised; and unsigned, because signed indices are tested for negative values.
     """
     pointer, neighbor, degree = part.pointer, part.neighbor, part.degree
     waits, dead_end = part.waits, part.dead_end

@@ -2,7 +2,7 @@
 
 Written out in torch operations a layer makes ten tensors of the size of its edges and keeps four. Here
 compiled passes make two, z and the new edges, and keep z alone: gates and dropout are computed again
-in the backward pass. Large tensors come from :mod:`kmip_data.reading.buffers`, because fresh memory costs as
+in the backward pass. Large tensors come from :mod:`kmip_data.runtime.buffers`, because fresh memory costs as
 much as a matrix product.
 """
 
@@ -22,7 +22,7 @@ from kmip_data.models.layers.cpu.gate_kernels import Dropout, flat
 from kmip_data.models.layers.edge_norm import constants_of, gradients_of
 from kmip_data.models.layers.edges import NeighborTable, TableRange
 from kmip_data.models.layers.norms import BatchNorm
-from kmip_data.reading import buffers
+from kmip_data.runtime import buffers
 from kmip_data.runtime.threads import for_ranges, num_threads
 
 GRAIN = 64  #: nodes that are worth handing to a thread

@@ -13,7 +13,7 @@ from kmip_data.files.errors import FULL, disk_error
 from kmip_data.models.training.memory.machine import is_main_process, out_of_memory
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.module import Diverged
-from kmip_data.reading import buffers
+from kmip_data.runtime import buffers
 from kmip_data.runtime.memory_errors import is_out_of_memory
 from kmip_data.runtime.progress import say
 

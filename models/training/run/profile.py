@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from kmip_data.files.changes import move
-from kmip_data.format.writer import write_file
+from kmip_data.files.changes import move, write_file
 
 TRACE_NAME = "trace.json"  #: for chrome://tracing or https://ui.perfetto.dev
 TABLE_NAME = "profile.txt"

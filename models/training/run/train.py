@@ -14,9 +14,8 @@ import torch
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
-from kmip_data.files.changes import refuse_links
+from kmip_data.files.changes import refuse_links, write_file
 from kmip_data.files.locking import build_lock
-from kmip_data.format.writer import write_file
 from kmip_data.models.budget import count_parameters
 from kmip_data.models.layers.precision import products
 from kmip_data.models.network import build_model

@@ -351,7 +351,7 @@ import resource, sys
 from collections.abc import Iterator
 from pathlib import Path
 from kmip_data.errors import OutOfResources
-from kmip_data.format.writer import write_file
+from kmip_data.files.changes import write_file
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 folder = Path(sys.argv[1])
 write_file(folder / "small.h5", bytes(100_000))
@@ -382,7 +382,7 @@ def test_killed_before_any_call(tmp_path):
 import os, sys
 from collections.abc import Iterator
 from pathlib import Path
-from kmip_data.format.writer import write_file
+from kmip_data.files.changes import write_file
 name, turn = sys.argv[2], int(sys.argv[3])
 real = getattr(os, name)
 count = 0

@@ -12,9 +12,9 @@ from support.shared import shared_data
 
 from kmip_data.builds.find import obtain
 from kmip_data.builds.home import Home
+from kmip_data.files.changes import write_file
 from kmip_data.format.card import SplitEntry, SplitPart
 from kmip_data.format.splits import encode_split
-from kmip_data.format.writer import write_file
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for
 from kmip_data.models.training.run.evaluate import evaluate

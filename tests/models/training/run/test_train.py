@@ -33,9 +33,9 @@ from kmip_data.models.training.run.history import is_eval_epoch
 from kmip_data.models.training.run.module import TrainingModule
 from kmip_data.models.training.run.result import RunResult, read_result
 from kmip_data.models.training.run.train import train
-from kmip_data.reading import buffers
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
+from kmip_data.runtime import buffers
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ import torch
 from support.builds import s3dis_records, s3dis_schema, write_build
 
 import kmip_data
+from kmip_data.datasets.lightning import GraphDataModule
 from kmip_data.errors import UsageError
 from kmip_data.reading.dataset import ShardedDataset
-from kmip_data.reading.lightning import GraphDataModule
 from kmip_data.reading.loader import GraphLoader
 
 PARTS = {"train": list(range(21)), "val": list(range(21, 26)), "test": list(range(26, 30))}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from kmip_data.reading import buffers
+from kmip_data.runtime import buffers
 
 FLOAT = np.dtype(np.float32)
 
