@@ -16,8 +16,28 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Home
 
 
+class EncodeCommand(DatasetCommand):
+    """A dataset command whose help lists the encodings."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, then each encoding with its parameter."""
+        from kmip_data.graphs.encodings import ENCODINGS
+
+        super().format_options(ctx, formatter)
+        with formatter.section("Encodings"):
+            formatter.write_dl(
+                [
+                    (
+                        f"{kind.stem}{kind.metavar or '|'.join(kind.choices)}{'[-seedS]' * kind.seeded}",
+                        kind.help,
+                    )
+                    for kind in ENCODINGS
+                ]
+            )
+
+
 @click.command(
-    cls=DatasetCommand,
+    cls=EncodeCommand,
     examples=[
         "kmip-data encode peptides-func rwse20 lappe10",
         "kmip-data encode malnet-tiny degree-profile-2.0",
@@ -36,10 +56,8 @@ def command(
 ) -> None:
     """Add positional encodings to a build.
 
-    ENCODING is rwseT (return probabilities of T steps of a random walk), lappeK (K eigenpairs of the
-    Laplacian), degree-profile-2.0 or -2.8 (named after PyG versions), or expanderD (D permutations; -seedS).
-    They become columns that datasets and training join by name: `columns=["rwse20"]`. An encoding that was
-    stopped is resumed; a finished one is returned at once.
+    ENCODING is a name such as rwse20, below. It becomes a column that datasets and training join by that name:
+    `columns=["rwse20"]`. An encoding that was stopped is resumed; a finished one is returned at once.
     """
     from kmip_data.builds.columns import column_facts
     from kmip_data.graphs.encodings import parse_encoding

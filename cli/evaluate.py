@@ -36,7 +36,7 @@ from kmip_data.wording import counted
     "--split",
     "part",
     type=click.Choice(PARTS),
-    help="With --predictions or --dump-qk: part of the split.  [default: the one that the file names, else test]",
+    help="With --predictions or --dump-qk: part of the split.  [default: that of the file, else test]",
 )
 @other_data_option
 @as_trained_option

@@ -30,17 +30,17 @@ def test_equals_a_count_of_predictions(runs, tmp_path):
     assert found.rows.tolist() == np.bincount(labels, minlength=len(found.rows)).tolist()
     for number, folder in enumerate(folders):
         file = tmp_path / f"{number}.npz"
-        kmip("predict", folder, "--part", "val", "--output", file)
+        kmip("predict", folder, "--split", "val", "--output", file)
         predicted = np.load(file)["logits"].argmax(1)
         wanted = [int(((predicted == label) & (labels == label)).sum()) for label in range(len(found.rows))]
         row = found.right["gps-kmip"][number] if number < 2 else found.right["gcn"][0]
         assert row.tolist() == wanted
     assert sum(map(sum, (each.tolist() for each in found.right["gcn"]))) > 0
 
-    table = kmip("analyze", "classes", *folders, "--part", "val")
+    table = kmip("analyze", "classes", *folders, "--split", "val")
     assert "gps-kmip [%]" in table.out
     assert "2 runs of gps-kmip, 1 run of gcn" in table.out
-    shown = kmip("analyze", "classes", *folders, "--part", "val", "--json").json
+    shown = kmip("analyze", "classes", *folders, "--split", "val", "--json").json
     assert shown["right"]["gcn"] == found.right["gcn"].tolist()
 
 

@@ -109,7 +109,7 @@ def test_no_gradient_reaches_a_key_that_no_query_chose(runs, monkeypatch):
 
 
 def test_command_sets_runs_side_by_side(runs, tmp_path):
-    outcome = kmip("analyze", "coverage", *runs, "--graphs", 2, "--save", tmp_path / "c", "--part", "val")
+    outcome = kmip("analyze", "coverage", *runs, "--graphs", 2, "--save", tmp_path / "c", "--split", "val")
     assert outcome.code == 0, outcome.err
     assert outcome.out.splitlines()[0].split()[:3] == ["run", "layer", "chosen"]
     assert "2 graphs of the part val" in outcome.out

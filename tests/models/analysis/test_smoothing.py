@@ -61,10 +61,10 @@ def test_a_run_by_layer(tmp_path, monkeypatch, model, layout):
     rows = smoothing(run, part="train", graphs=4)
     assert [row["layer"] for row in rows] == [0, 1, 2]
     assert {row["graphs"] for row in rows} == {4}
-    outcome = kmip("analyze", "smoothing", run, "--part", "train", "--graphs", 4)
+    outcome = kmip("analyze", "smoothing", run, "--split", "train", "--graphs", 4)
     assert outcome.code == 0, outcome.err
     assert outcome.out.splitlines()[0].split() == ["run", "layer", "dirichlet", "mad", "norm"]
-    shown = kmip("analyze", "smoothing", run, "--part", "train", "--graphs", 4, "--json").json
+    shown = kmip("analyze", "smoothing", run, "--split", "train", "--graphs", 4, "--json").json
     assert shown["rows"] == [{"curve": run, **row} for row in rows]
     assert rows[0]["norm"] > 0
     assert rows[0]["dirichlet_std"] > 0
