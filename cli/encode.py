@@ -25,15 +25,9 @@ class EncodeCommand(DatasetCommand):
 
         super().format_options(ctx, formatter)
         with formatter.section("Encodings"):
-            formatter.write_dl(
-                [
-                    (
-                        f"{kind.stem}{kind.metavar or '|'.join(kind.choices)}{'[-seedS]' * kind.seeded}",
-                        kind.help,
-                    )
-                    for kind in ENCODINGS
-                ]
-            )
+            for kind in ENCODINGS:
+                name = f"{kind.stem}{kind.metavar or '|'.join(kind.choices)}"
+                formatter.write_dl([(f"{name}[-seedS]" if kind.seeded else name, kind.help)])
 
 
 @click.command(
@@ -56,7 +50,7 @@ def command(
 ) -> None:
     """Add positional encodings to a build.
 
-    ENCODING is a name such as rwse20, below. It becomes a column that datasets and training join by that name:
+    ENCODING is a name such as rwse20, below. It becomes a column that datasets and training join by name:
     `columns=["rwse20"]`. An encoding that was stopped is resumed; a finished one is returned at once.
     """
     from kmip_data.builds.columns import column_facts

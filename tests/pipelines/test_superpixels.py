@@ -359,6 +359,9 @@ def test_bad_pictures_are_skipped_counted_and_listed(pictures, home):
     assert any("Skipped 6 records" in note for note in made.card.notes)
 
 
+BOTH = ("--set", "images=IMAGES", "--set", "masks=MASKS")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -367,12 +370,12 @@ def test_bad_pictures_are_skipped_counted_and_listed(pictures, home):
         (["--set", "images=nowhere", "--set", "masks=MASKS"], "There is no folder"),
         (["--set", "images=EMPTY", "--set", "masks=MASKS"], "has no usable file"),
         (
-            ["--set", "images=IMAGES", "--set", "masks=MASKS", "--set", "class_name=sky"],
+            [*BOTH, "--set", "class_name=sky"],
             "not one name per class",
         ),
-        (["--set", "images=IMAGES", "--set", "masks=MASKS", "--archive", "x"], "under a name of your own"),
+        ([*BOTH, "--archive", "x"], "under a name of your own"),
         (
-            ["--set", "images=IMAGES", "--set", "masks=MASKS", "--set", "palette=nowhere"],
+            [*BOTH, "--set", "palette=nowhere"],
             "is not a regular file",
         ),
     ],

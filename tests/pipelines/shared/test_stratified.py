@@ -1,4 +1,4 @@
-"""``--split-rule stratified --split-seed S`` on every dataset: parts of the published sizes, with equal shares."""
+"""``--split-rule stratified --split-seed S`` on every dataset: published sizes, equal shares."""
 
 from __future__ import annotations
 
