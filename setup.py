@@ -83,7 +83,6 @@ setup(
         "kmip_data": ["py.typed", "__init__.pyi"],
         "kmip_data.graphs": ["__init__.pyi"],
         "kmip_data.drawing.explorer": ["assets/*"],
-        "kmip_data.drawing.maps": ["assets/*"],
         "kmip_data.models": ["__init__.pyi"],
         "kmip_data.models.search.gpu": ["kernels/*"],
         "kmip_data.manifests.datasets": ["*.toml"],

@@ -1,4 +1,4 @@
-"""``kmip-data evaluate``: the weights of a run, measured again, or predictions made elsewhere."""
+"""``kmip-data evaluate``: metrics of a run's weights, or of predictions in a file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from kmip_data.wording import counted
 @click.argument("run", required=False, type=RUN)
 @file_option(
     "--predictions",
-    help="Instead of RUN: what kmip-data predict wrote, or an .npz with logits (or pred) of any model.",
+    help="Instead of RUN: a file of kmip-data predict, or an .npz with logits (or pred) of any model.",
 )
 @click.option(
     "--split",
@@ -41,7 +41,7 @@ from kmip_data.wording import counted
 @other_data_option
 @as_trained_option
 @file_option("--dump-qk", "dump", help="Also write queries, keys and values of every layer as safetensors.")
-@number_option("--dump-graphs", "With --dump-qk: its first N graphs.", 10)
+@number_option("--dump-graphs", "With --dump-qk: number of graphs, from the first.", 10)
 @look_options
 def command(
     run: str | None,
@@ -52,11 +52,12 @@ def command(
     as_json: bool,
     **data: Any,
 ) -> None:
-    """Measure a trained model again.
+    """Measure a trained model, or predictions.
 
     Takes the best weights of RUN, a run folder or the end of its path, and prints the metrics of
-    every part of the split. With --dump-qk, `kmip-data analyze` and `bench attention` can use what its
-    attention layers see. With --predictions and --dataset, prints the metrics of predictions in a file.
+    every part of the split. With --dump-qk it also writes the input of the attention layers, for
+    `kmip-data analyze` and `bench attention`. With --predictions and --dataset, prints the metrics of
+    predictions in a file.
     """
     if predictions is not None or run is None:
         others = {"RUN": run, "--device": data.pop("device"), "--dump-qk": dump}
@@ -109,7 +110,7 @@ def _evaluate_file(
     if predictions is None or target is None or given:
         found = ["--predictions"] * (predictions is not None) + ["--dataset"] * (target is not None) + given
         raise _usage(
-            "It is not said what is to be measured.",
+            "Either a run or a file of predictions is measured.",
             "RUN; or --predictions FILE --dataset TARGET, which take no RUN, --device or --dump-qk",
             ", ".join(found) or "neither",
         )

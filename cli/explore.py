@@ -1,10 +1,8 @@
-"""``kmip-data explore``: one page to walk about in a graph, and in what runs say about it."""
+"""``kmip-data explore``: an interactive page for a graph and the predictions of runs."""
 
 from __future__ import annotations
 
-import shlex
 import webbrowser
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,20 +20,17 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
     from kmip_data.drawing.explorer.answer import Answer
     from kmip_data.drawing.explorer.graphs import Graph
-    from kmip_data.drawing.explorer.overview import Entry, Section
-    from kmip_data.models.reports.listing import Listed
 
 
 @click.command(
     cls=DatasetCommand,
     examples=[
-        "kmip-data explore",
         "kmip-data explore helsinki",
         "kmip-data explore helsinki/gps-kmip/mine helsinki/gcn/mine",
         "kmip-data explore s3dis/gps-kmip/mine --record 12",
     ],
 )
-@click.argument("targets", metavar="[TARGET|RUN…]", nargs=-1, type=RUN_OR_TARGET)
+@click.argument("targets", metavar="TARGET|RUN…", nargs=-1, type=RUN_OR_TARGET)
 @click.option(
     "--record", type=click.IntRange(min=0), metavar="N", help="Position of the record.  [default: 0]"
 )
@@ -57,29 +52,20 @@ def command(
 ) -> None:  # fmt: skip
     """Open an interactive page for a graph and its predictions.
 
-    Without anything named the page lists the builds and runs in the home folder. TARGET is a city, or a
+    TARGET is a city, or a
     build whose --record is shown. With a RUN its own data are shown, with what its best weights predict, the
     keys that each k-MIP head chose and their weights, its errors, and the learning curves of all the RUNs
     named. The page is one file that needs no network.
     """
-    from kmip_data.drawing.explorer.overview import PAGE, draw_overview
-    from kmip_data.drawing.explorer.page import draw_explorer
+    from kmip_data.drawing.explorer.page import PAGE, draw_explorer
     from kmip_data.drawing.style import chosen
 
     if output is not None:
         check_prefix(output, "--output")
     if not targets:
-        if record is not None or part is not None:
-            raise UsageError(
-                "Nothing is named that has records.",
-                expected="a TARGET or RUN before --record and --split",
-                found="--split" if record is None else "--record",
-                next="kmip-data explore",
-            )
-        page = output or place_of_page("home", home.root, PAGE)
-        draw_overview(home.root, _sections(home), page)
-        _tell(page, {"path": home.root, "saved": page}, as_json=as_json, no_open=no_open)
-        return
+        raise UsageError(
+            "Nothing is named to explore.", next="kmip-data list and kmip-data runs show what is here"
+        )
     build, answer, folder, curves = _read(targets, record, part, device, sample, home)
     with chosen("dark"):  # whose scales of colours are seen on light ground, too
         graph = _graph(build, answer, record, part)
@@ -120,44 +106,6 @@ def _tell(page: Path, found: Mapping[str, Any], *, as_json: bool, no_open: bool)
     click.echo(f"Saved {page}")
     if not no_open:
         webbrowser.open(page.absolute().as_uri())
-
-
-def _sections(home: Home) -> list[Section]:
-    """Return what there is of each dataset, with learning curves of its newest runs."""
-    from kmip_data.builds.home import Home, list_builds
-    from kmip_data.drawing.explorer.overview import Section, entry
-    from kmip_data.drawing.style import PALETTE
-    from kmip_data.models.reports.listing import list_runs
-
-    elsewhere = "" if home == Home.locate() else f" --home {shlex.quote(str(home.root))}"
-
-    def of_build(build: Build) -> Entry:
-        cells = (build.path.name, f"{build.card.counts.get('graphs', 0):,}")
-        return entry(cells, build.path, f"kmip-data explore {shlex.quote(str(build.path))}")
-
-    def of_run(run: Listed) -> Entry:
-        name = run.path.relative_to(home.runs).as_posix()
-        epochs = f"{run.epoch}" + ("" if run.epochs is None else f" of {run.epochs}")
-        test = "" if run.test is None else f"{run.metric} {run.test:.4f}"
-        cells = (f"{run.model}/{run.name}", run.state, epochs, test)
-        explored = f"kmip-data explore {shlex.quote(name)}{elsewhere}"
-        return entry(cells, run.path, explored if run.state == "done" else run.resume or "")
-
-    builds: dict[str, list[Build]] = defaultdict(list)
-    runs: dict[str, list[Listed]] = defaultdict(list)
-    for build in list_builds(home):
-        builds[build.card.dataset + "-sample" * build.card.sample].append(build)
-    for run in list_runs(home):
-        runs[run.dataset].append(run)
-    return [
-        Section(
-            title=name,
-            builds=[of_build(build) for build in builds[name]],
-            runs=[of_run(run) for run in runs[name]],
-            curves=_curves([run.path for run in runs[name][: len(PALETTE)]]),
-        )
-        for name in sorted({*builds, *runs})
-    ]
 
 
 def _curves(folders: Sequence[Path]) -> list[dict[str, Any]]:

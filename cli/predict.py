@@ -1,4 +1,4 @@
-"""``kmip-data predict``: what a trained model says of each record of a part."""
+"""``kmip-data predict``: predictions of a trained model for each record of a part."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from kmip_data.wording import counted
     cls=Command,
     examples=[
         "kmip-data predict 20261120-071806-code-seed0 --output predictions.npz",
-        "kmip-data predict helsinki/gps-kmip/mine --dataset marais --split val --output marais.parquet",
+        "kmip-data predict helsinki/gps-kmip/mine --dataset marais --split val --output marais.npz",
     ],
 )
 @click.argument("run", type=RUN)
 @file_option(
     "--output",
     required=True,
-    help="Where the predictions go: FILE.npz, or FILE.parquet where pyarrow is installed.",
+    help="File for the predictions, FILE.npz.",
 )
 @other_data_option
 @split_option

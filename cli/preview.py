@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     cls=DatasetCommand,
     examples=[
         "kmip-data preview s3dis",
-        "kmip-data preview shapenet-part --records 0,3,10..12 --html",
+        "kmip-data preview shapenet-part --records 0,3,10..12",
         "kmip-data preview s3dis --sample --split test --output blocks.png",
         "kmip-data preview helsinki --style paper --output helsinki.pdf",
     ],
@@ -50,9 +50,6 @@ if TYPE_CHECKING:
     "folder; with --run, map.png in the run folder]",
 )
 @click.option(
-    "--html", is_flag=True, help="An interactive HTML file that needs no network, instead of the PNG."
-)
-@click.option(
     "--run", metavar="RUN", type=RUN, help="Cities: draw where this trained run is right and wrong, too."
 )
 @style_option
@@ -62,7 +59,6 @@ def command(
     records: str | None,
     part: str | None,
     output: Path | None,
-    html: bool,
     run: str | None,
     sample: bool,
     home: Home,
@@ -79,7 +75,7 @@ def command(
     from kmip_data.drawing.style import check_kind
     from kmip_data.drawing.views import view_of
 
-    if output is not None and not html:
+    if output is not None:
         check_kind(output)
     build = resolve(target, home, sample=sample)
     card = build.card
@@ -90,10 +86,8 @@ def command(
         predict=None if run is None else partial(_prediction, run, build, home),
         pictures=partial(_pictures, build, home),
     )
-    picture = output or place_of_page(
-        build.path.name, view.folder, f"{view.stem}.{'html' if html else 'png'}"
-    )
-    view.draw(picture, html=html)
+    picture = output or place_of_page(build.path.name, view.folder, f"{view.stem}.png")
+    view.draw(picture)
     if as_json:
         facts = {"path": build.path, "saved": picture, "sample": card.sample, "complete": card.complete}
         print_json({**facts, **view.facts})

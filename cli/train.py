@@ -10,7 +10,7 @@ from click.core import ParameterSource
 
 from kmip_data.cli.shared.dataset_command import RECORDS, SPLITS, DatasetCommand, given
 from kmip_data.cli.shared.names import RUN, TARGET
-from kmip_data.cli.shared.options import file_option, number_list, number_option, sample_option, work_options
+from kmip_data.cli.shared.options import number_list, number_option, sample_option, work_options
 from kmip_data.cli.shared.output import print_json
 from kmip_data.errors import UsageError
 
@@ -53,7 +53,13 @@ if TYPE_CHECKING:
     metavar="KEY=VALUE",
     help="Any key of the configuration, such as optimiser.lr=1e-3; may be repeated (docs/training.md).",
 )
-@file_option("--config", "config_file", help="Configuration to use instead of a preset: a config.toml.")
+@click.option(
+    "--config",
+    "config_file",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Configuration to use instead of a preset: a config.toml.",
+)
 @click.option("--seeds", metavar="LIST", help="Seeds, such as 0..3 or 0,5: one run each, and their mean.")
 @number_option("--epochs", "Number of epochs.  [default: the preset's]")
 @click.option(
@@ -105,6 +111,11 @@ def command(
             found="--resume with another" if resume else "none of them",
             next="kmip-data train --help",
         )
+    if config_file is not None and (ignored := [name for name in ("model", "as") if _given(name)]):
+        raise UsageError(
+            f"A configuration names its model itself, so --{ignored[0]} has no effect.",
+            next=f"leave out --{ignored[0]}, or --set model.name=… to change the model",
+        )
     if resume is not None:
         _refuse_changes()
         from kmip_data.models.training.run.train import resume as resume_run
@@ -125,6 +136,13 @@ def command(
         print_json(summary.to_dict())
     else:
         click.echo(report(summary))
+
+
+def _given(option: str) -> bool:
+    """True if an option of this command is on the line."""
+    context = click.get_current_context()
+    names = {parameter.opts[0]: str(parameter.name) for parameter in context.command.params}
+    return context.get_parameter_source(names[f"--{option}"]) is ParameterSource.COMMANDLINE
 
 
 def _refuse_changes() -> None:

@@ -11,12 +11,13 @@ from torch import Tensor, nn
 
 from kmip_data.models.budget import count_parameters, widest_within
 from kmip_data.models.config import USUAL_DIM, ModelConfig
+from kmip_data.models.context import PLAIN, ForwardContext
 from kmip_data.models.encoders import EDGE_ENCODERS, NODE_ENCODERS
 from kmip_data.models.heads import HEADS
 from kmip_data.models.kinds import Place
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.layers.gps import GPSLayer
-from kmip_data.models.layers.norms import BatchNorm
+from kmip_data.models.layers.norms import ALL, BatchNorm, Rows
 from kmip_data.models.layers.recompute import recomputed
 from kmip_data.models.positional import WithPositional
 from kmip_data.models.registry import POSITIONAL
@@ -61,19 +62,19 @@ class GPSNetwork(nn.Module):
         )
         self.reads = (*position.reads, *(name for part in parts for name in part.reads))
 
-    def forward(self, batch: Any) -> Tensor:
+    def forward(self, batch: Any, context: ForwardContext = PLAIN) -> Tensor:
         """Predictions (N, num_classes), or (G, num_classes) by a head for graphs.
 
         :func:`~kmip_data.models.layers.batch.read_batch` says what is read of a PyTorch Geometric batch.
         """
-        graphs = read_batch(batch, self.reads)
+        graphs = read_batch(batch, self.reads, context)
         if self.position is not None:
             graphs = self.position(graphs)
         x = self.node_encoder(graphs)
         if self.node_encoder_norm is not None:
-            x = self.node_encoder_norm(x, real=graphs.real_nodes)
+            x = self.node_encoder_norm(x, graphs.node_rows)
         for block in self.input:
-            x = block(x, graphs.real_nodes)
+            x = block(x, graphs.node_rows)
         e = self.edge_encoder(graphs) if self.reads_edges else None
         carried: Sequence[Any] = () if self.begin is None else self.begin(e, graphs)
         for layer in self.layers:
@@ -92,9 +93,9 @@ class InputBlock(nn.Module):
         self.linear = nn.Linear(dim, dim, bias=False)
         self.norm = BatchNorm(dim)
 
-    def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
-        """(N, dim) to the same; ``real`` as a batch norm takes it."""
-        return nn.functional.normalize(self.norm(self.linear(x), real=real).relu(), dim=1)
+    def forward(self, x: Tensor, rows: Rows = ALL) -> Tensor:
+        """(N, dim) to the same; ``rows`` as a batch norm takes them."""
+        return nn.functional.normalize(self.norm(self.linear(x), rows).relu(), dim=1)
 
 
 def _gps_layer(config: ModelConfig, number: int) -> GPSLayer:

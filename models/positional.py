@@ -60,7 +60,7 @@ class RandomWalkSE(nn.Module):
     def forward(self, batch: GraphBatch) -> Tensor:
         """(N, 28)."""
         (rows,) = _columns(batch, self.position)
-        return self.linear(self.norm(rows, real=batch.real_nodes))  # type: ignore[no-any-return]
+        return self.linear(self.norm(rows, batch.node_rows))  # type: ignore[no-any-return]
 
 
 class StablePosition(nn.Module):

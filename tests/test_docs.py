@@ -14,6 +14,7 @@ import pytest
 
 from kmip_data.cli.main import root
 from kmip_data.cli.shared.dataset_command import TYPED
+from kmip_data.cli.shared.names import Name, RunName
 from kmip_data.cli.shared.parameters import options_of
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.base import load_pipeline
@@ -47,9 +48,9 @@ def python_blocks(text: str) -> list[str]:
 
 @pages
 def test_commands_parse(page, monkeypatch):
-    """Runs and builds that the pages name are the reader's."""
-    for kind in ("Name", "RunName"):
-        monkeypatch.setattr(f"kmip_data.cli.shared.names.{kind}.convert", lambda self, value, *_: value)
+    """Options and their values; names of builds and runs stand for the reader's own."""
+    for kind in (Name, RunName):
+        monkeypatch.setattr(kind, "convert", lambda self, value, param, ctx: value)
     parent = click.Context(root, info_name="kmip-data", **root.context_settings)
     for line in command_lines(page.read_text("utf-8")):
         _, name, *args = shlex.split(line)
@@ -97,7 +98,7 @@ def test_every_parameter_of_a_dataset_is_on_a_page(dataset):
     text = "".join(page.read_text("utf-8") for page in PAGES if page.name != "fidelity.md")
     for model in (pipeline.Params, pipeline.SplitParams):
         for option in options_of(model, dataset):
-            name = option.opts[0] if option.name in TYPED else option.name
+            name = option.opts[0] if option.name in TYPED else str(option.name)
             assert name in text, f"{name} of {dataset} is on no page"
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kmip_data.errors import UsageError
+
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
 
@@ -26,13 +28,21 @@ class Name(click.ParamType[str]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return ``value`` unchanged; raises ``UsageError``, with the nearest name, if it means nothing."""
         text, home = str(value), _home(ctx)
-        if text in self.words or any(_MEANS[kind](text, home) for kind in self.kinds):
+        if text in self.words or any(self._means(kind, text, home) for kind in self.kinds):
             return text
         from kmip_data.manifest import unknown_name
 
         known = [*self.words, *(name for kind in self.kinds for name in _KNOWN[kind](home))]
         kind = " or ".join(_CALLED[kind] for kind in self.kinds)
         raise unknown_name(kind, text, sorted({*known}), command=_LISTED[self.kinds[-1]])
+
+    def _means(self, kind: str, text: str, home: Home) -> bool:
+        try:
+            return _MEANS[kind](text, home)
+        except UsageError:  # a path to no build: only an error of its own if nothing else could be meant
+            if len(self.kinds) == 1:
+                raise
+            return False
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str

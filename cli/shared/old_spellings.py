@@ -23,6 +23,7 @@ OLD_SPELLINGS: dict[str, dict[str, str]] = {
     },
     "evaluate": {"--dump-part": "--dump-qk takes the test part"},
     "info": {"--output": "kmip-data info TARGET > FILE"},
+    "preview": {"--html": "kmip-data explore TARGET"},
     "report": {"--no-step": "kmip-data train, which tries one step first; `report empty` is gone"},
     "sweep": {
         "--tune": '[[changes]] in the plan, with choose = "validation"',

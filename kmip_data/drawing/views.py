@@ -13,10 +13,8 @@ from numpy.typing import NDArray
 
 from kmip_data.builds.home import Build
 from kmip_data.datasets.city_columns import is_city
-from kmip_data.drawing.html import draw_html
 from kmip_data.drawing.maps.city_map import ATTRIBUTION, read_city_map
 from kmip_data.drawing.maps.layers import Prediction, city_layers, prediction_layers
-from kmip_data.drawing.maps.page import draw_page
 from kmip_data.drawing.maps.picture import draw_map
 from kmip_data.drawing.pictures import draw_png, drawing_of
 from kmip_data.errors import UsageError
@@ -32,7 +30,7 @@ MOST: Final = 16  #: records in one picture
 class Preview:
     """What can be drawn, and where it goes unless the user says so."""
 
-    draw: Callable[..., None]  #: called with a path and ``html=``: write the picture, or an interactive page
+    draw: Callable[[Path], None]  #: write the picture to a path
     folder: Path
     stem: str  #: name of the picture without suffix
     facts: dict[str, Any]  #: what is on it, as JSON
@@ -79,8 +77,8 @@ def _map_view(build: Build, predict: Callable[[], Prediction] | None) -> Preview
         layers += prediction_layers(city, prediction)
         folder, stem = prediction.folder, "map"
 
-    def draw(path: Path, *, html: bool) -> None:
-        (draw_page if html else draw_map)(city, layers, path)
+    def draw(path: Path) -> None:
+        draw_map(city, layers, path)
 
     facts = {"run": folder, "maps": [layer.name for layer in layers], "attribution": ATTRIBUTION}
     return Preview(draw, folder or build.path, stem, facts)
@@ -103,14 +101,14 @@ def _records_view(
         )
     chosen = positions(records, len(dataset), where)
 
-    def draw(path: Path, *, html: bool) -> None:
+    def draw(path: Path) -> None:
         drawings = [drawing_of(dataset, position) for position in chosen]
         if pictures is not None:
             below = pictures([drawing.key for drawing in drawings])
             drawings = [
                 replace(drawing, picture=below.get(drawing.key, drawing.picture)) for drawing in drawings
             ]
-        (draw_html if html else draw_png)(
+        draw_png(
             drawings,
             path,
             title=f"{card.heading}\n{in_words(card.parameters)}".rstrip(),

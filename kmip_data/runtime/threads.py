@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from itertools import pairwise
-from typing import Any
 
 _pool: ThreadPoolExecutor | None = None
 _pool_pid = -1
@@ -48,17 +47,6 @@ def limit_restored() -> Iterator[None]:
         yield
     finally:
         set_num_threads(before)
-
-
-@contextlib.contextmanager
-def set_within(local: threading.local, name: str, value: Any) -> Iterator[None]:
-    """Within it an attribute has another value for this thread; before the first it is absent or None."""
-    before = getattr(local, name, None)
-    setattr(local, name, value)
-    try:
-        yield
-    finally:
-        setattr(local, name, before)
 
 
 def num_threads() -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +14,6 @@ from kmip_data.models.attention.ragged import Pointers, pointers
 from kmip_data.models.attention.transformer import check_heads
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.search.problem import check_nodes
-
-#: Plans of the batches that are alive, so that the layers of a network share them.
-_PLANS: WeakKeyDictionary[GraphBatch, dict[tuple[Pattern, torch.device], BlockPlan]] = WeakKeyDictionary()
 
 
 class BigBirdAttention(nn.Module):
@@ -115,10 +111,10 @@ class BigBirdAttention(nn.Module):
 def _plan(ptr: Pointers, x: Tensor, pattern: Pattern) -> BlockPlan:
     if not isinstance(ptr, GraphBatch):
         return plan_blocks(torch.tensor(pointers(ptr, x.shape[0])), pattern).to(x.device)
-    plans = _PLANS.setdefault(ptr, {})
-    if (pattern, x.device) not in plans:
-        plans[pattern, x.device] = plan_blocks(ptr.ptr, pattern).to(x.device)
-    return plans[pattern, x.device]
+    if pattern not in ptr.plans:  # which the layers of a network share
+        ptr.plans[pattern] = plan_blocks(ptr.ptr, pattern).to(x.device)
+    plan: BlockPlan = ptr.plans[pattern]
+    return plan
 
 
 class _BlockAttention(torch.autograd.Function):

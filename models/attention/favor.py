@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
 from kmip_data.models.attention.ragged import Group, Tile, tiles_of
-from kmip_data.runtime.recorded import kept
+from kmip_data.models.context import PLAIN, ForwardContext
 
 EPSILON = 1e-4  #: added to every feature, as published
 SCRATCH = 16 * 2**20  #: bytes of one tensor of features
@@ -31,6 +31,7 @@ def favor_attention(
     ptr: tuple[int, ...],
     *,
     legacy_mask: bool = False,
+    context: ForwardContext = PLAIN,
 ) -> Tensor:
     """Attend within each graph: queries and keys (N, H, d), values (N, H, v) → (N, H, v).
 
@@ -40,7 +41,7 @@ def favor_attention(
     of the batch, as the published code did.
     """
     most = max(1, SCRATCH // (queries.shape[1] * projection.shape[0] * queries.element_size()))
-    groups = kept(tiles_of(ptr, most, values.shape[2] + 1, queries.device))
+    groups = context.kept(tiles_of(ptr, most, values.shape[2] + 1, queries.device))
     padding = None
     if legacy_mask:
         sizes = torch.tensor(ptr).diff()

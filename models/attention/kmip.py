@@ -14,10 +14,12 @@ from kmip_data.errors import UsageError
 from kmip_data.models.attention.fused import fused_attention
 from kmip_data.models.attention.gathered import differentiable, is_transformed
 from kmip_data.models.attention.operators import attend, search
+from kmip_data.models.attention.ragged import context_of
+from kmip_data.models.context import PLAIN, ForwardContext
 from kmip_data.models.layers.batch import GraphBatch
-from kmip_data.models.search.problem import FLOATS, check_nodes, check_ptr, check_rows, strided
+from kmip_data.models.search.problem import FLOATS, check_nodes, check_problem, check_ptr, check_rows, strided
 from kmip_data.models.search.registry import get_backend
-from kmip_data.runtime.recorded import kept
+from kmip_data.models.search.topk import ranked
 
 Pointers = Tensor | Sequence[int]
 
@@ -33,6 +35,7 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
     dropout: float = 0.0,
     backend: str = "auto",
     repeat_first_key: bool = False,
+    context: ForwardContext = PLAIN,
 ) -> Tensor:
     """Softmax attention over the k best keys of each query (paper, Algorithm 1, lines 1 to 4).
 
@@ -55,6 +58,8 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
     repeat_first_key
         Where a graph has fewer than k keys, fill the slots left over with its first key again and
         again, as the published code's search did.
+    context
+        The forward pass that it is part of.
 
     Returns
     -------
@@ -72,9 +77,8 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
         out = fused_attention(queries, keys, values, k, **where)
         if out is not None:
             return out
-    return attend_to_best(
-        queries, keys, values, k, dropout=dropout, repeat_first_key=repeat_first_key, **where
-    ).out
+    options: dict[str, Any] = {"dropout": dropout, "repeat_first_key": repeat_first_key, "context": context}
+    return attend_to_best(queries, keys, values, k, **options, **where).out
 
 
 class Attended(NamedTuple):
@@ -82,7 +86,7 @@ class Attended(NamedTuple):
 
     out: Tensor  #: (H, N, v)
     weights: Tensor  #: (H, N, k) softmax before dropout; no gradient flows through it
-    indices: Tensor  #: (H, N, k) int64 rows of the keys; −1: none
+    indices: Tensor  #: (H, N, k) int32 or int64 rows of the keys; −1: none
 
 
 def attend_to_best(  # noqa: PLR0913 -- options, by keyword
@@ -98,38 +102,41 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     repeat_first_key: bool = False,
     hint: Tensor | None = None,
     trusted: bool = False,
+    context: ForwardContext = PLAIN,
 ) -> Attended:
     """:func:`kmip_attention` with its weights and indices.
 
     ``hint`` (H, N, k) are indices of an earlier search over like operands; orders the work, changes nothing.
-    ``trusted`` is as in :func:`~kmip_data.models.search.problem.check_problem`: no hint then.
+    ``trusted`` is as in :func:`~kmip_data.models.search.problem.check_problem`: no hint then. ``context`` may
+    time, record or replay the search.
     """
     queries, keys, values = _operands(queries, keys, values)
     if backend != "auto":
         get_backend(backend)  # the operator takes no other type than text
     if not isinstance(k, int):
         raise UsageError("k is wrong", expected="a whole number, at least 1", found=repr(k))
-    scores, indices = search(
-        queries.detach(),
-        keys.detach(),
-        k,
-        _tensor("query_ptr", query_ptr, queries),
-        _tensor("key_ptr", key_ptr, keys),
-        backend,
-        hint,
-        trusted,
-    )
+    given = queries.detach(), keys.detach(), k
+    ptrs = _tensor("query_ptr", query_ptr, queries), _tensor("key_ptr", key_ptr, keys)
+
+    def found() -> tuple[Tensor, Tensor]:
+        if torch.compiler.is_compiling() or not context.watches_searches:
+            scores, indices = search(*given, *ptrs, backend, hint, trusted)
+        else:
+            problem = check_problem(*given, *ptrs, hint, trusted=trusted, keep=context.keep)
+            scores, indices = ranked(problem, backend)
+        # Kept until the backward pass: half the bytes, where every row has such a number.
+        return scores, indices.int() if keys.shape[1] < 2**31 else indices
+
+    scores, indices = found() if torch.compiler.is_compiling() else context.searched(found)
     if repeat_first_key:
         scores, indices = _repeat_first_key(scores, indices)
     keep = torch.rand_like(scores) >= dropout if dropout > 0 else None
-    # Kept until the backward pass: half the bytes, where every row has such a number.
-    small = indices.to(torch.int32) if keys.shape[1] < 2**31 else indices
     scale, kept_scale = 1 / math.sqrt(queries.shape[2]), 1 / (1 - dropout) if dropout < 1 else 0.0
     if is_transformed(queries, keys, values):
         out, weights = differentiable(queries, keys, values, indices, keep, scale)
         out = out * kept_scale
     else:
-        out, weights = attend(queries, keys, values, scores, small, scale, keep, kept_scale)
+        out, weights = attend(queries, keys, values, scores, indices, scale, keep, kept_scale)
     return Attended(out, weights, indices)
 
 
@@ -255,9 +262,10 @@ class KMIPAttention(nn.Module):
         ``ptr`` (G + 1): graph g has the rows ``ptr[g]:ptr[g + 1]``; or a batch that has it; None: one graph.
         """
         x = check_nodes(x, self.query.weight)
+        context = context_of(ptr)
         padded = isinstance(ptr, GraphBatch) and ptr.real_nodes is not None
         ptr = ptr.ptr if isinstance(ptr, GraphBatch) else ptr
-        rows, key_ptr = _pad_to_longest(x, ptr) if self.legacy_padding else (x, ptr)
+        rows, key_ptr = _pad_to_longest(x, ptr, context) if self.legacy_padding else (x, ptr)
         operands = self.project(x, rows)
         k = self.k if self.training_k is None or not self.training else self.training_k
         options: dict[str, Any] = {
@@ -266,11 +274,12 @@ class KMIPAttention(nn.Module):
             "dropout": self.dropout if self.training else 0.0,
             "backend": self.backend,
             "repeat_first_key": self.legacy_padding,
+            "context": context,
         }
         if self.warm_start:
             last = self._last
             fits = last is not None and last.shape[1] == x.shape[0] and last.device == x.device
-            attended = attend_to_best(*operands, k, **options, hint=kept(last) if fits else None)
+            attended = attend_to_best(*operands, k, **options, hint=context.kept(last) if fits else None)
             out = attended.out
             self._remember(attended.indices)
         elif padded:  # on a GPU only that knows where its graphs begin
@@ -313,9 +322,9 @@ def set_training_k(model: nn.Module, k: int | None) -> None:
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # sizes depend on the data
-def _pad_to_longest(x: Tensor, ptr: Pointers | None) -> tuple[Tensor, list[int]]:
+def _pad_to_longest(x: Tensor, ptr: Pointers | None, context: ForwardContext) -> tuple[Tensor, list[int]]:
     """Zero rows after each graph until all are as long as the longest, and the new pointers."""
-    rows, starts = kept(_places(check_ptr("ptr", ptr, x.shape[0]), x.device))
+    rows, starts = context.kept(_places(check_ptr("ptr", ptr, x.shape[0]), x.device))
     return x.new_zeros(starts[-1], x.shape[1]).index_copy(0, rows, x), starts
 
 

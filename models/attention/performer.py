@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from kmip_data.models.attention.favor import favor_attention
-from kmip_data.models.attention.ragged import Pointers, pointers
+from kmip_data.models.attention.ragged import Pointers, context_of, pointers
 from kmip_data.models.attention.transformer import check_heads
-from kmip_data.models.layers.norms import repeats
 from kmip_data.models.search.problem import check_nodes
 
 
@@ -56,9 +55,9 @@ class RandomFeatures(nn.Module):
         super()._load_from_state_dict(*arguments)
         self._passes = None
 
-    def forward(self) -> Tensor:
-        """Directions (features, head_dim) for one forward pass."""
-        if self.redraw is not None and self.training and not repeats():
+    def forward(self, repeated: bool = False) -> Tensor:
+        """Directions (features, head_dim) for one forward pass; a ``repeated`` one is not counted."""
+        if self.redraw is not None and self.training and not repeated:
             self._count(self.redraw)
         return self.projection_matrix
 
@@ -136,7 +135,7 @@ class PerformerAttention(nn.Module):
         """
         x = check_nodes(x, self.to_q.weight)
         projected = [to(x).unflatten(1, (self.heads, -1)) for to in (self.to_q, self.to_k, self.to_v)]
-        attended = self._attend(projected, self.fast_attention(), ptr)
+        attended = self._attend(projected, self.fast_attention(context_of(ptr).repeated), ptr)
         out: Tensor = self.dropout(self.to_out(attended.flatten(1).to(projected[0].dtype)))
         return out
 
@@ -147,7 +146,15 @@ class PerformerAttention(nn.Module):
         starts = pointers(ptr, projected[0].shape[0])
         queries, keys, values, directions = (tensor.to(dtype) for tensor in (*projected, directions))
         with torch.autocast(directions.device.type, enabled=False):
-            return favor_attention(queries, keys, values, directions, starts, legacy_mask=self.legacy_mask)
+            return favor_attention(
+                queries,
+                keys,
+                values,
+                directions,
+                starts,
+                legacy_mask=self.legacy_mask,
+                context=context_of(ptr),
+            )
 
     def extra_repr(self) -> str:
         """Options that the sub-modules do not show."""

@@ -7,9 +7,8 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, scaled_dot_product_attention
 
 from kmip_data.errors import UsageError
-from kmip_data.models.attention.ragged import Pointers, equal_sizes, pointers
+from kmip_data.models.attention.ragged import Pointers, context_of, equal_sizes, pointers
 from kmip_data.models.search.problem import check_nodes
-from kmip_data.runtime.recorded import kept
 
 WEIGHTS = 2**23  #: attention weights of one call, where dropout needs them all, unless one graph has more
 
@@ -64,7 +63,7 @@ class TransformerAttention(nn.Module):
     @torch.compiler.disable  # type: ignore[untyped-decorator] # sizes depend on the data
     def _attend(self, projected: Tensor, ptr: Pointers) -> Tensor:
         """Queries, keys and values (N, 3 · dim) to the heads' results side by side (N, dim)."""
-        plan = kept(equal_sizes(pointers(ptr, projected.shape[0]), projected.device))
+        plan = context_of(ptr).kept(equal_sizes(pointers(ptr, projected.shape[0]), projected.device))
         dropout, start = self.dropout if self.training else 0.0, 0
         done = [projected[:0, : projected.shape[1] // 3]]
         projected = projected if plan.order is None else projected.index_select(0, plan.order)

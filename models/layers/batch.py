@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from kmip_data.errors import UsageError
+from kmip_data.models.context import PLAIN, ForwardContext
 from kmip_data.models.layers.edges import EdgeList, Edges, NeighborTable
+from kmip_data.models.layers.norms import Rows
 from kmip_data.models.search.problem import check_ptr, strided
 from kmip_data.reading.batching import batch_neighbors, graph_pointers, pointers_on_cpu
 
@@ -38,6 +40,13 @@ class GraphBatch:
         (N,) int64, the graph of each node.
     added
         Further columns of the nodes by name, such as positional encodings.
+    real_nodes, real_edges
+        (1,) int64 on the device of ``x``: how many nodes and edges are not padding, which comes after them;
+        None: all.
+    context
+        Settings and records of the forward pass.
+    plans
+        Results that the layers of one network share, such as the blocks of BigBird.
     """
 
     x: Tensor
@@ -46,6 +55,10 @@ class GraphBatch:
     ptr: Tensor
     graph: Tensor
     added: Mapping[str, Tensor] = field(default_factory=dict)
+    real_nodes: Tensor | None = None
+    real_edges: Tensor | None = None
+    context: ForwardContext = PLAIN
+    plans: dict[Any, Any] = field(default_factory=dict)
 
     @property
     def num_graphs(self) -> int:
@@ -53,13 +66,18 @@ class GraphBatch:
         return self.ptr.shape[0] - 1
 
     @property
-    def real_nodes(self) -> Tensor | None:
-        """(1,) int64 on the device of ``x``: how many nodes are not padding; None: all."""
-        return self.edges.real_nodes
+    def node_rows(self) -> Rows:
+        """Nodes that a batch norm counts."""
+        return Rows(self.real_nodes, self.context.repeated)
+
+    @property
+    def edge_rows(self) -> Rows:
+        """Edges that a batch norm counts."""
+        return Rows(self.real_edges, self.context.repeated)
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # its checks read values; nothing to gain
-def read_batch(batch: Any, added: Sequence[str] = ()) -> GraphBatch:
+def read_batch(batch: Any, added: Sequence[str] = (), context: ForwardContext = PLAIN) -> GraphBatch:
     """Take ``x``, the edges, ``ptr``, ``batch`` and the columns ``added`` from a ``Batch`` or a ``Data``.
 
     Edges are ``neighbor`` (N, k), as ``GraphLoader(compact=True)`` gives them or as rows of the
@@ -83,7 +101,9 @@ def read_batch(batch: Any, added: Sequence[str] = ()) -> GraphBatch:
     count = x.shape[0]
     sizes = getattr(batch, REAL_SIZES, None)
     ptr, graph = read_graphs(batch, x) if sizes is None else (batch.ptr, batch.batch)
-    real = {} if sizes is None else {"real_nodes": sizes[:1], "real_edges": sizes[1:]}
+    more: dict[str, Any] = {"context": context}
+    if sizes is not None:
+        more |= {"real_nodes": sizes[:1], "real_edges": sizes[1:]}
     columns = {name: value for name in added if (value := getattr(batch, name, None)) is not None}
     edge_attr = getattr(batch, "edge_attr", None)
     neighbor, edge_index = getattr(batch, "neighbor", None), getattr(batch, "edge_index", None)
@@ -95,16 +115,15 @@ def read_batch(batch: Any, added: Sequence[str] = ()) -> GraphBatch:
         _check("neighbor", neighbor, fits, f"({count}, k)", (*_SIGNED, torch.uint16, torch.uint32))
         if edge_attr is not None:
             edge_attr = edge_attr.view(*neighbor.shape, -1)
-        table = NeighborTable(batch_neighbors(batch), **real)
-        return GraphBatch(x, table, edge_attr, ptr, graph, columns)
+        return GraphBatch(x, NeighborTable(batch_neighbors(batch)), edge_attr, ptr, graph, columns, **more)
     if edge_index is None:
         raise UsageError(
             "the batch has no edges", expected="neighbor (N, k) or edge_index (2, E)", found="neither"
         )
     edge_index = strided("the batch's edge_index", edge_index, meta=True)
     _check("edge_index", edge_index, edge_index.ndim == 2 and edge_index.shape[0] == 2, "(2, E)")
-    pairs = EdgeList(edge_index[0], edge_index[1], count, **real)
-    return GraphBatch(x, pairs, edge_attr, ptr, graph, columns)
+    pairs = EdgeList(edge_index[0], edge_index[1], count)
+    return GraphBatch(x, pairs, edge_attr, ptr, graph, columns, **more)
 
 
 def read_graphs(batch: Any, rows: Tensor) -> tuple[Tensor, Tensor]:

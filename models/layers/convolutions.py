@@ -11,7 +11,7 @@ from kmip_data.models.layers.adjacency import neighbor_sum
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.edges import Edges
 from kmip_data.models.layers.gps import ACTIVATIONS
-from kmip_data.models.layers.norms import BatchNorm
+from kmip_data.models.layers.norms import BatchNorm, Rows
 from kmip_data.models.layers.relu_dropout import relu_dropout
 
 Stack = Literal["lrgb", "graphgps", "graphgym"]
@@ -49,21 +49,20 @@ class Convolution(nn.Module):
         self.dropout, self.stack, self.activation = dropout, stack, activation
         self.norm = BatchNorm(dim) if stack == "graphgym" else None
 
-    def forward(self, x: Tensor, e: Tensor | None, batch: GraphBatch | Edges) -> tuple[Tensor, Tensor | None]:
+    def forward(self, x: Tensor, e: Tensor | None, batch: GraphBatch) -> tuple[Tensor, Tensor | None]:
         """Nodes (N, d) to the same; the edge features ``e`` are given back."""
-        edges = batch.edges if isinstance(batch, GraphBatch) else batch
-        return self.after(self.convolve(x, e, edges), edges.real_nodes), e
+        return self.after(self.convolve(x, e, batch.edges), batch.node_rows), e
 
     def convolve(self, x: Tensor, e: Tensor | None, edges: Edges) -> Tensor:
         """(N, d) to the same, from the neighbours."""
         raise NotImplementedError
 
-    def after(self, x: Tensor, real: Tensor | None = None) -> Tensor:
-        """What the stack puts after the convolution, (N, d); ``real`` as a batch norm takes it."""
+    def after(self, x: Tensor, rows: Rows) -> Tensor:
+        """What the stack puts after the convolution, (N, d); ``rows`` as a batch norm takes them."""
         if self.norm is None:
             return self._activated(x)
         # GraphGym scales the rows of the last layer a second time, which changes nothing.
-        return nn.functional.normalize(self._activated(self.norm(x, real=real)), dim=1)
+        return nn.functional.normalize(self._activated(self.norm(x, rows)), dim=1)
 
     def _activated(self, x: Tensor) -> Tensor:
         if self.activation == "relu":
@@ -177,8 +176,8 @@ class GINE(Convolution):
         h = self.lin_in(x + sums)
         return self.lin_out(self._activated(h) if self.stack == "lrgb" else h.relu())  # type: ignore[no-any-return]
 
-    def after(self, x: Tensor, real: Tensor | None = None) -> Tensor:
+    def after(self, x: Tensor, rows: Rows) -> Tensor:
         """(N, d) to the same."""
         if self.stack == "lrgb":
             return nn.functional.dropout(x, self.dropout, self.training)
-        return super().after(x, real)
+        return super().after(x, rows)

@@ -8,14 +8,16 @@ from torch import Tensor
 from kmip_data.models.layers.norms import BatchNorm
 
 
-def constants_of(norm: BatchNorm, own: tuple[Tensor, Tensor] | None, rows: int) -> tuple[Tensor, Tensor]:
+def constants_of(
+    norm: BatchNorm, own: tuple[Tensor, Tensor] | None, rows: int, *, repeated: bool = False
+) -> tuple[Tensor, Tensor]:
     """Make of weights and statistics (d,) (3, d) factors, shifts and means, and 1 / deviations in float64.
 
     The norm of a value z is factor · z + shift. ``own`` are mean and variance of these ``rows`` values, which
-    ``norm`` takes up; None: its running ones.
+    ``norm`` takes up unless they are ``repeated``; None: its running ones.
     """
     if own is not None:
-        norm.note(*own, rows)
+        norm.note(*own, rows, repeated=repeated)
     mean, variance = own or (norm.running_mean, norm.running_var)
     assert mean is not None
     assert variance is not None

@@ -7,8 +7,7 @@ and sums run over k. Both give the same numbers to float tolerance.
 Edge values have the channels last and one or two leading axes, by form: ``at_source`` gives them newly
 allocated, and what ``at_target`` gives broadcasts against them. ``distance`` is the squared distance of the
 positions of each edge's ends, edge values with one channel, or None; ``index`` (2, E) are sources and
-targets, as PyTorch Geometric's layers take them. ``real_nodes`` and ``real_edges``, (1,) int64 on the device,
-are how many nodes and edges of a padded batch are not padding, which comes after them; None: all.
+targets, as PyTorch Geometric's layers take them.
 """
 
 from __future__ import annotations
@@ -39,8 +38,6 @@ class EdgeList:
     target: Tensor
     num_nodes: int  #: N
     distance: Tensor | None = None  #: (E, 1), where nodes have positions
-    real_nodes: Tensor | None = None
-    real_edges: Tensor | None = None
 
     @property
     def index(self) -> Tensor:
@@ -72,8 +69,6 @@ class NeighborTable:
 
     neighbor: Tensor  #: (N, k) int64, the sources of each target, as rows of the whole batch
     distance: Tensor | None = None  #: (N, k, 1), where nodes have positions
-    real_nodes: Tensor | None = None
-    real_edges: Tensor | None = None
 
     @property
     def index(self) -> Tensor:

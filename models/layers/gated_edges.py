@@ -14,6 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.edges import Edges, NeighborTable, UnformedEdges, formed
 from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.models.layers.relu_dropout import relu_dropout
@@ -40,26 +41,27 @@ class EdgePart:
 
 
 def gated_edges(
-    edges: Edges, x: Tensor, old: Tensor | UnformedEdges, part: EdgePart
+    batch: GraphBatch, x: Tensor, old: Tensor | UnformedEdges, part: EdgePart
 ) -> tuple[Tensor, Tensor | UnformedEdges]:
     """Gate the edges, sum at the targets, and update the edges.
 
     For an edge j → i: ê = target(x_i) + source(x_j) + product(old), its gate s = sigmoid(ê), and its new
-    features old + dropout(activation(norm(ê))). ``x`` is (N, d); ``old`` is in the form of ``edges``, or
+    features old + dropout(activation(norm(ê))). ``x`` is (N, d); ``old`` is in the form of the edges, or
     (1, d) where all edges share one vector, or what a layer before left unformed.
 
-    Gives Σ s · message(x_j) / (Σ s + 10⁻⁶) over the edges of each node, (N, d), and the edges in the form of
-    ``edges``, or ``old`` itself where they are not updated.
+    Gives Σ s · message(x_j) / (Σ s + 10⁻⁶) over the edges of each node, (N, d), and the new edges in the same
+    form, or ``old`` itself where they are not updated.
     """
-    fused = _fused(edges, x, old, part)
+    edges = batch.edges
+    fused = _fused(batch, x, old, part)
     if fused is None:
-        return _by_operators(edges, x, formed(old), part)
+        return _by_operators(batch, x, formed(old), part)
     shared = False
     if isinstance(old, Tensor):
         shared = old.ndim == 2 if isinstance(edges, NeighborTable) else len(old) == 1 < _count(edges)
     weight, norm = None if shared else part.product.weight, part.norm if part.update else None
     at_target = part.target(x) + (part.product(old) if shared else part.product.bias)
-    quotient, new = fused(edges, at_target, part.source(x), part.message(x), old, weight, norm, part.dropout)
+    quotient, new = fused(batch, at_target, part.source(x), part.message(x), old, weight, norm, part.dropout)
     new = old if new is None else new
     # A compiled layer hands tensors on: what follows it was traced for them.
     return quotient, new if part.defer and not torch.compiler.is_compiling() else formed(new)
@@ -72,7 +74,8 @@ def activated(rows: Tensor, activation: Activation, dropout: float) -> Tensor:
     return relu_dropout(rows, dropout, training=True)
 
 
-def _by_operators(edges: Edges, x: Tensor, old: Tensor, part: EdgePart) -> tuple[Tensor, Tensor]:
+def _by_operators(batch: GraphBatch, x: Tensor, old: Tensor, part: EdgePart) -> tuple[Tensor, Tensor]:
+    edges = batch.edges
     # Edge tensors rule the memory: this one is allocated once and added to in place.
     pre = edges.at_source(part.source(x))
     pre += edges.at_target(part.target(x))
@@ -84,13 +87,17 @@ def _by_operators(edges: Edges, x: Tensor, old: Tensor, part: EdgePart) -> tuple
     quotient = messages / (edges.sum_at_target(gate) + 1e-6)
     if not part.update:
         return quotient, old
-    normed = part.norm(pre.view(-1, pre.shape[-1]), **_real(edges))
+    flat = pre.view(-1, pre.shape[-1])
+    normed = part.norm(flat, batch.edge_rows) if isinstance(part.norm, BatchNorm) else part.norm(flat)
     new = activated(normed, part.activation, part.dropout)
     return quotient, new.view(pre.shape) + old
 
 
-def _fused(edges: Edges, x: Tensor, old: Tensor | UnformedEdges, part: EdgePart) -> Callable[..., Any] | None:
+def _fused(
+    batch: GraphBatch, x: Tensor, old: Tensor | UnformedEdges, part: EdgePart
+) -> Callable[..., Any] | None:
     """The function of compiled or fused passes that takes these, or None."""
+    edges = batch.edges
     if (
         part.closeness is not None
         or part.activation != "relu"
@@ -104,7 +111,7 @@ def _fused(edges: Edges, x: Tensor, old: Tensor | UnformedEdges, part: EdgePart)
     lowered = torch.is_autocast_enabled(kind)
     given = (x, weight, old) if isinstance(old, Tensor) else (x, weight)
     plain = all(t.dtype == torch.float32 for t in given) and not lowered
-    whole = isinstance(edges, NeighborTable) and edges.real_edges is None
+    whole = isinstance(edges, NeighborTable) and batch.real_edges is None
     if kind == "cpu" and plain and whole and isinstance(old, Tensor):
         from kmip_data.models.layers.cpu.gated_edges import gated_edges as compiled
 
@@ -115,10 +122,6 @@ def _fused(edges: Edges, x: Tensor, old: Tensor | UnformedEdges, part: EdgePart)
 
         return in_triton  # type: ignore[no-any-return]
     return None
-
-
-def _real(edges: Edges) -> dict[str, Tensor]:
-    return {} if edges.real_edges is None else {"real": edges.real_edges}
 
 
 def _count(edges: Edges) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from kmip_data.models.layers.batch import GraphBatch
-from kmip_data.models.layers.edges import Edges, UnformedEdges
+from kmip_data.models.layers.edges import UnformedEdges
 from kmip_data.models.layers.gated_edges import Activation, EdgePart, gated_edges
 from kmip_data.models.layers.normed import normed
 from kmip_data.models.layers.norms import BatchNorm
@@ -65,14 +65,13 @@ class GatedGCN(nn.Module):
         self.activation, self.defer_edges = activation, defer_edges
 
     def forward(
-        self, x: Tensor, e: Tensor | UnformedEdges, batch: GraphBatch | Edges
+        self, x: Tensor, e: Tensor | UnformedEdges, batch: GraphBatch
     ) -> tuple[Tensor, Tensor | UnformedEdges]:
         """One layer: nodes (N, d) and edge features in the form of the edges to the same.
 
         ``e`` is (E, d) or (N, k, d), or (1, d) where all edges share one vector; ``batch`` says who is
-        connected to whom, and with ``by_distance`` how far the ends are apart; or its edges.
+        connected to whom, and with ``by_distance`` how far the ends are apart.
         """
-        edges = batch.edges if isinstance(batch, GraphBatch) else batch
         dropout = self.dropout if self.training else 0.0
         linear = self.D, self.E, self.B, self.C
         part = EdgePart(
@@ -84,16 +83,16 @@ class GatedGCN(nn.Module):
             self.closeness,
             self.defer_edges,
         )
-        gathered, e_new = gated_edges(edges, x, e, part)
+        gathered, e_new = gated_edges(batch, x, e, part)
         residual, act = x if self.residual else None, self.activation
         x_new = normed(
             self.norm_x,
             self.A(x),
             gathered,
+            batch,
             activation=act,
             after=dropout,
             residual=residual,
-            real=edges.real_nodes,
         )
         return x_new, e_new
 

@@ -81,17 +81,16 @@ class GPSLayer(nn.Module):
         ``batch`` may be one of PyTorch Geometric's, too.
         """
         batch = batch if isinstance(batch, GraphBatch) else read_batch(batch)
-        graphs, real = (batch.graph, batch.num_graphs), batch.real_nodes
         dropout = self.dropout.p if self.dropout.training else 0.0
         h: Tensor | None = None
         if self.local is not None and self.norm_local is not None:
             local, e = self.local(x, e if isinstance(self.local, GatedGCN) else formed(e), batch)
-            h = normed(self.norm_local, local, x if self.add_local_input else None, graphs, real=real)
+            h = normed(self.norm_local, local, x if self.add_local_input else None, batch)
         if self.attention is not None and self.norm_global is not None:
             attended = self.attention(x, batch, *carried)
             if carried:
                 attended, *carried = attended
-            h = normed(self.norm_global, x, attended, graphs, before=dropout, residual=h, real=real)
+            h = normed(self.norm_global, x, attended, batch, before=dropout, residual=h)
         assert h is not None
         if self.norm_out is None or self.linear_in is None or self.linear_out is None:
             return h, e, *carried
@@ -101,4 +100,4 @@ class GPSLayer(nn.Module):
         else:
             feed = self.dropout(self.activation(feed))
         feed = self.linear_out(feed)
-        return normed(self.norm_out, h, feed, graphs, before=dropout, real=real), e, *carried
+        return normed(self.norm_out, h, feed, batch, before=dropout), e, *carried

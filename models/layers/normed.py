@@ -12,40 +12,42 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.gated_edges import Activation, activated
-from kmip_data.models.layers.norms import BatchNorm
+from kmip_data.models.layers.norms import ALL, BatchNorm
 from kmip_data.models.layers.triton_cards import triton_runs
 
 
-def normed(  # noqa: PLR0913 -- options, by keyword
+def normed(
     norm: nn.Module,
     rows: Tensor,
     more: Tensor | None = None,
-    graphs: tuple[Any, ...] = (),
+    batch: GraphBatch | None = None,
     *,
     before: float = 0.0,
     activation: Activation | None = None,
     after: float = 0.0,
     residual: Tensor | None = None,
-    real: Tensor | None = None,
 ) -> Tensor:
     """``residual`` + dropout(activation(norm(``rows`` + dropout(``more``)))), (N, d) each.
 
     What is None is left out. ``before`` and ``after`` are the probabilities of the two dropouts, 0 outside
-    training; ``graphs`` is what ``norm``, one of :data:`~.norms.NORMS`, takes besides rows; ``real`` (1,)
-    is how many rows are not padding, None: all.
+    training; ``norm`` is one of :data:`~.norms.NORMS`, and rows are the nodes of ``batch`` (None: one graph).
     """
+    counted = ALL if batch is None else batch.node_rows
     if activation != "gelu" and type(norm) is BatchNorm and norm.uses_batch(len(rows)) and not norm.together:
         kernels = _kernels(rows, more, residual)
         if kernels is not None:
             relu = activation is not None
-            options = {"relu": relu, "before": before, "after": after, "real": real}
+            options = {"relu": relu, "before": before, "after": after, "counted": counted}
             fused: Tensor = kernels.normed(norm, rows, more, residual, **options)
             return fused
     if more is not None:
         rows = rows + nn.functional.dropout(more, before)
-    counted = real is not None and isinstance(norm, BatchNorm)
-    rows = norm(rows, real=real) if counted else norm(rows, *graphs)
+    if isinstance(norm, BatchNorm):
+        rows = norm(rows, counted)
+    else:
+        rows = norm(rows) if batch is None else norm(rows, batch.graph, batch.num_graphs)
     if activation is not None:
         rows = activated(rows, activation, after)
     return rows if residual is None else residual + rows

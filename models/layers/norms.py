@@ -1,37 +1,29 @@
-"""The normalisations a layer can use, by name, all called as ``norm(x, graph, num_graphs)``.
+"""Normalisations of a layer, by name.
 
-Of a padded batch those of single rows or graphs need not know; a batch norm is told how many rows are real.
+A batch norm is called as ``norm(x, rows)``, the others as ``norm(x, graph, num_graphs)``: padding is a graph
+of its own.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, distributed, nn
 from torch.autograd.function import once_differentiable
 from torch_geometric.nn.norm import GraphNorm, LayerNorm
 
-from kmip_data.runtime.threads import set_within
 
-_local = threading.local()
+class Rows(NamedTuple):
+    """Rows that a batch norm takes its statistics of."""
 
-
-def unchanged_statistics() -> AbstractContextManager[None]:
-    """Within it batch norms leave their running statistics alone.
-
-    For the second forward pass of a checkpointed layer, which would else count its batch twice.
-    """
-    return set_within(_local, "unchanged", True)
+    first: Tensor | None = None  #: (1,) int64 on their device: only so many, the first ones; None: all
+    repeated: bool = False  #: True in the second pass of a recomputed layer: running statistics stay
 
 
-def repeats() -> bool:
-    """Whether a checkpointed layer runs for the second time."""
-    return bool(getattr(_local, "unchanged", False))
+ALL = Rows()
 
 
 class BatchNorm(nn.BatchNorm1d):
@@ -45,28 +37,17 @@ class BatchNorm(nn.BatchNorm1d):
     #: ``None`` takes the statistics of this process's rows alone.
     share: float | None = None
 
-    def forward(
-        self,
-        x: Tensor,
-        graph: Tensor | None = None,
-        num_graphs: int | None = None,
-        *,
-        real: Tensor | None = None,
-    ) -> Tensor:
-        """Normalise (N, d); graphs make no difference.
-
-        ``real`` (1,), on the device of ``x``, is how many rows, two or more, the statistics in training are
-        of, the first ones; None: all.
-        """
-        if real is not None and self.training:
-            return self._normalised_by_first(x, real)
+    def forward(self, x: Tensor, rows: Rows = ALL) -> Tensor:
+        """Normalise (N, d); a count of ``rows`` is at least two, and matters in training alone."""
+        if rows.first is not None and self.training:
+            return self._normalised_by_first(x, rows)
         if self.together:
-            normalised: Tensor = self._normalised_together(x)
+            normalised: Tensor = self._normalised_together(x, rows)
             return normalised
         if x.shape[0] == 0:
             return x
         by_batch = self.uses_batch(x.shape[0])
-        if not self.training or (by_batch and not repeats()):
+        if not self.training or (by_batch and not rows.repeated):
             return super().forward(x)
         return nn.functional.batch_norm(
             x, self.running_mean, self.running_var, self.weight, self.bias, by_batch, 0.0, self.eps
@@ -76,15 +57,17 @@ class BatchNorm(nn.BatchNorm1d):
         """Whether this many rows are normalised by their own statistics, not by the running ones."""
         return self.training and rows > 1
 
-    def _normalised_by_first(self, x: Tensor, real: Tensor) -> Tensor:
+    def _normalised_by_first(self, x: Tensor, rows: Rows) -> Tensor:
+        count = rows.first
         assert self.weight is not None
+        assert count is not None
         work = x.to(torch.promote_types(x.dtype, torch.float32))
-        there = (torch.arange(len(x), device=x.device) < real)[:, None]
-        mean = work.where(there, 0).sum(0) / real
+        there = (torch.arange(len(x), device=x.device) < count)[:, None]
+        mean = work.where(there, 0).sum(0) / count
         away = work - mean
         # Not multiplied by a mask: whatever other rows hold stays out of sums, and of their gradients.
-        variance = away.where(there, 0).square().sum(0) / real
-        self.note(mean, variance, real)
+        variance = away.where(there, 0).square().sum(0) / count
+        self.note(mean, variance, count, repeated=rows.repeated)
         return (away * (self.weight * (variance + self.eps).rsqrt()) + self.bias).to(x.dtype)
 
     @property
@@ -93,26 +76,26 @@ class BatchNorm(nn.BatchNorm1d):
         return self.training and self.share is not None
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def _normalised_together(self, x: Tensor) -> Tensor:
-        rows, mean, variance = _statistics(x, self.share or 0.0)
-        if rows < 2:
+    def _normalised_together(self, x: Tensor, rows: Rows) -> Tensor:
+        count, mean, variance = _statistics(x, self.share or 0.0)
+        if count < 2:
             return nn.functional.batch_norm(
                 x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps
             )
-        self.note(mean, variance, rows)
+        self.note(mean, variance, count, repeated=rows.repeated)
         deviation = (variance + self.eps).rsqrt()
         found: Tensor = _Together.apply(  # type: ignore[no-untyped-call]
-            x, self.weight, self.bias, mean, deviation, (self.share or 0.0) / rows
+            x, self.weight, self.bias, mean, deviation, (self.share or 0.0) / count
         )
         return found
 
     @torch.no_grad()
-    def note(self, mean: Tensor, variance: Tensor, rows: int | Tensor) -> None:
+    def note(self, mean: Tensor, variance: Tensor, rows: int | Tensor, *, repeated: bool) -> None:
         """Take up the mean and variance (d,) of a batch of ``rows`` rows that was normalised elsewhere.
 
-        The variance is that of the batch itself, divided by ``rows``.
+        The variance is that of the batch itself, divided by ``rows``. A ``repeated`` batch is not.
         """
-        if repeats():
+        if repeated:
             return
         assert self.running_mean is not None
         assert self.running_var is not None

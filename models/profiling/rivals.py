@@ -15,7 +15,6 @@ from kmip_data.models.network import GPSNetwork
 from kmip_data.models.profiling.measuring import CHUNK
 from kmip_data.models.profiling.methods import attend_gathered, get_method
 from kmip_data.models.profiling.workload import Workload, pad
-from kmip_data.models.search.timing import timed
 
 
 class PyGLayer(nn.Module):
@@ -53,7 +52,7 @@ class UpstreamAttention(nn.Module):
         """Nodes (N, dim) to the same."""
         work = pad(Workload(*self.ours.project(x), ptr=tuple(graphs.ptr.tolist()), k=self.ours.k))
         assert self.method.search is not None
-        with timed():
+        with graphs.context.timed():
             indices = self.method.search(work, CHUNK[x.device.type])
         rows = attend_gathered(work, indices, CHUNK[x.device.type]).transpose(1, 2)  # (G, n, H, v)
         rows = rows.flatten(0, 1) if work.real is None else rows[work.real]

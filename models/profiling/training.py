@@ -15,7 +15,6 @@ import torch
 
 from kmip_data.errors import KmipDataError
 from kmip_data.models.budget import count_parameters
-from kmip_data.models.layers.precision import products
 from kmip_data.models.profiling.calls import CallCounter
 from kmip_data.models.profiling.measuring import Peak
 from kmip_data.models.training.capture.reasons import why_plain
@@ -23,7 +22,7 @@ from kmip_data.models.training.capture.steps import WARM_UP, captured_steps
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.memory.estimate import free_bytes, plan_memory
-from kmip_data.models.training.memory.machine import Device
+from kmip_data.models.training.memory.machine import Device, float32_products
 from kmip_data.models.training.run.checkpoint import random_state, seed_all, set_random_state
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.meter import STAGES
@@ -101,7 +100,7 @@ class Contestant:
             options["captured"] = captured_steps(learn, self.config, self.told.append, pad=pad)
         loop = Loop(self.module, self.data, torch.device(self.device.kind), **options)
         found: list[dict[str, float]] = []
-        with products(self.config.training.precision):
+        with float32_products(self.config.training.precision):
             while loop.step < steps:
                 loop.train_epoch(of_one * (steps - loop.step))
                 found += self.module.meter.stages()

@@ -45,6 +45,8 @@ class SearchProblem:
     #: (G + 1) int64 on the same device, where queries and keys of each graph begin, if the host has not read
     #: it; ``query_ptr`` and ``key_ptr`` then divide the rows evenly among as many graphs
     starts: Tensor | None = None
+    #: receives what a recorded CUDA graph reads: see :class:`~kmip_data.models.context.ForwardContext`
+    keep: list[Any] | None = None
 
     @property
     def heads(self) -> int:
@@ -115,10 +117,12 @@ def check_problem(
     hint: Tensor | None = None,
     *,
     trusted: bool = False,
+    keep: list[Any] | None = None,
 ) -> SearchProblem:
     """Check the arguments of a search; raises :class:`UsageError` that names the wrong one.
 
     ``trusted``: queries and keys are of the same rows, and a ``query_ptr`` on a GPU is right, and not read.
+    ``keep`` is as in :class:`SearchProblem`.
     """
     queries, keys = check_rows("queries", queries), check_rows("keys", keys)
     for name, found, expected in (
@@ -164,6 +168,7 @@ def check_problem(
         key_starts,
         None if hint is None else _check_hint(hint, queries),
         unread,
+        keep,
     )
 
 

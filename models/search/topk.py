@@ -8,10 +8,8 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor
 
-from kmip_data.models.search.kept import kept_or
 from kmip_data.models.search.problem import SearchProblem, check_finite, check_problem, out_of_memory
 from kmip_data.models.search.registry import choose
-from kmip_data.models.search.timing import timed
 from kmip_data.runtime.memory_errors import is_out_of_memory
 
 
@@ -82,19 +80,14 @@ def ranked(problem: SearchProblem, backend: str) -> tuple[Tensor, Tensor]:
     kind = problem.device.type
     with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
         try:
-            return kept_or(lambda: _search(problem, backend), problem.keys.shape[1])
+            module = choose(problem, backend)
+            if not getattr(module, "CHECKS_VALUES", False):
+                check_finite(problem)
+            if not getattr(module, "READS_STARTS", False):
+                problem = problem.read()
+            found: tuple[Tensor, Tensor] = module.search(problem)
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
             raise out_of_memory(problem, error) from error
-
-
-def _search(problem: SearchProblem, backend: str) -> tuple[Tensor, Tensor]:
-    with timed():
-        module = choose(problem, backend)
-        if not getattr(module, "CHECKS_VALUES", False):
-            check_finite(problem)
-        if not getattr(module, "READS_STARTS", False):
-            problem = problem.read()
-        found: tuple[Tensor, Tensor] = module.search(problem)
     return found

@@ -1,4 +1,4 @@
-"""A finished run as it is given to others: weights, configuration, result and a page; nothing that runs."""
+"""Sharing a finished run: weights, configuration, result and a page; nothing executable."""
 
 from __future__ import annotations
 

@@ -15,6 +15,14 @@ XZ_MEMORY = 128 * 2**20  #: `xz -9` needs 65 MiB to decompress
 ERRORS = (zlib.error, lzma.LZMAError, EOFError, OSError)
 
 
+_MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz"}
+
+
+def compression_of(first: bytes) -> str | None:
+    """Return the compression that the first bytes of a file indicate, if any."""
+    return next((form for magic, form in _MAGIC.items() if first.startswith(magic)), None)
+
+
 class Decompressor(Protocol):
     """What :mod:`bz2` and :mod:`lzma` offer, and :class:`Inflater` for zlib."""
 

@@ -1,52 +1,27 @@
-"""Open a local archive, whatever it is called, and write its wanted members, or nothing at all."""
+"""Open an archive, recognised by content, and write its wanted members, or nothing at all."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from tarfile import TarError, TarInfo
-from typing import BinaryIO
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import remove_scratch, write_all
 from kmip_data.files.digests import content_digest, sha256_file
 from kmip_data.files.disk import require_room
 from kmip_data.files.errors import unreadable, writing
-from kmip_data.pipelines.archives.decompression import ERRORS, DecompressedFile
-from kmip_data.pipelines.archives.entries import Archive, Entry, Plan
-from kmip_data.pipelines.archives.folder import BareFile, FolderArchive
 from kmip_data.pipelines.archives.names import refusal
-from kmip_data.pipelines.archives.tar import TarArchive
-from kmip_data.pipelines.archives.zip import ZipArchive, is_zip
+from kmip_data.pipelines.archives.reader import Archive, BareFile, Entry, FolderArchive
+from kmip_data.pipelines.archives.recognition import Selection
 from kmip_data.runtime.progress import Progress
-
-HEAD = 512  #: bytes from which the kind of a file is told
-_COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz"}
-
-
-def compression_of(first: bytes) -> str | None:
-    """Return the compression that the first bytes of a file indicate, if any."""
-    return next((form for magic, form in _COMPRESSED.items() if first.startswith(magic)), None)
-
-
-def is_tar(first: bytes) -> bool:
-    """Whether the first 512 bytes of a file are a tar header with a correct checksum."""
-    if len(first) < HEAD or not first.strip(b"\0"):
-        return False
-    try:
-        TarInfo.frombuf(first[:HEAD], "utf-8", "surrogateescape")
-    except TarError:
-        return False
-    return True
 
 
 def open_archive(path: Path) -> Archive:
-    """Open a zip, a tar (plain, gzip, bzip2, xz), a folder or a bare file, told by content, not by name.
+    """Open a zip, a tar (gzip, bzip2, xz or uncompressed), a folder or a bare file, recognised by content.
 
-    Raises ``UsageError`` where there is no such file, ``DamagedInput`` where it cannot be read.
+    Raises ``UsageError`` if there is no such file, ``DamagedInput`` if it cannot be read.
     """
     try:
         path.stat()
@@ -63,50 +38,34 @@ def open_archive(path: Path) -> Archive:
         raise DamagedInput(
             f"{path} is neither a file nor a folder.",
             expected="a zip, a tar or a folder",
-            left="nothing was changed",
             next="check the path given to --archive",
         )
+    from kmip_data.pipelines.archives.packed import open_packed
+
     try:
-        with path.open("rb") as file:
-            first = file.read(HEAD)
-            if is_zip(first):
-                return ZipArchive(path)
-            if is_tar(first):
-                return TarArchive(path, None)
-            form = compression_of(first)
-            if form is not None:
-                file.seek(0)
-                if is_tar(_decompressed_head(file, form)):
-                    return TarArchive(path, form)
+        return open_packed(path) or BareFile(path)
     except OSError as error:
         raise unreadable(path, error) from error
-    return BareFile(path)
 
 
-def _decompressed_head(file: BinaryIO, form: str) -> bytes:
-    stream, head = DecompressedFile(file, form), b""
-    with contextlib.suppress(*ERRORS):
-        while len(head) < HEAD and (piece := stream.read(HEAD - len(head))):
-            head += piece
-    return head
-
-
-def write_members(plan: Plan, target: Path, *, quiet: bool = True) -> dict[str, str]:
-    """Write the members of ``plan`` below the new folder ``target``; all of them or nothing.
+def write_members(selection: Selection, target: Path, *, quiet: bool = True) -> dict[str, str]:
+    """Write the members of ``selection`` below the new folder ``target``; all of them or nothing.
 
     Returns member path to SHA-256, sorted. Raises ``DamagedInput`` where the archive is hostile or damaged:
     ``target`` does not exist then; ``OutOfResources`` or ``UsageError`` where the disk is full, or ``target``
     exists or cannot be written.
     """
     with writing(target):
-        require_room(target.parent, plan.bytes, f"Unpacking {plan.archive.path.name}")
+        require_room(target.parent, selection.bytes, f"Unpacking {selection.archive.path.name}")
         target.mkdir(mode=0o755)
     digests: dict[str, str] = {}
     try:
-        with Progress(f"unpack {plan.archive.path.name}", plan.bytes, unit="B", quiet=quiet) as progress:
-            for entry, pieces in plan.archive.contents(plan.members.values()):
-                name = plan.name_of(entry)
-                digests[name] = _write_member(plan.archive, entry, pieces, target / name, progress)
+        with Progress(
+            f"unpack {selection.archive.path.name}", selection.bytes, unit="B", quiet=quiet
+        ) as progress:
+            for entry, pieces in selection.archive.contents(selection.members.values()):
+                name = selection.name_of(entry)
+                digests[name] = _write_member(selection.archive, entry, pieces, target / name, progress)
     except BaseException:
         remove_scratch(target)
         raise
@@ -139,18 +98,18 @@ def _write_member(
     return digest.hexdigest()
 
 
-def fingerprint(plan: Plan) -> tuple[str, int]:
-    """Digest and size by which the same input is known again.
+def fingerprint(selection: Selection) -> tuple[str, int]:
+    """Return digest and size by which the same input is recognised.
 
     SHA-256 and bytes of the file; of a folder, the content digest and total size of its members.
     """
-    if not isinstance(plan.archive, FolderArchive):
-        return sha256_file(plan.archive.path)
+    if not isinstance(selection.archive, FolderArchive):
+        return sha256_file(selection.archive.path)
     digests, total = {}, 0
-    for entry, pieces in plan.archive.contents(plan.members.values()):
+    for entry, pieces in selection.archive.contents(selection.members.values()):
         digest = hashlib.sha256()
         for piece in pieces:
             digest.update(piece)
             total += len(piece)
-        digests[plan.name_of(entry)] = digest.hexdigest()
+        digests[selection.name_of(entry)] = digest.hexdigest()
     return content_digest(digests), total

@@ -19,9 +19,8 @@ def refusal(archive: Path, member: str, why: str) -> DamagedInput:
     shown = ascii(member if len(member) <= 100 else f"{member[:60]}…{member[-30:]}")
     return DamagedInput(
         f"{archive.name} is refused: its member {shown} {why}.",
-        expected="plain files with relative, distinct names, as their headers declare them",
+        expected="regular files with relative, distinct names, as their headers declare them",
         found=f"{archive}",
-        left="nothing of it was kept",
         next="use a fresh copy from one of the sources that `kmip-data info NAME` lists",
     )
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from kmip_data.files.disk import human_bytes, require_room
 from kmip_data.manifest import Mirror, Source
-from kmip_data.pipelines.archives.extract import HEAD, compression_of, is_tar
-from kmip_data.pipelines.archives.zip import is_zip
+from kmip_data.pipelines.archives.decompression import compression_of
+from kmip_data.pipelines.archives.packed import is_tar, is_zip
+from kmip_data.pipelines.archives.reader import HEAD
 from kmip_data.pipelines.download.partial import Partial, PartialState
 from kmip_data.runtime.http_errors import MirrorFailed, from_status
 from kmip_data.runtime.progress import Progress

@@ -12,15 +12,14 @@ from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import DamagedInput, KmipDataError, SourceUnavailable, UsageError
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Content, Manifest, Source
-from kmip_data.pipelines.archives.entries import Archive, Plan
 from kmip_data.pipelines.archives.extract import fingerprint, open_archive
-from kmip_data.pipelines.archives.folder import BareFile, FolderArchive
+from kmip_data.pipelines.archives.reader import Archive, BareFile, FolderArchive
+from kmip_data.pipelines.archives.recognition import Selection, recognise
 from kmip_data.pipelines.download.fetch import fetch_source
 from kmip_data.pipelines.download.receipts import read_receipt, verified_receipt
 from kmip_data.pipelines.raw.copies import StoredSource
 from kmip_data.pipelines.raw.license import require_agreement, show_license
 from kmip_data.pipelines.raw.package_files import find_packaged
-from kmip_data.pipelines.raw.recognition import recognise
 from kmip_data.runtime.progress import say
 
 _MAX_INNER = 64  #: files of a given folder that are looked into for an archive
@@ -69,7 +68,7 @@ class Input:
     """A source with an archive that holds it."""
 
     source: Source
-    plan: Plan
+    plan: Selection
     stored: StoredSource
 
 
@@ -84,7 +83,7 @@ def gather_inputs(request: Request) -> list[Input]:
     return [inputs[source.name] for source in request.sources]
 
 
-def _plan(archive: Archive, source: Source, request: Request, *, known: bool = False) -> Plan:
+def _plan(archive: Archive, source: Source, request: Request, *, known: bool = False) -> Selection:
     """Return what an archive holds of ``source``; a file that is ``known`` to be it may have any name."""
     content = request.content_of(source)
     bare = source.container == "file" or archive.path.name == content.anchor
@@ -184,7 +183,7 @@ def _recognise_sources(
     return inputs, errors
 
 
-def _input(source: Source, plan: Plan) -> Input:
+def _input(source: Source, plan: Selection) -> Input:
     digest, size = fingerprint(plan)
     origin = plan.archive.path.resolve().name
     receipt = Receipt(name=source.name, origin=origin, sha256=digest, bytes=size)

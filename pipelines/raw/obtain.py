@@ -14,14 +14,14 @@ from kmip_data.files.errors import writing
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.archives.extract import write_members
-from kmip_data.pipelines.archives.folder import FolderArchive
+from kmip_data.pipelines.archives.reader import FolderArchive
+from kmip_data.pipelines.archives.recognition import recognise
 from kmip_data.pipelines.base import Params, Pipeline, RawFolder
 from kmip_data.pipelines.download.receipts import discard_download
 from kmip_data.pipelines.raw.copies import RawCopy, list_copies, local_source, locked, staging, store
 from kmip_data.pipelines.raw.first_use import compare_with_pin, read_pin
 from kmip_data.pipelines.raw.inputs import Input, Request, gather_inputs, not_here
 from kmip_data.pipelines.raw.license import show_license
-from kmip_data.pipelines.raw.recognition import recognise
 from kmip_data.wording import counted
 
 SAMPLE_SEED = 0

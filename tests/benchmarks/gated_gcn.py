@@ -9,11 +9,12 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch_geometric.data import Data
 from torch_geometric.nn.conv import MessagePassing
 from torch_geometric.utils import scatter
 
 from kmip_data.cli.benchmarks import Row, compare
-from kmip_data.models.layers.edges import NeighborTable
+from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.layers.gated_gcn import GatedGCN
 
 DIM, K = 56, 32
@@ -65,7 +66,7 @@ def step(side: str, graphs: int, points: int) -> Step:
     neighbor = (torch.randint(0, points, (nodes, K)) + first).to(torch.int32)
     layer = GatedGCN(DIM, dropout=0.1, residual=False)
     x, e = torch.randn(nodes, DIM, requires_grad=True), torch.randn(nodes, K, DIM, requires_grad=True)
-    table = NeighborTable(neighbor)
+    batch = read_batch(Data(x=x, neighbor=neighbor))
     index = torch.stack([neighbor.flatten().long(), torch.arange(nodes).repeat_interleave(K)])
     scattering = ScatterGatedGCN(layer)
     inputs = (x, e, *(getattr(layer, name).weight for name in "ABCDE"))
@@ -73,7 +74,7 @@ def step(side: str, graphs: int, points: int) -> Step:
 
     def run() -> None:
         if side == "ours":
-            torch.autograd.grad(layer(x, e, table), inputs, grads)
+            torch.autograd.grad(layer(x, e, batch), inputs, grads)
         else:
             x_out, e_out = scattering(x, e.view(-1, DIM), index)
             torch.autograd.grad((x_out, e_out.view_as(e)), inputs, grads)

@@ -324,7 +324,7 @@ def test_broken_pipe_is_quiet():
         (["train", "--epochs", "5", "--k", "3", "--dataset=s3ids"], ["'s3ids'", "'s3dis'"]),
         (["train", "--epochs", "5", "--k", "3"], ["--dataset TARGET"]),
         (["build", "shapenet-part", "--sample", "--set", "category=Chiar"], ["'Chair'"]),
-        (["train", "--dataset", "shapenet-part", "--category", "Chair"], ["data.parameters.category"]),
+        (["train", "--dataset", "shapenet-part", "--set", "category=Chair"], ["data.parameters.category"]),
         (["verify", "/no/such/folder", "--jsn"], ["--json"]),
         (["evaluate", "no-such-run"], ["no-such-run"]),
     ],

@@ -58,15 +58,10 @@ def test_unfinished_builds_say_how_far_they_are(home):
     assert kmip("list", "--json").json["unfinished"] == [{"path": str(folder), "finished": 1, "shards": 7}]
 
 
-@pytest.mark.parametrize("command", ["list", "info", "preview"])
+@pytest.mark.parametrize("command", ["list", "info"])
 def test_part_of_the_published_set_says_so(make_build, command):
     build = make_build("s3dis-k4", complete=False)
     target = [] if command == "list" else [build.path]
-    if command == "preview":
-        picture = build.path / "preview.html"
-        assert kmip("preview", build.path, "--html").code == 0
-        assert "(part of the published set)" in picture.read_text()
-    else:
-        assert "part of the published set" in kmip(command, *target).out
+    assert "part of the published set" in kmip(command, *target).out
     facts = json.loads(kmip(command, *target, "--json").out)
     assert (facts["builds"][0] if command == "list" else facts)["complete"] is False

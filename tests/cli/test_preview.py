@@ -1,4 +1,4 @@
-"""``preview``: pictures, drawn and saved; what ``stats`` and ``preview`` may write."""
+"""``preview``: pictures, drawn and saved."""
 
 from __future__ import annotations
 
@@ -18,16 +18,6 @@ def test_preview_png(home_of_sample):
     assert data.startswith(b"\x89PNG")
     again = kmip("preview", *TARGET, home_of_sample, "--json").json
     assert Path(again["saved"]).read_bytes() == data, "the same picture from the same build"
-
-
-def test_preview_html_is_one_file_that_needs_no_network(sample, tmp_path):
-    page = tmp_path / "page.html"
-    outcome = kmip("preview", sample, "--records", "0", "--html", "--output", page)
-    assert outcome.code == 0, outcome.err
-    text = page.read_text("utf-8")
-    assert "sample: generated, not the real data" in text
-    assert 'src="http' not in text
-    assert "Plotly.newPlot" in text
 
 
 def test_preview_of_a_part(sample):
@@ -92,7 +82,7 @@ def test_preview_of_a_build_that_may_not_be_changed_goes_to_the_current_folder(
     assert "may not be written to" in outcome.err
 
 
-@pytest.mark.parametrize("command", [("preview", "--records", "0"), ("preview", "--html")])
+@pytest.mark.parametrize("command", [("preview", "--records", "0")])
 def test_an_output_is_written_where_a_link_leads_but_no_device(make_build, tmp_path, command):
     build = make_build(name="toy").path
     os.mkfifo(tmp_path / "device")

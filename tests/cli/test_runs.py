@@ -107,7 +107,6 @@ def test_runs_of_a_stranger_are_listed_all_the_same(trained: Path, home: Path) -
     outcome = kmip("runs")
     assert outcome.code == 0, outcome.err
     assert len(kmip("runs", "--json").json["runs"]) == 6
-    assert kmip("explore", "--no-open", "--output", home / "page.html").code == 0
 
 
 def test_another_home_is_named_in_the_command(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

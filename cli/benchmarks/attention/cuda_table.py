@@ -112,8 +112,8 @@ def _recorded(row: Row, search: Search, device: torch.device, target: float) -> 
 def _replayed(search: Search, device: torch.device) -> float:
     """Seconds of a replayed search on the card: no Python, no launch of each kernel and no waiting."""
     graphs = CudaGraphs(device)
-    graphs.run(search)
-    replay, _found = graphs.record(search)  # kept, for replays write to it
+    graphs.run(lambda _: search())
+    replay, _found = graphs.record(lambda _: search())  # kept, for replays write to it
     replay()
     begun, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     begun.record()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from kmip_data.arrays import F32, I64
 from kmip_data.builds.home import Build
+from kmip_data.drawing.explorer.packing import Packer
 from kmip_data.drawing.layouts import ATOM
 from kmip_data.drawing.maps.city_map import ATTRIBUTION, CityMap, read_city_map
 from kmip_data.drawing.maps.layers import (
@@ -21,8 +22,8 @@ from kmip_data.drawing.maps.layers import (
     Scale,
     city_layers,
     prediction_layers,
+    ramp,
 )
-from kmip_data.drawing.maps.page import Packer, map_header, page_header
 from kmip_data.drawing.pictures import class_name, drawing_of
 from kmip_data.drawing.style import class_colors
 from kmip_data.errors import UsageError
@@ -69,7 +70,7 @@ def city_graph(build: Build, classes: I64 | None, split: str | None, run: str) -
     if classes is not None:
         said = prediction_layers(city, Prediction(run, classes, split))
         layers = [*said[:1], *layers, *said[1:]]
-    header = map_header(city, layers, packer)
+    header = _map_header(city, layers, packer)
     header["explore"] = {"hops": city.hops, "unit": city.unit, "map": True, **_lengths(city, packer)}
     known = split if split is not None else build.card.default_split
     codes = city.splits.get(known, np.full(len(city.classes), 2))
@@ -125,7 +126,7 @@ def record_graph(
     lines = lines[:, lines[0] != lines[1]]
     facts = f"{drawing.key}: {counted(len(drawing.pos), 'node')}, {counted(lines.shape[1], 'edge')}"
     place = f" ({drawing.place})" if drawing.place else ""
-    header = page_header(_fitted(drawing.pos, up), lines, columns, layers, packer)
+    header = _page_header(_fitted(drawing.pos, up), lines, columns, layers, packer)
     test = data.test_mask.numpy() if "test_mask" in data else np.ones(len(drawing.pos), bool)
     return Graph(
         title=card.heading,
@@ -198,3 +199,40 @@ def _fitted(pos: NDArray[Any], up: str) -> NDArray[np.float64]:
     low, high = pos.min(axis=0), pos.max(axis=0)
     fitted: NDArray[np.float64] = (pos - (low + high) / 2) * (EXTENT / max(float((high - low).max()), 1e-9))
     return fitted
+
+
+def _map_header(city: CityMap, layers: Sequence[Layer], packer: Packer) -> dict[str, Any]:
+    """Append the arrays of a city to ``packer``; return what its page says and where it finds them."""
+    facts = f"{counted(len(city.position), 'intersection')}, {counted(city.streets.shape[1], 'street')}"
+    header = _page_header(city.position, city.streets, city.columns, layers, packer)
+    sinusoids = {"bounds": city.bounds.tolist(), "bands": city.bands, "axes": list(city.columns)[:2]}
+    return {"facts": f"{facts}; {city.options}", "metres": True, "sinusoids": sinusoids, **header}
+
+
+def _page_header(
+    position: NDArray[Any],
+    pairs: NDArray[np.int64],
+    columns: Mapping[str, NDArray[Any]],
+    layers: Sequence[Layer],
+    packer: Packer,
+) -> dict[str, Any]:
+    """Return what any graph's page has: (N, 2 or 3) places, (2, S) lines, numbers of nodes, colours."""
+    scales = {layer.name: layer.values for layer in layers if isinstance(layer, Scale)}
+    axes = dict(zip("xyz", position.T.astype(np.float32), strict=False))
+    return {
+        **{axis: packer.add(values) for axis, values in axes.items()},
+        "streets": packer.add(pairs.T.astype(np.uint32)),
+        "layers": [_layer(layer, packer) for layer in layers],
+        "columns": [
+            {"name": name, **packer.add_column(values)} for name, values in {**scales, **columns}.items()
+        ],
+        "ramp": ramp("viridis", 32),
+    }
+
+
+def _layer(layer: Layer, packer: Packer) -> dict[str, Any]:
+    shown: dict[str, Any] = {"name": layer.name, "note": layer.note}
+    if isinstance(layer, Scale):
+        return {**shown, "unit": layer.unit}
+    labels = {"labels": layer.labels, "colors": layer.colors, "counts": layer.counts}
+    return {**shown, **labels, "codes": packer.add(layer.codes)}

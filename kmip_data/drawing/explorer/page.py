@@ -1,43 +1,85 @@
-"""The page itself: a graph, what a run says about it, and the learning curves of several runs."""
+"""The explorer's page: a graph, what a run predicts and attends to, and learning curves, in one file."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Mapping, Sequence
+from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from kmip_data.drawing.explorer.answer import Answer, confusion, error_by
 from kmip_data.drawing.explorer.graphs import Graph
-from kmip_data.drawing.maps.page import Packer, write_page
+from kmip_data.drawing.explorer.packing import Packer
+from kmip_data.drawing.style import PALETTE, STYLES, Style
+from kmip_data.files.changes import write_output
+
+PAGE: Final = "explore.html"  #: in the folder of a build or run
+#: In the order in which they are read.
+SCRIPTS: Final = (
+    "elements.js", "data.js", "drawing.js", "view.js", "ball.js", "figures.js", "explore.js", "page.js",
+)  # fmt: skip
 
 
 def draw_explorer(graph: Graph, answer: Answer | None, curves: Sequence[Any], path: Path) -> None:
     """Write one file that needs no network.
 
-    ``curves`` are runs: ``name``, and ``columns``, each a list of pairs of epoch (from 1) and value.
+    The graph can be moved and zoomed by mouse, fingers and keys, coloured by its layers (the first when it
+    opens) and by every column, and shows all columns, without loss, of the node that is pointed at.
+
+    Parameters
+    ----------
+    graph
+        What is drawn.
+    answer
+        What a run predicts and attends to; ``None`` for the graph alone.
+    curves
+        Learning curves: runs with a ``name``, and ``columns`` of pairs (epoch from 1, value).
+    path
+        Where the page goes.
     """
     explore = graph.header["explore"]
     explore["curves"] = list(curves)
     if answer is not None:
         explore |= _answered(graph, answer)
-    assets = files("kmip_data.drawing.explorer") / "assets"
-    texts = {name: (assets / name).read_text("utf-8") for name in ("ball.js", "figures.js", "explore.js")}
-    write_page(
-        graph.header,
-        graph.packer,
-        path,
-        title=graph.title,
-        credit=graph.credit,
-        thing=graph.thing,
-        added={
-            "style": "\n" + (assets / "explore.css").read_text("utf-8"),
-            "panel": (assets / "explore.html").read_text("utf-8"),
-            "script": "\n".join(texts.values()),
-        },
-    )
+    fields = {
+        "title": escape(graph.title),
+        "credit": escape(graph.credit),
+        "thing": graph.thing,
+        "style": page_style(),
+        "header": embedded({**graph.header, "thing": graph.thing}),
+        "data": graph.packer.text(),
+        "script": "\n".join(map(asset, SCRIPTS)),
+    }
+    # A field is put in by a function: what stands in it is no pattern, and is not filled in turn.
+    page = re.sub(r"\{\{(\w+)\}\}", lambda found: fields[found[1]], asset("page.html"))
+    write_output(path, page.encode())
+
+
+def embedded(value: Mapping[str, Any]) -> str:
+    """Return JSON for an element of a page; no "</script>" in a name ends that element."""
+    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def asset(name: str) -> str:
+    """Return the text of a script, style sheet or template."""
+    return (files("kmip_data.drawing.explorer") / "assets" / name).read_text("utf-8").rstrip()
+
+
+def page_style() -> str:
+    """Return the style sheet, with the colours and fonts of pictures, for light and dark mode."""
+
+    def root(style: Style, link: str) -> str:
+        colors = {"ground": style.ground, "ink": style.ink, "pale": style.quiet, "line": style.faint}
+        variables = {**colors, "link": link, "font": f'"{style.font}"', "palette": " ".join(PALETTE)}
+        return f":root {{ {' '.join(f'--{name}: {value};' for name, value in variables.items())} }}"
+
+    light, dark = root(STYLES["light"], PALETTE[0]), root(STYLES["dark"], PALETTE[5])
+    return f"{light}\n@media (prefers-color-scheme: dark) {{ {dark} }}\n{asset('page.css')}"
 
 
 def _answered(graph: Graph, answer: Answer) -> dict[str, Any]:

@@ -106,12 +106,10 @@ class KMIPPart(Part):
 
     def footprint(self, size: Size, dim: int) -> Footprint:
         """A recomputed layer keeps the pairs that its search chose; hints stay from step to step."""
-        from kmip_data.models.search.kept import PAIR_BYTES
-
         largest = self.k if isinstance(self.k, int) else max(self.k)
         pairs = size.nodes * self.heads * largest
         hints = 8 * pairs if self.warm_start else 0
-        return Footprint(inputs=pairs * PAIR_BYTES + hints, kept=hints)
+        return Footprint(inputs=8 * pairs + hints, kept=hints)  # a float32 score and an int32 index a pair
 
 
 PART = KMIPPart

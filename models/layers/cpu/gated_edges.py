@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from kmip_data.arrays import F32
+from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.cpu import gate_kernels
 from kmip_data.models.layers.cpu.gate_kernels import Dropout, flat
 from kmip_data.models.layers.edge_norm import constants_of, gradients_of
@@ -34,13 +35,14 @@ class _Options:
 
     edges: NeighborTable
     norm: BatchNorm | None
+    repeated: bool  #: True in the second pass of a recomputed layer
     dropout: Dropout
     keep: bool  #: for a backward pass
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # is compiled already
 def gated_edges(
-    edges: NeighborTable,
+    batch: GraphBatch,
     at_target: Tensor,
     at_source: Tensor,
     message: Tensor,
@@ -49,7 +51,7 @@ def gated_edges(
     norm: BatchNorm | None,
     dropout: float,
 ) -> tuple[Tensor, Tensor | None]:
-    """Gate the edges (N, k), sum at the targets, and update the edges.
+    """Gate the edges of a batch, a neighbour table (N, k), sum at the targets, and update the edges.
 
     For an edge j → i: z = ``at_target``_i + ``at_source``_j + ``weight`` · old; its gate is
     sigmoid(z), and its new features are old + dropout(relu(norm(z))).
@@ -67,7 +69,9 @@ def gated_edges(
     dropped = round(dropout * 2**32) if norm is not None else 0
     seed = int(torch.empty((), dtype=torch.int64).random_()) if dropped else 0
     keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
-    options = _Options(edges, norm, (seed, dropped, 1 / (1 - dropout)), keep)
+    edges, repeated = batch.edges, batch.context.repeated
+    assert isinstance(edges, NeighborTable)
+    options = _Options(edges, norm, repeated, (seed, dropped, 1 / (1 - dropout)), keep)
     messages, gates, new = _GatedEdges.apply(*tensors, options)  # type: ignore[no-untyped-call]
     return messages / (gates + 1e-6), new
 
@@ -102,7 +106,7 @@ class _GatedEdges(torch.autograd.Function):
             ctx.save_for_backward(message, old, weight, pre)
             return messages, gates, None
         statistics = _statistics(sums, squares, k) if own else None
-        constants, deviation = constants_of(norm, statistics, nodes * k)
+        constants, deviation = constants_of(norm, statistics, nodes * k, repeated=options.repeated)
         new = _new_edges(nodes * k, d) if options.keep else pre
         arrays = flat(pre), flat(constants), options.dropout, flat(old), flat(new)
         for_ranges(lambda a, b: gate_kernels.update(a, b, d, k, *arrays), nodes, grain=GRAIN)

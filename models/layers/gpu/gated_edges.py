@@ -17,8 +17,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from triton import cdiv
 
+from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.edge_norm import constants_of
-from kmip_data.models.layers.edges import Edges, NeighborTable, UnformedEdges
+from kmip_data.models.layers.edges import NeighborTable, UnformedEdges
 from kmip_data.models.layers.gpu import gate_kernels, norm_kernels, products
 from kmip_data.models.layers.gpu.norms import (
     BLOCK,
@@ -30,7 +31,6 @@ from kmip_data.models.layers.gpu.norms import (
 )
 from kmip_data.models.layers.gpu.tiles import OPTIONS, channels_of_a_tile, programs
 from kmip_data.models.layers.norms import BatchNorm
-from kmip_data.models.layers.precision import splits
 
 #: Elements of a tile, and slots of a neighbour table taken at a time, of the two kernels by target.
 GATE, DIFFERENTIATE = (256, 2), (512, 4)
@@ -39,7 +39,7 @@ SOURCES = 256  #: elements of a tile of ``sum_at_sources``
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # is compiled already
 def gated_edges(
-    edges: Edges, at_target: Tensor, at_source: Tensor, message: Tensor, old: Tensor | UnformedEdges,
+    batch: GraphBatch, at_target: Tensor, at_source: Tensor, message: Tensor, old: Tensor | UnformedEdges,
     weight: Tensor | None, norm: BatchNorm | None, dropout: float,
 ) -> tuple[Tensor, UnformedEdges | None]:  # fmt: skip
     """Gate the edges, sum at the targets, and update the edges; as :func:`.cpu.gated_edges.gated_edges`.
@@ -54,13 +54,13 @@ def gated_edges(
     dtype = torch.get_autocast_dtype(device.type) if lowered else torch.float32
     weight, product = None if weight is None else weight.to(dtype), None
     if isinstance(old, _Unformed) and weight is not None and old.dtype == dtype:
-        rows, product = old.multiplied(weight)
+        rows, product = old.multiplied(weight, batch.context.split)
     else:
         given = old.tensor() if isinstance(old, UnformedEdges) else old
         rows = given.to(dtype).contiguous().view(-1, d)
         if weight is not None:
-            rows, product = _Form.apply(rows, None, weight, None)  # type: ignore[no-untyped-call]
-    options = _Options(_Entries(edges), norm, _Norming(dropout_of(dropout if norm else 0.0, device)), dtype)
+            rows, product = _Form.apply(rows, None, weight, None, batch.context.split)  # type: ignore[no-untyped-call]
+    options = _Options(_Entries(batch), norm, _Norming(dropout_of(dropout if norm else 0.0, device)), dtype)
     of_norm = (norm.weight, norm.bias) if norm else (None, None)
     nodes = (each.contiguous() for each in (at_target, at_source, message))
     quotient, z = _GatedEdges.apply(*nodes, product, *of_norm, options)  # type: ignore[no-untyped-call]
@@ -70,8 +70,9 @@ def gated_edges(
 class _Entries:
     """The edges of one batch as entries of their targets."""
 
-    def __init__(self, edges: Edges) -> None:
-        self.edges = edges
+    def __init__(self, batch: GraphBatch) -> None:
+        self.batch, self.edges = batch, batch.edges
+        edges = batch.edges
         if isinstance(edges, NeighborTable):
             self.nodes, self.k = edges.neighbor.shape
             self.shape: tuple[int, ...] = (self.nodes, self.k, -1)
@@ -116,12 +117,12 @@ class _Unformed(UnformedEdges):
 
     def tensor(self) -> Tensor:
         old, carrier, _ = self._given
-        return (old if carrier is None else self.multiplied(None)[0]).view(self._shape)
+        return (old if carrier is None else self.multiplied(None, None)[0]).view(self._shape)
 
-    def multiplied(self, weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def multiplied(self, weight: Tensor | None, split: str | None) -> tuple[Tensor, Tensor | None]:
         """The edges (E, d), and their product with ``weight`` (d, d) transposed."""
         old, carrier, norming = self._given
-        formed, product = _Form.apply(old, carrier, weight, norming)  # type: ignore[no-untyped-call]
+        formed, product = _Form.apply(old, carrier, weight, norming, split)  # type: ignore[no-untyped-call]
         self._given = formed, None, None
         return formed, product
 
@@ -131,11 +132,16 @@ class _Form(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, old: Tensor, z: Tensor | None, weight: Tensor | None, norming: _Norming | None
+        ctx: Any,
+        old: Tensor,
+        z: Tensor | None,
+        weight: Tensor | None,
+        norming: _Norming | None,
+        split: str | None,
     ) -> tuple[Tensor, Tensor | None]:
         ctx.set_materialize_grads(False)
         new, product, d = old, None, old.shape[1]
-        split = "bf16x3" if old.dtype == torch.bfloat16 else splits()  # bfloat16 is what there is
+        split = "bf16x3" if old.dtype == torch.bfloat16 else split  # one part holds a bfloat16 number
         ctx.split, of = split if d <= products.MOST else None, None
         if z is not None and norming is not None:
             new = torch.empty_like(z) if ctx.needs_input_grad[1] else z
@@ -174,7 +180,7 @@ class _Form(torch.autograd.Function):
         if z is not None:
             ctx.norming.parts = parts
         of_old = grad.sum(0, keepdim=True, dtype=torch.float32) if ctx.shared and grad is not None else grad
-        return of_old, None if z is None else grad, grad_weight, None
+        return of_old, None if z is None else grad, grad_weight, None, None
 
 
 def by_node(shape: tuple[int, int], d: int, k: int) -> dict[str, Any]:
@@ -195,7 +201,7 @@ class _GatedEdges(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         norm, entries, (nodes, d) = options.norm, options.entries, at_target.shape
         own = norm is not None and norm.uses_batch(entries.count)
-        real = entries.edges.real_nodes
+        real = entries.batch.real_nodes
         ctx.options, ctx.share = options, float(own) / entries.count
         if product is None:
             z = torch.empty(entries.count, d, dtype=options.dtype, device=message.device)
@@ -212,7 +218,12 @@ class _GatedEdges(torch.autograd.Function):
             )  # fmt: skip
             deviation = None
             if norm is not None:
-                found = constants_by_tiles(norm, parts) if own else constants_of(norm, None, entries.count)
+                repeated = entries.batch.context.repeated
+                found = (
+                    constants_by_tiles(norm, parts, repeated=repeated)
+                    if own
+                    else constants_of(norm, None, entries.count)
+                )
                 options.norming.constants, deviation = found
         ctx.save_for_backward(message, z, quotient, inverse, deviation)
         return quotient, z
@@ -232,11 +243,11 @@ class _GatedEdges(torch.autograd.Function):
                 if parts is None:
                     parts = sums_by_tiles(z, grad, norming.constants, norming.drop, relu=True)
                 grad_scale, grad_shift, norm = gradients_by_tiles(
-                    parts, norming.constants, deviation, ctx.share, entries.edges.real_edges
+                    parts, norming.constants, deviation, ctx.share, entries.batch.real_edges
                 )
             grad_pre = torch.empty_like(z)
             of_target, of_source, of_message, of_sum = torch.empty(4, nodes, d, device=z.device)
-            shape, real = by_node(DIFFERENTIATE, d, entries.k), entries.edges.real_nodes
+            shape, real = by_node(DIFFERENTIATE, d, entries.k), entries.batch.real_nodes
             gate_kernels.differentiate[programs(nodes, shape["BN"], d)](
                 grad_quotient.contiguous(), quotient, inverse, message, *entries.incoming, z, grad, norm,
                 grad_pre, of_target, of_sum, *norming.drop, nodes, real,

@@ -16,7 +16,7 @@ from triton import cdiv
 
 from kmip_data.models.layers.gpu import norm_kernels
 from kmip_data.models.layers.gpu.tiles import OPTIONS, channels_of_a_tile, programs
-from kmip_data.models.layers.norms import BatchNorm, repeats
+from kmip_data.models.layers.norms import ALL, BatchNorm, Rows
 
 BLOCK = 1024  #: elements of a program that takes them one by one
 STEPS, ROWS = 8, 1024  #: steps of a program that sums over rows, and elements of each
@@ -36,14 +36,14 @@ def dropout_of(probability: float, device: torch.device) -> Dropout:
     return seed, dropped, 1 / (1 - probability)
 
 
-def constants_by_tiles(norm: BatchNorm, parts: Tensor) -> tuple[Tensor, Tensor]:
+def constants_by_tiles(norm: BatchNorm, parts: Tensor, *, repeated: bool) -> tuple[Tensor, Tensor]:
     """What :func:`.edge_norm.constants_of` gives, of number, mean and squares of tiles (tiles, 3, d)."""
     tiles, _, d = parts.shape
     constants = torch.empty(3, d, device=parts.device)
     deviation = torch.empty(d, dtype=torch.float64, device=parts.device)
     norm_kernels.finish[(cdiv(d, FINISH["BC"]),)](
         parts, tiles, norm.weight, norm.bias, norm.running_mean, norm.running_var, norm.num_batches_tracked,
-        constants, deviation, D=d, EPS=norm.eps, MOMENTUM=norm.momentum, NOTE=not repeats(), **FINISH,
+        constants, deviation, D=d, EPS=norm.eps, MOMENTUM=norm.momentum, NOTE=not repeated, **FINISH,
     )  # fmt: skip
     return constants, deviation
 
@@ -87,22 +87,22 @@ class _Around:
     relu: bool
     before: Dropout
     after: Dropout
-    real: Tensor | None
+    counted: Rows
 
 
 def normed(
     norm: BatchNorm, rows: Tensor, more: Tensor | None, residual: Tensor | None, *, relu: bool,
-    before: float, after: float, real: Tensor | None = None,
+    before: float, after: float, counted: Rows = ALL,
 ) -> Tensor:  # fmt: skip
     """``residual`` + dropout(relu(norm(``rows`` + dropout(``more``)))), (N, d) each; N > 1, in training.
 
     What is None or False is left out; ``before`` and ``after`` are the probabilities of dropout. Any of the
-    tensors may be float32 or bfloat16, what is added up has the wider type. ``real`` (1,) int64 is how many
-    rows, the first ones, statistics are of, None: all; the others must have no gradient, and pass none on.
+    tensors may be float32 or bfloat16, what is added up has the wider type. Statistics are of the ``counted``
+    rows; the others must have no gradient, and pass none on.
     """
     drops = [dropout_of(p, rows.device) for p in (before, after)]
     tensors = (None if each is None else each.contiguous() for each in (rows, more, residual))
-    around = _Around(norm, relu, drops[0], drops[1], real)
+    around = _Around(norm, relu, drops[0], drops[1], counted)
     found: Tensor = _Normed.apply(*tensors, norm.weight, norm.bias, around)  # type: ignore[no-untyped-call]
     return found
 
@@ -124,11 +124,11 @@ class _Normed(torch.autograd.Function):
         parts = torch.empty(cdiv(count, tile * STEPS), 3, d, device=rows.device)
         with torch.cuda.device_of(rows):  # type: ignore[no-untyped-call]
             norm_kernels.add_and_count[programs(count, tile * STEPS, d)](
-                rows, more, z, parts, *around.before, count, around.real,
+                rows, more, z, parts, *around.before, count, around.counted.first,
                 D=d, STEPS=STEPS, BE=tile, BC=block, MORE=more is not None, DROP=around.before[1] > 0,
-                REAL=around.real is not None, **OPTIONS,
+                REAL=around.counted.first is not None, **OPTIONS,
             )  # fmt: skip
-            constants, deviation = constants_by_tiles(around.norm, parts)
+            constants, deviation = constants_by_tiles(around.norm, parts, repeated=around.counted.repeated)
             norm_kernels.update[(cdiv(z.numel(), BLOCK),)](
                 residual, z, constants, out, *around.after, z.numel(),
                 D=d, BLOCK=BLOCK, ADD=residual is not None, SHARED=False, NORM=True, RELU=around.relu,
@@ -149,12 +149,14 @@ class _Normed(torch.autograd.Function):
             of_more = of_rows
         with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
             parts = sums_by_tiles(z, given, constants, around.after, relu=around.relu)
-            of_scale, of_shift, norm = gradients_by_tiles(parts, constants, deviation, 1 / count, around.real)
+            of_scale, of_shift, norm = gradients_by_tiles(
+                parts, constants, deviation, 1 / count, around.counted.first
+            )
             norm_kernels.spread_gradients[programs(count, ROWS // block, d)](
-                z, given, norm, of_rows, of_more, *around.after, *around.before, count, around.real,
+                z, given, norm, of_rows, of_more, *around.after, *around.before, count, around.counted.first,
                 D=d, BE=ROWS // block, BC=block, RELU=around.relu, DROP_AFTER=around.after[1] > 0,
                 MORE=of_more is not None and of_more is not of_rows, DROP=around.before[1] > 0,
-                REAL=around.real is not None, **OPTIONS,
+                REAL=around.counted.first is not None, **OPTIONS,
             )  # fmt: skip
         return of_rows, of_more, grad if ctx.needs_input_grad[2] else None, of_scale, of_shift, None
 

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from kmip_data.models.search.gpu.plan import NUMBERS, POINTERS, Launch, Program, plan_of
 from kmip_data.models.search.problem import NotFinite, SearchProblem
-from kmip_data.runtime.recorded import kept
 
 
 class Driver(Protocol):
@@ -44,7 +43,9 @@ def run(problem: SearchProblem, driver: Driver) -> tuple[Tensor, Tensor]:
     if not problem.queries.shape[1] or not problem.keys.shape[1]:
         return scores, indices
     queries, keys = _aligned(problem.queries), _aligned(problem.keys)
-    plan = kept(plan_of(problem, driver.processors, driver.tensor_cores))
+    plan = plan_of(problem, driver.processors, driver.tensor_cores)
+    if problem.keep is not None:
+        problem.keep.append(plan)
     scratch = torch.empty(plan.scratch_bytes, dtype=torch.uint8, device=problem.device)
     members = {name: scratch.data_ptr() + place for name, place in plan.scratch_starts.items()}
     members |= {name: plan.tables.data_ptr() + place for name, place in plan.table_starts.items()}

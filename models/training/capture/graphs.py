@@ -1,4 +1,4 @@
-"""What records the work on a batch and does it again: CUDA graphs."""
+"""CUDA graphs: record the work on a batch and replay it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from kmip_data.runtime.recorded import keeping
-
 
 class Learned(NamedTuple):
-    """What a batch gave."""
+    """Result of learning from a batch."""
 
     logits: Tensor  #: (rows, outputs)
     target: Tensor
@@ -22,47 +20,50 @@ class Learned(NamedTuple):
     norm: Tensor  #: of the gradient before clipping; the loss again where the optimiser did not step
 
 
-Work = Callable[[], Learned]
+#: Work on a batch; given a list, it adds what a recorded graph must keep alive.
+Work = Callable[[list[Any] | None], Learned]
 Found = TypeVar("Found", bound=tuple[Tensor, ...])
 
 
 class Graphs(Protocol):
-    """What records work: :class:`CudaGraphs`, or their emulation in tests."""
+    """Recorder of work: :class:`CudaGraphs`, or their emulation in tests."""
 
     def run(self, work: Work) -> Learned:
-        """Do the work where it would be recorded."""
+        """Do the work on the stream that records."""
 
     def record(self, work: Work) -> tuple[Callable[[], None], Learned]:
-        """Record the work without doing it; return what does it, and where its results will be."""
+        """Record the work without doing it; return a function that replays it, and its future results."""
 
 
 class CudaGraphs:
-    """CUDA graphs of one device: recorded and warmed up on a stream of their own, in shared memory.
+    """CUDA graphs of one device, recorded and warmed up on one stream, in one pool of memory.
 
-    They may share it because one is replayed after the other, and its results are copied before the next.
+    They can share the pool because they are replayed one after the other, and results are copied in between.
     """
 
     def __init__(self, device: torch.device) -> None:
         index = torch.cuda.current_device() if device.index is None else device.index
         self._device = torch.device("cuda", index)
         self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
-        self._newest: Callable[[], torch.cuda.CUDAGraph | None] = lambda: None  # forgotten with its steps
+        self._newest: Callable[[], torch.cuda.CUDAGraph | None] = lambda: (
+            None
+        )  # a weak reference: dropped with its steps
 
-    def run(self, work: Callable[[], Found]) -> Found:
-        """Do the work on that stream, for which libraries and the search then have what they need."""
+    def run(self, work: Callable[[list[Any] | None], Found]) -> Found:
+        """Do the work on that stream, so that libraries and the search allocate their workspaces for it."""
         here = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(here)
         with torch.cuda.stream(self._stream):
-            found = work()
+            found = work(None)
         here.wait_stream(self._stream)
         for tensor in found:
             tensor.record_stream(here)
         return found
 
-    def record(self, work: Callable[[], Found]) -> tuple[Callable[[], None], Found]:
-        """Record a graph; whatever goes wrong, random numbers can be drawn afterwards as before."""
+    def record(self, work: Callable[[list[Any] | None], Found]) -> tuple[Callable[[], None], Found]:
+        """Record a graph; after a failure the random generator continues as before."""
         graph, objects, newest = torch.cuda.CUDAGraph(), list[Any](), self._newest()
-        # That of no living graph cannot be shared.
+        # The pool of a graph that is gone cannot be shared.
         pool = torch.cuda.graph_pool_handle() if newest is None else newest.pool()
         generator = torch.cuda.default_generators[self._device.index]
         before, failed = generator.clone_state(), list[BaseException]()
@@ -70,11 +71,10 @@ class CudaGraphs:
             # Threads of the loader may allocate meanwhile, which only a recording of all threads forbids.
             with (
                 torch.cuda.stream(self._stream),
-                keeping(objects),
                 torch.cuda.graph(graph, pool, self._stream, capture_error_mode="thread_local"),
             ):
                 try:
-                    found = work()
+                    found = work(objects)
                 except BaseException as error:
                     failed.append(error)
                     raise
@@ -85,7 +85,7 @@ class CudaGraphs:
             with contextlib.suppress(RuntimeError):  # where it has ended
                 torch._C._cuda_endAllocateToPool(self._device.index, pool)  # noqa: SLF001 -- no other way
                 torch._C._cuda_releasePool(self._device.index, pool)  # noqa: SLF001
-            # That end has an error of its own, which says less.
+            # The end of the capture raises an error of its own, which says less.
             raise (failed or [error])[0] from None
 
         self._newest = weakref.ref(graph)

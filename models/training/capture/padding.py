@@ -1,8 +1,8 @@
 """Batches of graphs that differ in size, padded to few sizes, so that one recorded step serves many of them.
 
-Padding is one more graph, behind the others: nodes with the features of real ones, and edges from each of
-them to itself. Real nodes see none of it, and it has no targets, so that all its gradients are zero. What
-goes over all rows of a batch is told how many are real (``REAL_SIZES``).
+Padding is one more graph after the others: nodes with the features of real ones, and edges from each of
+them to itself. Real nodes see none of it, and it has no targets, so all its gradients are zero. Operations
+over all rows of a batch read the number of real ones (``REAL_SIZES``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32}
 
 
 def rounded(count: int) -> int:
-    """The next of few sizes: four from a power of two to the next one, all multiples of 16.
+    """Round up to one of few sizes: four from a power of two to the next one, all multiples of 16.
 
     >>> [rounded(count) for count in (1, 50, 1000, 1025, 20_000)]
     [16, 64, 1024, 1280, 20480]
@@ -35,7 +35,7 @@ def rounded(count: int) -> int:
 
 
 def with_padding(size: Size) -> Size:
-    """The most that a batch of a size comes to."""
+    """Upper bound of a batch's size with padding."""
     nodes = _nodes(size.nodes)
     edges = max(rounded(size.edges), -(-size.edges * nodes // size.nodes))
     squares = None if size.squares is None else size.squares + (nodes - size.nodes) ** 2
@@ -49,8 +49,8 @@ def _nodes(nodes: int) -> int:
 def padded(batch: Any) -> Any | None:
     """Return the batch with padding, on its device, which nothing waits for.
 
-    ``None`` where it has so few nodes or edges that a batch norm would not take their statistics, or the
-    host does not know which attributes are of nodes.
+    ``None`` where it has too few nodes or edges for the statistics of a batch norm, or the host does not
+    know which attributes belong to nodes.
     """
     slices = getattr(batch, "_slice_dict", {})
     if "x" not in slices or "ptr" not in batch:
@@ -88,7 +88,7 @@ def padded(batch: Any) -> Any | None:
 
 
 def _repeated(rows: Tensor, length: int) -> Tensor:
-    """So many rows, the first ones again behind the last one."""
+    """Return ``length`` rows: after the last one the first ones again."""
     return rows.index_select(0, torch.arange(length, device=rows.device) % len(rows))
 
 
@@ -100,7 +100,7 @@ def _without_targets(targets: Tensor, length: int) -> Tensor:
 
 
 def without_padding(learned: Learned, batch: Any, larger: Any) -> Learned:
-    """What ``larger``, the padded batch, gave for the rows of ``batch``."""
+    """Return the result of ``larger``, the padded batch, for the rows of ``batch``."""
     of_nodes = len(learned.logits) == len(larger.x)
     rows = len(batch.x) if of_nodes else batch.num_graphs
     return learned._replace(logits=learned.logits[:rows], target=learned.target[: len(batch.y)])

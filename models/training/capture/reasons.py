@@ -1,4 +1,4 @@
-"""Why the steps of a run are not recorded, as far as is known before one is."""
+"""Reasons not to record the steps of a run as CUDA graphs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.memory.machine import Device
 
-FUSED = ("adamw", "adam", "sgd")  #: optimisers whose step reads nothing on the host
+FUSED = ("adamw", "adam", "sgd")  #: optimisers whose fused step reads nothing on the host
 
 
 def why_plain(config: RunConfig, data: RunData, device: Device, *, recompute: bool) -> str | None:
-    """Return why the steps of a run cannot be recorded; None where they can, as far as is known before."""
+    """Return why the steps of a run cannot be recorded; None if nothing known beforehand forbids it."""
     training, system, optimiser = config.training, config.system, config.optimiser
     parts = (config.model.local.unrecordable(), config.model.attention.unrecordable())
     reasons = {
@@ -29,7 +29,7 @@ def why_plain(config: RunConfig, data: RunData, device: Device, *, recompute: bo
 
 
 def _why_unpadded(config: RunConfig, data: RunData) -> str | None:
-    """Say why batches that differ in size cannot be padded; None where they can."""
+    """Return why batches that differ in size cannot be padded; None where they can."""
     model = config.model
     takes = {
         "a sampled neighbourhood": not config.training.neighbors,

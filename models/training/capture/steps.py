@@ -1,8 +1,8 @@
-"""Training steps recorded as CUDA graphs: one for each shape of a batch, replayed for every batch like it.
+"""Training steps as CUDA graphs: one recorded for each shape of a batch, replayed for every batch like it.
 
 A graph launches the same kernels with the same arguments again: addresses, sizes, and each number that the
-host knew. So a batch is copied to where the recorded one lies, gradients stay in place, the learning rate is
-read on the GPU, and whatever else the host decides is part of the key or ends the graphs
+host knew. So a batch is copied to the memory of the recorded one, gradients stay in place, the learning rate
+is read on the GPU, and whatever else the host decides is part of the key or discards the graphs
 (:meth:`CapturedSteps.under`).
 """
 
@@ -25,26 +25,26 @@ from kmip_data.models.training.capture.padding import padded, without_padding
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.reading.batching import pointers_on_cpu
 
-WARM_UP = 2  #: batches of a shape that run plainly first: they compile, plan, and make the optimiser's state
-MOST = 32  #: shapes and places in a step that are recorded; further ones run plainly
+WARM_UP = 2  #: batches of a shape before it is recorded: they compile, plan, and create the optimiser's state
+MOST = 32  #: recorded shapes and places in a step; further ones run operation by operation
 
 
 @dataclass(frozen=True, eq=False)
 class _Step:
-    batch: Any  #: whose memory it reads
+    batch: Any  #: its memory is what the graph reads
     replay: Callable[[], None]
     found: Learned
 
 
 class CapturedSteps:
-    """Batches of a run learned from by recorded work.
+    """Learn from batches by replaying recorded work.
 
     Parameters
     ----------
     forward
         Logits, targets and loss of a batch, and the loss to go backward from.
     tell
-        Is told why, where recording fails; steps are then plain ones.
+        Called with the reason where recording fails; steps then run operation by operation.
     accumulate, clip_norm
         As in ``training``.
     pad
@@ -53,7 +53,7 @@ class CapturedSteps:
 
     def __init__(
         self,
-        forward: Callable[[Any], tuple[Tensor, Tensor, Tensor, Tensor]],
+        forward: Callable[..., tuple[Tensor, Tensor, Tensor, Tensor]],
         graphs: Graphs,
         tell: Callable[[str], None],
         *,
@@ -70,7 +70,7 @@ class CapturedSteps:
         self._failed = False
 
     def under(self, setting: Any) -> None:
-        """Forget what was recorded under another setting: a number that the host gives, such as k."""
+        """Discard the steps recorded under another setting: a number given by the host, such as k."""
         if setting != self._setting:
             self._setting = setting
             self._steps.clear()
@@ -89,7 +89,7 @@ class CapturedSteps:
         self._rates.follow()
         key = None if (shape := shape_of(batch)) is None else (shape, first, steps)
         if key not in self._steps and not self._record(key, batch, optimiser, first, steps):
-            return self._graphs.run(lambda: self._learn(batch, optimiser, first, steps))
+            return self._graphs.run(lambda _: self._learn(batch, optimiser, first, steps))
         step = self._steps[key]
         for name, memory in _tensors(step.batch).items():
             if memory is not batch[name]:  # one graph comes again and again
@@ -108,7 +108,7 @@ class CapturedSteps:
             return False
         try:
             replay, found = self._graphs.record(
-                lambda: self._learn(batch, optimiser, first, steps, recording=True)
+                lambda keep: self._learn(batch, optimiser, first, steps, keep, recording=True)
             )
         except Exception as error:  # noqa: BLE001 -- what is not the recording's the plain step meets again
             return self._give_up((str(error).splitlines() or [type(error).__name__])[0])
@@ -116,7 +116,7 @@ class CapturedSteps:
         return True
 
     def _give_up(self, why: str) -> bool:
-        """Say so once, and replay nothing any more; always False."""
+        """Report it once, and replay nothing any more; always False."""
         if not self._failed:
             self._tell(f"steps: not captured, operation by operation from here on: {why}")
         self._failed = True
@@ -124,11 +124,18 @@ class CapturedSteps:
         return False
 
     def _learn(
-        self, batch: Any, optimiser: Optimizer, first: bool, steps: bool, *, recording: bool = False
+        self,
+        batch: Any,
+        optimiser: Optimizer,
+        first: bool,
+        steps: bool,
+        keep: list[Any] | None = None,
+        *,
+        recording: bool = False,
     ) -> Learned:
         """Forward and backward pass and, where ``steps``, the step: the work of ``Loop.plain_step``."""
         assert self._rates is not None
-        logits, target, loss, backward = self._forward(batch)
+        logits, target, loss, backward = self._forward(batch, keep=keep)
         if first:
             optimiser.zero_grad(set_to_none=False)  # in place: all graphs know where gradients lie
         (backward / self._accumulate).backward()  # type: ignore[no-untyped-call]
@@ -155,7 +162,7 @@ class _Rates:
         self._tensors = [torch.tensor(rate, device=device) for rate in self._numbers]
 
     def follow(self) -> None:
-        """Take up what a schedule has moved."""
+        """Copy the rates that a schedule has moved."""
         for place, (tensor, group) in enumerate(zip(self._tensors, self._groups, strict=True)):
             if group["lr"] != self._numbers[place]:
                 self._numbers[place] = group["lr"]
@@ -163,7 +170,7 @@ class _Rates:
 
     @contextmanager
     def given(self, *, recording: bool) -> Iterator[None]:
-        """Within it the optimiser reads the tensors; it refuses to be recorded unless told of it."""
+        """Let the optimiser read the tensors inside the block; ``capturable`` permits recording its step."""
         for group, tensor in zip(self._groups, self._tensors, strict=True):
             group["lr"] = tensor
             if "capturable" in group:
@@ -178,9 +185,9 @@ class _Rates:
 
 
 def shape_of(batch: Any) -> tuple[Any, ...] | None:
-    """Return what kernels of a step take from the host of a batch: shapes, types and where graphs begin.
+    """Return all that kernels of a step take from the host: shapes, types and the first node of each graph.
 
-    ``None`` where the host does not know the latter, but of a padded batch no kernel takes it from there.
+    ``None`` where the host does not know the latter; in a padded batch no kernel reads it on the host.
     """
     told = "ptr" in batch and REAL_SIZES not in batch
     starts = pointers_on_cpu(batch, int(batch.num_nodes)) if told else ()
@@ -195,13 +202,13 @@ def _tensors(batch: Any) -> dict[str, Tensor]:
 
 
 def captured_steps(
-    forward: Callable[[Any], tuple[Tensor, Tensor, Tensor, Tensor]],
+    forward: Callable[..., tuple[Tensor, Tensor, Tensor, Tensor]],
     config: RunConfig,
     tell: Callable[[str], None],
     *,
     pad: bool,
 ) -> CapturedSteps:
-    """Return what learns from batches on the current GPU."""
+    """Return captured steps on the current GPU."""
     training, graphs = config.training, CudaGraphs(torch.device("cuda"))
     return CapturedSteps(
         forward, graphs, tell, accumulate=training.accumulate, clip_norm=training.clip_norm, pad=pad

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from kmip_data.models.context import ForwardContext
 from kmip_data.models.kinds import Size
 from kmip_data.models.network import build_model
 from kmip_data.models.training.config.keys import RunConfig
@@ -59,7 +60,7 @@ def count_kept(config: RunConfig, data: RunData, size: Size, device: str = "cpu"
         counter = _Counter(model, cut)
         hooks = torch.autograd.graph.saved_tensors_hooks(counter.pack, lambda tensor: tensor)
         with hooks, autocast(config.training.precision, device):
-            model(cut)
+            model(cut, ForwardContext(config.training.precision))
     scale, pair_scale = size.nodes / cut.num_nodes, size.pairs / cut.num_nodes**2
     pairs = [int(count * pair_scale) for count in counter.pairs[1:-1]] or [0]
     nodes = [int(count * scale) for count in counter.bytes[1:-1]] or [0]

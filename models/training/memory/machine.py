@@ -12,7 +12,6 @@ import torch
 
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.models.kinds import Size
-from kmip_data.models.layers.precision import products
 from kmip_data.models.layers.triton_cards import triton_runs
 from kmip_data.models.training.config.keys import RunConfig, TrainingConfig
 from kmip_data.wording import counted
@@ -97,10 +96,22 @@ def check_compile(config: RunConfig, device: Device) -> None:
 
 
 @contextmanager
+def float32_products(precision: str) -> Iterator[None]:
+    """Let PyTorch's float32 matrix products use TF32 inside the block if ``precision`` is ``tf32``."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else before)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@contextmanager
 def autocast(precision: str, device: str) -> Iterator[None]:
     """Context in which a forward pass runs in ``precision``, as training steps do."""
     dtype = torch.float16 if precision == "16-mixed" else torch.bfloat16
-    with products(precision), torch.autocast(device, dtype=dtype, enabled=precision.endswith("mixed")):
+    enabled = precision.endswith("mixed")
+    with float32_products(precision), torch.autocast(device, dtype=dtype, enabled=enabled):
         yield
 
 

@@ -28,7 +28,6 @@ from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
 
 BATCH = 64  #: graphs measured together, where the predictions do not say how many
-_NEXT = "predictions in the order of the part: kmip_data.open(TARGET, split=…).keys"
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class PredictionMetrics:
     split: str
     part: str
     metrics: dict[str, float]
-    about: About | None  #: what the predictions say of themselves
+    about: About | None  #: origin of the predictions, where the file has it
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; ``metrics`` by part, as of a run."""
@@ -130,9 +129,7 @@ def _task(build: Build, target: str, about: About | None, home: Home) -> Task:
     column, config = target_column(build.card.schema_), config_for(target, home=home)
     if column is None or not build.card.splits or column.level not in {"node", "graph"}:
         raise UsageError(
-            f"{build.card.dataset} has nothing that predictions could be compared with.",
-            expected="a target for each node or graph, or links, and a split",
-            found="none",
+            f"{build.card.dataset} has no targets of nodes, graphs or links to compare with, or no split.",
             next=f"kmip-data info {build.path}",
         )
     if about is not None and about.kind in {"multilabel", "regression"} and column.shape:
@@ -141,8 +138,7 @@ def _task(build: Build, target: str, about: About | None, home: Home) -> Task:
     classes = ShardedDataset(build, columns=[column.attribute]).num_classes if is_class(column) else 0
     task = task_of(column, config, num_classes=classes)
     names = tuple(build.card.class_names)
-    own = (task.level, task.kind, names)
-    if about is not None and (about.level, about.kind, about.class_names) != own:
+    if about is not None and (about.level, about.kind, about.class_names) != (task.level, task.kind, names):
         raise _refusal(
             f"These are not predictions for {build.card.dataset}.",
             f"{task.kind} predictions of a {task.level}{_listed(names)}",
@@ -175,15 +171,12 @@ def _check_keys(predictions: Predictions, rows: Rows) -> None:
             raise _refusal(f"{name} does not fit the part.", shape, f"shape {given.shape}")
         differing = np.flatnonzero(given.astype(str) != expected.astype(str))  # keys may be text or objects
         if differing.size:
-            raise _refusal(
-                f"{name} is not that of the part, in its order.",
-                f"{expected[differing[0]]} at position {differing[0]:,}",
-                f"{given[differing[0]]}",
-            )
+            first = f"{expected[differing[0]]} at position {differing[0]:,}"
+            raise _refusal(f"{name} is not that of the part, in its order.", first, f"{given[differing[0]]}")
 
 
 def _values(predictions: Predictions, rows: Rows, task: Task) -> Tensor:
-    """Return what is measured, checked: (rows, outputs); scores of links, or classes alone, (rows,)."""
+    """Return checked values for the metrics: (rows, outputs); scores of links, or classes alone, (rows,)."""
     logits, pred = predictions.logits, predictions.pred
     if task.kind == "regression":
         logits, pred = (pred if pred is not None else logits), None
@@ -200,9 +193,10 @@ def _values(predictions: Predictions, rows: Rows, task: Task) -> Tensor:
         values = torch.from_numpy(logits.astype(np.float32 if logits.dtype == np.float32 else np.float64))
         return values.reshape(-1) if task.kind == "links" else values.reshape(len(rows), task.outputs)
     if task.kind != "single-label" or pred is None:
+        wanted = {"single-label": "logits or pred", "regression": "pred"}
         raise _refusal(
             "The predictions lack what the metrics are computed from.",
-            {"single-label": "logits or pred", "regression": "pred"}.get(task.kind, "logits, to rank by"),
+            wanted.get(task.kind, "logits, to rank by"),
             ", ".join(predictions.arrays) or "nothing",
         )
     fits = pred.shape == (len(rows),) and pred.dtype.kind in "iu"
@@ -216,11 +210,12 @@ def _values(predictions: Predictions, rows: Rows, task: Task) -> Tensor:
 
 
 def _targets(rows: Rows, part: str, task: Task, batch_size: int) -> Iterator[Tensor]:
-    """Give the targets of the part, batch by batch."""
+    """Yield the targets of the part, batch by batch."""
     for batch in [rows.targets[0]] if rows.one_graph else GraphLoader(rows.targets, batch_size):
         target = task.targets(batch)
         yield of_part(batch, part, target, target)[1]
 
 
 def _refusal(what: str, expected: str, found: str) -> UsageError:
-    return UsageError(what, expected=expected, found=found, next=_NEXT)
+    order = "predictions in the order of the part: kmip_data.open(TARGET, split=…).keys"
+    return UsageError(what, expected=expected, found=found, next=order)

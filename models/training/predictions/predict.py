@@ -1,4 +1,4 @@
-"""What the best weights of a run predict of each record of a part."""
+"""Predictions of each record of a part, by the best weights of a run."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from kmip_data.reading.dataset import ShardedDataset
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows that predictions of a part have, and the targets that they are for."""
+    """Rows of the predictions of a part, and their targets."""
 
     targets: ShardedDataset  #: the part, or the one graph whose nodes are split, with its targets alone
-    key: Array  #: as :class:`Predictions` has it
+    key: Array  #: as in :class:`Predictions`
     ptr: NDArray[np.int64] | None  #: likewise
     one_graph: bool
     digest: str
@@ -71,8 +71,8 @@ def predict(
 ) -> Predictions:
     """Predict a part by the best weights of ``run``, in the batches in which ``evaluate`` measures it.
 
-    The other arguments are those of :func:`kmip_data.models.training.run.evaluate.evaluate`, which raises the
-    same; ``UsageError`` also where there is no such part.
+    Arguments and errors are those of :func:`kmip_data.models.training.run.evaluate.evaluate`; ``UsageError``
+    also where there is no such part.
     """
     opened = open_run(run, target=target, sample=sample, home=home, device=device)
     data, config, where = opened.data, opened.config, opened.device.kind
@@ -85,9 +85,9 @@ def predict(
         for _, batches in data.passes((part,)):
             for batch in sent_ahead(batches, torch.device(where)):
                 logits, target_rows = of_part(batch, part, *module(batch))
-                # Of the padded pairs those that are there, row by row of each graph.
-                rows_there = logits[target_rows != NO_PAIR, None] if task.kind == "links" else logits
-                found.append(rows_there.float().cpu())
+                # Pairs of nodes are padded to the largest graph: keep the real ones, row by row.
+                real = logits[target_rows != NO_PAIR, None] if task.kind == "links" else logits
+                found.append(real.float().cpu())
     values = torch.cat(found)
     about = About(
         **card.identity,
@@ -105,11 +105,11 @@ def predict(
         best_epoch=opened.result.best_epoch,
         batch_size=config.training.batch_size,
     )
+    if task.kind == "regression":
+        return Predictions(None, values.numpy(), rows.key, rows.ptr, about)
     pred: Array | None = None
     if task.kind == "single-label":
         pred = values.argmax(dim=-1).numpy()
     elif task.kind == "multilabel":
         pred = (values > 0).numpy()
-    elif task.kind == "regression":
-        return Predictions(None, values.numpy(), rows.key, rows.ptr, about)
     return Predictions(values.numpy(), pred, rows.key, rows.ptr, about)

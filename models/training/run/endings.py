@@ -18,7 +18,15 @@ from kmip_data.runtime.memory_errors import is_out_of_memory
 from kmip_data.runtime.progress import say
 
 #: Errors that values of another shape or type end in, inside torch or the loop.
-_WRONG_VALUES = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+_WRONG_VALUES = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 
 
 @contextlib.contextmanager

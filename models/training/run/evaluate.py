@@ -1,4 +1,4 @@
-"""What the weights of a finished run say: of each part, measured again, and of each node of one graph."""
+"""Evaluation of a finished run: its metrics on every part, and the class of each node of one graph."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Evaluation:
     """Metrics of a run's weights on a build."""
 
     run: Path
-    result: RunResult  #: what the run itself wrote
+    result: RunResult  #: as in the run's ``result.json``
     build: Build
     split: SplitUsed
     device: str
@@ -48,7 +48,7 @@ class Evaluation:
 
     @property
     def same(self) -> bool | None:
-        """Whether the metrics equal those in ``result.json`` exactly; ``None`` on other data."""
+        """True if the metrics equal those in ``result.json`` exactly; ``None`` on other data."""
         if self.build.card.key != self.result.build_key or self.split.digests != self.result.split.digests:
             return None
         return self.metrics == self.result.metrics
@@ -67,7 +67,7 @@ class Evaluation:
         }
 
     def table(self) -> str:
-        """Parts against metrics, and what was measured."""
+        """Table of parts and metrics, with the data and the epoch."""
         card, epoch = self.build.card, f"{self.result.best_epoch + 1} of {self.result.epochs}"
         table = metrics_table([self.metrics])
         lines = [table, f"{card.dataset}{card.remark}, split {self.split.name}; weights of epoch {epoch}"]
@@ -146,7 +146,7 @@ def predict_nodes(
 
 @dataclass(frozen=True)
 class OpenedRun:
-    """A finished run with the data it is asked about."""
+    """A finished run, and the data to apply it to."""
 
     folder: Path
     config: RunConfig
@@ -156,7 +156,7 @@ class OpenedRun:
 
     @contextlib.contextmanager
     def working(self) -> Iterator[TrainingModule]:
-        """Give the network with the run's best weights on its device; explain where a batch does not fit."""
+        """Load the network with the run's best weights; an error for memory names the batch."""
         module = TrainingModule(self.config, self.data)
         path = self.folder / WEIGHTS
         put_weights(module.model, read_weights(path), path)
@@ -187,7 +187,7 @@ def open_run(
     chosen = choose_device(device or config.system.device)
     check_precision(config.training.precision, chosen)
     if target is None:
-        config = own_choices(config, folder, home, lambda _: None)  # nothing of what it tells is used here
+        config = own_choices(config, folder, home, lambda _: None)  # its notices are about training
     else:
         other = {"dataset": target, "sample": sample, "parameters": {}, "split": {}}
         config = config.model_copy(update={"data": config.data.model_copy(update=other)})
@@ -218,7 +218,7 @@ def _check_fit(data: RunData, result: RunResult, *, own: bool) -> None:
     check_vocabulary(card, data.inputs, result.vocabulary, result.dataset)
     if own and card.key != result.build_key:
         raise UsageError(
-            f"The build of {card.dataset} is not the one that the run learned from.",
+            f"The build of {card.dataset} is not the one that the run was trained on.",
             expected=f"build {result.build_key}",
             found=f"build {card.key} in {data.build.path}",
             next=f"kmip-data evaluate RUN --dataset {data.build.path} evaluates on it all the same",

@@ -1,4 +1,4 @@
-"""Run folders ``runs/<dataset>/<model>/<name>``: made, found, and what one that was received may decide."""
+"""Run folders ``runs/<dataset>/<model>/<name>``: their names, their files, and whose settings count."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ METRICS_NAME = "metrics.csv"
 RESULT_NAME = "result.json"
 STEPS_NAME = "steps.csv"
 CURVES_NAME = "curves.png"
-_LEFT = r"^\.lock|\.partial$|^initial\.safetensors$"  #: what a run folder holds before its configuration
-#: What kmip-data writes into a run folder.
+_LEFT = r"^\.lock|\.partial$|^initial\.safetensors$"  #: files of a run folder before its configuration
+#: Files that kmip-data writes into a run folder.
 _OWN = re.compile(
     r"(config\.toml|metrics\.csv|result\.json|steps\.csv|curves\.png|trace\.json|profile\.txt"
     r"|(initial|model)\.safetensors|map\.(png|html)|explore\.html"
     r"|checkpoints/(last\.ckpt|(best|epoch-\d+)\.safetensors))(\.[^/]*\.partial)?"
 )
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-SYSTEM = ("logger", "devices", "nodes", "compile")  #: keys that start something beside the training itself
+SYSTEM = ("logger", "devices", "nodes", "compile")  #: keys that start more than the training itself
 
 
 def run_name(variant: str, seed: int) -> str:
-    """Name of a run that was given none, e.g. ``20261120-071806-code-seed0``: sorts by time."""
+    """Default name of a run, such as ``20261120-071806-code-seed0``: sorts by time."""
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{variant}-seed{seed}"
 
 
@@ -57,7 +57,7 @@ def check_name(name: str) -> None:
 def new_run(home: Home, dataset: str, model: str, name: str, *, exact: bool) -> Iterator[Path]:
     """Make a new run folder and hold its lock; unless ``exact``, a name that is taken gets a number.
 
-    A folder without a configuration is not a run: what a killed process left of one is taken over. Raises
+    A folder without a configuration is not a run: the rest of one that was killed early is reused. Raises
     ``UsageError`` where the name is ``exact`` and taken; ``OutOfResources`` without room for a folder.
     """
     parent = home.runs / dataset / model
@@ -92,7 +92,7 @@ def _refuse_taken(folder: Path) -> None:
 
 
 def files_of_run(folder: Path) -> list[str]:
-    """Names, below its folder, of the files of a run that kmip-data wrote; what makes it a run is last."""
+    """Names, below its folder, of a run's own files; ``config.toml``, which makes it a run, is last."""
     found = [path for place in (folder, folder / "checkpoints") for path in place.glob("*")]
     names = [path.relative_to(folder).as_posix() for path in found if path.is_file()]
     return sorted(filter(_OWN.fullmatch, names), key=lambda name: name == CONFIG_NAME)
@@ -116,8 +116,6 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
         if wanted and folder.parts[-len(wanted) :] == wanted and folder.is_dir():
             raise UsageError(
                 f"{folder} has no {CONFIG_NAME}: the run was stopped before it began.",
-                expected="a run that has begun",
-                found="a folder alone",
                 next="the command that began it, once more",
             )
     names = [str(folder.relative_to(home.runs)) for folder in runs]
@@ -137,7 +135,7 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
 def metrics_columns(run: Path) -> dict[str, list[tuple[int, float]]]:
     """Return the columns of ``metrics.csv``: epochs, from 1, with their finite values.
 
-    What cannot be read is left out.
+    Cells that cannot be read are left out.
     """
     found: dict[str, list[tuple[int, float]]] = {}
     try:
@@ -152,10 +150,10 @@ def metrics_columns(run: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def own_choices(config: RunConfig, folder: Path, home: Home, tell: Callable[[str], None]) -> RunConfig:
-    """Return the configuration of a run without what only its owner may choose.
+    """Return the configuration of a run, without the settings of a stranger that start other things.
 
-    A run below ``home.runs`` is the user's own. Of any other, no logger and no further process is
-    started, and no build is opened but those beside it and those of the home. Raises ``UsageError`` where the
+    A run below ``home.runs`` is the user's own. Any other run starts no logger and no further process, and
+    opens no build but those next to it and those of the home. Raises ``UsageError`` where the
     run names another folder as its data.
     """
     folder = folder.resolve()

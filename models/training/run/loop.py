@@ -20,7 +20,6 @@ from torch import Tensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 
-from kmip_data.models.search.timing import searches_in
 from kmip_data.models.training.capture.graphs import Learned
 from kmip_data.models.training.config.schedules import build_schedule, step_schedule
 from kmip_data.models.training.data.on_card import sent_ahead
@@ -178,8 +177,7 @@ class Loop:
         module, meter, training = self.module, self.module.meter, self.training
         alone = self.config.processes == 1 or steps  # otherwise gradients are exchanged at the step's end
         with nullcontext() if alone else module.accumulating():
-            with searches_in(meter.search):
-                logits, target, loss, backward = module.learn(batch)
+            logits, target, loss, backward = module.learn(batch, timer=meter.search)
             meter.mark()
             if meter.at_once:  # where reading is free: stop before the weights are spoiled
                 meter.loss(loss)

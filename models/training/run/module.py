@@ -15,6 +15,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from kmip_data.errors import CheckFailed
 from kmip_data.models.attention.kmip import set_training_k
+from kmip_data.models.context import ForwardContext
 from kmip_data.models.kinds import Size
 from kmip_data.models.layers.batch import REAL_SIZES
 from kmip_data.models.layers.norms import BatchNorm
@@ -81,16 +82,18 @@ class TrainingModule(nn.Module):
         """Context without an exchange of gradients, for all batches of a step but the last."""
         return self._network.no_sync()
 
-    def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
+    def forward(self, batch: Any, **watching: Any) -> tuple[Tensor, Tensor]:
         """Predictions (rows, outputs) and targets of every node, graph or pair of a batch.
 
+        ``watching`` are ``timer`` and ``keep`` of a :class:`~kmip_data.models.context.ForwardContext`.
         Raises ``CheckFailed`` where the weights, or what the network makes of the batch, are infinite or NaN.
         """
         self.size = Size.of(batch)
         try:
             # DDP is for training alone: it would exchange buffers in an evaluation, too.
             network = self._network if self.training else self.model
-            return network(batch), self.task.targets(batch)
+            context = ForwardContext(self.config.training.precision, **watching)
+            return network(batch, context), self.task.targets(batch)
         except NotFinite as error:  # raised by the search: add the step of the run, and a cause
             where = ""
             if self.training:
@@ -100,7 +103,7 @@ class TrainingModule(nn.Module):
             what = "The numbers inside the network" if sound else "The weights"
             raise self.diverged(f"{what} are not finite numbers", error.what + where) from error
 
-    def learn(self, batch: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def learn(self, batch: Any, **watching: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Logits, targets and loss of the train rows of a batch, and the loss to go backward from.
 
         The last two differ where several processes share a batch: the reported loss is that of all rows.
@@ -108,7 +111,7 @@ class TrainingModule(nn.Module):
         for norm in self._norms:
             norm.share = float("train_mask" not in batch)  # rows of a repeated graph do not count
         with mixed(self.config.training.precision, next(self.model.parameters()).device.type):
-            logits, target = of_part(batch, "train", *self(batch))
+            logits, target = of_part(batch, "train", *self(batch, **watching))
             if self.config.processes > 1:
                 backward, loss = self.loss.divided(logits, target)
             elif REAL_SIZES in batch:

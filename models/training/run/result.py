@@ -1,4 +1,4 @@
-"""What finished runs found: ``result.json``, version 1, and tables with mean and deviation over seeds."""
+"""Results of finished runs: ``result.json``, version 1, and tables of mean and deviation over seeds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PACKAGES = ("torch", "torch-geometric", "torchmetrics", "numpy", "numba", "pykeo
 
 
 class SplitUsed(Section):
-    """The split of the build that the run learned from."""
+    """Split of the build that the run was trained on."""
 
     name: str
     rule: str
@@ -61,11 +61,9 @@ class RunResult(Section):
     version: Literal[1] = 1
     name: str
     dataset: str
-    sample: bool = Field(
-        description="learned from generated data: the figures mean nothing about the dataset"
-    )
+    sample: bool = Field(description="trained on generated data: the figures mean nothing about the dataset")
     complete: bool | None = Field(
-        default=None, description="false: learned from part of the published set; none: none was published"
+        default=None, description="false: trained on part of the published set; none: none was published"
     )
     build_key: str
     build_parameters: dict[str, Any]
@@ -77,7 +75,7 @@ class RunResult(Section):
     num_features: int = Field(description="columns of x")
     columns: tuple[str, ...] = Field(default=(), description="names of the columns of x, where they have any")
     vocabulary: str = Field(
-        default="", description="digest of the categories that one-hot columns stand for, where there are any"
+        default="", description="digest of the categories of one-hot columns, where there are any"
     )
     num_classes: int = Field(description="outputs of the network: classes, labels or targets")
     num_parameters: int
@@ -190,7 +188,7 @@ def mean_std(runs: Sequence[Metrics]) -> tuple[Metrics, Metrics]:
 
 
 def title_of(name: str) -> str:
-    """Return what people call a metric, or the loss, and its unit."""
+    """Return the title of a metric, or of the loss, with its unit."""
     metric = METRICS.get(name)
     return name if metric is None else f"{metric.title} [%]" if metric.percent else metric.title
 
@@ -221,13 +219,13 @@ def metrics_table(runs: Sequence[Metrics]) -> str:
 
 @dataclass(frozen=True)
 class Summary:
-    """Results of the same configuration with different seeds, and where they lie."""
+    """Results of the same configuration with different seeds, and their folders."""
 
     runs: list[Path]
     results: list[RunResult]
 
     def to_dict(self) -> dict[str, Any]:
-        """The one object that ``train --json`` prints.
+        """Object that ``train --json`` prints.
 
         ``run``, ``seed``, ``best_epoch``, ``metrics``, ``sample`` and ``complete``. With several seeds the
         first three are lists, ``metrics`` is the mean, ``std`` stands beside it, and ``runs`` has one
@@ -252,7 +250,7 @@ class Summary:
         }
 
     def table(self) -> str:
-        """Parts against metrics (mean ± std over seeds), and what was trained."""
+        """Table of parts and metrics (mean ± std over seeds), with the data and the model."""
         first = self.results[0]
         seeds = ", ".join(str(result.seed) for result in self.results)
         best = ", ".join(str(result.best_epoch + 1) for result in self.results)

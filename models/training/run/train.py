@@ -17,7 +17,6 @@ from kmip_data.errors import CheckFailed, DamagedInput, UsageError
 from kmip_data.files.changes import refuse_links, write_file
 from kmip_data.files.locking import build_lock
 from kmip_data.models.budget import count_parameters
-from kmip_data.models.layers.precision import products
 from kmip_data.models.network import build_model
 from kmip_data.models.search.gpu.launch import forget_not_finite
 from kmip_data.models.training.capture.reasons import why_plain
@@ -34,6 +33,7 @@ from kmip_data.models.training.memory.machine import (
     check_compile,
     check_precision,
     choose_device,
+    float32_products,
     is_main_process,
 )
 from kmip_data.models.training.run.checkpoint import (
@@ -233,7 +233,7 @@ def fit(job: Job) -> RunResult:
     The global random generators, and the choice of deterministic kernels, are restored afterwards.
     """
     config, data, folder, recompute = job.config, job.data, job.folder, job.memory.recompute
-    with _restored(), products(config.training.precision):
+    with _restored(), float32_products(config.training.precision):
         device = join(config, job.device.kind)
         seed_all(config.training.seed)
         if config.system.deterministic:

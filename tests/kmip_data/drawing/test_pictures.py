@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
-import re
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,7 +10,6 @@ import numpy as np
 import pytest
 from support.builds import s3dis_records, s3dis_schema, write_build
 
-from kmip_data.drawing.html import draw_html
 from kmip_data.drawing.layouts import draw_molecule, is_molecule, layout
 from kmip_data.drawing.pictures import Drawing, draw_png, drawing_of
 from kmip_data.drawing.style import chosen, class_colors
@@ -146,36 +142,6 @@ def test_tall_and_flat_graphs_stay_below_the_title(tmp_path, up):
     assert _zoom(tall, up) == pytest.approx(_zoom(tall * 7, up)), "only the shape counts"
 
 
-def test_html_holds_every_point_and_escapes_names(tmp_path):
-    path = tmp_path / "p.html"
-    names = ["<a href='javascript:alert(1)'>x</a></script><script>alert(2)</script>", "two", "three"]
-    draw_html([drawing()], path, title="a <b>sample</b>", footer="x & y", class_names=names)
-    text = path.read_text("utf-8")
-    assert "a <b>sample" not in text
-    assert "<script>alert" not in text
-    written = text.rpartition('"preview",')[2].encode().decode("unicode_escape")
-    assert "alert(1)" in written
-    assert "<a href" not in written  # plotly takes some HTML in names, links too
-    found = re.search(r'Plotly\.newPlot\(\s*"preview",\s*(\[.*?\]),\s*\{"template', text, re.DOTALL)
-    traces = json.loads(found[1])
-    names = [trace.get("name") for trace in traces if trace["type"] == "scatter3d"]
-    assert "two" in names
-    assert "edges between classes" in names
-
-
-def test_a_page_has_the_label_of_a_graph_where_classes_would_be(tmp_path):
-    path = tmp_path / "p.html"
-    labelled = replace(drawing(classes=0), label="a\n<b>")
-    with chosen("dark"):
-        draw_html([labelled], path, title="one\ntwo", footer="licence")
-    text = path.read_text("utf-8").rpartition('"preview",')[2].encode().decode("unicode_escape")
-    assert '"text":"label of the graph"' in text
-    assert '"text":"a<br>&lt;b&gt;"' in text
-    assert '"text":"classes"' not in text
-    assert '"paper_bgcolor":"#16181d"' in text
-    assert "one<br>two" in text
-
-
 def test_few_hubs_leave_the_other_degrees_visible(tmp_path, monkeypatch):
     from matplotlib.axes import Axes
 
@@ -196,39 +162,6 @@ def test_a_dollar_sign_in_a_name_begins_no_formula(tmp_path):
     names = [r"$\no$", "$x$", r"$\frac{"]
     draw_png([drawing()], path, title=r"$\title$", footer=r"$\foot$", class_names=names)
     assert pixels(path).size
-
-
-@pytest.mark.parametrize("what", [{"dimensions": 2}, {"nodes": 0, "edges": 0}, {"nodes": 1, "edges": 0}])
-def test_every_kind_of_graph_gives_a_page(tmp_path, what):
-    path = tmp_path / "p.html"
-    draw_html([drawing(**what)], path, title="a sample", footer="licence")
-    assert "Plotly.newPlot" in path.read_text("utf-8")
-
-
-def test_a_picture_lies_below_its_nodes_on_the_page():
-    import plotly.graph_objects as go
-
-    from kmip_data.drawing.html import PICTURE, _picture
-
-    picture = np.arange(6 * 4 * 3, dtype=np.uint8).reshape(6, 4, 3)
-    net = _picture(go, picture)
-    at = {(x, -y): color for x, y, color in zip(net.x, net.y, net.vertexcolor, strict=True)}
-    assert len(at) == 24
-    assert at[2, 5] == "rgb({},{},{})".format(*picture[5, 2])
-    corners = np.stack([net.x, net.y], axis=1)[np.stack([net.i, net.j, net.k], axis=1)]
-    sides = corners[:, 1:] - corners[:, :1]
-    areas = np.abs(sides[:, 0, 0] * sides[:, 1, 1] - sides[:, 0, 1] * sides[:, 1, 0]) / 2
-    assert (areas == 0.5).all()
-    assert areas.sum() == 5 * 3
-    assert (np.array(net.z) < 0).all()
-    assert len(_picture(go, np.zeros((3 * PICTURE, 5, 3), np.uint8)).x) == PICTURE * 2
-
-
-def test_long_shapes_stay_inside_their_scene():
-    from kmip_data.drawing.html import LONGEST, _aspect
-
-    aspect = _aspect(np.array([[0.0, 0.0, 0.0], [2.0, 20.0, 5.0]]))
-    assert aspect == pytest.approx({"x": 0.1 * LONGEST, "y": LONGEST, "z": 0.25 * LONGEST})
 
 
 # --- nodes without a position ----------------------------------------------------------------------

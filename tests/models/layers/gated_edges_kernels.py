@@ -12,21 +12,20 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from support.layer_kernels import DEVICE, draw, drawn_on_the_cpu, norm_of
+from support.layer_kernels import DEVICE, batch_of, draw, drawn_on_the_cpu, norm_of
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.data import Data
 
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.layers import gated_edges as layers
-from kmip_data.models.layers.cpu.gated_edges import gated_edges as on_cpu
+from kmip_data.models.layers.cpu import gated_edges as cpu
 from kmip_data.models.layers.edges import EdgeList, Edges, NeighborTable, UnformedEdges
 from kmip_data.models.layers.gated_gcn import GatedGCN
 from kmip_data.models.layers.gpu import gated_edges as gpu
 from kmip_data.models.layers.gpu.products import multiplied, widths
 from kmip_data.models.layers.gpu.tiles import channels_of_a_tile, kept
 from kmip_data.models.layers.norms import BatchNorm
-from kmip_data.models.layers.precision import products
 from kmip_data.models.layers.recompute import recomputed
 from kmip_data.models.network import build_model
 
@@ -41,10 +40,14 @@ def long(*values):
 NAMES = ("quotient", "new", "at_target", "at_source", "message", "old", "weight", "scale", "shift")
 
 
-def gated_edges(*arguments):
+def gated_edges(edges, *arguments):
     """What the kernels make, with the new edges formed."""
-    quotient, new = gpu.gated_edges(*arguments)
+    quotient, new = gpu.gated_edges(batch_of(edges), *arguments)
     return quotient, None if new is None else new.tensor()
+
+
+def on_cpu(edges, *arguments):
+    return cpu.gated_edges(batch_of(edges), *arguments)
 
 
 def table(k: int = 4, nodes: int = N, dtype: torch.dtype = torch.int64) -> NeighborTable:
@@ -264,7 +267,7 @@ def test_a_whole_layer(form, training: bool, residual: bool, monkeypatch) -> Non
     for chosen in (gated_edges, None):
         monkeypatch.setattr(layers, "_fused", lambda *_, chosen=chosen: chosen)
         given = [each.clone().requires_grad_() for each in (x, e)]
-        x_new, e_new = layer(*given, edges)
+        x_new, e_new = layer(*given, batch_of(edges))
         grads = torch.autograd.grad(x_new.sin().sum() + e_new.cos().sum(), [*given, *layer.parameters()])
         results.append([x_new, e_new, *grads])
     for a, b in zip(*results, strict=True):
@@ -283,11 +286,11 @@ def stack(edges: Edges, d: int, given: list[Tensor], precision: str, *, p: float
     rows, values = x, e
     torch.manual_seed(SEED)
     weights = [each for each in layers_.parameters() if each.requires_grad]
-    with products(precision):  # recomputed layers, too
-        with torch.autocast(DEVICE.type, torch.bfloat16, enabled=precision == "bf16-mixed"):
-            for layer in layers_:
-                rows, values = (recomputed if recompute else GatedGCN.__call__)(layer, rows, values, edges)
-        grads = torch.autograd.grad(rows.double().sin().sum(), [x, e, *weights])
+    batch = batch_of(edges, precision)
+    with torch.autocast(DEVICE.type, torch.bfloat16, enabled=precision == "bf16-mixed"):
+        for layer in layers_:
+            rows, values = (recomputed if recompute else GatedGCN.__call__)(layer, rows, values, batch)
+    grads = torch.autograd.grad(rows.double().sin().sum(), [x, e, *weights])
     return [each.detach().double() for each in (rows, *grads, *layers_.buffers())]
 
 
@@ -342,6 +345,7 @@ def test_who_else_reads_the_edges_forms_them_once() -> None:
     edges, d = table(), 14
     x, _, _, e, _ = inputs(edges, d, shared=False)
     first = GatedGCN(d, dropout=0.0, residual=True, defer_edges=True).to(DEVICE)
+    edges = batch_of(edges)
     _, unformed = first(x, e, edges)
     assert isinstance(unformed, UnformedEdges)
     values = unformed.tensor()
@@ -368,9 +372,9 @@ def test_in_evaluation_edges_are_formed_in_the_place_of_z(precision: str) -> Non
             GatedGCN(d, dropout=0.3, residual=True, defer_edges=True).eval().to(DEVICE, dtype) for _ in "12"
         ]
         rows, values = x.to(dtype), e.to(dtype)
-        with torch.inference_mode(), products(precision):
+        with torch.inference_mode():
             for layer in pair:
-                rows, values = layer(rows, values, edges)
+                rows, values = layer(rows, values, batch_of(edges, precision))
             results.append([rows, values.tensor() if dtype == torch.float32 else values])
     for a, b in zip(*results, strict=True):
         torch.testing.assert_close(a.double(), b, atol=1e-2 if precision == "tf32" else 1e-4, rtol=1e-4)
@@ -383,14 +387,14 @@ def test_edges_of_padding_are_in_no_sum(form, d: int) -> None:
     own = torch.arange(N, N + more, device=DEVICE)
     if form is table:
         larger = torch.cat([edges.neighbor, own[:, None].expand(-1, 4)])
-        count, make = edges.neighbor.numel(), lambda **real: NeighborTable(larger, **real)
+        count, make = edges.neighbor.numel(), NeighborTable(larger)
     else:
         ends = [torch.cat([each, own, own]) for each in (edges.source, edges.target)]
-        count, make = len(edges.source), lambda **real: EdgeList(*ends, N + more, **real)
+        count, make = len(edges.source), EdgeList(*ends, N + more)
     real = {"real_nodes": N, "real_edges": count}
     real = {name: torch.tensor([number], device=DEVICE) for name, number in real.items()}
-    results, tensors = [], inputs(make(), d, shared=False)
-    for given in (edges, make(**real)):
+    results, tensors = [], inputs(make, d, shared=False)
+    for given in (edges, batch_of(make, **real)):
         alone = given is edges
         lead = [N, N, N, N if form is table else count]
         rows = [each[:n] if alone else each for each, n in zip(tensors, lead, strict=False)]
@@ -469,17 +473,16 @@ def test_layers_take_split_products_where_they_are_asked_for(form, d, monkeypatc
     count = lambda *given, split, **more: taken.append(split) or original(*given, split=split, **more)
     monkeypatch.setattr(gpu.products, "multiplied", count)
     edges = form()
-    with products("bf16x3"):
-        found = step(gated_edges, edges, d, torch.float32)
-        step(gated_edges, edges, d, torch.float32, use="nodes")
+    asked = batch_of(edges, "bf16x3")
+    found = step(lambda _, *given: gated_edges(asked, *given), edges, d, torch.float32)
+    step(lambda _, *given: gated_edges(asked, *given), edges, d, torch.float32, use="nodes")
     assert taken == ["bf16x3"] * 4
     exact = step(formula, edges, d, torch.float64)
     for name, a, c in zip((*NAMES, "mean", "variance"), found, exact, strict=False):
         assert float((a - c).norm()) <= 1e-4 * float(c.norm()), name
     step(gated_edges, edges, d, torch.float32)
     assert taken[4:] == ["bf16x6"] * 2
-    with products("tf32"):
-        step(gated_edges, edges, d, torch.float32)
+    step(lambda _, *given: gated_edges(batch_of(edges, "tf32"), *given), edges, d, torch.float32)
     assert len(taken) == 6
 
 
@@ -533,10 +536,10 @@ def test_errors_of_each_precision(precision: str, monkeypatch) -> None:
         torch.manual_seed(2)
         layer = GatedGCN(d, dropout=0.0, residual=False).to(DEVICE, dtype)
         given = [each.to(dtype).requires_grad_() for each in (x, e)]
-        with products(asked), emulated if dtype == torch.float32 else contextlib.nullcontext():
+        with emulated if dtype == torch.float32 else contextlib.nullcontext():
             mixed = dtype == torch.float32 and precision == "bf16-mixed"
             with torch.autocast(DEVICE.type, torch.bfloat16, enabled=mixed):
-                x_new, e_new = layer(*given, edges)
+                x_new, e_new = layer(*given, batch_of(edges, asked))
             loss = (x_new.double().sin().sum() + e_new.double().cos().sum()).to(dtype)
             grads = torch.autograd.grad(loss, [*given, *layer.parameters()])
         results.append([x_new, e_new, torch.cat([each.flatten() for each in grads])])
@@ -556,7 +559,7 @@ def test_a_recomputed_layer_is_the_same(form, monkeypatch) -> None:
         torch.manual_seed(3)
         layer = GatedGCN(d, dropout=0.3, residual=True).to(DEVICE)
         given = [each.clone().requires_grad_() for each in (x, e)]
-        x_new, e_new = call(layer, *given, edges)
+        x_new, e_new = call(layer, *given, batch_of(edges))
         grads = torch.autograd.grad(x_new.sin().sum() + e_new.cos().sum(), [*given, *layer.parameters()])
         results.append([x_new, e_new, *grads, *layer.buffers()])
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
@@ -573,7 +576,7 @@ def test_edges_of_a_whole_network_go_through_the_kernels(monkeypatch) -> None:
         first, last = (GatedGCN(d, dropout=0.0, residual=True, update_edges=more) for more in (True, False))
         both = torch.nn.ModuleList([first, last]).to(DEVICE, dtype)
         given = [each.to(dtype).requires_grad_() for each in (x, e)]
-        x_new, _ = last(*first(*given, edges), edges)
+        x_new, _ = last(*first(*given, batch_of(edges)), batch_of(edges))
         weights = [each for each in both.parameters() if each.requires_grad]
         grads = torch.autograd.grad(x_new.sin().sum(), [*given, *weights])
         results.append([x_new.double(), *(each.double() for each in grads)])

@@ -17,7 +17,7 @@ from kmip_data.models.config import ModelConfig
 from kmip_data.models.layers import normed as layers
 from kmip_data.models.layers.gps import GPSLayer
 from kmip_data.models.layers.gpu.norms import normed, relu_dropout
-from kmip_data.models.layers.norms import BatchNorm, unchanged_statistics
+from kmip_data.models.layers.norms import BatchNorm, Rows
 from kmip_data.models.layers.recompute import recomputed
 from kmip_data.models.network import build_model
 
@@ -134,7 +134,7 @@ def test_rows_of_padding_are_in_no_sum(place: str, n: int) -> None:
         more, residual = (each if wanted else None for each, wanted in zip(others, given, strict=True))
         norm = norm_of(d, torch.float32, training=True)
         torch.manual_seed(SEED)
-        out = normed(norm, x, more, residual, **options, real=real)
+        out = normed(norm, x, more, residual, **options, counted=Rows(real))
         assert bool(out.isfinite().all())
         weights = [x, *others, norm.weight, norm.bias]
         grads = torch.autograd.grad((out * rows[3]).sum(), weights, allow_unused=True, materialize_grads=True)
@@ -160,8 +160,8 @@ def test_types_are_torchs(types: tuple[torch.dtype, torch.dtype]) -> None:
 def test_statistics_stay_where_a_layer_runs_again() -> None:
     norm = norm_of(5, torch.float32, training=True)
     before = [each.clone() for each in norm.buffers()]
-    with unchanged_statistics():
-        normed(norm, torch.randn(9, 5, device=DEVICE), None, None, relu=False, before=0.0, after=0.0)
+    x, again = torch.randn(9, 5, device=DEVICE), Rows(repeated=True)
+    normed(norm, x, None, None, relu=False, before=0.0, after=0.0, counted=again)
     assert all(torch.equal(a, b) for a, b in zip(before, norm.buffers(), strict=True))
 
 

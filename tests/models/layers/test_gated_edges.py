@@ -8,6 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from kmip_data.models.layers import gated_edges as layers
 from kmip_data.models.layers import triton_cards
+from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.edges import EdgeList, NeighborTable
 from kmip_data.models.layers.gated_edges import EdgePart
 from kmip_data.models.layers.norms import BatchNorm
@@ -26,7 +27,13 @@ def chosen(
         patch.setattr(torch, "get_autocast_dtype", lambda kind: autocast)
         table = NeighborTable(torch.empty(count // 3, 3, dtype=torch.int64))
         edges = table if form == "table" else EdgeList(*(torch.empty(count, dtype=torch.int64),) * 2, 4)
-        found = layers._fused(edges, torch.empty(4, 5, dtype=dtype), torch.empty(12, 5, dtype=dtype), part)
+        batch = GraphBatch(None, edges, None, None, None)
+        found = layers._fused(
+            batch,
+            torch.empty(4, 5, dtype=dtype),
+            torch.empty(12, 5, dtype=dtype),
+            part,
+        )
     return "torch" if found is None else found.__module__.split(".")[-2]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.layer_kernels import batch_of
 from support.slow_models import slow_gated_gcn
 
 from kmip_data.models.layers.edges import EdgeList, NeighborTable
@@ -33,7 +34,7 @@ def test_equals_a_loop_over_edges() -> None:
     x, e = features(N, D), features(edge_index.shape[1], D)
     layer = make().eval()
     sums, new_e, _ = slow_gated_gcn(layer, x, e, edge_index)
-    x_out, e_out = layer(x, e, EdgeList(edge_index[0], edge_index[1], N))
+    x_out, e_out = layer(x, e, batch_of(EdgeList(edge_index[0], edge_index[1], N)))
     torch.testing.assert_close(x_out, layer.norm_x(sums).relu())
     torch.testing.assert_close(e_out, e + layer.norm_e(new_e).relu())
 
@@ -47,7 +48,7 @@ def test_trains_with_the_statistics_of_the_batch() -> None:
     def standardised(rows: torch.Tensor) -> torch.Tensor:
         return (rows - rows.mean(0)) / (rows.var(0, unbiased=False) + 1e-5).sqrt()
 
-    x_out, e_out = layer(x, e, EdgeList(edge_index[0], edge_index[1], N))
+    x_out, e_out = layer(x, e, batch_of(EdgeList(edge_index[0], edge_index[1], N)))
     torch.testing.assert_close(x_out, standardised(sums).relu())
     torch.testing.assert_close(e_out, e + standardised(new_e).relu())
     torch.testing.assert_close(layer.norm_x.running_mean, 0.1 * sums.mean(0))
@@ -72,8 +73,8 @@ def test_table_equals_list(training: bool, residual: bool, shared: bool, index: 
     neighbor, edge_index = graph()
     layer = make(residual=residual).train(training)
     x, e = features(N, D), features(1, D) if shared else features(N * K, D)
-    by_list = run(layer, x, e, EdgeList(edge_index[0], edge_index[1], N))
-    by_table = run(layer, x, e if shared else e.view(N, K, D), NeighborTable(neighbor.to(index)))
+    by_list = run(layer, x, e, batch_of(EdgeList(edge_index[0], edge_index[1], N)))
+    by_table = run(layer, x, e if shared else e.view(N, K, D), batch_of(NeighborTable(neighbor.to(index))))
     for a, b in zip(by_list, by_table, strict=True):
         torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-4)
 
@@ -82,8 +83,8 @@ def test_order_of_edges_changes_nothing() -> None:
     _, edge_index = graph()
     order = torch.randperm(N * K, generator=torch.Generator().manual_seed(9))
     layer, x, e = make(), features(N, D), features(N * K, D)
-    x_out, e_out = layer(x, e, EdgeList(edge_index[0], edge_index[1], N))
-    x_new, e_new = layer(x, e[order], EdgeList(edge_index[0, order], edge_index[1, order], N))
+    x_out, e_out = layer(x, e, batch_of(EdgeList(edge_index[0], edge_index[1], N)))
+    x_new, e_new = layer(x, e[order], batch_of(EdgeList(edge_index[0, order], edge_index[1, order], N)))
     torch.testing.assert_close(x_new, x_out)
     torch.testing.assert_close(e_new, e_out[order])
 
@@ -91,15 +92,15 @@ def test_order_of_edges_changes_nothing() -> None:
 def test_residual_adds_the_input_after_dropout() -> None:
     neighbor, _ = graph()
     x, e = features(N, D), features(1, D)
-    plain, _ = make().eval()(x, e, NeighborTable(neighbor))
-    residual, _ = make(residual=True).eval()(x, e, NeighborTable(neighbor))
+    plain, _ = make().eval()(x, e, batch_of(NeighborTable(neighbor)))
+    residual, _ = make(residual=True).eval()(x, e, batch_of(NeighborTable(neighbor)))
     torch.testing.assert_close(residual, plain + x)
 
 
 def test_dropout_on_both_outputs() -> None:
     neighbor, _ = graph()
     layer = make(dropout=0.9)
-    x_out, e_out = layer(features(N, D), torch.zeros(1, D), NeighborTable(neighbor))
+    x_out, e_out = layer(features(N, D), torch.zeros(1, D), batch_of(NeighborTable(neighbor)))
     assert 0.8 < float((x_out == 0).float().mean()) < 1
     assert 0.8 < float((e_out == 0).float().mean()) < 1
 
@@ -108,7 +109,7 @@ def test_dropout_on_both_outputs() -> None:
 def test_a_graph_without_edges(training: bool) -> None:
     none = torch.zeros(0, dtype=torch.int64)
     layer, x = make().train(training), features(N, D)
-    x_out, e_out = layer(x, torch.zeros(1, D), EdgeList(none, none, N))
+    x_out, e_out = layer(x, torch.zeros(1, D), batch_of(EdgeList(none, none, N)))
     torch.testing.assert_close(x_out, make().train(training).norm_x(layer.A(x)).relu())
     assert e_out.shape == (0, D)
     x_out.sum().backward()
@@ -118,9 +119,9 @@ def test_last_layer_leaves_edges_alone_and_its_edge_norm_takes_no_gradient() -> 
     neighbor, _ = graph()
     x, e = features(N, D), features(1, D)
     last, other = make(update_edges=False), make()
-    x_last, e_last = last(x, e, NeighborTable(neighbor))
+    x_last, e_last = last(x, e, batch_of(NeighborTable(neighbor)))
     assert e_last is e
-    torch.testing.assert_close(x_last, other(x, e, NeighborTable(neighbor))[0])
+    torch.testing.assert_close(x_last, other(x, e, batch_of(NeighborTable(neighbor)))[0])
     assert [name for name, p in last.named_parameters() if not p.requires_grad] == [
         "norm_e.weight",
         "norm_e.bias",
@@ -132,8 +133,8 @@ def test_last_layer_leaves_edges_alone_and_its_edge_norm_takes_no_gradient() -> 
 def test_bfloat16_under_autocast() -> None:
     neighbor, _ = graph()
     layer, x, e = make(), features(N, D), features(1, D)
-    expected = layer(x, e, NeighborTable(neighbor))
+    expected = layer(x, e, batch_of(NeighborTable(neighbor)))
     with torch.autocast("cpu", torch.bfloat16):
-        found = layer(x, e, NeighborTable(neighbor))
+        found = layer(x, e, batch_of(NeighborTable(neighbor)))
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a.float(), b, atol=0.15, rtol=0.1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.layer_kernels import batch_of
 
 from kmip_data.errors import UsageError
 from kmip_data.models.layers import edges as edges_module
@@ -27,7 +28,7 @@ def run(layer: GatedGCN, table: torch.Tensor, *, d: int, shared: bool = False, u
     e = torch.randn((1, d) if shared else (*table.shape, d), generator=g)
     x, e = (t.to(layer.A.weight.dtype).requires_grad_() for t in (x, e))
     torch.manual_seed(6)
-    x_out, e_out = layer(x, e, NeighborTable(table))
+    x_out, e_out = layer(x, e, batch_of(NeighborTable(table)))
     weight = torch.randn(e_out.shape, generator=g)
     loss = 0.0
     if use != "edges":
@@ -129,7 +130,7 @@ def test_dropout_drops_the_same_edges_forward_and_backward() -> None:
     layer = layer_of(d, dropout=p)
     e = torch.randn(*table.shape, d, requires_grad=True)
     x = torch.randn(len(table), d)
-    e_out = layer(x, e, NeighborTable(table))[1]
+    e_out = layer(x, e, batch_of(NeighborTable(table)))[1]
     kept = (e_out != e).float()
     norm = torch.nn.BatchNorm1d(d)
     norm.load_state_dict(layer_of(d).norm_e.state_dict())
@@ -152,7 +153,7 @@ def test_dropout_follows_the_global_generator() -> None:
     results = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        results.append(layer(x, e, NeighborTable(table))[1])
+        results.append(layer(x, e, batch_of(NeighborTable(table)))[1])
     assert torch.equal(results[0], results[1])
     assert not torch.equal(results[0], results[2])
 
@@ -168,7 +169,7 @@ def test_keeps_one_edge_tensor_beside_its_input() -> None:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        layer(x, e, NeighborTable(table))
+        layer(x, e, batch_of(NeighborTable(table)))
     assert sum(size >= e.nbytes for size in kept.values()) == 2
     assert e.data_ptr() in kept
 
@@ -178,16 +179,16 @@ def test_evaluation_without_gradients(monkeypatch) -> None:
     layer = layer_of(d).eval()
     x, e = torch.randn(len(table), d), torch.randn(*table.shape, d)
     with torch.inference_mode():
-        found = layer(x, e, NeighborTable(table))
+        found = layer(x, e, batch_of(NeighborTable(table)))
     monkeypatch.setattr(layers, "_fused", lambda *_: None)
-    for a, b in zip(found, layer(x, e, NeighborTable(table)), strict=True):
+    for a, b in zip(found, layer(x, e, batch_of(NeighborTable(table))), strict=True):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
 
 
 def test_twice_backward_gives_the_same() -> None:
     layer, table = layer_of(8), graphs()
     x, e = torch.randn(len(table), 8), torch.randn(*table.shape, 8, requires_grad=True)
-    loss = layer(x, e, NeighborTable(table))[1].sin().sum()
+    loss = layer(x, e, batch_of(NeighborTable(table)))[1].sin().sum()
     first = torch.autograd.grad(loss, e, retain_graph=True)[0]
     assert torch.equal(first, torch.autograd.grad(loss, e)[0])
 
@@ -198,7 +199,7 @@ def test_a_table_that_names_missing_nodes(bad: int) -> None:
     table[7, 2] = bad
     layer, x = layer_of(8), torch.randn(len(table), 8)
     with pytest.raises(UsageError, match="neighbour table") as caught:
-        layer(x, torch.zeros(1, 8), NeighborTable(table))
+        layer(x, torch.zeros(1, 8), batch_of(NeighborTable(table)))
     assert "0 to 119" in str(caught.value)
 
 

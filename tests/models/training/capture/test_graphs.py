@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from kmip_data.models.training.capture.graphs import CudaGraphs, Learned
-from kmip_data.runtime.recorded import kept
 
 
 class _Stream:
@@ -70,7 +69,7 @@ def card(monkeypatch):
     return log
 
 
-def _work():
+def _work(_=None):
     return Learned(*(torch.zeros(1),) * 4)
 
 
@@ -84,8 +83,8 @@ def test_a_graph_keeps_what_its_work_refers_to(card):
         def __del__(self):
             card.append("plan dropped")
 
-    def work():
-        kept(Plan())
+    def work(keep):
+        keep.append(Plan())
         return _work()
 
     replay, found = CudaGraphs(torch.device("cuda")).record(work)
@@ -108,7 +107,7 @@ def test_graphs_share_memory_with_those_that_are_there(card):
 
 
 def test_a_failure_is_told_by_its_own_error_and_frees_generator_and_allocator(card):
-    def work():
+    def work(_):
         raise RuntimeError("operation not permitted")
 
     with pytest.raises(RuntimeError, match="operation not permitted"):
@@ -122,7 +121,7 @@ def test_a_recording_that_ended_by_itself_is_not_ended_again(card, monkeypatch):
     def refused(device, pool):
         raise RuntimeError("endAllocatePool: not currently recording to mempool_id")
 
-    def work():
+    def work(_):
         raise LookupError("of Python alone")
 
     monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", refused)

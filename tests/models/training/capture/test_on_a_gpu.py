@@ -132,8 +132,8 @@ def test_a_recording_that_fails_leaves_a_run_as_it_was(tmp_path, monkeypatch):
     plain = learn(build, tmp_path, _graphs(_Plain), **options)
     plain_learn = TrainingModule.learn
 
-    def waits(self, batch):
-        found = plain_learn(self, batch)
+    def waits(self, batch, **watching):
+        found = plain_learn(self, batch, **watching)
         found[2].item()
         return found
 

@@ -26,7 +26,6 @@ from kmip_data.models.training.memory.machine import Device
 from kmip_data.models.training.run import loop
 from kmip_data.models.training.run import train as run_file
 from kmip_data.models.training.run.train import resume, train
-from kmip_data.runtime.recorded import keeping, kept
 
 AROUND = 42  #: operators
 PADDING = 20  #: more
@@ -283,11 +282,3 @@ def test_batches_whose_graphs_the_host_does_not_know_are_told(clouds, tmp_path, 
     assert len(run.told) == 1
     assert "where the graphs of a batch begin" in run.told[0]
     assert not graphs.recorded
-
-
-def test_a_recording_keeps_what_a_cache_may_drop():
-    plan, objects = object(), []
-    assert kept(plan) is plan
-    with keeping(objects):
-        kept(plan)
-    assert objects == [plan]

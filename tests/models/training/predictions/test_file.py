@@ -22,17 +22,6 @@ def test_a_file_is_read_as_it_was_written(predictions, tmp_path) -> None:
     same(read_predictions(tmp_path / "found.npz"), predictions)
 
 
-def test_a_parquet_table_is_read_as_it_was_written(predictions, clouds, tmp_path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet", reason="Parquet tables need pyarrow")
-    path = tmp_path / "found.parquet"
-    write_predictions(path, predictions)
-    table = parquet.read_table(path)
-    assert table.column_names == ["key", "node", "logits", "pred"]
-    assert table.num_rows == len(predictions.pred)
-    same(read_predictions(path), predictions)
-    assert evaluate_predictions(path, clouds).metrics == evaluate_predictions(predictions, clouds).metrics
-
-
 def same(found, expected) -> None:
     assert found.about == expected.about
     assert set(found.arrays) == set(expected.arrays)

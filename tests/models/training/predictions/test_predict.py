@@ -10,7 +10,6 @@ from support.cli import kmip
 
 import kmip_data
 from kmip_data.models import evaluate_predictions
-from kmip_data.models.training.predictions import file
 
 QUICK = ["--device", "cpu", "--epochs", "1", "--quiet", "--json", "--set", "model.layers=1"]
 QUICK += ["--set", "model.hidden_dim=8", "--set", "model.parameter_budget=none"]
@@ -63,14 +62,6 @@ def test_a_file_has_exactly_the_metrics_of_its_run(dataset, tmp_path) -> None:
     # Of a model made elsewhere there are arrays alone; sums in other batches may round otherwise.
     alone = evaluate_predictions({name: found[name] for name in arrays - {"key", "ptr"}}, build)
     assert alone.metrics == pytest.approx(expected, rel=1e-9)
-
-
-def test_parquet_without_pyarrow_is_refused_before_the_work(home, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(file.importlib.util, "find_spec", lambda name: None)
-    outcome = kmip("predict", "mine", "--output", tmp_path / "a.parquet", "--home", home.root)
-    assert outcome.code == 2
-    assert "pip install pyarrow" in outcome.err
-    assert not list(tmp_path.iterdir())
 
 
 def test_names_that_say_no_kind_are_refused(home, tmp_path) -> None:

@@ -145,7 +145,7 @@ def test_weights_of_another_model_in_a_runs_own_folder_are_refused(build, source
     for name in ("result.json", "checkpoints/last.ckpt"):
         (run / name).unlink()
     save_file({"head.weight": torch.zeros(3)}, run / INITIAL)
-    with pytest.raises(DamagedInput, match="does not hold weights of this model"):
+    with pytest.raises(DamagedInput, match="does not hold the weights of this model"):
         resume(run, home=home, quiet=True)
 
 

@@ -13,8 +13,8 @@ from support.training_data import CLASSES, OF_THE_MACHINE, learnable_build, read
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import CheckFailed
+from kmip_data.models.context import PLAIN, ForwardContext
 from kmip_data.models.network import build_model
-from kmip_data.models.search.timing import searches_in, timed
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.config.schedules import cosine_with_warmup
 from kmip_data.models.training.data.obtain import open_data
@@ -114,14 +114,14 @@ def test_times_are_sums_over_the_batches(monkeypatch):
         batch = SimpleNamespace(num_graphs=2, num_nodes=10 * (number + 1))
         now[0] += wait
         meter.begin_batch(batch)
-        with searches_in(meter.search), timed():
+        with ForwardContext(timer=meter.search).timed():
             now[0] += search
         meter.loss(torch.tensor(float(number)))
         if number:
             meter.norm(torch.tensor(5.0))
         now[0] += rest
         meter.end_batch()
-    with timed():  # outside: nobody asks
+    with PLAIN.timed():
         now[0] += 100
     row, (step,) = meter.read()
     step = dict(zip(STEP, step, strict=True))
@@ -163,8 +163,8 @@ def spoiled(monkeypatch, *, epoch, batch, what):
     """Let the loss, or the gradient alone, become NaN in one batch."""
     learn = TrainingModule.learn
 
-    def spoiling(self, data):
-        logits, target, loss, backward = learn(self, data)
+    def spoiling(self, data, **watching):
+        logits, target, loss, backward = learn(self, data, **watching)
         if (self.epoch, self.meter.newest) == (epoch, batch):
             if what == "loss":
                 loss = backward = loss * math.nan
@@ -229,10 +229,10 @@ def test_numbers_that_the_search_refuses_name_the_records_too(build, tmp_path, m
     """The weights are sound and the input is not: exit code 1, as for any run that diverged."""
     learn = TrainingModule.learn
 
-    def spoiling(self, batch):
+    def spoiling(self, batch, **watching):
         if (self.epoch, self.meter.newest) == (1, 2):
             batch.x[0, 0] = math.inf
-        return learn(self, batch)
+        return learn(self, batch, **watching)
 
     monkeypatch.setattr(TrainingModule, "learn", spoiling)
     config = tiny_config(build)

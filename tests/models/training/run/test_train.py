@@ -289,10 +289,10 @@ def test_other_runtime_errors_are_not_taken_for_memory(build, tmp_path, monkeypa
 def test_a_loss_that_is_not_finite_names_epoch_and_batch(build, tmp_path, monkeypatch):
     learn = TrainingModule.learn
 
-    def broken(self, batch):
+    def broken(self, batch, **watching):
         if (self.epoch, self.meter.newest) == (1, 1):
             self.loss = lambda logits, target: logits.sum() * math.nan
-        return learn(self, batch)
+        return learn(self, batch, **watching)
 
     monkeypatch.setattr(TrainingModule, "learn", broken)
     with pytest.raises(CheckFailed, match=r"loss is nan, training in epoch 2, batch 2"):
@@ -304,11 +304,11 @@ def test_a_loss_that_is_not_finite_names_epoch_and_batch(build, tmp_path, monkey
 def test_weights_that_are_not_finite_name_epoch_and_batch(build, tmp_path, monkeypatch):
     learn = TrainingModule.learn
 
-    def broken(self, batch):
+    def broken(self, batch, **watching):
         if self.epoch == 2:
             with torch.no_grad():
                 next(self.model.parameters()).fill_(math.inf)
-        return learn(self, batch)
+        return learn(self, batch, **watching)
 
     monkeypatch.setattr(TrainingModule, "learn", broken)
     with pytest.raises(CheckFailed, match=r"weights are not finite numbers, training in epoch 3, batch 1"):
@@ -318,7 +318,7 @@ def test_weights_that_are_not_finite_name_epoch_and_batch(build, tmp_path, monke
 def test_an_evaluation_that_is_not_finite_names_its_part(build, tmp_path, monkeypatch):
     forward = TrainingModule.forward
 
-    def broken(self, batch):
+    def broken(self, batch, **watching):
         logits, target = forward(self, batch)
         return (logits if self.training else logits * math.nan), target
 

@@ -1,24 +1,42 @@
-"""Tell by its content whether an archive holds the data of a dataset, and which members are wanted."""
+"""Recognise the data of a dataset in an archive by content, and select its members."""
 
 from __future__ import annotations
 
 import fnmatch
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.manifest import Content, Member
-from kmip_data.pipelines.archives.entries import Archive, Entry, Limits, Plan
-from kmip_data.pipelines.archives.folder import BareFile, FolderArchive
 from kmip_data.pipelines.archives.names import NameLedger, check_name, refusal
+from kmip_data.pipelines.archives.reader import Archive, BareFile, Entry, FolderArchive, Limits
 
 _MAX_ROOTS = 16
 _MAX_ENTRIES = 100_000  #: files of an archive, whatever of it is wanted; their names alone fill memory
 _MAX_RATIO = 100  #: a compressed tar that grows more than this is a bomb
 
 
-def recognise(archive: Archive, content: Content) -> Plan:
+@dataclass(frozen=True)
+class Selection:
+    """The members of an archive that are wanted."""
+
+    archive: Archive
+    root: str  #: path inside the archive below which the data lie (``""`` or ending in ``/``)
+    members: Mapping[str, Entry]  #: by path below ``root``, sorted
+
+    @property
+    def bytes(self) -> int:
+        """Declared size of all members."""
+        return sum(entry.size for entry in self.members.values())
+
+    def name_of(self, entry: Entry) -> str:
+        """Path of a member below the root."""
+        return entry.name[len(self.root) :]
+
+
+def recognise(archive: Archive, content: Content) -> Selection:
     """Find the data in an archive: the one folder that holds the anchor and the members beside it.
 
     Raises ``DamagedInput`` where the archive is hostile, damaged or incomplete, or holds something else;
@@ -29,35 +47,35 @@ def recognise(archive: Archive, content: Content) -> Plan:
     unpacked = max(4 * content.max_total_bytes, _MAX_RATIO * archive.path.stat().st_size)
     entries = archive.files(Limits(entries=max(_MAX_ENTRIES, 4 * wanted), unpacked=unpacked))
     roots = _roots(entries, content.anchor)
-    plans, faults = [], []
+    complete, faults = [], []
     for root in roots[:_MAX_ROOTS]:
-        plan = Plan(archive, root, _select(entries, root, content))
-        wrong = _check_members(plan, content)
+        chosen = Selection(archive, root, _select(entries, root, content))
+        wrong = _check_members(chosen, content)
         faults += wrong
         if not wrong:
-            plans.append(plan)
-    if len(plans) > 1 or len(roots) > _MAX_ROOTS:
-        places = ", ".join(ascii(plan.root or "./") for plan in plans)
+            complete.append(chosen)
+    if len(complete) > 1 or len(roots) > _MAX_ROOTS:
+        folders = ", ".join(ascii(chosen.root or "./") for chosen in complete)
         raise UsageError(
             f"{archive.path} holds {content.anchor} in {len(roots)} folders.",
             expected="one copy of the data",
-            found=places,
+            found=folders,
             next="give --archive the folder that is meant",
         )
-    if not plans:
+    if not complete:
         raise _not_recognised(archive, entries, content, faults)
-    plan = plans[0]
+    (chosen,) = complete
     # Archives had all their names checked; of a folder only these count.
     ledger = NameLedger(archive.path)
-    for name in plan.members:
+    for name in chosen.members:
         ledger.add(check_name(archive.path, name), folder=False)
-    if plan.bytes > content.max_total_bytes:
+    if chosen.bytes > content.max_total_bytes:
         raise refusal(
             archive.path,
-            max(plan.members.values(), key=lambda entry: entry.size).name,
-            f"and the others declare {plan.bytes} bytes, and {content.max_total_bytes} are allowed",
+            max(chosen.members.values(), key=lambda entry: entry.size).name,
+            f"and the others declare {chosen.bytes} bytes, and {content.max_total_bytes} are allowed",
         )
-    return plan
+    return chosen
 
 
 def _roots(entries: Sequence[Entry], anchor: str) -> list[str]:
@@ -88,18 +106,18 @@ def _matches(parts: list[str], pattern: list[str]) -> bool:
     )
 
 
-def _check_members(plan: Plan, content: Content) -> list[str]:
-    """Return what keeps the members of ``plan`` from being the data."""
+def _check_members(chosen: Selection, content: Content) -> list[str]:
+    """Return what keeps the selected members from being the data."""
     faults = []
     for member in content.members:
         pattern = member.pattern.split("/")
-        entries = [entry for name, entry in plan.members.items() if _matches(name.split("/"), pattern)]
+        entries = [entry for name, entry in chosen.members.items() if _matches(name.split("/"), pattern)]
         if not member.min_count <= len(entries) <= member.max_count:
             faults.append(f"{len(entries)} of {member.pattern} (expected {_count(member)})")
         for entry in entries:
             if entry.size > member.max_bytes:
                 raise refusal(
-                    plan.archive.path,
+                    chosen.archive.path,
                     entry.name,
                     f"declares {entry.size} bytes, and {member.max_bytes} are allowed",
                 )
@@ -131,7 +149,6 @@ def _not_recognised(
         what,
         expected=f"{content.anchor} and beside it {members}",
         found=shown or f"an empty {archive.kind}",
-        left="nothing of it was kept",
         next="give --archive a zip, a tar or a folder with these files"
         + (" (links to folders are not followed)" if isinstance(archive, FolderArchive) else ""),
     )

@@ -1,0 +1,80 @@
+"""Settings and records of one forward pass, which the batch carries from the network to its layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+T = TypeVar("T")
+Found = tuple[Tensor, Tensor]  #: scores and indices of a search, (H, N, k) each
+
+
+@dataclass(frozen=True, eq=False)
+class ForwardContext:
+    """Settings and records of one forward pass; the default has neither.
+
+    Attributes
+    ----------
+    precision
+        As ``training.precision``. It chooses how GatedGCN's products of edges are computed on a GPU.
+    timer
+        Gives a new context manager for each k-MIP search.
+    keep
+        Receives the tensors and plans that a recorded CUDA graph reads: it knows addresses only.
+    record
+        Receives the results of the searches, in order: the first pass of a recomputed layer.
+    replay
+        Results of the searches, instead of searching: the second pass of a recomputed layer, which has the
+        same queries and keys. Batch norms then leave their running statistics alone.
+    """
+
+    precision: str = "32"
+    timer: Callable[[], AbstractContextManager[None]] | None = None
+    keep: list[Any] | None = None
+    record: list[Found] | None = None
+    replay: Iterator[Found] | None = None
+
+    @property
+    def repeated(self) -> bool:
+        """True in the second pass of a recomputed layer."""
+        return self.replay is not None
+
+    @property
+    def watches_searches(self) -> bool:
+        """True if a search must not be hidden in an operator of PyTorch, which carries no context."""
+        return any(each is not None for each in (self.timer, self.keep, self.record, self.replay))
+
+    @property
+    def split(self) -> str | None:
+        """How Triton splits float32 products of edges into bfloat16 ones; None: PyTorch computes them.
+
+        ``bf16x6`` is as exact as float32, ``bf16x3`` has 16 significant bits.
+        """
+        return {"tf32": None, "bf16x3": "bf16x3"}.get(self.precision, "bf16x6")
+
+    def kept(self, found: T) -> T:
+        """Return ``found``, such as a plan from a cache that may drop it, and keep it alive if asked to."""
+        if self.keep is not None:
+            self.keep.append(found)
+        return found
+
+    def timed(self) -> AbstractContextManager[None]:
+        """Return the context manager to run a search in."""
+        return nullcontext() if self.timer is None else self.timer()
+
+    def searched(self, search: Callable[[], Found]) -> Found:
+        """Return the result of a search: the one of the first pass, or that of ``search()``."""
+        if self.replay is not None:
+            return next(self.replay)
+        with self.timed():
+            found = search()
+        if self.record is not None:
+            self.record.append(found)
+        return found
+
+
+PLAIN = ForwardContext()
