@@ -38,7 +38,7 @@ _NO_MEMORY = re.compile("can't allocate memory|out of memory")  #: PyTorch's Run
 
 COMMANDS = {
     "demo": "Train models on a real city, offline, in a few minutes.",
-    "list": "List the datasets, and what the home folder holds.",
+    "list": "List the datasets, and what the home folder holds, with sizes.",
     "info": "Show a dataset, a build or a preset: sources, license, counts, parameters.",
     "fetch": "Download the raw files of a dataset, verified.",
     "build": "Turn raw files into HDF5 shards.",
@@ -52,11 +52,10 @@ COMMANDS = {
     "sweep": "Run a plan: datasets by models by changes by seeds.",
     "runs": "List the runs in the home folder, the newest first.",
     "report": "Tabulate the results of runs with the paper's figures.",
-    "evaluate": "Measure a trained model again.",
+    "evaluate": "Measure a trained model, or predictions.",
     "predict": "Write the predictions of a trained model.",
     "analyze": "Study attention, on a trained run or on generated data.",
     "bench": "Measure speed against the usual alternatives.",
-    "du": "Show the disk use of builds, raw files, runs and caches.",
     "remove": "Remove builds, raw files and runs.",
     "doctor": "Check what this machine has, and what works on it.",
 }

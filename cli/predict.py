@@ -36,7 +36,7 @@ def command(run: str, output: Path, part: str, as_json: bool, **data: Any) -> No
     """Write the predictions of a trained model.
 
     Takes the best weights of RUN, a run folder or the end of its path, and writes logits and classes,
-    or values, of every record of a part of the split, with its key. `kmip-data evaluate --predictions`
+    or values, of every record of a part of the split, with its key. `evaluate --predictions`
     measures such a file.
     """
     from kmip_data.models.training.predictions.file import check_name, write_predictions

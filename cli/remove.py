@@ -44,7 +44,7 @@ def complete_folder(
 def command(targets: tuple[str, ...], yes: bool, home: Home, as_json: bool) -> None:
     """Remove builds, raw files and runs.
 
-    TARGET is a folder in the home's built/, raw/ or runs/, or the end of its path as `kmip-data du` shows
+    TARGET is a folder in the home's built/, raw/ or runs/, or the end of its path as `kmip-data list` shows
     it; raw files are raw/NAME. Only files that kmip-data wrote go, by name: yours stay. A folder that
     another process builds or trains into is refused; one that a process only reads is not, so end that
     process first.

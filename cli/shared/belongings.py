@@ -86,9 +86,9 @@ def find(target: str, home: Home) -> Belonging:
     close = of_dataset[0] if len(of_dataset) == 1 else nearest(target, [each.name for each in rest])
     raise UsageError(
         f"{len(matches)} folders are called {target!r}." if matches else f"There is no {target!r}.",
-        expected="the folder of a build or run, such as kmip-data du shows it, or raw/NAME",
+        expected="the folder of a build or run, such as kmip-data list shows it, or raw/NAME",
         found="\n    ".join(["", *(each.name for each in matches)]) if matches else "no such folder",
-        next=f"kmip-data remove {close}" if close and not matches else "kmip-data du lists the folders",
+        next=f"kmip-data remove {close}" if close and not matches else "kmip-data list lists the folders",
     )
 
 
@@ -103,7 +103,7 @@ def _outside(place: Path, home: Home) -> UsageError:
         f"{place} is not a build, raw files or a run in {home.root}, so nothing in it is removed.",
         expected=f"a folder in {home.built}, {home.raw} or {home.runs}",
         found=f"files of kmip-data: {', '.join(ours[:SHOWN])}{more}" if ours else "no file of kmip-data",
-        next="delete these yourself" if ours else "kmip-data du lists the folders",
+        next="delete these yourself" if ours else "kmip-data list lists the folders",
     )
 
 

@@ -1,4 +1,4 @@
-"""``remove`` and ``du``: what goes is what kmip-data wrote, after a question, and how large it was."""
+"""``remove``, and sizes in ``list``: only what kmip-data wrote goes, after a question."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_sizes_by_folder(make_build: Callable[..., Build], raw: Path, home: Path
     (home / "sweeps/plan/a.log").write_bytes(b"x" * 10)
     (home / "licenses.json").write_bytes(b"x" * 7)
     (home / "built/elsewhere").symlink_to(home.parent)
-    found = kmip("du", "--json").json
+    found = kmip("list", "--json").json
     folders = {entry["folder"]: (entry["what"], entry["bytes"]) for entry in found["folders"]}
     assert folders["built/s3dis-k4"] == ("build", size_of(build.path))
     assert folders["raw/s3dis"] == ("raw files", size_of(raw))
@@ -55,13 +55,13 @@ def test_sizes_by_folder(make_build: Callable[..., Build], raw: Path, home: Path
     assert found["bytes"] == sum(size for _, size in folders.values())
     sizes = [entry["bytes"] for entry in found["folders"]]
     assert sizes == sorted(sizes, reverse=True)
-    text = kmip("du").out
+    text = kmip("list").out
     assert f"{home}: " in text
     assert "runs/s3dis/gcn  2 runs" in text.replace("   ", "  ")
 
 
 def test_nothing_to_measure(home: Path) -> None:
-    assert f"{home}: " in kmip("du").out
+    assert f"{home}: " in kmip("list").out
     assert not home.exists()
 
 
@@ -146,7 +146,7 @@ def test_nothing_goes_and_nothing_counts_through_a_linked_folder(home: Path, tmp
     (home / "runs/s3dis").symlink_to(tmp_path / "away")
     assert kmip("remove", "s3dis/gcn/one", "--yes").code == 2
     assert (away / "config.toml").is_file()
-    assert not any(entry["folder"].startswith("runs") for entry in kmip("du", "--json").json["folders"])
+    assert not any(entry["folder"].startswith("runs") for entry in kmip("list", "--json").json["folders"])
 
 
 def test_folders_of_the_home_may_be_links(home: Path, tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_folders_of_the_home_may_be_links(home: Path, tmp_path: Path) -> None:
     (home / "runs").symlink_to(tmp_path / "disk")
     (tmp_path / "disk/s3dis/gcn/one/result.json").write_text('{"build_key": "", "config": {}, "metrics": {}}')
     (home / "licenses.json").write_bytes(b"x" * 7)
-    folders = {entry["folder"]: entry["bytes"] for entry in kmip("du", "--json").json["folders"]}
+    folders = {entry["folder"]: entry["bytes"] for entry in kmip("list", "--json").json["folders"]}
     assert (folders["runs/s3dis/gcn"], folders["others"]) == (1046, 7)
     assert kmip("remove", "one", "--yes").code == 0
     assert not any((tmp_path / "disk").iterdir())
@@ -176,7 +176,7 @@ def test_a_question_comes_first(make_build: Callable[..., Build], monkeypatch: p
 
 
 def test_raw_files_are_no_slip_for_a_build(make_build: Callable[..., Build], raw: Path) -> None:
-    assert "next: kmip-data du lists" in kmip("remove", "s3di", "--yes").err
+    assert "next: kmip-data list lists" in kmip("remove", "s3di", "--yes").err
     assert "next: kmip-data remove raw/s3dis\n" in kmip("remove", "raw/s3di", "--yes").err
     make_build()
     assert "next: kmip-data remove built/s3dis-k4\n" in kmip("remove", "s3dis", "--yes").err

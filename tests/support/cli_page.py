@@ -26,6 +26,9 @@ def _sections(group: click.Group, path: str, level: int) -> Iterator[str]:
         ]
         line = " ".join(["kmip-data", full, *arguments])
         yield f"{'#' * level} {full}\n"
+        needed = [f"{param.opts[0]} {param.make_metavar(context)}" for param in command.params
+                  if isinstance(param, click.Option) and param.required]  # fmt: skip
+        line = " ".join([line, *needed])
         yield f"    {line}\n\n{' '.join((command.help or '').replace('|', '').split())}\n"
         rows = [_row(param, context) for param in command.params if isinstance(param, click.Option)]
         if rows := [row for row in rows if row is not None]:
