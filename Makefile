@@ -47,7 +47,7 @@ torture: $(STAMP)  ## mass fault injection: kills, bit flips, links, two writers
 	$(TEST) -m torture
 
 bench: $(STAMP)  ## the speed table, or TOPIC of it; prints ratios measured in one run
-	$(BIN)/python tests/benchmarks $(or $(TOPIC),all)
+	PYTHONPATH=tests $(BIN)/python -m benchmarks $(TOPIC)
 
 lint: $(STAMP)  ## ruff, structure, mypy strict and the layering on the built tree, codespell
 	$(BIN)/ruff check .

@@ -33,7 +33,7 @@ EXTRAS = {
         "cuda-bindings>=12.9; platform_system == 'Linux'",
     ],
     "lightning": ["lightning>=2.6"],
-    "hub": ["fsspec[http]>=2024.2", "huggingface_hub>=0.30"],
+    "hub": ["fsspec>=2024.2", "huggingface_hub>=0.30"],
     "slurm": ["submitit>=1.5"],
     "gpu": ["triton>=3.4; platform_system == 'Linux'"],
 }

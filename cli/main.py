@@ -55,7 +55,7 @@ COMMANDS = {
     "evaluate": "Measure a trained model, or predictions.",
     "predict": "Write the predictions of a trained model.",
     "analyze": "Study attention, on a trained run or on generated data.",
-    "bench": "Measure speed against the usual alternatives.",
+    "bench": "Measure speed on this machine.",
     "remove": "Remove builds, raw files and runs.",
     "doctor": "Check what this machine has, and what works on it.",
 }

@@ -12,7 +12,7 @@ from kmip_data.cli.shared.options import sample_option, work_options
 from kmip_data.cli.shared.output import print_json
 from kmip_data.errors import UsageError
 from kmip_data.files.disk import human_bytes
-from kmip_data.wording import counted, without_secrets
+from kmip_data.wording import counted, shown_address
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -39,7 +39,7 @@ def command(target: str, address: str, sample: bool, home: Home, as_json: bool, 
     is refused.
     """
     share = _push(target, address, home, sample=sample, quiet=quiet)
-    size, where = sum(entry.bytes for entry in share.files), without_secrets(address)
+    size, where = sum(entry.bytes for entry in share.files), shown_address(address)
     if as_json:
         files = {entry.file: entry.sha256 for entry in share.files}
         about = {"kind": share.kind, "name": share.name, "digest": share.sealed}

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.strict import Strict
-from kmip_data.wording import nearest, without_secrets
+from kmip_data.wording import nearest, shown_address
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Md5 = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
@@ -51,8 +51,8 @@ class Mirror(Strict):
 
     @property
     def address(self) -> str:
-        """The URL without credentials, for messages, receipts and cards."""
-        return without_secrets(self.url)
+        """The URL as it may be shown, for messages, receipts and cards."""
+        return shown_address(self.url)
 
 
 class Member(Strict):

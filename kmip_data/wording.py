@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 import time
+import urllib.parse
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-#: C0 but tab and line feed, DEL, C1, and what reorders text: a terminal obeys them, unseen.
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 #: Parameters of datasets that are options of commands; ``--set KEY=VALUE`` takes the others.
 OPTIONS = {
     "k": "--k",
@@ -17,10 +16,14 @@ OPTIONS = {
     "split_seed": "--split-seed",
     "test_area": "--test-area",
 }
-_USER = re.compile(r"(?<=://)[^/?#\s]*@")
-_SECRET = re.compile(
-    r"(?i)([?&;][^=&;#\s]*(?:token|sig|signature|secret|passw|pwd|credential|auth|key|session)[^=&;#\s]*=)[^&;#\s]+"
+#: Characters that a terminal obeys (C0 but tab and line feed, DEL, C1, marks that reorder text), and halves
+#: of surrogate pairs, as in file names that are not UTF-8, which cannot be encoded.
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>]+")
+_HOST = re.compile(r"(?:[^:\[\]]*|\[[^\]]*\])(?::\d*)?")  #: with a port, but without a user
+_REQUEST = re.compile(r"(?<=url: )(/[^\s?#]*)[?#]\S*")  #: how requests quotes the path that it asked for
 
 
 def without_controls(text: str) -> str:
@@ -32,13 +35,56 @@ def without_controls(text: str) -> str:
     return _CONTROLS.sub("\ufffd", text)
 
 
-def without_secrets(text: str) -> str:
-    """Return ``text`` with the credentials of each URL in it taken out.
+def shown_address(address: str) -> str:
+    """Return an address as it may be shown: without user, password, query and fragment.
 
-    >>> without_secrets("https://me:pw@host/a.zip?dl=1&token=abc")
-    'https://host/a.zip?dl=1&token=***'
+    Paths of folders are returned as they are.
+
+    >>> shown_address("https://me:pw@host:80/a.zip?token=abc#key")
+    'https://host:80/a.zip'
     """
-    return _SECRET.sub(r"\1***", _USER.sub("", text))
+    scheme, mark, rest = address.partition("://")
+    if not mark:
+        return address
+    head = re.split("[/?#]", rest, maxsplit=1)[0]
+    if "@" in head:
+        rest = rest[head.rindex("@") + 1 :]
+    elif _HOST.fullmatch(head) is None:  # a password that has one of / ? # in it
+        rest = rest.rpartition("@")[2]
+    return f"{scheme}://{re.split('[?#]', rest, maxsplit=1)[0]}"
+
+
+def without_secrets(text: str, address: str = "") -> str:
+    """Return ``text`` with each address in it as :func:`shown_address` has it.
+
+    Secrets of ``address`` are masked wherever they stand: other libraries quote parts of what they ask for.
+
+    >>> without_secrets("no answer of https://me:pw@host/a.zip?dl=1, again pw-1", "s3://key:pw-1@bucket")
+    'no answer of https://host/a.zip, again ***'
+    """
+    for secret in sorted(_secrets(address), key=len, reverse=True):
+        text = text.replace(secret, "***")
+    text = _ADDRESS.sub(lambda found: shown_address(found[0]) + _ending(found[0]), text)
+    return _REQUEST.sub(r"\1", text)
+
+
+def _ending(address: str) -> str:
+    """Return the punctuation that follows a query or fragment, which is not part of either."""
+    return re.search(r"[),.;:]*$", address)[0] if "?" in address or "#" in address else ""  # type: ignore[index]
+
+
+def _secrets(address: str) -> set[str]:
+    """Return the passwords, tokens and query values of an address, as given and percent-decoded."""
+    rest = address.partition("://")[2]
+    if not rest or (shown := shown_address(address).partition("://")[2]) == rest:
+        return set()
+    user = rest[: rest.find(shown)].rstrip("@") if shown else rest
+    parts = {user, *re.split("[:/?#@]", user)}  # whoever parses it takes one of these for its end
+    for part in re.split("[?#&;]", rest.partition(shown)[2])[1:]:
+        parts |= {part, part.partition("=")[2]}
+    known = parts | {urllib.parse.unquote_plus(part) for part in parts}
+    known |= {urllib.parse.quote(part, safe="") for part in known}
+    return {part for part in known if len(part) > 3}
 
 
 def timestamp(when: float | None = None) -> str:

@@ -43,9 +43,8 @@ from kmip_data.pipelines.engine.run import run_build
 from kmip_data.pipelines.finishing.finish import read_records, write_split
 from kmip_data.pipelines.finishing.identity import BuildPlan, card_parameters, given_folder
 from kmip_data.pipelines.parameters import check_params, check_sample
-from kmip_data.pipelines.raw.copies import list_copies, remove_copy
+from kmip_data.pipelines.raw.copies import list_copies, pin_first, remove_copy
 from kmip_data.pipelines.raw.extras import require_extra
-from kmip_data.pipelines.raw.first_use import pin_first
 from kmip_data.pipelines.shared.stratified import apply_split
 
 
@@ -239,7 +238,7 @@ def _is_superseded(card: Card, pipeline: Pipeline[Any, Any], home: Home) -> bool
     """Whether a build of part of the published set is all there is, and the whole has come in since."""
     return card.extent == PART and any(
         (copy.is_complete(pipeline.manifest) or copy.downloaded)
-        and copy.receipt.sample is None
+        and not copy.sample
         and copy.content_digest != card.content_digest
         for copy in list_copies(home.raw / card.dataset)
     )

@@ -74,8 +74,7 @@ def build_own(
     check_options(chosen)
     home = home or Home.locate()
     with signals.terminable():
-        copy, new = pipeline.bring(given, params, home, offline=chosen.offline, quiet=chosen.quiet)
-        raw = copy.raw_folder()
+        raw, new = pipeline.bring(given, params, home, offline=chosen.offline, quiet=chosen.quiet)
         try:
             params = pipeline.resolve(params, raw)
             build = build_raw(BuildPlan.of(pipeline, params, raw, home, chosen), split_params)

@@ -188,7 +188,7 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         found: dict[str, NDArray[np.uint8] | None] = dict.fromkeys(keys)
         if copy is None:
             return found
-        names = {key_of(picture): picture for picture, _ in pair(copy.receipt.members)}
+        names = {key_of(picture): picture for picture, _ in pair(copy.members)}
         most = card.parameters["superpixels"]
         for key in names.keys() & keys:
             with contextlib.suppress(DamagedInput):

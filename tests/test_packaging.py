@@ -28,7 +28,6 @@ COME_WITH = {
 }
 OF_EXTRAS = {
     "PIL",
-    "aiohttp",  # of fsspec[http]
     "dask",
     "distributed",
     "faiss",

@@ -1,101 +1,48 @@
-"""Benchmarks: each compares two things in one run and gives rows with the ratio."""
+"""Commands of ``kmip-data bench``, and how they write figures and the machine."""
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-
-Times = tuple[float, float, float, tuple[float, float]]  #: ours, theirs, ratio, its smallest and largest
+from pathlib import Path
 
 
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """One line of the speed table: ours against theirs.
+def quantity(value: float | None, unit: str) -> str:
+    """Write a figure with a unit that suits its size.
 
-    ``ours`` and ``theirs`` are medians in ``unit``, ``captured`` is ours as a CUDA graph; ``None``: it was
-    not measured. ``spread`` is (min, max) of the pairwise ratio. ``ratio`` is theirs / ours, so more is
-    better; ``target`` is the least ratio aimed at.
+    >>> quantity(0.00042, "s")
+    '420 µs'
     """
-
-    what: str
-    against: str
-    ours: float | None
-    captured: float | None = None
-    theirs: float | None = None
-    unit: str
-    ratio: float | None = None
-    spread: tuple[float, float] | None = None
-    target: str = ""
-    met: bool | None = None
-    note: str = ""
-
-    @classmethod
-    def compared(
-        cls,
-        what: str,
-        against: str,
-        times: Times,
-        *,
-        per: int = 1,
-        target: float | None = None,
-        note: str = "",
-    ) -> Row:
-        """Make the row of what :func:`compare` gave, in seconds of each of ``per`` things done."""
-        ours, theirs, ratio, spread = times
-        return cls(
-            what=what,
-            against=against,
-            ours=ours / per,
-            theirs=theirs / per,
-            unit="s",
-            ratio=ratio,
-            spread=spread,
-            target="" if target is None else f"≥ {target:g}×",
-            met=None if target is None else ratio >= target,
-            note=note,
-        )
+    if value is None:
+        return "–"
+    if unit == "s" and value < 1:
+        return f"{value * 1e6:.3g} µs" if value < 1e-3 else f"{value * 1e3:.3g} ms"
+    space = " " if unit not in ("", "×") else ""
+    return (f"{value:,.0f}" if value >= 1000 else f"{value:.3g}") + space + unit
 
 
-def compare(
-    ours: Callable[[], object], theirs: Callable[[], object], *, repeats: int = 7, warmup: int = 1
-) -> Times:
-    """Time both in turn (A B A B …) and return median seconds of each, median ratio, its spread."""
-    for _ in range(warmup):
-        ours()
-        theirs()
-    a, b = [], []
-    for _ in range(repeats):
-        a.append(_seconds(ours))
-        b.append(_seconds(theirs))
-    ratios = [y / x for x, y in zip(a, b, strict=True)]
-    return statistics.median(a), statistics.median(b), statistics.median(ratios), (min(ratios), max(ratios))
+def machine_line() -> str:
+    """Return processor, cores this process may use, memory, system and versions."""
+    import importlib.metadata
+    import os
+    import platform
+    import re
 
+    import psutil
 
-@contextmanager
-def thread_count(count: int) -> Iterator[None]:
-    """Give torch, the compiled kernels and FAISS this many threads, while inside."""
-    import torch
+    from kmip_data.runtime.threads import available_cores
 
-    from kmip_data.runtime.threads import limit_restored, set_num_threads
-
-    before = torch.get_num_threads()
-    with limit_restored():
-        torch.set_num_threads(count)
-        set_num_threads(count)
-        with suppress(ImportError):
-            import faiss
-
-            faiss.omp_set_num_threads(count)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(before)
-
-
-def _seconds(function: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
+    name = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.is_file() and (
+        found := re.search(r"^model name\s*:\s*(.*)$", cpuinfo.read_text(), re.MULTILINE)
+    ):
+        name = found[1].strip()
+    facts = [
+        name,
+        f"{available_cores()} cores",
+        f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
+        f"{platform.system()} {platform.machine()}",
+        f"Python {platform.python_version()}",
+        *(f"{package} {importlib.metadata.version(package)}" for package in ("numpy", "torch")),
+        *([f"load {os.getloadavg()[0]:.1f}"] if hasattr(os, "getloadavg") else []),
+    ]
+    return ", ".join(facts)

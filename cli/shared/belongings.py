@@ -146,7 +146,7 @@ def remove(those: Sequence[Belonging], home: Home) -> None:
         for each, top, place, own in zip(those, tops, inside, names, strict=True):
             files.refuse_links_below(top, each.path)
             for folder in {"", *(str(PurePosixPath(name).parent) for name in own)}:
-                with contextlib.suppress(UsageError, OSError):
+                with contextlib.suppress(OSError, ValueError):  # a link, or NUL in a name
                     files.remove_partials(each.path / folder, root=top)
             folders = [f"{place}/{name}" for name in _own_folders(each)]
             files.remove_files(top, [f"{place}/{name}" for name in own], folders=folders)

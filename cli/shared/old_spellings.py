@@ -23,6 +23,14 @@ OLD_SPELLINGS: dict[str, dict[str, str]] = {
     },
     "evaluate": {"--dump-part": "--dump-qk takes the test part"},
     "info": {"--output": "kmip-data info TARGET > FILE"},
+    "bench attention": {
+        "--graphs": "make bench TOPIC=attention, in a checkout",
+        "--protocol": "nothing: runs have inputs of their own",
+        "--table": "make bench TOPIC=attention, in a checkout",
+        "--threads": "OMP_NUM_THREADS=N",
+    },
+    "bench reading": {"--markdown": "make bench TOPIC=reading, in a checkout", "--quick": "--graphs 32"},
+    "bench train": {"--alone": "nothing: other layers are measured by make bench TOPIC=training"},
     "preview": {"--html": "kmip-data explore TARGET"},
     "report": {"--no-step": "kmip-data train, which tries one step first; `report empty` is gone"},
     "sweep": {

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.files.errors import located
 from kmip_data.format.card import CARD_NAME, Card, read_card
 
 if TYPE_CHECKING:
@@ -34,15 +35,7 @@ class Home:
             import platformdirs
 
             path = platformdirs.user_data_dir("kmip-data", appauthor=False)
-        try:
-            return cls(Path(path).expanduser().absolute())
-        except (RuntimeError, FileNotFoundError) as error:  # no home folder, or no working folder any more
-            raise UsageError(
-                f"The folder {path} cannot be located.",
-                expected="an absolute path, or a user with a home folder",
-                found=str(error),
-                next=f"give --home DIR, or set {ENVIRONMENT}",
-            ) from error
+        return cls(located(path, f"home folder (--home DIR, {ENVIRONMENT})"))
 
     @property
     def raw(self) -> Path:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from kmip_data.builds.home import Build, Home, list_builds
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.files.errors import located
 from kmip_data.files.small import read_json
 from kmip_data.format.card import CARD_NAME, read_card
 from kmip_data.manifest import dataset_names, unknown_name
@@ -21,10 +21,10 @@ def build_in(target: str | os.PathLike[str]) -> Build | None:
     Raises ``DamagedInput`` where the folder has no readable card.
     """
     text = os.fspath(target)
-    folder = Path(text).expanduser()
+    folder = located(text, "build folder")
     if os.sep not in text and not (folder / CARD_NAME).is_file():
         return None
-    return Build(folder.absolute(), read_card(folder.absolute()))
+    return Build(folder, read_card(folder))
 
 
 def named_build(

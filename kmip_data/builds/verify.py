@@ -152,7 +152,8 @@ def _split_problems(
 ) -> Iterator[Problem]:
     yield from file_problems(path, entry)
     try:
-        split = read_split(path / entry.file)
+        records = sum(shard.nodes for shard in shards) if len(keys) == 1 else len(keys)
+        split = read_split(path / entry.file, records=records)
     except DamagedInput as error:
         yield from damage(path, entry.file, error)
         return

@@ -1,4 +1,4 @@
-"""What the dataset classes share: their common arguments, and the way from those to a build."""
+"""Base of the dataset classes: common arguments, and the build that they select."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import Any, ClassVar, Final, Unpack, get_args, get_type_hints
 
 from torch_geometric.data import Data
@@ -16,6 +15,7 @@ from kmip_data.builds.find import obtain, split_name
 from kmip_data.builds.home import Build, Home
 from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import UsageError
+from kmip_data.files.errors import located
 from kmip_data.format.card import CARD_NAME
 from kmip_data.format.schema import View
 from kmip_data.manifest import unknown_name
@@ -37,13 +37,13 @@ class Arguments(BuildArguments, total=False):
 
 
 class PartArguments(Arguments, total=False):
-    """Those of a dataset of many graphs, and of one part of a split."""
+    """Arguments of a dataset of many graphs, with a part of a split."""
 
     split: str | None
 
 
 class RuleArguments(PartArguments, total=False):
-    """Those of a dataset that has but the published split and ``split_rule="stratified"``."""
+    """Arguments of a dataset with the published split and ``split_rule="stratified"`` only."""
 
     split_rule: str | None
     split_seed: int | None
@@ -69,13 +69,13 @@ _REFUSED: Final = {
 
 
 class BuiltDataset(ShardedDataset):
-    """A shipped dataset: found in the home folder, or built there.
+    """A shipped dataset, opened from the home folder or built there.
 
-    A subclass says which one it is, and takes its own parameters and ``**arguments``; the signature that
-    ``inspect`` and ``help`` show has both.
+    A subclass sets ``_name`` and has its own parameters besides ``**arguments``; the signature in ``inspect``
+    and ``help`` shows both.
     """
 
-    _name: ClassVar[str]  #: of the dataset
+    _name: ClassVar[str]  #: name of the dataset
     _known: ClassVar[Sequence[str]] = ()  #: keys of ``**arguments``
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -95,7 +95,7 @@ class BuiltDataset(ShardedDataset):
         first: Transform | None = None,
         **reading: Any,
     ) -> None:
-        """Find or build, then read: see :meth:`_find` and :meth:`_read`."""
+        """Find or build the dataset and read it; see :meth:`_find` and :meth:`_read`."""
         self._read(*self._find(self._name, root, parameters, rule, arguments), arguments, first, **reading)
 
     def _find(
@@ -106,7 +106,7 @@ class BuiltDataset(ShardedDataset):
         rule: Mapping[str, Any],
         arguments: Mapping[str, Any],
     ) -> tuple[Build, str]:
-        """Return the build that the arguments mean, and the name of its split, which ``rule`` describes."""
+        """Return the build that the arguments select, and the name of its split by ``rule``."""
         for key in arguments:
             if key not in self._known:
                 raise self._unknown_argument(key)
@@ -114,10 +114,10 @@ class BuiltDataset(ShardedDataset):
         drawn = {"split": given["split_rule"], "split_seed": given["split_seed"]}
         rule = {**rule, **{key: value for key, value in drawn.items() if value is not None}}
         if root is not None and given["home"] is not None:
-            raise UsageError("root and home are the same thing.", expected="one of them", found="both")
+            raise UsageError("root and home both name the home folder.", expected="one of them", found="both")
         target: Folder = name
-        if root is not None and (Path(root).expanduser() / CARD_NAME).is_file():
-            target = Path(root).expanduser().absolute()
+        if root is not None and (located(root, "root") / CARD_NAME).is_file():
+            target = located(root, "root")
         found = obtain(
             target,
             {**parameters, "limit": given["limit"]},
@@ -140,7 +140,7 @@ class BuiltDataset(ShardedDataset):
         views: Sequence[View] = (),
         edge_lengths: bool = False,
     ) -> None:
-        """Read a part of the split of a build; the transform ``first`` goes before the one given."""
+        """Read a part of the split of a build; the transform ``first`` precedes the user's."""
         transforms = [each for each in (first, arguments.get("transform")) if each is not None]
         super().__init__(
             build,
@@ -153,7 +153,7 @@ class BuiltDataset(ShardedDataset):
         )
 
     def _unknown_argument(self, name: str) -> UsageError:
-        """Say what to use instead of an argument that the class does not have."""
+        """Return the error for an unknown argument, with the one to use instead."""
         title = type(self).__name__
         command = f"help(kmip_data.{title}), in Python"
         if name in _REFUSED:
@@ -168,7 +168,7 @@ class BuiltDataset(ShardedDataset):
 
 
 def _sign(cls: type[BuiltDataset]) -> None:
-    """Write what ``**arguments`` of ``__init__`` stand for into its signature."""
+    """Write the keys of ``**arguments`` into the signature of ``__init__``."""
     init = cls.__dict__.get("__init__")
     own = [] if init is None else list(inspect.signature(init).parameters.values())
     if not own or own[-1].kind is not own[-1].VAR_KEYWORD or "Unpack[" not in str(own[-1].annotation):

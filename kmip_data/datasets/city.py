@@ -1,4 +1,4 @@
-"""City-Networks, and any other city that was built, as a class."""
+"""City-Networks, and cities of your own."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ PYG_COLUMNS = ("x", "y", "edge_index")
 
 
 class CityNetwork(BuiltDataset):
-    """The streets of a city: one graph whose nodes are to be classified by their eccentricity.
+    """The streets of a city: one graph with nodes classified by their eccentricity.
 
     The item is ``Data(x=[N, 67], edge_index=[2, E], y=[N], pos=[N, 2], eccentricity=[N],
     edge_length=[E], train_mask=[N], val_mask=[N], test_mask=[N])``: every street in both directions,
-    ``pos`` longitude and latitude in degrees, lengths in metres. ``y`` is made of ``eccentricity``: no
-    model may see it.
+    ``pos`` longitude and latitude in degrees, lengths in metres. ``y`` is derived from ``eccentricity``,
+    which must therefore not be an input.
 
     Parameters
     ----------
@@ -30,12 +30,11 @@ class CityNetwork(BuiltDataset):
         ``"paris"``, ``"shanghai"``, ``"la"``, ``"london"``, ``"helsinki"``, in any case; or the name of
         a city that was built with ``kmip-data build city --name NAME``.
     coordinates
-        What ``x`` has: ``"replace"``, sinusoids instead of longitude and latitude, then the other
-        35 columns standardised over the train nodes (67, what the paper's code fed); ``"append"``:
-        sinusoids beside all 37 (69, what its text says); ``"none"``: the 35 alone. With another
-        ``bands`` than 8 there are 4 sinusoids per band.
+        Columns of ``x``: ``"replace"``, sinusoids instead of longitude and latitude, then the other 35
+        columns standardised over the train nodes (67, as in the paper's code); ``"append"``: sinusoids
+        besides all 37 (69, as in its text); ``"none"``: the 35 alone. There are 4 sinusoids per band.
     raw_features
-        The 37 columns as they are stored and nothing else, as PyTorch Geometric's class has them:
+        Only the 37 stored columns, as in PyTorch Geometric's class:
         ``Data(x=[N, 37], edge_index, y, train_mask, val_mask, test_mask)``. Their names and units are
         ``schema.column("node/x").fields``.
     split_rule
@@ -43,21 +42,21 @@ class CityNetwork(BuiltDataset):
         metres (chosen by the map unless given), with ``buffer`` hops between parts, so that train and
         test streets are not neighbours. Nodes of the buffer are in no mask.
     split_seed
-        Seed of either.
+        Seed of the split.
     hops, classes, weight
-        Radius, number of chunks and unit (``"length"`` or ``"travel_time"``) of the eccentricity that
-        the labels are made of.
+        Radius, number of chunks and unit (``"length"`` or ``"travel_time"``) of the eccentricity behind
+        the labels.
     bands
         Frequencies per coordinate of the sinusoids.
     columns
-        Columns that ``kmip-data encode`` added (``["rwse20"]``), beside the others.
+        Columns added by ``kmip-data encode`` (``["rwse20"]``), besides the others.
     root, home, transform, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.points.S3DIS`. ``limit`` is the number of intersections of a sample.
 
     Raises
     ------
     UsageError
-        There is no such city, or the build found is not a city.
+        The city is unknown, or the build is not a city.
 
     Examples
     --------

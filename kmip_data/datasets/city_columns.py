@@ -1,4 +1,4 @@
-"""The input columns of a city, put together from what a build stores."""
+"""Input columns of a city: sinusoids of coordinates, and standardised features."""
 
 from __future__ import annotations
 
@@ -60,25 +60,25 @@ Coordinates = Literal["replace", "append", "none"]
 
 
 def is_city(card: Card) -> bool:
-    """Whether a build is a city."""
+    """True if a build is a city."""
     return card.schema_.family == "city"
 
 
 def family(dataset: str, card: Card | None = None) -> str:
-    """Return the family of a dataset: ``city`` for cities, or its own name; ``card`` is its build's."""
+    """Return the family of a dataset: ``city`` for cities, else its name; ``card`` is that of its build."""
     shipped = card is None and dataset in dataset_names()
     city = is_city(card) if card else shipped and load_manifest(dataset).dataset_class == "CityNetwork"
     return "city" if city else dataset
 
 
 def city_inputs(features: F32, encoding: F32, card: Card, coordinates: Coordinates = "replace") -> F32:
-    """Return what a model is fed, (N, columns) float32: sinusoids, then the standardised columns.
+    """Return the inputs of a model, (N, columns) float32: sinusoids, then the standardised columns.
 
     Columns are standardised by mean and unbiased standard deviation over the train nodes of the default
-    split, which the card has; a column that never changes there becomes 0 where it has that value.
-    ``features`` (N, 37) and ``encoding`` (N, 4 · bands) are as stored: longitude, latitude, the others.
-    ``coordinates="replace"``: sinusoids instead of longitude and latitude, as the paper's code (67 columns
-    for 8 bands); ``append``: beside them, as its text (69); ``none``: neither (35).
+    split, from the card; a constant column becomes 0 for that constant. ``features`` (N, 37) are longitude,
+    latitude and the others, as stored; ``encoding`` is (N, 4 · bands). ``coordinates="replace"``:
+    sinusoids instead of longitude and latitude, as in the paper's code (67 columns for 8 bands); ``append``:
+    besides them, as in its text (69); ``none``: neither (35).
     """
     statistics = feature_statistics(card)
     mean, std = (np.asarray(statistics[name], np.float64) for name in ("mean", "std"))
@@ -100,14 +100,14 @@ def input_names(card: Card, coordinates: Coordinates = "replace") -> tuple[str, 
 def feature_statistics(card: Card) -> Mapping[str, Any]:
     """Return ``mean``, ``std`` (37 each) and ``coordinate_range`` of a city's card.
 
-    Raises ``DamagedInput`` where the card has none, or for other columns.
+    Raises ``DamagedInput`` if the card has none, or for other columns.
     """
     found: Mapping[str, Any] = card.statistics.get("city", {}).get("features", {})
     width = next((column.shape for column in card.schema_.columns if column.key == "node/x"), ())
     fits = {"mean", "std", "coordinate_range"} <= found.keys()
     if not fits or not (len(found["mean"]),) == (len(found["std"]),) == width:
         raise DamagedInput(
-            f"The card of {card.dataset} does not say how its features are scaled.",
+            f"The card of {card.dataset} has no scaling of its features.",
             expected="mean, std and coordinate_range under statistics.city.features, for each column of x",
             found=", ".join(found) or "nothing",
             next=f"kmip-data build {card.dataset}, in another --output",
@@ -116,5 +116,5 @@ def feature_statistics(card: Card) -> Mapping[str, Any]:
 
 
 def vocabulary(card: Card) -> Any:
-    """Return the categories that the one-hot columns of a city stand for; ``None`` where they are unknown."""
+    """Return the categories of the one-hot columns of a city; ``None`` if unknown."""
     return card.statistics.get("city", {}).get("vocabulary")

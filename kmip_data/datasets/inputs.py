@@ -1,4 +1,4 @@
-"""What a network is fed from a build: the stored columns, or what a family of datasets makes of them."""
+"""Node features of a network from a build: stored columns, or computed from them; and transforms."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LocalDegreeProfile(BaseTransform):  # type: ignore[misc] # PyTorch Geometr
     Parameters
     ----------
     rule
-        Of which PyTorch Geometric: ``"2.0"`` or ``"2.8"``, see
+        Version of PyTorch Geometric to follow: ``"2.0"`` or ``"2.8"``, see
         :func:`kmip_data.graphs.encodings.degree_profile.local_degree_profile`.
     """
 
@@ -46,10 +46,7 @@ class LocalDegreeProfile(BaseTransform):  # type: ignore[misc] # PyTorch Geometr
 
 
 class Standardise(BaseTransform):  # type: ignore[misc] # PyTorch Geometric is untyped
-    """Transform that takes the mean from ``x`` and ``edge_attr`` and divides by the deviation.
-
-    It is given the constants of each column; ``None`` leaves the attribute as it is.
-    """
+    """Transform that standardises ``x`` and ``edge_attr`` by constants; ``None`` leaves one unchanged."""
 
     def __init__(self, x: Standardisation | None = None, edge_attr: Standardisation | None = None) -> None:
         self._constants = {
@@ -60,7 +57,7 @@ class Standardise(BaseTransform):  # type: ignore[misc] # PyTorch Geometric is u
 
     @classmethod
     def of(cls, card: Card) -> Standardise:
-        """Return the one with the constants of a build: its card's, not the manifest's of today."""
+        """Return the transform with the constants on the card of a build."""
         found = card.statistics["standardisation"]
         constants = {key: Standardisation.model_validate(value) for key, value in found.items()}
         return cls(constants.get("node/x"), constants.get("edge/attr"))
@@ -77,21 +74,22 @@ DEGREE_PROFILE: Final = "degree-profile"  #: features that are computed from the
 
 @dataclass(frozen=True)
 class Inputs:
-    """How the node features of a build are read and made."""
+    """Recipe of the node features of a build."""
 
-    attributes: tuple[str, ...]  #: stored attributes that they are made of
-    names: tuple[str, ...]  #: of the columns of ``x``; empty where the build does not name them
-    transform: Callable[[Data], Data] | None = None  #: makes ``x`` of what is stored, if that is not enough
-    views: tuple[View, ...] = ()  #: columns that are read, where not all are
-    vocabulary: str = ""  #: digest of the categories of one-hot columns, the build's own if unknown; or empty
+    attributes: tuple[str, ...]  #: stored attributes to read
+    names: tuple[str, ...]  #: names of the columns of ``x``; empty if the build has none
+    transform: Callable[[Data], Data] | None = None  #: computes ``x`` if it is not stored
+    views: tuple[View, ...] = ()  #: columns to read, if not all
+    vocabulary: str = (
+        ""  #: digest of the categories of one-hot columns (of the build key if unknown), or empty
+    )
 
 
 def network_inputs(card: Card, features: str, coordinates: Coordinates) -> Inputs:
-    """Return what a network is fed from a build.
+    """Return the node features of a network for a build.
 
-    ``features`` is ``all``, the name of a view of the dataset, or :data:`DEGREE_PROFILE` (``UsageError``
-    where there are no such features); ``coordinates`` those of a city, see
-    :func:`kmip_data.datasets.city_columns.city_inputs`.
+    ``features`` is ``all``, the name of a view of the dataset, or :data:`DEGREE_PROFILE` (``UsageError`` for
+    any other); for ``coordinates`` of a city see :func:`kmip_data.datasets.city_columns.city_inputs`.
     """
     categories = ""
     if city := is_city(card):
@@ -109,7 +107,7 @@ def network_inputs(card: Card, features: str, coordinates: Coordinates) -> Input
 
 
 def feed_city(data: Data, card: Card, coordinates: Coordinates) -> Data:
-    """Make ``x`` of a city what a model is fed."""
+    """Replace ``x`` of a city by the inputs of a model."""
     encoding = data.coordinate_encoding.numpy()
     data.x = torch.from_numpy(city_inputs(data.x.numpy(), encoding, card, coordinates))
     del data.coordinate_encoding
@@ -117,11 +115,11 @@ def feed_city(data: Data, card: Card, coordinates: Coordinates) -> Data:
 
 
 def check_vocabulary(card: Card, inputs: Inputs, trained: str, dataset: str) -> None:
-    """Raise UsageError unless one-hot columns mean what they did in training: ``trained``, on ``dataset``."""
+    """Raise UsageError unless one-hot columns have the categories of training (``trained``, ``dataset``)."""
     if inputs.vocabulary != trained:
         raise UsageError(
-            f"The categories of {card.dataset} are not known to be those that the weights were trained on.",
+            f"The categories of {card.dataset} are not those of the training data, or unknown.",
             expected=f"a city built with the vocabulary of {dataset}",
             found="another vocabulary, or (the published cities) none on its card",
-            next=f"kmip-data build city --set vocabulary={dataset} … builds a city that fits",
+            next=f"kmip-data build city --set vocabulary={dataset} … builds a city with these categories",
         )

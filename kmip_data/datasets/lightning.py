@@ -26,16 +26,16 @@ except ImportError as error:
 class GraphDataModule(LightningDataModule):
     """Train, validation and test loaders of a dataset.
 
-    The data are built or found once per node and opened in every process. In a distributed run each
-    process gets its share: for training the same number of batches everywhere, for validation and test
-    every graph once. The order of epoch ``e`` depends on ``seed`` and ``e`` alone, and a run resumed from
-    a checkpoint in the middle of an epoch goes on with the batch after the last one.
+    The data are built or opened once per node and opened in every process. In a distributed run each process
+    gets a share: for training the same number of batches everywhere, for validation and test every graph
+    once. The order of epoch ``e`` depends on ``seed`` and ``e`` alone, and a run that resumes from a
+    checkpoint within an epoch continues with the next batch.
 
     Parameters
     ----------
     dataset
-        A dataset class (``S3DIS``) or another callable that takes ``split``; or a build folder or
-        the name of a finished build, opened as by ``kmip_data.open``.
+        A dataset class (``S3DIS``) or another callable with the argument ``split``; or a target of
+        ``kmip_data.open``: a build folder, name or address.
     batch_size
         Graphs per training batch.
     eval_batch_size
@@ -43,10 +43,10 @@ class GraphDataModule(LightningDataModule):
     shuffle, seed
         Order of the training batches.
     loader_options
-        Further arguments of every :class:`~kmip_data.reading.loader.GraphLoader`: ``compact``,
+        Other arguments of every :class:`~kmip_data.reading.loader.GraphLoader`: ``compact``,
         ``num_threads``, ``prefetch``, ``pin_memory`` (default: where there is a GPU) …
     **dataset_options
-        Handed to ``dataset``: ``k``, ``home``, ``build`` …
+        Arguments of ``dataset``: ``k``, ``home``, ``build`` …
 
     Examples
     --------
@@ -76,18 +76,18 @@ class GraphDataModule(LightningDataModule):
         self._train_state: dict[str, Any] | None = None
 
     def __str__(self) -> str:
-        """Return what is loaded; opens nothing (Lightning's own reads every loader)."""
+        """Return a summary without opening anything (Lightning's default reads every loader)."""
         name = self._dataset if isinstance(self._dataset, str | os.PathLike) else None
         words = [os.fspath(name) if name is not None else getattr(self._dataset, "__name__", "dataset")]
         words += [f"{part} {counted(len(graphs), 'graph')}" for part, graphs in self.parts.items()]
         return f"GraphDataModule({', '.join([*words, f'batch_size={self.batch_size}'])})"
 
     def prepare_data(self) -> None:
-        """Build what is missing; Lightning calls it in one process per node."""
+        """Build missing data; Lightning calls it in one process per node."""
         self._open("train")
 
     def setup(self, stage: str | None = None) -> None:
-        """Open the parts; those that the split does not have, or that are empty, are left out."""
+        """Open the parts, except missing and empty ones."""
         if not self.parts:
             train = self._open("train")
             parts = (train.card.splits[train.split_name].parts if train.split_name else {}).items()
@@ -117,11 +117,11 @@ class GraphDataModule(LightningDataModule):
         return loader
 
     def val_dataloader(self) -> GraphLoader | list[GraphLoader]:
-        """Batches of the validation part in order; none where the split has no such part."""
+        """Batches of the validation part in order; none without that part."""
         return self._in_order("val") if "val" in self.parts else []
 
     def test_dataloader(self) -> GraphLoader | list[GraphLoader]:
-        """Batches of the test part in order; none where the split has no such part."""
+        """Batches of the test part in order; none without that part."""
         return self._in_order("test") if "test" in self.parts else []
 
     def predict_dataloader(self) -> GraphLoader | list[GraphLoader]:
@@ -133,7 +133,7 @@ class GraphDataModule(LightningDataModule):
         return {} if self._train_loader is None else {"train": self._train_loader.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a checkpoint's position when the train loader is made next."""
+        """Resume at the position of a checkpoint when the train loader is made next."""
         self._train_state = state_dict.get("train")
 
     def _open(self, part: str) -> ShardedDataset:

@@ -1,4 +1,4 @@
-"""MalNet-Tiny as a class."""
+"""MalNet-Tiny."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class MalNetTiny(BuiltDataset):
     """MalNet-Tiny: 5,000 function call graphs of Android apps in five types.
 
     Items are ``Data(edge_index=[2, E], y=[1], num_nodes=N)``; directed, with self loops, without
-    features unless ``degree_profile`` is asked for.
+    features unless ``degree_profile`` is set.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The datasets of molecules as classes: Peptides-func, Peptides-struct and PCQM-Contact."""
+"""Molecule datasets: Peptides-func, Peptides-struct and PCQM-Contact."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OnError = Literal["stop", "skip"]
 
 
 class PeptidesFunc(BuiltDataset):
-    """Peptides-func (LRGB): 15,535 peptides, with labels for ten functions, several of which may hold.
+    """Peptides-func (LRGB): 15,535 peptides with ten binary labels of function.
 
     Items are ``Data(x=[N, 9], edge_index=[2, E], edge_attr=[E, 3], y=[1, 10])``: features of the Open
     Graph Benchmark as int64 indices, each bond in both directions, labels as float32 0 and 1.
@@ -48,8 +48,8 @@ class PeptidesStruct(BuiltDataset):
     root, home, split, transform, columns, build, sample, limit, on_error, **arguments
         See :class:`PeptidesFunc`, also for ``split_rule`` and ``split_seed``.
     target_scaling
-        ``"none"``: the targets as published, which were standardised over all rows, test rows among
-        them; ``"train"``: with mean and deviation of the train rows alone, which are then in
+        ``"none"``: the published targets, which were standardised over all rows including the test part;
+        ``"train"``: standardised by the train rows alone, with the constants in
         ``card.statistics["target_scaling"]``.
     """
 
@@ -67,12 +67,12 @@ class PeptidesStruct(BuiltDataset):
 
 
 class PCQMContact(BuiltDataset):
-    """PCQM-Contact (LRGB): 529,434 molecules, and which far atoms touch in space.
+    """PCQM-Contact (LRGB): 529,434 molecules, with the contacts of distant atoms in space.
 
     Items are ``Data(x=[N, 9], edge_index=[2, E], edge_attr=[E, 3], edge_label_index=[2, L],
     edge_label=[L])``: features of the Open Graph Benchmark, bonds in both directions, and the contacts,
-    which are targets and no edges, in both directions and sorted, with labels that are all 1 (int32). Pairs
-    that do not touch are all others.
+    which are targets rather than edges, in both directions and sorted, with labels of 1 (int32). All other
+    pairs are negative.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The datasets of points as classes: S3DIS and ShapeNet-Part."""
+"""Point-cloud datasets: S3DIS and ShapeNet-Part."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ FEATURES: Final = {"s3dis": {"position-color": (0, 6)}}
 
 
 def feature_views(dataset: str, name: str) -> tuple[View, ...]:
-    """Return the views that give ``dataset`` the features called ``name``; none for ``all``.
+    """Return the views for the features ``name`` of ``dataset``; none for ``all``.
 
-    Raises ``UsageError`` where the dataset has no such features.
+    Raises ``UsageError`` if the dataset has no such features.
     """
     known = FEATURES.get(dataset, {})
     if name == "all":
@@ -33,35 +33,34 @@ def feature_views(dataset: str, name: str) -> tuple[View, ...]:
 
 
 class S3DIS(BuiltDataset):
-    """S3DIS: indoor scans cut in 1 m × 1 m blocks of 4,096 points, with their k nearest neighbours.
+    """S3DIS: indoor scans cut into 1 m × 1 m blocks of 4,096 points, with their k nearest neighbours.
 
     Items are ``Data(x=[4096, 9], edge_index=[2, 4096·k], y=[4096], pos=[4096, 3])``; ``x`` has the
-    nine columns in file order (position centred on the block [m], colour 0 to 1, position in the
-    room 0 to 1), as the paper's code fed them. Unlike PyTorch Geometric's class it has a validation
-    part, reads from the disk and never mixes up builds of different parameters.
+    nine columns in file order (position relative to the block centre [m], colour 0 to 1, position in the
+    room 0 to 1), as in the paper's code. Unlike PyTorch Geometric's class it has a validation part, reads
+    from disk, and keeps builds of different parameters apart.
 
     Parameters
     ----------
     root
-        A folder, as in PyTorch Geometric: raw files and builds are kept in it (it is the home), or
-        it is itself a build folder. Default: ``home``.
+        A folder, as in PyTorch Geometric: either the home folder for raw files and builds, or a build
+        folder. Default: ``home``.
     home
-        The home folder, shared by all datasets; default ``$KMIP_DATA_HOME``, else the user's data
-        folder.
+        Home folder of all datasets; default ``$KMIP_DATA_HOME``, else the user's data folder.
     split
         ``"train"``, ``"val"``, ``"test"``; ``None``: all blocks in source order.
     k
         Neighbours per point.
     test_area
-        Area (1 to 6) whose blocks are the test part.
+        Area (1 to 6) of the test part.
     split_rule
-        ``"upstream"``: validation blocks drawn at random, as the paper's code does; ``"room"``:
-        whole rooms, so that no validation block overlaps a train block; ``"stratified"``: train
-        and val dealt anew by LRGB's rule, with nearly equal shares of the classes.
+        ``"upstream"``: random validation blocks, as in the paper's code; ``"room"``: complete rooms, so
+        that no validation block overlaps a train block; ``"stratified"``: train and val by LRGB's rule,
+        with nearly equal shares of the classes.
     split_seed, val_fraction
         Seed and share of the validation draw (default: 3,294 of 20,291).
     features
-        ``"all"``: nine columns, what the code fed; ``"position-color"``: six, what the text says.
+        ``"all"``: nine columns, as in the code; ``"position-color"``: six, as in the text.
     edge_attr
         Compute ``edge_attr``, float32 [E, 1], the Euclidean length of each edge.
     transform
@@ -70,11 +69,11 @@ class S3DIS(BuiltDataset):
         Names of the attributes that items have, and of columns that ``kmip-data encode`` added
         (``["rwse20"]``): see :class:`~kmip_data.reading.dataset.ShardedDataset`.
     build
-        Build what is missing, downloading it first; ``False``: an error that names the command.
+        Download and build missing data; ``False``: an error with the command instead.
     sample
-        Blocks generated in the upstream layout, never a silent substitute.
+        Use generated blocks in the upstream layout; never a silent substitute.
     limit
-        Only N blocks, spread evenly over all.
+        Use only N blocks, spread evenly over all.
     knn_rule, short_graphs
         See ``kmip-data build s3dis --help``.
     **arguments

@@ -1,4 +1,4 @@
-"""The datasets of superpixels as classes: CIFAR10, PascalVOC-SP and COCO-SP."""
+"""Superpixel datasets: CIFAR10, PascalVOC-SP and COCO-SP."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CIFAR10Superpixels(BuiltDataset):
 
 
 class _Superpixels(BuiltDataset):
-    """What PascalVOC-SP and COCO-SP share."""
+    """Base of PascalVOC-SP and COCO-SP."""
 
     def __init__(
         self,
@@ -58,10 +58,10 @@ class PascalVOCSP(_Superpixels):
         ``"upstream"``: the published parts; ``"stratified"``: val and test are drawn by the rule that made
         the published ones, with ``split_seed``.
     split_seed
-        Of ``"stratified"``; 0 gives the published parts.
+        Seed of ``"stratified"``; 0 gives the published parts.
     standardise
-        Take the published mean from ``x`` and ``edge_attr`` and divide by the deviation. Only for models of
-        your own: the encoders ``voc`` and ``coco`` of the trainer do it themselves.
+        Standardise ``x`` and ``edge_attr`` by the published constants, for your own models: the encoders
+        ``voc`` and ``coco`` of the trainer include it.
     """
 
     _name = "pascalvoc-sp"
@@ -80,7 +80,7 @@ class COCOSP(_Superpixels):
         ``"upstream"``: the published parts, val drawn at random; ``"stratified"``: train and val are drawn by
         LRGB's rule with ``split_seed``, test is the published one.
     split_seed
-        Of ``"stratified"``.
+        Seed of ``"stratified"``.
     """
 
     _name = "coco-sp"

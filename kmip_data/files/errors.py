@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,27 @@ _WRONG_PLACE = {
     errno.EEXIST: _IN_THE_WAY,
     errno.EISDIR: _IN_THE_WAY,
 }
+
+
+def located(path: str | os.PathLike[str], what: str = "path") -> Path:
+    """Return a user's path as an absolute one, with ``~`` expanded; nothing needs to exist there.
+
+    Raises ``UsageError`` if no file can have it: too long, with a zero byte, below an unknown user's home or
+    a loop of links.
+    """
+    try:
+        found = Path(path).expanduser().absolute()
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            found.lstat()
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise UsageError(
+            f"This {what} cannot be used: {str(path)[:200]}",
+            expected="a path that a file can have",
+            found=reason,
+            next=f"use another {what}",
+        ) from error
+    return found
 
 
 def disk_error(

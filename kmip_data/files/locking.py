@@ -75,9 +75,9 @@ def build_lock(folder: Path, *, quiet: bool = False, wait: bool = True) -> Itera
     """
     path = lock_path(folder)
     owner = path.with_suffix(".owner.json")
-    for file in (path, owner):
-        refuse_link(file)
     with writing(path):
+        for file in (path, owner):
+            refuse_link(file)
         lock = _acquire(path, owner, folder, quiet=quiet, wait=wait)
     try:
         entry = {"pid": os.getpid(), "host": socket.gethostname(), "started": time.time()}

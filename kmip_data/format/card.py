@@ -261,6 +261,11 @@ class Card(Strict, frozen=False):
         return names | {"build_key": self.key}
 
     @property
+    def split_records(self) -> int:
+        """Number of records that a split divides: graphs, or the nodes of a single graph."""
+        return self.counts["nodes"] if self.counts["graphs"] == 1 else self.counts["graphs"]
+
+    @property
     def digests(self) -> dict[str, str]:
         """SHA-256 of each shard and split, by file."""
         shards = {entry.file: entry.sha256 for entry in self.shards}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -31,7 +32,8 @@ SPLIT_VERSION: Final = 1
 NODE_CODE: Final = "split/node_code"  #: uint8 [N]: 0 train, 1 val, 2 test, 255 none
 NODE_PARTS: Final = {part: code for code, part in enumerate(PARTS)}
 NO_PART: Final = 255
-MAX_DECLARED_BYTES: Final = 2**33
+_MAX_BYTES: Final = 2**26  #: 64 MiB, the largest split file besides :data:`_BYTES_EACH` a record
+_BYTES_EACH: Final = 16
 
 _PART: Final = re.compile(r"[a-z][a-z0-9_]{0,30}")
 
@@ -123,16 +125,24 @@ def _code_fault(code: U8) -> str | None:
     return f"codes {other.tolist()[:8]}" if other.size else None
 
 
-def read_split(path: str | os.PathLike[str]) -> SplitFile:
-    """Read a split file.
+def max_split_bytes(records: int) -> int:
+    """Return the size in bytes of the largest split file that is read, for a split of ``records`` records."""
+    return _MAX_BYTES + _BYTES_EACH * records
 
-    Raises ``DamagedInput`` if it is damaged, hostile, not a split file, or from a newer version of this
-    package.
+
+def read_split(path: str | os.PathLike[str], *, records: int = 0) -> SplitFile:
+    """Read a split file of at most 64 MiB and 16 bytes for each of ``records``: graphs, or nodes of one.
+
+    Raises ``DamagedInput`` if it is larger, damaged, hostile, not a split file, or from a newer version of
+    this package.
     """
     from kmip_data.format.hdf5.safety import open_inspected
 
-    path = Path(path)
-    with open_inspected(path, max_declared_bytes=MAX_DECLARED_BYTES, filters=frozenset()) as (file, stored):
+    path, most = Path(path), max_split_bytes(records)
+    with contextlib.suppress(OSError, ValueError):  # raised below, with the reason
+        if (size := path.stat().st_size) > most:
+            refuse(path, "is too large for a split", f"at most {most:,} bytes", f"{size:,} bytes")
+    with open_inspected(path, max_declared_bytes=most, filters=frozenset()) as (file, stored):
         rule, parameters, digests = _read_attributes(path, file)
         parts, code = None, None
         if set(stored) == {NODE_CODE}:

@@ -16,6 +16,7 @@ from torch_geometric.data.summary import Stats, Summary
 from kmip_data.builds.columns import divide_names
 from kmip_data.builds.home import Build
 from kmip_data.errors import PartialBuildWarning, UsageError
+from kmip_data.files.errors import located
 from kmip_data.format.card import PART, Card, read_card
 from kmip_data.format.schema import Schema, View
 from kmip_data.format.splits import NODE_PARTS
@@ -97,7 +98,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         edge_lengths: bool = False,
     ) -> None:
         if not isinstance(path, Build):
-            folder = Path(path).expanduser().absolute()
+            folder = located(path, "build folder")
             path = Build(folder, read_card(folder))
         self.build = path
         _warn_of_part(path)

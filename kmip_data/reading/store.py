@@ -15,11 +15,11 @@ from kmip_data.arrays import I64
 from kmip_data.builds.columns import COLUMNS, ColumnsCard
 from kmip_data.builds.home import Build
 from kmip_data.errors import DamagedInput
-from kmip_data.files.small import MAX_BYTES, read_small
+from kmip_data.files.small import read_small
 from kmip_data.format.card import SplitEntry
 from kmip_data.format.reader import Shard
 from kmip_data.format.schema import EDGE_INDEX, Schema
-from kmip_data.format.splits import SplitFile, read_split
+from kmip_data.format.splits import SplitFile, max_split_bytes, read_split
 
 NODE: Final = 1  #: row of the node level in ``start`` and ``count``
 
@@ -133,8 +133,9 @@ class ShardStore:
     def read_split(self, entry: SplitEntry) -> SplitFile:
         """Read a split; ``DamagedInput`` if it is not the file that the card names, or of other records."""
         path, nodes = self.build.path / entry.file, int(self.count[NODE].sum())
+        records = nodes if len(self) == 1 else len(self)
         try:
-            data = read_small(path, MAX_BYTES + 16 * (len(self) + nodes))
+            data = read_small(path, max_split_bytes(records))
             digest = hashlib.sha256(data).hexdigest()
         except OSError as error:
             digest = str(error)
@@ -142,7 +143,7 @@ class ShardStore:
             raise self._damaged(
                 f"{path} is not the split file that the card names.", f"SHA-256 {entry.sha256}", digest
             )
-        split = read_split(path)
+        split = read_split(path, records=records)
         expected, found = "each record in one part at most", split.fault(len(self), nodes)
         if found is None and not split.digests.keys() <= entry.parts.keys():
             expected, found = f"parts {', '.join(entry.parts)}", ", ".join(split.digests)

@@ -14,6 +14,7 @@ from torch_geometric.data import Data, Dataset
 from kmip_data.builds.home import Build
 from kmip_data.errors import UsageError
 from kmip_data.files import changes as files
+from kmip_data.files.errors import located, writing
 from kmip_data.format.card import CARD_NAME, NAME_WORDS, is_name
 from kmip_data.format.writer import Compression
 from kmip_data.manifest import dataset_names
@@ -77,7 +78,7 @@ def save(  # noqa: PLR0913 -- options, by keyword
     >>> build = kmip_data.save(FakeDataset(num_graphs=100), "my-graphs")  # doctest: +SKIP
     >>> dataset = kmip_data.open("my-graphs")  # doctest: +SKIP
     """
-    folder = Path(folder).expanduser().absolute()
+    folder = located(folder, "folder")
     name = name or folder.name
     _check_target(folder, name)
     partial = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.partial")
@@ -102,7 +103,8 @@ def save(  # noqa: PLR0913 -- options, by keyword
             citation=citation,
         )
         files.remove_file(partial / "spool")
-        files.move(partial, folder)
+        with writing(folder):
+            files.move(partial, folder)
     except BaseException:
         files.remove_scratch(partial)
         raise
@@ -110,6 +112,7 @@ def save(  # noqa: PLR0913 -- options, by keyword
 
 
 def _check_target(folder: Path, name: str) -> None:
+    files.refuse_link(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(
             f"{folder} is there already.",

@@ -7,8 +7,8 @@ import re
 from typing import Any
 
 from kmip_data.errors import UsageError
-from kmip_data.runtime.http_client import Patience
 from kmip_data.runtime.presence import install_command
+from kmip_data.wording import shown_address, without_secrets
 
 
 def is_address(target: str | os.PathLike[str]) -> bool:
@@ -18,7 +18,7 @@ def is_address(target: str | os.PathLike[str]) -> bool:
 
 def pull_command(address: str) -> str:
     """Return the command that brings all of an address here."""
-    return f"kmip-data pull {address}, and open the copy"
+    return f"kmip-data pull {shown_address(address)}, and open the copy"
 
 
 def file_system(address: str) -> tuple[Any, str]:
@@ -29,23 +29,15 @@ def file_system(address: str) -> tuple[Any, str]:
     import fsspec
 
     try:
-        options: dict[str, Any] = {}
-        if address.startswith(("http://", "https://")):
-            import aiohttp
-
-            # Its own limit is five minutes for a whole file, in which a server may well say nothing.
-            wait = Patience.from_environment()
-            limits = aiohttp.ClientTimeout(total=None, sock_connect=wait.connect, sock_read=wait.stall)
-            options = {"client_kwargs": {"timeout": limits}}
         # An empty text would be the working folder.
-        system, root = fsspec.core.url_to_fs(address or "nothing://", **options)
+        system, root = fsspec.core.url_to_fs(address or "nothing://")
     except UsageError:
         raise
     except Exception as error:  # each file system has errors of its own
         raise UsageError(
-            f"{address or 'An empty text'} is not an address that can be reached from here.",
+            f"{shown_address(address) or 'An empty text'} is not an address that can be reached from here.",
             expected="a folder, or hf://, s3://, gs://, https:// with the packages for it",
-            found=str(error),
-            next=f"{install_command('hub')} (hf://), or pip install s3fs (s3://), gcsfs (gs://), aiohttp (https://)",
+            found=without_secrets(str(error), address),
+            next=f"{install_command('hub')} (hf://), or pip install s3fs (s3://) or gcsfs (gs://)",
         ) from error
     return system, root

@@ -20,7 +20,7 @@ from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.files.changes import make_folder, write_file
 from kmip_data.files.errors import writing
-from kmip_data.files.small import MAX_BYTES
+from kmip_data.files.small import MAX_BYTES, read_small
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.format.reader import Shard
 from kmip_data.sharing.addresses import pull_command
@@ -28,7 +28,6 @@ from kmip_data.sharing.blocks import Blocks, blocks_between
 from kmip_data.sharing.cache import BlockCache, cache_bytes
 from kmip_data.sharing.ranges import Ranges
 from kmip_data.sharing.share import BLOCKS_NAME, SHARE_NAME, BlockDigests, Share, damaged, parse_share
-from kmip_data.wording import without_secrets
 
 _MOST_SMALL: Final = 2**28  #: bytes of card and splits, which are read whole
 _HEADS: Final = 32  #: shards whose first blocks are fetched together
@@ -240,7 +239,7 @@ def _open_unverified(ranges: Ranges, home: Home) -> BuildAfar:
     if address not in _noticed:
         _noticed.add(address)
         text = f"{address} has no {SHARE_NAME}: its shards are read unverified, and not kept in the cache"
-        warnings.warn(without_secrets(text), stacklevel=4)
+        warnings.warn(text, stacklevel=4)
     sizes = {entry.file: entry.bytes for entry in card.shards}
     return BuildAfar(_unpack(home, name, texts), card, address, Blocks(ranges, sizes, None, None))
 
@@ -270,6 +269,14 @@ def _unpack(home: Home, name: str, texts: dict[str, bytes]) -> Path:
         for file, data in texts.items():
             path = folder / file
             make_folder(path.parent, root=home.root)
-            if not path.is_file() or path.read_bytes() != data:
+            if not _holds(path, data):
                 write_file(path, data, root=home.root)
     return folder
+
+
+def _holds(path: Path, data: bytes) -> bool:
+    """True if a file has these bytes; one that has grown is not read."""
+    try:
+        return read_small(path, len(data)) == data
+    except OSError:
+        return False

@@ -14,12 +14,14 @@ from kmip_data.errors import KmipDataError, SourceUnavailable
 from kmip_data.files.changes import make_folder, remove_file, write_file
 from kmip_data.files.errors import writing
 from kmip_data.files.small import MAX_BYTES, open_regular
+from kmip_data.runtime.http_client import Patience, body, content_range
+from kmip_data.runtime.http_errors import MirrorFailed, from_status
 from kmip_data.sharing.addresses import file_system
+from kmip_data.sharing.ranges import is_http, open_http
 from kmip_data.sharing.share import BLOCK, damaged
-from kmip_data.wording import without_secrets
+from kmip_data.wording import shown_address, without_secrets
 
 PIECE: Final = 8 * BLOCK  #: bytes asked for at a time
-_STREAMING: Final = {"http", "https", "hf"}  #: file systems that take a block size of 0 for one stream
 
 
 class Place:
@@ -30,15 +32,15 @@ class Place:
     """
 
     def __init__(self, address: str) -> None:
-        from fsspec.implementations.local import LocalFileSystem
+        self._target, self.address = address, shown_address(address).rstrip("/")
+        self.folder: Path | None = None
+        self.writable = not is_http(address)
+        if self.writable:
+            from fsspec.implementations.local import LocalFileSystem
 
-        self.address = without_secrets(address).rstrip("/")
-        self._fs, root = file_system(address)
-        self._root = root.rstrip("/")
-        kinds = self._fs.protocol
-        self._kinds = {kinds} if isinstance(kinds, str) else set(kinds)
-        self.folder = Path(root) if isinstance(self._fs, LocalFileSystem) else None
-        self.writable = self._kinds.isdisjoint({"http", "https"})
+            self._fs, root = file_system(address)
+            self._root = root.rstrip("/")
+            self.folder = Path(root) if isinstance(self._fs, LocalFileSystem) else None
         self._pending: list[tuple[str, Path | bytes]] | None = None  #: for one commit
 
     def read(self, name: str, most: int = MAX_BYTES) -> bytes | None:
@@ -72,7 +74,7 @@ class Place:
         There a file each would be hundreds of commits, which the hub refuses. Yields whether it is one.
         """
         with self._asked(""):
-            known: Any = self._fs.resolve_path(self._root) if "hf" in self._kinds else None
+            known: Any = self._fs.resolve_path(self._root) if self._is_hub else None
         if not hasattr(known, "repo_id"):  # a bucket of the hub has none
             yield False
             return
@@ -141,11 +143,35 @@ class Place:
                 local.seek(start)
                 yield local
             return
-        streamed = not start and not _STREAMING.isdisjoint(self._kinds)
+        if not self.writable:
+            with self._streamed(name, start) as stream:
+                yield stream
+            return
+        streamed = not start and self._is_hub
         with self._fs.open(f"{self._root}/{name}", "rb", block_size=0 if streamed else PIECE) as file:
             if start:
                 file.seek(start)
             yield file
+
+    @contextlib.contextmanager
+    def _streamed(self, name: str, start: int) -> Iterator[Any]:
+        """Open a file of a web server as one stream, within the time that its bytes may take."""
+        patience = Patience.from_environment()
+        headers = {"Range": f"bytes={start}-"} if start else {}
+        with open_http(self._target, name, headers, patience) as response:
+            if not response.ok:
+                raise from_status(response, 0)
+            told = content_range(response)
+            if start and (
+                response.status_code != HTTPStatus.PARTIAL_CONTENT or told is None or told[0] != start
+            ):
+                raise MirrorFailed("gives whole files only")
+            yield io.BufferedReader(_Body(body(response, patience)), PIECE)
+
+    @property
+    def _is_hub(self) -> bool:
+        kinds = self._fs.protocol
+        return "hf" in ({kinds} if isinstance(kinds, str) else kinds)
 
     @contextlib.contextmanager
     def _asked(self, name: str) -> Iterator[None]:
@@ -156,26 +182,39 @@ class Place:
             raise
         except Exception as error:
             told = error.__cause__ or error  # of a server's answer fsspec says only that there is no file
+            found = error.reason if isinstance(error, MirrorFailed) else f"{type(told).__name__}: {told}"
             raise SourceUnavailable(
                 f"{self.address}/{name} cannot be reached.",
                 expected="a file that may be read, or a place that may be written to",
-                found=f"{type(told).__name__}: {told}",
+                found=without_secrets(found, self._target),
                 left="what was finished before",
                 next="check address, network and credentials; the same command goes on",
             ) from error
 
 
+class _Body(io.RawIOBase):
+    """The body of an answer as a file."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces, self._rest = pieces, b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        view = memoryview(buffer).cast("B")
+        self._rest = self._rest or next(self._pieces, b"")
+        count = min(len(view), len(self._rest))
+        view[:count], self._rest = self._rest[:count], self._rest[count:]
+        return count
+
+
 def _is_missing(error: Exception) -> bool:
-    """Whether this says that there is no such file; over HTTP, that its server answered so."""
-    cause = error.__cause__
-    for one in (error, cause):  # aiohttp has the one, the hub's client the other
-        status = getattr(one, "status", None) or getattr(getattr(one, "response", None), "status_code", None)
-        if status is not None:
-            return bool(status == HTTPStatus.NOT_FOUND)
-    # Redirects that are not followed are of a module of aiohttp and of no class of Python's.
-    wrong = isinstance(cause, OSError) or type(cause).__module__.startswith("aiohttp")
-    lost = wrong and not isinstance(cause, FileNotFoundError)
-    return isinstance(error, FileNotFoundError) and not lost
+    """True if this says that there is no such file; of the hub, that its server answered so."""
+    for one in (error, error.__cause__):
+        if (response := getattr(one, "response", None)) is not None:
+            return bool(getattr(response, "status_code", None) == HTTPStatus.NOT_FOUND)
+    return isinstance(error, FileNotFoundError)
 
 
 def _files_below(folder: Path, inside: str = "") -> Iterator[tuple[str, int]]:

@@ -14,7 +14,7 @@ from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import refuse_link
 from kmip_data.files.digests import readable_json
-from kmip_data.files.errors import occupied, writing
+from kmip_data.files.errors import located, occupied, writing
 from kmip_data.files.locking import build_lock
 from kmip_data.files.small import first_fault, read_small
 from kmip_data.format.build_files import protect, write_card
@@ -69,7 +69,7 @@ def pull(
             next="the same command without them",
         )
     default = Path.cwd() / name if kind == "run" else home.built / name
-    folder = default if to is None else to.expanduser().absolute()
+    folder = default if to is None else located(to, "folder")
     if to is None and not (folder / CARD_NAME).is_file():  # a place that nobody has named
         refuse_link(folder)
     with writing(folder):

@@ -6,14 +6,17 @@ never ends; here the status and the length are looked at first.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import os
-import re
 import threading
 import time
 import urllib.parse
+from collections.abc import Iterator, Mapping
 from typing import Final
+
+import requests
 
 from kmip_data.errors import SourceUnavailable, UsageError
 from kmip_data.files.small import open_regular
@@ -21,24 +24,25 @@ from kmip_data.runtime.http_client import Patience, Session, body, content_range
 from kmip_data.runtime.http_errors import MirrorFailed, from_status
 from kmip_data.sharing.addresses import file_system, pull_command
 from kmip_data.sharing.share import damaged
+from kmip_data.wording import shown_address, without_secrets
 
 _ATTEMPTS: Final = 5  #: a dataset is read in thousands of requests, each of which may meet a bad moment
-_MISSING: Final = frozenset({401, 403, 404, 410})  #: stores say 403, too, of what is not there
+_MISSING: Final = frozenset({404, 410})
 _PAST_THE_END: Final = 416
 
 _own = threading.local()  #: ``session`` of a thread and ``owner``, the process that opened it
 
 
 class Ranges:
-    """The files below an address.
+    """The files below an address, of which ``address`` is what may be shown.
 
     Raises ``UsageError`` where nothing here reads such an address.
     """
 
     def __init__(self, address: str) -> None:
-        self.address = address.rstrip("/")
+        self._target, self.address = address, shown_address(address).rstrip("/")
         self._patience = dataclasses.replace(Patience.from_environment(), attempts=_ATTEMPTS)
-        self._over_http = re.match("https?://", address) is not None
+        self._over_http = is_http(address)
         if not self._over_http:
             file_system(address)
 
@@ -56,7 +60,7 @@ class Ranges:
             except MirrorFailed as failure:
                 if not failure.again or attempt >= self._patience.attempts:
                     raise SourceUnavailable(
-                        f"{self.address}/{file} {failure.reason}.",
+                        f"{self.address}/{file} {without_secrets(failure.reason, self._target)}.",
                         expected=f"bytes {start:,} to {stop:,}",
                         found=f"no answer that can be read in {attempt} tries",
                         left="what was read before, in the cache",
@@ -70,12 +74,8 @@ class Ranges:
         raise AssertionError  # counts for ever
 
     def _by_http(self, file: str, start: int, stop: int) -> bytes:
-        url = f"{self.address}/{urllib.parse.quote(file)}"
-        # An answer that is compressed on the way would be bytes of something else.
-        headers = {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
-        with open_response(url, headers, self._patience, _session()) as response:
-            if response.status_code in _MISSING:
-                raise FileNotFoundError(f"{url} {from_status(response, 0).reason}")
+        headers = {"Range": f"bytes={start}-{stop - 1}"}
+        with open_http(self._target, file, headers, self._patience) as response:
             if response.status_code == _PAST_THE_END:
                 return b""
             if response.ok and response.status_code != 206:
@@ -101,7 +101,7 @@ class Ranges:
             return bytes(data)
 
     def _by_fsspec(self, file: str, start: int, stop: int) -> bytes:
-        system, root = file_system(self.address)  # which fsspec keeps for each process
+        system, root = file_system(self._target)  # which fsspec keeps for each process
         # Where files are opened to read from them, a cache of fsspec's would ask for more than is needed.
         options = {} if system.async_impl else {"cache_type": "none"}
         try:
@@ -111,14 +111,42 @@ class Ranges:
                     return local.read(stop - start)
             data: bytes = system.cat_file(f"{root}/{file}", start=start, end=stop, **options)
         except (FileNotFoundError, PermissionError) as error:
-            raise FileNotFoundError(f"{self.address}/{file}: {error}") from error
+            raise FileNotFoundError(
+                f"{self.address}/{file}: {without_secrets(str(error), self._target)}"
+            ) from error
         except Exception as error:  # each store has errors of its own
-            text = " ".join(str(error).split())[:160]
+            text = " ".join(without_secrets(str(error), self._target).split())[:160]
             raise MirrorFailed(f"failed ({type(error).__name__}: {text})", again=True) from error
         return data
 
     def _other(self, file: str, start: int, stop: int, found: str) -> Exception:
         return damaged(f"{self.address}/{file}", f"bytes {start:,} to {stop:,}", found)
+
+
+def is_http(address: str) -> bool:
+    """True if an address is that of a web server."""
+    return address.startswith(("http://", "https://"))
+
+
+@contextlib.contextmanager
+def open_http(
+    address: str, file: str, headers: Mapping[str, str], patience: Patience
+) -> Iterator[requests.Response]:
+    """Ask a web server for a file below an address, and give the answer, of any status but "not found".
+
+    Raises ``FileNotFoundError`` where there is no such file; :class:`MirrorFailed` where there is no answer,
+    or it was redirected to where there is no such file, which says nothing of this address.
+    """
+    base, mark, query = address.partition("#")[0].partition("?")
+    url = f"{base.rstrip('/')}/{urllib.parse.quote(file)}{mark}{query}"
+    # An answer that is compressed on the way would be bytes of something else.
+    with open_response(url, {**headers, "Accept-Encoding": "identity"}, patience, _session()) as response:
+        if response.status_code in _MISSING:
+            asked = requests.Request("GET", url).prepare().url
+            if response.url != asked:
+                raise MirrorFailed("redirects to an address without this file")
+            raise FileNotFoundError(f"{shown_address(url)} {from_status(response, 0).reason}")
+        yield response
 
 
 def _session() -> Session:

@@ -1,14 +1,13 @@
-"""The pictures of a sweep and of the stages: time and memory against nodes, beside the paper's curves."""
+"""Draw time and memory of attention methods against nodes, with the paper's curves."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from kmip_data.drawing.style import NOTE, PALETTE, look, new_figure, save, styled
-from kmip_data.models.profiling.measuring import STAGES
+from kmip_data.drawing.style import NOTE, look, new_figure, save, styled
 from kmip_data.models.profiling.results import SETTINGS, Cell, Published, growth_exponent
 
 PAPER_STYLES = {"symbolic": "-", "naive": "--", "full": ":", "flash": "-."}
@@ -18,8 +17,8 @@ PAPER_STYLES = {"symbolic": "-", "naive": "--", "full": ":", "flash": "-."}
 def draw_sweep(cells: Sequence[Cell], path: Path, *, title: str, paper: Published | None) -> None:
     """Draw four log-log plots: seconds and peak bytes, inference and training.
 
-    Our curves are coloured, with their growth exponent over the last decade of nodes; the paper's,
-    measured on its own machine, are grey. A cross marks where a method ended (memory or time).
+    Curves measured here are coloured, with their growth exponent over the last decade of nodes; the paper's,
+    from its own machine, are grey. A cross marks where a method ran out of memory or time.
     """
     from matplotlib.ticker import EngFormatter
 
@@ -54,7 +53,7 @@ def draw_sweep(cells: Sequence[Cell], path: Path, *, title: str, paper: Publishe
 def _draw_method(
     axes: Any, quantity: str, cells: Sequence[Cell], colour: str, growth: dict[str, Any]
 ) -> None:
-    """Draw the cells of one method and setting; their curve is put into ``growth`` under its exponent."""
+    """Draw the cells of one method and setting; put the curve into ``growth`` under its exponent."""
     found = [(cell.n, cell.seconds if quantity == "seconds" else cell.peak_bytes) for cell in cells]
     points = [(n, float(value)) for n, value in found if value]
     if not points:
@@ -68,20 +67,3 @@ def _draw_method(
         end, beside = (cell.n, points[-1][1]), {"textcoords": "offset points", "xytext": (3, 3)}
         axes.plot(*end, marker="x", color=colour, linestyle="none")
         axes.annotate(cell.status, end, fontsize=NOTE, color=colour, **beside)
-
-
-@styled
-def draw_breakdown(found: Mapping[str, Mapping[str, float]], path: Path, *, title: str) -> None:
-    """Draw one bar per method, its stages one after another in seconds."""
-    figure = new_figure(9, 2 + 0.6 * len(found), title=title)
-    axes = figure.subplots()
-    left = [0.0] * len(found)
-    for stage, colour in zip(STAGES, PALETTE, strict=True):
-        widths = [stages.get(stage, 0.0) for stages in found.values()]
-        if any(stage in stages for stages in found.values()):
-            axes.barh(list(found), widths, left=left, color=colour, label=stage)
-        left = [start + width for start, width in zip(left, widths, strict=True)]
-    axes.invert_yaxis()
-    axes.set_xlabel("seconds")
-    figure.legend(loc="outside lower center", ncols=len(STAGES))
-    save(figure, path)

@@ -1,4 +1,4 @@
-"""The methods that are compared, by name: ours on each search backend, the paper's and other libraries'."""
+"""Attention methods to compare, by name: ours on each search backend, the paper's, full attention."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from torch.nn import functional
 
 from kmip_data.manifest import unknown_name
 from kmip_data.models.attention.kmip import kmip_attention
-from kmip_data.models.profiling.approximate import FAISS_INDEXES, faiss_search
 from kmip_data.models.profiling.workload import Workload
 from kmip_data.models.search.registry import backend_names, get_backend
 from kmip_data.models.search.topk import topk_inner_product
@@ -27,20 +26,18 @@ class Method:
     """One way to compute attention."""
 
     name: str  #: as ``--methods`` takes it
-    #: ``search(work, chunk)`` gives the indices of the chosen keys, where ``chunk`` bounds the bytes of
-    #: scores at a time; ``None``: it chooses none
+    #: ``search(work, chunk)`` returns the indices of the chosen keys; ``chunk`` limits the bytes of scores at
+    #: a time. None: full attention
     search: Step | None = None
-    #: ``fused(work, chunk)`` gives the output in one piece; ``None``: the paper's gather, softmax and
-    #: multiply follow the search
+    #: ``fused(work, chunk)`` returns the output. None: the paper's gather, softmax and multiply after search
     fused: Step | None = None
-    padded: bool = True  #: it takes graphs padded to the largest of them
-    exact: bool = True  #: the search finds the k best keys (up to rounding)
+    padded: bool = True  #: True if it takes graphs padded to the largest of them
     dtype: torch.dtype = torch.float32  #: of its inputs
-    #: ``unusable(device_type)`` gives the reason why it cannot run there
+    #: ``unusable(device_type)`` returns why it cannot run there, or None
     unusable: Callable[[str], str | None] = lambda _: None
 
     def attend(self, work: Workload, chunk: int) -> Tensor:
-        """The output of attention."""
+        """Return the output of attention."""
         if self.fused is not None:
             return self.fused(work, chunk)
         assert self.search is not None
@@ -48,12 +45,12 @@ class Method:
 
 
 def method_names() -> list[str]:
-    """All methods: search backends first."""
+    """Return all names, search backends first."""
     return [*backend_names(), *_OTHERS]
 
 
 def get_method(name: str) -> Method:
-    """The method of that name; an unknown one is an error that names the nearest."""
+    """Return a method; raise UsageError, with the nearest name, for an unknown one."""
     if name in backend_names():
         return _ours(name)
     if name not in _OTHERS:
@@ -62,8 +59,8 @@ def get_method(name: str) -> Method:
 
 
 def default_methods(device_type: str) -> list[str]:
-    """What is compared unless told: ours, the paper's, and what else is exact and can run here."""
-    names = ["auto", "symbolic", "naive", "full", "sdpa", "faiss-flat", "flash"]
+    """Return the methods compared by default: ours, the paper's and full attention, if they can run here."""
+    names = ["auto", "symbolic", "naive", "full", "sdpa", "faiss", "flash"]
     return [name for name in names if get_method(name).unusable(device_type) is None]
 
 
@@ -86,7 +83,7 @@ def _ours(backend: str) -> Method:
 
 
 def _score_blocks(work: Workload, chunk: int, copies: int) -> Iterator[Tensor]:
-    """Inner products with all keys, −inf with padding, for as many queries as ``chunk`` bytes allow."""
+    """Yield inner products with all keys, −inf at padding, for as many queries as ``chunk`` allows."""
     row = math.prod(work.queries.shape[:-2]) * work.keys.shape[-2] * work.queries.element_size()
     for queries in torch.split(work.queries, max(1, chunk // max(1, row * copies)), -2):
         scores = queries @ work.keys.mT
@@ -96,7 +93,7 @@ def _score_blocks(work: Workload, chunk: int, copies: int) -> Iterator[Tensor]:
 
 
 def _full(work: Workload, chunk: int) -> Tensor:
-    """Softmax over all keys with the scores materialised, some queries at a time."""
+    """Return full attention with materialised scores, some queries at a time."""
     root = math.sqrt(work.queries.shape[-1])
     blocks = _score_blocks(work, chunk, copies=2)
     return torch.cat([(scores / root).softmax(-1) @ work.values for scores in blocks], dim=-2)
@@ -104,14 +101,14 @@ def _full(work: Workload, chunk: int) -> Tensor:
 
 @torch.no_grad()
 def _naive_search(work: Workload, chunk: int) -> Tensor:
-    """Matrix product and ``topk``, some queries at a time."""
+    """Search by matrix product and ``topk``, some queries at a time."""
     blocks = _score_blocks(work, chunk, copies=1)
     return torch.cat([scores.topk(work.k, dim=-1).indices for scores in blocks], dim=-2)
 
 
 @torch.no_grad()
 def _symbolic_search(work: Workload, _chunk: int) -> Tensor:
-    """KeOps' ``argKmin`` of symbolic scores, as the paper's code; padding is attended, too."""
+    """Search by KeOps' ``argKmin`` of symbolic scores, as in the paper's code; padding counts as keys."""
     from kmip_data.models.search.backends.keops import lazy_tensor
 
     with contextlib.redirect_stdout(sys.stderr):
@@ -122,7 +119,7 @@ def _symbolic_search(work: Workload, _chunk: int) -> Tensor:
 
 
 def gathered(keys: Tensor, values: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
-    """Chosen keys and values, (…, k, d) and (…, k, v), as the paper's code gathers them."""
+    """Return the chosen keys and values, (…, k, d) and (…, k, v), gathered as in the paper's code."""
 
     def chosen(rows: Tensor) -> Tensor:
         shape = (*indices.shape, rows.shape[-1])
@@ -133,17 +130,17 @@ def gathered(keys: Tensor, values: Tensor, indices: Tensor) -> tuple[Tensor, Ten
 
 
 def weights_of(queries: Tensor, keys: Tensor) -> Tensor:
-    """Softmax over the chosen keys."""
+    """Return the softmax over the chosen keys."""
     return ((queries.unsqueeze(-2) * keys).sum(-1) / math.sqrt(queries.shape[-1])).softmax(-1)
 
 
 def weighted(weights: Tensor, values: Tensor) -> Tensor:
-    """Weighted sum of the chosen values."""
+    """Return the weighted sum of the chosen values."""
     return (weights.unsqueeze(-1) * values).sum(-2)
 
 
 def attend_gathered(work: Workload, indices: Tensor, chunk: int) -> Tensor:
-    """The paper's post-processing: gather, softmax, multiply; in parts where no gradient is wanted."""
+    """Return the paper's gather, softmax and multiply; in parts if no gradient is needed."""
     queries, keys, values = work.tensors
     step = queries.shape[-2]
     if not torch.is_grad_enabled():
@@ -172,24 +169,14 @@ def _no_flash(device_type: str) -> str | None:
     return None if device_type == "cuda" else f"FlashAttention runs on CUDA only, not on {device_type}"
 
 
-#: the paper's and other libraries'; those without ``search`` are full attention
 _OTHERS = {
     method.name: method
     for method in (
-        # the paper's k-MIP, with KeOps' symbolic matrices and without
+        # The paper's k-MIP attention, with KeOps' symbolic matrices and without.
         Method(name="symbolic", search=_symbolic_search, unusable=get_backend("keops").unusable),
         Method(name="naive", search=_naive_search),
         Method(name="full", fused=_full),
         Method(name="sdpa", fused=_sdpa),
         Method(name="flash", fused=_flash, dtype=torch.float16, unusable=_no_flash),
-        *(
-            Method(
-                name=name,
-                search=lambda work, _chunk, name=name: faiss_search(name, work),  # type: ignore[misc]
-                exact=name == "faiss-flat",
-                unusable=get_backend("faiss").unusable,
-            )
-            for name in FAISS_INDEXES
-        ),
     )
 }

@@ -1,4 +1,4 @@
-"""The results of the experiment, ours cell by cell and the paper's curves, and how they grow with n."""
+"""Results of the efficiency experiment, ours and the paper's, and their growth with n."""
 
 from __future__ import annotations
 
@@ -19,23 +19,19 @@ Status = Literal["ok", "oom", "time", "unavailable", "failed"]
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """A method in a setting on n nodes: times of the counted runs in seconds, or why there are none."""
+    """One method in one setting on n nodes: seconds of the counted runs, or why there are none."""
 
     method: str
     setting: Setting
     n: int
-    #: ``ok``; ``oom``: memory ran out; ``time``: one run took longer than the limit; ``unavailable``: the
-    #: method cannot run here or on this; ``failed``: it broke
+    #: ``oom``: memory ran out; ``time``: one run took longer than the limit; ``unavailable``: the method
+    #: cannot run here or on these inputs; ``failed``: it ended with an error
     status: Status
-    #: forward, backward: one number per run; ``backward`` is empty in inference
-    forward: tuple[float, ...] = ()
-    backward: tuple[float, ...] = ()
-    peak_bytes: int | None = None  #: most memory while it ran, inputs counted, beyond what was there before
-    recall: float | None = None  #: share of the exact k best keys that an approximate search found
+    forward: tuple[float, ...] = ()  #: one number per run
+    backward: tuple[float, ...] = ()  #: one number per run; empty in inference
+    peak_bytes: int | None = None  #: peak memory with the inputs, beyond what was there before
     note: str = ""
-    published: bool = False  #: by the published protocol: figures are means, not medians
-    #: seconds of each stage, where these were asked for instead of the times
-    stages: Mapping[str, float] = field(default_factory=dict)
+    stages: Mapping[str, float] = field(default_factory=dict)  #: seconds of each stage, instead of the times
 
     @property
     def totals(self) -> list[float]:
@@ -46,42 +42,36 @@ class Cell:
 
     @property
     def seconds(self) -> float | None:
-        """Median of the totals (their mean by the published protocol)."""
-        return self._centre(self.totals)
-
-    def _centre(self, values: Sequence[float]) -> float | None:
-        if not values:
-            return None
-        return statistics.mean(values) if self.published else statistics.median(values)
+        """Median of the totals."""
+        return _median(self.totals)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON and CSV; ``least`` and ``most`` are mean ∓ deviation if published."""
+        """Return plain values for JSON and CSV; ``least`` and ``most`` are over the runs."""
         totals = self.totals
-        least, most = min(totals, default=None), max(totals, default=None)
-        if totals and self.published:
-            mean, std = statistics.mean(totals), statistics.pstdev(totals)
-            least, most = mean - std, mean + std
         return {
             "method": self.method,
             "setting": self.setting,
             "n": self.n,
             "status": self.status,
             "seconds": self.seconds,
-            "least": least,
-            "most": most,
-            "forward": self._centre(self.forward),
-            "backward": self._centre(self.backward),
+            "least": min(totals, default=None),
+            "most": max(totals, default=None),
+            "forward": _median(self.forward),
+            "backward": _median(self.backward),
             "runs": len(totals),
             "peak_bytes": self.peak_bytes,
-            "recall": self.recall,
             "note": self.note,
         }
 
 
-def growth_exponent(points: Iterable[tuple[float, float]]) -> float | None:
-    """Slope of log seconds over log n by least squares, over the last decade of n; None of fewer than two.
+def _median(values: Sequence[float]) -> float | None:
+    return statistics.median(values) if values else None
 
-    Takes points (n, seconds); smaller n measure overhead, not growth.
+
+def growth_exponent(points: Iterable[tuple[float, float]]) -> float | None:
+    """Return the slope of log seconds over log n, by least squares over the last decade of n.
+
+    Takes points (n, seconds); smaller n measure overhead, not growth. None for fewer than two points.
 
     >>> growth_exponent([(10, 5), (1000, 1), (10000, 100)])
     2.0
@@ -95,7 +85,7 @@ def growth_exponent(points: Iterable[tuple[float, float]]) -> float | None:
 
 
 class PublishedCurve(Section):
-    """One method in one setting, at several numbers of nodes."""
+    """One method of the paper in one setting."""
 
     method: str
     label: str
@@ -106,7 +96,7 @@ class PublishedCurve(Section):
 
 
 class Published(Section):
-    """What the paper measured on its A100: never ours."""
+    """Figures of the paper, measured on its A100."""
 
     source: str
     machine: str

@@ -1,10 +1,9 @@
-"""Queries, keys and values to time attention on: generated, or those of a trained run."""
+"""Queries, keys and values to time attention on: generated, or of a trained run."""
 
 from __future__ import annotations
 
 import itertools
 import math
-import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,32 +19,33 @@ NOISE = 0.2  #: standard deviation of its rows about their centre, whose own is 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What is measured, apart from the number of nodes. The defaults are the paper's."""
+    """What is measured, apart from the number of nodes; the defaults are the paper's."""
 
-    #: heads, d, value_dim, k: H, length of queries and keys, length of values, keys a query attends to
     heads: int = 1
-    d: int = 10
-    value_dim: int = 10
-    k: int = 10
-    #: ``gaussian`` (standard normal), ``sphere`` (rows of length 1), ``clustered`` (rows about 64 common
+    d: int = 10  #: length of queries and keys
+    value_dim: int = 10  #: length of values
+    k: int = 10  #: keys that a query attends to
+    #: ``gaussian`` (standard normal), ``sphere`` (rows of length 1), ``clustered`` (rows around 64 common
     #: centres) or ``trained:FILE`` (a file of ``kmip-data evaluate --dump-qk``: its largest graph, cut to the
-    #: first N rows; it sets H, d and the length of values)
+    #: first N rows; it sets ``heads``, ``d`` and ``value_dim``)
     data: str = "gaussian"
-    graph_sizes: tuple[int, ...] | None = None  #: sizes of the graphs of a ragged batch; ``None``: one graph
+    graph_sizes: tuple[int, ...] | None = None  #: sizes of the graphs of a ragged batch; None: one graph
 
 
 @dataclass(frozen=True)
 class Workload:
-    """One set of float32 inputs."""
+    """One set of float32 inputs.
 
-    #: queries, keys, values: (H, N, d), (H, N, d), (H, N, v), the nodes of all graphs one after another; or
-    #: padded (:func:`pad`): (G, H, n, d), (G, H, n, d), (G, H, n, v)
+    Queries, keys and values are (H, N, d), (H, N, d) and (H, N, v), the nodes of all graphs in a row; after
+    :func:`pad` they are (G, H, n, d), (G, H, n, d) and (G, H, n, v).
+    """
+
     queries: Tensor
     keys: Tensor
     values: Tensor
-    ptr: tuple[int, ...]  #: where graphs begin in the N rows
+    ptr: tuple[int, ...]  #: first row of each graph, and N
     k: int  #: keys that a query attends to
-    #: (G, n), where padded inputs have nodes, not padding, which is zero; ``None``: everywhere
+    #: (G, n), True where padded inputs have nodes, False at padding, which is zero; None: no padding
     real: Tensor | None = None
 
     @property
@@ -69,9 +69,9 @@ def pad(work: Workload) -> Workload:
 
 
 class Source:
-    """Draws workloads of one shape, each call another; a seed gives the same sequence.
+    """Draw workloads of one shape; a seed gives the same sequence.
 
-    Raises ``UsageError`` where the data are not known, or the file has fewer rows than wanted.
+    Raises ``UsageError`` for an unknown kind of data, or a file with fewer rows than are drawn.
     """
 
     def __init__(self, shape: Shape, *, seed: int = 0) -> None:
@@ -81,7 +81,6 @@ class Source:
                 f"{shape.data!r} is not a kind of data.",
                 expected=", ".join([*KINDS, "trained:FILE"]),
                 found=shape.data,
-                left="nothing was measured",
                 next="kmip-data evaluate RUN --dump-qk FILE writes a file for trained:FILE",
             )
         self._generator = torch.Generator().manual_seed(seed)
@@ -95,15 +94,15 @@ class Source:
 
     @property
     def largest(self) -> int | None:
-        """Most nodes it can give; ``None``: any number."""
+        """Largest number of nodes; None: any."""
         return None if self._trained is None else self._trained[0].shape[1]
 
     def reseed(self, seed: int) -> None:
-        """Begin another sequence."""
+        """Start another sequence."""
         self._generator.manual_seed(seed)
 
     def draw(self, n: int, device: torch.device) -> Workload:
-        """Inputs of n nodes on a device (with ``graph_sizes``, n is their sum)."""
+        """Return inputs of n nodes on a device (with ``graph_sizes``, n is their sum)."""
         shape = self.shape
         ptr = (0, *itertools.accumulate(shape.graph_sizes or (n,)))
         if self._trained is not None:
@@ -137,7 +136,7 @@ class Source:
 
 
 def sizes_up_to(largest: float, smallest: float = 100) -> list[int]:
-    """The paper's grid ⌊10^(i/2)⌋ between two sizes.
+    """Return the paper's grid ⌊10^(i/2)⌋ between two sizes.
 
     >>> sizes_up_to(1e4)
     [100, 316, 1000, 3162, 10000]
@@ -146,24 +145,8 @@ def sizes_up_to(largest: float, smallest: float = 100) -> list[int]:
     return [int(10 ** (i / 2) + 1e-9) for i in range(math.ceil(first - 1e-9), math.floor(last + 1e-9) + 1)]
 
 
-def graph_sizes(text: str, *, seed: int = 0) -> tuple[int, ...]:
-    """``2000x150`` (graphs × nodes) or ``2000x50..250`` (sizes drawn evenly) as a list of sizes."""
-    found = re.fullmatch(r"([1-9]\d{0,7})x([1-9]\d{0,7})(?:\.\.([1-9]\d{0,7}))?", text)
-    count, low, high = (int(number) for number in found.groups(found[2])) if found else (0, 0, 0)
-    if not 0 < low <= high:
-        raise UsageError(
-            "--graphs is not a number and a size of graphs.",
-            expected="GRAPHSxNODES, such as 2000x150 or 2000x50..250",
-            found=text,
-            left="nothing was measured",
-            next="kmip-data bench attention --graphs 2000x150 --k 15",
-        )
-    generator = torch.Generator().manual_seed(seed)
-    return tuple(torch.randint(low, high + 1, (count,), generator=generator).tolist())
-
-
 def _largest_graph(path: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values of the last layer on the largest graph of a file."""
+    """Return queries, keys and values of the last layer on the largest graph of a file."""
     from kmip_data.models.analysis.projections import read_projections
 
     found = read_projections(Path(path).expanduser())

@@ -1,4 +1,4 @@
-"""The part of a download that is already here: ``NAME.partial`` and, beside it, of what it is a part."""
+"""Files of a download: ``NAME.partial`` with what it is a part of, and the receipt of a complete one."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import os
 from pathlib import Path
 
 from kmip_data.errors import UsageError
-from kmip_data.files.changes import move, open_partial, remove_file, write_all, write_json
+from kmip_data.files.changes import fsync_path, move, open_partial, remove_file, write_all, write_json
+from kmip_data.files.digests import sha256_file
 from kmip_data.files.disk import human_bytes
 from kmip_data.files.errors import writing
 from kmip_data.files.small import read_small
+from kmip_data.format.card import Receipt
 from kmip_data.manifest import Mirror
 from kmip_data.strict import Strict
+from kmip_data.wording import shown_address, timestamp
 
 
 class PartialState(Strict):
@@ -31,6 +34,47 @@ class PartialState(Strict):
         if self.etag and not self.etag.startswith("W/"):
             return self.etag
         return self.last_modified
+
+
+class DownloadReceipt(Strict):
+    """``NAME.receipt.json`` of a complete download."""
+
+    name: str
+    url: str
+    sha256: str
+    bytes: int
+    time: str
+    etag: str | None = None
+    last_modified: str | None = None
+
+
+def receipt_path(target: Path) -> Path:
+    """Return the path of the receipt of a download."""
+    return target.with_name(f"{target.name}.receipt.json")
+
+
+def read_receipt(target: Path) -> Receipt | None:
+    """Return the receipt of a complete download; ``None`` without a valid one."""
+    try:
+        entry = DownloadReceipt.model_validate_json(read_small(receipt_path(target)))
+    except (OSError, ValueError):
+        return None
+    return Receipt(name=entry.name, origin=shown_address(entry.url), sha256=entry.sha256, bytes=entry.bytes)
+
+
+def verified_receipt(target: Path) -> Receipt | None:
+    """Return the receipt if the complete file is there and still has its digest."""
+    receipt = read_receipt(target)
+    if receipt is None or not target.is_file():
+        return None
+    return receipt if sha256_file(target) == (receipt.sha256, receipt.bytes) else None
+
+
+def discard_download(target: Path) -> None:
+    """Remove a download that turned out to be damaged, and its receipt."""
+    with writing(target):
+        remove_file(receipt_path(target))
+        remove_file(target)
 
 
 class Partial:
@@ -77,15 +121,15 @@ class Partial:
         return self._digest.hexdigest()
 
     @property
-    def left(self) -> str:
-        """What lies on disk, for messages."""
+    def left(self) -> str | None:
+        """What is on disk, for messages."""
         if self.state is None or not self.size:
-            return "nothing was kept"
+            return None
         of = f" of {human_bytes(self.state.total)}" if self.state.total else ""
-        return f"{self.path} ({human_bytes(self.size)}{of}) is kept; the next run goes on from there"
+        return f"{self.path} ({human_bytes(self.size)}{of}); the next run resumes there"
 
     def belongs_to(self, mirror: Mirror) -> bool:
-        """Whether the bytes are the beginning of what ``mirror`` gives.
+        """True if the bytes are the beginning of what ``mirror`` gives.
 
         They are when they came from it and it gave a validator by which a change is noticed, or
         when both have the same pinned digest, which the whole file is checked against.
@@ -100,8 +144,8 @@ class Partial:
             and self.state.validator is not None
         )
 
-    def is_whole(self, mirror: Mirror) -> bool:
-        """Whether nothing is missing, as after a run that ended just before the renaming."""
+    def is_complete(self, mirror: Mirror) -> bool:
+        """True if nothing is missing, as after a run that ended just before the renaming."""
         return self.belongs_to(mirror) and self.state is not None and self.size == self.state.total
 
     @property
@@ -138,15 +182,32 @@ class Partial:
         self.size, self.state, self.joined = 0, None, False
         self._digest = hashlib.sha256()
 
-    def finish(self, target: Path) -> None:
-        """Make the bytes durable and rename them to ``target``."""
+    def finish(self, target: Path, name: str, url: str) -> Receipt:
+        """Write the receipt, make the bytes durable and rename them to ``target``.
+
+        ``url`` is the mirror that was asked last; the bytes may come from another one with the same digest.
+        """
         assert self._descriptor is not None
+        state = self.state
+        entry = DownloadReceipt(
+            name=name,
+            url=state.url if state else url,
+            sha256=self.sha256,
+            bytes=self.size,
+            time=timestamp(),
+            etag=state.etag if state else None,
+            last_modified=state.last_modified if state else None,
+        )
+        # The receipt first: a file without one would not be recognised as a download.
+        write_json(receipt_path(target), entry.model_dump())
         with writing(target, left=self.left):
             os.fsync(self._descriptor)
             self._check_name()
             self.close()
             move(self.path, target)
             remove_file(self._state_path)
+            fsync_path(target.parent)
+        return Receipt(name=entry.name, origin=entry.url, sha256=entry.sha256, bytes=entry.bytes)
 
     def _check_name(self) -> None:
         """Refuse to rename bytes that are not those written here: a lock can be lost on network disks."""

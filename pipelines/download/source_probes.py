@@ -1,4 +1,4 @@
-"""Ask every mirror of a dataset for one byte: does it answer, how large is the file, can it be resumed."""
+"""Probe every mirror of a dataset with a request of one byte: status, size, and support of ranges."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kmip_data.files.disk import human_bytes
 from kmip_data.manifest import Manifest, Mirror, Source
-from kmip_data.pipelines.download.transfer import declared_length, kind_of
+from kmip_data.pipelines.download.fetch import declared_length, kind_of
 from kmip_data.runtime.http_client import Patience, content_range, open_response
 from kmip_data.runtime.http_errors import MirrorFailed, from_status
 
@@ -52,13 +52,13 @@ def _probe(dataset: str, source: Source, mirror: Mirror, *, patience: Patience) 
             status = response.status_code
             if status not in {200, 206}:
                 raise from_status(response, patience.longest_wait)
-            told = content_range(response) if status == 206 else None
-            size = told[2] if told else declared_length(response) if status == 200 else None
+            span = content_range(response) if status == 206 else None
+            size = span[2] if span else declared_length(response) if status == 200 else None
             kind = kind_of(response)
     except MirrorFailed as failure:
         return Probe(dataset, source.name, mirror.address, False, failure.reason, status)
-    ranges = told is not None and told[:2] == (0, 0)
-    parts = [human_bytes(size) if size is not None else "size not told"]
+    ranges = span is not None and span[:2] == (0, 0)
+    parts = [human_bytes(size) if size is not None else "size unknown"]
     parts += ["can be resumed" if ranges else "cannot be resumed"]
     wrong = mirror.bytes is not None and size is not None and size != mirror.bytes
     if wrong:

@@ -12,6 +12,7 @@ from kmip_data import __version__
 from kmip_data.builds.home import Home
 from kmip_data.builds.options import BuildOptions
 from kmip_data.files.digests import json_digest
+from kmip_data.files.errors import located
 from kmip_data.format.schema import FORMAT_VERSION
 from kmip_data.format.writer import Compression
 from kmip_data.pipelines.base import Params, Pipeline, RawFolder
@@ -75,7 +76,7 @@ def build_folder_name(
 
 def given_folder(output: Path) -> Path:
     """Return the folder that ``--output`` names, absolute."""
-    return Path(output).expanduser().absolute()
+    return located(output, "output folder")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.archives.decompression import ERRORS, DecompressedFile
 
 MAX_FIELD = 64 * 2**20  #: characters of one field
 
@@ -44,6 +43,8 @@ def read_columns(
     is cut off or something else, a column is missing, or a row, whose line is named, has another number of
     fields.
     """
+    from kmip_data.pipelines.archives.decompression import ERRORS, DecompressedFile
+
     line = 0
     with path.open("rb") as file, _large_fields():
         stream = _Bounded(DecompressedFile(file, "gzip"), max_bytes, path.name)

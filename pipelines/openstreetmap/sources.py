@@ -60,7 +60,7 @@ def _downloaded(copies: Sequence[RawCopy], source: CitySource, network_type: str
         return None
     origin = place.origin(str(source.place), network_type)
     for copy in copies:
-        if {entry.receipt.origin for entry in copy.receipt.sources} == {origin} and not copy.problems():
+        if {receipt.origin for receipt in copy.receipts} == {origin} and not copy.problems():
             return copy
     return None
 

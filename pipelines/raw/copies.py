@@ -13,9 +13,9 @@ import re
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import field_validator
 
@@ -25,16 +25,17 @@ from kmip_data.files.changes import fsync_path, write_json
 from kmip_data.files.digests import content_digest
 from kmip_data.files.errors import writing
 from kmip_data.files.locking import build_lock
-from kmip_data.files.small import open_regular, read_small
+from kmip_data.files.small import open_regular, read_model, read_small
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.archives.names import check_name
 from kmip_data.pipelines.base import RawFolder
-from kmip_data.pipelines.download.receipts import read_receipt
+from kmip_data.runtime.progress import say
 from kmip_data.strict import Strict
 from kmip_data.wording import timestamp
 
 RECEIPT_NAME = "receipt.json"
+PIN_NAME = "pinned.json"
 _PREFIX = "members-"
 _STAGE = ".unpacking-"
 _STAGES = re.compile(r"\.unpacking-[a-z0-9_]{8}")
@@ -76,48 +77,61 @@ class CopyReceipt(Strict):
 
 
 @dataclass(frozen=True)
-class RawCopy:
-    """A copy on disk."""
+class RawCopy(RawFolder):
+    """A copy on disk: what pipelines see of it, and more of its receipt."""
 
-    path: Path
-    receipt: CopyReceipt
+    sizes: Mapping[str, int] = field(default_factory=dict)  #: bytes of each member
+    downloaded: bool = False  #: True if every source was downloaded
+    made: Mapping[str, Any] | None = None  #: what a generated sample was made with
+
+    @classmethod
+    def of(cls, path: Path, receipt: CopyReceipt) -> Self:
+        """Return the copy in the folder ``path``."""
+        members = dict(sorted(receipt.members.items()))
+        return cls(
+            path=path,
+            members={name: member.sha256 for name, member in members.items()},
+            receipts=tuple(source.receipt for source in receipt.sources),
+            sample=receipt.sample is not None,
+            sizes={name: member.bytes for name, member in members.items()},
+            downloaded=all(source.downloaded for source in receipt.sources),
+            made=receipt.sample,
+        )
 
     @property
     def content_digest(self) -> str:
         """Digest of the members, by which the folder is named."""
-        return content_digest({name: member.sha256 for name, member in self.receipt.members.items()})
-
-    @property
-    def downloaded(self) -> bool:
-        """Whether every source was downloaded."""
-        return all(source.downloaded for source in self.receipt.sources)
+        return content_digest(self.members)
 
     @property
     def origin(self) -> str:
         """Where it came from, for messages."""
-        return ", ".join(source.receipt.origin for source in self.receipt.sources)
+        return ", ".join(receipt.origin for receipt in self.receipts)
 
     def is_complete(self, manifest: Manifest) -> bool:
-        """Whether it has every member whose published digest is known; ``False`` where none is."""
+        """True if it has every member whose published digest is known; False if none is known."""
         known = manifest.known_sha256
-        held = {name: member.sha256 for name, member in self.receipt.members.items()}
-        return bool(known) and known.items() <= held.items()
-
-    def raw_folder(self) -> RawFolder:
-        """Return it as pipelines see it."""
-        return RawFolder(
-            path=self.path,
-            members={name: member.sha256 for name, member in sorted(self.receipt.members.items())},
-            receipts=tuple(source.receipt for source in self.receipt.sources),
-            sample=self.receipt.sample is not None,
-        )
+        return bool(known) and known.items() <= self.members.items()
 
     def problems(self) -> list[str]:
         """Read every member again and return what differs from the receipt."""
         if self.path.name != _name(self.content_digest):
             return [f"{RECEIPT_NAME} does not belong to this folder"]
-        found = (_check(self.path / name, member) for name, member in sorted(self.receipt.members.items()))
+        found = (_check(self.path / name, self.sizes[name], digest) for name, digest in self.members.items())
         return [problem for problem in found if problem]
+
+
+class Pin(Strict):
+    """``pinned.json``: content of the first complete download, if nobody published a digest.
+
+    A later download must have it. The digest is of the members, since mirrors pack them anew.
+    """
+
+    version: Literal[1] = 1
+    content_digest: str
+    members: int
+    sources: dict[str, str]  #: name of a source -> where it came from and the SHA-256 of its archive
+    time: str
 
 
 def _name(digest: str) -> str:
@@ -134,7 +148,7 @@ def list_copies(folder: Path) -> list[RawCopy]:
     copies = []
     for path in sorted(folder.glob(f"{_PREFIX}*/{RECEIPT_NAME}")):
         with contextlib.suppress(OSError, ValueError):
-            copies.append(RawCopy(path.parent, CopyReceipt.model_validate_json(read_small(path))))
+            copies.append(RawCopy.of(path.parent, CopyReceipt.model_validate_json(read_small(path))))
     return copies
 
 
@@ -193,14 +207,13 @@ def store(
         raise DamagedInput(
             f"The data of {dataset} have a member called {RECEIPT_NAME}.",
             expected="another name: this one is taken",
-            left="nothing of it was kept",
         )
     target = folder / _name(content_digest(members))
     for copy in list_copies(folder):
         if copy.path == target and not copy.problems():
-            new = RawCopy(target, receipt)
+            new = RawCopy.of(target, receipt)
             # Other settings made the same sample, or what was imported is now downloaded too.
-            if receipt.sample == copy.receipt.sample and new.downloaded <= copy.downloaded:
+            if new.made == copy.made and new.downloaded <= copy.downloaded:
                 return copy
             write_json(target / RECEIPT_NAME, receipt.model_dump(), root=folder)
             return new
@@ -210,7 +223,7 @@ def store(
         _make_way(target, members)
         files.move(staged, target)
         fsync_path(folder)
-    return RawCopy(target, receipt)
+    return RawCopy.of(target, receipt)
 
 
 def store_own(
@@ -257,9 +270,11 @@ def files_of_raw(folder: Path) -> list[str]:
 
     What is pinned stays: a later download must have it.
     """
+    from kmip_data.pipelines.download.partial import read_receipt
+
     names = []
     for copy in list_copies(folder):
-        names += [f"{copy.path.name}/{name}" for name in (*copy.receipt.members, RECEIPT_NAME)]
+        names += [f"{copy.path.name}/{name}" for name in (*copy.members, RECEIPT_NAME)]
     for receipt in folder.glob("*.receipt.json"):
         target = receipt.with_name(receipt.name.removesuffix(".receipt.json"))
         names += [target.name, receipt.name] if read_receipt(target) is not None else []
@@ -282,14 +297,66 @@ def _flush(folder: Path, members: Collection[str]) -> None:
         list(pool.map(fsync_path, [folder, *(folder / name for name in (*members, *inner))]))
 
 
-def _check(path: Path, member: StoredMember) -> str | None:
+def _check(path: Path, size: int, sha256: str) -> str | None:
     """Return what is wrong with a member, if anything."""
     try:
         with open_regular(path, follow=False) as file:
-            size = os.fstat(file.fileno()).st_size
-            if size != member.bytes:
-                return f"{path.name}: {size} bytes instead of {member.bytes}"
+            found = os.fstat(file.fileno()).st_size
+            if found != size:
+                return f"{path.name}: {found} bytes instead of {size}"
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         return f"{path.name}: {error.strerror or error}"
-    return None if digest == member.sha256 else f"{path.name}: another SHA-256"
+    return None if digest == sha256 else f"{path.name}: another SHA-256"
+
+
+def read_pin(folder: Path) -> Pin | None:
+    """Return what is pinned for the dataset with the raw folder ``folder``, if anything is.
+
+    Raises ``DamagedInput`` where there is a pin that cannot be read: without it anything would be the first
+    again.
+    """
+    path = folder / PIN_NAME
+    with contextlib.suppress(FileNotFoundError):
+        return read_model(
+            path,
+            Pin,
+            "is damaged",
+            expected="the digest of the first complete download",
+            next=f"rm {path} (the next complete download is pinned then)",
+        )
+    return None
+
+
+def pin_first(manifest: Manifest, folder: Path, raw: RawFolder, *, quiet: bool) -> None:
+    """Pin a download that gave a complete build, where nobody published a digest and none is pinned yet."""
+    mirrors = [mirror for source in manifest.sources for mirror in source.mirrors]
+    if any(mirror.sha256 or mirror.md5 or mirror.git_blob for mirror in mirrors) or read_pin(folder):
+        return
+    if not any(copy.path == raw.path and copy.downloaded for copy in list_copies(folder)):
+        return
+    pin = Pin(
+        content_digest=content_digest(raw.members),
+        members=len(raw.members),
+        sources={entry.name: f"{entry.origin}, sha256 {entry.sha256}" for entry in raw.receipts},
+        time=timestamp(),
+    )
+    write_json(folder / PIN_NAME, pin.model_dump())
+    text = f"pinned {manifest.name}: content {pin.content_digest[:12]}…, which later downloads must have"
+    say(text, quiet=quiet)
+
+
+def compare_with_pin(folder: Path, members: Mapping[str, str], *, command: str) -> None:
+    """Refuse downloaded members that are not those of the first complete download."""
+    pin = read_pin(folder)
+    found = content_digest(members)
+    if pin is None or pin.content_digest == found:
+        return
+    raise DamagedInput(
+        f"What was downloaded for {folder.name} is not what the first complete download was.",
+        expected=f"{pin.members:,} members of content {pin.content_digest}, pinned {pin.time} in "
+        f"{folder / PIN_NAME}",
+        found=f"{len(members):,} members of content {found}",
+        left="the download, unused",
+        next=f"rm {folder / PIN_NAME} && kmip-data {command} {folder.name} (to accept the new content)",
+    )

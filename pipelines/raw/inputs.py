@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
+import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from kmip_data.builds.home import Home
 from kmip_data.builds.options import BuildOptions
 from kmip_data.errors import DamagedInput, KmipDataError, SourceUnavailable, UsageError
+from kmip_data.files.digests import sha256_file
 from kmip_data.format.card import Receipt
-from kmip_data.manifest import Content, Manifest, Source
+from kmip_data.manifest import PACKAGE, Content, Manifest, Source
 from kmip_data.pipelines.archives.extract import fingerprint, open_archive
 from kmip_data.pipelines.archives.reader import Archive, BareFile, FolderArchive
 from kmip_data.pipelines.archives.recognition import Selection, recognise
 from kmip_data.pipelines.download.fetch import fetch_source
-from kmip_data.pipelines.download.receipts import read_receipt, verified_receipt
+from kmip_data.pipelines.download.partial import read_receipt, verified_receipt
 from kmip_data.pipelines.raw.copies import StoredSource
 from kmip_data.pipelines.raw.license import require_agreement, show_license
-from kmip_data.pipelines.raw.package_files import find_packaged
 from kmip_data.runtime.progress import say
 
 _MAX_INNER = 64  #: files of a given folder that are looked into for an archive
@@ -65,10 +67,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Input:
-    """A source with an archive that holds it."""
+    """A source with the members of an archive that hold it."""
 
     source: Source
-    plan: Selection
+    selection: Selection
     stored: StoredSource
 
 
@@ -83,7 +85,7 @@ def gather_inputs(request: Request) -> list[Input]:
     return [inputs[source.name] for source in request.sources]
 
 
-def _plan(archive: Archive, source: Source, request: Request, *, known: bool = False) -> Selection:
+def _select(archive: Archive, source: Source, request: Request, *, known: bool = False) -> Selection:
     """Return what an archive holds of ``source``; a file that is ``known`` to be it may have any name."""
     content = request.content_of(source)
     bare = source.container == "file" or archive.path.name == content.anchor
@@ -132,7 +134,7 @@ def _by_exclusion(
     if len(refused) > 1 or [source.container for source in left] != ["file"] or not path.is_file():
         raise error
     request.say(f"using {path} as {left[0].name}")
-    return _input(left[0], _plan(BareFile(path), left[0], request, known=True))
+    return _input(left[0], _select(BareFile(path), left[0], request, known=True))
 
 
 def _recognise_path(path: Path, request: Request) -> list[Input]:
@@ -153,17 +155,17 @@ def _recognise_path(path: Path, request: Request) -> list[Input]:
     if not found:
         raise errors[0]
     for entry in found:
-        same = [other.plan.archive.path for other in found if other.source == entry.source]
+        same = [other.selection.archive.path for other in found if other.source == entry.source]
         if len(same) > 1:
             raise UsageError(
                 f"{path} holds {entry.source.name} more than once.",
                 expected="one archive of it",
                 found=", ".join(map(str, same)),
                 next=f"kmip-data {request.command} {request.manifest.name} "
-                f"--archive {entry.plan.archive.path}",
+                f"--archive {entry.selection.archive.path}",
             )
-        if entry.plan.archive.path != path:
-            request.say(f"using {entry.plan.archive.path}")
+        if entry.selection.archive.path != path:
+            request.say(f"using {entry.selection.archive.path}")
     return found
 
 
@@ -175,19 +177,19 @@ def _recognise_sources(
     errors: list[KmipDataError] = []
     for source in sources:
         try:
-            plan = _plan(archive, source, request)
+            selection = _select(archive, source, request)
         except (DamagedInput, UsageError) as error:
             errors.append(error)
         else:
-            inputs.append(_input(source, plan))
+            inputs.append(_input(source, selection))
     return inputs, errors
 
 
-def _input(source: Source, plan: Selection) -> Input:
-    digest, size = fingerprint(plan)
-    origin = plan.archive.path.resolve().name
+def _input(source: Source, selection: Selection) -> Input:
+    digest, size = fingerprint(selection)
+    origin = selection.archive.path.resolve().name
     receipt = Receipt(name=source.name, origin=origin, sha256=digest, bytes=size)
-    return Input(source, plan, StoredSource(receipt=receipt))
+    return Input(source, selection, StoredSource(receipt=receipt))
 
 
 def _download(request: Request, source: Source, missing: Sequence[Source]) -> Input:
@@ -197,12 +199,12 @@ def _download(request: Request, source: Source, missing: Sequence[Source]) -> In
     receipt = read_receipt(target)
     if target.is_file() and receipt is None:
         request.say(f"{target} has no receipt: it is taken as a local archive")
-        return _input(source, _plan(open_archive(target), source, request, known=True))
+        return _input(source, _select(open_archive(target), source, request, known=True))
     if target.is_file() and (receipt := verified_receipt(target)):
         return _downloaded(open_archive(target), receipt, source, request)
     if target.is_file():
         request.say(f"{target} differs from its receipt and is downloaded again")
-    if packaged := find_packaged(source, dataset=manifest.name):
+    if packaged := _find_packaged(source, dataset=manifest.name):
         path, receipt = packaged
         return _downloaded(BareFile(path), receipt, source, request)
     if request.options.offline:
@@ -227,8 +229,8 @@ def _download(request: Request, source: Source, missing: Sequence[Source]) -> In
 
 
 def _downloaded(archive: Archive, receipt: Receipt, source: Source, request: Request) -> Input:
-    plan = _plan(archive, source, request, known=True)
-    return Input(source, plan, StoredSource(receipt=receipt, downloaded=True))
+    selection = _select(archive, source, request, known=True)
+    return Input(source, selection, StoredSource(receipt=receipt, downloaded=True))
 
 
 def not_here(request: Request, sources: Sequence[Source]) -> SourceUnavailable:
@@ -239,6 +241,48 @@ def not_here(request: Request, sources: Sequence[Source]) -> SourceUnavailable:
         expected="a copy in the home folder, a local archive"
         + (f", or without --offline one of{named}" if named else ""),
         found="none",
-        left="nothing was changed",
         next=request.archive_hint(sources[0]),
     )
+
+
+def _find_packaged(source: Source, *, dataset: str) -> tuple[Path, Receipt] | None:
+    """Return the file of a source that a package ships and where it came from; ``None`` for other sources.
+
+    The package is found, not imported. Raises :class:`SourceUnavailable` where it is not installed, or its
+    version ships another file.
+    """
+    mirrors = [mirror for mirror in source.mirrors if mirror.url.startswith(PACKAGE)]
+    if not mirrors:
+        return None
+    failures = []
+    for mirror in mirrors:
+        package, _, member = mirror.url.removeprefix(PACKAGE).partition("/")
+        path = _locate(package, member)
+        if path is None:
+            failures.append(f"{package} is not installed, or has no {member}")
+            continue
+        digest, size = sha256_file(path)
+        origin = f"{package} {importlib.metadata.version(package)}, {member}"
+        if mirror.sha256 in {None, digest}:
+            return path, Receipt(name=source.name, origin=origin, sha256=digest, bytes=size)
+        failures.append(f"{origin} has SHA-256 {digest[:12]}…")
+    pinned = mirrors[0]
+    package = pinned.url.removeprefix(PACKAGE).partition("/")[0]
+    raise SourceUnavailable(
+        f"The raw data of {dataset} come with the Python package {package}.",
+        expected=f"{source.name} with SHA-256 {(pinned.sha256 or '')[:12]}… ({pinned.note})",
+        found="; ".join(failures),
+        next=f"python -m pip install --force-reinstall {pinned.note or package}",
+    )
+
+
+def _locate(package: str, member: str) -> Path | None:
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ImportError, ValueError):
+        return None
+    for folder in (spec.submodule_search_locations or []) if spec is not None else []:
+        path = Path(folder).joinpath(*PurePosixPath(member).parts)
+        if path.is_file():
+            return path
+    return None

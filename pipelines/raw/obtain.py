@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from kmip_data.builds.home import Home
 from kmip_data.builds.options import BuildArguments, BuildOptions
@@ -17,12 +17,20 @@ from kmip_data.pipelines.archives.extract import write_members
 from kmip_data.pipelines.archives.reader import FolderArchive
 from kmip_data.pipelines.archives.recognition import recognise
 from kmip_data.pipelines.base import Params, Pipeline, RawFolder
-from kmip_data.pipelines.download.receipts import discard_download
-from kmip_data.pipelines.raw.copies import RawCopy, list_copies, local_source, locked, staging, store
-from kmip_data.pipelines.raw.first_use import compare_with_pin, read_pin
-from kmip_data.pipelines.raw.inputs import Input, Request, gather_inputs, not_here
-from kmip_data.pipelines.raw.license import show_license
+from kmip_data.pipelines.raw.copies import (
+    RawCopy,
+    compare_with_pin,
+    list_copies,
+    local_source,
+    locked,
+    read_pin,
+    staging,
+    store,
+)
 from kmip_data.wording import counted
+
+if TYPE_CHECKING:
+    from kmip_data.pipelines.raw.inputs import Input, Request
 
 SAMPLE_SEED = 0
 MOST = 1_000_000  #: records of the largest sample
@@ -39,8 +47,10 @@ def obtain_raw(
     downloaded one, or an archive is missing; ``OutOfResources`` where the disk is full.
     """
     if sample:
-        return _sample(home, pipeline, params.limit, quiet=options.quiet).raw_folder()
-    return _obtain(Request(pipeline.manifest, home, options, "build"), whole=False).raw_folder()
+        return _sample(home, pipeline, params.limit, quiet=options.quiet)
+    from kmip_data.pipelines.raw.inputs import Request  # not for a sample
+
+    return _obtain(Request(pipeline.manifest, home, options, "build"), whole=False)
 
 
 def fetch_dataset(manifest: Manifest, home: Home, **options: Unpack[BuildArguments]) -> list[Receipt]:
@@ -49,8 +59,10 @@ def fetch_dataset(manifest: Manifest, home: Home, **options: Unpack[BuildArgumen
     Other than :func:`obtain_raw`, a partial local copy does not count: without ``archives`` the
     complete set or a download must be there, or is downloaded. Same errors.
     """
+    from kmip_data.pipelines.raw.inputs import Request
+
     request = Request(manifest, home, BuildOptions.of(manifest.name, options), "fetch")
-    return [source.receipt for source in _obtain(request, whole=True).receipt.sources]
+    return list(_obtain(request, whole=True).receipts)
 
 
 def _sample(home: Home, pipeline: Pipeline[Any, Any], limit: int | None, *, quiet: bool) -> RawCopy:
@@ -71,7 +83,7 @@ def _sample(home: Home, pipeline: Pipeline[Any, Any], limit: int | None, *, quie
     folder = home.raw / f"{manifest.name}-sample"
 
     def existing() -> RawCopy | None:
-        return next((c for c in list_copies(folder) if c.receipt.sample == made and not c.problems()), None)
+        return next((c for c in list_copies(folder) if c.made == made and not c.problems()), None)
 
     if copy := existing():
         return copy
@@ -83,13 +95,16 @@ def _sample(home: Home, pipeline: Pipeline[Any, Any], limit: int | None, *, quie
             with writing(generated):
                 generated.mkdir()
                 pipeline.sample(generated, limit=limit, seed=SAMPLE_SEED)
-            plan = recognise(FolderArchive(generated), manifest.content)
-            members = write_members(plan, stage / "0")
-            made_here = local_source(folder.name, "generated sample", members, plan.bytes)
+            selection = recognise(FolderArchive(generated), manifest.content)
+            members = write_members(selection, stage / "0")
+            made_here = local_source(folder.name, "generated sample", members, selection.bytes)
             return store(folder, stage / "0", members, [made_here], dataset=manifest.name, sample=made)
 
 
 def _obtain(request: Request, *, whole: bool) -> RawCopy:
+    from kmip_data.pipelines.raw.inputs import not_here
+    from kmip_data.pipelines.raw.license import show_license
+
     if not request.options.quiet:
         show_license(request.manifest)
     if not request.archives:
@@ -108,7 +123,7 @@ def _obtain(request: Request, *, whole: bool) -> RawCopy:
 def _reuse(request: Request, *, whole: bool) -> RawCopy | None:
     """Return the one sound copy that is meant, or ``None`` when there is none."""
     manifest, folder = request.manifest, request.folder
-    copies = [copy for copy in list_copies(folder) if copy.receipt.sample is None]
+    copies = [copy for copy in list_copies(folder) if not copy.sample]
     pin = read_pin(folder)
     best = [copy for copy in copies if pin is not None and copy.content_digest == pin.content_digest]
     best = best or [copy for copy in copies if copy.is_complete(manifest)]
@@ -138,13 +153,14 @@ def _reuse(request: Request, *, whole: bool) -> RawCopy | None:
         f"{copy.path} is damaged.",
         expected="the members that its receipt describes",
         found="; ".join(problems[:5]),
-        left="the files as they are",
         next=f"kmip-data {request.command} {manifest.name} --archive PATH (a sound copy of {copy.origin})",
     )
 
 
 def _import(request: Request) -> RawCopy:
     """Unpack every source, from the given archives or a download, into one copy."""
+    from kmip_data.pipelines.raw.inputs import gather_inputs
+
     manifest = request.manifest
     for path in request.archives:
         for copy in list_copies(request.folder):
@@ -154,7 +170,7 @@ def _import(request: Request) -> RawCopy:
     sources = [entry.stored for entry in chosen]
     digests = [source.receipt.sha256 for source in sources]
     for copy in list_copies(request.folder):
-        known = [source.receipt.sha256 for source in copy.receipt.sources]
+        known = [receipt.sha256 for receipt in copy.receipts]
         if all(source.downloaded for source in sources) and not copy.downloaded:
             continue  # unpacked again, so that its receipt tells of the download
         # A folder is known by the digest of its members, wherever these came from before.
@@ -174,9 +190,11 @@ def _unpack(inputs: Sequence[Input], stage: Path, request: Request) -> dict[str,
     members: dict[str, str] = {}
     for number, entry in enumerate(inputs):
         try:
-            written = write_members(entry.plan, stage / str(number), quiet=request.options.quiet)
+            written = write_members(entry.selection, stage / str(number), quiet=request.options.quiet)
         except DamagedInput as error:
             if entry.stored.downloaded:
+                from kmip_data.pipelines.download.partial import discard_download
+
                 discard_download(request.folder / entry.source.name)
                 error.parts["on disk"] = "nothing: the download was removed, and the next run repeats it"
             raise

@@ -1,9 +1,33 @@
-"""``make bench``: the topics beside this file and those of ``kmip-data bench``, every row measured here."""
+"""``make bench``: measure the topics next to this file, all or one."""
 
+from __future__ import annotations
+
+import importlib
 from pathlib import Path
 
-from kmip_data.cli import benchmarks
-from kmip_data.cli.bench import command
+import click
+from benchmarks.table import Row, cells_of, print_rows
 
-benchmarks.__path__.append(str(Path(__file__).parent))
-command(prog_name="make bench")
+from kmip_data.cli.benchmarks import machine_line
+
+TOPICS = sorted({path.stem for path in Path(__file__).parent.glob("*.py")} - {"__main__", "table"})
+
+
+@click.command()
+@click.argument("topics", nargs=-1, type=click.Choice(TOPICS))
+@click.option("--quick", is_flag=True, help="Small sizes and few repeats: shows that it runs, not how fast.")
+@click.option("--markdown", is_flag=True, help="Print the table as docs/performance.md has it.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def main(topics: tuple[str, ...], quick: bool, markdown: bool, as_json: bool) -> None:
+    """Measure the rows of TOPICS, by default of all that need no GPU."""
+    found: list[tuple[str, Row]] = []
+    for topic in topics or [name for name in TOPICS if not name.endswith("_gpu")]:
+        click.echo(f"{topic} …", err=True)
+        for row in importlib.import_module(f"benchmarks.{topic}").rows(quick=quick):
+            what, against, ours, theirs, ratio = cells_of(row)[:5]
+            click.echo(f"  {what}: {ours}; {against}: {theirs}; {ratio}", err=True)
+            found.append((topic, row))
+    print_rows(found, machine_line(), quick=quick, markdown=markdown, as_json=as_json)
+
+
+main(prog_name="make bench")

@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from kmip_data.cli.benchmarks import Row
-from kmip_data.cli.benchmarks.disk import write_generated
+from benchmarks.disk import write_generated
+from benchmarks.table import Row
 
 RATES = (12.5e6, 50e6)  #: bytes per second: 100 and 400 Mbit/s
 LATENCY = 0.02  #: seconds

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kmip_data.cli.benchmarks import Row, compare
+from benchmarks.table import Row, compare
+
 from kmip_data.files.changes import remove_scratch
 
 BLOCKS, QUICK_BLOCKS = 2_000, 400

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
-from kmip_data.cli.benchmarks import Row
+from benchmarks.table import Row
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data

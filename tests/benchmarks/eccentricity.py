@@ -7,9 +7,9 @@ import time
 from typing import Any
 
 import numpy as np
+from benchmarks.table import Row, compare, thread_count
 from numpy.typing import NDArray
 
-from kmip_data.cli.benchmarks import Row, compare, thread_count
 from kmip_data.runtime.compiled import njit_nogil
 
 SIDE = 755  #: of the grid: 570,025 nodes, as London has

@@ -6,8 +6,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-
-from kmip_data.cli.benchmarks import Row, compare, thread_count
+from benchmarks.table import Row, compare, thread_count
 
 GRAPHS, QUICK_GRAPHS = 5_000, 500
 STEPS = 20

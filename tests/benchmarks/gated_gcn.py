@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from benchmarks.table import Row, compare
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn.conv import MessagePassing
 from torch_geometric.utils import scatter
 
-from kmip_data.cli.benchmarks import Row, compare
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.layers.gated_gcn import GatedGCN
 

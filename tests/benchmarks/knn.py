@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from benchmarks.table import Row, compare
 from numpy.typing import NDArray
-
-from kmip_data.cli.benchmarks import Row, compare
 
 Clouds = list[NDArray[np.float32]]
 SHAPE = 2_616  #: points of an average shape of ShapeNet-Part

@@ -9,7 +9,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from kmip_data.cli.benchmarks import Row, compare
+from benchmarks.table import Row, compare
+
 from kmip_data.files.changes import remove_scratch
 
 GRAPHS, QUICK_GRAPHS = 1_000, 50

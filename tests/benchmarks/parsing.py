@@ -8,9 +8,8 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from benchmarks.table import Row, compare
 from numpy.typing import NDArray
-
-from kmip_data.cli.benchmarks import Row, compare
 
 
 def rows(*, quick: bool = False) -> list[Row]:

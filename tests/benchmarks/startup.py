@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from kmip_data.cli.benchmarks import Row, compare
+from benchmarks.table import Row, compare
 
 
 def rows(*, quick: bool = False) -> list[Row]:

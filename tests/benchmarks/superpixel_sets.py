@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kmip_data.cli.benchmarks import Row
+from benchmarks.table import Row
+
 from kmip_data.files.changes import remove_scratch
 from kmip_data.runtime.peak_memory import peak_host_memory
 

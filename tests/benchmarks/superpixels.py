@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kmip_data.cli.benchmarks import Row, compare
+from benchmarks.table import Row, compare
+
 from kmip_data.files.changes import remove_scratch
 
 PICTURES, QUICK_PICTURES = 24, 4

@@ -1,20 +1,14 @@
-"""Transductive training: an epoch with its evaluation, and the memory that a step takes of a whole city."""
+"""Transductive training: an epoch with its evaluation on a generated city."""
 
 from __future__ import annotations
 
 import tempfile
-import time
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
 import numpy as np
-
-from kmip_data.cli.bench import machine_line, markdown_option, print_rows, quick_option
-from kmip_data.cli.benchmarks import Row, compare
-from kmip_data.cli.shared.command import Command
-from kmip_data.cli.shared.options import json_option
+from benchmarks.table import Row, compare
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build
@@ -26,40 +20,6 @@ NOTE = (
     "generated road-like graph, {nodes:,} nodes, {edges:,} edge columns, 67 features; preset of London,"
     " {layers} layers"
 )
-
-
-@click.command(
-    cls=Command,
-    examples=["make bench TOPIC=transductive", 'make bench TOPIC="transductive --nodes 570000"'],
-)
-@click.option(
-    "--nodes",
-    type=click.IntRange(min=100),
-    metavar="N",
-    help="One step on a generated city of N nodes instead of the table: its time, and its memory"
-    " beside the estimate.",
-)
-@click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="With --nodes: keys of the configuration, such as model.layers=12.",
-)
-@quick_option
-@markdown_option
-@json_option
-def command(
-    nodes: int | None, overrides: tuple[str, ...], quick: bool, markdown: bool, as_json: bool
-) -> None:
-    """Training on one large graph.
-
-    Without --nodes: an epoch with its evaluation at 20,000 nodes against the same network evaluated
-    part by part, its neighbours found by matrix products.
-    """
-    found = rows(quick=quick) if nodes is None else [memory_row(nodes, overrides)]
-    named = [("transductive", row) for row in found]
-    print_rows(named, machine_line(), quick=quick, markdown=markdown, as_json=as_json)
 
 
 def rows(*, quick: bool = False) -> list[Row]:
@@ -84,38 +44,6 @@ def rows(*, quick: bool = False) -> list[Row]:
             note=NOTE.format(nodes=nodes, edges=data.largest_batch.edges, layers=2),
         )
     ]
-
-
-def memory_row(nodes: int, overrides: tuple[str, ...] = ()) -> Row:
-    """Take one training step on a city of ``nodes`` and compare the process's peak with the estimate."""
-    from kmip_data.models.training.memory.estimate import plan_memory
-    from kmip_data.models.training.memory.machine import Device
-    from kmip_data.models.training.run.module import TrainingModule
-    from kmip_data.runtime.peak_memory import peak_host_memory
-
-    with tempfile.TemporaryDirectory() as folder:
-        build = write_city(Path(folder) / "streets", nodes)
-        data, config = _open(build, Path(folder), list(overrides))
-        estimate = plan_memory(config, data, Device("cpu", "cpu", "asked for"))
-        click.echo(f"memory: {estimate}; layers recomputed: {estimate.recompute}", err=True)
-        module = TrainingModule(config, data, recompute=estimate.recompute)
-        started = time.perf_counter()
-        _step(module, data)
-        seconds = time.perf_counter() - started
-    measured = peak_host_memory()
-    ratio = measured / estimate.peak
-    note = NOTE.format(nodes=nodes, edges=data.largest_batch.edges, layers=config.model.layers)
-    return Row(
-        what=f"peak memory of a training step, {nodes:,} nodes: estimate beside the process",
-        against=f"measured; the step took {seconds:.0f} s, layers recomputed: {estimate.recompute}",
-        ours=estimate.peak / 2**30,
-        theirs=measured / 2**30,
-        unit="GiB",
-        ratio=ratio,
-        target="within 25 %",
-        met=0.75 <= ratio <= 1.25,
-        note=note,
-    )
 
 
 def write_city(folder: Path, nodes: int) -> Build:

@@ -26,7 +26,7 @@ class Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True  # headers and body are two packets
 
     def do_GET(self) -> None:
-        path = (self.server.folder / urllib.parse.unquote(self.path).lstrip("/")).resolve()
+        path = (self.server.folder / urllib.parse.unquote(self.path.partition("?")[0]).lstrip("/")).resolve()
         if not path.is_file() or not path.is_relative_to(self.server.folder):
             self.send_error(404)
             return

@@ -180,7 +180,8 @@ class Inspection:
     ) -> None:
         """Check the declared size of a dataset against the size of the file."""
         declared = stored.nbytes
-        self.declared += declared
+        # An axis of length 0 must not hide the others: (0, 10**10) takes 6 GB as soon as it is converted.
+        self.declared += stored.dtype.itemsize * math.prod(max(1, size) for size in stored.shape)
         kept = dataset.get_storage_size()
         what = "declares absurd sizes"
         if self.declared > self.max_declared:
@@ -298,8 +299,9 @@ def _check_file(path: Path) -> int:
     """Return the size of a regular file with the HDF5 signature; refuse anything else."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO must not block
-    except OSError as error:
-        refuse(path, "cannot be opened", "a readable file", error.strerror or str(error), error, then=_AGAIN)
+    except (OSError, ValueError) as error:  # a zero byte in the path
+        found = getattr(error, "strerror", None) or str(error)
+        refuse(path, "cannot be opened", "a readable file", found, error, then=_AGAIN)
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):

@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError
 from kmip_data.builds.home import Home, list_builds
 from kmip_data.datasets.city_columns import family
 from kmip_data.errors import DamagedInput
+from kmip_data.files.errors import located
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.manifest import dataset_names, read_shipped, shipped_names, unknown_name
 from kmip_data.models.config import merged
@@ -246,7 +247,7 @@ def load_preset(
 
 def folder_of(target: str) -> Path | None:
     """Return the absolute path of TARGET where that is a build folder, None where it is a name."""
-    folder = Path(target).expanduser().absolute()
+    folder = located(target, "build folder")
     return folder if (folder / CARD_NAME).is_file() else None
 
 

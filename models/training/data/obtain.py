@@ -39,6 +39,6 @@ def open_data(
     check_columns(found, config)
     if build:
         obtain_columns(found, [encoding.name for encoding in config.model.encodings], **build_options)
-    split = read_split(found.path / found.card.splits[name].file)
+    split = read_split(found.path / found.card.splits[name].file, records=found.card.split_records)
     kind = ManyGraphs if split.node_code is None else OneGraph
     return kind(found, name, config, required)

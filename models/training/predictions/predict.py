@@ -39,7 +39,7 @@ class Rows:
     def of(cls, build: Build, split: str, part: str, task: Task) -> Rows:
         """Rows of a part of a split of ``build``; raises UsageError where it is empty."""
         column, entry = target_column(build.card.schema_), build.card.splits[split]
-        code = read_split(build.path / entry.file).node_code
+        code = read_split(build.path / entry.file, records=build.card.split_records).node_code
         sizes = {name: found.graphs if code is None else found.nodes for name, found in entry.parts.items()}
         if column is None or not sizes.get(part):
             raise UsageError(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
-from kmip_data.files.errors import writing
+from kmip_data.files.errors import located, writing
 from kmip_data.files.locking import build_lock
 from kmip_data.files.small import read_small
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig
@@ -104,9 +104,9 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
     Raises ``UsageError`` where no run is meant, or several are.
     """
     text = os.fspath(run)
-    path = Path(text).expanduser()
+    path = located(text, "run")
     if (path / CONFIG_NAME).is_file():
-        return path.absolute()
+        return path
     runs = sorted(entry.parent for entry in home.runs.glob(f"*/*/*/{CONFIG_NAME}"))
     wanted = Path(text).parts
     matches = [folder for folder in runs if wanted and folder.parts[-len(wanted) :] == wanted]

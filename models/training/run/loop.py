@@ -26,26 +26,8 @@ from kmip_data.models.training.data.on_card import sent_ahead
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.memory.machine import is_main_process
 from kmip_data.models.training.objective.metrics import METRICS, is_better
-from kmip_data.models.training.run.checkpoint import (
-    LAST,
-    check_state,
-    copy_weights,
-    random_state,
-    scale_rates,
-    set_random_state,
-    write_best,
-    write_checkpoint,
-)
+from kmip_data.models.training.run import checkpoint, history
 from kmip_data.models.training.run.distributed import first_decides, gathered, rank, share_buffers
-from kmip_data.models.training.run.history import (
-    Forecast,
-    Log,
-    Row,
-    is_eval_epoch,
-    line_of,
-    no_log,
-    write_history,
-)
 from kmip_data.models.training.run.meter import STEP
 from kmip_data.models.training.run.module import Average, TrainingModule, evaluate_parts, optimiser_for
 from kmip_data.runtime.progress import Progress
@@ -76,7 +58,7 @@ class Loop:
         captured: Any = None,
         quiet: bool = True,
         tell: Callable[[str], None] | None = None,
-        log: Log = no_log,
+        log: history.Log = history.no_log,
         watch: Callable[[Any, bool], AbstractContextManager[Any]] = lambda *_: nullcontext(),
     ) -> None:
         self.module, self.data, self.device, self.folder = module.to(device), data, device, folder
@@ -84,7 +66,7 @@ class Loop:
         self.captured, self.log, self.watch, self.quiet = captured, log, watch, quiet
         self.learn: Callable[..., Learned] = captured or self.plain_step
         module.meter.captured = captured is not None
-        if self.config.processes > 1:
+        if module.shared:
             module.distribute(device)
 
         # The position of the run: finished epochs, batches of the current one, steps of the optimiser.
@@ -103,7 +85,7 @@ class Loop:
         self.average = None if self.training.ema is None else Average(self.training.ema)
 
         self.metric = str(self.training.metric)
-        self.history: list[Row] = []  #: one row an epoch
+        self.history: list[history.Row] = []  #: one row an epoch
         self.steps: list[list[float]] = []  #: rows of steps.csv
         self.kept: dict[int, dict[str, Tensor]] = {}  #: weights of the best epochs, the best first
         self.validation_loss: float | None = None
@@ -113,7 +95,7 @@ class Loop:
         self._begun = self._saved_at = time.perf_counter()
         self.progress = Progress("train", 0, quiet=True)
         self._shown = folder is not None and is_main_process() and not quiet
-        self._forecast = Forecast(self.training, self.count)
+        self._forecast = history.Forecast(self.training, self.count)
 
     def fit(self) -> None:
         """Train from the current position to the last epoch, or until patience ends."""
@@ -131,6 +113,7 @@ class Loop:
                 self.end_epoch()
         finally:
             self.progress.close()
+            self.captured, self.learn = None, self.plain_step  # frees the memory of recorded steps
 
     def train_epoch(self, most: int | None = None) -> None:
         """Train on the rest of the current epoch, or on at most so many batches of it."""
@@ -175,8 +158,8 @@ class Loop:
     def plain_step(self, batch: Any, optimiser: Optimizer, *, first: bool, steps: bool) -> Learned:
         """Learn from one batch; after the last one of a step clip the gradient and step."""
         module, meter, training = self.module, self.module.meter, self.training
-        alone = self.config.processes == 1 or steps  # otherwise gradients are exchanged at the step's end
-        with nullcontext() if alone else module.accumulating():
+        waits = module.shared and not steps  # gradients are exchanged once, at the end of a step
+        with module.accumulating() if waits else nullcontext():
             logits, target, loss, backward = module.learn(batch, timer=meter.search)
             meter.mark()
             if meter.at_once:  # where reading is free: stop before the weights are spoiled
@@ -210,9 +193,9 @@ class Loop:
         measured, steps = module.meter.read()
         share_buffers(module.model)
         rate = float(self.optimiser.param_groups[0]["lr"])
-        row: Row = {"epoch": epoch, "lr": rate, "seconds_train": round(seconds, 6)}
+        row: history.Row = {"epoch": epoch, "lr": rate, "seconds_train": round(seconds, 6)}
         row |= {f"train_{name}": value for name, value in train.items()}
-        if is_eval_epoch(epoch, every=self.training.eval_every, epochs=self.training.epochs):
+        if history.is_eval_epoch(epoch, every=self.training.eval_every, epochs=self.training.epochs):
             row |= self.evaluate()
         row["seconds"] = round(time.perf_counter() - self._begun, 6)
         row |= measured
@@ -228,16 +211,16 @@ class Loop:
         self.save()
         if f"val_{self.metric}" in row:
             best = self.best_epoch == epoch
-            self.progress.message(line_of(row, self.training.epochs, self.metric, best=best))
+            self.progress.message(history.line_of(row, self.training.epochs, self.metric, best=best))
         if said := self._forecast.after_epoch(self.history):
             self.progress.message(said)
         if self.out_of_patience and self.epoch < self.training.epochs:
             title, patience = METRICS[self.metric].title, self.training.patience
             self.progress.message(f"stopped: no better val {title} in {patience} evaluations")
 
-    def evaluate(self) -> Row:
+    def evaluate(self) -> history.Row:
         """Measure the network, or the average of its weights, and keep the weights if they are good."""
-        row: Row = {}
+        row: history.Row = {}
         model, average = self.module.model, self.average
         with nullcontext() if average is None else average.within(model):
             if average is not None:
@@ -257,7 +240,7 @@ class Loop:
         place = better.index(True) if True in better else len(better)
         if place < self.training.keep_best and is_better(self.metric, value, None):
             ranked = list(self.kept.items())
-            ranked.insert(place, (self.epoch, copy_weights(self.module.model)))
+            ranked.insert(place, (self.epoch, checkpoint.copy_weights(self.module.model)))
             self.kept = dict(ranked[: self.training.keep_best])
 
     @property
@@ -276,7 +259,7 @@ class Loop:
         """Write a checkpoint of the current position; every process takes part, the first one writes."""
         state = self.state()
         if self.folder is not None and is_main_process():
-            write_checkpoint(self.folder / LAST, state)
+            checkpoint.write_checkpoint(self.folder / checkpoint.LAST, state)
         self.saved, self._saved_at, self.proven = (self.epoch, self.batch), time.perf_counter(), True
 
     def _checkpoint_is_due(self) -> bool:
@@ -308,21 +291,21 @@ class Loop:
             "kept": self.kept,
             "validation_loss": self.validation_loss,
             # Random numbers and measurements differ from process to process.
-            "processes": gathered({"random": random_state(), "unfinished": unfinished}),
+            "processes": gathered({"random": checkpoint.random_state(), "unfinished": unfinished}),
             "data": self.data.identity,
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Continue from :meth:`state`; raises what :func:`.checkpoint.check_state` does."""
+        """Continue from :meth:`state`; raises what :func:`.check_state` does."""
         # 1. Nothing is taken over before all of it is known to fit: data, history, best weights, position.
         own = self.module.model.state_dict()
         processes = self.config.processes
-        check_state(state, self.data.identity, own, f"val_{self.metric}", self.count, processes)
+        checkpoint.check_state(state, self.data.identity, own, f"val_{self.metric}", self.count, processes)
         self.history, self.kept = state["history"], state["kept"]
         self.steps = state["steps"].view(-1, len(STEP)).tolist()
         self.validation_loss = state["validation_loss"]
         # 2. Weights, and what moves them. Another learning rate scales all rates by one factor.
-        scale_rates(state, self.config.optimiser.lr / state["lr"])
+        checkpoint.scale_rates(state, self.config.optimiser.lr / state["lr"])
         self.module.model.load_state_dict(state["model"])
         self.optimiser.load_state_dict(state["optimiser"])
         self.schedule.load_state_dict(state["schedule"])
@@ -337,7 +320,7 @@ class Loop:
         #    nothing may draw any between here and the next batch.
         mine = state["processes"][rank() % len(state["processes"])]
         self._unfinished = mine["unfinished"] if self.batch else None
-        set_random_state(mine["random"])
+        checkpoint.set_random_state(mine["random"])
         self.write()  # metrics and weights of an epoch that was not saved may lie there
 
     def _continue_epoch(self, unfinished: dict[str, Any]) -> None:
@@ -350,6 +333,6 @@ class Loop:
     def write(self, *, best: bool = True) -> None:
         """Write the metrics and, if they are new, the best weights."""
         if self.folder is not None and is_main_process():
-            write_history(self.folder, self.history, self.steps)
+            history.write_history(self.folder, self.history, self.steps)
             if best and self.kept:
-                write_best(self.folder, self.kept, several=self.training.keep_best > 1)
+                checkpoint.write_best(self.folder, self.kept, several=self.training.keep_best > 1)

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from kmip_data.errors import CheckFailed
+from kmip_data.format.parts import PARTS
 from kmip_data.models.attention.kmip import set_training_k
 from kmip_data.models.context import ForwardContext
 from kmip_data.models.kinds import Size
@@ -33,6 +34,7 @@ from kmip_data.models.training.objective.tasks import with_task
 from kmip_data.models.training.run.meter import Meter
 from kmip_data.wording import counted
 
+ROWS = {part: rows_of(part) for part in PARTS}
 NAMED = 32  #: records of a batch that an error names
 #: Buffers that are averaged as parameters are; others (counts, random features) are copied.
 STATISTICS = ("running_mean", "running_var")
@@ -67,7 +69,8 @@ class TrainingModule(nn.Module):
         self.metrics = SplitMetrics(self.task)
         self.meter = Meter(every=config.system.log_every, scaled=config.training.precision == "16-mixed")
         self._names = data.names
-        together = self.config.processes > 1 and self.config.training.sync_batchnorm
+        self.shared = self.config.processes > 1  #: True if several processes share each batch
+        together = self.shared and self.config.training.sync_batchnorm
         self._norms = [m for m in self.model.modules() if together and isinstance(m, BatchNorm)]
         self._network: Any = self.model  #: or DDP around it
         self.epoch = 0  #: current epoch, from 0
@@ -112,7 +115,7 @@ class TrainingModule(nn.Module):
             norm.share = float("train_mask" not in batch)  # rows of a repeated graph do not count
         with mixed(self.config.training.precision, next(self.model.parameters()).device.type):
             logits, target = of_part(batch, "train", *self(batch, **watching))
-            if self.config.processes > 1:
+            if self.shared:
                 backward, loss = self.loss.divided(logits, target)
             elif REAL_SIZES in batch:
                 backward = loss = self.loss.padded(logits, target)
@@ -229,7 +232,7 @@ class Average:
 
 def of_part(batch: Any, part: str, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Return the rows of a part: those of its mask where the batch has masks, else all."""
-    rows = getattr(batch, rows_of(part), None)
+    rows = getattr(batch, ROWS[part], None)
     if rows is not None:  # on a GPU: indexing by a mask makes the host wait for the number of rows
         return logits.index_select(0, rows), target.index_select(0, rows)
     mask = getattr(batch, f"{part}_mask", None)

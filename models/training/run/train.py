@@ -245,9 +245,6 @@ def fit(job: Job) -> RunResult:
             path = main / INITIAL
             put_weights(module.model, read_weights(path), path, strict=False)
         plain = why_plain(config, data, job.device, recompute=recompute)
-        captured = None
-        if plain is None:
-            captured = captured_steps(module.learn, module.config, job.tell, pad=data.ragged)
         for line in _announcement(job, module, plain, resumed=checkpoint is not None):
             job.tell(line)
         if device.type == "cuda":
@@ -261,14 +258,14 @@ def fit(job: Job) -> RunResult:
 
                 batches = config.training.epochs * len(data.batches(lambda: 0))  # type: ignore[arg-type]
                 options["watch"] = Trace(main, device, job.tell, batches)
-        loop = Loop(
-            module, data, device, folder=folder, captured=captured, quiet=job.quiet, tell=job.tell, **options
-        )
+        if plain is None:
+            options["captured"] = captured_steps(module.learn, module.config, job.tell, pad=data.ragged)
+        loop = Loop(module, data, device, folder=folder, quiet=job.quiet, tell=job.tell, **options)
+        options.clear()  # the loop alone holds the memory of recorded steps, and drops it after training
         with explained(loop, folder, checkpoint):
             if checkpoint is not None:
                 loop.load(read_checkpoint(checkpoint))
             loop.fit()
-            loop.captured = captured = None  # frees the memory of its graphs for the evaluation
             return _finish(job, loop)
 
 

@@ -55,5 +55,5 @@ def test_columns(card, coordinates, width):
 
 
 def test_a_card_without_statistics(card):
-    with pytest.raises(DamagedInput, match="does not say how its features are scaled"):
+    with pytest.raises(DamagedInput, match="has no scaling of its features"):
         city_inputs(np.zeros((1, 37), np.float32), np.zeros((1, 32), np.float32), card)

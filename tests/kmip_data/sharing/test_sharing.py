@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import http.server
 import json
 import os
 import shutil
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +16,8 @@ import fsspec
 import pytest
 import torch
 from fsspec.implementations.memory import MemoryFileSystem
-from support.http_server import File, serving
+from support.cases import Cases
+from support.http_server import File, Handler, redirect, serving, status
 from torch_geometric.data import Data
 
 import kmip_data
@@ -29,7 +28,7 @@ from kmip_data.errors import DamagedInput, KmipDataError, LicenseNotAccepted, So
 from kmip_data.files.digests import sealed_json
 from kmip_data.format.build_files import write_card
 from kmip_data.manifest import load_manifest
-from kmip_data.sharing import places
+from kmip_data.sharing import places, ranges
 from kmip_data.sharing.hub import dataset_page, license_fields, size_category
 from kmip_data.sharing.pull import pull
 from kmip_data.sharing.push import push, push_build
@@ -416,42 +415,61 @@ def test_an_address_without_a_push_says_so(tmp_path, home) -> None:
         pull("http://127.0.0.1:9/nothing", home)
 
 
-def test_a_server_that_redirects_elsewhere_fails_or_is_silent_is_named(home, monkeypatch) -> None:
-    monkeypatch.setenv("KMIP_DATA_STALL_TIMEOUT", "0.3")
-    answers = {
-        "file": (302, {"Location": "file:///etc/passwd"}, "file:///etc/passwd"),
-        "circle": (302, {"Location": "share.json"}, "TooManyRedirects"),
-        "failing": (500, {}, "500"),
-        "silent": (0, {}, "Timeout"),
-    }
+def dribble(data: bytes) -> Callable[[Handler], None]:
+    """Answer with these raw bytes, twenty a second, and then with nothing."""
 
-    class Answers(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            code, headers, _ = answers[self.path.split("/")[1]]
-            if not code:
-                time.sleep(2)
+    def step(handler: Handler) -> None:
+        for at in range(len(data)):
+            handler.wfile.write(data[at : at + 1])
+            if handler.server.held.wait(0.05):
                 return
-            self.send_response(code)
-            for header in headers.items():
-                self.send_header(*header)
-            self.end_headers()
+        handler.server.held.wait(60)
 
-        do_HEAD = do_GET
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        for name, (_, _, found) in answers.items():
-            with pytest.raises(SourceUnavailable) as raised:
-                pull(f"http://127.0.0.1:{server.server_port}/{name}", home, quiet=True)
-            assert found in (raised.value.parts["found"] or "")
-        server.shutdown()
+    return step
 
 
-@pytest.mark.parametrize("ranges", [True, False])
-def test_over_http_with_ranges_and_without(build, ranges, tmp_path, home) -> None:
+def trickle(handler: Handler) -> None:
+    """Send a body at twenty bytes a second."""
+    handler.head(206, 10**6, Content_Range="bytes 0-999999/1000000")
+    while not handler.server.held.wait(0.05):
+        handler.wfile.write(b" ")
+
+
+def test_a_server_that_redirects_elsewhere_fails_or_is_silent_is_named(home, build, monkeypatch) -> None:
+    """None of these answers makes a push into none, or into an unverified build."""
+    monkeypatch.setenv("KMIP_DATA_STALL_TIMEOUT", "2")
+    monkeypatch.setattr(ranges, "_ATTEMPTS", 1)
+    card = (build.path / "card.json").read_bytes()
+    answers = {
+        "file": (redirect("file:///etc/passwd"), "redirects to file"),
+        "circle": (redirect("share.json"), "redirects more than 10 times"),
+        "moved": (redirect("/nowhere"), "redirects to an address without this file"),
+        "failing": (status(500), "500"),
+        "login": (status(401), "401"),
+        "forbidden": (status(403), "403"),
+        "silent": (dribble(b""), "sent"),
+        "interim": (dribble(b"HTTP/1.1 100 Continue\r\n\r\n" * 500), "sent"),
+        "headers": (dribble(b"HTTP/1.1 206 Partial Content\r\nX-Header: " + b"x" * 5000), "sent"),
+        "body": (trickle, "sent"),
+    }
+    with serving() as server, Cases() as cases:
+        for name, (answer, found) in answers.items():
+            server.route(f"/{name}/share.json", answer)
+            server.route(f"/{name}/card.json", File(card))
+            for what, bring in {
+                "pull": lambda url: pull(url, home, quiet=True),
+                "open": lambda url: kmip_data.open(url, home=home.root),
+            }.items():
+                with cases(f"{what}: {name}"):
+                    begun = time.monotonic()
+                    with pytest.raises(SourceUnavailable) as raised:
+                        bring(server.url(f"/{name}"))
+                    assert time.monotonic() - begun < 60
+                    assert found in str(raised.value)
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_over_http_with_ranges_and_without(build, knows, tmp_path, home) -> None:
     push_build(build, str(tmp_path / "share"), quiet=True)
     shard = home.built / "rings/shards/00000.h5"
     shard.parent.mkdir(parents=True)
@@ -461,11 +479,11 @@ def test_over_http_with_ranges_and_without(build, ranges, tmp_path, home) -> Non
     )  # an earlier pull was stopped
     with serving() as server:
         for file in digests(tmp_path / "share"):
-            server.route(f"/{file}", File((tmp_path / "share" / file).read_bytes(), ranges=ranges))
+            server.route(f"/{file}", File((tmp_path / "share" / file).read_bytes(), ranges=knows))
         found = pull(server.url(""), home, quiet=True)
         shards = [headers.get("Range") for path, headers in server.requests if path == "/shards/00000.h5"]
     assert digests(found.path) == digests(build.path)
-    assert any((asked or "").startswith(f"bytes={BLOCK}-") for asked in shards) or not ranges
+    assert any((asked or "").startswith(f"bytes={BLOCK}-") for asked in shards) or not knows
 
 
 class Hub(MemoryFileSystem):

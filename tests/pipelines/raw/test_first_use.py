@@ -18,7 +18,7 @@ from kmip_data.manifest import Expected, Manifest, Mirror, dataset_names, load_m
 from kmip_data.pipelines import build as builds
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.build import build_dataset
-from kmip_data.pipelines.raw.first_use import PIN_NAME
+from kmip_data.pipelines.raw.copies import PIN_NAME
 from kmip_data.pipelines.raw.obtain import fetch_dataset
 
 GRAPHS = 25
@@ -190,7 +190,7 @@ def test_every_mirror_is_asked_for_one_byte(home, server, probed):
         ("ok", "200, 2.0 GB, cannot be resumed"),
         ("no", "1.7 GB, can be resumed, expected 5 bytes"),
         ("no", "6 B, cannot be resumed, a web page, not the file"),
-        ("ok", "206, size not told, cannot be resumed"),
+        ("ok", "206, size unknown, cannot be resumed"),
         ("no", "answers 404 Not Found"),
         ("no", "has a host name that cannot be resolved here"),
     ]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.calls import CallCounter, Calls
 from support.captured import assert_same, learn
 from support.city_data import streets_build
 from support.training_data import OPERATORS, learnable_build, tiny_config
 
 from kmip_data.builds.home import Home
-from kmip_data.models.profiling.calls import CallCounter, Calls
 from kmip_data.models.search.backends import cuda
 from kmip_data.models.training.capture import steps
 from kmip_data.models.training.capture.graphs import CudaGraphs

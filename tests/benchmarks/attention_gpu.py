@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import torch
+from benchmarks.attention import both_passes, peer
+from benchmarks.table import Row, compare
 from torch import Tensor
 
-from kmip_data.cli.benchmarks import Row, compare
-from kmip_data.cli.benchmarks.attention.table import both_passes, peer
 from kmip_data.models.profiling.measuring import CHUNK
 from kmip_data.models.profiling.methods import get_method
 from kmip_data.models.profiling.workload import Shape, Source, Workload, pad
@@ -47,7 +47,7 @@ LONGEST = 60.0  #: seconds that the repeats of a row may take
 PEERS = {"naive": "naive: matrix product, topk, softmax", "flash": "FlashAttention, float16, all keys"}
 
 
-def measure_on_gpu(
+def rows(
     *,
     device: str = "cuda",
     quick: bool = False,
@@ -101,7 +101,7 @@ def _recorded(row: Row, search: Search, device: torch.device, target: float) -> 
     """The row with the time of its search as a CUDA graph, to which its target, milliseconds, applies."""
     try:
         captured = None if row.ours is None else _replayed(search, device)
-    except Exception as error:  # noqa: BLE001 -- whatever it is, the plain search has been measured
+    except Exception as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         captured, row = None, replace(row, note=f"{row.what}: not recorded as a CUDA graph: {reason}")
     taken = row.ours if captured is None else captured

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
+from benchmarks.table import Row, compare, thread_count
 from torch import Tensor
 
-from kmip_data.cli.benchmarks import Row, compare, thread_count
 from kmip_data.models.profiling.measuring import CHUNK, Protocol
 from kmip_data.models.profiling.methods import get_method
+from kmip_data.models.profiling.processes import measure as measure_cells
 from kmip_data.models.profiling.results import growth_exponent
-from kmip_data.models.profiling.sweep import sweep
 from kmip_data.models.profiling.workload import Shape, Source, Workload, pad
 from kmip_data.models.search.topk import topk_inner_product
 from kmip_data.runtime.threads import available_cores
@@ -35,28 +36,21 @@ class Sizes:
 FULL, QUICK = Sizes(), Sizes(nodes=2_048, many=8_192, graphs=50, repeats=1)
 
 
-def measure(*, quick: bool = False, trained: str | None = None, threads: int | None = None) -> Iterator[Row]:
-    """Measure all rows on the CPU, each given out as soon as it is there; KeOps, the slowest, comes last.
+def rows(*, quick: bool = False) -> Iterator[Row]:
+    """Measure all rows on the CPU, KeOps, the slowest, last.
 
-    With ``trained``, a file of ``kmip-data evaluate --dump-qk``, the row on it and no other; ``threads`` are
-    those of every library, by default all cores of this process.
+    ``$KMIP_DATA_TRAINED`` names a file of ``kmip-data evaluate --dump-qk`` for a row on trained data.
     """
-    sizes = QUICK if quick else FULL
-    with thread_count(threads or available_cores()):
-        for row in [_on_trained(trained, sizes)] if trained is not None else _all_rows(sizes, threads):
-            note = f"attention: {row.note or 'the same number of threads for every library'}"
-            found = replace(row, note=note)
-            # The targets are for the full sizes.
-            yield replace(found, target="", met=None) if quick else found
-
-
-def _all_rows(sizes: Sizes, threads: int | None) -> Iterator[Row]:
-    yield from _against_faiss(sizes)
-    yield from _by_itself(sizes)
-    yield _on_the_sphere(sizes)
-    yield _ragged(sizes)
-    yield _memory(sizes, threads)
-    yield from _against_keops(sizes)
+    sizes, trained = QUICK if quick else FULL, os.environ.get("KMIP_DATA_TRAINED")
+    with thread_count(available_cores()):
+        yield from _against_faiss(sizes)
+        yield from _by_itself(sizes)
+        yield _on_the_sphere(sizes)
+        yield _ragged(sizes)
+        yield _memory(sizes)
+        if trained:
+            yield _on_trained(trained, sizes)
+        yield from _against_keops(sizes)
 
 
 def _search(work: Workload) -> Callable[[], object]:
@@ -64,11 +58,27 @@ def _search(work: Workload) -> Callable[[], object]:
 
 
 def peer(name: str, work: Workload) -> Callable[[], object] | None:
-    """Return the search of another method, ready to run where the work lies; ``None`` where it cannot."""
+    """Return the search of another method, ready to run on the device of ``work``; None if it cannot."""
     method, device = get_method(name), work.queries.device.type
     if method.search is None or method.unusable(device) is not None:
         return None
     return partial(method.search, pad(work), CHUNK[device])
+
+
+def flat(work: Workload) -> Callable[[], object] | None:
+    """Return the search of FAISS' exact index, which is built each time, as keys change in every step."""
+    try:
+        import faiss
+    except ImportError:
+        return None
+
+    def search() -> None:
+        for queries, keys in zip(work.queries.numpy(), work.keys.numpy(), strict=True):
+            index = faiss.IndexFlatIP(keys.shape[1])
+            index.add(keys)
+            index.search(queries, work.k)
+
+    return search
 
 
 def both_passes(attend: Callable[[Workload, int], Tensor], work: Workload) -> Callable[[], object]:
@@ -131,7 +141,7 @@ def _against_keops(sizes: Sizes) -> Iterator[Row]:
 def _against_faiss(sizes: Sizes) -> Iterator[Row]:
     for k, target in ((10, 5.0), (100, 2.0)):
         work = Source(Shape(k=k)).draw(sizes.nodes, CPU)
-        sides = _search(work), peer("faiss-flat", work)
+        sides = _search(work), flat(work)
         what = f"search, {sizes.nodes:,} nodes, d = 10, k = {k}, Gaussian"
         yield _row(what, FLAT, sides, target=target, repeats=sizes.repeats)
 
@@ -170,7 +180,7 @@ def _on_trained(file: str, sizes: Sizes) -> Row:
     work = source.draw(source.largest or 0, CPU)
     heads, n, d = work.queries.shape
     what = f"search, queries and keys of a trained run, {heads} heads, {n:,} nodes, d = {d}, k = 10"
-    sides = _search(work), peer("faiss-flat", work)
+    sides = _search(work), flat(work)
     return _row(what, FLAT, sides, target=2, repeats=sizes.repeats)
 
 
@@ -178,11 +188,11 @@ def _on_the_sphere(sizes: Sizes) -> Row:
     """Rows of one norm in 64 dimensions, where no bound can leave anything out: the better of two peers."""
     work = Source(Shape(d=64, data="sphere")).draw(sizes.nodes, CPU)
     what, repeats = f"search, {sizes.nodes:,} nodes of one norm, d = 64, k = 10", max(1, sizes.repeats - 2)
-    rows = [
-        _row(what, against, (_search(work), peer(name, work)), target=0.8, repeats=repeats)
-        for name, against in (("naive", "matrix product + topk, in chunks"), ("faiss-flat", FLAT))
+    found = [
+        _row(what, against, (_search(work), other), target=0.8, repeats=repeats)
+        for other, against in ((peer("naive", work), "matrix product + topk, in chunks"), (flat(work), FLAT))
     ]
-    return min((row for row in rows if row.ratio is not None), key=lambda row: row.ratio or 0.0)
+    return min((row for row in found if row.ratio is not None), key=lambda row: row.ratio or 0.0)
 
 
 def _ragged(sizes: Sizes) -> Row:
@@ -198,12 +208,12 @@ def _ragged(sizes: Sizes) -> Row:
     return _row(what, "padded matrix product + topk", sides, target=5, repeats=sizes.repeats)
 
 
-def _memory(sizes: Sizes, threads: int | None) -> Row:
-    cell = sweep(
+def _memory(sizes: Sizes) -> Row:
+    cell = measure_cells(
         ["auto"],
         [sizes.nodes],
         shape=Shape(),
-        protocol=Protocol(threads=threads or available_cores(), repeats=1),
+        protocol=Protocol(repeats=1),
         settings=["training"],
     )[0]
     each = (cell.peak_bytes or 0) / sizes.nodes

@@ -1,10 +1,15 @@
-"""Networks to time a k-MIP network against: the same width and depth, other people's layers."""
+"""Training steps against networks of the same width and depth with other people's layers."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import click
+from benchmarks.table import Row
 from torch import Tensor, nn
 from torch_geometric.nn import GPSConv, ResGatedGraphConv
 
@@ -87,3 +92,38 @@ def rivals(config: ModelConfig, device: str) -> dict[str, Callable[[GPSNetwork, 
         name, how = ("symbolic", "KeOps") if symbolic else ("naive", "padded, matrix product and topk")
         found[f"k-MIP as upstream ({how})"] = _as_upstream(name)
     return found
+
+
+def rows(*, quick: bool = False) -> list[Row]:
+    """Measure the preset of Helsinki: our networks, PyTorch Geometric's GPSConv, k-MIP as upstream."""
+    from kmip_data.builds.home import Home
+    from kmip_data.models.profiling.training import Contestant, compare_training
+    from kmip_data.models.training.config.presets import config_for
+    from kmip_data.models.training.data.obtain import open_data
+    from kmip_data.models.training.memory.machine import choose_device
+
+    device = choose_device()
+    with tempfile.TemporaryDirectory() as folder:
+        config = config_for("helsinki", "gps-kmip")
+        data = open_data(config, home=Home(Path(folder)), quiet=True)
+        others = {None: None, **rivals(config.model, device.kind)}
+        makers = {
+            name or "gps-kmip": partial(Contestant, config=config, data=data, device=device, replace=replace)
+            for name, replace in others.items()
+        }
+        rounds, most, seconds = (1, 1, 1.0) if quick else (5, 20, 60.0)
+        tell = partial(click.echo, err=True)
+        paces = compare_training(makers, rounds=rounds, most=most, seconds=seconds, tell=tell)
+    return [
+        Row(
+            what="training step of gps-kmip, 2,526 nodes, 12 layers",
+            against=pace.name,
+            ours=paces[0].seconds,
+            theirs=pace.seconds,
+            unit="s",
+            ratio=pace.ratio,
+            spread=pace.spread,
+            note=pace.note,
+        )
+        for pace in paces[1:]
+    ]

@@ -1,0 +1,191 @@
+"""``kmip-data bench attention``: the paper's efficiency experiment on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kmip_data.cli.benchmarks import machine_line, quantity
+from kmip_data.cli.shared.command import Command
+from kmip_data.cli.shared.options import json_option, number_option, quiet_option
+from kmip_data.cli.shared.output import beside, check_prefix, print_json, table
+from kmip_data.runtime.progress import say
+from kmip_data.wording import counted
+
+if TYPE_CHECKING:
+    from kmip_data.models.profiling.measuring import Protocol
+    from kmip_data.models.profiling.results import Cell
+    from kmip_data.models.profiling.workload import Shape
+
+SHARE = 0.8  #: of the free memory that a method may take
+SETTINGS = ("inference", "training")
+PAPER_BREAKDOWN = 31_622  #: nodes of the paper's stage plot
+
+
+class Count(click.ParamType):  # type: ignore[type-arg]
+    """A whole number of at least 1, also as 1e5."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Read ``1e5`` and ``100000``."""
+        try:
+            number = float(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a number", param, ctx)
+        if not 100 <= number <= 1e9:
+            self.fail(f"{value} is not in 100 … 1e9", param, ctx)
+        return int(number)
+
+
+@click.command(
+    "attention",
+    cls=Command,
+    examples=[
+        "kmip-data bench attention --max-n 1e4 --save attention",
+        "kmip-data bench attention --methods auto,cpu,dense,keops,faiss --max-n 1e5 --k 100",
+        "kmip-data bench attention --data sphere --d 64 --max-n 1e5",
+        "kmip-data bench attention --breakdown",
+    ],
+)
+@click.option("--methods", metavar="LIST", help="Such as auto,symbolic,naive,full,sdpa; `all`: every method.")
+@number_option(
+    "--max-n", "Largest number of nodes; sizes are 10^(i/2): 100, 316, 1,000 …", 100_000, type=Count()
+)
+@click.option("--setting", type=click.Choice([*SETTINGS, "both"]), default="both", show_default=True)
+@number_option("--heads", "Attention heads.", 1)
+@number_option("--d", "Length of a query, a key and a value.", 10, type=click.IntRange(1, 256))
+@number_option("--k", "Keys that a query attends to.", 10)
+@click.option(
+    "--data",
+    default="gaussian",
+    show_default=True,
+    metavar="KIND",
+    help="gaussian, sphere, clustered or trained:FILE (of `kmip-data evaluate RUN --dump-qk FILE`).",
+)
+@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
+@click.option("--breakdown", is_flag=True, help="Stages of one training step at 31,622 nodes (or --max-n).")
+@click.option("--save", metavar="PREFIX", help="Write PREFIX.csv and, of the sweep, PREFIX.png.")
+@json_option
+@quiet_option
+def command(
+    methods: str | None, max_n: int, data: str, device: str, breakdown: bool, save: str | None, as_json: bool,
+    quiet: bool, **options: Any,
+) -> None:  # fmt: skip
+    """Repeat the paper's efficiency experiment on this machine.
+
+    Time and peak memory of attention methods against the number of nodes, in inference and in training, each
+    method in a process of its own: out of memory or time is a cell of the table. The paper's A100 figures are
+    shown with them, marked as such.
+    """
+    from kmip_data.models.profiling.measuring import Protocol
+    from kmip_data.models.profiling.methods import default_methods, method_names
+    from kmip_data.models.profiling.processes import measure
+    from kmip_data.models.profiling.results import published
+    from kmip_data.models.profiling.workload import Shape, Source, sizes_up_to
+    from kmip_data.models.training.memory.estimate import free_bytes
+    from kmip_data.models.training.memory.machine import choose_device
+
+    prefix = None if save is None else Path(save).expanduser()
+    if prefix is not None:
+        check_prefix(prefix)
+    kind = choose_device(device).kind
+    names = default_methods(kind) if methods is None else [name.strip() for name in methods.split(",")]
+    names = method_names() if names == ["all"] else list(dict.fromkeys(names))
+    settings: Any = SETTINGS if options["setting"] == "both" else (options["setting"],)
+    d = options["d"]
+    source = Source(Shape(heads=options["heads"], d=d, value_dim=d, k=options["k"], data=data))
+    largest = min(max_n, source.largest or max_n)
+    sizes = sorted({*sizes_up_to(largest), *([largest] if source.largest == largest else [])})
+    protocol = Protocol(device=kind, memory_limit=int(SHARE * free_bytes()))
+    if breakdown:
+        sizes, settings = [min(PAPER_BREAKDOWN, sizes[-1])], ("training",)
+
+    def tell(cell: Cell) -> None:
+        time = cell.status if breakdown else _time(cell)
+        say(f"{cell.method}, {cell.setting}, {cell.n:,} nodes: {time}", quiet=quiet)
+
+    shape = source.shape
+    cells = measure(
+        names, sizes, shape=shape, protocol=protocol, settings=settings, by_stage=breakdown, tell=tell
+    )
+    paper = published() if shape == Shape() and not breakdown else None
+    about = {"machine": machine_line(), "what": _what(shape, protocol)}
+    if prefix is not None:
+        _save(prefix, cells, f"{about['what']}\n{about['machine']}", paper, draw=not breakdown)
+    if as_json:
+        print_json({**about, "cells": [cell.as_dict() | {"stages": cell.stages} for cell in cells]})
+        return
+    if breakdown:
+        click.echo(_stage_table(cells))
+    for setting in () if breakdown else settings:
+        click.echo(f"{_table(setting, [cell for cell in cells if cell.setting == setting], paper)}\n")
+    notes = [cell for cell in cells if cell.status != "ok" and not cell.note.startswith("not tried")]
+    for cell in notes:
+        click.echo(f"{cell.method}, {cell.n:,} nodes: {cell.note}")
+    click.echo(f"{about['what']}; median of at most {protocol.repeats} runs\n{about['machine']}")
+    if paper is not None:
+        click.echo(f"A100: figures of the paper, not of this machine ({paper.source})")
+
+
+def _save(prefix: Path, cells: list[Cell], title: str, paper: Any, *, draw: bool) -> None:
+    """Write the cells as CSV, and the sweep as a picture."""
+    from kmip_data.files.changes import csv_bytes, write_output
+    from kmip_data.models.profiling.drawing import draw_sweep
+
+    rows = [cell.as_dict() | {f"seconds_{name}": s for name, s in cell.stages.items()} for cell in cells]
+    header = list(dict.fromkeys(name for row in rows for name in row))
+    lines = ([row.get(name) for name in header] for row in rows)
+    write_output(beside(prefix, ".csv"), csv_bytes(header, lines))
+    if draw:
+        draw_sweep(cells, beside(prefix, ".png"), title=title, paper=paper)
+
+
+def _what(shape: Shape, protocol: Protocol) -> str:
+    """Return one line that says what is measured."""
+    sizes = f"H = {shape.heads}, d = {shape.d}, k = {shape.k}"
+    return f"{sizes}, {shape.data}, {protocol.device}, {counted(protocol.threads, 'thread')}"
+
+
+def _table(setting: str, cells: list[Cell], paper: Any) -> str:
+    """Return methods against sizes, with growth and memory per node; the paper's figures below."""
+    from kmip_data.models.profiling.results import growth_exponent
+
+    sizes = sorted({cell.n for cell in cells})
+    rows: list[list[Any]] = []
+    for method in dict.fromkeys(cell.method for cell in cells):
+        of_it = {cell.n: cell for cell in cells if cell.method == method}
+        done = [cell for cell in of_it.values() if cell.seconds]
+        peak = done[-1].peak_bytes if done else None
+        memory = "–" if peak is None else f"{peak / done[-1].n:,.0f}"
+        growth = growth_exponent([(cell.n, cell.seconds or 0.0) for cell in done]) if done else None
+        rows.append([method, *(_time(of_it[n]) for n in sizes), _power(growth), memory])
+    for curve in paper.curve if paper is not None else ():
+        if curve.setting == setting:
+            seconds = {n: ms / 1e3 for n, ms in zip(curve.n, curve.milliseconds, strict=True)}
+            memory = f"{curve.megabytes[-1] * 2**20 / curve.n[-1]:,.0f}" if curve.megabytes else "–"
+            times = [quantity(seconds.get(n), "s") for n in sizes]
+            rows.append([f"A100: {curve.method}", *times, _power(growth_exponent(seconds.items())), memory])
+    return table([setting, *(f"{n:,}" for n in sizes), "growth", "bytes per node"], rows)
+
+
+def _stage_table(cells: list[Cell]) -> str:
+    """Return methods against the stages of a training step."""
+    from kmip_data.models.profiling.measuring import STAGES
+
+    used = [stage for stage in STAGES if any(stage in cell.stages for cell in cells)]
+    rows = []
+    for cell in cells:
+        total = quantity(sum(cell.stages.values()), "s") if cell.stages else cell.status
+        rows.append([cell.method, *(quantity(cell.stages.get(stage), "s") for stage in used), total])
+    return table([f"{cells[0].n:,} nodes", *used, "total"], rows)
+
+
+def _time(cell: Cell) -> str:
+    return cell.status if cell.seconds is None else quantity(cell.seconds, "s")
+
+
+def _power(exponent: float | None) -> str:
+    return "–" if exponent is None else f"n^{exponent:.2f}"

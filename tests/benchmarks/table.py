@@ -1,0 +1,156 @@
+"""Rows of the speed table: two things compared in one run, and how they are printed."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+
+import click
+
+from kmip_data.cli.benchmarks import quantity
+from kmip_data.cli.shared.output import print_json, table
+
+Times = tuple[float, float, float, tuple[float, float]]  #: ours, theirs, ratio, its smallest and largest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One line of the speed table: ours against theirs.
+
+    ``ours`` and ``theirs`` are medians in ``unit``, ``captured`` is ours as a CUDA graph; ``None``: it was
+    not measured. ``spread`` is (min, max) of the pairwise ratio. ``ratio`` is theirs / ours, so more is
+    better; ``target`` is the least ratio aimed at.
+    """
+
+    what: str
+    against: str
+    ours: float | None
+    captured: float | None = None
+    theirs: float | None = None
+    unit: str
+    ratio: float | None = None
+    spread: tuple[float, float] | None = None
+    target: str = ""
+    met: bool | None = None
+    note: str = ""
+
+    @classmethod
+    def compared(
+        cls,
+        what: str,
+        against: str,
+        times: Times,
+        *,
+        per: int = 1,
+        target: float | None = None,
+        note: str = "",
+    ) -> Row:
+        """Make the row of what :func:`compare` gave, in seconds of each of ``per`` things done."""
+        ours, theirs, ratio, spread = times
+        return cls(
+            what=what,
+            against=against,
+            ours=ours / per,
+            theirs=theirs / per,
+            unit="s",
+            ratio=ratio,
+            spread=spread,
+            target="" if target is None else f"≥ {target:g}×",
+            met=None if target is None else ratio >= target,
+            note=note,
+        )
+
+
+def compare(
+    ours: Callable[[], object], theirs: Callable[[], object], *, repeats: int = 7, warmup: int = 1
+) -> Times:
+    """Time both in turn (A B A B …) and return median seconds of each, median ratio, its spread."""
+    for _ in range(warmup):
+        ours()
+        theirs()
+    a, b = [], []
+    for _ in range(repeats):
+        a.append(_seconds(ours))
+        b.append(_seconds(theirs))
+    ratios = [y / x for x, y in zip(a, b, strict=True)]
+    return statistics.median(a), statistics.median(b), statistics.median(ratios), (min(ratios), max(ratios))
+
+
+@contextmanager
+def thread_count(count: int) -> Iterator[None]:
+    """Give torch, the compiled kernels and FAISS this many threads, while inside."""
+    import torch
+
+    from kmip_data.runtime.threads import limit_restored, set_num_threads
+
+    before = torch.get_num_threads()
+    with limit_restored():
+        torch.set_num_threads(count)
+        set_num_threads(count)
+        with suppress(ImportError):
+            import faiss
+
+            faiss.omp_set_num_threads(count)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+
+def _seconds(function: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def print_rows(
+    found: list[tuple[str, Row]], machine: str, *, quick: bool, markdown: bool, as_json: bool
+) -> None:
+    """Print (topic, row) pairs as a table, as lines of docs/performance.md, or as JSON."""
+    if as_json:
+        rows = [{"topic": topic, **asdict(row)} for topic, row in found]
+        print_json({"machine": machine, "quick": quick, "rows": rows})
+    elif markdown:
+        click.echo(markdown_table(found, machine))
+    else:
+        header = ["what", "against", "ours", "theirs", "ratio", "spread", "target", "met"]
+        lines = [cells_of(row) for _, row in found]
+        if any(row.captured is not None for _, row in found):
+            header.insert(3, "captured")
+            for line, (_, row) in zip(lines, found, strict=True):
+                line.insert(3, quantity(row.captured, row.unit))
+        click.echo(table(header, lines))
+        for note in dict.fromkeys(row.note for _, row in found if row.note):
+            click.echo(note)
+        click.echo(f"{machine}{' (quick: not the figures of a full run)' if quick else ''}")
+
+
+def cells_of(row: Row) -> list[str]:
+    """Return a row as texts."""
+    return [
+        row.what,
+        row.against,
+        quantity(row.ours, row.unit),
+        quantity(row.theirs, row.unit),
+        f"{row.ratio:.2f}×" if row.ratio is not None else "–",
+        f"{row.spread[0]:.2f} to {row.spread[1]:.2f}" if row.spread is not None else "–",
+        row.target or "–",
+        {True: "yes", False: "NO", None: "–"}[row.met],
+    ]
+
+
+def markdown_table(rows: list[tuple[str, Row]], machine: str) -> str:
+    """Return the rows as docs/performance.md has them."""
+    lines = ["| what | against | target | measured | command |", "|---|---|---|---|---|"]
+    for topic, row in rows:
+        ours, theirs, ratio, spread = cells_of(row)[2:6]
+        measured = f"**{ratio}** ({spread}); {ours} against {theirs}" if row.ratio is not None else ours
+        measured += "" if row.captured is None else f"; captured {quantity(row.captured, row.unit)}"
+        lines.append(
+            f"| {row.what} | {row.against or '–'} | {row.target or '–'} | {measured} "
+            f"| `make bench TOPIC={topic}` |"
+        )
+    return "\n".join([*lines, "", f"Machine: {machine}."])

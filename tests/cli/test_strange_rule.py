@@ -1,0 +1,157 @@
+"""Rule: strange homes, journals, cards and names end in the usual error, or are left out."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from support.cases import Cases, contents
+from support.cli import kmip
+from support.shares import share_folder
+from torch_geometric.data import Data
+
+import kmip_data
+from kmip_data.builds.home import Home
+from kmip_data.errors import KmipDataError, UsageError
+from kmip_data.files.digests import sealed_json
+from kmip_data.pipelines.build import build_dataset
+from kmip_data.sharing.pull import pull
+from kmip_data.sharing.share import SHARE_NAME
+
+NAMES = {
+    "NUL": "a\0b",
+    "no UTF-8": "a\udcff",
+    "too long": "x" * 300,
+    "254 bytes": "x" * 254,
+    "a deep path": "x/" * 2500,
+    "no user": "~nobody-here/x",
+}
+TEXTS = {
+    "empty": b"",
+    "no UTF-8": b"\xff\xfe{}",
+    "no object": b"[1]",
+    "a number": b"7",
+    "deep": b"[" * 100_000,
+    "text": b"hello",
+    "NUL": b'{"journal":1,"key":"a\\u0000b"}\n{"units":3}\n',
+    "half a pair": b'{"journal":1,"key":"\\ud800"}\n{"units":true}\n',
+    "other types": b'{"journal":1,"key":[1]}\n{"units":{}}\n{"prepared":[1]}\n{"unit":5}\n',
+    "long number": b'{"journal":1,"key":"k"}\n{"units":' + b"9" * 5000 + b"}\n",
+    "prepared": b'{"journal":1,"key":"k"}\n{"prepared":{"folder":"\\u0000","files":["\\ud800"]}}\n',
+    "numbers": b'{"journal":1,"key":"k"}\n{"prepared":{"folder":1,"files":[2],"inside":3,"plan":4}}\n',
+}
+COMMANDS = [
+    ["list"],
+    ["list", "--json"],
+    ["runs"],
+    ["runs", "--json"],
+    ["remove", "{}", "--yes"],
+    ["verify", "{}"],
+    ["info", "{}"],
+]
+
+
+def graphs() -> list[Data]:
+    ring = torch.stack([torch.arange(9), torch.arange(9).roll(1)])
+    return [Data(x=torch.rand(9, 2), edge_index=ring)] * 2
+
+
+def put(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.is_dir():
+        path.write_bytes(data)
+
+
+def test_strange_homes(home, make_build) -> None:
+    with Cases() as cases:
+        for kind, place, files in (
+            ("card", "built/x-0", ["card.json"]),
+            ("card of a build", "", ["card.json"]),
+            ("journal", "built/x-1", ["work/journal.jsonl", "shards/00000.h5"]),
+            ("card of a column", "", ["columns/rwse4/card.json"]),
+            ("run", "runs/a/b/c", ["config.toml", "result.json", "metrics.csv", "checkpoints/last.ckpt"]),
+            ("raw", "raw/s3dis", ["members-0/receipt.json", "a.receipt.json", "b.partial.json"]),
+        ):
+            for text, data in TEXTS.items():
+                shutil.rmtree(home, ignore_errors=True)
+                folder = home / place if place else make_build().path
+                for command in COMMANDS:
+                    with cases(f"{' '.join(command)}: {kind} is {text}"):
+                        for file in files:
+                            put(folder / file, data)
+                        target = folder.relative_to(home).as_posix()
+                        outcome = kmip(
+                            *[word.format(target if command[0] == "remove" else folder) for word in command]
+                        )
+                        assert outcome.code in {0, 1, 2, 4}, outcome.err
+        shutil.rmtree(home, ignore_errors=True)
+        for command in COMMANDS:
+            with cases(f"{' '.join(command)}: odd names"):
+                for name in (
+                    b"built/\xff-0",
+                    b"runs/\xff/b/c",
+                    b"runs/a/\xff/c",
+                    b"raw/\xff",
+                    b"sweeps/\xff",
+                ):
+                    folder = Path(os.fsdecode(os.fsencode(home) + b"/" + name))
+                    for file in ("shards/00000.h5", "card.json", "config.toml", "result.json"):
+                        put(folder / file, b"{}")
+                outcome = kmip(*[word.format("built/\udcff-0") for word in command])
+                assert outcome.code in {0, 1, 2, 4}, outcome.err
+            for name, text in NAMES.items():
+                with cases(f"{' '.join(command)}: a home with {name}"):
+                    outcome = kmip(
+                        *[word.format(text) for word in command],
+                        "--home",
+                        home / text if text[0] != "~" else text,
+                    )
+                    assert outcome.code in {0, 2}, outcome.err
+
+
+def test_strange_names_of_what_is_written(home, tmp_path) -> None:
+    build = kmip_data.save(graphs(), tmp_path / "rings")
+    share_folder(build.path, tmp_path / "share")
+    before = contents(tmp_path)
+    with Cases() as cases:
+        for name, text in NAMES.items():
+            if name == "no UTF-8":  # file systems take it
+                continue
+            folder = text if text.startswith("~") else str(tmp_path / "to" / text)
+            with cases(f"save: {name}"), pytest.raises(UsageError):
+                kmip_data.save(graphs(), folder, name="rings")
+            with cases(f"pull: {name}"), pytest.raises(UsageError):
+                pull(str(tmp_path / "share"), Home(home), to=Path(folder), quiet=True)
+            with cases(f"build: {name}"), pytest.raises(UsageError):
+                build_dataset("helsinki", sample=True, output=Path(folder), home=Home(home), quiet=True)
+        for kind in ("a folder", "nothing", "a file", "itself"):
+            with cases(f"save: a link to {kind}"):
+                link, target = tmp_path / f"link {kind}", tmp_path / f"away {kind}"
+                if kind == "a folder":
+                    target.mkdir()
+                elif kind == "a file":
+                    target.write_text("mine")
+                link.symlink_to(link if kind == "itself" else target)
+                with pytest.raises(UsageError):
+                    kmip_data.save(graphs(), link, name="rings")
+                assert link.is_symlink()
+        with cases("nothing was written"):
+            assert {
+                name for name in contents(tmp_path) if not name.startswith(("link", "away", "home"))
+            } == set(before)
+
+
+def test_a_share_of_too_many_files(tmp_path) -> None:
+    files = [{"bytes": 0, "file": f"a{number}", "sha256": "0" * 64} for number in range(120_000)]
+    content = {"version": 1, "kind": "run", "name": "x", "files": files, "blocks": "0" * 64}
+    (tmp_path / "share").mkdir()
+    (tmp_path / "share" / SHARE_NAME).write_text(sealed_json(content))
+    (tmp_path / "share/blocks.sha256").write_bytes(b"")
+    for call in (pull, lambda address, home: kmip_data.open(f"file://{address}", home=home.root)):
+        with pytest.raises(KmipDataError) as raised:
+            call(str(tmp_path / "share"), Home(tmp_path / "home"))
+        assert "100000" in json.dumps(raised.value.parts)

@@ -1,0 +1,324 @@
+"""Folders and names from strangers: limits before reading, and the usual error for all that is strange."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from support.cli import kmip
+from support.shares import share_folder
+from support.strangers_builds import ENCODING, copy_build, make_originals, reseal
+from torch_geometric.data import Data
+
+import kmip_data
+from kmip_data.builds.columns import added_facts
+from kmip_data.builds.home import Build, Home, list_builds
+from kmip_data.builds.verify import verify_build
+from kmip_data.errors import KmipDataError
+from kmip_data.format.card import CARD_NAME, read_card
+from kmip_data.format.hdf5.safety import open_untrusted
+from kmip_data.format.splits import read_split
+from kmip_data.pipelines.engine.journal import journal_entries
+
+GROWN = 1_500_000_000  #: bytes of a file that has grown; sparse, so it takes no room on the disk
+MOST = 300_000_000  #: bytes of memory that refusing a file may take
+SPLIT, COLUMNS = "splits/default.h5", f"columns/{ENCODING}/{CARD_NAME}"
+
+
+@pytest.fixture(scope="module")
+def originals(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("originals")
+    make_originals(folder)
+    return folder
+
+
+def peak_of(use: Callable[[], object]) -> tuple[BaseException | None, int]:
+    """Return the exception of a call, if any, and the bytes by which it raised the memory of this process."""
+
+    def highest() -> int:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+    Path("/proc/self/clear_refs").write_text("5")  # begin anew
+    before, found = highest(), None
+    try:
+        use()
+    except Exception as error:
+        found = error
+    return found, highest() - before
+
+
+def failures(cases: Iterator[tuple[str, Callable[[], object]]], *, refused: bool = False) -> list[str]:
+    """Return the cases that end in another error than ours, or take too much memory.
+
+    With ``refused`` each must end in our error.
+    """
+    wrong = []
+    for name, use in cases:
+        error, taken = peak_of(use)
+        printed = str(error).encode(errors="replace").decode()
+        if printed != str(error):
+            wrong.append(f"{name}: a message that cannot be encoded")
+        if not isinstance(error, KmipDataError) and (error is not None or refused):
+            wrong.append(f"{name}: {type(error).__name__}: {printed[:100]}")
+        if taken > MOST:
+            wrong.append(f"{name}: {taken:,} bytes of memory")
+    return wrong
+
+
+def grow(path: Path) -> None:
+    path.chmod(0o644)
+    os.truncate(path, GROWN)
+
+
+def declare(path: Path, key: str, shape: tuple[int, ...], **options) -> None:
+    """Put a dataset of this shape, without data, in the place of another."""
+    path.chmod(0o644)
+    with h5py.File(path, "r+") as file:
+        if key in file:
+            del file[key]
+        file.create_dataset(key, shape, "<i8", track_times=False, **options)
+
+
+def large_files(originals: Path, tmp_path: Path) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Uses of files that have grown, or declare more than they hold."""
+    folder = tmp_path / "build"
+
+    def fresh() -> None:
+        copy_build(originals / "index", folder)
+
+    fresh()
+    grow(folder / CARD_NAME)
+    yield "a card", lambda: read_card(folder)
+    fresh()
+    grow(folder / COLUMNS)
+    yield "the card of an added column", lambda: kmip_data.open(folder, columns=[ENCODING])
+    for name, shape, options in (
+        ("a split with a part of 1.2 GB", (150_000_000,), {"fillvalue": 1}),
+        ("a split with a compressed part", (2**30,), {"chunks": (2**16,), "compression": "gzip"}),
+        ("a split with an axis of 0", (0, 10**10), {}),
+    ):
+        fresh()
+        declare(folder / SPLIT, "split/train", shape, **options)
+        yield f"{name}, read", lambda: read_split(folder / SPLIT)
+        yield f"{name}, opened", lambda: kmip_data.open(folder, "train")
+        if "1.2 GB" not in name:
+            reseal(folder)
+            yield f"{name} with its digest, opened", lambda: kmip_data.open(folder, "train")
+    fresh()
+    content = bytes(2**20)
+    with (folder / SPLIT).open("rb") as file:
+        digest = hashlib.sha256(file.read())
+    for _ in range(0, 100 * 2**20, len(content)):
+        digest.update(content)
+    (folder / SPLIT).chmod(0o644)
+    os.truncate(folder / SPLIT, (folder / SPLIT).stat().st_size + 100 * 2**20)
+    card = json.loads((folder / CARD_NAME).read_text())
+    card["splits"]["default"]["sha256"] = digest.hexdigest()
+    (folder / CARD_NAME).write_text(json.dumps(card))
+    yield "a split of 100 MiB with its digest", lambda: kmip_data.open(folder, "train")
+    fresh()
+    declare(folder / "shards/00000.h5", "node/x", (0, 10**10))
+    reseal(folder)
+    yield "a shard with an axis of 0", lambda: kmip_data.open(folder)
+    path = tmp_path / "own.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("data", (0, 10**10), "f4")
+
+    def own() -> None:
+        with open_untrusted(path, max_declared_bytes=2**33) as file:
+            np.ascontiguousarray(file["data"][:].T)
+
+    yield "a file of one's own with an axis of 0", own
+
+
+def test_sizes_are_limited_before_files_are_read(originals, tmp_path):
+    assert not failures(large_files(originals, tmp_path), refused=True)
+
+
+def test_remote_builds_whose_cached_files_have_grown(originals, tmp_path, monkeypatch):
+    monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path / "home"))
+    share_folder(originals / "index", tmp_path / "share")
+    address = (tmp_path / "share").as_uri()
+    expected = len(kmip_data.open(address, "train"))
+
+    def cases() -> Iterator[tuple[str, Callable[[], object]]]:
+        for file in (CARD_NAME, SPLIT, COLUMNS):
+            (cached,) = (tmp_path / "home/cache/afar").glob(f"*/{file}")
+            grow(cached)
+            yield file, lambda: len(kmip_data.open(address, "train")) == expected
+
+    assert not failures(cases())
+
+
+# Strange contents
+
+
+DEEP = "[" * 50_000 + "]" * 50_000
+TEXTS = {
+    "nothing": b"",
+    "no UTF-8": b"\xff\xfe\x00",
+    "UTF-16": "{}".encode("utf-16"),
+    "null": b"null",
+    "a number": b"1",
+    "a string": b'"a"',
+    "a list": b"[1, [], {}]",
+    "nested deeply": DEEP.encode(),
+    "a number of 6,000 digits": b'{"version": ' + b"9" * 6_000 + b"}",
+    "a newer version of other types": b'{"version": 2, "dataset": [1], "sample": "x", "parameters": "x"}',
+    "a newer version": b'{"version": 2, "dataset": "given", "sample": false, "parameters": {"limit": {}}}',
+    "an infinite version": b'{"version": 1e400}',
+    "lines of other types": b'{"journal": 1, "key": []}\n{"units": {}}\n[1]\n{"unit": "x\\u0000"}\n',
+    "half a surrogate pair": b'{"journal": 1, "key": "\\ud800"}\n{"units": 1e400}\n',
+}
+VALUES = [
+    "a\0b",
+    "\ud800",
+    "x" * 300,
+    10**400,
+    -1,
+    2**63,
+    1e308,
+    [],
+    {},
+    None,
+    True,
+    "../x",
+    "\x1b[31m",
+    [[[]]],
+]
+PLACES = [
+    *(
+        ("version",),
+        ("dataset",),
+        ("manifest",),
+        ("pipeline",),
+        ("title",),
+        ("key",),
+        ("sample",),
+        ("complete",),
+    ),
+    *(
+        ("parameters", "more"),
+        ("pipeline_version",),
+        ("license", "url"),
+        ("citation",),
+        ("receipts",),
+        ("notes",),
+    ),
+    *(("data_schema", "columns"), ("default_split",), ("class_names",), ("shards", 0, "file"), ("splits",)),
+    *(("splits", "default", "file"), ("splits", "default", "parts"), ("counts", "nodes"), ("statistics",)),
+    *(("versions",), ("digest",), ("shards", 0, "graphs"), ("splits", "default", "note")),
+]
+
+
+def uses(folder: Path, home: Path) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Everything that reads the cards, journal or splits of a home."""
+    yield "opened by its folder", lambda: list(kmip_data.open(folder, "train"))
+    yield "opened by its name", lambda: list(kmip_data.open("given", home=home, columns=[ENCODING]))
+    yield "listed", lambda: list_builds(Home(home))
+    yield "verified", lambda: verify_build(folder)
+    yield "its journal", lambda: journal_entries(folder / "journal.jsonl")
+    yield "its added columns", lambda: added_facts(Build(folder, read_card(folder)))
+
+
+def strange_files(originals: Path, tmp_path: Path) -> Iterator[tuple[str, Callable[[], object]]]:
+    home = tmp_path / "home"
+    folder = home / "built" / "given-abc"
+    for file in (CARD_NAME, COLUMNS, SPLIT, "journal.jsonl"):
+        for text, data in TEXTS.items():
+            copy_build(originals / "index", folder)
+            if file == "journal.jsonl":
+                (folder / CARD_NAME).unlink()
+            else:
+                (folder / file).chmod(0o644)
+            (folder / file).write_bytes(data)
+            yield from ((f"{file} of {text}: {name}", use) for name, use in uses(folder, home))
+    copy_build(originals / "index", folder)
+    text = (folder / CARD_NAME).read_text()
+    for place in PLACES:
+        for value in VALUES:
+            card = json.loads(text)
+            at = card
+            for step in place[:-1]:
+                at = at[step]
+            at[place[-1]] = value
+            (folder / CARD_NAME).write_text(json.dumps(card))
+            for name, use in list(uses(folder, home))[:3]:
+                yield f"{place} = {str(value)[:20]!r}: {name}", use
+
+
+def test_strange_files_of_a_home(originals, tmp_path):
+    assert not failures(strange_files(originals, tmp_path))
+
+
+# Strange names
+
+
+NAMES = [
+    *(
+        "a\0b",
+        "x" * 300,
+        "./" + "x" * 300,
+        "x/" * 3_000,
+        "\udcff",
+        "./\udcff",
+        "\ud800",
+        "a\nb/",
+        "~nobody/x",
+    ),
+    *("", ".", "/dev/null", "/dev/null/x", "https://\0", "s3://\udcff/a"),
+]
+
+
+def strange_names(originals: Path, tmp_path: Path) -> Iterator[tuple[str, Callable[[], object]]]:
+    graphs = [Data(x=torch.rand(3, 2), edge_index=torch.tensor([[0, 1], [1, 2]]))]
+    for text in NAMES:
+        shown = repr(text[:12])
+        yield f"open({shown})", lambda text=text: kmip_data.open(text)
+        yield f"open(home={shown})", lambda text=text: kmip_data.open("given", home=text)
+        yield f"ShardedDataset({shown})", lambda text=text: kmip_data.ShardedDataset(text)
+        yield f"S3DIS({shown})", lambda text=text: kmip_data.S3DIS(text, build=False)
+        yield f"S3DIS(home={shown})", lambda text=text: kmip_data.S3DIS(home=text, build=False)
+        yield f"GraphDataModule({shown})", lambda text=text: kmip_data.GraphDataModule(text).setup()
+        yield f"read_card({shown})", lambda text=text: read_card(Path(text))
+        yield f"read_split({shown})", lambda text=text: read_split(text)
+        for option in ("split", "split_name", "columns"):
+            value = [text] if option == "columns" else text
+            options = {option: value}
+            yield (
+                f"open({option}={shown})",
+                lambda options=options: kmip_data.open(originals / "index", **options),
+            )
+        yield f"save(name={shown})", lambda text=text: kmip_data.save(graphs, tmp_path / "saved", name=text)
+        if text not in {"", "."}:
+            yield f"save({shown})", lambda text=text: kmip_data.save(graphs, text)
+
+
+def test_strange_names(originals, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path / "home"))
+    assert not failures(strange_names(originals, tmp_path))
+
+
+def test_strange_names_on_the_command_line(originals, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path / "home"))
+    names = [text for text in NAMES if "\0" not in text and text not in {"\ud800", "", "."}]  # no arguments
+    lines = (["info"], ["list", "--home"], ["verify"], ["encode", "rwse2"], ["pull"], ["preview"])
+    wrong = []
+    for line in lines:
+        for text in names:
+            outcome = kmip(*line, text)
+            if outcome.code not in {0, 2, 3, 4, 6}:
+                wrong.append(f"{' '.join(line)} {text[:12]!r}: {outcome.code} {outcome.err[:100]}")
+    assert not wrong
+    shutil.rmtree(tmp_path / "home", ignore_errors=True)

@@ -1,0 +1,143 @@
+"""Rule: no message, warning, repr or command shows user, password, query or fragment of an address."""
+
+from __future__ import annotations
+
+import shutil
+import urllib.parse
+import warnings
+from collections.abc import Callable
+
+import pytest
+import requests
+import torch
+from support.cases import Cases
+from support.cli import kmip
+from support.range_server import serving
+from support.shares import share_folder
+from torch_geometric.data import Data
+
+import kmip_data
+from kmip_data.builds.home import Build, Home
+from kmip_data.errors import KmipDataError
+from kmip_data.manifest import Mirror
+from kmip_data.runtime.http_errors import MirrorFailed, from_exception
+from kmip_data.sharing import ranges
+from kmip_data.sharing.addresses import file_system
+from kmip_data.sharing.pull import pull
+from kmip_data.sharing.push import push_build
+from kmip_data.wording import without_secrets
+
+SECRET = "Xq7-s3cr3t"
+LOGINS = ["me:{}@", "{}@", "me:{}/y@", "me:x?{}@", "me:x#{}@", "me:a@{}@"]
+TAILS = ["?jwt={}", "?pass={}&x=1", "#token={}", "?a=1&X-Amz-Credential={}", "?{}", "/x.zip;v=1?sig={}"]
+
+
+def addresses(scheme: str, host: str) -> list[str]:
+    """Every way in which an address may hold a secret."""
+    before = [f"{scheme}://{login.format(SECRET)}{host}/data" for login in LOGINS]
+    return before + [f"{scheme}://{host}/data{tail.format(SECRET)}" for tail in TAILS]
+
+
+def said_by(call: Callable[[], object]) -> str:
+    """All that a call says: its error with every part and cause's own, warnings, and what it returns."""
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        try:
+            found = repr(call())
+        except KmipDataError as error:
+            found = f"{error} {error!r} {error.parts}"
+    return " ".join([found, *(str(warning.message) for warning in seen)])
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    ring = torch.stack([torch.arange(9), torch.arange(9).roll(1)])
+    return kmip_data.save(
+        [Data(x=torch.rand(9, 2), edge_index=ring)] * 2, tmp_path_factory.mktemp("b") / "rings"
+    )
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ENDPOINT_URL", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.setenv("KMIP_DATA_STALL_TIMEOUT", "1")
+    monkeypatch.setattr(ranges, "_ATTEMPTS", 1)
+
+
+def test_no_secret_of_an_address_is_shown(build, tmp_path) -> None:
+    home = Home(tmp_path / "home")
+    share_folder(build.path, tmp_path / "pushed/data")
+    shutil.copytree(build.path, tmp_path / "unverified/data")
+    with Cases() as cases:
+        dead = [*addresses("http", "127.0.0.1:9"), *addresses("nope", "host"), *addresses("github", "main")]
+        for address in dead:
+            for name, call in {
+                "push": lambda address=address: push_build(build, address, quiet=True),
+                "pull": lambda address=address: pull(address, home, quiet=True),
+                "open": lambda address=address: kmip_data.open(address, home=home.root),
+                "file system": lambda address=address: file_system(address) and None,
+            }.items():
+                if address.startswith("http") or name in {"file system", "open"}:
+                    with cases(f"{name} {address}"):
+                        assert SECRET not in said_by(call)
+        for address in addresses("s3", "bucket"):
+            with cases(f"file system {address}"):
+                assert SECRET not in said_by(lambda address=address: file_system(address) and None)
+        for kind in ("pushed", "unverified"):
+            with serving(tmp_path / kind) as server:
+                host = server.address.removeprefix("http://")
+                for address in addresses("http", host):
+                    with cases(f"opened, {kind}: {address}"):
+                        found = said_by(lambda address=address: kmip_data.open(address, home=home.root).build)
+                        missing = said_by(
+                            lambda address=address: kmip_data.open(address, home=home.root).build.shard(
+                                "nothing"
+                            )
+                        )
+                        assert SECRET not in found + missing
+                        assert (
+                            "BuildAfar" in found
+                            or "/y@" in address
+                            or "me:x" in address
+                            or "x.zip" in address
+                        )
+                    if kind == "pushed":
+                        with cases(f"pulled: {address}"):
+                            assert SECRET not in said_by(
+                                lambda address=address: pull(address, home, quiet=True)
+                            )
+
+
+def test_no_secret_is_shown_by_commands_mirrors_and_in_texts_of_libraries(build, tmp_path) -> None:
+    with Cases() as cases:
+        for address in addresses("http", "127.0.0.1:9"):
+            with cases(f"command {address}"):
+                for command in (["push", build.path, address], ["pull", address]):
+                    outcome = kmip(*command, "--home", tmp_path)
+                    assert SECRET not in outcome.out + outcome.err
+            with cases(f"mirror {address}"):
+                assert SECRET not in Mirror(url=address).address
+            with cases(f"text {address}"):
+                assert SECRET not in without_secrets(f"asked {address!r}, (of {address}): none")
+            with cases(f"requests {address}"):
+                path = address.partition("127.0.0.1:9")[2]
+                error = requests.ConnectionError(f"Max retries exceeded with url: {path} (Caused by x)")
+                assert SECRET not in from_exception(error).reason
+                assert SECRET not in MirrorFailed(f"failed ({address})").reason
+            with cases(f"part of {address}"):
+                text = f"no such key: {SECRET} or {urllib.parse.quote(SECRET)}"
+                assert SECRET not in without_secrets(text, address)
+        for address in ("memory://share/x?y=1", "memory://me:pw@share/z"):
+            with cases(address):
+                outcome = kmip("push", build.path, address, "-q", "--home", tmp_path)
+                assert "y=1" not in outcome.out + outcome.err
+                assert "pw" not in outcome.out + outcome.err
+        for text in (
+            "/home/me/c#/a?b",
+            "hf://datasets/me/x@main",
+            "http://host:8080/a@b/c.zip",
+            "s3://b/k:v",
+        ):
+            with cases(f"kept: {text}"):
+                assert without_secrets(f"There is no {text!r}.") == f"There is no {text!r}."
