@@ -30,7 +30,7 @@ def command(home: Home, as_json: bool) -> None:
     """List the datasets, and what the home folder holds, with sizes.
 
     Sizes are those of builds, raw files, runs by dataset and model, logs of sweeps, and kernels compiled for
-    GPUs in the user's cache folder. A build that was stopped is listed with the shards it has; the same `build`
+    GPUs in the user's cache folder. A build that was stopped is listed with its shards; the same `build`
     command resumes it. `kmip-data remove FOLDER` frees space.
     """
     from kmip_data.builds.home import list_builds
