@@ -59,8 +59,8 @@ def command(
     Fetches the raw files first if they are missing. A build that was stopped is resumed; a finished one is
     returned at once. `kmip-data build s3dis --help` lists the parameters of a dataset.
     """
-    from kmip_data.builds.find import obtain, split_name
     from kmip_data.manifest import load_manifest
+    from kmip_data.pipelines.find import obtain, split_name
 
     options |= given(SHARDS)
     if load_manifest(name).recipe:

@@ -147,8 +147,8 @@ def compared(results: Mapping[str, Sequence[RunResult]]) -> str:
 
 
 def _made(runs: Mapping[str, Sequence[str]], home: Home) -> dict[str, object]:
-    from kmip_data.builds.find import find
     from kmip_data.models.training.run.folders import find_run
+    from kmip_data.pipelines.find import find
 
     build, run = find(CITY, home=home).path, find_run(runs[MODELS[0]][0], home)
     return {

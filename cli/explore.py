@@ -77,8 +77,8 @@ def command(
 
 def _graph(build: Build, answer: Answer | None, record: int | None, part: str | None) -> Graph:
     """Return the city, or the record of another build."""
-    from kmip_data.datasets.city_columns import is_city
     from kmip_data.drawing.explorer.graphs import city_graph, record_graph
+    from kmip_data.graphs.city_columns import is_city
     from kmip_data.manifest import dataset_names, load_manifest
     from kmip_data.reading.dataset import ShardedDataset
 

@@ -1,11 +1,9 @@
-"""``kmip-data list``: the datasets that can be built, and what the home folder holds, with sizes."""
+"""``kmip-data list``: datasets, builds, and the room that everything takes."""
 
 from __future__ import annotations
 
 import shutil
-from collections import Counter
 from dataclasses import asdict
-from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +13,7 @@ from kmip_data.cli.shared.command import Command
 from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.cli.shared.output import annotated, print_json, table
 from kmip_data.files.disk import human_bytes
-from kmip_data.wording import as_values, counted
+from kmip_data.wording import as_values
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
@@ -29,11 +27,12 @@ OFFLINE = "helsinki"  #: the dataset to begin with: its raw file comes with an i
 def command(home: Home, as_json: bool) -> None:
     """List the datasets, and what the home folder holds, with sizes.
 
-    Sizes are those of builds, raw files, runs by dataset and model, logs of sweeps, and kernels compiled for
-    GPUs in the user's cache folder. A build that was stopped is listed with its shards; the same `build`
-    command resumes it. `kmip-data remove FOLDER` frees space.
+    A build that was stopped is listed with the shards it has; the same `build` command resumes it. The last
+    table has the folders of the home, the largest first, runs by dataset and model; `kmip-data remove FOLDER`
+    makes room.
     """
     from kmip_data.builds.home import list_builds
+    from kmip_data.cli.shared.belongings import sizes
     from kmip_data.format.card import CARD_NAME
     from kmip_data.manifest import dataset_names, load_manifest
     from kmip_data.pipelines.engine.folders import unfinished_builds
@@ -44,16 +43,15 @@ def command(home: Home, as_json: bool) -> None:
     unreadable = [
         card.parent for card in sorted(home.built.glob(f"*/{CARD_NAME}")) if card.parent not in readable
     ]
-    folders = disk_use(home)
-    existing = next(folder for folder in (home.root, *home.root.parents) if folder.exists())
-    total, free = sum(size for _, _, size in folders), shutil.disk_usage(existing).free
+    folders = sizes(home)
+    total = sum(size for _, _, size in folders)
+    free = shutil.disk_usage(
+        next(folder for folder in (home.root, *home.root.parents) if folder.exists())
+    ).free
     if as_json:
         print_json(
             {
                 "home": home.root,
-                "bytes": total,
-                "free": free,
-                "folders": [dict(zip(("folder", "what", "bytes"), row, strict=True)) for row in folders],
                 "datasets": [
                     m.model_dump(include={"name", "title", "task"})
                     | {"graphs": m.expected.graphs, "license": m.license.name}
@@ -62,6 +60,9 @@ def command(home: Home, as_json: bool) -> None:
                 "builds": [build_facts(build) for build in builds],
                 "unreadable": unreadable,
                 "unfinished": [asdict(entry) for entry in unfinished],
+                "bytes": total,
+                "free": free,
+                "folders": [{"folder": name, "what": kind, "bytes": size} for name, kind, size in folders],
             }
         )
         return
@@ -73,36 +74,18 @@ def command(home: Home, as_json: bool) -> None:
         click.echo(builds_table(builds))
     else:
         click.echo(f"No builds in {home.built} yet: kmip-data build {OFFLINE} (needs no download)")
-    click.echo(f"\n{home.root}: {human_bytes(total)}, and {human_bytes(free)} free on its disk")
-    if folders:
-        rows = [[name, kind, human_bytes(size)] for name, kind, size in folders]
-        click.echo(table(["folder", "what", "disk"], rows))
     for path in unreadable:
         click.echo(f"unreadable: {path} has a card that is damaged or of a newer version")
     for entry in unfinished:
         of = f" of {entry.shards}" if entry.shards is not None else ""
         click.echo(f"unfinished: {entry.path} has {entry.finished}{of} shards")
-
-
-def disk_use(home: Home) -> list[tuple[str, str, int]]:
-    """Return name, kind and bytes of each folder of the home and of the cache, the largest first."""
-    import platformdirs
-
-    from kmip_data.cli.shared.belongings import belongings, bytes_below
-
-    sizes, what, runs = Counter[str](), dict[str, str](), Counter[str]()
-    for each in belongings(home):
-        name = each.name.rpartition("/")[0] if each.kind == "run" else each.name
-        runs[name] += each.kind == "run"
-        sizes[name] += bytes_below(each.path)
-        what[name] = counted(runs[name], "run") if runs[name] else each.kind
-    sizes["sweeps"], what["sweeps"] = bytes_below(home.root / "sweeps"), "logs of sweeps"
-    linked = (top for top in (home.built, home.raw, home.runs, home.root / "sweeps") if top.is_symlink())
-    sizes["others"] = bytes_below(home.root) + sum(map(bytes_below, linked)) - sizes.total()
-    what["others"] = "other files"
-    cache = Path(platformdirs.user_cache_dir("kmip-data", appauthor=False))
-    sizes[str(cache)], what[str(cache)] = bytes_below(cache), "compiled kernels"
-    return [(name, what[name], size) for name, size in sizes.most_common() if size]
+    click.echo(f"\n{home.root}: {human_bytes(total)}, and {human_bytes(free)} free on its disk")
+    if folders:
+        click.echo(
+            table(
+                ["folder", "what", "disk"], [[name, kind, human_bytes(size)] for name, kind, size in folders]
+            )
+        )
 
 
 def build_facts(build: Build) -> dict[str, Any]:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union
 from pydantic import Field, model_validator
 
 from kmip_data.manifest import unknown_name
+from kmip_data.models.encodings import POSITIONAL
 from kmip_data.models.kinds import Part, Section
-from kmip_data.models.registry import ATTENTION, MESSAGE_PASSING, POSITIONAL, models
+from kmip_data.models.registry import ATTENTION, MESSAGE_PASSING, models
 
 if TYPE_CHECKING:
     from kmip_data.graphs.encodings import Encoding

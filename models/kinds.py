@@ -1,10 +1,9 @@
-"""What plugs into a network: kinds of attention, message passing and positions, and what is asked of them.
+"""Parts of a network: their configuration keys, and the questions that training asks of them.
 
-A kind is one module, found by being there, which imports nothing heavy before ``build``:
-
-- in ``kmip_data.models.attention.kinds`` or ``kmip_data.models.layers.kinds`` with a subclass of
-  :class:`Part`, named by ``PART``. Its fields are the keys of ``model.attention`` or ``model.local``;
-- in ``kmip_data.models.encodings`` with a :class:`Positional`, named by ``POSITIONAL``.
+A kind of attention or message passing is one class in a module of ``kmip_data.models.attention.kinds`` or
+``kmip_data.models.layers.kinds``, discovered automatically: a subclass of :class:`Part` named in the module's
+``PARTS``, whose fields are the keys of ``model.attention`` or ``model.local``. It imports torch in ``build``
+alone. A positional encoding is a :class:`Positional` in :mod:`kmip_data.models.encodings`.
 """
 
 from __future__ import annotations
@@ -150,6 +149,20 @@ class Part(Section):
     def footprint(self, size: Size, dim: int) -> Footprint:
         """Say what a batch of ``size`` takes beyond what is counted on a cut."""
         return Footprint()
+
+
+class NoPart(Part):
+    """Layers without this branch."""
+
+    kind: Literal["none"] = Field(default="none", description="no such branch")
+
+    @property
+    def takes_padding(self) -> bool:
+        """True: there is nothing to count."""
+        return True
+
+    def build(self, place: Place) -> None:
+        """Return None: the branch has no module."""
 
 
 class MultiHead(Part):

@@ -13,6 +13,7 @@ from kmip_data.models.budget import count_parameters, widest_within
 from kmip_data.models.config import USUAL_DIM, ModelConfig
 from kmip_data.models.context import PLAIN, ForwardContext
 from kmip_data.models.encoders import EDGE_ENCODERS, NODE_ENCODERS
+from kmip_data.models.encodings import POSITIONAL
 from kmip_data.models.heads import HEADS
 from kmip_data.models.kinds import Place
 from kmip_data.models.layers.batch import read_batch
@@ -20,7 +21,6 @@ from kmip_data.models.layers.gps import GPSLayer
 from kmip_data.models.layers.norms import ALL, BatchNorm, Rows
 from kmip_data.models.layers.recompute import recomputed
 from kmip_data.models.positional import WithPositional
-from kmip_data.models.registry import POSITIONAL
 
 
 class GPSNetwork(nn.Module):

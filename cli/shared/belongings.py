@@ -6,6 +6,7 @@ import contextlib
 import os
 import tomllib
 import zipfile
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -22,7 +23,7 @@ from kmip_data.format.card_page import PAGE_NAME
 from kmip_data.models.training.run.folders import CONFIG_NAME, RESULT_NAME, files_of_run
 from kmip_data.pipelines.engine.folders import files_of_unfinished
 from kmip_data.pipelines.raw.copies import files_of_raw
-from kmip_data.wording import nearest
+from kmip_data.wording import counted, nearest
 
 LAST = "checkpoints/last.ckpt"
 SHOWN = 5  #: names that a message lists
@@ -115,6 +116,29 @@ def bytes_below(folder: Path) -> int:
             with contextlib.suppress(OSError):  # removed meanwhile
                 found += os.lstat(os.path.join(place, name)).st_size  # noqa: PTH118
     return found
+
+
+def sizes(home: Home) -> list[tuple[str, str, int]]:
+    """Return folder, content and bytes of all that takes room, the largest first; runs by dataset and model.
+
+    The last entries are what lies in the home besides, and compiled kernels in the user's cache folder.
+    """
+    import platformdirs
+
+    found, what, runs = Counter[str](), dict[str, str](), Counter[str]()
+    for each in belongings(home):
+        name = each.name.rpartition("/")[0] if each.kind == "run" else each.name
+        runs[name] += each.kind == "run"
+        found[name] += bytes_below(each.path)
+        what[name] = counted(runs[name], "run") if runs[name] else each.kind
+    known = {"sweeps": "logs of sweeps", "cache": "blocks of remote builds"}
+    found |= {name: size for name in known if (size := bytes_below(home.root / name))}
+    linked = (top for top in (home.built, home.raw, home.runs, home.root / "sweeps") if top.is_symlink())
+    rest = bytes_below(home.root) + sum(map(bytes_below, linked)) - found.total()
+    cache = platformdirs.user_cache_dir("kmip-data", appauthor=False)
+    found |= Counter({"others": rest, cache: bytes_below(Path(cache))})
+    what |= {**known, "others": "other files", cache: "compiled kernels"}
+    return [(name, what[name], size) for name, size in found.most_common() if size]
 
 
 def remove(those: Sequence[Belonging], home: Home) -> None:

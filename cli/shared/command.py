@@ -73,8 +73,8 @@ class LazyGroup(Command, click.Group):
             from kmip_data.errors import UsageError
             from kmip_data.manifest import unknown_name
 
-            if instead := new_spelling("", args[0]) if ctx.parent is None else None:
-                raise UsageError(f"{args[0]} is no command any more.", next=instead)
+            if instead := new_spelling(ctx.command_path.partition(" ")[2], args[0]):
+                raise UsageError(f"There is no command {args[0]!r} any more.", next=instead)
             raise unknown_name(
                 "command", args[0], list(self.commands_in), command=f"{ctx.command_path} --help"
             )

@@ -208,7 +208,7 @@ def given(kind: str) -> dict[str, Any]:
 
 def resolve(target: str, home: Home, *, sample: bool) -> Build:
     """Find the finished build that TARGET and the options on the line mean."""
-    from kmip_data.builds.find import find
+    from kmip_data.pipelines.find import find
 
     return find(target, given(RECORDS), home=home, sample=sample)
 

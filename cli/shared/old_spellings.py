@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: Command -> option -> its new spelling. Each gets one line of error.
+#: Command -> option or subcommand -> its new spelling. Each gets one line of error.
 OLD_SPELLINGS: dict[str, dict[str, str]] = {
     "": {  # commands
         "completion": "_KMIP_DATA_COMPLETE=bash_source kmip-data, as docs/cli.md has it",

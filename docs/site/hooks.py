@@ -31,7 +31,7 @@ STUBS = {
 MAPPED = ("pipelines", "models", "cli", "manifests")  # in setup.py, too
 #: Modules that pages import from beside the public names.
 MODULES = {
-    "builds": ("kmip_data.builds.find", "kmip_data.builds.home"),
+    "builds": ("kmip_data.pipelines.find", "kmip_data.builds.home"),
     "errors": ("kmip_data.errors",),
     "graphs": (
         "kmip_data.graphs.eccentricity",

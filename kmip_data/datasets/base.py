@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Final, Unpack, get_args, get_type_hints
 from torch_geometric.data import Data
 from torch_geometric.transforms import Compose
 
-from kmip_data.builds.find import obtain, split_name
 from kmip_data.builds.home import Build, Home
 from kmip_data.builds.options import BuildArguments, BuildOptions
 from kmip_data.errors import UsageError
@@ -19,6 +18,7 @@ from kmip_data.files.errors import located
 from kmip_data.format.card import CARD_NAME
 from kmip_data.format.schema import View
 from kmip_data.manifest import unknown_name
+from kmip_data.pipelines.find import obtain, split_name
 from kmip_data.reading.dataset import ShardedDataset
 
 Folder = str | os.PathLike[str]

@@ -7,9 +7,9 @@ from typing import Literal, Unpack, get_args
 from torch_geometric.data import Data
 
 from kmip_data.datasets.base import Arguments, BuiltDataset, Folder
-from kmip_data.datasets.city_columns import Coordinates, is_city
 from kmip_data.datasets.inputs import feed_city
 from kmip_data.errors import UsageError
+from kmip_data.graphs.city_columns import Coordinates, is_city
 from kmip_data.manifest import dataset_names, load_manifest, unknown_name
 
 HELP = "help(kmip_data.CityNetwork), in Python"

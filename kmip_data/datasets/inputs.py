@@ -11,12 +11,12 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.transforms import BaseTransform
 
-from kmip_data.datasets.city_columns import Coordinates, city_inputs, input_names, is_city, vocabulary
 from kmip_data.datasets.points import feature_views
 from kmip_data.errors import UsageError
 from kmip_data.files.digests import json_digest
 from kmip_data.format.card import Card
 from kmip_data.format.schema import View
+from kmip_data.graphs.city_columns import Coordinates, city_inputs, input_names, is_city, vocabulary
 from kmip_data.graphs.encodings.degree_profile import FIELDS, DegreeProfile, local_degree_profile
 from kmip_data.manifest import Standardisation
 
@@ -89,7 +89,7 @@ def network_inputs(card: Card, features: str, coordinates: Coordinates) -> Input
     """Return the node features of a network for a build.
 
     ``features`` is ``all``, the name of a view of the dataset, or :data:`DEGREE_PROFILE` (``UsageError`` for
-    any other); for ``coordinates`` of a city see :func:`kmip_data.datasets.city_columns.city_inputs`.
+    any other); for ``coordinates`` of a city see :func:`kmip_data.graphs.city_columns.city_inputs`.
     """
     categories = ""
     if city := is_city(card):

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch_geometric.data import Data
 
-from kmip_data.builds.find import find
 from kmip_data.builds.home import Home
+from kmip_data.pipelines.find import find
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.sharing.addresses import is_address
 

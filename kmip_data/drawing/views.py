@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.builds.home import Build
-from kmip_data.datasets.city_columns import is_city
 from kmip_data.drawing.maps.city_map import ATTRIBUTION, read_city_map
 from kmip_data.drawing.maps.layers import Prediction, city_layers, prediction_layers
 from kmip_data.drawing.maps.picture import draw_map
 from kmip_data.drawing.pictures import draw_png, drawing_of
 from kmip_data.errors import UsageError
+from kmip_data.graphs.city_columns import is_city
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.wording import in_words

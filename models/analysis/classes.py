@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 
 from kmip_data.builds.home import Build, Home
-from kmip_data.datasets.city_columns import is_city
 from kmip_data.drawing.maps.city_map import read_city_map
 from kmip_data.errors import UsageError
+from kmip_data.graphs.city_columns import is_city
 from kmip_data.models.training.run.evaluate import open_run
 from kmip_data.models.training.run.module import measure_parts
 

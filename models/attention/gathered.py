@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
-from torch._C._functorch import peek_interpreter_stack
-from torch.autograd import forward_ad
 
 SCRATCH = 32 * 2**20  #: bytes of gathered rows held at a time
 
@@ -77,19 +75,6 @@ def differentiable(
     weights = scores.masked_fill(silent, -torch.inf).softmax(-1).masked_fill(missing, 0)
     used = weights if keep is None else weights * keep
     return (used[..., None] * values[heads, rows]).sum(2), weights.detach()
-
-
-def is_transformed(*tensors: Tensor) -> bool:
-    """True inside ``torch.func`` (grad, vjp, jvp), or if a tensor carries a forward-mode tangent.
-
-    Custom operators have no rule for either.
-    """
-    if torch.compiler.is_compiling():
-        return False
-    if peek_interpreter_stack() is not None:
-        return True
-    duals = map(forward_ad.unpack_dual, tensors)
-    return any(dual.tangent is not None for dual in duals)
 
 
 def _flat_rows(indices: Tensor, keys: int) -> Tensor:

@@ -11,12 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from kmip_data.errors import UsageError
-from kmip_data.models.attention.fused import fused_attention
-from kmip_data.models.attention.gathered import differentiable, is_transformed
-from kmip_data.models.attention.operators import attend, search
-from kmip_data.models.attention.ragged import context_of
+from kmip_data.models.attention.gathered import differentiable
+from kmip_data.models.attention.operators import attend, fused_attention, is_transformed, search
 from kmip_data.models.context import PLAIN, ForwardContext
-from kmip_data.models.layers.batch import GraphBatch
+from kmip_data.models.layers.batch import GraphBatch, context_of
 from kmip_data.models.search.problem import FLOATS, check_nodes, check_problem, check_ptr, check_rows, strided
 from kmip_data.models.search.registry import get_backend
 from kmip_data.models.search.topk import ranked

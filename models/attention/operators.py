@@ -8,10 +8,14 @@ torch operations.
 # ruff: noqa: ARG001 -- each function of an operator takes all of its arguments
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import peek_interpreter_stack
+from torch.autograd import forward_ad
 
 from kmip_data.errors import UsageError
 from kmip_data.models.attention import gathered
@@ -145,6 +149,56 @@ def _refuse_vmap(*_: Any) -> Any:
 
 for _operator in (search, attend, attend_backward):
     _operator.register_vmap(_refuse_vmap)
+
+
+def is_transformed(*tensors: Tensor) -> bool:
+    """True inside ``torch.func`` (grad, vjp, jvp), or if a tensor carries a forward-mode tangent.
+
+    Custom operators have no rule for either.
+    """
+    if torch.compiler.is_compiling():
+        return False
+    if peek_interpreter_stack() is not None:
+        return True
+    duals = map(forward_ad.unpack_dual, tensors)
+    return any(dual.tangent is not None for dual in duals)
+
+
+def fused_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    k: int,
+    *,
+    query_ptr: Tensor | Sequence[int] | None = None,
+    key_ptr: Tensor | Sequence[int] | None = None,
+    scale: float | None = None,
+    backend: str = "auto",
+) -> Tensor | None:
+    """Attention over the k best keys of each query without its weights: (H, N, v), dtype of ``values``.
+
+    Queries are (H, N, d), keys (H, M, d), values (H, M, v); ``scale`` is the factor of the scores in the
+    softmax, by default 1/√d; the others are as :func:`~kmip_data.models.search.topk.topk_inner_product` takes
+    them. Rows without any key are zero. None where the weights must be kept or nothing is gained: a gradient
+    is wanted, or Triton's kernels do not run there (another device, float64).
+    """
+    if torch.compiler.is_compiling():
+        return None  # search and attention are operators that a compiled model keeps whole
+    graded = torch.is_grad_enabled() and any(x.requires_grad for x in (queries, keys, values))
+    if graded or is_transformed(queries, keys, values):
+        return None
+    if values.ndim != 3 or values.shape[:2] != keys.shape[:2] or values.device != keys.device:
+        return None
+    kernels = kernels_for(values)
+    if kernels is gathered:
+        return None
+    scores, indices = topk_inner_product(
+        queries, keys, k, query_ptr=query_ptr, key_ptr=key_ptr, backend=backend
+    )
+    factor = 1 / math.sqrt(queries.shape[2]) if scale is None else scale
+    rows = values.float(), scores.float(), indices
+    out: Tensor = kernels.forward(*rows, None, factor, keep_weights=False)[0]
+    return out.to(values.dtype)
 
 
 def _run(name: str, values: Tensor, inputs: tuple[Any, ...]) -> Any:

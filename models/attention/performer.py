@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from kmip_data.models.attention.favor import favor_attention
-from kmip_data.models.attention.ragged import Pointers, context_of, pointers
+from kmip_data.models.attention.ragged import Pointers, pointers
 from kmip_data.models.attention.transformer import check_heads
+from kmip_data.models.layers.batch import context_of
 from kmip_data.models.search.problem import check_nodes
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kmip_data.models.context import PLAIN, ForwardContext
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.search.problem import check_ptr
 
@@ -22,11 +21,6 @@ ALIKE = 0.8  #: the smallest graph of a padded group has at least this share of 
 def pointers(ptr: Pointers, rows: int) -> tuple[int, ...]:
     """(G + 1) row numbers of a batch, of what stands for it, or (None) of one graph."""
     return check_ptr("ptr", ptr.ptr if isinstance(ptr, GraphBatch) else ptr, rows)
-
-
-def context_of(ptr: Pointers) -> ForwardContext:
-    """Context of the forward pass that a batch is part of."""
-    return ptr.context if isinstance(ptr, GraphBatch) else PLAIN
 
 
 class EqualSizes(NamedTuple):

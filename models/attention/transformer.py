@@ -7,7 +7,8 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, scaled_dot_product_attention
 
 from kmip_data.errors import UsageError
-from kmip_data.models.attention.ragged import Pointers, context_of, equal_sizes, pointers
+from kmip_data.models.attention.ragged import Pointers, equal_sizes, pointers
+from kmip_data.models.layers.batch import context_of
 from kmip_data.models.search.problem import check_nodes
 
 WEIGHTS = 2**23  #: attention weights of one call, where dropout needs them all, unless one graph has more

@@ -76,6 +76,11 @@ class GraphBatch:
         return Rows(self.real_edges, self.context.repeated)
 
 
+def context_of(batch: Any) -> ForwardContext:
+    """Return the context of the forward pass that a batch is part of; what is no batch has none."""
+    return batch.context if isinstance(batch, GraphBatch) else PLAIN
+
+
 @torch.compiler.disable  # type: ignore[untyped-decorator] # its checks read values; nothing to gain
 def read_batch(batch: Any, added: Sequence[str] = (), context: ForwardContext = PLAIN) -> GraphBatch:
     """Take ``x``, the edges, ``ptr``, ``batch`` and the columns ``added`` from a ``Batch`` or a ``Data``.

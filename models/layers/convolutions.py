@@ -10,9 +10,8 @@ from torch import Tensor, nn
 from kmip_data.models.layers.adjacency import neighbor_sum
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.edges import Edges
-from kmip_data.models.layers.gps import ACTIVATIONS
+from kmip_data.models.layers.normed import ACTIVATIONS, relu_dropout
 from kmip_data.models.layers.norms import BatchNorm, Rows
-from kmip_data.models.layers.relu_dropout import relu_dropout
 
 Stack = Literal["lrgb", "graphgps", "graphgym"]
 

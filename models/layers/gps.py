@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Literal
 
 from torch import Tensor, nn
@@ -11,10 +10,8 @@ from kmip_data.errors import UsageError
 from kmip_data.models.layers.batch import GraphBatch, read_batch
 from kmip_data.models.layers.edges import formed
 from kmip_data.models.layers.gated_gcn import GatedGCN
-from kmip_data.models.layers.normed import normed, relu_then_dropout
+from kmip_data.models.layers.normed import ACTIVATIONS, normed, relu_then_dropout
 from kmip_data.models.layers.norms import NORMS
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": nn.functional.relu, "gelu": nn.functional.gelu}
 
 
 class GPSLayer(nn.Module):

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kmip_data.builds.find import record_parameters
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.manifest import dataset_names, load_manifest, read_shipped
 from kmip_data.models.training.config.keys import RunConfig
@@ -18,6 +17,7 @@ from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.config.presets import USUAL, PaperResult, load_preset, read_preset
 from kmip_data.models.training.run.folders import RESULT_NAME
 from kmip_data.models.training.run.result import RunResult, read_result
+from kmip_data.pipelines.find import record_parameters
 
 K = "model.attention.k="  #: how a change of k begins
 MOST = 1e100  #: of a metric: means of larger ones could overflow

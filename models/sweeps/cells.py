@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from kmip_data.builds.find import find, record_parameters
 from kmip_data.builds.home import Home
 from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.files.digests import json_digest
@@ -24,6 +23,7 @@ from kmip_data.models.training.config.overrides import (
 )
 from kmip_data.models.training.config.presets import config_for, folder_of
 from kmip_data.models.training.run.folders import CONFIG_NAME
+from kmip_data.pipelines.find import find, record_parameters
 
 UNCHANGED = Change.model_construct(name="")  #: the one change of a plan without changes
 

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
 from kmip_data.arrays import F32, I64, U8
-from kmip_data.datasets.city_columns import coordinate_range, encode_coordinates, encoding_names
 from kmip_data.errors import DamagedInput
 from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import COORDINATES, Column, Schema, View
+from kmip_data.graphs.city_columns import coordinate_range, encode_coordinates, encoding_names
 from kmip_data.pipelines.base import Params
 from kmip_data.pipelines.cities.splits import split_codes
 from kmip_data.pipelines.shared.columns import class_column, feature_column
@@ -295,7 +295,7 @@ def city_record(
 def feature_statistics(tensors: CityTensors) -> dict[str, Any]:
     """Return what standardises the features, over the train nodes of the default split.
 
-    The card has it as ``statistics.city.features``, for :mod:`kmip_data.datasets.city_columns`: ``mean`` and
+    The card has it as ``statistics.city.features``, for :mod:`kmip_data.graphs.city_columns`: ``mean`` and
     ``std`` (unbiased, 0 for a column that never changes) of the 37 columns, summed in float64, and
     ``coordinate_range``: least and largest longitude, then latitude.
     """

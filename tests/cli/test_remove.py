@@ -1,4 +1,4 @@
-"""``remove``, and sizes in ``list``: only what kmip-data wrote goes, after a question."""
+"""``remove``: what goes is what kmip-data wrote, after a question; and the sizes in ``list``."""
 
 from __future__ import annotations
 
@@ -63,6 +63,7 @@ def test_sizes_by_folder(make_build: Callable[..., Build], raw: Path, home: Path
 def test_nothing_to_measure(home: Path) -> None:
     assert f"{home}: " in kmip("list").out
     assert not home.exists()
+    assert "next: kmip-data list" in kmip("du").err
 
 
 def test_a_build_goes_and_what_is_not_of_it_stays(make_build: Callable[..., Build]) -> None:
@@ -94,9 +95,9 @@ def test_raw_files_go_by_their_receipts_and_the_pin_stays(raw: Path) -> None:
 
 def test_everything_that_training_writes_goes(home: Path, tmp_path: Path) -> None:
     build = learnable_build(tmp_path / "data")
-    options = {"training": {"epochs": 3, "keep_best": 2}, "system": {"log_every": 1}}
+    options = {"training": {"epochs": 3, "keep_best": 2}, "system": {"log_every": 1, "profile": True}}
     first, second = (
-        train(tiny_config(build, **options), home=Home(home), name=name, quiet=True, profile=True).runs[0]
+        train(tiny_config(build, **options), home=Home(home), name=name, quiet=True).runs[0]
         for name in ("one", "two")
     )
     shutil.copy(first / "model.safetensors", first / "initial.safetensors")

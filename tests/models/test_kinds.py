@@ -230,7 +230,7 @@ class Halved(Part):
 
         return Layer()
 
-PART = Halved
+PARTS = (Halved,)
 ''')
 kinds.__path__.append(str(folder))
 sys.path.insert(0, sys.argv[2])

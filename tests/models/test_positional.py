@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.layer_kernels import batch_of
 from torch_geometric.data import Batch, Data
 
 from kmip_data.errors import UsageError
 from kmip_data.models import ModelConfig, build_model
+from kmip_data.models.encodings import POSITIONAL
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.layers.edges import EdgeList
 from kmip_data.models.layers.gated_gcn import GatedGCN
-from kmip_data.models.registry import POSITIONAL
 
 K, STEPS = 10, 20
 LAPPE_VECTORS, LAPPE_VALUES, RWSE = "lappe_vectors", "lappe_values", "rwse"
@@ -148,7 +149,7 @@ def test_gates_are_scaled_by_closeness() -> None:
     z = layer.D(x[1]) + layer.E(x[0]) + layer.C(e[0])
     gate = torch.sigmoid(z) * layer.closeness(distance[0])
     expected = layer.A(x[1]) + gate * layer.B(x[0]) / (gate + 1e-6)
-    found, new = layer(x, e, edges)
+    found, new = layer(x, e, batch_of(edges))
     torch.testing.assert_close(found[1], layer.norm_x(expected[None])[0].relu())
     torch.testing.assert_close(new, e + layer.norm_e(z[None]).relu())  # edges themselves are not scaled
 

@@ -20,7 +20,6 @@ from support.toy_pipeline import (
     write_raw,
 )
 
-from kmip_data.builds.find import find
 from kmip_data.builds.home import Build, Home, list_builds
 from kmip_data.builds.lookup import find_build
 from kmip_data.builds.options import BuildOptions
@@ -32,6 +31,7 @@ from kmip_data.format.splits import read_split
 from kmip_data.pipelines import base as base_module
 from kmip_data.pipelines import build as build_module
 from kmip_data.pipelines.build import build_dataset, build_raw, ensure_split
+from kmip_data.pipelines.find import find
 from kmip_data.pipelines.finishing import repair as repair_module
 from kmip_data.pipelines.finishing.identity import BuildPlan, build_folder_name, build_key
 from kmip_data.pipelines.finishing.repair import repair_build

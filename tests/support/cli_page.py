@@ -29,7 +29,8 @@ def _sections(group: click.Group, path: str, level: int) -> Iterator[str]:
         needed = [f"{param.opts[0]} {param.make_metavar(context)}" for param in command.params
                   if isinstance(param, click.Option) and param.required]  # fmt: skip
         line = " ".join([line, *needed])
-        yield f"    {line}\n\n{' '.join((command.help or '').replace('|', '').split())}\n"
+        shown = "" if isinstance(command, click.Group) else f"    {line}\n\n"
+        yield f"{shown}{' '.join((command.help or '').replace('|', '').split())}\n"
         rows = [_row(param, context) for param in command.params if isinstance(param, click.Option)]
         if rows := [row for row in rows if row is not None]:
             yield "\n".join(["| option | what |", "|---|---|", *rows, ""])

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kmip_data.builds.find import record_parameters
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.training.config.overrides import apply_overrides, to_toml
 from kmip_data.models.training.config.presets import config_for
+from kmip_data.pipelines.find import record_parameters
 
 
 def write_run(

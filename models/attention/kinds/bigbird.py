@@ -49,4 +49,4 @@ class BigBirdPart(MultiHead):
         return Footprint(work=2 * (WINDOW + self.random_blocks) * size.nodes * dim * 4)
 
 
-PART = BigBirdPart
+PARTS = (BigBirdPart,)

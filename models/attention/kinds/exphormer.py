@@ -94,4 +94,4 @@ class ExphormerPart(MultiHead):
 
 
 KEPT, GATHERED = 8, 3  #: (V, G, d) and (V, N, d) tensors of virtual nodes that a layer keeps
-PART = ExphormerPart
+PARTS = (ExphormerPart,)

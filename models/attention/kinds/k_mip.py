@@ -112,4 +112,4 @@ class KMIPPart(Part):
         return Footprint(inputs=8 * pairs + hints, kept=hints)  # a float32 score and an int32 index a pair
 
 
-PART = KMIPPart
+PARTS = (KMIPPart,)

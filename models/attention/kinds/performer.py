@@ -58,4 +58,4 @@ class PerformerPart(MultiHead):
         return Footprint(work=ROWS * inner + FEATURES * some)
 
 
-PART = PerformerPart
+PARTS = (PerformerPart,)

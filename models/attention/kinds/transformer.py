@@ -25,4 +25,4 @@ class TransformerPart(MultiHead):
         return TransformerAttention(place.dim, heads=self.heads, dropout=self.dropout)
 
 
-PART = TransformerPart
+PARTS = (TransformerPart,)

@@ -8,8 +8,6 @@ Nothing is checked: the table must name nodes that are there.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from kmip_data.arrays import F32, I32, I64
@@ -188,9 +186,3 @@ def differentiate(
                 part = plus(load(grad_message, row, count), times(opened, of_message))
                 store(grad_message, row, count, part)
             store(grad_target, place, count, total)
-
-
-def flat(array: Any) -> F32:
-    """The elements of a tensor that lies row by row, as a kernel takes them."""
-    found: F32 = array.detach().contiguous().view(-1).numpy()
-    return found

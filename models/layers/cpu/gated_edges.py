@@ -19,10 +19,9 @@ from torch.autograd.function import once_differentiable
 from kmip_data.arrays import F32
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.cpu import gate_kernels
-from kmip_data.models.layers.cpu.gate_kernels import Dropout, flat
-from kmip_data.models.layers.edge_norm import constants_of, gradients_of
+from kmip_data.models.layers.cpu.gate_kernels import Dropout
 from kmip_data.models.layers.edges import NeighborTable, TableRange
-from kmip_data.models.layers.norms import BatchNorm
+from kmip_data.models.layers.norms import BatchNorm, constants_of, gradients_of
 from kmip_data.runtime import buffers
 from kmip_data.runtime.threads import for_ranges, num_threads
 
@@ -188,6 +187,12 @@ class _OldGradients:
             torch.addmm(self._grad_new[first:last], rows, self._weight, out=self._edges[first:last])
         elif self._edges is not None:
             torch.mm(rows, self._weight, out=self._edges[first:last])
+
+
+def flat(array: Any) -> F32:
+    """The elements of a tensor that lies row by row, as a kernel takes them."""
+    found: F32 = array.detach().contiguous().view(-1).numpy()
+    return found
 
 
 def _new_edges(rows: int, d: int) -> Tensor:

@@ -18,7 +18,6 @@ from torch.autograd.function import once_differentiable
 from triton import cdiv
 
 from kmip_data.models.layers.batch import GraphBatch
-from kmip_data.models.layers.edge_norm import constants_of
 from kmip_data.models.layers.edges import NeighborTable, UnformedEdges
 from kmip_data.models.layers.gpu import gate_kernels, norm_kernels, products
 from kmip_data.models.layers.gpu.norms import (
@@ -30,7 +29,7 @@ from kmip_data.models.layers.gpu.norms import (
     sums_by_tiles,
 )
 from kmip_data.models.layers.gpu.tiles import OPTIONS, channels_of_a_tile, programs
-from kmip_data.models.layers.norms import BatchNorm
+from kmip_data.models.layers.norms import BatchNorm, constants_of
 
 #: Elements of a tile, and slots of a neighbour table taken at a time, of the two kernels by target.
 GATE, DIFFERENTIATE = (256, 2), (512, 4)

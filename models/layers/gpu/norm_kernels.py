@@ -233,7 +233,7 @@ def finish_gradients(
     share: tl.tensor, real: tl.tensor,
     D: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr, REAL: tl.constexpr,
 ) -> None:  # fmt: skip
-    """What :func:`.edge_norm.gradients_of` gives, of the sums of tiles (tiles, 2, D).
+    """What :func:`.norms.gradients_of` gives, of the sums of tiles (tiles, 2, D).
 
     ``out`` (7, D) are ``constants``, offsets and slopes, then the gradients of the norm's weight and bias;
     ``share`` is 1 / the number of rows, or 0 where running statistics were taken; if ``REAL`` it is

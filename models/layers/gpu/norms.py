@@ -37,7 +37,7 @@ def dropout_of(probability: float, device: torch.device) -> Dropout:
 
 
 def constants_by_tiles(norm: BatchNorm, parts: Tensor, *, repeated: bool) -> tuple[Tensor, Tensor]:
-    """What :func:`.edge_norm.constants_of` gives, of number, mean and squares of tiles (tiles, 3, d)."""
+    """What :func:`.norms.constants_of` gives, of number, mean and squares of tiles (tiles, 3, d)."""
     tiles, _, d = parts.shape
     constants = torch.empty(3, d, device=parts.device)
     deviation = torch.empty(d, dtype=torch.float64, device=parts.device)
@@ -67,7 +67,7 @@ def sums_by_tiles(z: Tensor, grad: Tensor, constants: Tensor, drop: Dropout, *, 
 def gradients_by_tiles(
     parts: Tensor, constants: Tensor, deviation: Tensor, share: float, real: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What :func:`.edge_norm.gradients_of` gives, of the sums of :func:`sums_by_tiles`.
+    """What :func:`.norms.gradients_of` gives, of the sums of :func:`sums_by_tiles`.
 
     The share is 1 / ``real`` (1,) where that is given, the number of rows that are not padding.
     """

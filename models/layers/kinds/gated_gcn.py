@@ -42,4 +42,4 @@ class GatedGCNPart(MessagePassing):
         )
 
 
-PART = GatedGCNPart
+PARTS = (GatedGCNPart,)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from kmip_data.builds.find import obtain, obtain_columns, split_name
 from kmip_data.builds.home import Home
 from kmip_data.builds.options import BuildArguments
 from kmip_data.format.splits import read_split
@@ -13,6 +12,7 @@ from kmip_data.models.training.config.presets import folder_of
 from kmip_data.models.training.data.many_graphs import ManyGraphs
 from kmip_data.models.training.data.one_graph import OneGraph
 from kmip_data.models.training.data.run_data import RunData, check_columns
+from kmip_data.pipelines.find import obtain, obtain_columns, split_name
 
 
 def open_data(
@@ -26,7 +26,8 @@ def open_data(
     """Open the build that ``config.data`` means, building it first where it is missing.
 
     An encoding that the network reads is added to it where that is missing, unless ``build=False``.
-    ``required`` are parts that must not be empty; the others are as for :func:`kmip_data.builds.find.obtain`.
+    ``required`` are parts that must not be empty; others as for
+    :func:`kmip_data.pipelines.find.obtain`.
     Raises ``UsageError`` where there is no such dataset, split or view, a part is empty, or the data cannot
     be trained on.
     """

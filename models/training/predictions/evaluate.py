@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from kmip_data.builds.find import obtain, split_name
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import UsageError
 from kmip_data.format.splits import keys_digest
@@ -24,6 +23,7 @@ from kmip_data.models.training.predictions.file import About, Array, Predictions
 from kmip_data.models.training.predictions.predict import Rows
 from kmip_data.models.training.run.module import of_part
 from kmip_data.models.training.run.result import metrics_table
+from kmip_data.pipelines.find import obtain, split_name
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
 

@@ -107,7 +107,7 @@ def train(
     name
         Name of the run folder (with several seeds, its beginning); a time stamp if ``None``.
     build_options
-        Handed to :func:`kmip_data.builds.find.obtain` (``archives``, ``offline``, ``jobs`` …).
+        Handed to :func:`kmip_data.pipelines.find.obtain` (``archives``, ``offline``, ``jobs`` …).
 
     Raises
     ------

@@ -160,7 +160,7 @@ def test_transform_and_selection(home):
 
 @pytest.mark.parametrize("kind", [S3DIS, ShapeNetPart])
 def test_defaults_are_the_pipelines(kind):
-    from kmip_data.builds.find import record_parameters
+    from kmip_data.pipelines.find import record_parameters
 
     signature = inspect.signature(kind.__init__).parameters
     name = {"S3DIS": "s3dis", "ShapeNetPart": "shapenet-part"}[kind.__name__]

@@ -15,9 +15,9 @@ from support.shares import share_folder
 from torch_geometric.data import Data
 
 import kmip_data
-from kmip_data.builds.find import obtain_columns
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import KmipDataError, UsageError
+from kmip_data.pipelines.find import obtain_columns
 from kmip_data.sharing.pull import pull
 from kmip_data.sharing.push import push_build
 

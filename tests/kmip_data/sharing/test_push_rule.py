@@ -15,11 +15,11 @@ from support.training_data import learnable_build, tiny_config
 from torch_geometric.data import Data
 
 import kmip_data
-from kmip_data.builds.find import obtain_columns
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.models.training.run.train import train
 from kmip_data.models.training.sharing import push_run
+from kmip_data.pipelines.find import obtain_columns
 from kmip_data.sharing import places
 from kmip_data.sharing.pull import pull
 from kmip_data.sharing.push import push_build

@@ -21,13 +21,13 @@ from support.http_server import File, Handler, redirect, serving, status
 from torch_geometric.data import Data
 
 import kmip_data
-from kmip_data.builds.find import obtain_columns
 from kmip_data.builds.home import Build, Home
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import DamagedInput, KmipDataError, LicenseNotAccepted, SourceUnavailable, UsageError
 from kmip_data.files.digests import sealed_json
 from kmip_data.format.build_files import write_card
 from kmip_data.manifest import load_manifest
+from kmip_data.pipelines.find import obtain_columns
 from kmip_data.sharing import places, ranges
 from kmip_data.sharing.hub import dataset_page, license_fields, size_category
 from kmip_data.sharing.pull import pull

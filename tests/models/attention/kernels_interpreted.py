@@ -10,9 +10,9 @@ from support.slow_models import slow_attention
 from torch import Tensor
 
 from kmip_data.models.attention import gathered, operators
-from kmip_data.models.attention.fused import fused_attention
 from kmip_data.models.attention.gpu import launch, transposing
 from kmip_data.models.attention.kmip import KMIPAttention, kmip_attention
+from kmip_data.models.attention.operators import fused_attention
 from kmip_data.models.search import topk_inner_product
 
 RAGGED = [0, 1, 1, 4, 20, 24]  # one node, none, fewer than k, many

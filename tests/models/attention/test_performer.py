@@ -7,8 +7,9 @@ import itertools
 import pytest
 import torch
 from torch import nn
+from torch_geometric.data import Data
 
-from kmip_data.models import PerformerAttention
+from kmip_data.models import PerformerAttention, read_batch
 from kmip_data.models.attention import favor
 from kmip_data.models.attention.performer import orthogonal_directions
 from kmip_data.models.kinds import Place
@@ -192,14 +193,15 @@ def test_a_recomputed_layer_draws_once() -> None:
             self.attention = layer(redraw=1, dropout=0.5)
 
         def forward(self, x, e, batch):
-            return self.attention(x), e
+            return self.attention(x, batch), e
 
     results = []
     for again in (False, True):
         torch.manual_seed(5)
         module, x = Layer(), nodes()
+        batch = read_batch(Data(x=x, edge_index=torch.zeros(2, 0, dtype=torch.int64)))
         for _ in range(3):
-            out, _ = recomputed(module, x, None, None) if again else module(x, None, None)
+            out, _ = recomputed(module, x, None, batch) if again else module(x, None, batch)
             (grad,) = torch.autograd.grad(out.square().sum(), x)
         results.append((out, grad, directions_of(module.attention)))
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))

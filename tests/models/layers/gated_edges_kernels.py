@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.data import Data
 
 from kmip_data.models.config import ModelConfig
-from kmip_data.models.layers import gated_edges as layers
+from kmip_data.models.layers import gated_gcn as layers
 from kmip_data.models.layers.cpu import gated_edges as cpu
 from kmip_data.models.layers.edges import EdgeList, Edges, NeighborTable, UnformedEdges
 from kmip_data.models.layers.gated_gcn import GatedGCN

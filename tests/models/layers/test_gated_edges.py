@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from kmip_data.models.layers import gated_edges as layers
+from kmip_data.models.layers import gated_gcn as layers
 from kmip_data.models.layers import triton_cards
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.edges import EdgeList, NeighborTable
-from kmip_data.models.layers.gated_edges import EdgePart
+from kmip_data.models.layers.gated_gcn import EdgePart
 from kmip_data.models.layers.norms import BatchNorm
 
 

@@ -7,12 +7,12 @@ import json
 import pytest
 from support.reports import write_run
 
-from kmip_data.builds.find import record_parameters
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.models.reports.listing import folders_of
 from kmip_data.models.reports.runs import read_runs
 from kmip_data.models.training.config.presets import preset_names
+from kmip_data.pipelines.find import record_parameters
 
 
 @pytest.mark.parametrize("name", preset_names())

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch_geometric.utils import remove_self_loops, to_undirected
 
-from kmip_data.datasets.city_columns import coordinate_range, encode_coordinates, encoding_names
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.graphs.city_columns import coordinate_range, encode_coordinates, encoding_names
 from kmip_data.pipelines.base import Records, Split
 from kmip_data.pipelines.cities.graph import (
     FEATURES,

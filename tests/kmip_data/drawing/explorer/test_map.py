@@ -15,12 +15,12 @@ from matplotlib import image
 from support.browser import act, screenshot
 
 import kmip_data
-from kmip_data.datasets.city_columns import encoding_names
 from kmip_data.drawing.explorer.graphs import Graph, _map_header
 from kmip_data.drawing.explorer.packing import Packer
 from kmip_data.drawing.explorer.page import draw_explorer
 from kmip_data.drawing.maps.city_map import ATTRIBUTION
 from kmip_data.drawing.maps.layers import Prediction, city_layers, prediction_layers
+from kmip_data.graphs.city_columns import encoding_names
 
 #: What a finger or mouse does, as events.
 EVENTS = """

@@ -60,7 +60,7 @@ MALNET += 2 * 64  # GraphGym's batch norm after the node encoder
 
 NODE_ENCODERS = {
     "LinearNode": "linear",
-    "CityNetworkNode": "linear",  # its standardisation and sinusoids are kmip_data.datasets.city_columns
+    "CityNetworkNode": "linear",  # its standardisation and sinusoids are kmip_data.graphs.city_columns
     "LinearNode+EquivStableLapPE": "linear",
     "VOCNode": "voc",
     "VOCNode+LapPE": "voc",

@@ -7,7 +7,6 @@ import pytest
 from support.builds import write_build
 from support.training_data import CLASSES, learnable_build, tiny_config
 
-from kmip_data.builds.find import obtain
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.format.record import GraphRecord
@@ -19,6 +18,7 @@ from kmip_data.models.training.data.many_graphs import EpochBatches
 from kmip_data.models.training.data.obtain import open_data
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.train import train
+from kmip_data.pipelines.find import obtain
 
 X = Column(key="node/x", attribute="x", stored="float32", presented="float32", shape=(2,))
 Y = Column(key="node/y", attribute="y", stored="uint8", presented="int64")

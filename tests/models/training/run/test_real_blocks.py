@@ -10,7 +10,6 @@ import pytest
 import torch
 from support.shared import shared_data
 
-from kmip_data.builds.find import obtain
 from kmip_data.builds.home import Home
 from kmip_data.files.changes import write_file
 from kmip_data.format.card import SplitEntry, SplitPart
@@ -19,6 +18,7 @@ from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.train import train
+from kmip_data.pipelines.find import obtain
 from kmip_data.reading.dataset import ShardedDataset
 
 pytestmark = pytest.mark.torture

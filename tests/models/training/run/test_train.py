@@ -19,7 +19,7 @@ from support.training_data import CLASSES, OF_THE_MACHINE, learnable_build, read
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import CheckFailed, OutOfResources, UsageError
-from kmip_data.models.layers.gated_edges import gated_edges
+from kmip_data.models.layers.gated_gcn import gated_edges
 from kmip_data.models.network import build_model
 from kmip_data.models.search.backends import keops
 from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping, read_config

@@ -1,6 +1,6 @@
-"""The one door to a build: from a folder or a name with parameters to one that is finished, made if missing.
+"""From a folder, or a name with parameters, to a finished build, which is made if it is missing.
 
-Nothing else in the library imports the pipelines, and they are imported on use.
+Rooms above import only this module of the pipelines; it imports the others when it builds.
 """
 
 from __future__ import annotations

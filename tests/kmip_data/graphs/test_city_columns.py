@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from support.builds import write_build
 
-from kmip_data.datasets.city_columns import city_inputs, is_city, vocabulary
 from kmip_data.errors import DamagedInput
 from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import COORDINATES, Column, Schema
+from kmip_data.graphs.city_columns import city_inputs, is_city, vocabulary
 
 
 @pytest.fixture

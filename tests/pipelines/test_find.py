@@ -6,9 +6,9 @@ import pytest
 from support.builds import s3dis_records, s3dis_schema, write_build
 
 import kmip_data
-from kmip_data.builds.find import obtain, record_parameters
 from kmip_data.builds.home import Home
 from kmip_data.errors import PartialBuildWarning, UsageError
+from kmip_data.pipelines.find import obtain, record_parameters
 
 S3DIS = {"knn_rule": "exact", "short_graphs": None}
 

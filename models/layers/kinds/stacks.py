@@ -1,4 +1,4 @@
-"""Keys of the kinds of message passing that the paper's stacks are made of."""
+"""GCN, GAT, GINE and MLP as kinds of message passing, in the paper's stacks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from kmip_data.models.kinds import Footprint, MessagePassing, Place, Size
+from kmip_data.models.kinds import EDGE_WORK, Footprint, MessagePassing, Place, Size
 
 if TYPE_CHECKING:
     from torch import nn
@@ -60,3 +60,55 @@ class StackPart(MessagePassing):
     def footprint(self, size: Size, dim: int) -> Footprint:
         """No tensor has a row for each edge; the sorted edges serve all layers."""
         return Footprint(work=SORTED_BYTES * size.edges)
+
+
+class GCNPart(StackPart):
+    """Sum over the neighbours, by degrees."""
+
+    convolution = "GCN"
+
+    kind: Literal["gcn"] = Field(default="gcn", description="GCN")
+
+
+class GATPart(StackPart):
+    """Attention to the neighbours, one head."""
+
+    convolution = "GAT"
+
+    kind: Literal["gat"] = Field(default="gat", description="GAT")
+
+
+class GINEPart(StackPart):
+    """Sum over the neighbours with the features of the edges between, then a perceptron."""
+
+    reads_edges = True
+    convolution = "GINE"
+
+    kind: Literal["gine"] = Field(default="gine", description="GINE")
+    stack: Literal["lrgb", "graphgps", "graphgym"] = Field(  # type: ignore[assignment] # one more
+        default="lrgb",
+        description="lrgb (a perceptron with activation and two dropouts); graphgps (with ReLU alone, then"
+        " activation, dropout: the point clouds); graphgym (batch norm, dropout, activation, rows scaled to"
+        " length 1)",
+    )
+
+    def footprint(self, size: Size, dim: int) -> Footprint:
+        """Messages have a row for each edge, unless these share their features; layers share those."""
+        if size.edges_alike:
+            return super().footprint(size, dim)
+        return Footprint(work=EDGE_WORK * size.edges * dim * 4)
+
+
+class MLPPart(StackPart):
+    """Each node alone: what a network reaches without its graph."""
+
+    convolution = "MLP"
+
+    kind: Literal["mlp"] = Field(default="mlp", description="no message passing: a linear layer on each node")
+
+    def footprint(self, size: Size, dim: int) -> Footprint:
+        """Edges take nothing."""
+        return Footprint()
+
+
+PARTS = (GCNPart, GATPart, GINEPart, MLPPart)
