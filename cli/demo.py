@@ -29,7 +29,7 @@ SETTINGS = ("--as", "small-city", "--epochs", "60")
 
 
 @click.command(cls=Command, examples=["kmip-data demo", "kmip-data demo --full --home /tmp/demo"])
-@click.option("--full", is_flag=True, help=f"Train each model from {SEEDS} seeds, and compare them by class.")
+@click.option("--full", is_flag=True, help=f"Train each model from {SEEDS} seeds.")
 @click.option(
     "--home", "folder", default="demo-home", show_default=True, metavar="DIR", help="Folder of all results."
 )
@@ -102,13 +102,10 @@ def _steps(runs: Mapping[str, Sequence[str]], name: str, *, full: bool) -> list[
              ["train", "--dataset", CITY, "--model", model, *training])
             for model in runs
         ),
-        ("Evaluate the best weights", ["evaluate", first]),
+        ("Evaluate the best weights, class by class", ["evaluate", first, "--by-class"]),
         ("Draw the map again, with where the model is right", ["preview", CITY, "--run", first]),
         ("Write an interactive page of the graph and its predictions", ["explore", first, "--no-open"]),
     ]  # fmt: skip
-    if full:
-        every = [run for each in runs.values() for run in each]
-        steps.append(("Compare the models by eccentricity, class by class", ["analyze", "classes", *every]))
     return steps
 
 

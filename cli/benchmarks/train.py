@@ -61,7 +61,7 @@ def command(
     configs = {name: configuration(target, {}, {}, home=home, model=name, **given) for name in names}
     from kmip_data.models.profiling.training import Contestant, compare_training
     from kmip_data.models.training.data.obtain import open_data
-    from kmip_data.models.training.memory.machine import choose_device
+    from kmip_data.models.training.machine import choose_device
     from kmip_data.runtime.progress import say
 
     first = configs[names[0]]

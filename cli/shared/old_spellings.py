@@ -21,8 +21,19 @@ OLD_SPELLINGS: dict[str, dict[str, str]] = {
         "--rwse": "kmip-data encode TARGET rwse20",
         "--scheduler": "--dask ADDRESS",
     },
-    "evaluate": {"--dump-part": "--dump-qk takes the test part"},
+    "evaluate": {"--dump-part": "--split PART"},
     "info": {"--output": "kmip-data info TARGET > FILE"},
+    "analyze": {
+        "classes": "kmip-data evaluate RUN --by-class",
+        "influence": "kmip-data explore RUN",
+        "universality": "kmip-data analyze expressivity",
+    },
+    "analyze approximation": {
+        "--heads": "a run, or --d",
+        "--part": "evaluate RUN --dump-qk FILE --split PART",
+    },
+    "analyze cumulative-weight": {"--part": "evaluate RUN --dump-qk FILE --split PART"},
+    "bench": {"all": "make bench, in a checkout"},
     "bench attention": {
         "--graphs": "make bench TOPIC=attention, in a checkout",
         "--protocol": "nothing: runs have inputs of their own",

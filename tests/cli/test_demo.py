@@ -24,7 +24,7 @@ def test_the_city_is_real_data(tmp_path, monkeypatch):
     assert set(found["metrics"]) == {"train", "val", "test"}
     assert found["sample"] is False
     assert {model: len(each) for model, each in found["models"].items()} == dict.fromkeys(demo.MODELS, 2)
-    assert outcome.err.count("$ kmip-data") == 10
+    assert outcome.err.count("$ kmip-data") == 9
     for words in ("© OpenStreetMap contributors, ODbL 1.0", "1,578–2,473 m", "2,526"):
         assert words in outcome.err  # 1,578–2,473 m: accuracy by eccentricity
     assert "Attention: gps-kmip is ahead of gcn from" in outcome.err
@@ -35,7 +35,7 @@ def test_without_full_each_model_has_one_run():
     steps = [step for _, step in demo._steps(runs, "x", full=False)]
     assert sum(step[0] == "train" for step in steps) == 3
     assert not any("--seeds" in step for step in steps)
-    assert ["evaluate", "gps-kmip/x"] in steps
+    assert ["evaluate", "gps-kmip/x", "--by-class"] in steps
 
 
 def test_a_step_that_fails_is_the_one_object_of_the_demo(tmp_path):
