@@ -93,7 +93,7 @@ def _steps(runs: Mapping[str, Sequence[str]], name: str, *, full: bool) -> list[
     training = [*SETTINGS, "--name", name, *(["--seeds", f"0..{SEEDS - 1}"] if full else [])]
     first = runs[MODELS[0]][0]
     each = f" from each of {counted(SEEDS, 'seed')}" if full else ""
-    steps = [
+    return [
         ("Turn the extract into a graph whose nodes have a long-range label", ["build", CITY]),
         ("Check every byte of the build", ["verify", CITY]),
         ("Draw the map: by class, by eccentricity, by split", ["preview", CITY]),
@@ -106,7 +106,6 @@ def _steps(runs: Mapping[str, Sequence[str]], name: str, *, full: bool) -> list[
         ("Draw the map again, with where the model is right", ["preview", CITY, "--run", first]),
         ("Write an interactive page of the graph and its predictions", ["explore", first, "--no-open"]),
     ]  # fmt: skip
-    return steps
 
 
 def _run(args: list[str]) -> None:
