@@ -18,6 +18,8 @@ from kmip_data.wording import OPTIONS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from pydantic import BaseModel
+
     from kmip_data.builds.home import Build, Home
 
 RECORDS = "kmip_data.parameters"  #: key in ``ctx.meta``: parameters of records that were given
@@ -106,8 +108,8 @@ class DatasetCommand(Command):
 
         manifest = load_manifest(name)
         pipeline = load_pipeline(manifest)
-        models = {RECORDS: pipeline.Params}
-        found = []
+        models: dict[str, type[BaseModel]] = {RECORDS: pipeline.Params}
+        found: list[tuple[str, click.Option]] = []
         if self.sources and manifest.recipe:
             own = click.Option(
                 ["--name", "recipe_name"], metavar="NAME", expose_value=False,

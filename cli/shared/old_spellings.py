@@ -7,7 +7,7 @@ _PROJECTIONS = {
     "--d": "--gaussian NxD",
     "--min-nodes": "--nodes A..B",
     "--max-nodes": "--nodes A..B",
-    "--part": "kmip-data evaluate RUN --dump-qk FILE --dump-part PART first",
+    "--part": "kmip-data evaluate RUN --dump-qk FILE --split PART first",
 }
 #: Command -> option or subcommand -> its new spelling. Each gets one line of error.
 OLD_SPELLINGS: dict[str, dict[str, str]] = {
@@ -35,11 +35,8 @@ OLD_SPELLINGS: dict[str, dict[str, str]] = {
         "influence": "kmip-data explore RUN",
         "universality": "kmip-data analyze expressivity",
     },
-    "analyze approximation": {
-        "--heads": "a run, or --d",
-        "--part": "evaluate RUN --dump-qk FILE --split PART",
-    },
-    "analyze cumulative-weight": {"--part": "evaluate RUN --dump-qk FILE --split PART"},
+    "analyze approximation": _PROJECTIONS,
+    "analyze cumulative-weight": _PROJECTIONS,
     "bench": {"all": "make bench, in a checkout"},
     "bench attention": {
         "--graphs": "make bench TOPIC=attention, in a checkout",
