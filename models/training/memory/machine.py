@@ -12,7 +12,7 @@ import torch
 
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.models.kinds import Size
-from kmip_data.models.layers.triton_cards import triton_runs
+from kmip_data.models.layers.triton_devices import triton_runs
 from kmip_data.models.training.config.keys import RunConfig, TrainingConfig
 from kmip_data.wording import counted
 
