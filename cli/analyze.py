@@ -1,4 +1,4 @@
-"""``kmip-data analyze``: what attention does, whom it helps, what it can tell and fit."""
+"""``kmip-data analyze``: the paper's analyses of attention."""
 
 from __future__ import annotations
 
@@ -7,15 +7,10 @@ import click
 from kmip_data.cli.shared.command import LazyGroup
 
 ANALYSES = {
-    "approximation": "How far k-MIP attention is from full attention, for each k.",
-    "cumulative-weight": "Share of the attention weight that the k best keys hold.",
-    "classes": "Accuracy of each class, model beside model.",
-    "expressivity": "Which graphs refinement and networks tell apart (Theorem 1).",
-    "influence-of-k": "Metric and seconds of an epoch over k, beside the paper's.",
-    "coverage": "Which keys the queries choose, and where gradients of keys go.",
-    "smoothing": "How alike neighbours become from layer to layer.",
-    "influence": "From how far away the output of a node is moved.",
-    "universality": "k-MIP transformers fitted to full attention (Theorem 2).",
+    "approximation": "Distance of k-MIP attention to full attention, for each k.",
+    "cumulative-weight": "Share of the attention weight on the k best keys.",
+    "influence-of-k": "Metric and seconds per epoch over k, with the paper's.",
+    "expressivity": "Graphs that networks tell apart, and functions they fit (Theorems 1 and 2).",
 }
 
 
@@ -31,6 +26,6 @@ ANALYSES = {
 )
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """What attention does, on a trained run or on generated data."""
+    """Analyse attention on a trained run or on generated data."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from kmip_data.cli.shared.command import Command
 from kmip_data.cli.shared.dataset_command import other_data_option
 from kmip_data.cli.shared.names import RUN
 from kmip_data.cli.shared.options import as_trained_option, file_option, look_options, number_option
-from kmip_data.cli.shared.output import check_prefix, print_json
+from kmip_data.cli.shared.output import check_prefix, print_json, table
 from kmip_data.errors import UsageError
 from kmip_data.format.parts import PARTS
 from kmip_data.wording import counted
@@ -23,6 +23,7 @@ from kmip_data.wording import counted
     examples=[
         "kmip-data evaluate 20261120-071806-code-seed0",
         "kmip-data evaluate runs/s3dis/gps-kmip/mine --dataset built/s3dis-k16-0123456789ab --device cpu",
+        "kmip-data evaluate helsinki/gps-kmip/mine --by-class",
         "kmip-data evaluate s3dis/gps-kmip/mine --dump-qk qk.safetensors --dump-graphs 2",
         "kmip-data evaluate --predictions peptides.npz --dataset peptides-func",
     ],
@@ -39,6 +40,9 @@ from kmip_data.wording import counted
 )
 @other_data_option
 @as_trained_option
+@click.option(
+    "--by-class", is_flag=True, help="Also print the accuracy of each class; a city's are by distance."
+)
 @file_option("--dump-qk", "dump", help="Also write queries, keys and values of every layer as safetensors.")
 @click.option(
     "--dump-part",
@@ -56,6 +60,7 @@ def command(
     dump: Path | None,
     dump_part: str,
     dump_graphs: int,
+    by_class: bool,
     as_json: bool,
     **data: Any,
 ) -> None:
@@ -68,6 +73,7 @@ def command(
     """
     if predictions is not None or run is None:
         others = {"RUN": run, "--device": data.pop("device"), "--dump-qk": dump}
+        others |= {"--by-class": by_class or None}
         _evaluate_file(predictions, part, others, as_json=as_json, **data)
         return
     from kmip_data.models.training.run.evaluate import evaluate
@@ -91,15 +97,36 @@ def command(
             "layers": len(projections.layers),
             "nodes": projections.ptr[-1],
         }
+    classes: dict[str, Any] = {}
+    if by_class:
+        from kmip_data.models.analysis.classes import class_accuracy
+
+        classes = vars(class_accuracy(run, **data))
     if as_json:
-        print_json({**found.to_dict(), **({"dump": dumped} if dumped else {})})
+        further = {"dump": dumped, "classes": classes}
+        print_json({**found.to_dict(), **{name: value for name, value in further.items() if value}})
         return
     click.echo(f"{found.table()}\nrun  {found.run}")
+    if classes:
+        click.echo(f"\n{_class_table(**classes)}")
     if dumped:
         click.echo(
             f"dump  {dump}: {counted(dumped['layers'], 'layer')}, "
             f"{counted(dumped['graphs'], 'graph')} of {dump_part}, {counted(dumped['nodes'], 'node')}"
         )
+
+
+def _class_table(
+    names: Sequence[str], rows: Mapping[str, Sequence[int]], right: Mapping[str, Sequence[int]]
+) -> str:
+    """Return the classes with their number and accuracy in each part."""
+    header = ["class", *(title for part in rows for title in (part, "right [%]"))]
+    cells = []
+    for number, name in enumerate(names):
+        shares = [(rows[part][number], right[part][number]) for part in rows]
+        pairs = ((count, f"{100 * hit / count:.1f}" if count else None) for count, hit in shares)
+        cells.append([name, *(cell for pair in pairs for cell in pair)])
+    return table(header, cells)
 
 
 def _evaluate_file(

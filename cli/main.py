@@ -29,7 +29,7 @@ from kmip_data.errors import (
     UsageError,
 )
 from kmip_data.files.errors import FULL, disk_error
-from kmip_data.runtime.interrupts import ENDING, end, repeating
+from kmip_data.runtime.signals import ENDING, end, repeating
 
 PROGRAM = "kmip-data"
 COMPLETE = "_KMIP_DATA_COMPLETE"  #: set by the shell while it asks for completions

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Home
     from kmip_data.models.reports.tables import Table
 
-REPORTED = Name("sweep", "run", words=("datasets",))
+REPORTED = Name("sweep", "run", words=("datasets", "sweep"))
 FORMS = ("text", "markdown", "csv", "json", "latex", "html")
 
 

@@ -29,7 +29,6 @@ from kmip_data.pipelines.base import (
     load_pipeline,
     pipeline_of,
 )
-from kmip_data.pipelines.engine import signals
 from kmip_data.pipelines.engine.folders import (
     JOURNAL,
     WORK,
@@ -46,6 +45,7 @@ from kmip_data.pipelines.parameters import check_params, check_sample
 from kmip_data.pipelines.raw.copies import list_copies, pin_first, remove_copy
 from kmip_data.pipelines.raw.extras import require_extra
 from kmip_data.pipelines.shared.stratified import apply_split
+from kmip_data.runtime import signals
 
 
 def build_dataset(

@@ -1,1 +1,1 @@
-"""The analyses of ``kmip-data analyze``, one module each, and what they share."""
+"""Commands of ``kmip-data analyze``, one module each."""

@@ -1,4 +1,4 @@
-"""``kmip-data analyze approximation``: how far k-MIP attention is from full attention."""
+"""``kmip-data analyze approximation``: distance of k-MIP attention to full attention."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from kmip_data.cli.shared.command import Command
 )
 @analysis_options
 @click.option(
-    "--as-published", is_flag=True, help="Show what the published code computed, too: the k smallest scores."
+    "--as-published", is_flag=True, help="Also show what the published code computed: the k smallest scores."
 )
 def command(as_published: bool, **options: Any) -> None:
-    """How far k-MIP attention is from full attention, for each k.
+    """Distance of k-MIP attention to full attention, for each k.
 
-    Mean Euclidean distance between the outputs of the two for the queries, keys and values of RUN, a
-    file or a normal distribution. The picture and the CSV file have the right computation and the
-    published one, which sorted the keys the wrong way round.
+    Mean Euclidean distance of their outputs for the queries, keys and values of RUN, a file or a normal
+    distribution. The picture and the CSV file have the right computation and the published one, which sorted
+    the keys in the wrong order.
     """
     from kmip_data.models.analysis.drawing import APPROXIMATION_LINES
     from kmip_data.models.analysis.study import approximation

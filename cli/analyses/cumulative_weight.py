@@ -1,4 +1,4 @@
-"""``kmip-data analyze cumulative-weight``: how much attention weight the k best keys hold."""
+"""``kmip-data analyze cumulative-weight``: share of the attention weight on the k best keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kmip_data.cli.shared.command import Command
 )
 @analysis_options
 def command(**options: Any) -> None:
-    """Share of the attention weight that the k best keys hold.
+    """Share of the attention weight on the k best keys.
 
     Mean, over nodes and heads, of the sum of the k largest softmax weights, for the queries and keys
     of RUN, a file or a normal distribution.

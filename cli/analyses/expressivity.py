@@ -1,4 +1,4 @@
-"""``kmip-data analyze expressivity``: Theorem 1 of the paper on pairs of graphs."""
+"""``kmip-data analyze expressivity``: Theorems 1 and 2 of the paper, tried."""
 
 from __future__ import annotations
 
@@ -25,20 +25,25 @@ DRAWN = 8  #: pairs in the picture
     cls=Command,
     examples=[
         "kmip-data analyze expressivity",
-        "kmip-data analyze expressivity --brec brec_v3.npy",
+        "kmip-data analyze expressivity --brec brec_v3.npy --draws 1",
     ],
 )
 @file_option("--brec", help="Pairs of this file instead: BREC's brec_v3.npy, or graph6 lines, pair by pair.")
 @number_option("--draws", "Draws of the networks' weights.", 4)
+@click.option("--full", is_flag=True, help="Fit up to 16 blocks with 1,000 steps each: minutes, not seconds.")
 @seed_option
 @save_option
 @json_option
 @quiet_option
-def command(brec: Path | None, draws: int, seed: int, save: str | None, as_json: bool, quiet: bool) -> None:
-    """Which graphs refinement and networks tell apart (Theorem 1).
+def command(
+    brec: Path | None, draws: int, full: bool, seed: int, save: str | None, as_json: bool, quiet: bool
+) -> None:
+    """Graphs that networks tell apart, and functions they fit (Theorems 1 and 2).
 
-    1-WL and S-SEG-WL refine colours on pairs of graphs; then networks of every attention, with random
-    weights, are asked the same. No network may tell apart what S-SEG-WL does not.
+    First, 1-WL and S-SEG-WL refine colours on pairs of graphs, and networks of every attention with random
+    weights compare the same pairs: none may tell apart what S-SEG-WL does not. Second, k-MIP transformers of
+    2 heads of size 1 and 4 hidden channels, ever deeper, are fitted to a larger one with full attention: the
+    error by depth and k, relative to that of the identity.
     """
     from kmip_data.files.changes import csv_bytes, write_output
     from kmip_data.models.analysis.drawing import draw_refinement
@@ -58,12 +63,14 @@ def command(brec: Path | None, draws: int, seed: int, save: str | None, as_json:
         for check in check_networks(pairs, draws=draws, seed=seed):
             checks.append(check)
             progress.update(1)
+    depths, errors, copies = _fitted(full, seed, quiet)
     draw_refinement(dict(islice(pairs.items(), DRAWN)), tests, saved[0])
     write_output(saved[1], csv_bytes(header, rows))
     if as_json:
         networks = [{**check._asdict(), "verdict": check.verdict} for check in checks]
         refined = {name: dict(zip(header[2:], row[1:], strict=True)) for name, *row in rows}
-        print_json({"analysis": "expressivity", "separated": refined, "networks": networks, "saved": saved})
+        fits = {"depths": depths, "errors": errors, "copied": {k: one for k, (one, _) in copies.items()}}
+        print_json({"separated": refined, "networks": networks, "fits": fits, "saved": saved})
         return
     if brec is None:
         shown = [[*row[:2], *("never" if x is None else x for x in row[2:])] for row in rows]
@@ -81,11 +88,34 @@ def command(brec: Path | None, draws: int, seed: int, save: str | None, as_json:
         "Figures are differences of outputs. order of nodes: a graph differs from itself with its nodes in"
         " another order, so that a premise of the theorem is not met."
     )
+    names = [*depths, "copied"]
+    figures = zip(*([*found, copies[k][0]] for k, found in errors.items()), strict=True)
+    fitted = ([name, *(f"{error:.4f}" for error in row)] for name, row in zip(names, figures, strict=True))
+    click.echo("\n" + table(["blocks", *(f"k = {k}" for k in errors)], fitted))
+    most = max(errors)
+    click.echo(f"copied weights, k = N = {most}: within {copies[most][1]:.0e} of full attention")
     click.echo("saved  " + "  ".join(map(str, saved)))
 
 
+def _fitted(
+    full: bool, seed: int, quiet: bool
+) -> tuple[tuple[int, ...], dict[int, list[float]], dict[int, tuple[float, float]]]:
+    """Return depths, the errors of fitted transformers by k and depth, and those of copied weights by k."""
+    from kmip_data.models.analysis.universality import NODES, copied, fit
+    from kmip_data.runtime.progress import Progress
+
+    depths, steps = ((1, 2, 4, 8, 16), 1000) if full else ((1, 2, 4), 150)
+    errors: dict[int, list[float]] = {k: [] for k in ((1, 2, 4, NODES) if full else (1, NODES))}
+    with Progress("fit", len(errors) * len(depths), unit="networks", quiet=quiet) as progress:
+        for k, found in errors.items():
+            for error in fit(k, depths, steps=steps, seed=seed):
+                found.append(error)
+                progress.update(1)
+    return depths, errors, {k: copied(k, seed) for k in errors}
+
+
 def _by_family(pairs: Mapping[str, Pair], tests: Mapping[str, Mapping[str, Refinement]]) -> list[list[Any]]:
-    """How many pairs of each family, and of all, each test separates."""
+    """Return the number of pairs that each test separates, by family and in total."""
     families = [(family, [*names]) for family, names in groupby(pairs, lambda name: name.rpartition(" ")[0])]
     rows = []
     for family, names in [*families, ("all", [*pairs])]:

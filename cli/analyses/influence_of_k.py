@@ -1,4 +1,4 @@
-"""``kmip-data analyze influence-of-k``: the metric and the seconds of an epoch over k, beside the paper's."""
+"""``kmip-data analyze influence-of-k``: metric and seconds per epoch over k, with the paper's."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.analyses.shared import finish, save_option, save_paths
+from kmip_data.cli.analyses.shared import save_option, save_paths
 from kmip_data.cli.shared.command import Command
 from kmip_data.cli.shared.names import SWEEP_OR_RUN
 from kmip_data.cli.shared.options import home_option, json_option
+from kmip_data.cli.shared.output import print_json, table
 from kmip_data.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,12 +30,13 @@ if TYPE_CHECKING:
 @home_option
 @json_option
 def command(names: tuple[str, ...], save: str | None, home: Home, as_json: bool) -> None:
-    """Metric and seconds of an epoch over k, beside the paper's.
+    """Metric and seconds per epoch over k, with the paper's.
 
-    Of the finished runs of sweeps or of RUN…, or all of the home, those that differ in k and the seed alone
-    make a curve: mean ± standard deviation over seeds for each k.
+    Takes the finished runs of sweeps, those named RUN, or all of the home. Runs that differ only in k and the
+    seed are a curve: mean ± standard deviation over seeds for each k.
     """
-    from kmip_data.models.analysis.drawing import Panel
+    from kmip_data.files.changes import csv_bytes, write_output
+    from kmip_data.models.analysis.drawing import Panel, draw_panels
     from kmip_data.models.reports.listing import folders_of
     from kmip_data.models.reports.over_k import rows_over_k
     from kmip_data.models.reports.runs import read_runs
@@ -65,19 +67,23 @@ def command(names: tuple[str, ...], save: str | None, home: Home, as_json: bool)
         )
     devices = ", ".join(dict.fromkeys(row["device"] for row in rows))
     notes += [*others, f"Seconds of a training epoch on {devices}; the paper's on a V100 with 16 GB."]
-    columns = {
+    columns: dict[str, Any] = {
         "runs of": "curve", "k": "k", "n": "runs", "test": partial(_pair, "test"),
         "s/epoch": partial(_pair, "seconds"), "the paper's": partial(_pair, "paper_test"),
         "its s/epoch": partial(_pair, "paper_seconds"),
     }  # fmt: skip
-    finish(
-        "influence-of-k", rows, columns, panels=panels, title="Influence of k", notes=notes, saved=saved,
-        as_json=as_json,
-    )  # fmt: skip
+    draw_panels(panels, saved[0], title="Influence of k")
+    write_output(saved[1], csv_bytes([*rows[0]], (row.values() for row in rows)))
+    if as_json:
+        print_json({"analysis": "influence-of-k", "rows": rows, "notes": notes, "saved": saved})
+        return
+    cells = ([of(row) if callable(of) else row[of] for of in columns.values()] for row in rows)
+    click.echo(table([*columns], cells))
+    click.echo("\n".join([*notes, "saved  " + "  ".join(map(str, saved))]))
 
 
 def _pair(of: str, row: dict[str, Any]) -> str | None:
-    """A mean with its deviation, or nothing."""
+    """Return a mean with its deviation, or None."""
     from kmip_data.models.training.run.result import value_text
 
     mean, runs = row[of], row["paper_runs" if of.startswith("paper") else "runs"]

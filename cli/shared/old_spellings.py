@@ -5,6 +5,17 @@ from __future__ import annotations
 #: Command -> option or subcommand -> its new spelling. Each gets one line of error.
 OLD_SPELLINGS: dict[str, dict[str, str]] = {
     "": {"du": "kmip-data list"},
+    "analyze": {
+        "classes": "kmip-data evaluate RUN --by-class",
+        "influence": "kmip-data explore RUN",
+        "universality": "kmip-data analyze expressivity",
+    },
+    "analyze approximation": {
+        "--heads": "a run, or --d",
+        "--part": "evaluate RUN --dump-qk FILE --dump-part PART",
+    },
+    "analyze cumulative-weight": {"--part": "evaluate RUN --dump-qk FILE --dump-part PART"},
+    "bench": {"all": "make bench, in a checkout"},
     "bench attention": {
         "--graphs": "make bench TOPIC=attention, in a checkout",
         "--protocol": "nothing: runs have inputs of their own",

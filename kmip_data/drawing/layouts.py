@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from kmip_data.arrays import F32, F64, I64, U8
 from kmip_data.drawing.style import look
 from kmip_data.errors import UsageError
-from kmip_data.runtime.compiled import njit_nogil
-from kmip_data.runtime.threads import for_ranges
+from kmip_data.runtime.threads import for_ranges, njit_nogil
 
 ATOM: Final = "atomic number - 1"  #: first field of the features of atoms (Open Graph Benchmark)
 GAP: Final = 0.8  #: between the parts of a graph

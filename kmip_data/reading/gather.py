@@ -19,7 +19,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from kmip_data.arrays import F32, I64
-from kmip_data.runtime.compiled import njit_nogil
+from kmip_data.runtime.threads import njit_nogil
 
 GRAPH, NODE, EDGE = 0, 1, 2  #: rows of a table of counts
 LEVELS: Final = {"graph": GRAPH, "node": NODE, "edge": EDGE}

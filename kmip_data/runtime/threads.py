@@ -1,4 +1,4 @@
-"""One thread pool per process for compiled kernels that release the GIL.
+"""Kernels compiled without the GIL, and the one thread pool of a process that runs them.
 
 The pool is made on first use, made again after a fork, and has one thread inside a PyTorch
 data-loader worker. Kernels are ``numba.njit(nogil=True)`` over a range of rows, never
@@ -16,6 +16,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from itertools import pairwise
+from typing import Any, TypeVar, cast
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _pool: ThreadPoolExecutor | None = None
 _pool_pid = -1
@@ -116,3 +119,21 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+def njit_nogil(**options: Any) -> Callable[[F], F]:
+    """Return a decorator that compiles with :func:`numba.njit` and ``options``, releasing the GIL.
+
+    The machine code is cached beside the source or in the user's cache folder. Where neither can be
+    written to (a read-only install and no home folder) numba refuses to cache at all; then the function
+    is compiled once per process.
+    """
+    from numba import njit  # half a second, which commands without kernels do not pay
+
+    def compile_it(function: F) -> F:
+        try:
+            return cast("F", njit(nogil=True, cache=True, **options)(function))
+        except RuntimeError:  # "no locator available"
+            return cast("F", njit(nogil=True, **options)(function))
+
+    return compile_it

@@ -1,8 +1,7 @@
-"""From how far away the output of a node is moved, on the whole graph."""
+"""Influence of other nodes on the output of a node, and their distance in hops."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,70 +9,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kmip_data.builds.home import Home
-from kmip_data.errors import UsageError
-from kmip_data.models.analysis.recording import check_part
-from kmip_data.models.training.data.one_graph import OneGraph
-from kmip_data.models.training.run.evaluate import open_run
-from kmip_data.runtime.progress import Progress
-
-MOST_HOPS = 16  #: as City-Networks' figure; its labels look as far
-
-
-def influence(
-    run: str | Path,
-    *,
-    part: str = "test",
-    nodes: int = 20,
-    hops: int = MOST_HOPS,
-    seed: int = 0,
-    home: Home | None = None,
-    device: str | None = None,
-    quiet: bool = True,
-) -> dict[str, Any]:
-    """Measure a run on one graph, by its best weights in eval mode and float32.
-
-    For ``nodes`` random nodes of ``part`` one vector-Jacobian product per output gives Σ |∂ output / ∂ x_u|,
-    over outputs and features, of every node u of the graph. k-MIP attention is differentiated as in
-    training, through the chosen pairs.
-
-    ``rows`` have a hop each: ``nodes``, how many are so far away, ``total``, their influence, ``influence``,
-    that over the one of the node itself, and ``each``, that over ``nodes``; all are means over the sampled
-    nodes. Then ``R``, the mean distance that influence comes from within ``hops`` as City-Networks has it,
-    ``R_all`` over all distances, and the shares ``beyond`` and ``unreached`` of all influence.
-
-    One bar shows how far it is unless ``quiet``.
-    Raises as :func:`~kmip_data.models.analysis.recording.record_run` does; UsageError on many graphs, too.
-    """
-    opened = open_run(run, home=home, device=device)
-    data = opened.data
-    check_part(data, part)
-    if not isinstance(data, OneGraph) or not data.graph.x.is_floating_point():
-        raise UsageError(
-            "Influence by distance is measured on one graph with real features.",
-            expected="a run on a city",
-            found=f"a run on {data.build.card.dataset}",
-            next="kmip-data analyze smoothing RUN measures any run",
-        )
-    generator, kind = torch.Generator().manual_seed(seed), opened.device.kind
-    rows = data.graph[f"{part}_mask"].nonzero().view(-1)
-    chosen = rows[torch.randperm(len(rows), generator=generator)[:nodes]].tolist()
-    graph = data.graph.clone().to(kind)
-    graph.x = graph.x.clone().requires_grad_()
-    with opened.working() as module, torch.compiler.set_stance("force_eager"):
-        module.doing = "differentiating"
-        logits = module.eval().model(graph)
-        found = []
-        with Progress("influence", len(chosen), unit="nodes", quiet=quiet) as progress:
-            for node in chosen:
-                found.append(node_influence(logits, graph.x, node))
-                progress.update(1)
-    distances = hop_distances(data.graph.edge_index, len(data.graph.x), chosen)
-    return {"run": str(opened.folder), "sampled": len(chosen)} | by_distance(np.stack(found), distances, hops)
-
 
 def node_influence(outputs: Tensor, x: Tensor, node: int) -> NDArray[np.float64]:
-    """Σ |∂ outputs[node, c] / ∂ x[u, f]| over c and f: (N,), of outputs (N, C) made from x (N, F)."""
+    """Return Σ |∂ outputs[node, c] / ∂ x[u, f]| over c and f for every node u: (N,) float64.
+
+    ``outputs`` (N, C) must have been computed from ``x`` (N, F), which requires a gradient; one backward pass
+    per output. k-MIP attention is differentiated as in training, through the chosen pairs.
+    """
     total = torch.zeros(len(x), dtype=torch.float64, device=x.device)
     for output in outputs[node]:
         (gradient,) = torch.autograd.grad(output, x, retain_graph=True)
@@ -82,7 +24,7 @@ def node_influence(outputs: Tensor, x: Tensor, node: int) -> NDArray[np.float64]
 
 
 def hop_distances(edge_index: Tensor, nodes: int, targets: list[int]) -> NDArray[np.float64]:
-    """Edges on the shortest way from each node to each target: (targets, N); inf where there is none."""
+    """Return the edges on the shortest path from each node to each target: (targets, N); inf without one."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import dijkstra
 
@@ -92,7 +34,13 @@ def hop_distances(edge_index: Tensor, nodes: int, targets: list[int]) -> NDArray
 
 
 def by_distance(values: NDArray[np.float64], distances: NDArray[np.float64], hops: int) -> dict[str, Any]:
-    """Sums of ``values`` (S, N) by their ``distances`` (S, N), as :func:`influence` returns them."""
+    """Sum influence ``values`` (S, N) of S nodes by their ``distances`` (S, N).
+
+    ``rows`` have one hop each: ``nodes`` at that distance, their ``total`` influence, ``influence`` relative
+    to the node itself, and ``each``, that per node; all are means over the S nodes. ``R`` is the mean
+    distance of influence within ``hops``, as in City-Networks; ``R_all`` over all distances; ``beyond`` and
+    ``unreached`` are the shares of influence from beyond ``hops`` and from other components.
+    """
     reached = np.isfinite(distances)
     farthest = max(hops, int(distances[reached].max()))
     totals, counts = np.zeros((2, len(values), farthest + 1))

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.runtime.compiled import njit_nogil
-from kmip_data.runtime.threads import for_ranges, num_threads
+from kmip_data.runtime.threads import for_ranges, njit_nogil, num_threads
 
 Array = NDArray[Any]
 

@@ -24,7 +24,7 @@ from torch import Tensor
 from kmip_data.models.profiling.methods import Method, gathered, weighted, weights_of
 from kmip_data.models.profiling.results import Cell, Setting
 from kmip_data.models.profiling.workload import Source, Workload, pad
-from kmip_data.runtime.peak_memory import peak_host_memory
+from kmip_data.runtime.memory import peak_host_memory
 from kmip_data.runtime.threads import available_cores
 
 T = TypeVar("T")

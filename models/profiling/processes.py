@@ -25,7 +25,7 @@ from kmip_data.models.profiling.measuring import Measurer, Protocol, stages
 from kmip_data.models.profiling.methods import get_method
 from kmip_data.models.profiling.results import SETTINGS, Cell, Setting, Status
 from kmip_data.models.profiling.workload import Shape, Source
-from kmip_data.runtime.memory_errors import is_out_of_memory
+from kmip_data.runtime.memory import is_out_of_memory
 from kmip_data.runtime.threads import set_num_threads
 
 START = 120.0  #: seconds in which a process loads its libraries

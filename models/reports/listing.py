@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import UsageError
 from kmip_data.files.small import read_json, read_small
-from kmip_data.manifest import unknown_name
 from kmip_data.models.sweeps.plan import UNNAMED, read_plan, sweep_names
 from kmip_data.models.sweeps.state import State, state_of_run
 from kmip_data.models.training.run.folders import CONFIG_NAME, RESULT_NAME, find_run
-from kmip_data.wording import nearest, timestamp
+from kmip_data.wording import timestamp
 
 #: Errors of reading untrusted files without their pydantic models, which would load PyTorch.
 _WRONG = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError)
@@ -46,8 +44,7 @@ class Listed:
 def folders_of(names: Sequence[str], home: Home) -> list[Path]:
     """Return the run folders that ``names`` mean: sweeps or runs; without names, all finished runs.
 
-    Raises ``UsageError`` if a name is neither a sweep nor a run. Loads no PyTorch, so that a misspelt name
-    is answered at once.
+    Raises ``UsageError`` if a name is neither a sweep nor a run.
     """
     if not names:
         return sorted(path.parent for path in home.runs.glob(f"*/*/*/{RESULT_NAME}"))
@@ -58,14 +55,7 @@ def folders_of(names: Sequence[str], home: Home) -> list[Path]:
             pattern = read_plan(None if name == UNNAMED else name).run_names()
             found |= dict.fromkeys(path.parent for path in configs if pattern.fullmatch(path.parent.name))
             continue
-        try:
-            found[find_run(name, home)] = None
-        except UsageError as error:
-            others = [*sweeps, "datasets"]
-            runs = [path.parent.relative_to(home.runs).as_posix() for path in configs]
-            if nearest(name, [*others, *runs]) in others:
-                raise unknown_name("sweep or run", name, others, command="kmip-data report SWEEP") from error
-            raise
+        found[find_run(name, home)] = None
     return [*found]
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kmip_data.models.search.problem import SearchProblem, check_finite, check_problem, out_of_memory
 from kmip_data.models.search.registry import choose
-from kmip_data.runtime.memory_errors import is_out_of_memory
+from kmip_data.runtime.memory import is_out_of_memory
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # data-dependent loops: a compiled model calls it as it is

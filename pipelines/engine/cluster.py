@@ -12,9 +12,9 @@ from typing import Any, Final, Self, TypeVar
 
 from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.files.changes import write_file
-from kmip_data.pipelines.engine import signals
 from kmip_data.pipelines.engine.cluster_worker import Sight, call_here, look, own_versions
 from kmip_data.pipelines.engine.executors import UNIT_MEMORY, Executor, Job, WorkerDiedError, worker_died
+from kmip_data.runtime import signals
 from kmip_data.runtime.presence import install_command
 from kmip_data.runtime.progress import say
 

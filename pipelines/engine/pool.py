@@ -12,10 +12,9 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from kmip_data.errors import UsageError
-from kmip_data.pipelines.engine import signals
 from kmip_data.pipelines.engine.executors import Executor, Job, WorkerDiedError
 from kmip_data.pipelines.engine.workers import ENVIRONMENT, start_worker
-from kmip_data.runtime import threads
+from kmip_data.runtime import signals, threads
 
 T = TypeVar("T", bound=Job)
 R = TypeVar("R")

@@ -23,9 +23,8 @@ from kmip_data.format import writer
 from kmip_data.format.record import GraphRecord, Skipped
 from kmip_data.graphs.statistics import UnitStatistics
 from kmip_data.pipelines.base import Params, Pipeline, Prepared, RawFolder, Unit
-from kmip_data.pipelines.engine import signals
 from kmip_data.pipelines.engine.executors import UNIT_MEMORY
-from kmip_data.runtime import threads
+from kmip_data.runtime import signals, threads
 
 #: Environment of the workers: one thread each, and no hash seed that differs between runs.
 ENVIRONMENT = {

@@ -39,7 +39,6 @@ from kmip_data.format.reader import Shard
 from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Schema, bytes_per
 from kmip_data.graphs.encodings import Encoding, Graphs, parse_encoding
-from kmip_data.pipelines.engine import signals
 from kmip_data.pipelines.engine.executors import EXECUTOR_FILES
 from kmip_data.pipelines.engine.folders import JOURNAL, WORK
 from kmip_data.pipelines.engine.journal import Journal
@@ -47,7 +46,7 @@ from kmip_data.pipelines.engine.opening import check_options, count_jobs, open_e
 from kmip_data.pipelines.engine.units import finished_units, run_units
 from kmip_data.pipelines.engine.workers import StopRequestedError, UnitResult, explained
 from kmip_data.pipelines.finishing.identity import versions_of_bytes
-from kmip_data.runtime import threads
+from kmip_data.runtime import signals, threads
 from kmip_data.runtime.progress import say
 
 #: Memory of a worker: itself, the result (arrays, joined, as a file, as its bytes), edges as int64.

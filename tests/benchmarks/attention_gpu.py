@@ -17,7 +17,7 @@ from kmip_data.models.profiling.methods import get_method
 from kmip_data.models.profiling.workload import Shape, Source, Workload, pad
 from kmip_data.models.search.topk import topk_inner_product
 from kmip_data.models.training.capture.graphs import CudaGraphs
-from kmip_data.runtime.memory_errors import is_out_of_memory
+from kmip_data.runtime.memory import is_out_of_memory
 
 Search = Callable[[], tuple[Tensor, Tensor]]
 

@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.table import Row, compare, thread_count
 from numpy.typing import NDArray
 
-from kmip_data.runtime.compiled import njit_nogil
+from kmip_data.runtime.threads import njit_nogil
 
 SIDE = 755  #: of the grid: 570,025 nodes, as London has
 STREETS = 756_502  #: London's

@@ -138,7 +138,7 @@ def peak_of(run: Step) -> int:
     """Growth of this process's resident set in three runs, in bytes; the peak before them counts too."""
     import psutil
 
-    from kmip_data.runtime.peak_memory import peak_host_memory
+    from kmip_data.runtime.memory import peak_host_memory
 
     before = int(psutil.Process().memory_info().rss)
     for _ in range(3):

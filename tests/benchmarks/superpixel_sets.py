@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.table import Row
 
 from kmip_data.files.changes import remove_scratch
-from kmip_data.runtime.peak_memory import peak_host_memory
+from kmip_data.runtime.memory import peak_host_memory
 
 GRAPHS, QUICK_GRAPHS = 20_000, 400
 DISTINCT = 200  #: pictures that are made; the files repeat them

@@ -78,7 +78,7 @@ def main(plan: str, home: str, jobs: str) -> None:
     from kmip_data.models.sweeps import running
     from kmip_data.models.sweeps.cells import cells_of
     from kmip_data.models.sweeps.plan import read_plan
-    from kmip_data.runtime.interrupts import ENDING, end
+    from kmip_data.runtime.signals import ENDING, end
 
     for number in ENDING:
         signal.signal(number, end)

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.arrays import F32, F64, I32, I64
-from kmip_data.runtime.compiled import njit_nogil
+from kmip_data.runtime.threads import njit_nogil
 
 
 @njit_nogil()

@@ -23,7 +23,7 @@ from kmip_data.models.layers.cpu.arithmetic import (
     where_drawn,
 )
 from kmip_data.models.search.cpu.lanes import splat
-from kmip_data.runtime.compiled import njit_nogil
+from kmip_data.runtime.threads import njit_nogil
 
 Several = tuple[F32, ...]
 Table = I32 | I64

@@ -13,7 +13,7 @@ import numpy as np
 
 from kmip_data.models.search.cpu.lanes import at_least, lowest_bit, pointer, splat, store
 from kmip_data.models.search.cpu.selection import kth_largest, pack, write_sorted
-from kmip_data.runtime.compiled import njit_nogil
+from kmip_data.runtime.threads import njit_nogil
 
 OUT = np.float32(np.inf)  #: floor of a query that is given up: nothing reaches it
 UNIT = 2.0**-24  #: largest relative error of rounding to float32

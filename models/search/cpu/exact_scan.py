@@ -28,7 +28,7 @@ from kmip_data.models.search.cpu.lanes import (
     store,
 )
 from kmip_data.models.search.cpu.selection import LAST, unordered
-from kmip_data.runtime.compiled import njit_nogil
+from kmip_data.runtime.threads import njit_nogil
 
 TILE = 16  #: queries of two registers
 LEAST = 16  #: keys of the smallest group

@@ -20,7 +20,7 @@ from kmip_data.models.search.cpu.candidates import (
 )
 from kmip_data.models.search.cpu.lanes import hold, load, multiply_add, pointer, splat
 from kmip_data.models.search.cpu.tree import Tree
-from kmip_data.runtime.compiled import njit_nogil
+from kmip_data.runtime.threads import njit_nogil
 
 BLOCK = 64  # queries that share what they bring into the cache
 _NEAR = 8192  # float32 numbers of keys that stay in the nearest cache

@@ -27,7 +27,7 @@ from kmip_data.models.search.cpu.lanes import (
     splat,
     store,
 )
-from kmip_data.runtime.compiled import njit_nogil
+from kmip_data.runtime.threads import njit_nogil
 
 LAST = 0xFFFFFFFF
 _FLIP = 0x7FFFFFFF

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kmip_data.arrays import F32, I32
-from kmip_data.runtime.compiled import njit_nogil
-from kmip_data.runtime.threads import for_ranges
+from kmip_data.runtime.threads import for_ranges, njit_nogil
 
 LEAF = 16  #: keys of a leaf
 TWIG = 16 * LEAF  #: keys of a twig

@@ -37,7 +37,7 @@ from kmip_data.models.search.cpu.lanes import (
 )
 from kmip_data.models.search.cpu.selection import kth_largest
 from kmip_data.models.search.cpu.tree import BRANCH, CONE, Tree
-from kmip_data.runtime.compiled import njit_nogil
+from kmip_data.runtime.threads import njit_nogil
 
 BLOCK = 64  # queries that go through the tree together: what one brings into the cache serves the others
 ROWS = BLOCK + 1  # one more stands in for the queries that an unfinished tile lacks

@@ -20,7 +20,7 @@ from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.objective.metrics import METRICS
 from kmip_data.models.training.run.folders import RESULT_NAME
-from kmip_data.runtime.peak_memory import peak_host_memory
+from kmip_data.runtime.memory import peak_host_memory
 
 Metrics = dict[str, dict[str, float]]  #: part -> name -> value
 PACKAGES = ("torch", "torch-geometric", "torchmetrics", "numpy", "numba", "pykeops")

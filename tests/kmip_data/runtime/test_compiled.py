@@ -9,9 +9,7 @@ CODE = (
     "import sys; sys.path.insert(0, {folder!r})\n"
     "import kernel; assert kernel.double(4) == 8; print(kernel.double.stats.cache_path)\n"
 )
-KERNEL = (
-    "from kmip_data.runtime.compiled import njit_nogil\n@njit_nogil()\ndef double(x):\n    return 2 * x\n"
-)
+KERNEL = "from kmip_data.runtime.threads import njit_nogil\n@njit_nogil()\ndef double(x):\n    return 2 * x\n"
 
 
 def run(folder: Path, **environment: str) -> str:

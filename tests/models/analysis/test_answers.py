@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -100,22 +99,3 @@ def test_the_command_writes_curves_answers_and_keys(run, tmp_path):
     assert [layer["heads"] for layer in explore["keys"]["layers"]] == [HEADS, HEADS]
     assert np.sum(explore["confusion"]) == header["x"]["count"]
     assert "right or wrong" in [layer["name"] for layer in header["layers"]]
-
-
-def test_the_page_without_a_target_has_the_runs_and_their_curves(run, tmp_path):
-    page, stopped = tmp_path / "page.html", run.parent / "stopped"
-    shutil.copytree(run, stopped, ignore=shutil.ignore_patterns("result.json"))
-    try:
-        assert kmip("explore", "--output", page, "--no-open").code == 0
-    finally:
-        shutil.rmtree(stopped)
-    header = json.loads(re.search(r'id="header">(.*?)</script>', page.read_text("utf-8"), re.DOTALL)[1])
-    (section,) = header["datasets"]
-    commands = {one["cells"][0]: (one["cells"][1:3], one["command"]) for one in section["runs"]}
-    name = "/".join(run.parts[-3:])
-    assert commands["/".join(run.parts[-2:])] == (["done", "2 of 2"], f"kmip-data explore {name}")
-    state, command = commands[f"{run.parent.name}/stopped"]
-    assert state[0] == "stopped"
-    assert command.startswith("kmip-data train --resume ")
-    assert name in [curve["name"] for curve in section["curves"]]
-    assert all(len(curve["columns"]["train_loss"]) == 2 for curve in section["curves"])

@@ -5,17 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from support.city_data import streets, streets_build
-from support.cli import kmip
-from support.training_data import TINY_RUN, learnable_build
+from support.city_data import streets
 from torch import nn
 from torch_geometric.data import Data
 
-from kmip_data.errors import UsageError
 from kmip_data.models import ModelConfig, build_model
-from kmip_data.models.analysis.influence import by_distance, hop_distances, influence, node_influence
-
-TRAIN = ["--epochs", 1, *TINY_RUN]
+from kmip_data.models.analysis.influence import by_distance, hop_distances, node_influence
 
 
 def network(name: str) -> nn.Module:
@@ -81,35 +76,3 @@ def test_sums_by_distance():
     assert found["R_all"] == pytest.approx((6 + 24) / 15)
     assert found["beyond"] == pytest.approx(8 / 20)
     assert found["unreached"] == pytest.approx(5 / 20)
-
-
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path))
-    return tmp_path
-
-
-def test_runs_side_by_side(home):
-    build = streets_build(home / "streets", nodes=60)
-    runs = [
-        kmip("train", "--dataset", build.path, *TRAIN, "--model", model).json["run"]
-        for model in ("gps-kmip", "gcn")
-    ]
-    options = ["--nodes", 4, "--hops", 5, "--save", home / "i"]
-    outcome = kmip("analyze", "influence", *runs, *options, "-q")
-    assert outcome.code == 0, outcome.err
-    assert outcome.out.splitlines()[0].split() == ["run", "hop", "nodes", "influence"]
-    assert outcome.out.count("R = ") == 2
-    assert (home / "i.png").read_bytes()[:4] == b"\x89PNG"
-    shown = kmip("analyze", "influence", *runs, *options, "-q", "--json").json
-    assert len(shown["rows"]) == 12
-    assert [row["influence"] for row in shown["rows"] if row["hop"] == 0] == [1, 1]
-    again = influence(runs[0], nodes=4, hops=5)
-    assert [row["influence"] for row in again["rows"]] == [row["influence"] for row in shown["rows"][:6]]
-
-
-def test_many_graphs_are_refused(home):
-    build = learnable_build(home / "build")
-    run = kmip("train", "--dataset", build.path, *TRAIN, "--model", "gcn").json["run"]
-    with pytest.raises(UsageError, match="one graph"):
-        influence(run)

@@ -26,9 +26,8 @@ from support.toy_pipeline import (
 )
 
 from kmip_data.errors import DamagedInput, OutOfResources
-from kmip_data.pipelines.engine import signals
 from kmip_data.pipelines.engine.pool import Workers
-from kmip_data.runtime import threads
+from kmip_data.runtime import signals, threads
 
 GRAPHS = 6
 

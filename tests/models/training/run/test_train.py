@@ -22,9 +22,9 @@ from kmip_data.errors import CheckFailed, OutOfResources, UsageError
 from kmip_data.models.layers.gated_gcn import gated_edges
 from kmip_data.models.network import build_model
 from kmip_data.models.search.backends import keops
+from kmip_data.models.training import machine
 from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping, read_config
 from kmip_data.models.training.config.schedules import cosine_with_warmup
-from kmip_data.models.training.memory import machine
 from kmip_data.models.training.objective.losses import weighted_cross_entropy
 from kmip_data.models.training.run.checkpoint import BEST, LAST, WEIGHTS
 from kmip_data.models.training.run.evaluate import evaluate

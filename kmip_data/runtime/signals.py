@@ -1,22 +1,73 @@
-"""Signals while a build runs: SIGTERM and SIGHUP end it as Ctrl-C does; workers leave all to their parent."""
+"""Signals that end a program unwind it like an exception; builds hold them back where they must not."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import signal
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
-from kmip_data.runtime.interrupts import ENDING, end, resend_swallowed
-
+AGAIN_AFTER = 0.05  #: seconds
+#: What asks a program to end, beside Ctrl-C: ``kill``, and a terminal or connection that closes.
+ENDING = (signal.SIGTERM, signal.SIGHUP)
 _SIGNALS = (signal.SIGINT, *ENDING)
 #: Handlers of a program that has none of its own.
 _USUAL: dict[int, Callable[[int, FrameType | None], Any] | int] = {
     signal.SIGINT: signal.default_int_handler,
     **dict.fromkeys(ENDING, signal.SIG_DFL),
 }
+
+
+def end(number: int, _frame: FrameType | None) -> NoReturn:
+    """Handle a signal of :data:`ENDING`: locks are freed and children ended on the way out."""
+    for stream in (1, 2):
+        try:
+            os.tcgetpgrp(stream)
+        except OSError as error:
+            if error.errno == errno.EIO:  # a terminal that is gone: what is still said must not fail
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+    raise SystemExit(128 + number)
+
+
+def repeating(
+    shown: Callable[[sys.UnraisableHookArgs], object],
+) -> Callable[[sys.UnraisableHookArgs], object]:
+    """Return a hook for :data:`sys.unraisablehook` that resends a swallowed signal; ``shown`` takes all else.
+
+    Python swallows what a handler raises while a callback of a weak reference or a finaliser runs; imports
+    and h5py are full of them.
+    """
+
+    def hook(event: sys.UnraisableHookArgs) -> None:
+        number = _signal_of(event.exc_value)
+        if number is None:
+            shown(event)
+            return
+        ready = threading.Event()
+
+        def again() -> None:
+            ready.wait()  # what comes before this hook is left would be swallowed, too
+            time.sleep(AGAIN_AFTER)
+            os.kill(os.getpid(), number)
+
+        threading.Thread(target=again, daemon=True).start()
+        ready.set()
+
+    return hook
+
+
+def _signal_of(error: BaseException | None) -> int | None:
+    """Which signal raised ``error``, if one did."""
+    if isinstance(error, KeyboardInterrupt):
+        return signal.SIGINT
+    code = error.code if isinstance(error, SystemExit) else None
+    return next((number for number in ENDING if code == 128 + number), None)
 
 
 @contextlib.contextmanager
@@ -37,16 +88,17 @@ def terminable() -> Iterator[None]:
         came.append(number)
         (end if number in ENDING else signal.default_int_handler)(number, frame)
 
+    hook, sys.unraisablehook = sys.unraisablehook, repeating(sys.unraisablehook)
     for number in mine:
         signal.signal(number, stop)
     try:
-        with resend_swallowed():
-            yield
+        yield
     except Exception:
         if came:
             stop(came[0], None)
         raise
     finally:
+        sys.unraisablehook = hook
         for number in mine:
             signal.signal(number, _USUAL[number])
 
