@@ -1,4 +1,4 @@
-"""What Exphormer's attention is given: edges of an expander, virtual nodes, and the features of both."""
+"""Expander edges and virtual nodes of Exphormer's attention, and the features of both."""
 
 from __future__ import annotations
 
