@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 def command(
     address: str, columns: str | None, home: Home, as_json: bool, quiet: bool, **options: Any
 ) -> None:
-    """Bring here what was pushed to an address.
+    """Download what was pushed to an address, verified.
 
     Every block is checked as it comes; a pull that was stopped goes on. Nothing in what comes is
     executed.

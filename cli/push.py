@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @sample_option
 @work_options
 def command(target: str, address: str, sample: bool, home: Home, as_json: bool, quiet: bool) -> None:
-    """Give a build or a run to others, at any address.
+    """Share a build or a run at any address.
 
     TARGET is a build, or a finished run; ADDRESS a folder, or what fsspec reaches (hf://, s3://,
     gs://). Every byte is checked before; digests of all blocks go with it. What may not be passed on
