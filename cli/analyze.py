@@ -20,8 +20,8 @@ ANALYSES = {
     commands_in=ANALYSES,
     invoke_without_command=True,
     examples=[
-        "kmip-data analyze approximation --gaussian --n 2500 --d 16",
-        "kmip-data analyze cumulative-weight malnet-tiny/gps-kmip/mine --min-nodes 1001",
+        "kmip-data analyze approximation --gaussian 2500x16",
+        "kmip-data analyze cumulative-weight malnet-tiny/gps-kmip/mine --nodes 1001..5000",
     ],
 )
 @click.pass_context

@@ -128,7 +128,7 @@ def command(
         from kmip_data.models.training.run.train import train
 
         summary = train(config, home=home, quiet=quiet, seeds=numbers, name=name)
-    from kmip_data.models.training.memory.machine import is_main_process
+    from kmip_data.models.training.machine import is_main_process
 
     if not is_main_process():  # one of the other processes of --devices N
         return

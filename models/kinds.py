@@ -9,7 +9,7 @@ alone. A positional encoding is a :class:`Positional` in :mod:`kmip_data.models.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from kmip_data.graphs.encodings import Encoding
-
-EDGE_WORK = 3  #: (edges, d) tensors of message passing while it goes back: see :class:`Footprint`
 
 
 class Section(Strict):
@@ -41,42 +39,6 @@ class Place:
     def last(self) -> bool:
         """Whether nothing reads the edges that it gives."""
         return self.layer == self.layers - 1
-
-
-@dataclass(frozen=True)
-class Size:
-    """Size of a batch."""
-
-    graphs: int
-    nodes: int
-    edges: int
-    squares: int | None = None  #: Σ n² over graphs of n nodes; None: not known
-    edges_alike: bool = False  #: whether all edges share one row of features
-
-    @property
-    def pairs(self) -> int:
-        """Pairs of nodes of one graph, or the most that there can be."""
-        return self.nodes**2 if self.squares is None else self.squares
-
-    @classmethod
-    def of(cls, batch: Any) -> Size:
-        """Count what a batch holds, with edges as a table or as pairs."""
-        neighbor = getattr(batch, "neighbor", None)
-        index = getattr(batch, "edge_index", None)
-        edges = neighbor.numel() if neighbor is not None else index.shape[1] if index is not None else 0
-        return cls(int(getattr(batch, "num_graphs", 1)), int(batch.num_nodes), int(edges))
-
-    def __str__(self) -> str:
-        graphs = "1 graph" if self.graphs == 1 else f"{self.graphs} graphs"
-        return f"{graphs}, {self.nodes:,} nodes, {self.edges:,} edges"
-
-
-class Footprint(NamedTuple):
-    """Bytes of one layer's part at a batch's size that a forward pass over a small cut does not show."""
-
-    work: int = 0  #: alive at once while it goes back, or freed meanwhile and not yet used again
-    inputs: int = 0  #: kept by a recomputed layer besides its nodes: edges, results of a search
-    kept: int = 0  #: kept for the backward pass beyond what grows with nodes and edges
 
 
 class Part(Section):
@@ -146,10 +108,6 @@ class Part(Section):
             module = self.build(place)
         return count_parameters(module) if module is not None else 0
 
-    def footprint(self, size: Size, dim: int) -> Footprint:
-        """Say what a batch of ``size`` takes beyond what is counted on a cut."""
-        return Footprint()
-
 
 class NoPart(Part):
     """Layers without this branch."""
@@ -196,11 +154,6 @@ class MessagePassing(Part):
     def adds_input(self) -> bool:
         """A residual connection outside is the layer's."""
         return self.residual == "outside"
-
-    def footprint(self, size: Size, dim: int) -> Footprint:
-        """Edge tensors rule the memory."""
-        edge = size.edges * dim * 4
-        return Footprint(work=EDGE_WORK * edge, inputs=edge)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 import pytest
+from support.cases import check_each
 
 from kmip_data.cli.main import root
 from kmip_data.cli.shared.names import Name, RunName
@@ -28,8 +29,6 @@ CODE = ("kmip_data", "pipelines", "models", "cli")
 VARIABLE = re.compile(r"\bKMIP_DATA_[A-Z_]+\b")
 OF_TESTS = {"KMIP_DATA_TEST_FILES", "KMIP_DATA_WRITE_DOCS"}
 
-pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-
 
 def command_lines(text: str) -> list[str]:
     """Commands that stand in a block, or in a line with an option or a second word."""
@@ -45,59 +44,69 @@ def python_blocks(text: str) -> list[str]:
     return [*fenced, *(textwrap.dedent(b) for b in indented if re.match(r" {4}(?:from|import) ", b))]
 
 
-@pages
-def test_commands_parse(page, monkeypatch):
+def test_commands_parse(monkeypatch):
     """Options and their values; names of builds and runs stand for the reader's own."""
-    for kind in (Name, RunName):
-        monkeypatch.setattr(kind, "convert", lambda self, value, param, ctx: value)
-    parent = click.Context(root, info_name="kmip-data", **root.context_settings)
-    for line in command_lines(page.read_text("utf-8")):
-        _, name, *args = shlex.split(line)
-        command = root.get_command(parent, name)
-        assert command is not None, line
-        try:
-            command.make_context(name, args, parent=parent).close()
-        except click.exceptions.Exit:  # of a --help that it ends in
-            pass
-        except Exception as error:
-            pytest.fail(f"{line}: {error}")
+
+    def check(page):
+        for kind in (Name, RunName):
+            monkeypatch.setattr(kind, "convert", lambda self, value, param, ctx: value)
+        parent = click.Context(root, info_name="kmip-data", **root.context_settings)
+        for line in command_lines(page.read_text("utf-8")):
+            _, name, *args = shlex.split(line)
+            command = root.get_command(parent, name)
+            assert command is not None, line
+            try:
+                command.make_context(name, args, parent=parent).close()
+            except click.exceptions.Exit:  # of a --help that it ends in
+                pass
+            except Exception as error:
+                pytest.fail(f"{line}: {error}")
+
+    check_each(check, PAGES)
 
 
 def test_there_are_commands_to_parse():
     assert sum(len(command_lines(page.read_text("utf-8"))) for page in PAGES) > 150
 
 
-@pages
-def test_python_compiles_and_its_names_exist(page):
-    for block in python_blocks(page.read_text("utf-8")):
-        for node in ast.walk(ast.parse(block)):
-            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("kmip_data"):
-                module = importlib.import_module(str(node.module))
-                for name in node.names:
-                    assert hasattr(module, name.name), f"{node.module} has no {name.name}"
+def test_python_compiles_and_its_names_exist():
+    def check(page):
+        for block in python_blocks(page.read_text("utf-8")):
+            for node in ast.walk(ast.parse(block)):
+                if isinstance(node, ast.ImportFrom) and str(node.module).startswith("kmip_data"):
+                    module = importlib.import_module(str(node.module))
+                    for name in node.names:
+                        assert hasattr(module, name.name), f"{node.module} has no {name.name}"
+
+    check_each(check, PAGES)
 
 
-@pages
-def test_names_in_the_text_exist(page):
+def test_names_in_the_text_exist():
     """``kmip_data.runtime.buffers.release()`` and the like."""
-    prose = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
-    for name in re.findall(r"`(kmip_data(?:\.\w+)+)", prose):
-        found: object = importlib.import_module("kmip_data")
-        path = "kmip_data"
-        for part in name.split(".")[1:]:
-            path = f"{path}.{part}"
-            if not hasattr(found, part):
-                importlib.import_module(path)
-            found = getattr(found, part)
+
+    def check(page):
+        prose = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+        for name in re.findall(r"`(kmip_data(?:\.\w+)+)", prose):
+            found: object = importlib.import_module("kmip_data")
+            path = "kmip_data"
+            for part in name.split(".")[1:]:
+                path = f"{path}.{part}"
+                if not hasattr(found, part):
+                    importlib.import_module(path)
+                found = getattr(found, part)
+
+    check_each(check, PAGES)
 
 
-@pytest.mark.parametrize("dataset", dataset_names())
-def test_every_parameter_of_a_dataset_is_on_a_page(dataset):
-    pipeline = load_pipeline(load_manifest(dataset))
-    text = "".join(page.read_text("utf-8") for page in PAGES if page.name != "fidelity.md")
-    for model in (pipeline.Params, pipeline.SplitParams):
-        for option in options_of(model, dataset):
-            assert option.opts[0] in text, f"{option.opts[0]} of {dataset} is on no page"
+def test_every_parameter_of_a_dataset_is_on_a_page():
+    def check(dataset):
+        pipeline = load_pipeline(load_manifest(dataset))
+        text = "".join(page.read_text("utf-8") for page in PAGES if page.name != "fidelity.md")
+        for model in (pipeline.Params, pipeline.SplitParams):
+            for option in options_of(model, dataset):
+                assert option.opts[0] in text, f"{option.opts[0]} of {dataset} is on no page"
+
+    check_each(check, dataset_names())
 
 
 def test_variables_of_the_environment():

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.cases import check_each
 from support.shared import shared_data
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -145,20 +146,22 @@ def test_snippets_are_as_short_as_promised():
         assert len(code) <= 5
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        "README.md",
-        "CONTRIBUTING.md",
-        "CHANGELOG.md",
-        *(p.relative_to(ROOT).as_posix() for p in (ROOT / "docs").rglob("*.md")),
-    ],
-)
-def test_links_lead_somewhere(page):
-    text = (ROOT / page).read_text("utf-8")
-    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
-        if not target.startswith(("http://", "https://")):
-            assert ((ROOT / page).parent / target).exists(), f"{page} links to {target}"
+def test_links_lead_somewhere():
+    def check(page):
+        text = (ROOT / page).read_text("utf-8")
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
+            if not target.startswith(("http://", "https://")):
+                assert ((ROOT / page).parent / target).exists(), f"{page} links to {target}"
+
+    check_each(
+        check,
+        [
+            "README.md",
+            "CONTRIBUTING.md",
+            "CHANGELOG.md",
+            *(p.relative_to(ROOT).as_posix() for p in (ROOT / "docs").rglob("*.md")),
+        ],
+    )
 
 
 def test_every_dataset_is_in_the_table():

@@ -85,8 +85,8 @@ def command(
     from kmip_data.models.profiling.processes import measure
     from kmip_data.models.profiling.results import published
     from kmip_data.models.profiling.workload import Shape, Source, sizes_up_to
-    from kmip_data.models.training.memory.estimate import free_bytes
-    from kmip_data.models.training.memory.machine import choose_device
+    from kmip_data.models.training.machine import choose_device
+    from kmip_data.runtime.memory import free_host_memory
 
     prefix = None if save is None else Path(save).expanduser()
     if prefix is not None:
@@ -99,7 +99,7 @@ def command(
     source = Source(Shape(heads=options["heads"], d=d, value_dim=d, k=options["k"], data=data))
     largest = min(max_n, source.largest or max_n)
     sizes = sorted({*sizes_up_to(largest), *([largest] if source.largest == largest else [])})
-    protocol = Protocol(device=kind, memory_limit=int(SHARE * free_bytes()))
+    protocol = Protocol(device=kind, memory_limit=int(SHARE * free_host_memory()))
     if breakdown:
         sizes, settings = [min(PAPER_BREAKDOWN, sizes[-1])], ("training",)
 

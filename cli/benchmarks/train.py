@@ -55,7 +55,7 @@ def command(
     from kmip_data.cli.train import configuration
     from kmip_data.models.profiling.training import Contestant, compare_training
     from kmip_data.models.training.data.obtain import open_data
-    from kmip_data.models.training.memory.machine import choose_device
+    from kmip_data.models.training.machine import choose_device
     from kmip_data.runtime.progress import say
 
     names = list(dict.fromkeys(models.split(",")))

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+_PROJECTIONS = {
+    "--n": "--gaussian NxD",
+    "--d": "--gaussian NxD",
+    "--min-nodes": "--nodes A..B",
+    "--max-nodes": "--nodes A..B",
+    "--part": "kmip-data evaluate RUN --dump-qk FILE --dump-part PART first",
+}
 #: Command -> option or subcommand -> its new spelling. Each gets one line of error.
 OLD_SPELLINGS: dict[str, dict[str, str]] = {
     "": {"du": "kmip-data list"},
@@ -10,11 +17,8 @@ OLD_SPELLINGS: dict[str, dict[str, str]] = {
         "influence": "kmip-data explore RUN",
         "universality": "kmip-data analyze expressivity",
     },
-    "analyze approximation": {
-        "--heads": "a run, or --d",
-        "--part": "evaluate RUN --dump-qk FILE --dump-part PART",
-    },
-    "analyze cumulative-weight": {"--part": "evaluate RUN --dump-qk FILE --dump-part PART"},
+    "analyze approximation": _PROJECTIONS,
+    "analyze cumulative-weight": _PROJECTIONS,
     "bench": {"all": "make bench, in a checkout"},
     "bench attention": {
         "--graphs": "make bench TOPIC=attention, in a checkout",
@@ -27,6 +31,9 @@ OLD_SPELLINGS: dict[str, dict[str, str]] = {
     "preview": {"--html": "kmip-data explore TARGET"},
     "report": {"--no-step": "kmip-data train, which tries one step first; `report empty` is gone"},
     "sweep": {
+        "--accept-license": "KMIP_DATA_ACCEPT_LICENSE=1, or kmip-data build DATASET --accept-license first",
+        "--archive": "kmip-data build DATASET --archive PATH first",
+        "--offline": "kmip-data build DATASET --offline first",
         "--tune": '[[changes]] in the plan, with choose = "validation"',
         "--trials": '[[changes]] in the plan, with choose = "validation"',
     },

@@ -19,7 +19,7 @@ from kmip_data.errors import UsageError
 from kmip_data.models.analysis.recording import check_part
 from kmip_data.models.attention.kmip import KMIPAttention, attend_to_best
 from kmip_data.models.layers.batch import GraphBatch
-from kmip_data.models.training.memory.machine import autocast
+from kmip_data.models.training.machine import autocast
 from kmip_data.models.training.objective.tasks import Task, target_column
 from kmip_data.models.training.run.evaluate import OpenedRun, open_run
 

@@ -144,7 +144,7 @@ def record_run(
     part or build, or the model has no k-MIP attention; ``DamagedInput`` where the run is unfinished, or one
     of its files is damaged.
     """
-    from kmip_data.models.training.memory.machine import autocast
+    from kmip_data.models.training.machine import autocast
     from kmip_data.models.training.run.evaluate import open_run
 
     opened = open_run(run, target=target, sample=sample, home=home, device=device)

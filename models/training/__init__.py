@@ -1,1 +1,1 @@
-"""Training a network on a build. Each folder uses those before it: config, objective, data, memory, run."""
+"""Training a network on a build. Each folder uses those before it: config, objective, data, run."""

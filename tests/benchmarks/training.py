@@ -100,7 +100,7 @@ def rows(*, quick: bool = False) -> list[Row]:
     from kmip_data.models.profiling.training import Contestant, compare_training
     from kmip_data.models.training.config.presets import config_for
     from kmip_data.models.training.data.obtain import open_data
-    from kmip_data.models.training.memory.machine import choose_device
+    from kmip_data.models.training.machine import choose_device
 
     device = choose_device()
     with tempfile.TemporaryDirectory() as folder:

@@ -20,12 +20,10 @@ from kmip_data.errors import UsageError
 from kmip_data.models import GPSLayer, GraphBatch, KMIPAttention, ModelConfig, build_model, read_batch
 from kmip_data.models.budget import count_parameters
 from kmip_data.models.heads import pool
-from kmip_data.models.kinds import Footprint, Place, Size
+from kmip_data.models.kinds import Place
 from kmip_data.models.network import fit_hidden_dim
 from kmip_data.models.registry import ATTENTION, MESSAGE_PASSING
 from kmip_data.models.training.config.overrides import apply_overrides
-from kmip_data.models.training.data.obtain import open_data
-from kmip_data.models.training.memory import counting as memory
 from kmip_data.models.training.run.train import train
 
 SMALL = {"layers": 2, "hidden_dim": 8, "attention": {"heads": 2, "key_dim": 3, "k": 4}}
@@ -180,26 +178,6 @@ def test_a_stack_of_gated_gcn_has_the_published_number_of_parameters() -> None:
     with torch.device("meta"):
         assert count_parameters(build_model(config, **sizes)) == 497_507
     assert fit_hidden_dim(config, budget=500_000, **sizes).hidden_dim == 77
-
-
-def test_memory_is_what_the_parts_say(tmp_path, monkeypatch) -> None:
-    data = open_data(tiny_config(learnable_build(tmp_path / "build")), home=Home(tmp_path))
-    size = Size(8, 8 * 4096, 8 * 4096 * 3)
-    node, edge = (count * 8 * 4 for count in (size.nodes, size.edges))
-
-    def kept(*changes: str) -> memory.Kept:
-        return memory.count_kept(apply_overrides(data.config, list(changes)), data, size)
-
-    both, alone, local = kept(), kept("model.local.kind=none"), kept("model.attention.kind=none")
-    pairs = size.nodes * 2 * 3 * 8
-    assert (both.work, both.inputs) == (4 * node + 3 * edge, node + edge + pairs)
-    assert (alone.work, alone.inputs) == (4 * node, node + pairs)
-    assert (local.work, local.inputs, local.search) == (both.work, node + edge, 0)
-    assert both.layers > alone.layers > 0
-    assert both.layers > local.layers > 0
-    monkeypatch.setattr(MESSAGE_PASSING["none"], "footprint", lambda *_: Footprint(kept=1000))
-    more = kept("model.local.kind=none")
-    assert (more.layers, more.layer) == (alone.layers + 2 * 1000, alone.layer + 1000)
 
 
 PLUGGED = """

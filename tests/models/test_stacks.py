@@ -7,18 +7,12 @@ import math
 import pytest
 import torch
 from support.paper_networks import shape
-from support.training_data import learnable_build
 from torch import nn
 from torch_geometric.data import Batch, Data
 
-from kmip_data.builds.home import Home
 from kmip_data.models.budget import count_parameters
 from kmip_data.models.config import ModelConfig
-from kmip_data.models.kinds import Size
 from kmip_data.models.network import build_model, fit_hidden_dim
-from kmip_data.models.training.config.overrides import config_from_mapping
-from kmip_data.models.training.data.obtain import open_data
-from kmip_data.models.training.memory.counting import count_kept
 
 STACKS = ("gcn", "gine", "gat", "gated-gcn", "mlp")
 MODELS = (*STACKS, "gps-none", "kmip-only")
@@ -188,29 +182,3 @@ def test_residual_is_after_dropout() -> None:
     (layer,) = network.layers
     x = torch.randn(4, 8)
     torch.testing.assert_close(layer(x, None, batch())[0], x + nn.functional.gelu(layer.local.lin(x)))
-
-
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("layout", ["neighbor", "index"])
-def test_what_is_counted_is_what_autograd_keeps(tmp_path, model: str, layout: str) -> None:
-    build = learnable_build(tmp_path / "build", layout=layout, nodes=200, graphs=6)
-    config = config_from_mapping(
-        {"data": {"dataset": str(build.path)}, "model": {"name": model, "layers": 3, "hidden_dim": 16}},
-        "the test",
-    )
-    data = open_data(config, home=Home(tmp_path))
-    (given,) = list(data.batches(lambda: 0))[:1]
-    kept = count_kept(data.config, data, Size.of(given))
-    storages = {}
-
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
-        storages[tensor.untyped_storage().data_ptr()] = tensor
-        return tensor
-
-    network = build_model(data.config.model, in_channels=6, num_classes=4)
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        output = network(given)
-    values = [*network.parameters(), *network.buffers(), *given.to_dict().values()]
-    own = {t.untyped_storage().data_ptr() for t in values if isinstance(t, torch.Tensor)}
-    whole = sum(t.untyped_storage().nbytes() for pointer, t in storages.items() if pointer not in own)
-    assert kept.layers + kept.outside - 3 * output.numel() * 4 == pytest.approx(whole, rel=0.25)

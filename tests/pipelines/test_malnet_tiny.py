@@ -11,6 +11,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
+from support.cases import check_each
 from support.cli import kmip
 from support.same import assert_same
 from support.shared import shared_data
@@ -155,17 +156,31 @@ def test_edge_text(end, last):
     assert parse_edges(b"", name="file")[1].shape == (2, 0)
 
 
-@pytest.mark.parametrize(
-    ("line", "number"),
-    [
-        ("1", 4), ("1\tx", 4), ("x\t1", 4), ("1\t2\t3", 4), ("-1\t2", 4), ("1.5\t2", 4), ("", 4), ("1,2", 4),
-        (f"0\t{MAX_ID}", 4), ("0\t99999999999999999999999", 4), ("\0\t1", 4), ("# late", 4), ("12", 4),
-    ],
-)  # fmt: skip
-def test_a_bad_line_is_named(line, number):
-    text = f"# header\n0\t1\n1\t2\n{line}\n3\t4\n"
-    with pytest.raises(DamagedInput, match=f"file, line {number}: not an edge"):
-        parse_edges(text.encode(), name="file")
+def test_a_bad_line_is_named():
+    def check(case):
+        line, number = case
+        text = f"# header\n0\t1\n1\t2\n{line}\n3\t4\n"
+        with pytest.raises(DamagedInput, match=f"file, line {number}: not an edge"):
+            parse_edges(text.encode(), name="file")
+
+    check_each(
+        check,
+        [
+            ("1", 4),
+            ("1\tx", 4),
+            ("x\t1", 4),
+            ("1\t2\t3", 4),
+            ("-1\t2", 4),
+            ("1.5\t2", 4),
+            ("", 4),
+            ("1,2", 4),
+            (f"0\t{MAX_ID}", 4),
+            ("0\t99999999999999999999999", 4),
+            ("\0\t1", 4),
+            ("# late", 4),
+            ("12", 4),
+        ],
+    )
 
 
 @pytest.mark.parametrize(

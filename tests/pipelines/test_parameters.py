@@ -6,6 +6,7 @@ import math
 
 import pytest
 from pydantic import BaseModel, ValidationError
+from support.cases import check_each
 from support.cli import kmip
 
 from kmip_data.cli.shared.parameters import _item_type
@@ -18,40 +19,46 @@ from kmip_data.pipelines.parameters import check_params
 ZERO = {"split_seed", "block_seed", "val_fraction", "test_fraction", "void", "buffer"}
 
 
-def numbers() -> list[tuple[str, type[BaseModel], str, type]]:
+def numbers() -> list[tuple[str, type[BaseModel], str]]:
     found = []
     for dataset in dataset_names():
         pipeline = load_pipeline(load_manifest(dataset))
         for model in (pipeline.Params, pipeline.SplitParams):
             for name, field in model.model_fields.items():
-                if (kind := _item_type(field.annotation)[0]) in (int, float):
-                    found.append((dataset, model, name, kind))
+                if _item_type(field.annotation)[0] in (int, float):
+                    found.append((dataset, model, name))
     return found
 
 
-@pytest.mark.parametrize(("dataset", "model", "name", "kind"), numbers())
-def test_numbers_are_in_their_range(dataset, model, name, kind) -> None:
-    wrong = [-1, math.nan, math.inf, -math.inf]
-    wrong += [] if name in ZERO else [0]
-    wrong += [] if name in {"limit", "block", "block_size", "block_seed"} else [10**30]
-    for value in wrong:
-        with pytest.raises(UsageError, match="not valid"):
-            check_params(model, {name: value}, dataset)
+def test_numbers_are_in_their_range():
+    def check(case):
+        dataset, model, name = case
+        wrong = [-1, math.nan, math.inf, -math.inf]
+        wrong += [] if name in ZERO else [0]
+        wrong += [] if name in {"limit", "block", "block_size", "block_seed"} else [10**30]
+        for value in wrong:
+            with pytest.raises(UsageError, match="not valid"):
+                check_params(model, {name: value}, dataset)
+
+    check_each(check, numbers())
 
 
-@pytest.mark.parametrize(
-    ("dataset", "values"),
-    [
-        ("helsinki", {"hops": 0}),
-        ("superpixels", {"superpixels": 1}),
-        ("superpixels", {"classes": 1}),
-        ("points", {"classes": 1}),
-        ("points", {"class_name": ("ground",)}),
-    ],
-)
-def test_what_says_nothing_is_refused(dataset, values) -> None:
-    with pytest.raises((UsageError, ValidationError)):
-        check_params(load_pipeline(load_manifest(dataset)).Params, values, dataset)
+def test_what_says_nothing_is_refused():
+    def check(case):
+        dataset, values = case
+        with pytest.raises((UsageError, ValidationError)):
+            check_params(load_pipeline(load_manifest(dataset)).Params, values, dataset)
+
+    check_each(
+        check,
+        [
+            ("helsinki", {"hops": 0}),
+            ("superpixels", {"superpixels": 1}),
+            ("superpixels", {"classes": 1}),
+            ("points", {"classes": 1}),
+            ("points", {"class_name": ("ground",)}),
+        ],
+    )
 
 
 def test_no_hops_are_refused_with_the_reason(tmp_path) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
+from support.cases import check_each
 from support.knn_oracle import exact_table, torch_cluster_edges
 from support.pyg_point_clouds import pipeline_records, pyg_shapenet, unzip
 from support.shared import shared_data
@@ -266,25 +267,30 @@ def first_shape(folder: Path) -> tuple[str, Path]:
     return key, folder / f"{key}.txt"
 
 
-@pytest.mark.parametrize(
-    ("change", "patterns"),
-    [
-        (lambda line: b"nan" + line[line.index(b" ") :], ["not a finite decimal number", "'nan'"]),
-        (lambda line: b"1e99" + line[line.index(b" ") :], ["not a finite decimal number"]),
-        (lambda line: line.rsplit(b" ", 1)[0], ["wrong number of columns", "expected: 7", "found: 6"]),
-        (lambda line: line + b" 1.0", ["wrong number of columns", "found: 8"]),
-        (lambda line: line.rsplit(b" ", 1)[0] + b" 50.000000", ["not a part label of", "found: 50"]),
-        (lambda line: line.rsplit(b" ", 1)[0] + b" -1.000000", ["not a part label of", "found: -1"]),
-        (lambda line: line.rsplit(b" ", 1)[0] + b" 0.500000", ["not a part label of", "found: 0.5"]),
-        (lambda line: line.rsplit(b" ", 1)[0] + b" wing", ["not a finite decimal number", "wing"]),
-    ],
-)
-def test_bad_lines_name_file_and_line(copy, change, patterns):
+def test_bad_lines_name_file_and_line(copy):
     key, path = first_shape(copy)
-    lines = path.read_bytes().split(b"\n")
-    lines[122] = change(lines[122])
-    path.write_bytes(b"\n".join(lines))
-    fails(copy, re.escape(f"{key}.txt, line 123:"), *patterns)
+    sound = path.read_bytes().split(b"\n")
+
+    def check(case):
+        change, patterns = case
+        lines = list(sound)
+        lines[122] = change(lines[122])
+        path.write_bytes(b"\n".join(lines))
+        fails(copy, re.escape(f"{key}.txt, line 123:"), *patterns)
+
+    check_each(
+        check,
+        [
+            (lambda line: b"nan" + line[line.index(b" ") :], ["not a finite decimal number", "'nan'"]),
+            (lambda line: b"1e99" + line[line.index(b" ") :], ["not a finite decimal number"]),
+            (lambda line: line.rsplit(b" ", 1)[0], ["wrong number of columns", "expected: 7", "found: 6"]),
+            (lambda line: line + b" 1.0", ["wrong number of columns", "found: 8"]),
+            (lambda line: line.rsplit(b" ", 1)[0] + b" 50.000000", ["not a part label of", "found: 50"]),
+            (lambda line: line.rsplit(b" ", 1)[0] + b" -1.000000", ["not a part label of", "found: -1"]),
+            (lambda line: line.rsplit(b" ", 1)[0] + b" 0.500000", ["not a part label of", "found: 0.5"]),
+            (lambda line: line.rsplit(b" ", 1)[0] + b" wing", ["not a finite decimal number", "wing"]),
+        ],
+    )
 
 
 def test_label_of_another_category(copy):

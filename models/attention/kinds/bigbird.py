@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from kmip_data.models.kinds import Footprint, MultiHead, Place, Size
+from kmip_data.models.kinds import MultiHead, Place
 
 if TYPE_CHECKING:
     from torch import nn
@@ -41,12 +41,6 @@ class BigBirdPart(MultiHead):
         from kmip_data.models.attention.bigbird import BigBirdAttention
 
         return BigBirdAttention(place.dim, dropout=place.dropout, **self.model_dump(exclude={"kind"}))
-
-    def footprint(self, size: Size, dim: int) -> Footprint:
-        """Gathered rows of keys and their gradients live while it works; what is kept grows with nodes."""
-        from kmip_data.models.attention.block_plan import WINDOW
-
-        return Footprint(work=2 * (WINDOW + self.random_blocks) * size.nodes * dim * 4)
 
 
 PARTS = (BigBirdPart,)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field
 
 from kmip_data.graphs.encodings.expander import Expander
-from kmip_data.models.kinds import EDGE_WORK, Footprint, MultiHead, Place, Size
+from kmip_data.models.kinds import MultiHead, Place
 
 if TYPE_CHECKING:
     from torch import nn
@@ -84,14 +84,5 @@ class ExphormerPart(MultiHead):
         options = self.model_dump(include={"heads", "clamp", "output_projection", "dropout"})
         return ExphormerAttention(place.dim, **options)
 
-    def footprint(self, size: Size, dim: int) -> Footprint:
-        """The largest set of edges rules while it goes back; several graphs gather their virtual nodes."""
-        real, nodes = size.edges if self.real_edges else 0, self.virtual_nodes * size.nodes
-        virtual, channel = self.virtual_nodes * size.graphs, dim * 4
-        kept = KEPT * virtual + (GATHERED * nodes if size.graphs > 1 else 0)  # a cut is one graph
-        most = max(real, 2 * self.expander * size.nodes, nodes)
-        return Footprint(work=EDGE_WORK * most * channel, inputs=virtual * channel, kept=kept * channel)
 
-
-KEPT, GATHERED = 8, 3  #: (V, G, d) and (V, N, d) tensors of virtual nodes that a layer keeps
 PARTS = (ExphormerPart,)

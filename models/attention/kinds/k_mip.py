@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from kmip_data.models.kinds import Footprint, Part, Place, Size
+from kmip_data.models.kinds import Part, Place
 
 if TYPE_CHECKING:
     from torch import nn
@@ -103,13 +103,6 @@ class KMIPPart(Part):
             get_backend(self.search)  # an unknown name is told now, not at the first batch
         options = self.model_dump(exclude={"kind", "k", "search"}) | {"warm_start": bool(self.warm_start)}
         return KMIPAttention(place.dim, k=self.k_of(place.layer), backend=self.search, **options)
-
-    def footprint(self, size: Size, dim: int) -> Footprint:
-        """A recomputed layer keeps the pairs that its search chose; hints stay from step to step."""
-        largest = self.k if isinstance(self.k, int) else max(self.k)
-        pairs = size.nodes * self.heads * largest
-        hints = 8 * pairs if self.warm_start else 0
-        return Footprint(inputs=8 * pairs + hints, kept=hints)  # a float32 score and an int32 index a pair
 
 
 PARTS = (KMIPPart,)

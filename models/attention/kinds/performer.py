@@ -6,13 +6,10 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from kmip_data.models.kinds import Footprint, MultiHead, Place, Size
+from kmip_data.models.kinds import MultiHead, Place
 
 if TYPE_CHECKING:
     from torch import nn
-
-#: (nodes, heads · head_dim) tensors that are kept or made while it goes back, and features of some rows.
-ROWS, FEATURES = 8, 3
 
 
 class PerformerPart(MultiHead):
@@ -47,15 +44,6 @@ class PerformerPart(MultiHead):
         from kmip_data.models.attention.performer import PerformerAttention
 
         return PerformerAttention(place.dim, **self.model_dump(exclude={"kind"}))
-
-    def footprint(self, size: Size, dim: int) -> Footprint:
-        """Queries, keys and values are wider than the layer; features are there for some rows at a time."""
-        from kmip_data.models.attention.favor import SCRATCH
-
-        inner = size.nodes * self.heads * self.head_dim * 4
-        features = self.features or self.head_dim * 4
-        some = min(SCRATCH, size.nodes * self.heads * features * 4)
-        return Footprint(work=ROWS * inner + FEATURES * some)
 
 
 PARTS = (PerformerPart,)

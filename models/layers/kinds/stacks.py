@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from kmip_data.models.kinds import EDGE_WORK, Footprint, MessagePassing, Place, Size
+from kmip_data.models.kinds import MessagePassing, Place
 
 if TYPE_CHECKING:
     from torch import nn
-
-SORTED_BYTES = 48  #: an edge, in an :class:`~kmip_data.models.layers.adjacency.Adjacency`
 
 
 class StackPart(MessagePassing):
@@ -57,10 +55,6 @@ class StackPart(MessagePassing):
         kind: type[convolutions.Convolution] = getattr(convolutions, self.convolution)
         return kind(place.dim, dropout=place.dropout, stack=self.stack, activation=self.activation)
 
-    def footprint(self, size: Size, dim: int) -> Footprint:
-        """No tensor has a row for each edge; the sorted edges serve all layers."""
-        return Footprint(work=SORTED_BYTES * size.edges)
-
 
 class GCNPart(StackPart):
     """Sum over the neighbours, by degrees."""
@@ -92,12 +86,6 @@ class GINEPart(StackPart):
         " length 1)",
     )
 
-    def footprint(self, size: Size, dim: int) -> Footprint:
-        """Messages have a row for each edge, unless these share their features; layers share those."""
-        if size.edges_alike:
-            return super().footprint(size, dim)
-        return Footprint(work=EDGE_WORK * size.edges * dim * 4)
-
 
 class MLPPart(StackPart):
     """Each node alone: what a network reaches without its graph."""
@@ -105,10 +93,6 @@ class MLPPart(StackPart):
     convolution = "MLP"
 
     kind: Literal["mlp"] = Field(default="mlp", description="no message passing: a linear layer on each node")
-
-    def footprint(self, size: Size, dim: int) -> Footprint:
-        """Edges take nothing."""
-        return Footprint()
 
 
 PARTS = (GCNPart, GATPart, GINEPart, MLPPart)

@@ -8,14 +8,12 @@ over all rows of a batch read the number of real ones (``REAL_SIZES``).
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from kmip_data.models.kinds import Size
 from kmip_data.models.layers.batch import REAL_SIZES
 from kmip_data.models.training.capture.graphs import Learned
 from kmip_data.models.training.objective.losses import PADDING
@@ -32,14 +30,6 @@ def rounded(count: int) -> int:
     """
     size = 1 << max(4, (count - 1).bit_length() - 3)
     return -(-count // size) * size
-
-
-def with_padding(size: Size) -> Size:
-    """Upper bound of a batch's size with padding."""
-    nodes = _nodes(size.nodes)
-    edges = max(rounded(size.edges), -(-size.edges * nodes // size.nodes))
-    squares = None if size.squares is None else size.squares + (nodes - size.nodes) ** 2
-    return replace(size, graphs=size.graphs + 1, nodes=nodes, edges=edges, squares=squares)
 
 
 def _nodes(nodes: int) -> int:

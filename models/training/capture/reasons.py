@@ -5,7 +5,7 @@ from __future__ import annotations
 from kmip_data.models.encodings import POSITIONAL
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import RunData
-from kmip_data.models.training.memory.machine import Device
+from kmip_data.models.training.machine import Device
 
 FUSED = ("adamw", "adam", "sgd")  #: optimisers whose fused step reads nothing on the host
 

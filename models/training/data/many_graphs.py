@@ -10,10 +10,9 @@ import torch
 
 from kmip_data.errors import UsageError
 from kmip_data.format.parts import PARTS
-from kmip_data.models.kinds import Size
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.on_card import page_locked
-from kmip_data.models.training.data.run_data import Pass, RunData
+from kmip_data.models.training.data.run_data import BatchSize, Pass, RunData
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
 from kmip_data.wording import counted
@@ -80,11 +79,11 @@ class ManyGraphs(RunData):
         return len(self._datasets.get(part, ()))
 
     @property
-    def largest_batch(self) -> Size:
+    def largest_batch(self) -> BatchSize:
         """Upper bound of a process's train batch: the largest graphs together."""
         dataset, count = self._datasets["train"], -(-self.config.whole_batch // self.config.processes)
         nodes, edges = (sorted(sizes.tolist())[-count:] for sizes in (dataset.nodes, dataset.edges))
-        return Size(len(nodes), sum(nodes), sum(edges), sum(n * n for n in nodes))
+        return BatchSize(len(nodes), sum(nodes), sum(edges), sum(n * n for n in nodes))
 
     @property
     def ragged(self) -> bool:

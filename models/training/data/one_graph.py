@@ -11,11 +11,10 @@ from torch_geometric.data import Data
 
 from kmip_data.builds.home import Build
 from kmip_data.errors import UsageError
-from kmip_data.models.kinds import Size
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.neighbors import NeighborBatches
 from kmip_data.models.training.data.on_card import page_locked
-from kmip_data.models.training.data.run_data import Pass, RunData
+from kmip_data.models.training.data.run_data import BatchSize, Pass, RunData
 
 
 class OneGraph(RunData):
@@ -60,9 +59,10 @@ class OneGraph(RunData):
         return int(self.graph[f"{part}_mask"].sum())
 
     @property
-    def largest_batch(self) -> Size:
+    def largest_batch(self) -> BatchSize:
         """The graph; with sampling, as much of it as a batch may reach."""
-        size = Size(1, int(self.graph.num_nodes), int(self.graph.num_edges))
+        nodes = int(self.graph.num_nodes)
+        size = BatchSize(1, nodes, int(self.graph.num_edges), nodes**2)
         training = self.config.training
         if not training.neighbors:
             return size
@@ -70,7 +70,8 @@ class OneGraph(RunData):
         for fanout in training.neighbors:
             reached = min(reached * fanout, size.edges)
             edges, nodes = edges + reached, nodes + reached
-        return Size(1, min(nodes, size.nodes), min(edges, size.edges))
+        nodes = min(nodes, size.nodes)
+        return BatchSize(1, nodes, min(edges, size.edges), nodes**2)
 
     @property
     def ragged(self) -> bool:

@@ -17,9 +17,9 @@ from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files.changes import write_output
 from kmip_data.files.small import first_fault, open_regular
 from kmip_data.models.kinds import Section
-from kmip_data.models.training.memory.estimate import free_bytes
 from kmip_data.models.training.objective.metrics import Kind
 from kmip_data.models.training.objective.tasks import Level
+from kmip_data.runtime.memory import free_host_memory
 
 ARRAYS = ("logits", "pred", "key", "ptr")
 _ABOUT = "about"
@@ -124,7 +124,7 @@ def read_predictions(path: str | os.PathLike[str]) -> Predictions:
     try:
         with open_regular(path) as file, io.BufferedReader(file) as stream:
             with zipfile.ZipFile(stream) as archive:  # a few bytes may unpack to any number
-                size, free = sum(member.file_size for member in archive.infolist()), free_bytes()
+                size, free = sum(member.file_size for member in archive.infolist()), free_host_memory()
             if size > free:
                 raise OutOfResources(
                     f"{path} does not fit into memory.",

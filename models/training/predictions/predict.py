@@ -13,7 +13,7 @@ from kmip_data.builds.home import Build, Home
 from kmip_data.errors import UsageError
 from kmip_data.format.splits import read_split
 from kmip_data.models.training.data.on_card import sent_ahead
-from kmip_data.models.training.memory.machine import autocast
+from kmip_data.models.training.machine import autocast
 from kmip_data.models.training.objective.links import NO_PAIR
 from kmip_data.models.training.objective.tasks import Task, target_column
 from kmip_data.models.training.predictions.file import About, Array, Predictions

@@ -10,9 +10,11 @@ from pathlib import Path
 
 from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources, UsageError
 from kmip_data.files.errors import FULL, disk_error
-from kmip_data.models.training.memory.machine import is_main_process, out_of_memory
+from kmip_data.models.training.data.run_data import RunData
+from kmip_data.models.training.machine import is_main_process
+from kmip_data.models.training.memory import ways_out
 from kmip_data.models.training.run.loop import Loop
-from kmip_data.models.training.run.module import Diverged
+from kmip_data.models.training.run.module import Diverged, TrainingModule
 from kmip_data.runtime import buffers
 from kmip_data.runtime.memory import is_out_of_memory
 from kmip_data.runtime.progress import say
@@ -27,6 +29,31 @@ _WRONG_VALUES = (
     TypeError,
     ValueError,
 )
+
+
+class DidNotFit(OutOfResources):
+    """Memory ended before this process had saved anything of its run."""
+
+
+def out_of_memory(
+    error: Exception,
+    module: TrainingModule,
+    data: RunData,
+    *,
+    kind: type[OutOfResources] = OutOfResources,
+    left: str | None = None,
+) -> OutOfResources:
+    """Return the error for an allocation that failed in ``module``, with options that lower its memory."""
+    text = str(error).strip() or type(error).__name__
+    message = text.splitlines()[0].rpartition("DefaultCPUAllocator: ")[2]
+    tips = ["one or more of", *ways_out(module.config, data), "or a machine with more memory"]
+    return kind(
+        f"Memory ran out while {module.doing}.",
+        expected="a batch that fits",
+        found=f"a batch of {module.size}; {message}" if module.size else message,
+        left=left,
+        next="\n    ".join(tips),
+    )
 
 
 @contextlib.contextmanager
@@ -77,7 +104,8 @@ def _explained(error: Exception, loop: Loop, folder: Path | None) -> Exception:
             next="--set system.compile=false",
         )
     if is_out_of_memory(error):
-        return out_of_memory(error, size=loop.module.size, doing=loop.module.doing, config=config, left=left)
+        kind = OutOfResources if loop.proven else DidNotFit
+        return out_of_memory(error, loop.module, loop.data, kind=kind, left=left)
     return error
 
 

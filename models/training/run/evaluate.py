@@ -20,15 +20,15 @@ from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.data.obtain import open_data
 from kmip_data.models.training.data.run_data import RunData
-from kmip_data.models.training.memory.machine import (
+from kmip_data.models.training.machine import (
     Device,
     autocast,
     check_precision,
     choose_device,
-    out_of_memory,
 )
 from kmip_data.models.training.objective.tasks import is_class
 from kmip_data.models.training.run.checkpoint import WEIGHTS, put_weights, read_weights
+from kmip_data.models.training.run.endings import out_of_memory
 from kmip_data.models.training.run.folders import CONFIG_NAME, find_run, own_choices
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.models.training.run.result import RunResult, SplitUsed, metrics_table, read_result
@@ -165,10 +165,7 @@ class OpenedRun:
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            left = f"{self.folder} as it was"
-            raise out_of_memory(
-                error, size=module.size, doing=module.doing, config=self.config, left=left
-            ) from error
+            raise out_of_memory(error, module, self.data) from error
 
 
 def open_run(

@@ -24,7 +24,7 @@ from kmip_data.models.training.capture.graphs import Learned
 from kmip_data.models.training.config.schedules import build_schedule, step_schedule
 from kmip_data.models.training.data.on_card import sent_ahead
 from kmip_data.models.training.data.run_data import RunData
-from kmip_data.models.training.memory.machine import is_main_process
+from kmip_data.models.training.machine import is_main_process
 from kmip_data.models.training.objective.metrics import METRICS, is_better
 from kmip_data.models.training.run import checkpoint, history
 from kmip_data.models.training.run.distributed import first_decides, gathered, rank, share_buffers

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, distributed
 
-from kmip_data.models.kinds import Size
+from kmip_data.models.training.data.run_data import BatchSize
 from kmip_data.runtime.memory import peak_host_memory
 
 #: Columns of ``steps.csv``; ``step`` counts from 0 over the run.
@@ -86,9 +86,9 @@ class Meter:
         self._batches, self._values = [], torch.zeros(2, batches, device=device)
         self._asked = self._now()
 
-    def begin_batch(self, batch: Any) -> Size:
+    def begin_batch(self, batch: Any) -> BatchSize:
         """Note that a batch has reached the device; return its size."""
-        size, times = Size.of(batch), [self._asked, self._now()]
+        size, times = BatchSize.of(batch), [self._asked, self._now()]
         repeated = self._processes > 1 and "train_mask" in batch  # another process counts it
         self._batches.append(
             _Batch(0, 0, times=times) if repeated else _Batch(size.graphs, size.nodes, times=times)

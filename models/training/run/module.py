@@ -17,7 +17,6 @@ from kmip_data.errors import CheckFailed
 from kmip_data.format.parts import PARTS
 from kmip_data.models.attention.kmip import set_training_k
 from kmip_data.models.context import ForwardContext
-from kmip_data.models.kinds import Size
 from kmip_data.models.layers.batch import REAL_SIZES
 from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.models.network import build_model
@@ -26,8 +25,8 @@ from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.optimisers import TAKES, build_optimiser, rate_for
 from kmip_data.models.training.config.schedules import KSchedule
 from kmip_data.models.training.data.on_card import rows_of, sent_ahead
-from kmip_data.models.training.data.run_data import RunData
-from kmip_data.models.training.memory.machine import autocast
+from kmip_data.models.training.data.run_data import BatchSize, RunData
+from kmip_data.models.training.machine import autocast
 from kmip_data.models.training.objective.losses import LOSSES
 from kmip_data.models.training.objective.metrics import SplitMetrics
 from kmip_data.models.training.objective.tasks import with_task
@@ -74,7 +73,7 @@ class TrainingModule(nn.Module):
         self._norms = [m for m in self.model.modules() if together and isinstance(m, BatchNorm)]
         self._network: Any = self.model  #: or DDP around it
         self.epoch = 0  #: current epoch, from 0
-        self.size: Size | None = None  #: of the current batch, for the error when it does not fit
+        self.size: BatchSize | None = None  #: of the current batch, for the error when it does not fit
         self.doing = "starting"  #: for errors
 
     def distribute(self, device: torch.device) -> None:
@@ -91,7 +90,7 @@ class TrainingModule(nn.Module):
         ``watching`` are ``timer`` and ``keep`` of a :class:`~kmip_data.models.context.ForwardContext`.
         Raises ``CheckFailed`` where the weights, or what the network makes of the batch, are infinite or NaN.
         """
-        self.size = Size.of(batch)
+        self.size = BatchSize.of(batch)
         try:
             # DDP is for training alone: it would exchange buffers in an evaluation, too.
             network = self._network if self.training else self.model

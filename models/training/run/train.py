@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,7 @@ from kmip_data.models.training.config.overrides import apply_overrides, read_con
 from kmip_data.models.training.config.presets import differences
 from kmip_data.models.training.data.obtain import open_data
 from kmip_data.models.training.data.run_data import RunData
-from kmip_data.models.training.memory.estimate import Estimate, plan_memory
-from kmip_data.models.training.memory.machine import (
+from kmip_data.models.training.machine import (
     Device,
     check_compile,
     check_precision,
@@ -36,6 +36,7 @@ from kmip_data.models.training.memory.machine import (
     float32_products,
     is_main_process,
 )
+from kmip_data.models.training.memory import StepMemory, plan_memory
 from kmip_data.models.training.run.checkpoint import (
     INITIAL,
     LAST,
@@ -50,7 +51,7 @@ from kmip_data.models.training.run.checkpoint import (
     write_weights,
 )
 from kmip_data.models.training.run.distributed import join
-from kmip_data.models.training.run.endings import explained
+from kmip_data.models.training.run.endings import DidNotFit, explained
 from kmip_data.models.training.run.folders import (
     CONFIG_NAME,
     CURVES_NAME,
@@ -80,7 +81,7 @@ class Job:
     data: RunData
     folder: Path | None  #: the run folder; ``None`` in processes of a distributed run that did not make it
     device: Device
-    memory: Estimate  #: of its peak, and whether its layers are recomputed
+    memory: StepMemory
     tell: Callable[[str], None]
     quiet: bool = False
 
@@ -230,8 +231,23 @@ def resume(
 def fit(job: Job) -> RunResult:
     """Train until the last epoch, measure the best weights on every part, and write the result.
 
-    The global random generators, and the choice of deterministic kernels, are restored afterwards.
+    Where the memory of a GPU ends before anything is saved, it begins once more with recomputed layers,
+    unless ``model.checkpoint_layers`` is set or other processes would wait for this one. The global random
+    generators, and the choice of deterministic kernels, are restored afterwards.
     """
+    try:
+        return _fit(job)
+    except DidNotFit as error:
+        fixed = job.config.model.checkpoint_layers is not None or job.config.processes > 1
+        if job.device.kind != "cuda" or fixed:
+            raise
+        job.tell(f"{error.what} It begins once more, with layers recomputed in the backward pass.")
+    gc.collect()  # outside the handler: its error holds the frames, and these hold the tensors
+    torch.cuda.empty_cache()
+    return _fit(replace(job, memory=replace(job.memory, recompute=True)))
+
+
+def _fit(job: Job) -> RunResult:
     config, data, folder, recompute = job.config, job.data, job.folder, job.memory.recompute
     with _restored(), float32_products(config.training.precision):
         device = join(config, job.device.kind)

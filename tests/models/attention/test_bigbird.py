@@ -12,23 +12,17 @@ from pathlib import Path
 import pytest
 import torch
 from pydantic import ValidationError
-from support.allocations import peak_of
 from support.cli import kmip
-from support.training_data import learnable_build, tiny_config
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
-from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.models import BigBirdAttention, GPSLayer, ModelConfig, build_model, read_batch
 from kmip_data.models.attention import bigbird
 from kmip_data.models.attention.block_plan import draw_random_blocks
 from kmip_data.models.attention.kinds.bigbird import BigBirdPart
 from kmip_data.models.budget import count_parameters
-from kmip_data.models.kinds import Size
 from kmip_data.models.network import fit_hidden_dim
-from kmip_data.models.training.data.obtain import open_data
-from kmip_data.models.training.memory.counting import count_kept
 
 SIZES = [20, 1, 45, 2, 0, 9, 10, 31]
 PTR = [0, *itertools.accumulate(SIZES)]
@@ -354,50 +348,10 @@ def test_one_epoch_of_each_kind_of_task(dataset: str, tmp_path: Path) -> None:
         "--home",
         tmp_path,
     ]
-    arguments += ["--jobs", 1, "--limit", 12]
+    arguments += ["--limit", 12]
     changes = ["name=gps-bigbird", "attention.kind=bigbird", "layers=2", "parameter_budget=none"]
     outcome = kmip(*arguments, *(f"--set=model.{change}" for change in changes), "--quiet", "--json")
     assert outcome.code == 0, outcome.err
     result = json.loads((Path(outcome.json["run"]) / "result.json").read_text())
     assert result["config"]["model"]["attention"]["kind"] == "bigbird"
     assert all(math.isfinite(values["loss"]) for values in outcome.json["metrics"].values())
-
-
-def test_what_is_counted_for_the_memory_estimate_is_what_autograd_keeps(tmp_path: Path) -> None:
-    """On graphs of very different sizes; the count is made on a cut of one."""
-    build = learnable_build(tmp_path / "build", nodes=200)
-    model = {"name": "gps-bigbird", "layers": 4, "attention": {"kind": "bigbird", "heads": 2}}
-    plain = tiny_config(build)
-    config = plain.model_copy(update={"model": ModelConfig(**model, local="none", hidden_dim=16)})
-    data = open_data(config, home=Home(tmp_path))
-    pieces = [Data(x=torch.rand(n, 6), edge_index=torch.zeros(2, 0).long()) for n in (3, 7, 30, 100, 900, 90)]
-    batch = Batch.from_data_list(pieces)
-    kept = count_kept(data.config, data, Size.of(batch))
-    storages = {}
-
-    def pack(tensor: Tensor) -> Tensor:
-        storages[tensor.untyped_storage().data_ptr()] = tensor
-        return tensor
-
-    network = build_model(data.config.model, in_channels=6, num_classes=4)
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        output = network(batch)
-    given = {p.untyped_storage().data_ptr() for p in [*network.parameters(), *network.buffers(), batch.x]}
-    whole = sum(t.untyped_storage().nbytes() for pointer, t in storages.items() if pointer not in given)
-    assert kept.layers + kept.outside - 3 * output.numel() * 4 == pytest.approx(whole, rel=0.1)
-
-
-def test_the_memory_that_a_step_takes_is_what_the_part_says() -> None:
-    """As the allocator counts it: what a process holds besides depends on its machine."""
-    layer, nodes = BigBirdAttention(64), 60_000
-    x, ptr = torch.randn(nodes, 64), torch.arange(0, nodes + 1, 3000)
-    kept = {}
-
-    def note(tensor: Tensor) -> Tensor:
-        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        peak = peak_of(lambda: layer(x, ptr).sum().backward())
-    said = sum(kept.values()) + BigBirdPart().footprint(Size(20, nodes, 0), 64).work
-    assert 0.75 < peak / said <= 1

@@ -16,12 +16,11 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import OutOfResources
 from kmip_data.models import ModelConfig, TransformerAttention, build_model
 from kmip_data.models.attention import transformer
-from kmip_data.models.kinds import Size
+from kmip_data.models.training import memory
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.data.obtain import open_data
-from kmip_data.models.training.memory import estimate as memory
-from kmip_data.models.training.memory.counting import count_kept
-from kmip_data.models.training.memory.machine import Device
+from kmip_data.models.training.data.run_data import BatchSize
+from kmip_data.models.training.machine import Device
 
 PTR = [0, 4, 4, 5, 17, 21, 23, 40]
 DIM, HEADS = 6, 2
@@ -165,27 +164,11 @@ def test_each_kind_of_head_gets_gradients() -> None:
         assert [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None] == []
 
 
-def test_weights_of_all_pairs_are_counted_where_dropout_keeps_them(tmp_path) -> None:
-    """Three float32 of each pair and head: weights, what is dropped, and their product."""
-    build = learnable_build(tmp_path / "build", nodes=600)
-    data = open_data(tiny_config(build), home=Home(tmp_path))
-    plain = apply_overrides(data.config, ["model.attention.kind=transformer"])
-    with_dropout = apply_overrides(plain, ["model.attention.dropout=0.5"])
-    batch = data.largest_batch
-    assert batch.squares == 602**2 + 602**2 + 601**2
-    without, kept = (count_kept(config, data, batch) for config in (plain, with_dropout))
-    heads = plain.model.attention.heads
-    assert without.pairs == 0
-    assert kept.pairs == pytest.approx(plain.model.layers * heads * 3 * 4 * batch.squares)
-    assert kept.layers == pytest.approx(without.layers + kept.pairs, rel=0.02)
-    assert kept.work - without.work == pytest.approx(kept.pairs / plain.model.layers / batch.graphs)
-
-
 def test_a_city_with_attention_dropout_is_refused_before_any_work(tmp_path, monkeypatch) -> None:
     """Paris has 114,000 nodes: 13 billion pairs."""
     data = open_data(tiny_config(learnable_build(tmp_path / "build")), home=Home(tmp_path))
-    monkeypatch.setattr(data.__class__, "largest_batch", Size(1, 114_000, 366_000))
-    monkeypatch.setattr(memory, "free_bytes", lambda _: 64 * 2**30)
+    monkeypatch.setattr(data.__class__, "largest_batch", BatchSize(1, 114_000, 366_000, 114_000**2))
+    monkeypatch.setattr(memory, "free_host_memory", lambda: 64 * 2**30)
     config = apply_overrides(data.config, ["model.attention.kind=transformer"])
     cpu = Device("cpu", "cpu", "asked for")
     assert not memory.plan_memory(config, data, cpu).recompute

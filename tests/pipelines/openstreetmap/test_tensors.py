@@ -14,6 +14,7 @@ import torch
 from benchmarks.helsinki import write_areas, write_streets
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.cases import check_each
 from support.osm_maps import helsinki, with_sorted_values, write_map
 from torch_geometric.utils import remove_self_loops, scatter, to_undirected
 
@@ -171,6 +172,8 @@ def speed_of_osmnx(text: str) -> float | None:
     return None if found == -1.0 else found
 
 
-@pytest.mark.parametrize("zone", IMPLICIT)
-def test_implicit_speeds_are_those_of_osmnx(zone):
-    assert IMPLICIT[zone] == speed_of_osmnx(zone)
+def test_implicit_speeds_are_those_of_osmnx():
+    def check(zone):
+        assert IMPLICIT[zone] == speed_of_osmnx(zone)
+
+    check_each(check, IMPLICIT)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.cases import check_each
 from support.cli import kmip
 from support.toy_pipeline import CLASSES
 
@@ -30,17 +31,19 @@ def records(classes, label=None):
     )
 
 
-@pytest.mark.parametrize("name", dataset_names())
-def test_every_dataset_takes_the_rule(name):
-    params = load_pipeline(load_manifest(name)).SplitParams
-    assert params(split="stratified", split_seed=3).asked()["split_seed"] == 3
-    default = params()
-    assert default.split != "stratified"
-    if default.split not in params.seeded:
-        assert "split_seed" not in default.asked()
-        with pytest.raises(UsageError, match="not valid") as caught:
-            check_params(params, {"split_seed": 3}, name)
-        assert "draws nothing" in str(caught.value)
+def test_every_dataset_takes_the_rule():
+    def check(name):
+        params = load_pipeline(load_manifest(name)).SplitParams
+        assert params(split="stratified", split_seed=3).asked()["split_seed"] == 3
+        default = params()
+        assert default.split != "stratified"
+        if default.split not in params.seeded:
+            assert "split_seed" not in default.asked()
+            with pytest.raises(UsageError, match="not valid") as caught:
+                check_params(params, {"split_seed": 3}, name)
+            assert "draws nothing" in str(caught.value)
+
+    check_each(check, dataset_names())
 
 
 @pytest.mark.parametrize(

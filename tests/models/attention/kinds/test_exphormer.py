@@ -8,17 +8,13 @@ from typing import Any
 import pytest
 import torch
 from support.city_data import streets_build
-from support.training_data import learnable_build
-from torch import Tensor
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.models import ModelConfig, build_model
 from kmip_data.models.budget import count_parameters
-from kmip_data.models.kinds import Size
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.data.obtain import open_data
-from kmip_data.models.training.memory.counting import count_kept
 
 CITY = {"in_channels": 67, "num_classes": 10}
 ATOMS = {
@@ -81,33 +77,3 @@ def test_sampled_neighbourhoods_have_no_expander(tmp_path: Path) -> None:
         open_data(config_from_mapping(given, "the test"), home=Home(tmp_path))
     sections["model"]["attention"] = {"kind": "exphormer", "expander": 0}
     assert open_data(config_from_mapping(given, "the test"), home=Home(tmp_path)).label
-
-
-@pytest.mark.parametrize("layout", ["neighbor", "index"])
-@pytest.mark.parametrize("virtual", [3, 12])
-def test_the_estimate_of_memory_is_what_autograd_keeps(tmp_path: Path, layout: str, virtual: int) -> None:
-    build = learnable_build(tmp_path / "build", layout=layout, nodes=60, graphs=12)
-    own = {"kind": "exphormer", "virtual_nodes": virtual}
-    model = {"name": "exphormer", "layers": 4, "hidden_dim": 16, "attention": own}
-    given = {
-        "data": {"dataset": str(build.path)},
-        "model": model,
-        "training": {"batch_size": 8},
-        "system": {"device": "cpu"},
-    }
-    data = open_data(config_from_mapping(given, "the test"), home=Home(tmp_path), jobs=1, quiet=True)
-    (batch,) = list(data.batches(lambda: 0))[:1]
-    kept = count_kept(data.config, data, Size.of(batch))
-    storages = {}
-
-    def pack(tensor: Tensor) -> Tensor:
-        storages[tensor.untyped_storage().data_ptr()] = tensor
-        return tensor
-
-    network = build_model(data.config.model, in_channels=6, num_classes=4)
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        output = network(batch)
-    known = [*network.parameters(), *network.buffers(), *batch.to_dict().values()]
-    own_storages = {t.untyped_storage().data_ptr() for t in known if isinstance(t, Tensor)}
-    whole = sum(t.untyped_storage().nbytes() for at, t in storages.items() if at not in own_storages)
-    assert kept.layers + kept.outside - 3 * output.numel() * 4 == pytest.approx(whole, rel=0.1)

@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 import pytest
 import torch
 from support.captured import assert_same, learn
 from support.emulated_graph import EmulatedGraphs
 from support.task_builds import rings
-from support.training_data import learnable_build, tiny_config
+from support.training_data import learnable_build
 from torch_geometric.data import Batch, Data
 
-from kmip_data.builds.home import Home
 from kmip_data.models.config import ModelConfig
-from kmip_data.models.kinds import Size
 from kmip_data.models.layers import gated_edges
 from kmip_data.models.layers.batch import REAL_SIZES
 from kmip_data.models.network import build_model
 from kmip_data.models.training.capture import padding, steps
-from kmip_data.models.training.capture.padding import padded, rounded, with_padding
-from kmip_data.models.training.data.obtain import open_data
-from kmip_data.models.training.memory import estimate
-from kmip_data.models.training.memory.counting import Kept
-from kmip_data.models.training.memory.machine import Device
+from kmip_data.models.training.capture.padding import padded, rounded
 from kmip_data.models.training.objective.losses import LOSSES
 
 #: Gradients are not scaled by themselves: those of biases before a norm are rounding errors alone.
 SGD = {"name": "sgd", "momentum": 0.5, "fused": True, "lr": 2**-6}
-KEPT = Kept(*[1] * len(fields(Kept)))
 PLAIN_KEYS = dict.fromkeys(("heads", "k", "key_dim"))
 MODELS = {
     "k-mip": {},
@@ -229,22 +220,6 @@ def test_few_sizes_and_no_node_with_most_edges_of_padding():
     larger = padded(batch_of((900,), table=False))
     loops = larger.edge_index[1][1800:].bincount()
     assert loops.max() <= 1 + (rounded(1800) - 1800) // (900 // padding.SPARE)
-
-
-@pytest.mark.parametrize("table", [True, False])
-def test_the_memory_of_padding_is_counted(table, clouds, tmp_path, monkeypatch):
-    for sizes in ((3, 5), (900, 20, 7), (1025,)):
-        batch = batch_of(sizes, table=table)
-        found, most = Size.of(padded(batch)), with_padding(Size.of(batch))
-        assert found.nodes == most.nodes
-        assert found.edges <= most.edges
-    seen = []
-    monkeypatch.setattr(estimate, "why_plain", lambda *_, **__: None)
-    monkeypatch.setattr(estimate, "count_kept", lambda _, __, size, ___: seen.append(size) or KEPT)
-    config = tiny_config(clouds)
-    data = open_data(config, home=Home(tmp_path))
-    estimate.plan_memory(config, data, Device("cpu", "", ""))
-    assert seen == [with_padding(data.largest_batch)]
 
 
 def test_what_has_no_statistics_is_not_padded():

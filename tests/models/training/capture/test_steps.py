@@ -22,7 +22,7 @@ from kmip_data.models.training.capture.reasons import why_plain
 from kmip_data.models.training.capture.steps import CapturedSteps, shape_of
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.data.on_card import OnCard
-from kmip_data.models.training.memory.machine import Device
+from kmip_data.models.training.machine import Device
 from kmip_data.models.training.run import loop
 from kmip_data.models.training.run import train as run_file
 from kmip_data.models.training.run.train import resume, train

@@ -14,13 +14,11 @@ from support.training_data import learnable_build, read_history, tiny_config
 import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.errors import OutOfResources, UsageError
-from kmip_data.models.attention.kinds.k_mip import KMIPPart
-from kmip_data.models.kinds import Size
 from kmip_data.models.network import build_model
+from kmip_data.models.training import memory
 from kmip_data.models.training.config.schedules import cosine_with_warmup
 from kmip_data.models.training.data.obtain import open_data
 from kmip_data.models.training.data.one_graph import OneGraph
-from kmip_data.models.training.memory import estimate as memory
 from kmip_data.models.training.objective.losses import weighted_cross_entropy
 from kmip_data.models.training.objective.metrics import SplitMetrics
 from kmip_data.models.training.run.checkpoint import LAST, WEIGHTS
@@ -126,13 +124,6 @@ def test_a_run_with_hints_learns_the_same_and_no_file_says_that_it_had_them(buil
     assert weights[0] == weights[1]
     assert configs[0] == configs[1]
     assert evaluate(runs[1], home=Home(tmp_path / "cuda")).same
-
-
-def test_the_estimate_counts_hints():
-    size, part = Size(1, 100, 300), KMIPPart(heads=4, k=10)
-    cold, warm = (one.footprint(size, 16) for one in (part, part.model_copy(update={"warm_start": True})))
-    kept = 8 * 4 * 100 * 10  # by all layers, recomputed or not
-    assert (warm.kept - cold.kept, warm.inputs - cold.inputs) == (kept, kept)
 
 
 def test_what_a_run_says_and_writes(build, tmp_path, capfd):
@@ -247,7 +238,7 @@ def test_sampled_neighbourhoods_carry_positional_encodings(build, tmp_path, posi
 
 
 def test_memory_that_is_short_is_told_before_any_work(build, tmp_path, monkeypatch):
-    monkeypatch.setattr(memory, "free_bytes", lambda _: 2**16)
+    monkeypatch.setattr(memory, "free_host_memory", lambda: 2**16)
     with pytest.raises(OutOfResources) as caught:
         train(config_of(build), home=Home(tmp_path), quiet=True)
     assert "--neighbor-sampling 10,10" in str(caught.value)

@@ -60,6 +60,6 @@ def test_hostile_files_are_damaged_and_never_executed(clouds, tmp_path, monkeypa
         evaluate_predictions(tmp_path / "none.npz", clouds)
     with zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("logits.npy", bytes(2**20))
-    monkeypatch.setattr(file, "free_bytes", lambda: 2**19)
+    monkeypatch.setattr(file, "free_host_memory", lambda: 2**19)
     with pytest.raises(OutOfResources, match="does not fit into memory"):
         evaluate_predictions(tmp_path / "bomb.npz", clouds)

@@ -1,4 +1,4 @@
-"""What a run uses of the machine: its device, its memory, and what to do when that runs out."""
+"""Device of a run, and the arithmetic that it can do."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import Literal
 
 import torch
 
-from kmip_data.errors import OutOfResources, UsageError
-from kmip_data.models.kinds import Size
+from kmip_data.errors import UsageError
 from kmip_data.models.layers.triton_cards import triton_runs
-from kmip_data.models.training.config.keys import RunConfig, TrainingConfig
+from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.wording import counted
 
 
@@ -113,34 +112,3 @@ def autocast(precision: str, device: str) -> Iterator[None]:
     enabled = precision.endswith("mixed")
     with float32_products(precision), torch.autocast(device, dtype=dtype, enabled=enabled):
         yield
-
-
-def half_a_batch(training: TrainingConfig) -> str:
-    """Options for batches half as large, twice as many per step."""
-    smaller = -(-training.batch_size // 2)
-    times = -(-training.batch_size // smaller) * training.accumulate
-    return f"--set training.batch_size={smaller} --set training.accumulate={times}"
-
-
-def out_of_memory(
-    error: BaseException, *, size: Size | None, doing: str, config: RunConfig, left: str
-) -> OutOfResources:
-    """Return the error for an allocation that failed while ``doing`` something with a batch of ``size``."""
-    training = config.training
-    tips = []
-    if training.batch_size > 1:
-        tips.append(f"{half_a_batch(training)} (about the same step)")
-    if not config.model.checkpoint_layers:
-        tips.append("--set model.checkpoint_layers=true (less memory for about a third more time)")
-    if not training.precision.endswith("mixed"):
-        tips.append("--precision bf16-mixed")
-    message = (
-        str(error).splitlines()[0].rpartition("DefaultCPUAllocator: ")[2] if str(error) else "MemoryError"
-    )
-    return OutOfResources(
-        f"Memory ran out while {doing}.",
-        expected="a batch that fits",
-        found=f"{f'a batch of {size}; ' if size else ''}{message}",
-        left=left,
-        next="\n    ".join(["one or more of", *tips, "or a machine with more memory"]),
-    )

@@ -1,1 +1,0 @@
-"""How much memory a run needs, and what the machine has."""
