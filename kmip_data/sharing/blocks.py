@@ -67,7 +67,7 @@ class Blocks:
         return out
 
     def take(self, wanted: Iterable[Key]) -> dict[Key, U8]:
-        """Return these blocks, missing ones fetched together; they stay in memory while the caller has them."""
+        """Return these blocks, missing ones fetched together; they stay in memory while in use."""
         # The parent's is kept in a child: its threads and locks are not there, and must not be touched.
         work = self._works.get(os.getpid()) or self._works.setdefault(os.getpid(), _Work())
         keys = sorted(set(wanted))
@@ -82,7 +82,7 @@ class Blocks:
         return found
 
     def _bring(self, work: _Work, run: list[Key]) -> dict[Key, U8]:
-        """Read neighbouring blocks of a file from the cache; fetch the others in as few requests as possible."""
+        """Read neighbouring blocks of a file from the cache; fetch the others in few requests."""
         brought: dict[Key, U8] = {}
         try:
             pieces = {key: self._kept(key) for key in run}
