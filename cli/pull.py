@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 def command(
     address: str, columns: str | None, home: Home, as_json: bool, quiet: bool, **options: Any
 ) -> None:
-    """Copy a build or run from an address to this machine.
+    """Download what was pushed to an address, verified.
 
     Every block is verified as it arrives. The same command resumes a pull that was stopped and mends a
     damaged copy. Nothing in it is executed.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @sample_option
 @work_options
 def command(target: str, address: str, sample: bool, home: Home, as_json: bool, quiet: bool) -> None:
-    """Copy a build or a run to an address, for others to pull.
+    """Share a build or a run at any address.
 
     TARGET is a build, or a finished run; ADDRESS a folder, or an address of fsspec (hf://,
     s3://, gs://). Every byte is checked first, and no file there is replaced but those of an earlier push

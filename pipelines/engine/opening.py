@@ -1,4 +1,4 @@
-"""From the options ``--jobs``, ``--engine`` and ``--scheduler`` to an executor."""
+"""From the options ``--jobs`` and ``--dask`` to an executor."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def check_options(options: BuildOptions) -> None:
     elif options.scheduler is not None:
         raise UsageError(
             "A scheduler belongs to the engine dask.",
-            expected="--engine dask",
-            found=f"--scheduler {options.scheduler} with worker processes",
-            next=f"the same command with --engine dask --scheduler {options.scheduler}",
+            expected="engine='dask' with it",
+            found=f"scheduler={options.scheduler!r} with worker processes",
+            next=f"--dask {options.scheduler}",
         )
 
 
