@@ -28,14 +28,14 @@ from kmip_data.sharing.share import RUN_FILES, RUN_PROOF, Share, SharedFile, dam
 
 @dataclass(frozen=True)
 class Pulled:
-    """What came, and where it lies."""
+    """Result of a pull."""
 
     path: Path
     share: Share
     card: Card | None  #: of a build
-    files: list[str]  #: that were asked for, relative to ``path``
-    there: bool  #: it was there before, and nothing came
-    notes: list[str] = field(default_factory=list)  #: what was taken whole although a part was asked for
+    files: list[str]  #: requested files, relative to ``path``
+    there: bool  #: everything was there already
+    notes: list[str] = field(default_factory=list)  #: what was taken completely although a part was requested
 
 
 def pull(
@@ -173,7 +173,7 @@ def _column_files(received: Received, name: str) -> list[SharedFile]:
 
 
 def _notes(card: Card, added: list[str], split: str | None, columns: Sequence[str] | None) -> list[str]:
-    """Say what cannot be taken in part; UsageError for a name that nothing has."""
+    """Return notes on what cannot be taken in part; UsageError for an unknown name."""
     schema, notes = card.schema_, []
     stored = [column.attribute for column in schema.columns] + [view.attribute for view in schema.views]
     for name in columns or ():

@@ -185,9 +185,9 @@ def check_options(options: BuildOptions) -> None:
     elif options.scheduler is not None:
         raise UsageError(
             "A scheduler belongs to the engine dask.",
-            expected="--engine dask",
-            found=f"--scheduler {options.scheduler} with worker processes",
-            next=f"the same command with --engine dask --scheduler {options.scheduler}",
+            expected="engine='dask' with it",
+            found=f"scheduler={options.scheduler!r} with worker processes",
+            next=f"--dask {options.scheduler}",
         )
 
 

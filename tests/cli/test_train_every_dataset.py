@@ -43,7 +43,7 @@ def test_no_dataset_is_forgotten() -> None:
 def test_one_epoch(dataset: str, tmp_path: Path) -> None:
     metric, metrics, limit, column = EXPECTED[dataset]
     arguments = ["train", "--dataset", dataset, "--epochs", 1, "--device", "cpu", "--home", tmp_path]
-    arguments += ["--jobs", 1, "--sample", "--set", "model.layers=2", "--set", "model.parameter_budget=none"]
+    arguments += ["--sample", "--set", "model.layers=2", "--set", "model.parameter_budget=none"]
     if dataset == "s3dis":
         arguments += ["--k", 4]  # edges are most of its work
     if limit is not None:

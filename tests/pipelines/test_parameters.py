@@ -61,7 +61,7 @@ def test_what_says_nothing_is_refused():
 
 
 def test_no_hops_are_refused_with_the_reason(tmp_path) -> None:
-    done = kmip("build", "helsinki", "--hops", 0, "--offline", "--home", tmp_path)
+    done = kmip("build", "helsinki", "--set", "hops=0", "--offline", "--home", tmp_path)
     assert done.code == 2
     assert "found: hops = 0: without a hop every eccentricity is 0" in done.err
     assert not any(tmp_path.iterdir())
@@ -70,7 +70,7 @@ def test_no_hops_are_refused_with_the_reason(tmp_path) -> None:
 @pytest.mark.parametrize("name", ["helsinki", "paris", "city"])
 def test_a_limit_of_a_city_is_the_size_of_a_sample(name, tmp_path) -> None:
     """It used to build the whole city under the name of a part."""
-    source = ["--name", "x", "--osm-file", tmp_path / "no such file"] if name == "city" else []
+    source = ["--name", "x", "--set", f"osm_file={tmp_path / 'no such file'}"] if name == "city" else []
     done = kmip("build", name, *source, "--limit", 100, "--offline", "--home", tmp_path, "--jobs", 1)
     assert done.code == 2
     assert "--limit is the size of a sample" in done.err

@@ -348,7 +348,7 @@ def test_one_epoch_of_each_kind_of_task(dataset: str, tmp_path: Path) -> None:
         "--home",
         tmp_path,
     ]
-    arguments += ["--jobs", 1, "--limit", 12]
+    arguments += ["--limit", 12]
     changes = ["name=gps-bigbird", "attention.kind=bigbird", "layers=2", "parameter_budget=none"]
     outcome = kmip(*arguments, *(f"--set=model.{change}" for change in changes), "--quiet", "--json")
     assert outcome.code == 0, outcome.err

@@ -129,23 +129,6 @@ def evaluations_until(values, patience):
     return len(values)
 
 
-@pytest.mark.parametrize("patience", [1, 2, 3])
-@pytest.mark.parametrize(
-    "values",
-    [
-        [0.1, 0.2, 0.2, 0.1, 0.3, 0.2, 0.1, 0.0],
-        [0.5, 0.4, 0.3, 0.2, 0.6, 0.1, 0.1, 0.1],
-        [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8],
-        [0.1, float("nan"), 0.2, float("nan"), float("nan"), 0.3, 0.1, 0.1],
-    ],
-)
-def test_early_stopping_is_that_of_its_definition(build, tmp_path, monkeypatch, values, patience) -> None:
-    scripted(monkeypatch, values)
-    training = {"epochs": 8, "patience": patience, "metric": "f1"}
-    run = train(tiny_config(build, training=training), home=Home(tmp_path), quiet=True).runs[0]
-    assert read_result(run).epochs == len(read_history(run)) == evaluations_until(values, patience)
-
-
 def test_patience_counts_evaluations(build, tmp_path, monkeypatch, capsys) -> None:
     scripted(monkeypatch, [0.1, 0.5, 0.4, 0.3, 0.9])
     training = {"epochs": 20, "patience": 2, "eval_every": 3, "metric": "f1"}
@@ -169,7 +152,21 @@ def test_the_best_epochs_are_kept(build, tmp_path, monkeypatch) -> None:
     assert len({(run / "checkpoints" / name).read_bytes() for name in files}) == 3
 
 
-def test_one_best_epoch_has_no_file_of_its_own(build, tmp_path) -> None:
-    run = train(tiny_config(build, training={"epochs": 2}), home=Home(tmp_path), quiet=True).runs[0]
-    files = sorted(path.name for path in (run / "checkpoints").iterdir())
-    assert files == ["best.safetensors", "last.ckpt"]
+def test_early_stopping_is_that_of_its_definition(build, tmp_path, monkeypatch) -> None:
+    nan = float("nan")
+    for number, (patience, values) in enumerate(
+        [
+            (1, [0.1, 0.2, 0.2, 0.1, 0.3, 0.2, 0.1, 0.0]),
+            (2, [0.1, 0.2, 0.2, 0.1, 0.3, 0.2, 0.1, 0.0]),
+            (3, [0.5, 0.4, 0.3, 0.2, 0.6, 0.1, 0.1, 0.1]),
+            (1, [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]),
+            (2, [0.1, nan, 0.2, nan, nan, 0.3, 0.1, 0.1]),
+            (3, [0.1, nan, 0.2, nan, nan, 0.3, 0.1, 0.1]),
+        ]
+    ):
+        scripted(monkeypatch, values)
+        training = {"epochs": 8, "patience": patience, "metric": "f1"}
+        home = Home(tmp_path / str(number))
+        run = train(tiny_config(build, training=training), home=home, quiet=True).runs[0]
+        expected = evaluations_until(values, patience)
+        assert read_result(run).epochs == len(read_history(run)) == expected, (patience, values)

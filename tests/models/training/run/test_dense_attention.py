@@ -23,7 +23,7 @@ def test_one_epoch(dataset: str, kind: str, tmp_path) -> None:
     keys = ["model.parameter_budget=none", "model.layers=2", f"model.attention.kind={kind}"]
     arguments = [part for key in keys for part in ("--set", key)]
     arguments += ["--limit", 20] if dataset != "helsinki" else []
-    arguments += ["--sample", "--epochs", 1, "--device", "cpu", "--jobs", 1, "--home", tmp_path, "--quiet"]
+    arguments += ["--sample", "--epochs", 1, "--device", "cpu", "--home", tmp_path, "--quiet"]
     found = kmip("train", "--dataset", dataset, *arguments, "--json")
     assert found.code == 0, found.err
     assert TASKS[dataset] in found.json["metrics"]["test"]

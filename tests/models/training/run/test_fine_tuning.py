@@ -12,7 +12,6 @@ from support.stopping import stop_at
 from support.training_data import learnable_build, tiny_config
 
 from kmip_data.builds.home import Home
-from kmip_data.cli.train import configuration
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.run.checkpoint import INITIAL, WEIGHTS, copy_weights
@@ -93,14 +92,6 @@ def test_nothing_that_fits_is_refused_before_a_folder_is_made(build, source, tmp
     assert not list(home.runs.glob("*/*/*"))
 
 
-def test_an_unfinished_run_is_refused(build, source, tmp_path) -> None:
-    folder = tmp_path / "unfinished"
-    folder.mkdir()
-    shutil.copy(source / "config.toml", folder)
-    with pytest.raises(UsageError, match="has no weights to begin with"):
-        train(tuned(build, folder), home=Home(tmp_path), quiet=True)
-
-
 def test_a_strangers_folder_executes_nothing(build, source, tmp_path) -> None:
     canary = tmp_path / "canary"
 
@@ -155,10 +146,3 @@ def test_a_folder_that_has_only_these_weights_is_no_run_yet(build, source, tmp_p
     left.mkdir(parents=True)
     shutil.copy(source / WEIGHTS, left / INITIAL)
     assert train(tuned(build, source), home=home, name="early", quiet=True).runs == [left]
-
-
-def test_on_the_command_line() -> None:
-    found = configuration(
-        "s3dis", {}, {}, model="gps-kmip", variant="code", epochs=None, overrides=[], init_from="a/run"
-    )
-    assert found.training.init_from == "a/run"

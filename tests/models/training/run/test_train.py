@@ -29,7 +29,7 @@ from kmip_data.models.training.objective.losses import weighted_cross_entropy
 from kmip_data.models.training.run.checkpoint import BEST, LAST, WEIGHTS
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.folders import find_run, new_run
-from kmip_data.models.training.run.history import is_eval_epoch
+from kmip_data.models.training.run.history import Forecast, is_eval_epoch
 from kmip_data.models.training.run.module import TrainingModule
 from kmip_data.models.training.run.result import RunResult, read_result
 from kmip_data.models.training.run.train import train
@@ -188,14 +188,6 @@ def test_evaluate_gives_the_result_again(done, home):
     assert found.to_dict()["metrics"] == done.results[2].metrics
 
 
-def test_evaluate_on_other_data(done, home, tmp_path):
-    other = learnable_build(tmp_path / "other", seed=5, graphs=6)
-    found = evaluate(done.runs[0], target=str(other.path), home=home)
-    assert found.same is None
-    assert not found.build.card.sample
-    assert found.metrics["test"] != done.results[0].metrics["test"]
-
-
 def test_table_and_list_layouts_learn_the_same(tmp_path):
     histories = []
     for layout in ("neighbor", "index"):
@@ -206,24 +198,6 @@ def test_table_and_list_layouts_learn_the_same(tmp_path):
     for name, value in histories[0].items():
         if name not in OF_THE_MACHINE:
             assert histories[1][name] == pytest.approx(value, rel=1e-3), name
-
-
-def test_epochs_that_are_evaluated():
-    def evaluated(every, epochs):
-        return [epoch for epoch in range(epochs) if is_eval_epoch(epoch, every=every, epochs=epochs)]
-
-    assert evaluated(1, 3) == [0, 1, 2]
-    assert evaluated(4, 10) == [0, 3, 7, 9]
-    assert evaluated(20, 3) == [0, 2]
-
-
-def test_between_evaluations_nothing_is_measured_and_nothing_chosen(build, tmp_path):
-    config = tiny_config(build, training={"epochs": 4, "eval_every": 3})
-    run = train(config, home=Home(tmp_path), quiet=True).runs[0]
-    history = read_history(run)
-    assert ["val_miou" in row for row in history] == [True, False, True, True]
-    assert all("train_miou" in row for row in history)
-    assert read_result(run).best_epoch != 1
 
 
 def test_it_learns(tmp_path):
@@ -239,66 +213,6 @@ def test_it_learns(tmp_path):
 
 
 # What can go wrong.
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB."),
-        RuntimeError(
-            "[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory: 1 bytes"
-        ),
-        MemoryError(),
-    ],
-)
-@pytest.mark.parametrize("where", ["training", "evaluating"])
-def test_a_batch_that_does_not_fit_says_its_size_and_what_to_try(build, tmp_path, monkeypatch, error, where):
-    forward = TrainingModule.forward
-
-    def failing(self, batch):
-        logits = forward(self, batch)
-        if self.training == (where == "training"):
-            raise error
-        return logits
-
-    monkeypatch.setattr(TrainingModule, "forward", failing)
-    with pytest.raises(OutOfResources) as caught:
-        train(tiny_config(build), home=Home(tmp_path), quiet=True)
-    text = str(caught.value)
-    graphs = 3 if where == "training" else 2
-    assert f"{where} " in text.lower()
-    assert f"a batch of {graphs} graphs, " in text
-    assert "nodes" in text
-    assert "edges" in text
-    assert "--set training.batch_size=2 --set training.accumulate=4" in text
-    assert "--set model.checkpoint_layers=true" in text
-    assert "--precision bf16-mixed" in text
-    assert "no epoch was finished" in text
-    assert caught.value.exit_code == 6
-
-
-def test_other_runtime_errors_are_not_taken_for_memory(build, tmp_path, monkeypatch):
-    def failing(self, batch):
-        raise RuntimeError("shapes cannot be multiplied")
-
-    monkeypatch.setattr(TrainingModule, "forward", failing)
-    with pytest.raises(RuntimeError, match="shapes"):
-        train(tiny_config(build), home=Home(tmp_path), quiet=True)
-
-
-def test_a_loss_that_is_not_finite_names_epoch_and_batch(build, tmp_path, monkeypatch):
-    learn = TrainingModule.learn
-
-    def broken(self, batch, **watching):
-        if (self.epoch, self.meter.newest) == (1, 1):
-            self.loss = lambda logits, target: logits.sum() * math.nan
-        return learn(self, batch, **watching)
-
-    monkeypatch.setattr(TrainingModule, "learn", broken)
-    with pytest.raises(CheckFailed, match=r"loss is nan, training in epoch 2, batch 2"):
-        train(tiny_config(build), home=Home(tmp_path), quiet=True)
-    (run,) = tmp_path.glob("runs/*/*/*")
-    assert torch.load(run / LAST, weights_only=True)["epoch"] == 1
 
 
 def test_weights_that_are_not_finite_name_epoch_and_batch(build, tmp_path, monkeypatch):
@@ -339,74 +253,10 @@ def test_a_batch_of_one_class_trains(tmp_path):
     assert all(math.isfinite(value) for part in result.metrics.values() for value in part.values())
 
 
-@pytest.mark.parametrize("empty", ["train", "val"])
-def test_empty_parts_are_refused_before_anything_starts(tmp_path, empty):
-    parts = {"train": [0, 1], "val": [2], "test": [3], empty: []}
-    build = learnable_build(tmp_path / "build", graphs=4, parts=parts)
-    with pytest.raises(UsageError, match=f"The {empty} part"):
-        train(tiny_config(build), home=Home(tmp_path / "home"), quiet=True)
-    assert not (tmp_path / "home").exists()
-
-
 def test_without_a_test_part(tmp_path):
     build = learnable_build(tmp_path / "build", graphs=4, parts={"train": [0, 1], "val": [2, 3], "test": []})
     result = train(tiny_config(build), home=Home(tmp_path / "home"), quiet=True).results[0]
     assert set(result.metrics) == {"train", "val"}
-
-
-@pytest.mark.parametrize(
-    ("section", "message"),
-    [
-        ({"system": {"device": "cuda", "devices": 99}}, "99 GPUs cannot be had"),
-        ({"training": {"precision": "16-mixed"}}, "cannot train in 16-mixed"),
-        ({"training": {"precision": "tf32"}}, "cannot train in tf32, which is arithmetic of tensor cores"),
-        ({"training": {"precision": "bf16x3"}}, "cannot train in bf16x3"),
-        ({"system": {"compile": True}}, "On a CPU torch.compile does not make gps-kmip faster"),
-        ({"system": {"logger": "wandb"}}, "pip install wandb"),
-        ({"data": {"features": "position-color"}}, "no set of features of clouds called 'position-color'"),
-        ({"data": {"parameters": {"k": 5}}}, "another build"),
-        ({"model": {"name": "gps-kmap"}}, "gps-kmip"),
-        ({"model": {"search": "fais"}}, "fais"),
-    ],
-)
-def test_what_is_not_there_is_told_before_training(build, tmp_path, monkeypatch, section, message):
-    import importlib.util
-
-    find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "wandb" else find(name))
-    with pytest.raises(UsageError) as caught:
-        train(tiny_config(build, **section), home=Home(tmp_path), quiet=True)
-    assert message in str(caught.value)
-    assert not list(tmp_path.glob("runs/*/*/*"))
-
-
-@pytest.mark.parametrize("kernels", [True, False])
-@pytest.mark.parametrize(
-    ("local", "attention", "refused"),
-    [("gated-gcn", "none", True), ("gcn", "k-mip", True), ("gcn", "none", False)],
-)
-def test_a_gpu_compiles_what_has_no_kernels_there(local, attention, refused, kernels, monkeypatch):
-    monkeypatch.setattr(machine, "triton_runs", lambda _: kernels)
-    changes = [f"model.local.kind={local}", f"model.attention.kind={attention}", "system.compile=true"]
-    config = apply_overrides(config_from_mapping({"data": {"dataset": "s3dis"}}, "the test"), changes)
-    with pytest.raises(UsageError) if refused and kernels else contextlib.nullcontext() as caught:
-        machine.check_compile(config, machine.Device("cuda", "a GPU", ""))
-    if caught is not None:
-        assert caught.value.parts.keys() == {"expected", "found", "on disk", "next"}
-        assert "keeps its steps from being recorded" in str(caught.value)
-        assert "leave out system.compile: steps are then recorded" in str(caught.value)
-
-
-def test_a_logger_that_is_missing_is_told_before_the_data_are_brought_in(build, tmp_path, monkeypatch):
-    import importlib.util
-
-    from kmip_data.models.training.run import train as run
-
-    find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "wandb" else find(name))
-    monkeypatch.setattr(run, "open_data", lambda *_, **__: pytest.fail("the data were opened"))
-    with pytest.raises(UsageError, match="wandb"):
-        train(tiny_config(build, system={"logger": "wandb"}), home=Home(tmp_path), quiet=True)
 
 
 def test_names_of_runs(done, build, home, tmp_path):
@@ -441,6 +291,8 @@ def test_it_prints_its_plan_and_its_epochs(build, tmp_path, capfd, recwarn):
     assert [line.split("  ")[0] for line in lines[6:]] == [f"epoch {n}/3" for n in (1, 2, 3)]
     assert "val accuracy" in lines[6]
     assert [str(warning.message) for warning in recwarn] == []
+    train(config, home=Home(tmp_path), quiet=True)
+    assert capfd.readouterr() == ("", "")
 
 
 def test_free_memory_is_given_back_at_the_end(build, tmp_path):
@@ -461,11 +313,6 @@ def test_the_papers_search_learns_the_same(build, tmp_path):
     assert losses[0] == losses[1]
 
 
-def test_quiet_says_nothing(build, tmp_path, capfd):
-    train(tiny_config(build, training={"epochs": 1}), home=Home(tmp_path), quiet=True)
-    assert capfd.readouterr() == ("", "")
-
-
 def test_tensorboard_gets_the_metrics_too(build, tmp_path):
     pytest.importorskip("tensorboard")
     run = train(tiny_config(build, system={"logger": "tensorboard"}), home=Home(tmp_path), quiet=True).runs[0]
@@ -475,16 +322,6 @@ def test_tensorboard_gets_the_metrics_too(build, tmp_path):
     events.Reload()
     assert len(events.Scalars("val_miou")) == 3
     assert (run / "metrics.csv").is_file()
-
-
-@pytest.mark.parametrize(
-    "option", [{"training": {"precision": "bf16-mixed"}}, {"system": {"deterministic": True}}]
-)
-def test_precision_and_determinism(build, tmp_path, option):
-    home = Home(tmp_path)
-    summary = train(tiny_config(build, **option), home=home, quiet=True)
-    assert evaluate(summary.runs[0], home=home).same
-    assert not torch.are_deterministic_algorithms_enabled()
 
 
 def test_a_compiled_run_learns_the_same(build, tmp_path, monkeypatch):
@@ -560,3 +397,124 @@ def test_two_processes_make_one_run_and_measure_each_graph_once(tmp_path, settin
     for part in parts:
         for name in ("accuracy", "f1", "miou"):
             assert alone[part][name] == result.metrics[part][name] == found["metrics"][part][name]
+
+
+def test_evaluated_epochs(build, tmp_path):
+    for every, epochs, expected in ((1, 3, [0, 1, 2]), (4, 10, [0, 3, 7, 9]), (20, 3, [0, 2])):
+        found = [epoch for epoch in range(epochs) if is_eval_epoch(epoch, every=every, epochs=epochs)]
+        assert found == expected, (every, epochs)
+    config = tiny_config(build, training={"epochs": 4, "eval_every": 3})
+    run = train(config, home=Home(tmp_path), quiet=True).runs[0]
+    history = read_history(run)
+    assert ["val_miou" in row for row in history] == [True, False, True, True]
+    assert all("train_miou" in row for row in history)
+    assert read_result(run).best_epoch != 1
+
+
+def test_long_runs_are_forecast(build):
+    """From the third batch, if the run takes half an hour; after two epochs, if a minute is left."""
+    training = tiny_config(build, training={"epochs": 1000}).training
+    for each, long in ((0.01, False), (0.05, True)):  # a thousand epochs of 100 batches
+        forecast = Forecast(training, 100)
+        found = [forecast.after_batch(9.0 + number * each) for number in range(4)]
+        assert [text is not None for text in found] == [False, False, long, False]
+        assert not long or found[2].startswith("time: about ")
+    rows = [{"seconds": 9.0, "seconds_train": 8.0, "val_loss": 1.0}] * 2
+    assert "8.0 s per epoch and 1.0 s per evaluation; the 998 epochs left" in forecast.after_epoch(rows)
+    assert forecast.after_epoch(rows[:1]) is None
+
+
+def test_a_batch_that_does_not_fit_names_its_size_and_remedies(build, tmp_path, monkeypatch):
+    forward = TrainingModule.forward
+    memory = "[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory: 1 bytes"
+    cases = [
+        (torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB."), "training", 3),
+        (RuntimeError(memory), "evaluating", 2),
+        (MemoryError(), "training", 3),
+    ]
+    for error, where, graphs in cases:
+
+        def failing(self, batch, error=error, where=where, **watching):
+            found = forward(self, batch, **watching)
+            if self.training == (where == "training"):
+                raise error
+            return found
+
+        monkeypatch.setattr(TrainingModule, "forward", failing)
+        with pytest.raises(OutOfResources) as caught:
+            train(tiny_config(build), home=Home(tmp_path), quiet=True)
+        text = str(caught.value)
+        for word in (
+            *(f"while {where} ", f"a batch of {graphs} graphs, ", "nodes", "edges", "no epoch was finished"),
+            "--set training.batch_size=2 --set training.accumulate=4",
+            *("--set model.checkpoint_layers=true", "--precision bf16-mixed"),
+        ):
+            assert word in text, (error, word)
+        assert caught.value.exit_code == 6
+
+    def other(self, batch, **watching):
+        raise RuntimeError("shapes cannot be multiplied")
+
+    monkeypatch.setattr(TrainingModule, "forward", other)
+    with pytest.raises(RuntimeError, match="shapes"):
+        train(tiny_config(build), home=Home(tmp_path), quiet=True)
+
+
+def test_wrong_settings_are_refused_before_training(build, tmp_path, monkeypatch):
+    import importlib.util
+
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "wandb" else find(name))
+    for section, message in (
+        ({"system": {"device": "cuda", "devices": 99}}, "99 GPUs"),
+        ({"training": {"precision": "16-mixed"}}, "cannot train in 16-mixed"),
+        ({"training": {"precision": "tf32"}}, "cannot train in tf32, which is arithmetic of tensor cores"),
+        ({"training": {"precision": "bf16x3"}}, "cannot train in bf16x3"),
+        ({"system": {"compile": True}}, "On a CPU torch.compile does not make gps-kmip faster"),
+        ({"system": {"logger": "wandb"}}, "pip install wandb"),
+        ({"data": {"features": "position-color"}}, "no set of features of clouds called 'position-color'"),
+        ({"data": {"parameters": {"k": 5}}}, "another build"),
+        ({"model": {"name": "gps-kmap"}}, "gps-kmip"),
+    ):
+        with pytest.raises(UsageError) as caught:
+            train(tiny_config(build, **section), home=Home(tmp_path), quiet=True)
+        assert message in str(caught.value), section
+        assert not list(tmp_path.glob("runs/*/*/*")), section
+    for empty in ("train", "val"):
+        parts = {"train": [0, 1], "val": [2], "test": [3], empty: []}
+        empty_build = learnable_build(tmp_path / empty, graphs=4, parts=parts)
+        with pytest.raises(UsageError, match=f"The {empty} part"):
+            train(tiny_config(empty_build), home=Home(tmp_path / "home"), quiet=True)
+        assert not (tmp_path / "home").exists()
+
+
+def test_a_gpu_compiles_what_has_no_kernels_there(monkeypatch):
+    for kernels in (True, False):
+        monkeypatch.setattr(machine, "triton_runs", lambda _, kernels=kernels: kernels)
+        for local, attention, refused in (
+            ("gated-gcn", "none", True),
+            ("gcn", "k-mip", True),
+            ("gcn", "none", False),
+        ):
+            changes = [
+                f"model.local.kind={local}",
+                f"model.attention.kind={attention}",
+                "system.compile=true",
+            ]
+            config = apply_overrides(config_from_mapping({"data": {"dataset": "s3dis"}}, "the test"), changes)
+            expected = pytest.raises(UsageError) if refused and kernels else contextlib.nullcontext()
+            with expected as caught:
+                machine.check_compile(config, machine.Device("cuda", "a GPU", ""))
+            assert caught is None or "keeps its steps from being recorded" in str(caught.value)
+
+
+def test_evaluate_repeats_the_result_in_every_mode(build, tmp_path):
+    home = Home(tmp_path)
+    for option in ({"training": {"precision": "bf16-mixed"}}, {"system": {"deterministic": True}}):
+        summary = train(tiny_config(build, **option), home=home, quiet=True)
+        assert evaluate(summary.runs[0], home=home).same, option
+        assert not torch.are_deterministic_algorithms_enabled()
+    other = learnable_build(tmp_path / "other", seed=5, graphs=6)
+    found = evaluate(summary.runs[0], target=str(other.path), home=home)
+    assert (found.same, found.build.card.sample) == (None, False)
+    assert found.metrics["test"] != summary.results[0].metrics["test"]
