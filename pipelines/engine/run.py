@@ -42,7 +42,7 @@ def run_build(plan: BuildPlan, split_params: Sequence[SplitParams]) -> Card:
 
     The bytes on disk are a function of the plan alone: not of ``plan.options.jobs``, of the order in
     which units finish, or of how often an earlier run was killed. A finished build is returned as it
-    is; an unfinished one is resumed. Each of ``split_params`` is written once; the first is the card's default.
+    is; an unfinished one is resumed. Each of ``split_params`` is written once; the first is the default.
 
     Raises ``OutOfResources`` where disk or memory ran out (the next run resumes); ``DamagedInput``, which
     names unit and record, where one could not be built; ``KeyboardInterrupt`` or ``SystemExit`` when it is
