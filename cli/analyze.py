@@ -26,6 +26,6 @@ ANALYSES = {
 )
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """Analyse attention on a trained run or on generated data."""
+    """Study attention, on a trained run or on generated data."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

@@ -26,6 +26,8 @@ from kmip_data.pipelines.base import (
     RawFolder,
     RawNeededError,
     SplitParams,
+    check_params,
+    check_sample,
     load_pipeline,
     pipeline_of,
 )
@@ -37,11 +39,10 @@ from kmip_data.pipelines.engine.folders import (
     remove_unfinished,
     remove_work,
 )
-from kmip_data.pipelines.engine.opening import check_options
+from kmip_data.pipelines.engine.pool import check_options
 from kmip_data.pipelines.engine.run import run_build
 from kmip_data.pipelines.finishing.finish import read_records, write_split
 from kmip_data.pipelines.finishing.identity import BuildPlan, card_parameters, given_folder
-from kmip_data.pipelines.parameters import check_params, check_sample
 from kmip_data.pipelines.raw.copies import list_copies, pin_first, remove_copy
 from kmip_data.pipelines.raw.extras import require_extra
 from kmip_data.pipelines.shared.stratified import apply_split

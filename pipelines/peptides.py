@@ -224,7 +224,7 @@ def _require_standardised(targets: F64, manifest: Manifest) -> None:
             "The targets are not standardised, as the published ones are.",
             expected=f"{PeptidesStructPipeline.table}: mean 0 and deviation 1 over all rows",
             found=f"means up to {np.abs(mean).max():.3g}, deviations up to {deviation.max():.3g}",
-            next=f"kmip-data build {manifest.name} --target-scaling train, or the published file",
+            next=f"kmip-data build {manifest.name} --set target_scaling=train, or the published file",
         )
 
 

@@ -52,10 +52,10 @@ class SuperpixelSource(Strict):
         """
         found: dict[str, Path] = {}
         for option, folder in ((IMAGES, self.images), (MASKS, self.masks)):
-            for name, path in files_below(folder, f"--{option}", reading.SUFFIXES).items():
+            for name, path in files_below(folder, f"--set {option}=", reading.SUFFIXES).items():
                 found[f"{option}/{name}"] = path
         if self.palette is not None:
-            path = given_file(self.palette, "--palette")
+            path = given_file(self.palette, "--set palette=")
             reading.read_palette(path)
             found[PALETTE] = path
         return found
@@ -79,7 +79,7 @@ class OwnSuperpixelParams(OwnParams):
         description="rag-boundary: superpixels that touch, with edge strength and length of their boundary; "
         "knn: the nearest centroids, with their distance",
     )
-    k: int = Field(default=8, ge=1, le=1_000, description="neighbours per superpixel, with --edges knn")
+    k: int = Field(default=8, ge=1, le=1_000, description="neighbours per superpixel, with edges=knn")
     classes: int = Field(
         default=21, ge=2, le=reading.MAX_CLASSES, description="number of classes, background too"
     )
@@ -243,7 +243,7 @@ def _check_names(params: OwnSuperpixelParams) -> None:
     if params.class_name and len(params.class_name) != params.classes:
         raise UsageError(
             "There is not one name per class.",
-            expected=f"{params.classes} times --class-name, or --classes {len(params.class_name)}",
+            expected=f"{params.classes} times class_name, or --set classes={len(params.class_name)}",
             found=f"{len(params.class_name)} names",
         )
 

@@ -161,7 +161,7 @@ def chunk_labels(eccentricity: F32, classes: int) -> U8:
             f"The graph is too small for {classes} classes.",
             expected=f"enough intersections that none of the {classes} chunks is empty",
             found=f"{n} intersections, chunks of {size}",
-            next="give a larger area, or fewer --classes",
+            next="give a larger area, or fewer classes",
         )
     labels = np.empty(n, np.uint8)
     labels[np.argsort(eccentricity, kind="stable")] = np.arange(n) // size
@@ -253,7 +253,7 @@ def street_weights(tensors: CityTensors, weight: Weight) -> F32:
             "Travel times need the speed of every street.",
             expected="speeds above 0 km/h",
             found="none" if speed is None else f"{int((~(speed > 0)).sum())} streets without one",
-            next="--weight length",
+            next="--set weight=length",
         )
     seconds: F32 = (tensors.edge_length.astype(np.float64) * 3.6 / speed).astype(np.float32)
     return seconds

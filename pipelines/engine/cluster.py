@@ -135,7 +135,7 @@ class DaskWorkers(Executor):
                 expected="the address that `dask scheduler` prints (tcp://HOST:8786), or its scheduler file",
                 found=str(error).splitlines()[0] if str(error) else type(error).__name__,
                 left="what was finished before is kept",
-                next="`dask scheduler`, then `dask worker ADDRESS` on each machine; or leave --scheduler out",
+                next="`dask scheduler`, then `dask worker ADDRESS` on each machine; or --dask alone",
             ) from error
         self._client = self._stack.enter_context(client)
         if not self._client.nthreads():

@@ -42,8 +42,8 @@ from kmip_data.graphs.encodings import Encoding, Graphs, parse_encoding
 from kmip_data.pipelines.engine.executors import EXECUTOR_FILES
 from kmip_data.pipelines.engine.folders import JOURNAL, WORK
 from kmip_data.pipelines.engine.journal import Journal
-from kmip_data.pipelines.engine.opening import check_options, count_jobs, open_executor
-from kmip_data.pipelines.engine.units import finished_units, run_units
+from kmip_data.pipelines.engine.pool import check_options, count_jobs, open_executor
+from kmip_data.pipelines.engine.run import finished_units, run_units
 from kmip_data.pipelines.engine.workers import StopRequestedError, UnitResult, explained
 from kmip_data.pipelines.finishing.identity import versions_of_bytes
 from kmip_data.runtime import signals, threads

@@ -59,7 +59,7 @@ class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
                 f"{self.manifest.name} is too large.",
                 expected=f"at most {self.manifest.max_nodes:,} intersections",
                 found=f"{tensors.num_nodes:,}",
-                next="give a part of the map with --bbox",
+                next="choose a part of the map: --set bbox=W,S,E,N",
             )
         return store_city(tensors, workdir)
 

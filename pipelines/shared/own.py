@@ -98,6 +98,6 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         manifest = self.manifest
         error.parts["next"] = error.parts["next"] or (
             "repair or remove the file, or skip it: "
-            f"kmip-data build {manifest.file} --name {manifest.name} --on-error skip …"
+            f"kmip-data build {manifest.file} --name {manifest.name} --set on_error=skip …"
         )
         raise error
