@@ -51,7 +51,7 @@ def ask(
             f"The part {part} has no record {position}.",
             expected=f"0 to {count - 1}",
             found=str(position),
-            next="another --record or --part",
+            next="another --record or --split",
         )
     batch = data.record(part, position)
     with (

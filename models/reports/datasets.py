@@ -8,7 +8,7 @@ from kmip_data.builds.home import Home, list_builds
 from kmip_data.format.card import Card
 from kmip_data.manifest import Manifest, load_manifest, read_shipped
 from kmip_data.models.reports.writer import Sheet
-from kmip_data.wording import as_options
+from kmip_data.wording import as_values
 
 COUNTS = ("graphs", "nodes", "edges", "classes")  #: nodes and edges are means over graphs
 
@@ -23,7 +23,7 @@ def dataset_facts(home: Home) -> list[dict[str, Any]]:
         found = [(usual, "manifest", [why])]
         for build in [build for build in whole if build.card.dataset == paper["name"]]:
             counts = _of_card(build.card)
-            other = [f"Built with {as_options(build.card.parameters)}."] if counts != usual else []
+            other = [f"Built with {as_values(build.card.parameters)}."] if counts != usual else []
             found.append((counts, build.path.name, [why, *other]))
         for ours, source, reasons in found[1:] or found:
             # The paper counts a street once, and gives cities in thousands.

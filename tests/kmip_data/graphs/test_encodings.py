@@ -239,7 +239,7 @@ from kmip_data.graphs.encodings import parse_encoding
 
 assert parse_encoding("degrees3").name == "degrees3"
 text = CliRunner().invoke(command, ["--help"]).output
-assert "--degrees D" in text and "Degrees up to D." in text and "--rwse T" in text, text
+assert "degreesD" in text and "Degrees up to D." in text and "rwseT" in text, text
 """
 DEGREES = """
 from kmip_data.graphs.encoding import Encoding

@@ -146,10 +146,10 @@ def test_records_have_expanders_of_their_own_wherever_they_are(tmp_path: Path) -
 
 def test_the_flag_of_encode_and_its_seed(tmp_path: Path) -> None:
     build = some_graphs(tmp_path / "build")
-    done = kmip("encode", build.path, "--expander", 2, "--expander-seed", 5, "--jobs", 1)
+    done = kmip("encode", build.path, "expander2-seed5", "--jobs", 1)
     assert done.code == 0, done.err
     assert "expander2-seed5" in done.out
-    assert kmip("encode", build.path, "--expander", 2, "--jobs", 1).code == 0
+    assert kmip("encode", build.path, "expander2", "--jobs", 1).code == 0
     found = [kmip_data.open(build.path, columns=[f"expander2-seed{seed}"])[0].expander for seed in (0, 5)]
     assert (found[0] != found[1]).any()
     verified = kmip("verify", build.path)
