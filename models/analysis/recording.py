@@ -138,8 +138,8 @@ def record_run(
     """Record the first ``graphs`` graphs of a part by the best weights of ``run``, in eval mode.
 
     Only graphs with a number of nodes in the range ``sizes`` count; a transductive run has one graph,
-    whatever the part. The other arguments are those of :func:`kmip_data.models.training.run.evaluate.evaluate`. Raises
-    ``UsageError`` if there is no such run, part or build, or the model has no k-MIP attention;
+    whatever the part. The other arguments are those of
+    :func:`kmip_data.models.training.run.evaluate.evaluate`. Raises ``UsageError`` if there is no such run, part or build, or the model has no k-MIP attention;
     ``DamagedInput`` if the run is unfinished, or one of its files is damaged.
     """
     from kmip_data.models.training.machine import autocast
