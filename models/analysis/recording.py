@@ -139,8 +139,9 @@ def record_run(
 
     Only graphs with a number of nodes in the range ``sizes`` count; a transductive run has one graph,
     whatever the part. The other arguments are those of
-    :func:`kmip_data.models.training.run.evaluate.evaluate`. Raises ``UsageError`` if there is no such run, part or build, or the model has no k-MIP attention;
-    ``DamagedInput`` if the run is unfinished, or one of its files is damaged.
+    :func:`kmip_data.models.training.run.evaluate.evaluate`. Raises ``UsageError`` if there is no such run,
+    part or build, or the model has no k-MIP attention; ``DamagedInput`` if the run is unfinished, or one of
+    its files is damaged.
     """
     from kmip_data.models.training.machine import autocast
     from kmip_data.models.training.run.evaluate import open_run
