@@ -52,7 +52,7 @@ class Selection:
 
 
 def recognise(archive: Archive, content: Content) -> Selection:
-    """Find the data in an archive: the one folder that holds the anchor and the members beside it.
+    """Find the data in an archive: the one folder with the anchor and the members next to it.
 
     Raises ``DamagedInput`` where the archive is hostile, damaged or incomplete, or holds something else;
     ``UsageError`` where it holds the data more than once.

@@ -17,7 +17,7 @@ from kmip_data.files.errors import unreadable
 HEAD = 512  #: bytes from which the kind of a file is recognised
 PIECE = 2**18  #: bytes handled at a time
 MAX_COMPONENT = 255  #: bytes of one part of a name, the limit of common file systems
-MAX_NAME = 4096  #: bytes of a whole name
+MAX_NAME = 4096  #: bytes of a name
 MAX_NAMES = 32 * 2**20  #: characters of all names of an archive and of the folders they imply
 _DRIVE = re.compile(r"^[A-Za-z]:")
 
@@ -36,7 +36,7 @@ class Limits:
     """How much an archive may hold before it is refused."""
 
     entries: int  #: files and folders of any name
-    unpacked: int  #: declared sizes of all files of a compressed tar, which is unpacked whole to be searched
+    unpacked: int  #: declared sizes of all files of a compressed tar, which is unpacked to be searched
 
 
 class Archive(ABC):
@@ -48,7 +48,7 @@ class Archive(ABC):
         self.path = path
 
     def damaged(self, why: str, error: BaseException | None = None) -> NoReturn:
-        """Raise ``DamagedInput``: the archive itself is not whole."""
+        """Raise ``DamagedInput``: the archive itself is incomplete or damaged."""
         raise DamagedInput(
             f"{self.path.name} is not a whole {self.kind} archive: {why}.",
             expected=f"a complete {self.kind} of regular files and folders, in one volume",
@@ -149,7 +149,7 @@ def _read_pieces(path: Path) -> Iterator[bytes]:
 
 
 def refusal(archive: Path, member: str, why: str) -> DamagedInput:
-    """Return the error for a member that is refused; ``why`` goes on after its name."""
+    """Return the error for a member that is refused; ``why`` continues the sentence after its name."""
     shown = ascii(member if len(member) <= 100 else f"{member[:60]}…{member[-30:]}")
     return DamagedInput(
         f"{archive.name} is refused: its member {shown} {why}.",

@@ -1,4 +1,4 @@
-"""Find an archive for each source of a dataset: among those given, in the home folder, or by download."""
+"""Find each source of a dataset: among given archives, in the home folder, in a package, or by download."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MAX_INNER = 64  #: files of a given folder that are looked into for an archive
 
 @dataclass(frozen=True)
 class Request:
-    """What is wanted, and what may be done for it."""
+    """A dataset whose raw data are wanted, and the options of the command."""
 
     manifest: Manifest
     home: Home
@@ -42,7 +42,7 @@ class Request:
 
     @property
     def folder(self) -> Path:
-        """Where the raw data of the dataset lie."""
+        """Folder of the raw data of the dataset."""
         return self.home.raw / self.manifest.name
 
     @property
@@ -55,7 +55,7 @@ class Request:
         say(text, quiet=self.options.quiet)
 
     def content_of(self, source: Source) -> Content:
-        """What a source holds."""
+        """Members of a source."""
         return source.content or self.manifest.content
 
     def archive_hint(self, source: Source) -> str:
