@@ -1,4 +1,4 @@
-"""``kmip-data runs``: the runs in the home folder, how far they are and how to go on."""
+"""``kmip-data runs``: list the runs in the home folder, their progress and how to resume them."""
 
 from __future__ import annotations
 

@@ -12,8 +12,7 @@ from support.cli import kmip
 from kmip_data.cli.shared.parameters import _item_type
 from kmip_data.errors import UsageError
 from kmip_data.manifest import dataset_names, load_manifest
-from kmip_data.pipelines.base import load_pipeline
-from kmip_data.pipelines.parameters import check_params
+from kmip_data.pipelines.base import check_params, load_pipeline
 
 #: Parameters to which 0 says something: seeds, "no such part", the value of void pixels, "blocks touch".
 ZERO = {"split_seed", "block_seed", "val_fraction", "test_fraction", "void", "buffer"}
