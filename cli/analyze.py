@@ -20,12 +20,12 @@ ANALYSES = {
     commands_in=ANALYSES,
     invoke_without_command=True,
     examples=[
-        "kmip-data analyze approximation --gaussian --n 2500 --d 16",
-        "kmip-data analyze cumulative-weight malnet-tiny/gps-kmip/mine --min-nodes 1001",
+        "kmip-data analyze approximation --gaussian 2500x16",
+        "kmip-data analyze cumulative-weight malnet-tiny/gps-kmip/mine --nodes 1001..5000",
     ],
 )
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """Analyse attention on a trained run or on generated data."""
+    """Study attention, on a trained run or on generated data."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.list import build_facts
-from kmip_data.cli.shared.dataset_command import RECORDS, SOURCES, SPLITS, DatasetCommand, given
+from kmip_data.cli.shared.dataset_command import RECORDS, SHARDS, SOURCES, SPLITS, DatasetCommand, given
 from kmip_data.cli.shared.names import DATASET
 from kmip_data.cli.shared.options import (
-    compression_option,
-    engine_options,
+    dask_option,
     jobs_option,
     output_option,
     raw_options,
@@ -20,6 +19,7 @@ from kmip_data.cli.shared.options import (
     work_options,
 )
 from kmip_data.cli.shared.output import facts, print_json, table
+from kmip_data.cli.shared.parameters import set_option
 from kmip_data.files.disk import human_bytes
 from kmip_data.wording import as_options
 
@@ -36,33 +36,33 @@ if TYPE_CHECKING:
     examples=[
         "kmip-data build s3dis --k 32 --jobs 8",
         "kmip-data build s3dis --k 16 --test-area 5 --archive indoor3d_sem_seg_hdf5_data.zip",
-        "kmip-data build shapenet-part --category Chair --category Lamp --accept-license",
+        "kmip-data build shapenet-part --set category=Chair --set category=Lamp --accept-license",
         "kmip-data build s3dis --sample --limit 100",
-        "kmip-data build city --name marais --osm-file paris.osm.pbf",
-        "kmip-data build superpixels --name photos --images photos --masks masks --classes 3",
-        "kmip-data build points --name campus --path scans --k 16 --label-column class",
+        "kmip-data build city --name marais --set osm_file=paris.osm.pbf",
+        "kmip-data build superpixels --name photos --set images=photos --set masks=masks --set classes=3",
+        "kmip-data build points --name campus --set path=scans --k 16 --set label_column=class",
     ],
 )
 @click.argument("name", type=DATASET)
 @raw_options
 @sample_option
+@set_option
 @jobs_option
-@engine_options
+@dask_option
 @output_option
-@compression_option
 @work_options
 def command(
     name: str, *, archives: tuple[Path, ...], sample: bool, home: Home, as_json: bool, **options: Any
 ) -> None:
     """Turn raw files into HDF5 shards.
 
-    Brings the raw files in first where they are missing. A build that was stopped goes on where
-    it stopped; a finished one is found at once. The dataset's own parameters are options too:
-    `kmip-data build s3dis --help` shows them.
+    Fetches the raw files first if they are missing. A build that was stopped is resumed; a finished one is
+    returned at once. `kmip-data build s3dis --help` lists the parameters of a dataset.
     """
     from kmip_data.manifest import load_manifest
     from kmip_data.pipelines.find import obtain, split_name
 
+    options |= given(SHARDS)
     if load_manifest(name).recipe:
         build = _build_recipe(name, archives, sample=sample, home=home, **options)
     else:
@@ -88,8 +88,8 @@ def _build_recipe(
     takes_archive = "archive" in source_model(recipe).model_fields
     if name is None or sample or len(archives) > takes_archive:
         raise UsageError(
-            f"A dataset by the recipe {recipe!r} is built under a name of its own, from a source of its own.",
-            expected="--name NAME and " + _SOURCES[recipe],
+            f"{recipe!r} makes a dataset from your own files, under a name of your own.",
+            expected=f"--name NAME and {_SOURCES[recipe]}",
             found="--sample" if sample else "no --name" if name is None else f"{len(archives)} × --archive",
             next="kmip-data build helsinki --sample" if recipe == "city" and sample
             else f"kmip-data build {recipe} --help",
@@ -101,9 +101,9 @@ def _build_recipe(
 
 
 _SOURCES = {
-    "city": "one of --osm-file, --graphml, --place, --archive",
-    "points": "--path",
-    "superpixels": "--images and --masks",
+    "city": "one of --archive and --set osm_file=, graphml=, place=",
+    "points": "--set path=",
+    "superpixels": "--set images= and masks=",
 }
 
 
@@ -118,7 +118,7 @@ def result(build: Build, split: str) -> dict[str, Any]:
 
 
 def summary(build: Build, split: str) -> str:
-    """What was built, where it lies, its split, and what to do with it."""
+    """Return the path, counts and split of a build, and the next commands."""
     from kmip_data.pipelines.raw.license import SHOWN
 
     card = build.card
@@ -127,7 +127,7 @@ def summary(build: Build, split: str) -> str:
         for part, counts in card.splits[split].in_order()
     ]
     folder, size = shlex.quote(str(build.path)), human_bytes(sum(entry.bytes for entry in card.shards))
-    chosen = "" if split == card.default_split else as_options(card.splits[split].parameters)
+    chosen = "" if split == card.default_split else as_options(card.splits[split].parameters, "data.split.")
     return "\n".join(
         [
             f"{card.dataset}{card.remark} is built.",

@@ -56,7 +56,7 @@ class Finding:
 @home_option
 @json_option
 def command(sources: bool, home: Home, as_json: bool) -> None:
-    """What this machine has, and what works on it.
+    """Check what this machine has, and what works on it.
 
     Versions, devices, search backends and why each is or is not usable, HDF5 filters, disk, home
     and licenses. Ends with exit code 1 where something that is needed is missing.

@@ -34,9 +34,10 @@ from kmip_data.wording import counted
     help="Instead of RUN: a file of kmip-data predict, or an .npz with logits (or pred) of any model.",
 )
 @click.option(
-    "--part",
+    "--split",
+    "part",
     type=click.Choice(PARTS),
-    help="With --predictions: part of the split.  [default: the one named in the file, else test]",
+    help="With --predictions or --dump-qk: part of the split.  [default: that of the file, else test]",
 )
 @other_data_option
 @as_trained_option
@@ -44,13 +45,6 @@ from kmip_data.wording import counted
     "--by-class", is_flag=True, help="Also print the accuracy of each class; a city's are by distance."
 )
 @file_option("--dump-qk", "dump", help="Also write queries, keys and values of every layer as safetensors.")
-@click.option(
-    "--dump-part",
-    type=click.Choice(PARTS),
-    default="test",
-    show_default=True,
-    help="With --dump-qk: part of the split.",
-)
 @number_option("--dump-graphs", "With --dump-qk: number of graphs, from the first.", 10)
 @look_options
 def command(
@@ -58,7 +52,6 @@ def command(
     predictions: Path | None,
     part: str | None,
     dump: Path | None,
-    dump_part: str,
     dump_graphs: int,
     by_class: bool,
     as_json: bool,
@@ -78,8 +71,10 @@ def command(
         return
     from kmip_data.models.training.run.evaluate import evaluate
 
-    if part is not None:
-        raise _usage("A run is measured on every part.", "--part with --predictions", "--part with RUN")
+    if part is not None and dump is None:
+        expected = "--split with --predictions or --dump-qk"
+        raise _usage("A run is measured on every part.", expected, "--split with RUN alone")
+    dump_part = part or "test"
     if dump is not None:
         check_prefix(dump, "--dump-qk")
     found = evaluate(run, **data)

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     "--record", type=click.IntRange(min=0), metavar="N", help="Position of the record.  [default: 0]"
 )
 @click.option(
-    "--part",
+    "--split",
+    "part",
     type=click.Choice(PARTS),
     help="Count positions in this part.  [default: test for a run, else the whole build]",
 )
@@ -86,8 +87,8 @@ def _graph(build: Build, answer: Answer | None, record: int | None, part: str | 
         if record is not None or part is not None:
             raise UsageError(
                 "A city is one graph, shown whole.",
-                expected="neither --record nor --part",
-                found="--part" if record is None else "--record",
+                expected="neither --record nor --split",
+                found="--split" if record is None else "--record",
                 next="kmip-data explore --help",
             )
         return city_graph(build, classes, None if answer is None else answer.split, run)

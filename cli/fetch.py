@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @raw_options
 @work_options
 def command(name: str, home: Home, as_json: bool, **options: Any) -> None:
-    """Bring the raw files of a dataset in, verified.
+    """Download the raw files of a dataset, verified.
 
     A download that was cut goes on where it stopped. On a cluster, fetch on the login node and
     build on a compute node with --offline.

@@ -12,7 +12,7 @@ from kmip_data.cli.shared.names import TARGET
 from kmip_data.cli.shared.options import look_options
 from kmip_data.cli.shared.output import facts, print_json, table
 from kmip_data.files.disk import human_bytes
-from kmip_data.wording import as_options
+from kmip_data.wording import OPTIONS, as_values
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
@@ -31,7 +31,7 @@ ROWS = {"graph": "1", "node": "N", "edge": "E"}  #: rows of a column on an item 
 )
 @look_options
 def command(target: str, croissant: bool, model: str | None, sample: bool, home: Home, as_json: bool) -> None:
-    """Show a dataset or a build: sources, license, counts, presets.
+    """Show a dataset, a build or a preset: sources, license, counts, parameters.
 
     The name alone shows the dataset and lists its builds; a build folder, or the name with --sample or
     parameters, shows that build.
@@ -92,6 +92,8 @@ def _dataset(name: str, home: Home, *, as_json: bool) -> None:
             known = [human_bytes(mirror.bytes) if mirror.bytes else "", mirror.note]
             click.echo("\n    ".join([f"  {mirror.address}", *filter(None, known)]))
         click.echo(f"  or a local copy: kmip-data build {name} --archive PATH")
+    click.echo("\nParameters")
+    click.echo(table(["of build", "default", "what"], _parameters(name), indent=2))
     if manifest.notes:
         click.echo("\n  ".join(["\nNotes", *manifest.notes]))
     click.echo(f"\nCitation\n{manifest.citation.strip()}")
@@ -144,6 +146,23 @@ def _croissant(target: str, home: Home, *, sample: bool) -> dict[str, Any]:
     return build_croissant(resolve(target, home, sample=sample).card)
 
 
+def _parameters(name: str) -> list[list[str]]:
+    """Return the parameters of a dataset: how ``build`` takes each, its default, its meaning."""
+    from kmip_data.manifest import load_manifest
+    from kmip_data.pipelines.base import load_pipeline
+
+    pipeline = load_pipeline(load_manifest(name))
+    fields = {**pipeline.Params.model_fields, **pipeline.SplitParams.model_fields}
+    return [
+        [
+            OPTIONS.get(key, f"--set {key}="),
+            "–" if field.default in (None, ()) else str(field.default),
+            field.description or "",
+        ]
+        for key, field in fields.items()
+    ]
+
+
 def _classes(names: tuple[str, ...] | list[str]) -> str:
     shown = ", ".join(names[:13])
     return f"{len(names)}: {shown}{', …' if len(names) > 13 else ''}" if names else ""
@@ -151,17 +170,19 @@ def _classes(names: tuple[str, ...] | list[str]) -> str:
 
 def _build(build: Build, *, as_json: bool) -> None:
     from kmip_data.builds.columns import added_facts
+    from kmip_data.drawing.tables import class_deviations, tables_of
 
     card = build.card
     if as_json:
-        print_json({"path": build.path, **card.model_dump(), "added_columns": added_facts(build)})
+        found = {"added_columns": added_facts(build), "class_deviations": class_deviations(card)}
+        print_json({"path": build.path, **card.model_dump(), **found})
         return
     size = human_bytes(sum(shard.bytes for shard in card.shards))
     receipts = [f"{r.name} ({r.origin}, {human_bytes(r.bytes)})" for r in card.receipts]
     pairs = [
         ("path", str(build.path)),
         ("key", card.key),
-        ("parameters", as_options(card.parameters)),
+        ("parameters", as_values(card.parameters)),
         *((name, card.counts.get(name)) for name in ("graphs", "nodes", "edges")),
         ("shards", f"{len(card.shards)} ({size})"),
         ("classes", _classes(card.class_names)),
@@ -179,6 +200,10 @@ def _build(build: Build, *, as_json: bool) -> None:
         for part, counts in split.in_order()
     ]
     click.echo(f"\nSplits\n{table(['split', 'part', 'graphs', 'digest of keys'], rows, indent=2)}")
+    for header, figures, note in tables_of(build):
+        click.echo(f"\n{table(header, figures)}")
+        if note:
+            click.echo(note)
     for note in card.notes:
         click.echo(f"\n{note}")
 

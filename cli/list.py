@@ -13,7 +13,7 @@ from kmip_data.cli.shared.command import Command
 from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.cli.shared.output import annotated, print_json, table
 from kmip_data.files.disk import human_bytes
-from kmip_data.wording import as_options
+from kmip_data.wording import as_values
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
@@ -25,7 +25,7 @@ OFFLINE = "helsinki"  #: the dataset to begin with: its raw file comes with an i
 @home_option
 @json_option
 def command(home: Home, as_json: bool) -> None:
-    """Datasets, builds, and the room that everything takes.
+    """List the datasets, and what the home folder holds, with sizes.
 
     A build that was stopped is listed with the shards it has; the same `build` command resumes it. The last
     table has the folders of the home, the largest first, runs by dataset and model; `kmip-data remove FOLDER`
@@ -115,5 +115,5 @@ def builds_table(builds: list[Build]) -> str:
         ]
         for build in builds
     ]
-    notes = [[*wrap(as_options(build.card.parameters), 76), build.card.extent] for build in builds]
+    notes = [[*wrap(as_values(build.card.parameters), 76), build.card.extent] for build in builds]
     return annotated(table(["folder", "graphs", "nodes", "edges", "disk"], rows), notes)

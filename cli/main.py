@@ -1,4 +1,4 @@
-"""``kmip-data``: the commands, and what every way to end looks like."""
+"""``kmip-data``: the commands, and the exit code and message of every ending."""
 
 from __future__ import annotations
 
@@ -37,29 +37,27 @@ DEBUG = "KMIP_DATA_DEBUG"  #: set to 1: show the traceback of an unknown error
 _NO_MEMORY = re.compile("can't allocate memory|out of memory")  #: PyTorch's RuntimeError, CPU and CUDA
 
 COMMANDS = {
-    "demo": "A real city to a trained model, offline, in a few minutes.",
-    "list": "Datasets, builds, and the room that everything takes.",
-    "info": "What a dataset or a build is: sources, license, counts, presets.",
-    "fetch": "Bring the raw files of a dataset in, verified.",
+    "demo": "Train models on a real city, offline, in a few minutes.",
+    "list": "List the datasets, and what the home folder holds, with sizes.",
+    "info": "Show a dataset, a build or a preset: sources, license, counts, parameters.",
+    "fetch": "Download the raw files of a dataset, verified.",
     "build": "Turn raw files into HDF5 shards.",
     "encode": "Add positional encodings to a build.",
     "verify": "Check every byte of a build; rebuild broken shards.",
-    "push": "Give a build or a run to others, at any address.",
-    "pull": "Bring here what was pushed to an address.",
-    "stats": "Sizes, degrees and classes of a build.",
+    "push": "Share a build or a run at any address.",
+    "pull": "Download what was pushed to an address, verified.",
     "preview": "Draw records of a build, or the map of a city.",
     "explore": "Open an interactive page for a graph and its predictions.",
     "train": "Train a model, building what is missing first.",
     "sweep": "Run a plan: datasets by models by changes by seeds.",
-    "runs": "The runs in the home folder, the newest first.",
-    "report": "What runs found, as tables beside the paper's.",
-    "evaluate": "Measure a trained model again.",
-    "predict": "Write what a trained model predicts.",
-    "analyze": "What attention does, on a trained run or on generated data.",
-    "bench": "Speed against the usual ways, as ratios measured here.",
+    "runs": "List the runs in the home folder, the newest first.",
+    "report": "Tabulate the results of runs with the paper's figures.",
+    "evaluate": "Measure a trained model, or predictions.",
+    "predict": "Write the predictions of a trained model.",
+    "analyze": "Study attention, on a trained run or on generated data.",
+    "bench": "Measure speed on this machine.",
     "remove": "Remove builds, raw files and runs.",
-    "doctor": "What this machine has, and what works on it.",
-    "completion": "Print the completion script of a shell.",
+    "doctor": "Check what this machine has, and what works on it.",
 }
 
 

@@ -10,9 +10,8 @@ import click
 from kmip_data.cli.shared.command import Command
 from kmip_data.cli.shared.dataset_command import other_data_option
 from kmip_data.cli.shared.names import RUN
-from kmip_data.cli.shared.options import as_trained_option, file_option, look_options
+from kmip_data.cli.shared.options import as_trained_option, file_option, look_options, split_option
 from kmip_data.cli.shared.output import check_prefix, print_json
-from kmip_data.format.parts import PARTS
 from kmip_data.wording import counted
 
 
@@ -20,7 +19,7 @@ from kmip_data.wording import counted
     cls=Command,
     examples=[
         "kmip-data predict 20261120-071806-code-seed0 --output predictions.npz",
-        "kmip-data predict helsinki/gps-kmip/mine --dataset marais --part val --output marais.npz",
+        "kmip-data predict helsinki/gps-kmip/mine --dataset marais --split val --output marais.npz",
     ],
 )
 @click.argument("run", type=RUN)
@@ -30,14 +29,14 @@ from kmip_data.wording import counted
     help="File for the predictions, FILE.npz.",
 )
 @other_data_option
-@click.option("--part", type=click.Choice(PARTS), default="test", show_default=True, help="Part to predict.")
+@split_option
 @as_trained_option
 @look_options
 def command(run: str, output: Path, part: str, as_json: bool, **data: Any) -> None:
     """Write the predictions of a trained model.
 
     Takes the best weights of RUN, a run folder or the end of its path, and writes logits and classes,
-    or values, of every record of a part of the split, with its key. `kmip-data evaluate --predictions`
+    or values, of every record of a part of the split, with its key. `evaluate --predictions`
     measures such a file.
     """
     from kmip_data.models.training.predictions.file import check_name, write_predictions

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     examples=[
         "kmip-data preview s3dis",
         "kmip-data preview shapenet-part --records 0,3,10..12",
-        "kmip-data preview s3dis --sample --part test --output blocks.png",
+        "kmip-data preview s3dis --sample --split test --output blocks.png",
         "kmip-data preview helsinki --style paper --output helsinki.pdf",
     ],
 )
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     "--records", metavar="LIST", help="Positions, such as 0,3,10..12.  [default: three, evenly spread]"
 )
 @click.option(
-    "--part",
+    "--split",
+    "part",
     type=click.Choice(PARTS),
     help="Count positions in this part of the default split, not in the whole build.",
 )

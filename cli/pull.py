@@ -1,4 +1,4 @@
-"""``kmip-data pull``: what was pushed to an address, verified."""
+"""``kmip-data pull``: copy a pushed build or run to this machine, verified."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="Folder that it becomes.  [default: its name below the home's built/; of a run, in this folder]",
 )
-@click.option("--split", metavar="NAME", help="A split or part; shards hold all, which is then said.")
+@click.option(
+    "--split", metavar="NAME", help="A split or part; shards hold all of them, so a note is printed."
+)
 @click.option(
     "--columns", metavar="LIST", help="Added columns to take, such as rwse20,lappe10.  [default: all of them]"
 )
@@ -40,10 +42,10 @@ if TYPE_CHECKING:
 def command(
     address: str, columns: str | None, home: Home, as_json: bool, quiet: bool, **options: Any
 ) -> None:
-    """Bring here what was pushed to an address.
+    """Download what was pushed to an address, verified.
 
-    Every block is checked as it comes; a pull that was stopped goes on. Nothing in what comes is
-    executed.
+    Every block is verified as it arrives. The same command resumes a pull that was stopped and mends a
+    damaged copy. Nothing in it is executed.
     """
     from kmip_data.sharing.pull import pull
 

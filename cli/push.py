@@ -1,4 +1,4 @@
-"""``kmip-data push``: a build or a run to an address that others can pull from."""
+"""``kmip-data push``: copy a build or a run to an address from which others can pull it."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 @sample_option
 @work_options
 def command(target: str, address: str, sample: bool, home: Home, as_json: bool, quiet: bool) -> None:
-    """Give a build or a run to others, at any address.
+    """Share a build or a run at any address.
 
-    TARGET is a build, or a finished run; ADDRESS a folder, or what fsspec reaches (hf://, s3://,
-    gs://). Every byte is checked before; digests of all blocks go with it. What may not be passed on
-    is refused.
+    TARGET is a build, or a finished run; ADDRESS a folder, or an address of fsspec (hf://,
+    s3://, gs://). Every byte is checked first, and no file there is replaced but those of an earlier push
+    of the same. Data that may not be passed on are refused.
     """
     share = _push(target, address, home, sample=sample, quiet=quiet)
     size, where = sum(entry.bytes for entry in share.files), shown_address(address)

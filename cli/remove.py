@@ -1,4 +1,4 @@
-"""``kmip-data remove``: builds, raw files and runs, asked before and by name."""
+"""``kmip-data remove``: remove builds, raw files and runs, by name and after a question."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``kmip-data runs``: the runs in the home folder, how far they are and how to go on."""
+"""``kmip-data runs``: list the runs in the home folder, their progress and how to resume them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ STATES = ("done", "running", "stopped", "failed")
 @home_option
 @json_option
 def command(dataset: str | None, model: str | None, state: str | None, home: Home, as_json: bool) -> None:
-    """The runs in the home folder, the newest first.
+    """List the runs in the home folder, the newest first.
 
     Epochs that are done, the metric on test, and the command that goes on with a run that was stopped.
     A run of a sweep that ended with an error has failed, with the error. `report` compares finished runs.

@@ -10,7 +10,7 @@ import click
 
 from kmip_data.cli.shared.command import Command
 from kmip_data.cli.shared.names import SWEEP
-from kmip_data.cli.shared.options import home_option, number_list, number_option, quiet_option, raw_options
+from kmip_data.cli.shared.options import home_option, number_list, number_option, quiet_option
 from kmip_data.cli.shared.output import print_json
 from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.wording import counted
@@ -61,7 +61,6 @@ FORMS = ("text", "markdown", "csv", "json")
 @click.option(
     "--format", "form", type=click.Choice(FORMS), default="text", show_default=True, help="Table format."
 )
-@raw_options
 @home_option
 @quiet_option
 def command(
@@ -75,7 +74,6 @@ def command(
     """
     from kmip_data.models.sweeps.plan import read_plan
 
-    options: Any = {name: chosen.pop(name) for name in ("archives", "offline", "accept_license")}
     ways = {name: chosen.pop(name) for name in ("jobs", "gpus", "submit", "slurm")}
     ways["gpus"] = list(filter(None, dict.fromkeys((ways["gpus"] or "").split(","))))
     if ways["gpus"] and ways["submit"]:
@@ -88,7 +86,7 @@ def command(
     sweep = _with_choices(read_plan(plan), chosen)
     folder = home.root / "sweeps" / sweep.name
     if sweep.datasets or not status:  # a sweep without a plan is listed by its runs alone
-        cells = _run(sweep, home, folder, None if dry_run or status else options | {"quiet": quiet}, ways)
+        cells = _run(sweep, home, folder, None if dry_run or status else {"quiet": quiet}, ways)
     else:
         cells = []
     _print(sweep, cells, home, folder, dry_run=dry_run, status=status or bool(ways["submit"]), form=form)

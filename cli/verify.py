@@ -1,4 +1,4 @@
-"""``kmip-data verify``: every byte of a build checked, broken shards rebuilt on request."""
+"""``kmip-data verify``: check every byte of a build, and rebuild broken files on request."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def command(target: str, repair: bool, sample: bool, home: Home, as_json: bool, 
 
 
 def _remarks(path: Path) -> list[str]:
-    """Return what the dataset's pipeline has to say of a sound build."""
+    """Return the remarks of the dataset's pipeline on a sound build."""
     from kmip_data.format.card import read_card
     from kmip_data.pipelines.base import Pipeline, pipeline_of
     from kmip_data.pipelines.finishing.finish import read_records

@@ -8,6 +8,14 @@ import urllib.parse
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+#: Parameters of datasets that are options of commands; ``--set KEY=VALUE`` takes the others.
+OPTIONS = {
+    "k": "--k",
+    "limit": "--limit",
+    "split": "--split-rule",
+    "split_seed": "--split-seed",
+    "test_area": "--test-area",
+}
 #: Characters that a terminal obeys (C0 but tab and line feed, DEL, C1, marks that reorder text), and halves
 #: of surrogate pairs, as in file names that are not UTF-8, which cannot be encoded.
 _CONTROLS = re.compile(
@@ -141,19 +149,29 @@ def in_words(parameters: Mapping[str, Any]) -> str:
     return ", ".join(words)
 
 
-def as_options(parameters: Mapping[str, Any]) -> str:
-    """Return parameters as command-line options, without those that are unset.
+def as_options(parameters: Mapping[str, Any], prefix: str = "") -> str:
+    """Parameters as they are typed, those that are unset left out; ``prefix`` begins the keys of ``--set``.
 
     >>> as_options({"k": 32, "limit": None, "category": ["Bag", "Cap"]})
-    '--k 32 --category Bag --category Cap'
+    '--k 32 --set category=Bag --set category=Cap'
     """
     words: list[str] = []
     for name, value in parameters.items():
-        option = f"--{name.replace('_', '-')}"
-        if isinstance(value, bool):
-            words.append(option if value else f"--no-{name.replace('_', '-')}")
-        elif isinstance(value, (list, tuple)):
-            words.extend(f"{option} {item}" for item in value)
-        elif value is not None:
-            words.append(f"{option} {value}")
+        values = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
+        texts = [str(item).lower() if isinstance(item, bool) else str(item) for item in values]
+        option = f"{OPTIONS[name]} " if name in OPTIONS else f"--set {prefix}{name}="
+        words += [f"{option}{text}" for text in texts]
     return " ".join(words)
+
+
+def as_values(parameters: Mapping[str, Any]) -> str:
+    """Parameters as lists and tables show them, those that are unset left out.
+
+    >>> as_values({"k": 32, "limit": None, "category": ["Bag", "Cap"]})
+    'k=32, category=Bag,Cap'
+    """
+    shown = {name: value for name, value in parameters.items() if value is not None}
+    return ", ".join(
+        f"{name}={','.join(map(str, value)) if isinstance(value, (list, tuple)) else value}"
+        for name, value in shown.items()
+    )

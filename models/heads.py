@@ -84,7 +84,7 @@ def pool(x: Tensor, batch: GraphBatch, pooling: Pooling) -> Tensor:
     out = x.new_zeros(batch.num_graphs, x.shape[1])
     if pooling == "max":
         return out.scatter_reduce(0, index, x, "amax", include_self=False)
-    # At least float32: a sum of thousands of half-precision numbers is none.
+    # Accumulate in float32; half precision loses long sums.
     work = _at_least_single(x.dtype)
     total = out.to(work).index_add(0, batch.graph, x.to(work))
     if pooling == "mean":

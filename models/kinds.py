@@ -3,7 +3,8 @@
 A kind of attention or message passing is one class in a module of ``kmip_data.models.attention.kinds`` or
 ``kmip_data.models.layers.kinds``, discovered automatically: a subclass of :class:`Part` named in the module's
 ``PARTS``, whose fields are the keys of ``model.attention`` or ``model.local``. It imports torch in ``build``
-alone. A positional encoding is a :class:`Positional` in :mod:`kmip_data.models.encodings`.
+alone. A positional encoding is a
+:class:`~kmip_data.models.encodings.Positional`.
 """
 
 from __future__ import annotations
@@ -154,30 +155,3 @@ class MessagePassing(Part):
     def adds_input(self) -> bool:
         """A residual connection outside is the layer's."""
         return self.residual == "outside"
-
-
-@dataclass(frozen=True)
-class Positional:
-    """A way in which a network reads an encoding of the nodes' places."""
-
-    name: str  #: what ``model.positional`` takes
-    encoding: Encoding | None = None  #: the added column that it reads; training adds it where it is missing
-    width: int = 0  #: channels that it takes from those of the node encoder; 0: it changes the batch instead
-    distances: bool = False  #: whether it gives the edges the squared distance of their ends
-    takes_padding: bool = False  #: as in :class:`Part`
-    module: str = ""  #: its class in :mod:`kmip_data.models.positional`; empty: it needs none
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """Attributes of a batch."""
-        return tuple(column.attribute for column in self.encoding.columns()) if self.encoding else ()
-
-    def build(self, dim: int) -> nn.Module | None:
-        """Make the module of a network of ``dim`` channels, called as ``module(batch)``.
-
-        It gives (N, ``width``), or where that is 0 the :class:`~kmip_data.models.layers.batch.GraphBatch`.
-        """
-        from kmip_data.models import positional
-
-        made: nn.Module | None = getattr(positional, self.module)(self, dim) if self.module else None
-        return made

@@ -20,7 +20,7 @@ from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.layers.gps import GPSLayer
 from kmip_data.models.layers.norms import ALL, BatchNorm, Rows
 from kmip_data.models.layers.recompute import recomputed
-from kmip_data.models.positional import WithPositional
+from kmip_data.models.positional import WithPositional, build_positional
 
 
 class GPSNetwork(nn.Module):
@@ -37,7 +37,7 @@ class GPSNetwork(nn.Module):
         position, parts = POSITIONAL[config.positional], (config.local, config.attention)
         encoder, beside = NODE_ENCODERS[config.node_encoder](in_channels, dim - position.width), None
         if position.width:
-            beside = position.build(dim)
+            beside = build_positional(position, dim)
         self.node_encoder = encoder if beside is None else WithPositional(encoder, beside)
         self.node_encoder_norm = BatchNorm(dim) if config.node_encoder_norm else None
         self.edge_encoder = EDGE_ENCODERS[config.edge_encoder](edge_channels, dim)
@@ -46,7 +46,7 @@ class GPSNetwork(nn.Module):
         self.edge_encoder.requires_grad_(self.reads_edges)
         for part in parts:
             part.initialise(self.node_encoder, self.edge_encoder)
-        self.position = None if position.width else position.build(dim)
+        self.position = None if position.width else build_positional(position, dim)
         self.input = nn.Sequential(*(InputBlock(dim) for _ in range(config.input_layers)))
         self.begin = config.attention.begin(dim)
         self.layers = nn.ModuleList(_gps_layer(config, number) for number in range(config.layers))

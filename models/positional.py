@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from kmip_data.errors import UsageError
+from kmip_data.models.encodings import Positional
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.norms import BatchNorm
-
-if TYPE_CHECKING:
-    from kmip_data.models.kinds import Positional
 
 
 class LapPE(nn.Module):
@@ -100,6 +97,19 @@ class WithPositional(nn.Module):
     def forward(self, batch: GraphBatch) -> Tensor:
         """(N, dim)."""
         return torch.cat([self.features(batch), self.position(batch)], dim=1)
+
+
+MODULES = {"lappe": LapPE, "rwse": RandomWalkSE, "equivstable": StablePosition}  #: by ``model.positional``
+
+
+def build_positional(position: Positional, dim: int) -> nn.Module | None:
+    """Make the module of a positional encoding in a network of ``dim`` channels, called as ``module(batch)``.
+
+    It gives (N, ``width``), or where that is 0 the :class:`~kmip_data.models.layers.batch.GraphBatch`. None:
+    there is no encoding.
+    """
+    module = MODULES.get(position.name)
+    return None if module is None else module(position, dim)
 
 
 def _columns(batch: GraphBatch, position: Positional) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""What a dataset's pipeline is: four pure functions between raw files and records."""
+"""Interface of a dataset's pipeline: four pure functions between raw files and records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from kmip_data.errors import UsageError
 from kmip_data.format.card import Card, Receipt
@@ -20,6 +20,7 @@ from kmip_data.format.record import GraphRecord, Skipped
 from kmip_data.format.schema import Column, Schema
 from kmip_data.manifest import Manifest, load_manifest, named
 from kmip_data.strict import Strict
+from kmip_data.wording import nearest
 
 
 class Params(Strict):
@@ -85,7 +86,7 @@ class RawFolder:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What workers read: a folder and a small picklable, JSON-serialisable plan."""
+    """Input of the workers: a folder and a small picklable, JSON-serialisable plan."""
 
     path: Path
     plan: Mapping[str, Any] = field(default_factory=dict)
@@ -102,7 +103,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class About:
-    """What a pipeline adds to the card of a build: JSON-serialisable statistics and notes."""
+    """Additions of a pipeline to the card: JSON-serialisable statistics and notes."""
 
     statistics: Mapping[str, Any] = field(default_factory=dict)
     notes: Sequence[str] = ()
@@ -114,7 +115,7 @@ def _no_column(key: str) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class Records:
-    """What split rules may know of all G records of a build, in source order."""
+    """Facts about all G records of a build, in source order, for split rules."""
 
     keys: list[str]
     nodes: NDArray[np.int64]  #: (G,)
@@ -178,7 +179,7 @@ class Pipeline(ABC, Generic[P, S]):
 
     @property
     def sample_arguments(self) -> Mapping[str, Any]:
-        """What the generator must know where a family has several datasets; nothing by default."""
+        """Keyword arguments of the sample generator, for families of several datasets; none by default."""
         return {}
 
     def resolve(self, params: P, raw: RawFolder) -> P:
@@ -190,7 +191,7 @@ class Pipeline(ABC, Generic[P, S]):
         return Prepared(raw.path)
 
     def is_small(self, raw: RawFolder) -> bool:
-        """Whether the work is one unit that is done before a worker process would have started."""
+        """True if the work is one unit that takes less time than starting a worker process."""
         sizes = ((raw.path / member).stat().st_size for member in raw.members)
         return self.one_unit and sum(sizes) <= self.small_bytes
 
@@ -279,3 +280,44 @@ def pipeline_of(card: Card) -> Pipeline[Any, Any] | None:
     if not card.manifest:
         return None
     return load_pipeline(named(load_manifest(card.manifest), card.dataset))
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def check_params(model: type[M], values: Mapping[str, Any], dataset: str) -> M:
+    """Return ``values`` as the model; every fault at once, with the nearest name for an unknown one.
+
+    Raises ``UsageError`` where a name is unknown or a value is out of range.
+    """
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        faults = []
+        for fault in error.errors():
+            field, why = ".".join(map(str, fault["loc"])), fault["msg"].removeprefix("Value error, ")
+            if fault["type"] == "extra_forbidden":
+                close = nearest(field, model.model_fields)
+                faults.append(f"{field!r} is unknown" + (f" (did you mean {close!r}?)" if close else ""))
+            elif not field:  # of values together
+                faults.append(why)
+            else:
+                faults.append(f"{field} = {fault['input']!r}: {why}")
+        raise UsageError(
+            f"Parameters of {dataset!r} are not valid.",
+            expected=", ".join(model.model_fields),
+            found="; ".join(faults),
+            next=f"kmip-data build {dataset} --help",
+        ) from error
+
+
+def check_sample(params: Params, dataset: str, *, sample: bool) -> None:
+    """Refuse parameters of a sample where no sample is built: they would name a build and change nothing."""
+    given = [name for name in params.of_samples if getattr(params, name) is not None]
+    if given and not sample:
+        raise UsageError(
+            f"{dataset} is built whole: --{given[0]} is the size of a sample.",
+            expected=f"--{given[0]} with --sample only",
+            found=f"--{given[0]} {getattr(params, given[0])}",
+            next=f"kmip-data build {dataset} --help",
+        )

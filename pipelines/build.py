@@ -26,6 +26,8 @@ from kmip_data.pipelines.base import (
     RawFolder,
     RawNeededError,
     SplitParams,
+    check_params,
+    check_sample,
     load_pipeline,
     pipeline_of,
 )
@@ -37,11 +39,10 @@ from kmip_data.pipelines.engine.folders import (
     remove_unfinished,
     remove_work,
 )
-from kmip_data.pipelines.engine.opening import check_options
+from kmip_data.pipelines.engine.pool import check_options
 from kmip_data.pipelines.engine.run import run_build
 from kmip_data.pipelines.finishing.finish import read_records, write_split
 from kmip_data.pipelines.finishing.identity import BuildPlan, card_parameters, given_folder
-from kmip_data.pipelines.parameters import check_params, check_sample
 from kmip_data.pipelines.raw.copies import list_copies, pin_first, remove_copy
 from kmip_data.pipelines.raw.extras import require_extra
 from kmip_data.pipelines.shared.stratified import apply_split
@@ -88,7 +89,7 @@ def build_dataset(
     DamagedInput
         They are damaged or a record cannot be built.
     OutOfResources
-        Disk or memory ran out; the next call goes on.
+        Disk or memory ran out; the next call resumes.
     """
     chosen = BuildOptions.of(name, options)
     pipeline = load_pipeline(no_recipe(load_manifest(name)))
@@ -235,7 +236,7 @@ def _check_files(build: Build) -> None:
 
 
 def _is_superseded(card: Card, pipeline: Pipeline[Any, Any], home: Home) -> bool:
-    """Whether a build of part of the published set is all there is, and the whole has come in since."""
+    """True if the build covers only part of the published set and the rest has arrived since."""
     return card.extent == PART and any(
         (copy.is_complete(pipeline.manifest) or copy.downloaded)
         and not copy.sample

@@ -115,8 +115,7 @@ def record_parameters(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises ``UsageError`` where a name is unknown (the nearest is suggested) or a value is out of range.
     """
-    from kmip_data.pipelines.base import load_pipeline
-    from kmip_data.pipelines.parameters import check_params
+    from kmip_data.pipelines.base import check_params, load_pipeline
 
     pipeline = load_pipeline(load_manifest(name))
     return check_params(pipeline.Params, given, name).model_dump(mode="json")

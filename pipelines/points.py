@@ -1,4 +1,4 @@
-"""Point clouds of one's own as k-NN graphs, whole or in blocks. Facts: ``docs/own-data.md``."""
+"""Your own point clouds as k-NN graphs, whole or in blocks. Facts: ``docs/own-data.md``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _BLOCK: Final = re.compile(r"/\d{6}$")  #: end of the key of a block; files have
 
 
 class PointSource(Strict):
-    """What graphs of points are built from."""
+    """Source of point clouds."""
 
     path: Path | None = Field(
         default=None, description=f"folder of point clouds, or one: {' '.join(sorted(READERS))}"
@@ -42,7 +42,7 @@ class PointSource(Strict):
 
     def files(self) -> dict[str, Path]:
         """Return the files that are taken, by their names in a raw copy; an error where there is none."""
-        found = files_below(self.path, "--path", [*READERS, *LIDAR])
+        found = files_below(self.path, "--set path=", [*READERS, *LIDAR])
         if lidar := [name for name in found if name.lower().endswith(LIDAR)]:
             raise UsageError(
                 f"LAS and LAZ files are not read: {lidar[0]}",
@@ -180,7 +180,7 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
         if len(cloud.xyz) > self.manifest.max_nodes:
             raise DamagedInput(
                 f"{key} has too many points.", expected=f"at most {self.manifest.max_nodes:,}",
-                found=f"{len(cloud.xyz):,}", next="cut it in blocks with --block",
+                found=f"{len(cloud.xyz):,}", next="cut it into blocks: --set block=WIDTH",
             )  # fmt: skip
         x = np.column_stack([cloud.xyz, cloud.features]).astype(np.float32)
         return self._record(key, x, cloud.y, params)
@@ -193,7 +193,7 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
         if not blocks:
             raise DamagedInput(
                 f"{key} has no block.", expected="a window of at least 100 points",
-                found=f"{len(cloud.xyz)} points", next="give a larger --block",
+                found=f"{len(cloud.xyz)} points", next="a larger --set block=WIDTH",
             )  # fmt: skip
         for number, rows in enumerate(blocks):
             centred, share = normalised(cloud.xyz, rows, size, top)
@@ -263,7 +263,7 @@ def _check_classes(cloud: Cloud, name: str, params: OwnPointParams) -> None:
             f"{name}: a class is out of range.",
             expected=f"0 to {params.classes - 1}",
             found=str(int(cloud.y.max())),
-            next="give the number of classes with --classes",
+            next="--set classes=NUMBER",
         )
 
 
@@ -280,7 +280,7 @@ def _column(columns: Mapping[str, NDArray[Any]], wanted: str, name: str) -> F64:
             f"{name} has no column {wanted!r}.",
             expected=wanted,
             found=", ".join(columns),
-            next="name columns of the file with --position, --feature and --label-column",
+            next="name columns of the file: --set position=, feature=, label_column=",
         )
     values = np.asarray(columns[wanted], np.float64)
     if not np.isfinite(values).all():

@@ -1,4 +1,4 @@
-"""Build a dataset of one's own under a name of its own: ``kmip-data build RECIPE --name NAME``."""
+"""Build a dataset of your own files under its own name: ``kmip-data build RECIPE --name NAME``."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from kmip_data.files.changes import remove_empty
 from kmip_data.files.disk import left_in
 from kmip_data.files.locking import build_lock
 from kmip_data.manifest import dataset_names, load_manifest, named
-from kmip_data.pipelines.base import load_pipeline
+from kmip_data.pipelines.base import check_params, check_sample, load_pipeline
 from kmip_data.pipelines.build import build_raw, ensure_split
 from kmip_data.pipelines.engine.folders import remove_unfinished
-from kmip_data.pipelines.engine.opening import check_options
+from kmip_data.pipelines.engine.pool import check_options
 from kmip_data.pipelines.finishing.identity import BuildPlan
-from kmip_data.pipelines.parameters import check_params, check_sample
 from kmip_data.pipelines.raw.copies import remove_copy
 from kmip_data.pipelines.raw.extras import require_extra
 from kmip_data.runtime import signals

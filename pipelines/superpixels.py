@@ -1,4 +1,4 @@
-"""Pictures and masks of one's own as graphs of superpixels, by the construction of LRGB.
+"""Your own pictures and masks as graphs of superpixels, by the construction of LRGB.
 
 Raw layout of a copy: ``images/`` and ``masks/`` with the same names but for the suffix, and ``palette.txt``
 where colour masks have other colours than Pascal VOC's. Facts and deviations: ``docs/own-data.md``.
@@ -36,7 +36,7 @@ UNITS: Final = 32  #: at least as many where there are as many pictures, so that
 
 
 class SuperpixelSource(Strict):
-    """What superpixels are built from."""
+    """Source of superpixels."""
 
     images: Path | None = Field(default=None, description="folder of pictures")
     masks: Path | None = Field(default=None, description="folder of masks, each named as its picture")
@@ -52,10 +52,10 @@ class SuperpixelSource(Strict):
         """
         found: dict[str, Path] = {}
         for option, folder in ((IMAGES, self.images), (MASKS, self.masks)):
-            for name, path in files_below(folder, f"--{option}", reading.SUFFIXES).items():
+            for name, path in files_below(folder, f"--set {option}=", reading.SUFFIXES).items():
                 found[f"{option}/{name}"] = path
         if self.palette is not None:
-            path = given_file(self.palette, "--palette")
+            path = given_file(self.palette, "--set palette=")
             reading.read_palette(path)
             found[PALETTE] = path
         return found
@@ -79,7 +79,7 @@ class OwnSuperpixelParams(OwnParams):
         description="rag-boundary: superpixels that touch, with edge strength and length of their boundary; "
         "knn: the nearest centroids, with their distance",
     )
-    k: int = Field(default=8, ge=1, le=1_000, description="neighbours per superpixel, with --edges knn")
+    k: int = Field(default=8, ge=1, le=1_000, description="neighbours per superpixel, with edges=knn")
     classes: int = Field(
         default=21, ge=2, le=reading.MAX_CLASSES, description="number of classes, background too"
     )
@@ -197,7 +197,7 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         return found
 
     def name_parts(self, params: OwnSuperpixelParams) -> list[str]:
-        """What deviates from the defaults."""
+        """Parts of the folder's name for values other than the defaults."""
         default = OwnSuperpixelParams()
         parts = [params.edges + (str(params.k) if params.edges == "knn" else "")]
         parts += [f"sp{params.superpixels}"] if params.superpixels != default.superpixels else []
@@ -243,7 +243,7 @@ def _check_names(params: OwnSuperpixelParams) -> None:
     if params.class_name and len(params.class_name) != params.classes:
         raise UsageError(
             "There is not one name per class.",
-            expected=f"{params.classes} times --class-name, or --classes {len(params.class_name)}",
+            expected=f"{params.classes} times class_name, or --set classes={len(params.class_name)}",
             found=f"{len(params.class_name)} names",
         )
 

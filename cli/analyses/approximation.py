@@ -13,9 +13,9 @@ from kmip_data.cli.shared.command import Command
 @click.command(
     cls=Command,
     examples=[
-        "kmip-data analyze approximation --gaussian --n 2500 --d 16",
-        "kmip-data analyze approximation --gaussian --n 2500 --d 16 --as-published --k 1,5,11,95,198",
-        "kmip-data analyze approximation malnet-tiny/gps-kmip/mine --min-nodes 1001",
+        "kmip-data analyze approximation --gaussian 2500x16",
+        "kmip-data analyze approximation --gaussian 2500x16 --as-published --k 1,5,11,95,198",
+        "kmip-data analyze approximation malnet-tiny/gps-kmip/mine --nodes 1001..5000",
     ],
 )
 @analysis_options

@@ -13,8 +13,8 @@ from kmip_data.cli.shared.command import Command
 @click.command(
     cls=Command,
     examples=[
-        "kmip-data analyze cumulative-weight --gaussian --n 1500 --d 16",
-        "kmip-data analyze cumulative-weight --qk qk.safetensors --layers 1..3 --k 1,10,100",
+        "kmip-data analyze cumulative-weight --gaussian 1500x16",
+        "kmip-data analyze cumulative-weight --qk qk.safetensors --k 1,10,100",
     ],
 )
 @analysis_options

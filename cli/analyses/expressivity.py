@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.analyses.shared import save_option, save_paths, seed_option
+from kmip_data.cli.analyses.shared import save_option, save_paths
 from kmip_data.cli.shared.command import Command
-from kmip_data.cli.shared.options import file_option, json_option, number_option, quiet_option
+from kmip_data.cli.shared.options import file_option, json_option, quiet_option
 from kmip_data.cli.shared.output import print_json, table
 
 if TYPE_CHECKING:
@@ -25,19 +25,15 @@ DRAWN = 8  #: pairs in the picture
     cls=Command,
     examples=[
         "kmip-data analyze expressivity",
-        "kmip-data analyze expressivity --brec brec_v3.npy --draws 1",
+        "kmip-data analyze expressivity --brec brec_v3.npy",
     ],
 )
 @file_option("--brec", help="Pairs of this file instead: BREC's brec_v3.npy, or graph6 lines, pair by pair.")
-@number_option("--draws", "Draws of the networks' weights.", 4)
 @click.option("--full", is_flag=True, help="Fit up to 16 blocks with 1,000 steps each: minutes, not seconds.")
-@seed_option
 @save_option
 @json_option
 @quiet_option
-def command(
-    brec: Path | None, draws: int, full: bool, seed: int, save: str | None, as_json: bool, quiet: bool
-) -> None:
+def command(brec: Path | None, full: bool, save: str | None, as_json: bool, quiet: bool) -> None:
     """Graphs that networks tell apart, and functions they fit (Theorems 1 and 2).
 
     First, 1-WL and S-SEG-WL refine colours on pairs of graphs, and networks of every attention with random
@@ -60,10 +56,10 @@ def command(
     rows = [[n, len(pairs[n][0]), *(one.separated for one in of.values())] for n, of in tests.items()]
     checks = []
     with Progress("attentions", len(ENCODINGS) * len(ATTENTION), unit="networks", quiet=quiet) as progress:
-        for check in check_networks(pairs, draws=draws, seed=seed):
+        for check in check_networks(pairs, draws=4 if brec is None else 1):
             checks.append(check)
             progress.update(1)
-    depths, errors, copies = _fitted(full, seed, quiet)
+    depths, errors, copies = _fitted(full, quiet)
     draw_refinement(dict(islice(pairs.items(), DRAWN)), tests, saved[0])
     write_output(saved[1], csv_bytes(header, rows))
     if as_json:
@@ -98,7 +94,7 @@ def command(
 
 
 def _fitted(
-    full: bool, seed: int, quiet: bool
+    full: bool, quiet: bool
 ) -> tuple[tuple[int, ...], dict[int, list[float]], dict[int, tuple[float, float]]]:
     """Return depths, the errors of fitted transformers by k and depth, and those of copied weights by k."""
     from kmip_data.models.analysis.universality import NODES, copied, fit
@@ -108,10 +104,10 @@ def _fitted(
     errors: dict[int, list[float]] = {k: [] for k in ((1, 2, 4, NODES) if full else (1, NODES))}
     with Progress("fit", len(errors) * len(depths), unit="networks", quiet=quiet) as progress:
         for k, found in errors.items():
-            for error in fit(k, depths, steps=steps, seed=seed):
+            for error in fit(k, depths, steps=steps):
                 found.append(error)
                 progress.update(1)
-    return depths, errors, {k: copied(k, seed) for k in errors}
+    return depths, errors, {k: copied(k) for k in errors}
 
 
 def _by_family(pairs: Mapping[str, Pair], tests: Mapping[str, Mapping[str, Refinement]]) -> list[list[Any]]:

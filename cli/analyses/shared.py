@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,25 +33,42 @@ save_option = click.option(
     help="Write PREFIX.png (or PREFIX.svg, PREFIX.pdf) and PREFIX.csv.  [default: named as the analysis, in "
     "the run folder or here]",
 )
-seed_option = number_option("--seed", "Seed of everything that is drawn.", 0, type=click.IntRange(min=0))
+
+
+class Range(click.ParamType):  # type: ignore[type-arg]
+    """Two whole numbers with a separator between them."""
+
+    def __init__(self, separator: str) -> None:
+        self.name, self.separator = f"A{separator}B", separator
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
+        """Read ``2500x16`` or ``1001..5000``."""
+        found = re.fullmatch(rf"(\d{{1,9}}){re.escape(self.separator)}(\d{{1,9}})", str(value))
+        if found is None or not all(map(int, found.groups())):
+            self.fail(f"{value!r} is not {self.name} of numbers above 0", param, ctx)
+        return int(found[1]), int(found[2])
+
+
 #: Source of the projections, their selection, values of k, and where results go.
 analysis_options = several(
     click.argument("run", required=False, type=RUN),
     file_option("--qk", help="Queries, keys and values that `kmip-data evaluate RUN --dump-qk FILE` wrote."),
-    click.option("--gaussian", is_flag=True, help="Independent standard normal queries, keys and values."),
-    number_option("--n", "With --gaussian: nodes.  [default: 2500]"),
-    number_option("--d", "With --gaussian: row length.  [default: 16]"),
+    click.option(
+        "--gaussian", type=Range("x"), metavar="NxD", help="Standard normal numbers, such as 2500x16."
+    ),
     number_option("--graphs", "First N graphs; with --gaussian, N draws.  [default: 50; 1]"),
     click.option(
-        "--layers",
-        metavar="LIST",
-        help="Layers from 0, such as 1..7 or 0,3.  [default: all but the first, as in the paper]",
+        "--nodes",
+        type=Range(".."),
+        default="1..5000",
+        show_default=True,
+        metavar="A..B",
+        help="Sizes of graphs; the work grows with the square.",
     ),
-    number_option("--min-nodes", "Smallest graph.", 1),
-    number_option("--max-nodes", "Largest graph: the work grows with the square.", 5000),
     number_option("--queries", "N random nodes of each graph, each against all keys.  [default: all]"),
     click.option("--k", "ks", metavar="LIST", help="Such as 1,10,100.  [default: the paper's 43, up to n]"),
-    seed_option,
     save_option,
     work_options,
 )
@@ -77,14 +95,12 @@ def analyse(
     from kmip_data.models.analysis.study import Choice, run_study
 
     saved = save_paths(name, options["save"], options["run"], options["home"])
-    layers, most = options["layers"], options["max_nodes"]
+    least, most = options["nodes"]
     choice = Choice(
-        layers=None if layers is None else tuple(number_list("--layers", layers)),
         graphs=options["graphs"] or 50,
-        min_nodes=options["min_nodes"],
-        max_nodes=max(most, options["n"] or 2500) if options["gaussian"] else most,
+        min_nodes=least,
+        max_nodes=max(most, *(options["gaussian"] or (1,))),
         queries=options["queries"],
-        seed=options["seed"],
     )
     ks = None if options["ks"] is None else sorted(set(number_list("--k", options["ks"])))
     projections = _projections(name, options)
@@ -117,24 +133,14 @@ def _projections(name: str, options: Mapping[str, Any]) -> Projections:
     if len(given) != 1:
         raise UsageError(
             "One source of queries and keys must be named.",
-            expected="RUN, --qk FILE or --gaussian",
+            expected="RUN, --qk FILE or --gaussian NxD",
             found=" and ".join(given) or "none",
-            next=f"kmip-data analyze {name} --gaussian --n 2500 --d 16",
-        )
-    shape = {name: options[name] for name in ("n", "d") if options[name] is not None}
-    if shape and not gaussian:
-        raise UsageError(
-            f"{', '.join(f'--{name}' for name in shape)} can only be given with --gaussian.",
-            expected="--gaussian with them",
-            found=given[0],
-            next="leave them out, or take --gaussian",
+            next=f"kmip-data analyze {name} --gaussian 2500x16",
         )
     if gaussian:
         from kmip_data.models.analysis.study import gaussian_projections
 
-        return gaussian_projections(
-            **{"n": 2500, "d": 16, **shape}, graphs=options["graphs"] or 1, seed=options["seed"]
-        )
+        return gaussian_projections(*gaussian, graphs=options["graphs"] or 1)
     if qk is not None:
         from kmip_data.models.analysis.projections import read_projections
 
@@ -144,7 +150,7 @@ def _projections(name: str, options: Mapping[str, Any]) -> Projections:
     return record_run(
         run,
         graphs=options["graphs"] or 50,
-        sizes=(options["min_nodes"], options["max_nodes"]),
+        sizes=options["nodes"],
         home=options["home"],
     )
 

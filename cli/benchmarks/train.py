@@ -10,6 +10,7 @@ import click
 
 from kmip_data.cli.benchmarks import machine_line, quantity
 from kmip_data.cli.shared.command import Command
+from kmip_data.cli.shared.names import TARGET
 from kmip_data.cli.shared.options import sample_option, work_options
 from kmip_data.cli.shared.output import print_json, table
 
@@ -29,7 +30,7 @@ ROUNDS, BATCHES, SECONDS = 5, 20, 60.0  #: rounds, batches of one, seconds of al
         "kmip-data bench train malnet-tiny --device cuda --set training.precision=bf16-mixed",
     ],
 )
-@click.argument("target")
+@click.argument("target", type=TARGET)
 @click.option("--model", "models", default="gps-kmip", show_default=True, metavar="LIST", help="Model names.")
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), help="[default: auto]")
 @sample_option
@@ -53,14 +54,16 @@ def command(
     GPU steps are launched kernel by kernel, where `train` replays CUDA graphs.
     """
     from kmip_data.cli.train import configuration
+
+    # Names and keys are checked before torch is imported, which takes seconds.
+    names = list(dict.fromkeys(models.split(",")))
+    given = {"variant": "code", "epochs": None, "overrides": [*overrides, "system.devices=1"], **options}
+    configs = {name: configuration(target, {}, {}, home=home, model=name, **given) for name in names}
     from kmip_data.models.profiling.training import Contestant, compare_training
     from kmip_data.models.training.data.obtain import open_data
     from kmip_data.models.training.machine import choose_device
     from kmip_data.runtime.progress import say
 
-    names = list(dict.fromkeys(models.split(",")))
-    given = {"variant": "code", "epochs": None, "overrides": [*overrides, "system.devices=1"], **options}
-    configs = {name: configuration(target, {}, {}, home=home, model=name, **given) for name in names}
     first = configs[names[0]]
     device = choose_device(first.system.device)
     data = {name: open_data(config, home=home, quiet=quiet) for name, config in configs.items()}

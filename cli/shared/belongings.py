@@ -1,4 +1,4 @@
-"""What lies in a home, folder by folder: what it is, how large, and which files of it kmip-data wrote."""
+"""Folders of a home: their kind, their size, and the files in them that kmip-data wrote."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from kmip_data.wording import counted, nearest
 
 LAST = "checkpoints/last.ckpt"
 SHOWN = 5  #: names that a message lists
-#: What commands put beside a card unless told otherwise.
+#: Files that commands write next to a card by default.
 BESIDE = ("preview.png", "preview.html", "explore.html", "croissant.json")
 
 
@@ -41,7 +41,7 @@ class Belonging:
 
 
 def belongings(home: Home) -> list[Belonging]:
-    """Everything in a home that has a name of its own, links and hidden folders left out."""
+    """Return all builds, raw files and runs of a home, without links and hidden folders."""
     patterns = {home.built: "*", home.raw: "*", home.runs: "*/*/*"}
     return [
         Belonging(_kind(path, home), path, path.relative_to(home.root).as_posix())

@@ -2,19 +2,41 @@
 
 from __future__ import annotations
 
+_PROJECTIONS = {
+    "--n": "--gaussian NxD",
+    "--d": "--gaussian NxD",
+    "--min-nodes": "--nodes A..B",
+    "--max-nodes": "--nodes A..B",
+    "--part": "kmip-data evaluate RUN --dump-qk FILE --split PART first",
+}
 #: Command -> option or subcommand -> its new spelling. Each gets one line of error.
 OLD_SPELLINGS: dict[str, dict[str, str]] = {
-    "": {"du": "kmip-data list"},
+    "": {  # commands
+        "completion": "_KMIP_DATA_COMPLETE=bash_source kmip-data, as docs/cli.md has it",
+        "du": "kmip-data list",
+        "stats": "kmip-data info TARGET",
+    },
+    "*": {"--part": "--split PART"},  # of every command
+    "build": {"--engine": "--dask [ADDRESS]", "--scheduler": "--dask ADDRESS"},
+    "demo": {"--epochs": "kmip-data train --dataset helsinki --as small-city --epochs N"},
+    "encode": {
+        "--degree-profile": "kmip-data encode TARGET degree-profile-2.0",
+        "--engine": "--dask [ADDRESS]",
+        "--expander": "kmip-data encode TARGET expander3",
+        "--expander-seed": "kmip-data encode TARGET expander3-seed1",
+        "--lappe": "kmip-data encode TARGET lappe10",
+        "--rwse": "kmip-data encode TARGET rwse20",
+        "--scheduler": "--dask ADDRESS",
+    },
+    "evaluate": {"--dump-part": "--split PART"},
+    "info": {"--output": "kmip-data info TARGET > FILE"},
     "analyze": {
         "classes": "kmip-data evaluate RUN --by-class",
         "influence": "kmip-data explore RUN",
         "universality": "kmip-data analyze expressivity",
     },
-    "analyze approximation": {
-        "--heads": "a run, or --d",
-        "--part": "evaluate RUN --dump-qk FILE --dump-part PART",
-    },
-    "analyze cumulative-weight": {"--part": "evaluate RUN --dump-qk FILE --dump-part PART"},
+    "analyze approximation": _PROJECTIONS,
+    "analyze cumulative-weight": _PROJECTIONS,
     "bench": {"all": "make bench, in a checkout"},
     "bench attention": {
         "--graphs": "make bench TOPIC=attention, in a checkout",
@@ -27,6 +49,9 @@ OLD_SPELLINGS: dict[str, dict[str, str]] = {
     "preview": {"--html": "kmip-data explore TARGET"},
     "report": {"--no-step": "kmip-data train, which tries one step first; `report empty` is gone"},
     "sweep": {
+        "--accept-license": "KMIP_DATA_ACCEPT_LICENSE=1, or kmip-data build DATASET --accept-license first",
+        "--archive": "kmip-data build DATASET --archive PATH first",
+        "--offline": "kmip-data build DATASET --offline first",
         "--tune": '[[changes]] in the plan, with choose = "validation"',
         "--trials": '[[changes]] in the plan, with choose = "validation"',
     },
@@ -52,5 +77,9 @@ OLD_SPELLINGS: dict[str, dict[str, str]] = {
 
 
 def new_spelling(command: str, option: str) -> str | None:
-    """Return what to write instead of what ``command`` had; ``None`` if it never had it."""
-    return OLD_SPELLINGS.get(command, {}).get(option)
+    """Return what to write instead of an option that ``command`` had; ``None`` if it never had it.
+
+    ``command`` may be empty: then ``option`` is a command.
+    """
+    of_all = OLD_SPELLINGS["*"] if command else {}
+    return {**of_all, **OLD_SPELLINGS.get(command, {})}.get(option)

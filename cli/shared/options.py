@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kmip_data.errors import UsageError
+from kmip_data.format.parts import PARTS
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -52,6 +53,9 @@ style_option = click.option(
     expose_value=False,
     callback=_style,
     help="How the picture looks; paper: no headline, at most 7 inches wide, 300 dots per inch.",
+)
+split_option = click.option(
+    "--split", "part", type=click.Choice(PARTS), default="test", show_default=True, help="Part of the split."
 )
 #: Where a trained model is measured.
 as_trained_option = click.option(
@@ -107,11 +111,6 @@ output_option = click.option(
     type=click.Path(path_type=Path),
     help="Build into DIR instead of the home folder.",
 )
-compression_option = click.option(
-    "--compression",
-    type=click.Choice(["gzip", "zstd"]),
-    help="Compress the shards: less disk, slower reading.",
-)
 
 
 def file_option(flag: str, *names: str, help: str, required: bool = False) -> Callable[[F], F]:  # noqa: A002
@@ -133,20 +132,18 @@ def number_option(
     return click.option(flag, type=kind, default=default, show_default=shown, metavar=metavar, help=help)
 
 
-#: What runs the shards.
-engine_options = several(
-    click.option(
-        "--engine",
-        type=click.Choice(["processes", "dask"]),
-        default="processes",
-        show_default=True,
-        help="Worker processes of this machine, or a Dask cluster with a shared file system.",
-    ),
-    click.option(
-        "--scheduler",
-        metavar="ADDRESS",
-        help="With --engine dask: address or file of a running scheduler.  [default: one started here]",
-    ),
+def _dask(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    ctx.params |= {"engine": "processes" if value is None else "dask", "scheduler": value or None}
+
+
+dask_option = click.option(
+    "--dask",
+    metavar="[ADDRESS]",
+    is_flag=False,
+    flag_value="",
+    expose_value=False,
+    callback=_dask,
+    help="Dask cluster with a shared file system: address or file of its scheduler; alone: start one.",
 )
 
 

@@ -1,4 +1,4 @@
-"""Options made from a dataset's parameter models, so that their field docs are the help."""
+"""Options and ``--set`` keys made from the parameter models of a dataset; their field docs are the help."""
 
 from __future__ import annotations
 
@@ -7,38 +7,39 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
 import click
 
+from kmip_data.cli.shared.command import ON_LINE
+from kmip_data.wording import OPTIONS
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pydantic import BaseModel
     from pydantic.fields import FieldInfo
 
+KEYS = "kmip_data.keys"  #: key in ``ctx.meta``: what ``--set`` takes, by name
+
 
 def options_of(model: type[BaseModel], store: str) -> list[click.Option]:
-    """One option per field of ``model``; values given are kept in ``ctx.meta[store]``.
+    """Make one option for each field of ``model``; values given are kept in ``ctx.meta[store]``.
 
-    ``val_fraction`` becomes ``--val-fraction``, a ``Literal`` a choice, a tuple may be repeated.
-    Bounds are checked by click, so that help shows them; the model has the last word.
+    A ``Literal`` becomes a choice, a tuple may be repeated. Bounds are checked by click, so that help shows
+    them; the model has the last word.
     """
     return [_option(name, field, store) for name, field in model.model_fields.items()]
 
 
 def _option(name: str, field: FieldInfo, store: str) -> click.Option:
     kind, multiple = _item_type(field.annotation)
-    option = f"--{name.replace('_', '-')}"
-    flag = kind is bool
-    default = field.default
+    default = f"(default: {field.default})" if field.default not in (None, ()) else None
     return click.Option(
-        [f"{option}/--no-{name.replace('_', '-')}" if flag else option, name],
-        type=None if flag else _click_type(kind, field),
+        [OPTIONS.get(name, f"--{name.replace('_', '-')}"), name],
+        type=click.BOOL if kind is bool else _click_type(kind, field),
         default=None,
         multiple=multiple,
         expose_value=False,
         callback=keep_in(store, name),
         metavar={int: "N", float: "X"}.get(kind),
-        help=" ".join(
-            filter(None, [field.description, f"(default: {default})" if default not in (None, ()) else None])
-        ),
+        help=" ".join(filter(None, [field.description, default])),
     )
 
 
@@ -50,6 +51,41 @@ def keep_in(store: str, name: str) -> Callable[[click.Context, click.Parameter, 
             ctx.meta.setdefault(store, {})[name] = value
 
     return keep
+
+
+def _settings(ctx: click.Context, param: click.Parameter, items: tuple[str, ...]) -> None:
+    """Convert and keep the values of ``--set``; a key whose field is a tuple may be repeated."""
+    keys: Mapping[str, click.Option] = ctx.meta.get(KEYS, {})
+    given: dict[str, list[str]] = {}
+    # Without keys the name of the dataset is wrong, and that is the error.
+    for item in items if keys else ():
+        key, equals, value = item.partition("=")
+        name = key.replace("-", "_")
+        if not equals:
+            raise click.BadParameter(f"{item!r} is not KEY=VALUE", ctx, param)
+        if name not in keys:
+            from kmip_data.manifest import unknown_name
+
+            command = " ".join([ctx.command_path, *ctx.meta.get(ON_LINE, []), "--help"])
+            raise unknown_name("parameter of this dataset", key, sorted(keys), command=command)
+        given.setdefault(name, []).append(value)
+    for name, values in given.items():
+        option = keys[name]
+        try:
+            option.process_value(ctx, values if option.multiple else values[-1])
+        except click.BadParameter as error:
+            raise click.BadParameter(error.message, ctx, param, f"--set {name}") from error
+
+
+set_option = click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    expose_value=False,
+    callback=_settings,
+    help="A parameter of the dataset, as listed below; may be repeated.",
+)
 
 
 def _item_type(annotation: Any) -> tuple[Any, bool]:

@@ -1,4 +1,4 @@
-"""Columns that were added to a build: ``columns/<name>/``, one file per shard and a card of their own."""
+"""Added columns of a build: ``columns/<name>/``, one file per shard and a card."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COLUMNS_VERSION: Final = 1
 
 
 class ColumnsCard(Strict):
-    """What an added column is and which shards it goes with."""
+    """Card of an added column: its definition and the shards it belongs to."""
 
     version: Literal[1] = COLUMNS_VERSION
     name: Name
@@ -116,7 +116,7 @@ def read_columns(build: Build, name: str) -> ColumnsCard:
 
 
 def column_facts(build: Build, card: ColumnsCard) -> dict[str, Any]:
-    """What people ask of an added column, as plain values."""
+    """Return the facts about an added column, as plain values."""
     return {
         "name": card.name,
         "path": str(build.path / COLUMNS / card.name),

@@ -1,4 +1,4 @@
-"""Where raw files, builds and runs live."""
+"""The home folder with raw files, builds and runs, and finished builds."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Home:
 
     @property
     def cache(self) -> Path:
-        """What was read from afar, and may be removed at any time."""
+        """Blocks and cards of remote builds; may be removed at any time."""
         return self.root / "cache"
 
 
@@ -74,7 +74,7 @@ class Build:
 
     @property
     def remedy(self) -> str:
-        """What leads on where one of its files is damaged."""
+        """What to do where one of its files is damaged."""
         return f"kmip-data verify {self.path} --repair"
 
     def shard(self, file: str) -> Shard:

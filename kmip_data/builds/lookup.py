@@ -1,4 +1,4 @@
-"""Which finished build a folder, or a name with recorded parameters, means; nothing is checked or built."""
+"""Look up finished builds by folder, or by name and recorded parameters, without checking or building."""
 
 from __future__ import annotations
 

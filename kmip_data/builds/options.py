@@ -1,4 +1,4 @@
-"""How a build is made, and from which copies: one object from the command line to the worker processes."""
+"""Options of a build: one object from the command line to the worker processes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class BuildArguments(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """How to build; what is built they do not say, but for ``compression``."""
+    """Options of a build that do not change its bytes, except ``compression``."""
 
     archives: Sequence[Path] = ()  #: local copies to take instead of a download
     offline: bool = False  #: open no socket

@@ -1,4 +1,4 @@
-"""What is wrong with a file of a build."""
+"""Problems of a file of a build."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kmip_data.format.refusals import check_resources
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong, and the file (relative to the build) it is wrong in."""
+    """One problem, and the file (relative to the build) that has it."""
 
     file: str
     what: str
@@ -29,7 +29,7 @@ class Problem:
 
 
 def file_problems(path: Path, entry: FileEntry | SplitEntry) -> Iterator[Problem]:
-    """Say what is wrong with a file's presence or bytes."""
+    """Yield problems of a file's presence and bytes."""
     if not (path / entry.file).is_file():  # a device or a pipe may have no end
         yield Problem(entry.file, "is missing", "the file that the card names", "no such file")
         return
@@ -47,7 +47,7 @@ def file_problems(path: Path, entry: FileEntry | SplitEntry) -> Iterator[Problem
 
 
 def changes(path: Path, file: str, text: str) -> Iterator[Problem]:
-    """Say that a card is not, to the bit, the text that was written."""
+    """Yield a problem if a card is not, to the bit, the text that was written."""
     if read_small(path / file) != text.encode():
         yield Problem(file, "was changed after it was written", "the text that its content and digest give")
 
@@ -68,7 +68,7 @@ def strays(path: Path, folder: str, known: Container[str]) -> Iterator[str]:
 
 
 def damage(path: Path, file: str, error: DamagedInput) -> Iterator[Problem]:
-    """Turn what a reader said of a file into a problem; a missing file is named already."""
+    """Turn a reader's error about a file into a problem; a missing file has one already."""
     if (path / file).is_file():
         what = error.what.removeprefix(f"{path / file} ").removesuffix(".")
         yield Problem(file, what, error.parts["expected"] or "", error.parts["found"] or "")

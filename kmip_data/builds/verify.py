@@ -24,7 +24,7 @@ from kmip_data.runtime.threads import for_ranges
 
 @dataclass
 class VerifyReport:
-    """What :func:`verify_build` found.
+    """Result of :func:`verify_build`.
 
     ``checked`` counts ``shards``, ``splits``, ``graphs``, ``nodes``, ``edges``, ``bytes`` and ``columns``.
     """

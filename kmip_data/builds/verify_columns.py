@@ -1,4 +1,4 @@
-"""Check the columns that were added to a build, against their cards and the shards beside them."""
+"""Check the added columns of a build against their cards and its shards."""
 
 from __future__ import annotations
 

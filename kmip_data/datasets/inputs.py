@@ -121,5 +121,5 @@ def check_vocabulary(card: Card, inputs: Inputs, trained: str, dataset: str) -> 
             f"The categories of {card.dataset} are not those of the training data, or unknown.",
             expected=f"a city built with the vocabulary of {dataset}",
             found="another vocabulary, or (the published cities) none on its card",
-            next=f"kmip-data build city --vocabulary {dataset} … builds a city with these categories",
+            next=f"kmip-data build city --set vocabulary={dataset} … builds a city with these categories",
         )

@@ -52,7 +52,7 @@ def view_of(
     nodes. Raises ``UsageError`` where an argument has no meaning for this build, or names no records.
     """
     if is_city(build.card):
-        _refuse("A city is one graph, drawn whole", {"--records": records, "--part": part})
+        _refuse("A city is one graph, drawn whole", {"--records": records, "--split": part})
         return _map_view(build, predict)
     _refuse(f"{build.card.dataset} is not a city: there is no map to draw a run on", {"--run": predict})
     return _records_view(build, records, part, pictures)
@@ -97,7 +97,7 @@ def _records_view(
             f"There is nothing to draw: {where} has no records.",
             expected="at least one record",
             found="none",
-            next=f"kmip-data stats {build.path}",
+            next=f"kmip-data info {build.path}",
         )
     chosen = positions(records, len(dataset), where)
 

@@ -1,1 +1,1 @@
-"""Files put in place, replaced, removed and locked safely, and what a disk refuses."""
+"""Write, replace, remove and lock files safely; errors of disks."""

@@ -1,4 +1,4 @@
-"""Put files in place, replace and remove them: whole, by name, never through a link. Nothing else does.
+"""Write, replace and remove files: completely, by name, never through a link. Only this module does.
 
 A folder is reached by handles: from a root that may be a link (a home, an ``--output``) down through
 folders that may not, so that a link put in later leads nowhere. A file is written under a name that
@@ -101,7 +101,7 @@ def write_json(path: Path, value: Mapping[str, Any], *, root: Path | None = None
 
 
 def write_all(descriptor: int, data: bytes | memoryview) -> None:
-    """Write all of ``data``, whatever the kernel takes at a time."""
+    """Write all of ``data``, however much the kernel takes at a time."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
@@ -192,7 +192,7 @@ def written_name(name: str) -> str | None:
 
 
 def is_being_written(path: Path) -> bool:
-    """Whether this is the half-written file of a writer that may still be at work."""
+    """True if this is a half-written file whose writer may still be running."""
     if _PARTIAL_NAME.fullmatch(path.name) is None:
         return False
     with _opened(path.parent, None) as folder:
@@ -289,7 +289,7 @@ def _remove_stale(folder: int, beginning: str) -> None:
 
 
 def _is_stale(name: str, folder: int) -> bool:
-    """Whether a name is that of a partial file whose writer is gone (elsewhere: silent for a day)."""
+    """True if the writer of a partial file is gone (on another machine: the file is a day old)."""
     found = _PARTIAL_NAME.fullmatch(name)
     status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if found is None or not stat.S_ISREG(status.st_mode):
@@ -303,7 +303,7 @@ def _is_stale(name: str, folder: int) -> bool:
 
 @functools.cache
 def _machine() -> str:
-    """Name the machine since it was started and the space of its process ids (a container's own)."""
+    """Return a name of this machine since its boot and of its process id space (a container has its own)."""
     known = [socket.gethostname()]
     with contextlib.suppress(OSError):
         known.append(Path("/proc/sys/kernel/random/boot_id").read_text("ascii"))
@@ -312,7 +312,7 @@ def _machine() -> str:
 
 
 def _start(pid: int) -> str | None:
-    """When a process was started (ticks after the machine, ``"0"`` where nobody says); None: it is gone."""
+    """Return when a process was started (ticks since boot, ``"0"`` if unknown); None if it is gone."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
         return None if fields[0] in {b"Z", b"X"} else fields[19].decode()

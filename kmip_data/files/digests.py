@@ -1,4 +1,4 @@
-"""What a file or a value is known by: digests, and the one JSON text of equal values."""
+"""Digests of files and values, and canonical JSON."""
 
 from __future__ import annotations
 

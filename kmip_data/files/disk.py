@@ -1,4 +1,4 @@
-"""How much room a disk has and what lies on it, for people."""
+"""Free disk space, and sizes in words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kmip_data.errors import OutOfResources
 
 
 def left_in(folder: Path) -> str:
-    """Say what is left of a folder that was removed by name."""
+    """Return what is left of a folder whose files were removed by name, as words."""
     if folder.is_dir() and any(folder.iterdir()):
         return f"in {folder} what kmip-data did not write, and nothing else"
     return "nothing"

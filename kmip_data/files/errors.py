@@ -1,4 +1,4 @@
-"""What a disk refuses, as errors that say what to do."""
+"""Errors of disks and paths, with the step that resolves them."""
 
 from __future__ import annotations
 

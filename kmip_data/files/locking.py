@@ -1,4 +1,4 @@
-"""One writer per folder: a lock file beside it, its owner in a side file, and a message while waiting.
+"""Folder locks: one writer per folder, its owner in a side file, and a message while others wait.
 
 The lock is ``flock`` (:class:`filelock.FileLock`), which the kernel releases with its process, so a
 killed builder never blocks the next one. Some network file systems have no ``flock``; there a lease
@@ -67,7 +67,7 @@ def _make(locks: Path) -> None:
 
 @contextlib.contextmanager
 def build_lock(folder: Path, *, quiet: bool = False, wait: bool = True) -> Iterator[None]:
-    """Hold the lock of a folder, which need not exist; wait, and say on whom, while another process has it.
+    """Hold the lock of a folder, which need not exist; wait, with a message, while another process has it.
 
     Whoever waited finds what that process left: look at the folder again. Raises ``FolderInUse`` where
     another process has it and ``wait`` is off; ``UsageError`` where the lock file may not be written there;
@@ -124,7 +124,7 @@ def _acquire(path: Path, owner: Path, folder: Path, *, quiet: bool, wait: bool) 
 
 
 def describe_owner(owner: Path) -> str:
-    """Who holds the lock, as far as its side file says: process id, host and age."""
+    """Return who holds the lock, by its side file: process id, host and age."""
     try:
         entry = read_json(owner)
         age = max(0, round(time.time() - float(entry["started"])))

@@ -1,1 +1,1 @@
-"""What code needs of its process: threads, compiled kernels, progress, interrupts, memory."""
+"""Services of the process: threads, compiled kernels, progress, signals, memory, HTTP."""

@@ -38,7 +38,7 @@ ENVIRONMENT = "KMIP_DATA_STALL_TIMEOUT"
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to wait for a server; times are in seconds."""
+    """Time limits for a server, in seconds."""
 
     connect: float = 15.0  #: for a connection to one address, and once more for its TLS handshake
     stall: float = 30.0  #: for all headers of an answer, and for ``stall * rate`` bytes of its body

@@ -1,4 +1,4 @@
-"""Say in a few words why a mirror failed, and whether to ask it again."""
+"""Failures of mirrors: the reason in a few words, and if another try may help."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ _WORDS = re.compile(r"out of memory|can't allocate memory|not enough memory|bad_
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether ``error`` is how a GPU, the CPU allocator, KeOps, Python or our own words for them say it."""
+    """True if ``error`` is a failed allocation of a GPU, PyTorch, KeOps, Python or one of ours."""
     import torch
 
     if isinstance(error, OutOfResources):

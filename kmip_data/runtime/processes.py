@@ -1,4 +1,4 @@
-"""The program as a process of its own, beside others."""
+"""Start ``kmip-data`` as another process."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ PROGRAM = (sys.executable, "-m", "kmip_data")  #: the same as ``kmip-data``
 def begin_process(
     arguments: Sequence[str], said: IO[Any], *, share: int = 1, **environment: str
 ) -> subprocess.Popen[bytes]:
-    """Begin ``kmip-data`` as a process that asks nothing and writes all it says into ``said``.
+    """Start ``kmip-data`` as a process without input that writes its output into ``said``.
 
-    On 1/``share`` of the cores, unless ``OMP_NUM_THREADS`` is set. Ctrl-C does not reach it: whoever began it
+    On 1/``share`` of the cores, unless ``OMP_NUM_THREADS`` is set. Ctrl-C does not reach it: the caller
     ends it, once.
     """
     whole = {**os.environ, **environment}

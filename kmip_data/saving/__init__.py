@@ -1,1 +1,1 @@
-"""From any PyTorch Geometric dataset to a build."""
+"""Save any PyTorch Geometric dataset as a build."""

@@ -1,4 +1,4 @@
-"""A split that was handed over with the graphs: positions or masks to a split file."""
+"""Split files from positions or masks that were given with the graphs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MASKS: Final = {f"{part}_mask": part for part in NODE_PARTS}  #: attribute of a 
 
 
 def masks_of(graph: PlainGraph) -> dict[str, NDArray[np.bool_]] | None:
-    """Return the parts that the masks of a graph say, ``None`` unless all three are there and disjoint."""
+    """Return the parts that the masks of a graph give, ``None`` unless all three exist and are disjoint."""
     masks = {part: graph.values[name] for name, part in MASKS.items() if name in graph.values}
     plain = len(masks) == len(MASKS) and all(
         mask.dtype == np.bool_ and mask.shape == (graph.num_nodes,) for mask in masks.values()

@@ -1,4 +1,4 @@
-"""Any homogeneous ``Data`` as named arrays, and a file that keeps them between two passes."""
+"""Homogeneous ``Data`` as named arrays, and a temporary file for them between two passes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any PyTorch Geometric dataset as a build, so that the format can be used for one's own graphs."""
+"""Save any PyTorch Geometric dataset as a build, for your own graphs."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _check_target(folder: Path, name: str) -> None:
 
 
 def _readable_twice(dataset: Any, spool: Path) -> Iterable[PlainGraph]:
-    """Return the graphs as something that gives the same ones each time."""
+    """Return the graphs as an iterable that can be read twice."""
     if isinstance(dataset, Data):
         dataset = [dataset]
     graphs = _Named(dataset, dataset.keys if isinstance(dataset, ShardedDataset) else None)
@@ -140,7 +140,7 @@ def _readable_twice(dataset: Any, spool: Path) -> Iterable[PlainGraph]:
 
 
 class _Named:
-    """The graphs of a dataset with the names they are kept under."""
+    """Graphs of a dataset with their keys."""
 
     def __init__(self, dataset: Iterable[Any], names: Sequence[str] | None) -> None:
         self._dataset, self._names = dataset, names

@@ -1,4 +1,4 @@
-"""What the graphs of a dataset have in common: one pass over them gives the schema to store them with."""
+"""One pass over the graphs of a dataset, which gives the schema to store them with."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _INTEGERS: Final = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint
 
 @dataclass
 class _Attribute:
-    """What has been seen of one attribute so far."""
+    """Properties of one attribute in all graphs read so far."""
 
     name: str
     kind: Kind

@@ -1,4 +1,4 @@
-"""Surveyed graphs to the files of a build: shards, split, page and, last, the card."""
+"""Write the files of a build from surveyed graphs: shards, split, page and, last, the card."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Builds and runs given to others and taken from them: what a push is, and the ways there and back."""
+"""Push builds and runs to an address, pull them from it, and read builds where they lie."""

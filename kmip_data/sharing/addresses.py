@@ -1,4 +1,4 @@
-"""What an address is, who reaches it, and what leads on where it cannot be read from afar."""
+"""Addresses of remote builds and the file systems that reach them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from kmip_data.wording import shown_address, without_secrets
 
 
 def is_address(target: str | os.PathLike[str]) -> bool:
-    """Whether a text is an address (``s3://bucket/name``), not a folder or a name."""
+    """True if a text is an address (``s3://bucket/name``), not a folder or a name."""
     return re.match(r"[a-z][a-z0-9+.-]+://", os.fspath(target)) is not None
 
 
 def pull_command(address: str) -> str:
-    """Return the command that brings all of an address here."""
+    """Return the command that copies everything at an address to this machine."""
     return f"kmip-data pull {shown_address(address)}, and open the copy"
 
 

@@ -1,7 +1,8 @@
-"""A build at an address, opened where it lies: its small files here, of shards the blocks that are read."""
+"""Remote builds: card and splits are copied, shards are read by block."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import io
@@ -27,12 +28,20 @@ from kmip_data.sharing.addresses import pull_command
 from kmip_data.sharing.blocks import Blocks, blocks_between
 from kmip_data.sharing.cache import BlockCache, cache_bytes
 from kmip_data.sharing.ranges import Ranges
-from kmip_data.sharing.share import BLOCKS_NAME, SHARE_NAME, BlockDigests, Share, damaged, parse_share
+from kmip_data.sharing.share import (
+    BLOCKS_NAME,
+    PUSH_NAME,
+    SHARE_NAME,
+    BlockDigests,
+    Share,
+    damaged,
+    parse_share,
+)
 
 _MOST_SMALL: Final = 2**28  #: bytes of card and splits, which are read whole
 _HEADS: Final = 32  #: shards whose first blocks are fetched together
 
-_noticed: set[str] = set()  #: addresses that were said to be unverified
+_noticed: set[str] = set()  #: addresses for which a warning was printed
 
 
 @dataclass(frozen=True)
@@ -50,7 +59,7 @@ class BuildAfar(Build):
 
     @property
     def remedy(self) -> str:
-        """What leads on where one of its files is damaged."""
+        """What to do where one of its files is damaged."""
         return f"ask whoever pushed it to push it again, or {pull_command(self.address)}"
 
     def shard(self, file: str) -> Shard:
@@ -62,12 +71,12 @@ class BuildAfar(Build):
 
     @functools.cached_property
     def _heads(self) -> dict[str, list[str]]:
-        """Every so many shards, the files whose first blocks are fetched together."""
+        """Files whose first blocks are fetched together, by the first of each group of shards."""
         files = [entry.file for entry in self.card.shards if entry.bytes]
         return {files[at]: files[at : at + _HEADS] for at in range(0, len(files), _HEADS)}
 
     def bring(self, rows: Sequence[tuple[Shard, str, int, int]]) -> object:
-        """Fetch the blocks of these rows (shard, key, first, end), all at once; hold the result."""
+        """Fetch the blocks of these rows (shard, key, first, end) at once; the caller keeps the result."""
         ranges = [
             (shard.file, *place)
             for shard, key, first, end in rows
@@ -80,7 +89,7 @@ class BuildAfar(Build):
 
 
 class ShardAfar(Shard):
-    """A shard that is not here: read by block instead of mapped, else checked and read as any other."""
+    """A remote shard: read by block instead of mapped, otherwise checked and read like any other."""
 
     def __init__(self, build: BuildAfar, file: str) -> None:
         self.file, self._blocks = file, build.blocks
@@ -107,7 +116,7 @@ class ShardAfar(Shard):
                 )
 
     def mapped(self, key: str) -> NDArray[Any] | None:
-        """Nothing of it is mapped."""
+        """Return None: a remote shard is never mapped."""
         return None
 
     def read(self, key: str, start: int, stop: int) -> NDArray[Any]:
@@ -201,13 +210,13 @@ def open_afar(address: str, home: Home) -> BuildAfar:
 
 
 def _is_small(file: str) -> bool:
-    """Whether a file is read whole: the card, a split, the card of an added column."""
+    """True if a file is copied completely: the card, a split, the card of an added column."""
     folder, _, name = file.rpartition("/")
     return file == CARD_NAME or folder == "splits" or (folder.startswith(f"{COLUMNS}/") and name == CARD_NAME)
 
 
 def _check_shards(card: Card, share: Share, address: str) -> None:
-    """Refuse a card of other shards than the push has."""
+    """Refuse a card that names other shards than the manifest."""
     pushed = share.by_name()
     for entry in card.shards:
         found = pushed.get(entry.file)
@@ -220,6 +229,14 @@ def _check_shards(card: Card, share: Share, address: str) -> None:
 def _open_unverified(ranges: Ranges, home: Home) -> BuildAfar:
     """Open a build folder that was not pushed: its card names its splits and the sizes of its shards."""
     address = ranges.address
+    with contextlib.suppress(FileNotFoundError):
+        ranges.read(PUSH_NAME, 0, 1)
+        raise UsageError(
+            f"The push to {address} has not ended.",
+            expected=f"{SHARE_NAME}, which a push writes last",
+            found=f"{PUSH_NAME}, which it writes first",
+            next="push again, or wait until the push has ended",
+        )
     try:
         data = _whole(ranges, CARD_NAME, MAX_BYTES)
     except FileNotFoundError as error:
@@ -245,7 +262,7 @@ def _open_unverified(ranges: Ranges, home: Home) -> BuildAfar:
 
 
 def _card(folder: Path, address: str) -> Card:
-    """Read the card that came from an address; where it is damaged, that is so there."""
+    """Read the card that was copied from an address."""
     try:
         return read_card(folder)
     except DamagedInput as error:
@@ -262,7 +279,7 @@ def _whole(ranges: Ranges, file: str, most: int) -> bytes:
 
 
 def _unpack(home: Home, name: str, texts: dict[str, bytes]) -> Path:
-    """Put small files into a folder of the cache, named by what they are."""
+    """Write small files into a folder of the cache, named by their content."""
     folder = home.cache / "afar" / name
     with writing(folder):
         home.root.mkdir(parents=True, exist_ok=True)

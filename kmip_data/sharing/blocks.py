@@ -1,4 +1,4 @@
-"""The blocks of files at an address: each fetched once, beside its neighbours, verified, kept."""
+"""Blocks of remote files: fetched once, with their neighbours, verified and cached."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from kmip_data.sharing.ranges import Ranges
 from kmip_data.sharing.share import BLOCK, BlockDigests, damaged
 
 CONNECTIONS: Final = 16
-_TOGETHER: Final = 4  #: blocks asked for in one request at most, so that several share the connections
-_RECENT: Final = 128  #: blocks held in memory: what the next batch shares with the last ones
+_TOGETHER: Final = 4  #: most blocks of one request, so that several requests share the connections
+_RECENT: Final = 128  #: blocks kept in memory, for what the next batch shares with the last ones
 
 Key = tuple[str, int]  #: file, number of the block in it
 
 
 class _Work:
-    """What one process has at hand and under way; a forked child starts with none of it."""
+    """Blocks in memory and requests under way of one process; a forked child starts with none."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -67,7 +67,7 @@ class Blocks:
         return out
 
     def take(self, wanted: Iterable[Key]) -> dict[Key, U8]:
-        """Return these blocks, fetched together where they are not at hand; they stay while they are held."""
+        """Return these blocks, missing ones fetched together; they stay in memory while in use."""
         # The parent's is kept in a child: its threads and locks are not there, and must not be touched.
         work = self._works.get(os.getpid()) or self._works.setdefault(os.getpid(), _Work())
         keys = sorted(set(wanted))
@@ -82,7 +82,7 @@ class Blocks:
         return found
 
     def _bring(self, work: _Work, run: list[Key]) -> dict[Key, U8]:
-        """Get neighbouring blocks of a file from the cache, and in as few requests as it takes the others."""
+        """Read neighbouring blocks of a file from the cache; fetch the others in few requests."""
         brought: dict[Key, U8] = {}
         try:
             pieces = {key: self._kept(key) for key in run}
@@ -132,7 +132,7 @@ def blocks_between(file: str, start: int, stop: int) -> list[Key]:
 
 
 def _runs(keys: list[Key]) -> Iterator[list[Key]]:
-    """Divide sorted blocks into neighbours that are asked for together."""
+    """Divide sorted blocks into neighbours that are requested together."""
     run: list[Key] = []
     for key in keys:
         if run and (key != (run[-1][0], run[-1][1] + 1) or len(run) == _TOGETHER):

@@ -1,4 +1,4 @@
-"""Blocks that were fetched and verified, kept on disk by their digest, the oldest removed beyond a bound."""
+"""Disk cache of verified blocks by digest; the oldest are removed beyond a limit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SLACK: Final = 2**26  #: bytes that a process adds before it looks at the bound
 
 
 def cache_bytes() -> int:
-    """Return how much may be kept: ``KMIP_DATA_CACHE_GB``, else 20 GB; a UsageError where that is no size."""
+    """Return the size limit in bytes: ``KMIP_DATA_CACHE_GB`` or 20 GB; UsageError if that is no size."""
     text = os.environ.get(ENVIRONMENT) or str(_GIGABYTES)
     with contextlib.suppress(ValueError, OverflowError):
         if (most := int(float(text) * 1e9)) >= 0:
@@ -46,7 +46,7 @@ class BlockCache:
         self._added, self._broken = _SLACK, False
 
     def find(self, digest: str) -> bytes | None:
-        """Return the block with this digest, ``None`` where it is not kept; a file with others is removed."""
+        """Return the block with this digest, ``None`` if it is not cached; a damaged file is removed."""
         path = self._path(digest)
         try:
             data = read_small(path, BLOCK)
@@ -59,7 +59,7 @@ class BlockCache:
         return None
 
     def keep(self, digest: str, data: bytes) -> None:
-        """Keep a block; where the disk does not take it, say so once and go on without."""
+        """Cache a block; if the disk does not take it, warn once and stop caching."""
         if self._broken:
             return
         path = self._path(digest)
@@ -77,7 +77,7 @@ class BlockCache:
             self._trim()
 
     def _trim(self) -> None:
-        """Remove the oldest blocks until at most ``most`` bytes are left; two at once remove the same."""
+        """Remove the oldest blocks until at most ``most`` bytes are left; two processes choose the same."""
         found = []
         for folder in self.folder.glob("??"):
             remove_partials(folder, root=self.folder)

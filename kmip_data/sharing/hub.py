@@ -1,4 +1,4 @@
-"""The header by which a hub knows what a page is about: YAML before the README of a push."""
+"""YAML header of the README of a push, as the Hugging Face hub reads it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _SIZES: Final = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", 
 
 
 def header(fields: Mapping[str, Any]) -> str:
-    """Return YAML between its marks; JSON is YAML, so each value is written as that."""
+    """Return a YAML block; each value is written as JSON, which is YAML."""
     lines = [f"{name}: {json.dumps(value)}" for name, value in fields.items()]
     return "\n".join(["---", *lines, "---", ""])
 
 
 def license_fields(terms: Mapping[str, Any]) -> dict[str, str]:
-    """Return what the hub wants to know of a licence, as a card has it."""
+    """Return the fields of the hub for a licence as a card has it."""
     name, link = str(terms.get("name", "")), str(terms.get("url", ""))
     if name in _LICENSES:
         return {"license": _LICENSES[name]}
@@ -36,7 +36,7 @@ def license_fields(terms: Mapping[str, Any]) -> dict[str, str]:
 
 
 def size_category(count: int) -> str:
-    """Return the hub's word for a number of records.
+    """Return the size category of the hub for a number of records.
 
     >>> size_category(999), size_category(1000), size_category(10**13)
     ('n<1K', '1K<n<10K', 'n>1T')
@@ -50,7 +50,7 @@ def size_category(count: int) -> str:
 
 
 def dataset_page(card: Card) -> bytes:
-    """Return the page of a build with its header; of one graph its nodes are what is counted."""
+    """Return the page of a build with its header; the size of a single graph is its number of nodes."""
     counts = card.counts
     fields = {
         **license_fields(card.license),

@@ -1,4 +1,4 @@
-"""An address to push to and pull from: a folder, or anything that fsspec reaches."""
+"""Files at an address of a push or pull: a folder, a web server, or anything that fsspec reaches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kmip_data.sharing.ranges import is_http, open_http
 from kmip_data.sharing.share import BLOCK, damaged
 from kmip_data.wording import shown_address, without_secrets
 
-PIECE: Final = 8 * BLOCK  #: bytes asked for at a time
+PIECE: Final = 8 * BLOCK  #: bytes requested at a time
 
 
 class Place:
@@ -69,9 +69,9 @@ class Place:
 
     @contextlib.contextmanager
     def at_once(self, message: str) -> Iterator[bool]:
-        """Make what is put in the block one commit, where the address is a repository of the hub.
+        """Collect what is written in the block into one commit, if the address is a repository of the hub.
 
-        There a file each would be hundreds of commits, which the hub refuses. Yields whether it is one.
+        One commit a file would be hundreds, which the hub refuses. Yields True for such a repository.
         """
         with self._asked(""):
             known: Any = self._fs.resolve_path(self._root) if self._is_hub else None
@@ -110,7 +110,7 @@ class Place:
             with contextlib.suppress(FileNotFoundError):
                 for path, about in self._fs.find(self._root, detail=True).items():
                     name = path.removeprefix(self._fs._strip_protocol(self._root)).lstrip("/")  # noqa: SLF001
-                    if not name.startswith("."):
+                    if name and not name.startswith(".") and not name.endswith("/"):  # a mark of a folder
                         yield name, int(about.get("size") or 0)
 
     def put(self, name: str, content: Path | bytes) -> None:
@@ -175,7 +175,7 @@ class Place:
 
     @contextlib.contextmanager
     def _asked(self, name: str) -> Iterator[None]:
-        """Name whatever a file system raises: each has exceptions of its own."""
+        """Turn any exception of a file system into ``SourceUnavailable``: each has classes of its own."""
         try:
             yield
         except KmipDataError:

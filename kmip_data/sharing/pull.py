@@ -28,14 +28,14 @@ from kmip_data.sharing.share import RUN_FILES, RUN_PROOF, Share, SharedFile, dam
 
 @dataclass(frozen=True)
 class Pulled:
-    """What came, and where it lies."""
+    """Result of a pull."""
 
     path: Path
     share: Share
     card: Card | None  #: of a build
-    files: list[str]  #: that were asked for, relative to ``path``
-    there: bool  #: it was there before, and nothing came
-    notes: list[str] = field(default_factory=list)  #: what was taken whole although a part was asked for
+    files: list[str]  #: requested files, relative to ``path``
+    there: bool  #: everything was there already
+    notes: list[str] = field(default_factory=list)  #: what was taken completely although a part was requested
 
 
 def pull(
@@ -93,7 +93,8 @@ def _pull_build(
     if there is not None:  # it may have other splits by now, which are left as they are
         files = [entry for entry in files if there.digests.get(entry.file) == entry.sha256]
     # Without its card a folder is a copy if all data are those of the push: it was stopped, or damaged there.
-    ours = there is not None or all(is_whole(folder / entry.file, entry) for entry in files)
+    complete = all((folder / entry.file).is_file() for entry in files)  # before anything is hashed
+    ours = there is not None or (complete and all(is_whole(folder / entry.file, entry) for entry in files))
     if not ours:
         _refuse_others(folder, [*files, *(entry for column in added.values() for entry in column)])
     came = received.take(files, folder, ours=ours, quiet=quiet)
@@ -173,7 +174,7 @@ def _column_files(received: Received, name: str) -> list[SharedFile]:
 
 
 def _notes(card: Card, added: list[str], split: str | None, columns: Sequence[str] | None) -> list[str]:
-    """Say what cannot be taken in part; UsageError for a name that nothing has."""
+    """Return notes on what cannot be taken in part; UsageError for an unknown name."""
     schema, notes = card.schema_, []
     stored = [column.attribute for column in schema.columns] + [view.attribute for view in schema.views]
     for name in columns or ():

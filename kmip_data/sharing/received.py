@@ -1,4 +1,4 @@
-"""What lies at an address, read without trust: no block is kept whose digest does not agree."""
+"""Untrusted files of a push: copied block by block, each one verified before it is written."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from kmip_data.sharing.share import (
 )
 
 UNFINISHED: Final = "a new folder, or the same pull unfinished"
-_TRIES: Final = 5  #: for one file, each of which must bring something
+_TRIES: Final = 5  #: tries for one file, each of which must bring something
 
 
 class Received:
@@ -106,7 +106,7 @@ class Received:
             raise damaged(f"{self.place.address}/{entry.file}", f"SHA-256 {entry.sha256}", found)
 
     def _verified(self, file: FileIO, entry: SharedFile) -> int:
-        """How many bytes of an earlier try are those of whole blocks, from the beginning on."""
+        """Return the bytes of an earlier try that are verified blocks from the beginning."""
         size = 0
         while size < entry.bytes and (block := exactly(file, min(BLOCK, entry.bytes - size))):
             try:

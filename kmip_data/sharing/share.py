@@ -38,7 +38,7 @@ class SharedFile(Strict):
 
     @property
     def blocks(self) -> int:
-        """How many blocks it has; the last one may be shorter, and an empty file has none."""
+        """Number of blocks; the last one may be shorter, and an empty file has none."""
         return -(-self.bytes // BLOCK)
 
 

@@ -1,4 +1,4 @@
-"""Which blocks of a graph's nodes attend to which, as BigBird lays it out: global, window and random blocks.
+"""Block layout of BigBird: global, window and random blocks of a graph's nodes.
 
 The nodes of a graph stand in a row, in the order of the data, and are cut into blocks of R. The first and
 the last block are global: they attend to all blocks, and all attend to them. Every other block attends
@@ -56,6 +56,7 @@ class BlockPlan:
 
 def plan_blocks(ptr: Tensor, pattern: Pattern) -> BlockPlan:
     """Lay out the graphs ``ptr`` (G + 1), on the CPU."""
+    # 1. Blocks of all graphs in one row; each graph's last block may be short.
     sizes, block = ptr.diff(), pattern.block_size
     held = (sizes + block - 1) // block  # blocks with nodes
     first = held.cumsum(0) - held
@@ -64,6 +65,7 @@ def plan_blocks(ptr: Tensor, pattern: Pattern) -> BlockPlan:
     filled = torch.zeros((total + 1) * block, dtype=torch.bool)
     filled[rows] = True
 
+    # 2. Blocks that attend to their whole graph: the first and last, and all of graphs below four blocks.
     graph = torch.arange(len(sizes)).repeat_interleave(held)
     place = torch.arange(total) - first[graph]
     length = held.max().expand(total) if pattern.legacy_padding and total else held[graph]
@@ -74,10 +76,13 @@ def plan_blocks(ptr: Tensor, pattern: Pattern) -> BlockPlan:
         there = (places >= 0) & (places < held[graph[blocks], None])
         return torch.where(there, places + first[graph[blocks], None], total)
 
+    # 3. Whole-graph blocks in groups of similar length: padded to a power of two, at most half is empty.
     groups = []
     for blocks in _alike(whole.nonzero()[:, 0], held[graph]):
         places = torch.arange(int(held[graph[blocks]].max())).expand(len(blocks), -1)
         groups.append(Group(blocks, of_all(places, blocks)[None]))
+    # 4. All others in one group: first, left, itself, right, last (−1 where that would repeat a global
+    #    block), then the random ones of each head.
     blocks = (~whole).nonzero()[:, 0]
     if len(blocks):
         at, end = place[blocks], length[blocks]

@@ -95,6 +95,7 @@ def _forward(
     nothing = scale * 0
     for flat in range(start, stop):
         head, row = divmod(flat, rows)
+        # 1. Softmax about the largest score; a slot without a key (−1) has weight 0.
         largest = nothing - np.inf
         for slot in range(k):
             if indices[head, row, slot] >= 0:
@@ -106,6 +107,7 @@ def _forward(
                 weight = math.exp((scores[head, row, slot] - largest) * scale)
             weights[head, row, slot] = weight
             total += weight
+        # 2. Weighted sum of the chosen rows, read where they lie.
         out[head, row] = 0
         for slot in range(k):
             key = indices[head, row, slot]
@@ -127,6 +129,7 @@ def _backward_queries(
     nothing = scale * 0
     for flat in range(start, stop):
         head, row = divmod(flat, rows)
+        # 1. Gradient of each weight: output gradient · value; and its mean under the weights.
         mean = nothing
         for slot in range(k):
             product = nothing
@@ -136,6 +139,7 @@ def _backward_queries(
                     product += grad[head, row, channel] * values[head, key, channel]
             grad_scores[head, row, slot] = product
             mean += product * weights[head, row, slot]
+        # 2. Through the softmax to the scores, and on to the query.
         grad_queries[head, row] = 0
         for slot in range(k):
             # A missing key has no weight, hence no gradient.

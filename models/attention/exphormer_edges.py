@@ -1,4 +1,4 @@
-"""What Exphormer's attention is given: edges of an expander, virtual nodes, and the features of both."""
+"""Expander edges and virtual nodes of Exphormer's attention, and the features of both."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def expander_edges(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
             "the network reads an expander that the data do not have",
             expected="expander (N, D), an added column",
             found="none" if targets is None else f"shape {tuple(targets.shape)}",
-            next="kmip-data encode TARGET --expander 3 adds it; or --set model.attention.expander=0",
+            next="kmip-data encode TARGET expander3 adds it; or --set model.attention.expander=0",
         )
     targets = targets.long()
     nodes = torch.arange(len(targets), device=targets.device)[:, None].expand_as(targets)

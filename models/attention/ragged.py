@@ -1,4 +1,4 @@
-"""Graphs of a batch put together by size, so that dense attention runs over many of them in one call."""
+"""Groups of graphs of similar size, so that dense attention runs over many of them in one call."""
 
 from __future__ import annotations
 

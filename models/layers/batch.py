@@ -1,4 +1,4 @@
-"""What a network reads from a PyTorch Geometric batch, whichever form its edges have."""
+"""The graphs of a batch as a network reads them, from PyTorch Geometric's objects."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.edges import Edges, NeighborTable, UnformedEdges, formed
 from kmip_data.models.layers.normed import Activation, activated, normed
 from kmip_data.models.layers.norms import BatchNorm
-from kmip_data.models.layers.triton_cards import triton_runs
+from kmip_data.models.layers.triton_devices import triton_runs
 
 
 class GatedGCN(nn.Module):

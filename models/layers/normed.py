@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.norms import ALL, BatchNorm
-from kmip_data.models.layers.triton_cards import triton_runs
+from kmip_data.models.layers.triton_devices import triton_runs
 
 Activation = Literal["relu", "gelu"]
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": nn.functional.relu, "gelu": nn.functional.gelu}

@@ -1,4 +1,4 @@
-"""A checked search problem: what every backend receives."""
+"""Checked search problem, the input of every backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Search backends by name: which exist, which can run here and why, which one ``auto`` takes.
+"""Registry of search backends: their names, their availability, and the choice of ``auto``.
 
 A backend is one module in ``kmip_data.models.search.backends`` with
 
@@ -11,7 +11,7 @@ A backend is one module in ``kmip_data.models.search.backends`` with
 - ``CHECKS_VALUES = True``, if it finds NaN and infinity itself; else they are refused before it is called,
 - ``READS_STARTS = True``, if it takes ``starts`` of a problem; else the host reads them before it is called.
 
-It is found by being there.
+It is discovered automatically.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The ranking rule that every backend obeys, in plain torch for any device.
+"""Ranking rule of all search backends, in torch operations for any device.
 
 The score of a pair is the float64 sum, in index order from +0, of its exact products, rounded once
 to float32 (−0 to +0); the result is the k largest, descending, equal scores by lower index. (Products of two
@@ -42,14 +42,17 @@ def largest(scores: Tensor, k: int, index: Tensor | None = None) -> tuple[Tensor
     No score is NaN, and M ≥ k. ``index`` (…, M) int64 below 2³² stands for each score (rising along M if
     float64); its position when absent.
     """
+    # Float64 scores fill all 64 bits: a stable sort keeps equal ones in index order.
     if scores.dtype == torch.float64:
         best, places = scores.sort(dim=-1, descending=True, stable=True)
         return best[..., :k], places[..., :k] if index is None else index.gather(-1, places[..., :k])
     if index is None:
         index = torch.arange(scores.shape[-1], device=scores.device).expand(scores.shape)
-    # One integer per pair orders as (score, lower index first): all distinct, so topk has no ties to break.
+    # torch.topk breaks ties arbitrarily, so it is given numbers without ties: one int64 per pair.
+    # 1. Bits of a float32 as an integer of the same order: negative ones have their magnitude inverted.
     bits = (scores + 0.0).view(torch.int32)  # + 0.0 makes −0 equal to +0
     bits = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+    # 2. The score in the high half; below it the index, inverted so that the lower one is larger.
     keys = (bits.long() << 32) | (_LOW - index)
     places = keys.topk(k, dim=-1).indices
     return scores.gather(-1, places), index.gather(-1, places)

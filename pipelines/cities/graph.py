@@ -1,4 +1,4 @@
-"""What all city pipelines share: from intersections and streets to a record, whatever they came from.
+"""From intersections and streets to the record of a city.
 
 A reader gives :class:`CityTensors`; everything after that is here and equal for all cities: the
 parameters, the eccentricity, its quantile chunks (the labels), the coordinate encoding, the schema.
@@ -76,7 +76,7 @@ class CityParams(Params):
 
     @property
     def labels_as_published(self) -> bool:
-        """Whether hops, classes and weight are those of the published labels."""
+        """True if hops, classes and weight are those of the published labels."""
         return (self.hops, self.classes, self.weight) == (16, 10, "length")
 
     @property
@@ -161,7 +161,7 @@ def chunk_labels(eccentricity: F32, classes: int) -> U8:
             f"The graph is too small for {classes} classes.",
             expected=f"enough intersections that none of the {classes} chunks is empty",
             found=f"{n} intersections, chunks of {size}",
-            next="give a larger area, or fewer --classes",
+            next="give a larger area, or fewer classes",
         )
     labels = np.empty(n, np.uint8)
     labels[np.argsort(eccentricity, kind="stable")] = np.arange(n) // size
@@ -253,7 +253,7 @@ def street_weights(tensors: CityTensors, weight: Weight) -> F32:
             "Travel times need the speed of every street.",
             expected="speeds above 0 km/h",
             found="none" if speed is None else f"{int((~(speed > 0)).sum())} streets without one",
-            next="--weight length",
+            next="--set weight=length",
         )
     seconds: F32 = (tensors.edge_length.astype(np.float64) * 3.6 / speed).astype(np.float32)
     return seconds

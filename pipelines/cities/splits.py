@@ -84,7 +84,7 @@ def spatial_codes(lon_lat: F32, seed: int, block_size: float) -> U8:
             expected="no block with more than a tenth of the intersections",
             found=f"{len(sizes)} blocks of {block_size:g} m, one with {sizes.max():,} of {len(block):,}",
             left="no split was written",
-            next="--split random" if fitting is None else f"--block-size {fitting}",
+            next="--split-rule random" if fitting is None else f"--set block_size={fitting}",
         )
     order = Generator(PCG64(seed)).permutation(len(sizes))
     before = np.cumsum(sizes[order]) - sizes[order]  # intersections dealt before each block
@@ -166,7 +166,7 @@ def city_split(records: Records, params: CitySplitParams) -> Split:
             found=f"blocks of {size:g} m, with {np.count_nonzero(codes == DROPPED):,} of {n:,} intersections "
             "too near to another part",
             left="no split was written",
-            next="a larger --block-size, or a smaller --buffer",
+            next="a larger block_size, or a smaller buffer",
         )
     note = f"whole blocks of {size:g} m, 10/10/80 of the intersections as nearly as blocks allow"
     if hops:

@@ -1,4 +1,4 @@
-"""What the point-cloud pipelines share: their parameters and how a cloud becomes a graph."""
+"""Parameters of point clouds, and graphs made from them."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def connect(
                 f"Record {key} has too few points for k = {params.k}.",
                 expected=f"at least {params.k + 1} points",
                 found=f"{n} points",
-                next="choose a smaller --k, or --short-graphs skip or --short-graphs keep",
+                next="choose a smaller --k, or --set short_graphs=skip or --set short_graphs=keep",
             )
     if params.edges == "neighbor":
         table = knn_table(pos, params.k).astype(index_dtype)

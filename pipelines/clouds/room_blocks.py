@@ -56,7 +56,7 @@ def windows(extent: Sequence[float], size: float) -> list[tuple[float, float]]:
             expected=f"at most {_MOST_WINDOWS:,} of them",
             found="more",
             left="nothing of this cloud; your files are only read",
-            next="a larger --block, in the unit of the positions",
+            next="a larger block, in the unit of the positions",
         )
     counts = [max(math.ceil((length - size) / stride), 0) + 1 for length in extent]
     return [(i * stride, j * stride) for i in range(counts[0]) for j in range(counts[1])]

@@ -20,7 +20,7 @@ from kmip_data.wording import shown_address, timestamp
 
 
 class PartialState(Strict):
-    """What the bytes in ``NAME.partial`` are the beginning of."""
+    """Identity of the file that ``NAME.partial`` is the beginning of."""
 
     url: str  #: address of the mirror, before redirects
     sha256: str | None  #: that the manifest pins for this mirror
@@ -86,7 +86,7 @@ class Partial:
 
     def __init__(self, target: Path) -> None:
         self.path = target.with_name(f"{target.name}.partial")
-        self._state_path = target.with_name(f"{target.name}.partial.json")
+        self.state_path = target.with_name(f"{target.name}.partial.json")
         self._descriptor: int | None = None
         self.size = 0
         self.received = 0  #: bytes appended by this object, kept or not
@@ -102,7 +102,7 @@ class Partial:
 
     def _load_state(self) -> PartialState | None:
         with contextlib.suppress(OSError, ValueError):
-            return PartialState.model_validate_json(read_small(self._state_path))
+            return PartialState.model_validate_json(read_small(self.state_path))
         return None
 
     def _open(self) -> None:
@@ -122,7 +122,7 @@ class Partial:
 
     @property
     def left(self) -> str | None:
-        """What is on disk, for messages."""
+        """Unfinished part on disk, for messages; ``None`` if there is none."""
         if self.state is None or not self.size:
             return None
         of = f" of {human_bytes(self.state.total)}" if self.state.total else ""
@@ -161,7 +161,7 @@ class Partial:
         assert self._descriptor is not None
         with writing(self.path):
             os.ftruncate(self._descriptor, 0)
-            write_json(self._state_path, state.model_dump())
+            write_json(self.state_path, state.model_dump())
         self.state = state
 
     def append(self, piece: bytes) -> None:
@@ -178,7 +178,7 @@ class Partial:
         self.close()
         with writing(self.path):
             remove_file(self.path)
-            remove_file(self._state_path)
+            remove_file(self.state_path)
         self.size, self.state, self.joined = 0, None, False
         self._digest = hashlib.sha256()
 
@@ -205,7 +205,7 @@ class Partial:
             self._check_name()
             self.close()
             move(self.path, target)
-            remove_file(self._state_path)
+            remove_file(self.state_path)
             fsync_path(target.parent)
         return Receipt(name=entry.name, origin=entry.url, sha256=entry.sha256, bytes=entry.bytes)
 

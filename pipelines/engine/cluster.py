@@ -22,7 +22,7 @@ T = TypeVar("T", bound=Job)
 R = TypeVar("R")
 
 CONNECT_SECONDS: Final = 30
-GRACE_SECONDS: Final = 5.0  #: how long an interrupted build waits for units to stop by themselves
+GRACE_SECONDS: Final = 5.0  #: wait for units to stop by themselves after an interrupt
 
 
 class DaskWorkers(Executor):
@@ -135,7 +135,7 @@ class DaskWorkers(Executor):
                 expected="the address that `dask scheduler` prints (tcp://HOST:8786), or its scheduler file",
                 found=str(error).splitlines()[0] if str(error) else type(error).__name__,
                 left="what was finished before is kept",
-                next="`dask scheduler`, then `dask worker ADDRESS` on each machine; or leave --scheduler out",
+                next="`dask scheduler`, then `dask worker ADDRESS` on each machine; or --dask alone",
             ) from error
         self._client = self._stack.enter_context(client)
         if not self._client.nthreads():
@@ -170,7 +170,7 @@ class DaskWorkers(Executor):
                 "The Dask scheduler went away.",
                 expected="a scheduler that lives until the build is done",
                 found=str(error) or type(error).__name__,
-                left="the shards that are finished; the next run goes on from them",
+                left="finished shards; the next run resumes from them",
                 next="start the scheduler and its workers again, then the same command",
             ) from error
 

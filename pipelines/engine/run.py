@@ -6,15 +6,18 @@ Order on disk, and what a crash between two steps leaves, is the table in ``docs
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
 
+from kmip_data.errors import KmipDataError
 from kmip_data.files import changes as files
+from kmip_data.files.digests import sha256_file
 from kmip_data.files.errors import writing
 from kmip_data.format.card import CARD_NAME, Card
 from kmip_data.pipelines.base import Prepared, SplitParams, Unit
-from kmip_data.pipelines.engine.executors import Executor, WorkerDiedError, worker_died
+from kmip_data.pipelines.engine.executors import Executor, Job, WorkerDiedError, worker_died
 from kmip_data.pipelines.engine.folders import (
     BEGUN,
     JOURNAL,
@@ -26,12 +29,11 @@ from kmip_data.pipelines.engine.folders import (
     remove_work,
 )
 from kmip_data.pipelines.engine.journal import Journal, journal_entries
-from kmip_data.pipelines.engine.opening import count_jobs, open_executor
-from kmip_data.pipelines.engine.units import finished_units, run_units
+from kmip_data.pipelines.engine.pool import count_jobs, open_executor
 from kmip_data.pipelines.engine.workers import Task, UnitResult, build_unit, prepare, shard_name
 from kmip_data.pipelines.finishing.finish import finish_build, nothing_to_build
 from kmip_data.pipelines.finishing.identity import BuildPlan
-from kmip_data.runtime.progress import say
+from kmip_data.runtime.progress import Progress, say
 from kmip_data.wording import counted
 
 
@@ -40,9 +42,9 @@ def run_build(plan: BuildPlan, split_params: Sequence[SplitParams]) -> Card:
 
     The bytes on disk are a function of the plan alone: not of ``plan.options.jobs``, of the order in
     which units finish, or of how often an earlier run was killed. A finished build is returned as it
-    is; an unfinished one goes on. Each of ``split_params`` is written once; the first is the card's default.
+    is; an unfinished one is resumed. Each of ``split_params`` is written once; the first is the default.
 
-    Raises ``OutOfResources`` where disk or memory ran out (the next run goes on); ``DamagedInput``, which
+    Raises ``OutOfResources`` where disk or memory ran out (the next run resumes); ``DamagedInput``, which
     names unit and record, where one could not be built; ``KeyboardInterrupt`` or ``SystemExit`` when it is
     interrupted. Workers are gone then, and finished shards stay.
     """
@@ -177,3 +179,83 @@ class _Run:
             description=f"build {self.plan.pipeline.manifest.name}",
             quiet=self.plan.options.quiet,
         )
+
+
+T = TypeVar("T", bound=Job)
+
+
+def finished_units(
+    journal: Journal, folder: Path, wanted: Mapping[int, tuple[str, str]]
+) -> dict[int, UnitResult]:
+    """Return the units whose file lies there with the digest that the journal gives it.
+
+    ``wanted`` has name and file of each unit by index: a line about another one counts for nothing.
+    """
+    found = {}
+    for entry in journal.entries:
+        if "unit" not in entry:
+            continue
+        with contextlib.suppress(TypeError, ValueError):  # of a journal that somebody else has written
+            result = UnitResult(**entry["unit"])
+            path = folder / result.file
+            known = wanted.get(result.index) == (result.name, result.file) and path.is_file()
+            if known and sha256_file(path)[0] == result.sha256:
+                found[result.index] = result
+    return found
+
+
+def run_units(
+    executor: Executor,
+    function: Callable[[T], UnitResult],
+    tasks: Sequence[T],
+    results: dict[int, UnitResult],
+    journal: Journal,
+    *,
+    jobs: int,
+    description: str,
+    quiet: bool,
+) -> dict[int, UnitResult]:
+    """Run ``tasks`` and add what they give to ``results``, those that are finished already.
+
+    What a task raised says what is on disk; a task that takes its worker down twice is an error, too.
+    """
+    total = len(results) + len(tasks)
+    with Progress(description, total, unit="shards", initial=len(results), quiet=quiet) as progress:
+        if results:
+            progress.message(f"going on: {len(results)} of {total} shards are there already")
+
+        def done(result: UnitResult) -> None:
+            journal.append({"unit": asdict(result)})
+            results[result.index] = result
+            progress.update(1)
+
+        try:
+            _run(executor, function, tasks, jobs, done, progress.message)
+        except BaseException as error:
+            state = f"{len(results)} of {total} shards are finished and stay; the same command resumes"
+            if isinstance(error, KmipDataError):
+                error.parts["on disk"] = state
+            elif isinstance(error, KeyboardInterrupt | SystemExit):
+                progress.message(f"interrupted: {state}")
+            raise
+    return results
+
+
+def _run(
+    executor: Executor,
+    function: Callable[[T], UnitResult],
+    tasks: Iterable[T],
+    jobs: int,
+    done: Callable[[UnitResult], None],
+    say: Callable[[str], None],
+) -> None:
+    """Run all tasks; those in hand when a worker dies are tried alone: that shows whose fault it was."""
+    waiting = list(tasks)
+    while waiting:
+        lost, waiting = executor.run_all(function, waiting, jobs=jobs, done=done)
+        if lost:
+            say(f"a worker process died; trying its {len(lost)} shards one by one")
+        for task in lost:
+            died, _ = executor.run_all(function, [task], jobs=1, done=done)
+            if died:
+                raise worker_died(f"unit {task.name!r}, also when it ran alone")

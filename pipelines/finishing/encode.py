@@ -42,8 +42,8 @@ from kmip_data.graphs.encodings import Encoding, Graphs, parse_encoding
 from kmip_data.pipelines.engine.executors import EXECUTOR_FILES
 from kmip_data.pipelines.engine.folders import JOURNAL, WORK
 from kmip_data.pipelines.engine.journal import Journal
-from kmip_data.pipelines.engine.opening import check_options, count_jobs, open_executor
-from kmip_data.pipelines.engine.units import finished_units, run_units
+from kmip_data.pipelines.engine.pool import check_options, count_jobs, open_executor
+from kmip_data.pipelines.engine.run import finished_units, run_units
 from kmip_data.pipelines.engine.workers import StopRequestedError, UnitResult, explained
 from kmip_data.pipelines.finishing.identity import versions_of_bytes
 from kmip_data.runtime import signals, threads
@@ -92,7 +92,7 @@ def encode_build(
 ) -> list[ColumnsCard]:
     """Add columns to a build, those that are missing, and return the cards of all asked for.
 
-    The shards are read and never touched. Files are finished one by one: an interrupted run goes on
+    The shards are read and never touched. Files are finished one by one: an interrupted run resumes
     where it stopped, and the bytes depend on nothing but the shards and the encodings.
 
     Parameters
@@ -113,7 +113,7 @@ def encode_build(
     DamagedInput
         A shard is damaged.
     OutOfResources
-        Disk or memory ran out; the next run goes on.
+        Disk or memory ran out; the next run resumes.
     """
     chosen = BuildOptions.of(build.card.dataset, options)
     check_options(chosen)
@@ -201,7 +201,7 @@ def _card_of_these_shards(build: Build, encoding: Encoding) -> ColumnsCard | Non
 
 
 def _is_there(build: Build, encoding: Encoding, *, thorough: bool) -> bool:
-    """Whether the column is finished, with all files of their size (``thorough``: of their digest)."""
+    """True if the column is finished and its files have their sizes (``thorough``: their digests)."""
     if thorough:
         return len(_whole_files(build, encoding)) == len(build.card.shards)
     card = _card_of_these_shards(build, encoding)

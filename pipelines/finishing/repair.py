@@ -22,14 +22,13 @@ from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, read_
 from kmip_data.format.card_page import PAGE_NAME, render_card
 from kmip_data.format.reader import Shard
 from kmip_data.format.schema import FORMAT_VERSION
-from kmip_data.pipelines.base import Pipeline, pipeline_of
+from kmip_data.pipelines.base import M, Pipeline, check_params, pipeline_of
 from kmip_data.pipelines.engine.folders import remove_work
-from kmip_data.pipelines.engine.opening import check_options
+from kmip_data.pipelines.engine.pool import check_options
 from kmip_data.pipelines.engine.run import rebuild_units, run_build
 from kmip_data.pipelines.finishing.encode import repair_columns
 from kmip_data.pipelines.finishing.finish import read_records, write_split
 from kmip_data.pipelines.finishing.identity import BuildPlan
-from kmip_data.pipelines.parameters import M, check_params
 from kmip_data.pipelines.raw.extras import require_extra
 from kmip_data.pipelines.raw.obtain import obtain_raw
 from kmip_data.pipelines.shared.stratified import apply_split
@@ -117,7 +116,7 @@ def _repair_records(path: Path, report: VerifyReport, home: Home, options: Build
 
 
 def _is_card_wrong(path: Path, card: Card, report: VerifyReport) -> bool:
-    """Whether the card itself was changed: its counts may only seem wrong because a shard is another."""
+    """True if the card itself was changed; its counts may only seem wrong because a shard was replaced."""
     if read_small(path / CARD_NAME) != card.to_json().encode():
         return True
     wrong = {problem.file for problem in report.problems}

@@ -74,7 +74,7 @@ def read_mask(path: Path, name: str, *, classes: int, void: int | None, palette:
             f"{name}: a pixel has no class.",
             expected=f"0 to {classes - 1}" + (f", or {void} (void)" if void is not None else ""),
             found=f"{values[row, column]} at row {row}, column {column}",
-            next="give the number of classes with --classes, or the value of void pixels with --void",
+            next="--set classes=NUMBER, or --set void=VALUE of pixels without a class",
         )
     return np.where(empty, VOID, values).astype(np.uint8)
 
@@ -128,7 +128,7 @@ def _by_colour(pixels: U8, palette: U8, name: str) -> I64:
             f"{name}: a pixel has a colour that is not that of a class.",
             expected=f"one of {len(palette)} colours",
             found=f"{tuple(pixels[row, column].tolist())} at row {row}, column {column}",
-            next="give the colours of the classes with --palette FILE",
+            next="give the colours of the classes with --set palette=FILE",
         )
     return np.asarray(order[at], np.int64)
 

@@ -131,7 +131,7 @@ def refused(key: str, smiles: str, reason: object, dataset: str) -> DamagedInput
         expected="a SMILES that RDKit reads and sanitises",
         found=f"{smiles[:200]!r}: {reason}",
         left="the raw files, which a build only reads",
-        next=f"kmip-data build {dataset} --on-error skip (leaves such records out and lists them)",
+        next=f"kmip-data build {dataset} --set on_error=skip (leaves such records out and lists them)",
     )
 
 

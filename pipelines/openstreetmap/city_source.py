@@ -1,4 +1,4 @@
-"""What a city is built from and with which parameters; loads nothing that reads maps."""
+"""Sources and parameters of a city; loads nothing that reads maps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GRAPHML: Final = "network.graphml"
 
 
 class CitySource(Strict):
-    """What a city is built from. Field descriptions are the command line's help."""
+    """Source of a city. Field descriptions are the command line's help."""
 
     osm_file: Path | None = Field(
         default=None, description="an extract of OpenStreetMap: .osm.pbf, .osm, .osm.gz or .osm.bz2"
@@ -58,9 +58,9 @@ class OpenStreetMapParams(CityParams):
 
 
 _ONE_OF: Final = {
-    "osm_file": "--osm-file",
-    "graphml": "--graphml",
-    "place": "--place",
+    "osm_file": "--set osm_file=",
+    "graphml": "--set graphml=",
+    "place": "--set place=",
     "archive": "--archive",
 }
 
@@ -77,7 +77,7 @@ def check_source(source: CitySource, parameters: Mapping[str, Any]) -> str:
             "A city is built from one source.",
             expected=f"one of {', '.join(_ONE_OF.values())}",
             found=" and ".join(_ONE_OF[name] for name in given) or "none",
-            next="kmip-data build city --name NAME --osm-file FILE",
+            next="kmip-data build city --name NAME --set osm_file=FILE",
         )
     idle = {"network_type"} if given[0] == "graphml" else set()
     if given[0] == "archive":
@@ -86,9 +86,9 @@ def check_source(source: CitySource, parameters: Mapping[str, Any]) -> str:
     if wrong := sorted(idle & asked):
         made = "a street graph is simplified" if given[0] == "graphml" else "its tensors are made"
         raise UsageError(
-            f"--{wrong[0].replace('_', '-')} has no effect with {_ONE_OF[given[0]]}: {made} already.",
-            expected="the source without it, or --osm-file",
-            found=", ".join(f"--{name.replace('_', '-')}" for name in wrong),
+            f"--set {wrong[0]}= has no effect with {_ONE_OF[given[0]]}: {made} already.",
+            expected="the source without it, or --set osm_file=",
+            found=", ".join(f"--set {name}=" for name in wrong),
             next="kmip-data build city --help",
         )
     return given[0]

@@ -59,7 +59,7 @@ class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
                 f"{self.manifest.name} is too large.",
                 expected=f"at most {self.manifest.max_nodes:,} intersections",
                 found=f"{tensors.num_nodes:,}",
-                next="give a part of the map with --bbox",
+                next="choose a part of the map: --set bbox=W,S,E,N",
             )
         return store_city(tensors, workdir)
 
@@ -67,6 +67,6 @@ class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
         """None: the errors say what to give instead."""
 
     def name_parts(self, params: OpenStreetMapParams) -> list[str]:
-        """What deviates from the defaults."""
+        """Parts of the folder's name for values other than the defaults."""
         parts = [] if params.network_type == "all" else [params.network_type.replace("_", "-")]
         return [*parts, *(["bbox"] if params.bbox else []), *params.name_parts]

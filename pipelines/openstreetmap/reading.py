@@ -119,7 +119,7 @@ def _part(graph: StreetGraph, area: Geometry, everything: StreetGraph) -> Street
             expected=f"an area within {lon.min():.4f},{lat.min():.4f},{lon.max():.4f},{lat.max():.4f} "
             "(W,S,E,N of the map)",
             found=f"bounds {west:.4f},{south:.4f},{east:.4f},{north:.4f}",
-            next="give another --bbox or --polygon; longitude comes before latitude",
+            next="give another bbox or polygon; longitude comes before latitude",
         )
     return part
 
@@ -129,5 +129,5 @@ def _no_streets(name: str, params: OpenStreetMapParams, ways: int) -> DamagedInp
         f"{name} has no connected streets.",
         expected=f"ways of network type {params.network_type!r} between nodes that are in the file",
         found=f"{ways} such ways",
-        next="give an extract with streets, or another --network-type",
+        next="give an extract with streets, or another network_type",
     )

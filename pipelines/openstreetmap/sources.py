@@ -15,8 +15,7 @@ from kmip_data.files.disk import require_room
 from kmip_data.files.errors import writing
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.archives.extract import fingerprint, open_archive, write_members
-from kmip_data.pipelines.archives.recognition import recognise
+from kmip_data.pipelines.archives.extract import fingerprint, open_archive, recognise, write_members
 from kmip_data.pipelines.openstreetmap.city_source import GRAPHML, POLYGON, VOCABULARY, CitySource
 from kmip_data.pipelines.openstreetmap.extract import file_format
 from kmip_data.pipelines.openstreetmap.vocabulary import Vocabulary, vocabulary_of_card
@@ -40,7 +39,7 @@ def obtain_city(
     def make(target: Path) -> tuple[dict[str, str], list[StoredSource]]:
         receipts = _bring(source, manifest, target, network_type, offline=offline, quiet=quiet)
         if source.polygon is not None:
-            receipts.append(_copy(given_file(source.polygon, "--polygon"), target / POLYGON))
+            receipts.append(_copy(given_file(source.polygon, "--set polygon="), target / POLYGON))
         if words is not None:
             write_json(target / VOCABULARY, words.model_dump(mode="json"))
             receipts.append(_receipt(target / VOCABULARY, f"vocabulary of {source.vocabulary}"))
@@ -78,10 +77,10 @@ def _bring(
     with writing(target):
         target.mkdir()
     if source.osm_file is not None:
-        path = given_file(source.osm_file, "--osm-file")
+        path = given_file(source.osm_file, "--set osm_file=")
         return [_copy(path, target / f"extract.{file_format(path)}")]
     if source.graphml is not None:
-        return [_copy(given_file(source.graphml, "--graphml"), target / GRAPHML)]
+        return [_copy(given_file(source.graphml, "--set graphml="), target / GRAPHML)]
     from kmip_data.pipelines.openstreetmap import place
 
     name = str(source.place)
@@ -110,6 +109,6 @@ def _vocabulary(target: str, home: Home) -> Vocabulary:
             f"The card of {build.path} has no vocabulary.",
             expected="a city that was built from OpenStreetMap",
             found=f"{build.card.dataset}; published cities do not carry theirs",
-            next="give another build as --vocabulary, or leave it out",
+            next="another --set vocabulary=TARGET, or none",
         )
     return found

@@ -23,8 +23,7 @@ def rows(*, quick: bool = False) -> list[Row]:
     process; the time to start a worker is not in it, as little as that to start Python is in theirs.
     """
     from kmip_data.manifest import load_manifest
-    from kmip_data.pipelines.base import RawFolder, load_pipeline
-    from kmip_data.pipelines.parameters import check_params
+    from kmip_data.pipelines.base import RawFolder, check_params, load_pipeline
 
     graphs = QUICK_GRAPHS if quick else GRAPHS
     with tempfile.TemporaryDirectory(prefix="kmip-data-bench-") as place:

@@ -1,10 +1,12 @@
 """``analyze`` and ``evaluate --dump-qk`` through the command line."""
 
+import tempfile
 from pathlib import Path
 
 import networkx as nx
 import numpy as np
 import pytest
+from support.cases import check_each
 from support.cli import kmip
 from support.reports import write_run
 from support.shared import ROOT
@@ -19,21 +21,19 @@ QUICK = ["--epochs", "1", "--device", "cpu", "-q", "--set", "model.layers=3", "-
 
 def test_gaussian_table_and_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    outcome = kmip("analyze", "approximation", "--gaussian", "--n", 40, "--d", 4, "--k", "1,10,40")
+    outcome = kmip("analyze", "approximation", "--gaussian", "40x4", "--k", "1,10,40")
     assert outcome.code == 0, outcome.err
     lines = outcome.out.splitlines()
     assert lines[0].split() == ["k", "distance", "normal", "outputs"]
     assert lines[3].split()[:2] == ["40", "0.0000"]
     assert (tmp_path / "approximation.png").read_bytes()[:4] == b"\x89PNG"
     assert (tmp_path / "approximation.csv").read_text().startswith("layer,graph,nodes,k,k-MIP,as published")
-    published = kmip(
-        "analyze", "approximation", "--gaussian", "--n", 40, "--d", 4, "--as-published", "--k", "1"
-    )
+    published = kmip("analyze", "approximation", "--gaussian", "40x4", "--as-published", "--k", "1")
     assert published.out.splitlines()[0].split()[:3] == ["k", "as", "published"]
 
 
 def test_json_and_prefix(tmp_path):
-    args = ["--gaussian", "--n", 30, "--graphs", 2, "--json", "-q", "--save", tmp_path / "mine"]
+    args = ["--gaussian", "30x16", "--graphs", 2, "--json", "-q", "--save", tmp_path / "mine"]
     found = kmip("analyze", "cumulative-weight", *args).json
     assert found["k"][-1] == 30
     assert found["curves"]["k-MIP"]["mean"][-1] == pytest.approx(1)
@@ -67,15 +67,17 @@ def test_a_run_its_dump_and_its_analysis(make_build, tmp_path):
     assert of_run.json["samples"] == 2 * len(read_projections(dump).sizes)  # layers 1 and 2
 
 
+GAUSSIAN = ["approximation", "--gaussian", "9x4"]
 WRONG = [
     (["approximation"], 2, "RUN, --qk FILE or --gaussian"),
-    (["approximation", "--gaussian", "--qk", "x"], 2, "--qk and --gaussian"),
-    (["approximation", "--qk", "x", "--n", "5"], 2, "--n can only be given with --gaussian"),
-    (["approximation", "--gaussian", "--n", "9", "--k", "1-3"], 2, "not a list of numbers"),
-    (["approximation", "--gaussian", "--n", "9", "--k", "0,1"], 2, "values of k"),
-    (["approximation", "--gaussian", "--n", "9", "--layers", "0..999999999"], 2, "not a list of numbers"),
-    (["approximation", "--gaussian", "--n", "9", "--layers", "1"], 2, "no such layer"),
-    (["approximation", "--gaussian", "--n", "9", "--save", "/no/such/x"], 2, "cannot be saved there"),
+    ([*GAUSSIAN, "--qk", "x"], 2, "--qk and --gaussian"),
+    (["approximation", "--qk", "x", "--n", "5"], 2, "--gaussian NxD"),
+    (["approximation", "--gaussian", "9"], 2, "'9' is not AxB"),
+    ([*GAUSSIAN, "--nodes", "0..9"], 2, "'0..9' is not A..B of numbers above 0"),
+    ([*GAUSSIAN, "--k", "1-3"], 2, "not a list of numbers"),
+    ([*GAUSSIAN, "--k", "0,1"], 2, "values of k"),
+    ([*GAUSSIAN, "--k", "1..999999999"], 2, "not a list of numbers"),
+    ([*GAUSSIAN, "--save", "/no/such/x"], 2, "cannot be saved there"),
     (["approximation", "no-such-run"], 2, "no-such-run"),
     (["approximation", "--qk", str(ROOT / "README.md")], 4, "cannot be read as projections"),
     (["approximation", "--qk", "no-such-file"], 2, "no-such-file"),
@@ -101,18 +103,22 @@ def test_dump_into_no_folder_is_told_before_the_work(home):
     assert "--dump-qk" in outcome.err
 
 
-@pytest.mark.parametrize("name", ANALYSES)
-def test_help_has_examples_that_parse(name):
-    command = root.get_command(None, "analyze").get_command(None, name)
-    text = kmip("analyze", name, "--help").out
-    for example in command.examples:
-        assert f"  {example}\n" in text
-        command.make_context(name, example.split()[3:], resilient_parsing=True).close()
-    assert command.help.splitlines()[0] == ANALYSES[name]
-    documented = (ROOT / "docs" / "analysis.md").read_text("utf-8")
-    for param in command.params:
-        for word in param.opts:
-            assert not word.startswith("--") or f"`{word}" in documented, f"{word} is not in docs/analysis.md"
+def test_help_has_examples_that_parse():
+    def check(name):
+        command = root.get_command(None, "analyze").get_command(None, name)
+        text = kmip("analyze", name, "--help").out
+        for example in command.examples:
+            assert f"  {example}\n" in text
+            command.make_context(name, example.split()[3:], resilient_parsing=True).close()
+        assert command.help.splitlines()[0] == ANALYSES[name]
+        documented = (ROOT / "docs" / "analysis.md").read_text("utf-8")
+        for param in command.params:
+            for word in param.opts:
+                assert not word.startswith("--") or f"`{word}" in documented, (
+                    f"{word} is not in docs/analysis.md"
+                )
+
+    check_each(check, ANALYSES)
 
 
 @pytest.fixture
@@ -123,7 +129,7 @@ def fitted(monkeypatch):
 
 @pytest.mark.usefixtures("fitted")
 def test_expressivity_prints_and_saves(tmp_path):
-    shown = kmip("analyze", "expressivity", "--draws", 1, "-q", "--json", "--save", tmp_path / "mine").json
+    shown = kmip("analyze", "expressivity", "-q", "--json", "--save", tmp_path / "mine").json
     assert shown["separated"]["2 C3, C6"] == {
         "1-WL": None, "S-SEG-WL": None, "+ rwse20": 0, "+ rwse3": 0, "+ lappe10": 0
     }  # fmt: skip
@@ -139,22 +145,26 @@ def test_expressivity_prints_and_saves(tmp_path):
 
 
 @pytest.mark.usefixtures("fitted")
-@pytest.mark.parametrize("name", ["mine.g6", "mine.npy"])
-def test_expressivity_of_a_file_counts_pairs(tmp_path, name):
-    rings = [nx.cycle_graph(6), nx.disjoint_union(nx.cycle_graph(3), nx.cycle_graph(3))]
-    graphs = [nx.path_graph(4), nx.star_graph(3), *rings]
-    texts = [nx.to_graph6_bytes(graph, header=False).strip() for graph in graphs]
-    if name.endswith("npy"):
-        np.save(tmp_path / name, texts)
-    else:
-        (tmp_path / name).write_bytes(b"\n".join(texts) + b"\n")
-    outcome = kmip(
-        "analyze", "expressivity", "--brec", tmp_path / name, "--draws", 1, "-q", "--save", tmp_path / "of"
-    )
-    assert outcome.code == 0, outcome.err
-    lines = [line.split() for line in outcome.out.splitlines()]
-    assert lines[1] == ["pair", "2", "4", "to", "6", "1", "1", "2", "2", "2"]
-    assert lines[2][0] == "all"
-    assert "not bounded" not in outcome.out
-    assert any(line[:1] == ["copied"] for line in lines)
-    assert (tmp_path / "of.csv").read_text().splitlines()[1:] == ["pair 1,4,1,1,0,0,0", "pair 2,6,,,0,0,0"]
+def test_expressivity_of_a_file_counts_pairs(tmp_path):
+    def check(name, base=tmp_path):
+        tmp_path = Path(tempfile.mkdtemp(dir=base))
+        rings = [nx.cycle_graph(6), nx.disjoint_union(nx.cycle_graph(3), nx.cycle_graph(3))]
+        graphs = [nx.path_graph(4), nx.star_graph(3), *rings]
+        texts = [nx.to_graph6_bytes(graph, header=False).strip() for graph in graphs]
+        if name.endswith("npy"):
+            np.save(tmp_path / name, texts)
+        else:
+            (tmp_path / name).write_bytes(b"\n".join(texts) + b"\n")
+        outcome = kmip("analyze", "expressivity", "--brec", tmp_path / name, "-q", "--save", tmp_path / "of")
+        assert outcome.code == 0, outcome.err
+        lines = [line.split() for line in outcome.out.splitlines()]
+        assert lines[1] == ["pair", "2", "4", "to", "6", "1", "1", "2", "2", "2"]
+        assert lines[2][0] == "all"
+        assert "not bounded" not in outcome.out
+        assert any(line[:1] == ["copied"] for line in lines)
+        assert (tmp_path / "of.csv").read_text().splitlines()[1:] == [
+            "pair 1,4,1,1,0,0,0",
+            "pair 2,6,,,0,0,0",
+        ]
+
+    check_each(check, ["mine.g6", "mine.npy"])

@@ -37,7 +37,7 @@ def test_build_json_is_as_designed_and_true(home):
 def test_second_build_is_found_and_another_split_is_added_beside_it(home):
     first = kmip("build", "s3dis", *SMALL, "--json").json
     before = {path: path.stat().st_mtime_ns for path in Path(first["path"]).glob("shards/*")}
-    again = kmip("build", "s3dis", *SMALL, "--split", "room", "--json").json
+    again = kmip("build", "s3dis", *SMALL, "--split-rule", "room", "--json").json
     assert again["shards"] == first["shards"]
     assert again["split"] != first["split"]
     assert before == {path: path.stat().st_mtime_ns for path in Path(first["path"]).glob("shards/*")}
@@ -153,7 +153,7 @@ def test_full_disk_is_6_and_the_same_command_goes_on(home):
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000));"
         "sys.argv = ['kmip-data', *sys.argv[1:]]; from kmip_data.cli.main import main; main()"
     )
-    raw = kmip("build", "s3dis", *SMALL, "--knn-rule", "torch-cluster", "--json")
+    raw = kmip("build", "s3dis", *SMALL, "--set", "knn_rule=torch-cluster", "--json")
     assert raw.code == 0, "the raw sample is there now, which the limit below would not allow"
     done = subprocess.run(
         [sys.executable, "-c", program, "build", "s3dis", *SMALL, "--json"],

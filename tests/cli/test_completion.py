@@ -1,4 +1,4 @@
-"""``completion``: scripts for each shell, and what they complete."""
+"""Completion by click: scripts for each shell, and what they complete."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import shutil
 import subprocess
 
 import pytest
-from support.cli import kmip, kmip_process
+from support.cli import kmip_process
 
 from kmip_data.cli.main import COMMANDS, COMPLETE
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_script_is_valid_shell(shell, tmp_path):
-    outcome = kmip("completion", shell)
+    outcome = kmip_process(**{COMPLETE: f"{shell}_source"})
     assert outcome.code == 0
     assert COMPLETE in outcome.out
     program = shutil.which(shell)

@@ -1,62 +1,46 @@
-"""``demo``: every step of both demos, smaller."""
+"""``demo``: every step, smaller."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import pytest
 from support.cli import kmip
 
 from kmip_data.cli import demo
 
 KEYS = ("model.parameter_budget=none", "model.layers=1", "model.hidden_dim=8", "training.batch_size=1")
-SMALL = tuple(word for key in KEYS for word in ("--set", key))
-
-
-def run(monkeypatch, home: Path, what: str, **changes: object):
-    monkeypatch.setitem(demo.DEMOS, what, replace(demo.DEMOS[what], **changes))
-    outcome = kmip("demo", what, "--home", home, "--epochs", "1", "--json")
-    assert outcome.code == 0, outcome.err
-    found = outcome.json
-    for name in ("build", "picture", "run", "curves", "result"):
-        assert Path(found[name]).exists(), name
-    assert set(found["metrics"]) == {"train", "val", "test"}
-    return outcome
+SMALL = ("--as", "small-city", "--epochs", "1", *(word for key in KEYS for word in ("--set", key)))
 
 
 def test_the_city_is_real_data(tmp_path, monkeypatch):
-    settings = ("--as", "small-city", *SMALL)
-    outcome = run(monkeypatch, tmp_path / "d", "city", settings=settings, seeds=2)
-    assert outcome.json["sample"] is False
-    assert "© OpenStreetMap contributors, ODbL 1.0" in outcome.err
-    assert outcome.err.count("$ kmip-data") == 10
-    assert {model: len(each) for model, each in outcome.json["models"].items()} == {
-        "gps-kmip": 2,
-        "gcn": 2,
-        "mlp": 2,
-    }
-    assert "1,578–2,473 m" in outcome.err  # accuracy by eccentricity
+    monkeypatch.setattr(demo, "SETTINGS", SMALL)
+    monkeypatch.setattr(demo, "SEEDS", 2)
+    outcome = kmip("demo", "--full", "--home", tmp_path / "d", "--json")
+    assert outcome.code == 0, outcome.err
+    found = outcome.json
+    files = ("build", "picture", "run", "curves", "result", "map", "page")
+    assert [name for name in files if not Path(found[name]).exists()] == []
+    assert set(found["metrics"]) == {"train", "val", "test"}
+    assert found["sample"] is False
+    assert {model: len(each) for model, each in found["models"].items()} == dict.fromkeys(demo.MODELS, 2)
+    assert outcome.err.count("$ kmip-data") == 9
+    for words in ("© OpenStreetMap contributors, ODbL 1.0", "1,578–2,473 m", "2,526"):
+        assert words in outcome.err  # 1,578–2,473 m: accuracy by eccentricity
     assert "Attention: gps-kmip is ahead of gcn from" in outcome.err
-    for kind in ("map", "page"):
-        assert Path(outcome.json[kind]).is_file()
-    assert "2,526" in outcome.err
 
 
-@pytest.mark.slow
-def test_the_rooms_are_generated(tmp_path, monkeypatch):
-    data = ("s3dis", "--sample", "--limit", "12")
-    outcome = run(monkeypatch, tmp_path / "d", "point-cloud", data=data, settings=SMALL)
-    assert outcome.json["sample"] is True
-    assert "generated" in outcome.err
-    assert outcome.err.count("$ kmip-data") == 5
+def test_without_full_each_model_has_one_run():
+    runs = {model: demo._runs(model, "x", full=False) for model in demo.MODELS}
+    steps = [step for _, step in demo._steps(runs, "x", full=False)]
+    assert sum(step[0] == "train" for step in steps) == 3
+    assert not any("--seeds" in step for step in steps)
+    assert ["evaluate", "gps-kmip/x", "--by-class"] in steps
 
 
-@pytest.mark.parametrize("what", list(demo.DEMOS))
-def test_a_step_that_fails_is_the_one_object_of_the_demo(tmp_path, what):
+def test_a_step_that_fails_is_the_one_object_of_the_demo(tmp_path):
     (tmp_path / "built").write_text("in the way")
-    outcome = kmip("demo", what, "--home", tmp_path, "--json")
+    outcome = kmip("demo", "--home", tmp_path, "--json")
     assert outcome.code == 2, outcome.err
     error = outcome.json["error"]
     assert (error["class"], error["exit_code"]) == ("UsageError", 2)
@@ -73,12 +57,6 @@ def test_what_is_said_of_models_follows_from_their_seeds():
     assert means == "Test accuracy: gps-kmip 45.0 ± 5.0 %, gcn 30.0 ± 0.0 %, mlp 30.0 ± 10.0 %."
     assert attention.endswith("from 2 of 2 seeds (+15.0 points on average); it helps here.")
     assert messages.startswith("Message passing: gcn is ahead of mlp from 1 of 2 seeds")
-    assert messages.endswith("these seeds do not tell.")
+    assert messages.endswith("the seeds disagree.")
     worse = demo.compared({**results, "gps-kmip": runs(0.1, 0.3)})
     assert "from 0 of 2 seeds (-10.0 points on average); it does not help here." in worse
-
-
-def test_another_demo_is_refused():
-    outcome = kmip("demo", "weather")
-    assert outcome.code == 2
-    assert "point-cloud" in outcome.err

@@ -25,13 +25,13 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_columns_are_added_and_found_again(home: Path) -> None:
     arguments = ("encode", "malnet-tiny", "--sample", "--limit", 10, "--home", home, "--jobs", 1)
-    outcome = kmip(*arguments, "--rwse", 4, "--lappe", 3, "--degree-profile", "2.8", "--json", "-q")
+    outcome = kmip(*arguments, "rwse4", "lappe3", "degree-profile-2.8", "--json", "-q")
     assert outcome.code == 0, outcome.err
     names = [entry["name"] for entry in outcome.json["columns"]]
     assert names == ["rwse4", "lappe3", "degree-profile-2.8"]
     attributes = [name for entry in outcome.json["columns"] for name in entry["attributes"]]
     assert attributes == ["rwse", "lappe_values", "lappe_vectors", "degree_profile"]
-    again = kmip(*arguments, "--rwse", 4)
+    again = kmip(*arguments, "rwse4")
     assert again.code == 0
     assert 'columns=["rwse4"]' in again.out
     assert "added" not in again.err
@@ -46,7 +46,7 @@ def test_columns_are_added_and_found_again(home: Path) -> None:
     told = kmip("info", outcome.json["path"])
     for fact in ("Added columns", "rwse4", "lappe_values, lappe_vectors", "diagonals of P"):
         assert fact in told.out
-    assert "lappe3" in kmip("stats", outcome.json["path"]).out
+    assert "lappe3" in kmip("info", outcome.json["path"]).out
     found = kmip("info", outcome.json["path"], "--json").json["added_columns"]
     assert sorted(found, key=lambda entry: names.index(entry["name"])) == outcome.json["columns"]
 
@@ -54,7 +54,7 @@ def test_columns_are_added_and_found_again(home: Path) -> None:
 def test_a_damaged_column_does_not_hide_the_build(home: Path, tmp_path: Path) -> None:
     path = Path(kmip("info", "malnet-tiny", "--sample", "--limit", 10, "--home", home, "--json").json["path"])
     copy = shutil.copytree(path, tmp_path / path.name)
-    assert kmip("encode", copy, "--rwse", 2, "--jobs", 1, "-q").code == 0
+    assert kmip("encode", copy, "rwse2", "--jobs", 1, "-q").code == 0
     (copy / "columns" / "rwse2" / "card.json").write_text("{}")
     told = kmip("info", copy)
     assert told.code == 0
@@ -66,12 +66,12 @@ def test_a_damaged_column_does_not_hide_the_build(home: Path, tmp_path: Path) ->
 def test_what_cannot_be_added(home: Path) -> None:
     target = ("encode", "malnet-tiny", "--sample", "--limit", 10, "--home", home)
     for arguments, found in (
-        ((), "nothing to add"),
-        (("--rwse", 0), "--rwse"),
-        (("--lappe", 2000), "no encoding called"),
-        (("--rwse", 2, "--scheduler", "tcp://127.0.0.1:9"), "--engine dask"),
+        ((), "ENCODING"),
+        (("rwse0",), "no encoding called"),
+        (("lappe2000",), "no encoding called"),
+        (("rwse2", "--scheduler", "tcp://127.0.0.1:9"), "--dask ADDRESS"),
     ):
         outcome = kmip(*target, *arguments)
         assert outcome.code == 2, outcome.err
         assert found in outcome.err
-    assert kmip("encode", "s3dis", "--home", home, "--rwse", 2).code == 2
+    assert kmip("encode", "s3dis", "--home", home, "rwse2").code == 2

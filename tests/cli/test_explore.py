@@ -28,7 +28,7 @@ def opened(monkeypatch):
 
 
 def test_a_record_of_a_build(home_of_sample, sample, opened):
-    outcome = kmip("explore", *TARGET, home_of_sample, "--part", "test", "--record", "1")
+    outcome = kmip("explore", *TARGET, home_of_sample, "--split", "test", "--record", "1")
     assert outcome.code == 0, outcome.err
     page = sample / "explore.html"
     assert opened == [page.as_uri()]

@@ -15,7 +15,7 @@ CASES = {
     "fetch s3diss": "Did you mean 's3dis'",
     "build s3diss --k 3": "Did you mean 's3dis'",
     "build s3dis --kk 3": "next: kmip-data build s3dis --help",
-    "encode s3diss --rwse 3": "Did you mean 's3dis'",
+    "encode s3diss rwse3": "Did you mean 's3dis'",
     "verify s3diss": "Did you mean 's3dis'",
     "info s3diss": "Did you mean 's3dis'",
     "info nothing": "There is no dataset or build folder called 'nothing'.\n",

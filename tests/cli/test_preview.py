@@ -1,4 +1,4 @@
-"""``preview``: pictures, drawn and saved; what ``stats`` and ``preview`` may write."""
+"""``preview``: pictures, drawn and saved."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_preview_png(home_of_sample):
 
 
 def test_preview_of_a_part(sample):
-    found = kmip("preview", sample, "--part", "test", "--json").json
+    found = kmip("preview", sample, "--split", "test", "--json").json
     assert len(found["records"]) == 2
     assert all(entry["key"].startswith("Area_6") for entry in found["records"])
 
@@ -30,11 +30,11 @@ def test_part_of_a_build_without_it_or_without_splits_is_2(make_build):
     other = make_build("other", parts={"train": [0, 1], "val": []})
     none = make_build("none", parts=None)
     for build, expected in ((other, "called 'test'"), (none, "no splits")):
-        outcome = kmip("preview", build.path, "--part", "test")
+        outcome = kmip("preview", build.path, "--split", "test")
         assert outcome.code == 2, outcome.err
         assert expected in outcome.err
         assert f"next: kmip-data info {build.path}" in outcome.err
-    empty = kmip("preview", other.path, "--part", "val")
+    empty = kmip("preview", other.path, "--split", "val")
     assert empty.code == 2, empty.err
     assert "the val part has no records" in empty.err
 
@@ -43,7 +43,7 @@ def test_part_of_a_changed_split_file_is_4(make_build):
     build = make_build()
     file = build.path / build.card.splits["default"].file
     file.write_bytes(file.read_bytes() + b" ")
-    outcome = kmip("preview", build.path, "--part", "test")
+    outcome = kmip("preview", build.path, "--split", "test")
     assert outcome.code == 4, outcome.err
     assert "--repair" in outcome.err
 
@@ -82,7 +82,7 @@ def test_preview_of_a_build_that_may_not_be_changed_goes_to_the_current_folder(
     assert "may not be written to" in outcome.err
 
 
-@pytest.mark.parametrize("command", [("stats",), ("preview", "--records", "0")])
+@pytest.mark.parametrize("command", [("preview", "--records", "0")])
 def test_an_output_is_written_where_a_link_leads_but_no_device(make_build, tmp_path, command):
     build = make_build(name="toy").path
     os.mkfifo(tmp_path / "device")
@@ -104,9 +104,7 @@ def test_nothing_is_written_through_a_link_in_a_build(make_build, tmp_path):
     build = make_build(name="toy").path
     mine = tmp_path / "mine"
     mine.write_text("mine")
-    for name in ("statistics.txt", "preview.png"):
-        (build / name).symlink_to(mine)
-    assert "is a symbolic link" in kmip("stats", build).err
+    (build / "preview.png").symlink_to(mine)
     outcome = kmip("preview", build, "--records", "0")
     assert outcome.code == 2
     assert "is a symbolic link" in outcome.err
@@ -114,7 +112,6 @@ def test_nothing_is_written_through_a_link_in_a_build(make_build, tmp_path):
 
 
 def test_output_folder_that_is_not_there_is_2(sample, tmp_path):
-    for command in ("stats", "preview"):
-        outcome = kmip(command, sample, "--output", tmp_path / "no" / "file")
-        assert outcome.code == 2
-        assert "cannot be written" in outcome.err
+    outcome = kmip("preview", sample, "--output", tmp_path / "no" / "file")
+    assert outcome.code == 2
+    assert "cannot be written" in outcome.err

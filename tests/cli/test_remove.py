@@ -131,14 +131,6 @@ def test_nothing_goes_where_one_of_them_is_in_use(make_build: Callable[..., Buil
     assert build.path.is_dir()
 
 
-def test_nothing_goes_through_a_link(make_build: Callable[..., Build], tmp_path: Path) -> None:
-    build, away = make_build(), tmp_path / "away"
-    shutil.move(build.path / "shards", away)
-    (build.path / "shards").symlink_to(away)
-    kmip("remove", "s3dis-k4", "--yes")
-    assert list(away.glob("*.h5"))
-
-
 def test_nothing_goes_and_nothing_counts_through_a_linked_folder(home: Path, tmp_path: Path) -> None:
     away = tmp_path / "away/gcn/one"
     away.mkdir(parents=True)

@@ -13,6 +13,7 @@ from kmip_data.models.encodings import POSITIONAL
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.layers.edges import EdgeList
 from kmip_data.models.layers.gated_gcn import GatedGCN
+from kmip_data.models.positional import build_positional
 
 K, STEPS = 10, 20
 LAPPE_VECTORS, LAPPE_VALUES, RWSE = "lappe_vectors", "lappe_values", "rwse"
@@ -28,7 +29,7 @@ def batch() -> Data:
 
 
 def test_lappe_is_a_sum_over_the_frequencies_there_are() -> None:
-    encoder = POSITIONAL["lappe"].build(8).eval()
+    encoder = build_positional(POSITIONAL["lappe"], 8).eval()
     data = batch()
     found = encoder(read_batch(data, POSITIONAL["lappe"].reads))
     for node in range(7):
@@ -39,7 +40,7 @@ def test_lappe_is_a_sum_over_the_frequencies_there_are() -> None:
 
 
 def test_eigenvalues_may_come_once_a_graph() -> None:
-    encoder, data = POSITIONAL["lappe"].build(8).eval(), batch()
+    encoder, data = build_positional(POSITIONAL["lappe"], 8).eval(), batch()
     data.ptr, data.batch = torch.tensor([0, 3, 7]), torch.tensor([0] * 3 + [1] * 4)
     values = torch.rand(2, K)
     data[LAPPE_VALUES] = values
@@ -49,7 +50,7 @@ def test_eigenvalues_may_come_once_a_graph() -> None:
 
 
 def test_signs_are_drawn_in_training_one_a_frequency() -> None:
-    encoder, data = POSITIONAL["lappe"].build(8), batch()
+    encoder, data = build_positional(POSITIONAL["lappe"], 8), batch()
     graphs = read_batch(data, POSITIONAL["lappe"].reads)
     torch.manual_seed(3)
     signs = torch.randint(0, 2, (1, K)) * 2 - 1
@@ -61,7 +62,7 @@ def test_signs_are_drawn_in_training_one_a_frequency() -> None:
 
 
 def test_rwse_is_normalised_and_mapped() -> None:
-    encoder, data = POSITIONAL["rwse"].build(8), batch()
+    encoder, data = build_positional(POSITIONAL["rwse"], 8), batch()
     rows = data[RWSE]
     scaled = (rows - rows.mean(0)) / (rows.var(0, unbiased=False) + 1e-5).sqrt()
     expected = scaled @ encoder.linear.weight.T + encoder.linear.bias
@@ -108,7 +109,7 @@ def eight(data: Data) -> Data:
 
 
 def test_stable_positions_are_distances_of_mapped_eigenvectors() -> None:
-    data, encoder = eight(batch()), POSITIONAL["equivstable"].build(5)
+    data, encoder = eight(batch()), build_positional(POSITIONAL["equivstable"], 5)
     found = encoder(read_batch(data, POSITIONAL["equivstable"].reads)).edges.distance
     for edge, (source, target) in enumerate(data.edge_index.t().tolist()):
         ends = [encoder.linear(data[LAPPE_VECTORS][node].nan_to_num()) for node in (source, target)]

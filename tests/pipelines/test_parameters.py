@@ -12,8 +12,7 @@ from support.cli import kmip
 from kmip_data.cli.shared.parameters import _item_type
 from kmip_data.errors import UsageError
 from kmip_data.manifest import dataset_names, load_manifest
-from kmip_data.pipelines.base import load_pipeline
-from kmip_data.pipelines.parameters import check_params
+from kmip_data.pipelines.base import check_params, load_pipeline
 
 #: Parameters to which 0 says something: seeds, "no such part", the value of void pixels, "blocks touch".
 ZERO = {"split_seed", "block_seed", "val_fraction", "test_fraction", "void", "buffer"}
@@ -62,7 +61,7 @@ def test_what_says_nothing_is_refused():
 
 
 def test_no_hops_are_refused_with_the_reason(tmp_path) -> None:
-    done = kmip("build", "helsinki", "--hops", 0, "--offline", "--home", tmp_path)
+    done = kmip("build", "helsinki", "--set", "hops=0", "--offline", "--home", tmp_path)
     assert done.code == 2
     assert "found: hops = 0: without a hop every eccentricity is 0" in done.err
     assert not any(tmp_path.iterdir())
@@ -71,7 +70,7 @@ def test_no_hops_are_refused_with_the_reason(tmp_path) -> None:
 @pytest.mark.parametrize("name", ["helsinki", "paris", "city"])
 def test_a_limit_of_a_city_is_the_size_of_a_sample(name, tmp_path) -> None:
     """It used to build the whole city under the name of a part."""
-    source = ["--name", "x", "--osm-file", tmp_path / "no such file"] if name == "city" else []
+    source = ["--name", "x", "--set", f"osm_file={tmp_path / 'no such file'}"] if name == "city" else []
     done = kmip("build", name, *source, "--limit", 100, "--offline", "--home", tmp_path, "--jobs", 1)
     assert done.code == 2
     assert "--limit is the size of a sample" in done.err

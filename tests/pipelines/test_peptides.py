@@ -193,7 +193,7 @@ def test_a_refused_smiles_stops_the_build_and_is_named(rows, tmp_path):
     assert outcome.code == 4
     assert "000006" in outcome.err
     assert "CN(C)(C)(C)C" in outcome.err
-    assert "--on-error skip" in outcome.err
+    assert "--set on_error=skip" in outcome.err
     assert not list((tmp_path / "home" / "built").glob("*/card.json"))
 
 

@@ -210,8 +210,8 @@ def _records(keys):
 
 def test_the_command_line_builds_and_opens(rooms, home):
     done = kmip(
-        "build", "points", "--name", "campus", "--path", rooms, "--k", 6, "--feature", "red/255",
-        "--label-column", "class", "--split", "stratified", "--jobs", 1, "--quiet", "--json",
+        "build", "points", "--name", "campus", "--set", f"path={rooms}", "--k", 6, "--set", "feature=red/255",
+        "--set", "label_column=class", "--split-rule", "stratified", "--jobs", 1, "--quiet", "--json",
     )  # fmt: skip
     assert done.code == 0, done.err
     import kmip_data
@@ -327,7 +327,9 @@ def test_a_failed_build_leaves_nothing(tmp_path, home):
     folder.mkdir()
     write(folder, "npy", cloud())
     (folder / "bad.txt").write_text("1 2\n")
-    done = kmip("build", "points", "--name", "own", "--path", folder, "--k", 4, "--jobs", 1, "--quiet")
+    done = kmip(
+        "build", "points", "--name", "own", "--set", f"path={folder}", "--k", 4, "--jobs", 1, "--quiet"
+    )
     assert done.code == 4
     assert "points/bad.txt has no column 'z'" in done.err
     assert [path for path in home.root.rglob("*") if path.is_file()] == []
@@ -336,10 +338,10 @@ def test_a_failed_build_leaves_nothing(tmp_path, home):
 
 
 @pytest.mark.parametrize(
-    "words", [["--position", "x,y"], ["--feature", ""], ["--path", "nowhere"], ["--k", "0"]]
+    "words", [["--set", "position=x,y"], ["--set", "feature="], ["--set", "path=nowhere"], ["--k", "0"]]
 )
 def test_wrong_options_change_nothing(rooms, home, words):
-    options = words if "--path" in words else ["--path", rooms, *words]
+    options = words if "path=nowhere" in words else ["--set", f"path={rooms}", *words]
     done = kmip("build", "points", "--name", "own", *options, "--jobs", 1, "--quiet")
     assert done.code in {2, 4}
     assert [path for path in home.root.rglob("*") if path.is_file()] == []

@@ -379,7 +379,7 @@ def test_blocks_of_a_size_that_the_manifest_does_not_allow(copy):
 def test_too_few_points_for_k(copy):
     replace(copy, "data", np.random.default_rng(0).random((18, 32, 9), dtype=np.float32))
     replace(copy, "label", np.zeros((18, 32), np.uint8))
-    fails(copy, r"Record Area_\d_\w+/000000", "at least 33 points", "32 points", "--short-graphs", k=32)
+    fails(copy, r"Record Area_\d_\w+/000000", "at least 33 points", "32 points", "short_graphs=skip", k=32)
     _, skipped = pipeline_records("s3dis", copy, k=32, short_graphs="skip")
     assert skipped == []
     _, kept = pipeline_records("s3dis", copy, k=32, short_graphs="keep")

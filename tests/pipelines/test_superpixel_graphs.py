@@ -244,9 +244,9 @@ def test_the_published_partition_of_voc_is_the_stratified_one(tmp_path, monkeypa
     monkeypatch.setenv("KMIP_DATA_HOME", str(home))
     options = ["pascalvoc-sp", "--sample", "--jobs", 1]
     upstream = kmip("build", *options, "--json").json["splits"]
-    again = kmip("build", *options, "--split", "stratified", "--json").json["splits"]
+    again = kmip("build", *options, "--split-rule", "stratified", "--json").json["splits"]
     assert again == upstream
-    other = kmip("build", *options, "--split", "stratified", "--split-seed", 1, "--json").json["splits"]
+    other = kmip("build", *options, "--split-rule", "stratified", "--split-seed", 1, "--json").json["splits"]
     assert other["train"] == upstream["train"]
     assert other["val"]["digest"] != upstream["val"]["digest"]
     assert [part["graphs"] for part in other.values()] == [part["graphs"] for part in upstream.values()]
@@ -281,7 +281,7 @@ def test_coco_says_that_its_split_is_not_stratified(tmp_path):
     assert "not stratified" in kmip("info", "coco-sp").out
     home = tmp_path / "home"
     built = kmip(
-        "build", "coco-sp", "--sample", "--split", "stratified", "--jobs", 1, "--json", "--home", home
+        "build", "coco-sp", "--sample", "--split-rule", "stratified", "--jobs", 1, "--json", "--home", home
     ).json
     upstream = kmip("build", "coco-sp", "--sample", "--jobs", 1, "--json", "--home", home).json["splits"]
     assert built["splits"]["test"] == upstream["test"]

@@ -261,14 +261,9 @@ def test_splits_cover_all_records_and_stratify(pictures, home):
 
 def test_the_command_line_builds_verifies_and_previews(pictures, home, tmp_path):
     options = [
-        "--images",
-        pictures / "images",
-        "--masks",
-        pictures / "masks",
-        "--superpixels",
-        40,
-        "--classes",
-        3,
+        *("--set", f"images={pictures / 'images'}"),
+        *("--set", f"masks={pictures / 'masks'}"),
+        *("--set", "superpixels=40", "--set", "classes=3"),
     ]
     done = kmip("build", "superpixels", "--name", "photos", *options, "--jobs", 1, "--quiet", "--json")
     assert done.code == 0, done.err
@@ -364,22 +359,33 @@ def test_bad_pictures_are_skipped_counted_and_listed(pictures, home):
     assert any("Skipped 6 records" in note for note in made.card.notes)
 
 
+BOTH = ("--set", "images=IMAGES", "--set", "masks=MASKS")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "--images is missing"),
-        (["--images", "IMAGES"], "--masks is missing"),
-        (["--images", "nowhere", "--masks", "MASKS"], "There is no folder"),
-        (["--images", "EMPTY", "--masks", "MASKS"], "has no usable file"),
-        (["--images", "IMAGES", "--masks", "MASKS", "--class-name", "sky"], "not one name per class"),
-        (["--images", "IMAGES", "--masks", "MASKS", "--archive", "x"], "a name of its own"),
-        (["--images", "IMAGES", "--masks", "MASKS", "--palette", "nowhere"], "is not a regular file"),
+        ([], "--set images= is missing"),
+        (["--set", "images=IMAGES"], "--set masks= is missing"),
+        (["--set", "images=nowhere", "--set", "masks=MASKS"], "There is no folder"),
+        (["--set", "images=EMPTY", "--set", "masks=MASKS"], "has no usable file"),
+        (
+            [*BOTH, "--set", "class_name=sky"],
+            "not one name per class",
+        ),
+        ([*BOTH, "--archive", "x"], "under a name of your own"),
+        (
+            [*BOTH, "--set", "palette=nowhere"],
+            "is not a regular file",
+        ),
     ],
 )
 def test_wrong_options_change_nothing(pictures, home, tmp_path, options, message):
     (tmp_path / "empty").mkdir()
     places = {"IMAGES": pictures / "images", "MASKS": pictures / "masks", "EMPTY": tmp_path / "empty"}
-    words = [places.get(word, word) for word in options]
+    words = options
+    for name, place in places.items():
+        words = [word.replace(f"={name}", f"={place}") for word in words]
     done = kmip("build", "superpixels", "--name", "photos", *words, "--quiet", "--jobs", 1)
     assert done.code == 2
     assert message in done.err
@@ -393,10 +399,8 @@ def test_a_name_that_is_taken_or_no_name_is_refused(pictures, home):
             "superpixels",
             "--name",
             name,
-            "--images",
-            pictures / "images",
-            "--masks",
-            pictures / "masks",
+            *("--set", f"images={pictures / 'images'}"),
+            *("--set", f"masks={pictures / 'masks'}"),
         )
         assert done.code == 2
     assert kmip("build", "superpixels", "--sample").code == 2

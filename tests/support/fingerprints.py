@@ -28,8 +28,8 @@ REAL = {
     "indoor3d_sem_seg_hdf5_data_small.zip": ["s3dis", "--archive"],
     "malnet_tiny_complete.tar.xz": ["malnet-tiny", "--archive"],
     "peptides_func": ["peptides-func", "--archive"],
-    "osm/paris_trocadero.graphml": ["city", "--name", "trocadero", "--graphml"],
-    "osm/paris_3e_11e.osm.pbf": ["city", "--name", "marais", "--osm-file"],
+    "osm/paris_trocadero.graphml": ["city", "--name", "trocadero", "--set", "graphml="],
+    "osm/paris_3e_11e.osm.pbf": ["city", "--name", "marais", "--set", "osm_file="],
 }
 NAMES = """
 import json
@@ -75,7 +75,9 @@ def fingerprints() -> dict[str, object]:
         orders["paris --sample"] = ["paris", "--sample"]  # one graph: nothing to limit
         for file, order in REAL.items():
             if (SHARED / file).exists():
-                orders[f"{order[0]} {file}"] = [*order, str(SHARED / file)]
+                path = str(SHARED / file)  # the value of an option, or of a key
+                last = [order[-1] + path] if order[-1].endswith("=") else [order[-1], path]
+                orders[f"{order[0]} {file}"] = [*order[:-1], *last]
         for label, order in orders.items():
             found[f"build {label}"] = digests(Path(str(run("build", *order, home=home)["path"])))
             print("build", label, file=sys.stderr)  # noqa: T201

@@ -105,7 +105,7 @@ def record_graph(
             f"There is no record {position}.",
             expected=f"0 to {len(dataset) - 1}" if len(dataset) else "a part with records",
             found=str(position),
-            next="another --record or --part",
+            next="another --record or --split",
         )
     drawing, data, packer, card = drawing_of(dataset, position), dataset[position], Packer(), dataset.card
     columns = _columns(dataset, data)

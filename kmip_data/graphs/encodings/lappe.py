@@ -190,7 +190,8 @@ def _sparse(adjacency: csr_array, count: int) -> tuple[NDArray[np.float64], NDAr
                 f"Lanczos did not converge on a component of {nodes:,} nodes.",
                 expected=f"{missing} pairs",
                 found=str(error),
-                next="use a smaller K with --lappe",
+                left="finished columns",
+                next="fewer eigenpairs, such as lappe10",
             ) from error
         basis, _ = np.linalg.qr(np.concatenate([basis, project(modes)], axis=1))
         small = basis[:, 1:].T @ (matrix @ basis[:, 1:])

@@ -1,4 +1,4 @@
-"""Kernels that a query is worked on in: its output, and backwards the slopes of its scores and its gradient.
+"""Per-query attention kernels: forward pass, and gradients of scores and queries.
 
 A program has BQ queries of one head with all of their keys, BK ≥ k places; rows of values and keys pass
 through it BC channels at a time, so nothing of size (N, k, d) is ever stored. A pair is a place in (H, N, k).

@@ -1,4 +1,4 @@
-"""Sums over the pairs that chose a key, in one order and without atomics: gradients of keys and values.
+"""Gradients of keys and values: sums over sorted pairs, in one order and without atomics (ADR 0270).
 
 Pairs are in the order of their keys (:mod:`~kmip_data.models.attention.gpu.transposing`): those of one key
 are a list, by query. A list is cut where a multiple of SEGMENT of the ordered places falls into it, so a
@@ -50,6 +50,7 @@ def sum_segments(
         Out: (segments, dim) and (segments, width) float32. Where a segment after the keys' begins a list, or
         has no key, what stands there is not read.
     """
+    # 1. A program sums at most SEGMENT pairs of one key: the first of its list, or those from a cut on.
     segment = tl.program_id(0).to(tl.int64)
     own, cut = segment < all_keys, (segment - all_keys + 1) * SEGMENT
     key = tl.load(cuts + segment - all_keys + 1, segment >= all_keys, 0).to(tl.int64)
@@ -60,6 +61,7 @@ def sum_segments(
     last = tl.minimum(last, (first // SEGMENT + 1) * SEGMENT)
     head = key // keys
     channel = tl.program_id(1) * BC + tl.arange(0, BC)
+    # 2. Add BP pairs side by side, always in the same order, then across.
     of_key, of_value = tl.zeros((BP, BC), tl.float32), tl.zeros((BP, BC), tl.float32)
     for begin in range(first, last, BP):
         place = begin + tl.arange(0, BP)

@@ -1,4 +1,4 @@
-"""Which pairs chose a key: a counting sort of pairs by key, with the same order in every run.
+"""Counting sort of pairs by key, with the same order in every run.
 
 A pair is a place in (H, N, k). Atomics count pairs and give them turns: counts do not depend on who comes
 first, but turns do. So a list of L pairs is dealt into 1 + L / 16 buckets, by query; then each pair takes
@@ -28,6 +28,7 @@ class Transposed(NamedTuple):
 
 def transpose(indices: Tensor, keys: int, segment: int) -> Transposed:
     """Order pairs by their keys: contiguous indices (H, N, k), −1: none, of ``keys`` M of a head."""
+    # Sizes follow from shapes alone, so that nothing waits for the GPU: at most 1 + L/16 buckets a list.
     heads, total = indices.shape[0], indices.numel()
     all_keys, pairs = heads * keys, total // heads
     buckets = all_keys + total // _SHARED
@@ -38,12 +39,16 @@ def transpose(indices: Tensor, keys: int, segment: int) -> Transposed:
     each = (triton.cdiv(pairs, _BLOCK), heads)
     shape = pairs, keys, max(0, pairs - 1).bit_length()
     sizes = {"SHARED": _SHARED, "BLOCK": _BLOCK, "num_warps": 4}
+    # 1. Pairs of each key, and by their sums where its list begins.
     count_lists[each](indices, of_lists, pairs, keys, BLOCK=_BLOCK, num_warps=4)
     start = of_lists.cumsum(0, dtype=kind)
+    # 2. The same for buckets. Turns within a bucket come from atomics, so their order differs from run to
+    #    run.
     dealt, order = indices.new_empty(2, total, dtype=kind)
     count_buckets[each](indices, start, of_buckets, order, *shape, **sizes)  # whose turns ``order`` keeps
     bucket_start = of_buckets.cumsum(0, dtype=kind)
     fill_buckets[each](indices, start, bucket_start, order, dealt, *shape, **sizes)
+    # 3. Each pair counts the smaller ones in its bucket, of about 16: that place is the same in every run.
     cuts = indices.new_empty(triton.cdiv(total, segment), dtype=kind)
     order_buckets[(triton.cdiv(total, _BLOCK),)](
         indices, start, bucket_start, dealt, order, cuts, total, all_keys, *shape, SEGMENT=segment, **sizes
@@ -112,7 +117,7 @@ def order_buckets(
     cuts: tl.tensor, total: tl.tensor, all_keys: tl.tensor, pairs: tl.tensor, keys: tl.tensor,
     bits: tl.tensor, SEGMENT: tl.constexpr, SHARED: tl.constexpr, BLOCK: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Order each bucket into ``order`` (P,) and tell the keys at ``cuts``; program (block of places)."""
+    """Order each bucket into ``order`` (P,) and write the keys at ``cuts``; program (block of places)."""
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     there = place < tl.load(start + all_keys)
     pair = tl.load(dealt + place, there, 0)

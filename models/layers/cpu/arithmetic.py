@@ -1,4 +1,4 @@
-"""What message passing does to 16 channels at a time, as SIMD registers in compiled kernels.
+"""Arithmetic of message passing on 16 channels at a time, as SIMD registers in compiled kernels.
 
 Channels come in groups of 16, the last of which may be short: ``count`` says how many of the lanes are
 there. Lanes that are not are zero when loaded, and are not stored.

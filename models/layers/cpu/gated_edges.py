@@ -140,7 +140,8 @@ class _GatedEdges(torch.autograd.Function):
         of_edges = _flat(pre, torch.zeros(0) if grad is None else grad)
         arguments = d, neighbor, of_edges, flat(message), _flat(*of_sums), flat(norm), options.dropout
         at_old = _OldGradients(old, weight, grad, wanted=ctx.needs_input_grad[3])
-        # A few parts at a time, one per thread: their gradients of z are used at once, then overwritten.
+        # A few parts at a time, one per thread: their gradients of z are used at once, then overwritten,
+        # so no third tensor of the size of the edges is needed.
         parts = options.edges.parts
         step = min(num_threads(), len(parts))
         largest = max(part.stop - part.start for part in parts) * k

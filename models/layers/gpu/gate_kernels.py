@@ -59,6 +59,7 @@ def gate(
     ``STATISTICS`` ``parts`` (tiles, 3, D) are the number of a tile's edges, their mean z and Σ (z − mean)²;
     if ``REAL`` of those into the first ``real`` (1,) nodes.
     """
+    # 1. A tile of nodes × channels; each node walks its entries slot by slot.
     node, live, channel, there = tile_of(nodes, D, BN, BC)
     here = live[:, None] & there[None, :]
     place = node[:, None] * D + channel[None, :]
@@ -78,12 +79,15 @@ def gate(
         mask = alive[:, None] & there[None, :]
         at = number[:, None] * D + channel[None, :]
         looked_up = source[:, None] * D + channel[None, :]
+        # 2. z of one edge of each node; it is stored, because the backward pass computes the gate again
+        #    from it.
         z = own + tl.load(at_source + looked_up, mask=mask, other=0.0).to(tl.float32)
         if ADD:
             z += tl.load(pre + at, mask=mask, other=0.0).to(tl.float32)
         stored = z.to(pre.dtype.element_ty)
         tl.store(pre + at, stored, mask=mask)
         z = stored.to(tl.float32)  # what the backward pass will read
+        # 3. Its gate, and the two sums at the target.
         opened = tl.where(mask, tl.sigmoid(z), 0.0)
         gates += opened
         messages += opened * tl.load(message + looked_up, mask=mask, other=0.0).to(tl.float32)
@@ -95,6 +99,7 @@ def gate(
             away = tl.where(mask, z - pivot, 0.0)
             total += away
             square += away * away
+    # 4. The quotient is formed here, so that no further pass reads the sums.
     of_gates = 1.0 / (gates + 1e-6)
     tl.store(inverse + place, of_gates, mask=here)
     tl.store(quotient + place, messages * of_gates, mask=here)
@@ -149,6 +154,7 @@ def differentiate(
                 g = tl.where((node < counted)[:, None], g, 0.0)
         else:
             g = tl.zeros((BN, BC), tl.float32)
+        # Through quotient and gate: d(Σ s m / Σ s)/dz = s (1 − s) (m − quotient) / Σ s.
         opened = tl.sigmoid(z)
         g += opened * (1.0 - opened) * of_sum * (value - ratio)
         stored = tl.where(mask, g, 0.0).to(grad_pre.dtype.element_ty)

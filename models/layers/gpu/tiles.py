@@ -1,4 +1,4 @@
-"""What message passing in Triton shares: tiles of rows and channels, and the chances of dropout.
+"""Tiles of rows and channels, and the random numbers of dropout, for message passing in Triton.
 
 A tile has 16, 32 or 64 channels, the most that divide d rounded up to a multiple of 16: a row of d = 56 or 64
 is one tile wide, one of d = 76 five, where a power of two would take 128 channels.
@@ -21,7 +21,7 @@ def channels_of_a_tile(d: int) -> int:
 
 
 def programs(rows: int, a_tile: int, d: int) -> tuple[int]:
-    """As many as there are tiles of so many rows and of :func:`channels_of_a_tile`."""
+    """Number of programs: row tiles × channel tiles."""
     return (triton.cdiv(rows, a_tile) * triton.cdiv(d, channels_of_a_tile(d)),)
 
 

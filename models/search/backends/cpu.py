@@ -1,4 +1,4 @@
-"""Compiled search on all cores of the CPU; how it goes about a graph follows from the graph's size and data.
+"""Compiled search on all cores of the CPU, in one of three ways by the size and data of each graph.
 
 *exact*: small graphs and few queries, every key by the rule. *flat*: a float32 filter over all keys.
 *tree*: the same over those that no cone excludes, where a sample of the queries shows that this is worth
@@ -115,6 +115,7 @@ def _search_large(arrays: _Arrays, hint: I64 | None, head: int, query_rows: I64,
     scores, indices = arrays.scores[head, first:last], arrays.indices[head, first:last]
     named = np.empty((len(queries), 0), np.int64) if hint is None else hint[head, first:last]
     k = scores.shape[1]
+    # 1. Data that no filter can rank: equal keys, a few giant keys, queries of zeros.
     if bool((keys[0] == keys[-1]).all() and (keys[0] == keys).all()):
         _first_keys(arrays, head, query_rows, low)
         return
@@ -122,9 +123,10 @@ def _search_large(arrays: _Arrays, hint: I64 | None, head: int, query_rows: I64,
     if 0 < len(giants) < len(keys) - k:
         _search_beside(arrays, giants, head, query_rows, key_rows)
         return
-    # No filter ranks by a query of zeros: equal scores, so the first keys.
+    # A query of zeros has equal scores, so its result is the first keys.
     zero: NDArray[np.bool_] = (queries == 0).all(1)
     scores[zero], indices[zero] = 0, np.arange(low, low + k)
+    # 2. Grow the tree; without cones it is the layout of the flat scan.
     try_tree = len(keys) >= _TREE_KEYS and len(queries) >= _TREE_QUERIES and _directions(keys) <= _TREE_DIM
     tree = grow(keys, cones=try_tree, places=try_tree and hint is not None)
 
@@ -134,6 +136,8 @@ def _search_large(arrays: _Arrays, hint: I64 | None, head: int, query_rows: I64,
     def scan(some: slice | I64, start: int, stop: int, *found: Any) -> None:
         search_flat(tree, queries[some], keys, k, low, start, stop, *found)
 
+    # 3. Try at most 128 queries, one in 64: the share of leaves that the cones leave, and how many queries
+    #    fail for ties. A leaf costs the tree about twice what it costs the flat scan.
     tried = min(_SAMPLE, -(-len(queries) // 64))
     some = np.linspace(0, len(queries) - 1, tried).astype(np.int64)
     failed = np.zeros(tried, np.bool_)
@@ -144,7 +148,7 @@ def _search_large(arrays: _Arrays, hint: I64 | None, head: int, query_rows: I64,
     else:
         scan(some, 0, tried, *found)
     alike = float((failed & ~zero[some]).mean())
-    pays = 2 * share + _CLIMB * 16 / len(keys) < 0.9  # a leaf of the tree costs about two of the flat scan
+    pays = 2 * share + _CLIMB * 16 / len(keys) < 0.9
     way = "exact" if alike > _TIES else "tree" if pays and try_tree else "flat"
     log.debug(
         "%s scan of %d keys for %d queries%s; %.0f %% of a sample of queries full of ties",
@@ -154,6 +158,7 @@ def _search_large(arrays: _Arrays, hint: I64 | None, head: int, query_rows: I64,
     if way == "exact":
         _exactly_for(arrays, head, query_rows, key_rows)
         return
+    # 4. Search all queries that way, then those that failed exactly.
     search = climb if way == "tree" else scan
     visited = share * len(keys) if way == "tree" else len(keys)  # keys multiplied for a query
     failed = np.zeros(len(queries), np.bool_)

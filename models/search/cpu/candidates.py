@@ -1,4 +1,4 @@
-"""Compiled bookkeeping of a block of queries: candidates by a float32 filter, ranked by the rule in the end.
+"""Candidates of a block of queries: collected by a float32 filter, ranked by the rule at the end.
 
 The filter's products err by less than a proven bound, so a key whose product stays that far below the k-th
 best product cannot be among the k best by the rule (docs/adr/0100). Arrays of a block are seen through
@@ -84,16 +84,21 @@ def error_of_cones(dim: int) -> float:
 
 @njit_nogil(error_model="numpy")
 def _slack(length: float, dim: int, scale: float, longest: float) -> float:
-    """How far apart two products may be whose keys the rule ranks the other way round.
+    """Bound on the gap of two filter products whose keys the rule ranks the other way round (ADR 0100).
 
     In the filter a query and the longest key have length 1. Rounding both to float32 and summing costs a
     product (d + 2) · 2⁻²⁴ (2 more for good measure); rounding a score of the rule costs 2⁻²⁴ of it, or half
     of the least subnormal.
     """
-    if length * longest > 3e38:  # scores may overflow to equal infinities
+    # 1. Scores may overflow to equal infinities, which no filter can rank: give the query up.
+    if length * longest > 3e38:
         return np.inf
+    # 2. E1, the error of a filter product: d roundings of the sum and 2 of the operands, 2 more for good
+    #    measure.
     filtered = (dim + 4) * UNIT * 1.1
+    # 3. E2, the rounding of a score of the rule, in units of the filter, where |q| = |longest key| = 1.
     ruled = (1.1 * UNIT * length * longest + 2.0**-148) / (length * scale)
+    # 4. k products reach tau, so k scores reach tau - E; a key below tau - 2 E scores less than each of them.
     return 2.2 * (filtered + ruled)
 
 
@@ -107,7 +112,7 @@ def set_floor(block: Block, i: int, value: Any) -> None:
 
 @njit_nogil(error_model="numpy")
 def begin(block: Block, queries: Any, first: int, count: int, scale: float, longest: float) -> None:
-    """Take the queries ``first`` … of (R, d) into a block; those that no filter helps are given up."""
+    """Load the queries ``first`` … of (R, d) into a block; give up those that no filter can rank."""
     dim = queries.shape[1]
     for i in range(count):
         total = 0.0
@@ -143,12 +148,16 @@ def cut(block: Block, i: int, spare: int) -> None:
     such as equal ones, the query is given up.
     """
     k, base, n, floor = block.k, i * block.space, block.filled[i], block.floor[i]
+    # 1. The floor lies one slack below the k-th best product so far, and only ever rises.
     if n > k:
         floor = max(floor, kth_largest(block.near, base, base + n, k, spare)[0] - block.slack[i])
+    # 2. Compact the candidates in place without a branch: each is copied, and counted only if it stays.
     kept = base
     for j in range(base, base + n):
         block.near[kept], block.place[kept] = block.near[j], block.place[j]
         kept += block.near[j] >= floor
+    # 3. Cut again after 16 + k/2 further candidates (or half as many as there are). Less room than that, of
+    #    3 k + 192 places, means that the filter cannot tell the rest apart: the query is searched exactly.
     n = kept - base
     room = block.space - n - 32
     block.filled[i], block.due[i] = n, n + min(max(16 + k // 2, n // 2), room)
@@ -179,7 +188,8 @@ def finish(
         base, n = i * block.space, block.filled[i]
         for c in range(dim):
             block.query[c] = queries[first + i, c]
-        for j in range(0, n, 4):  # sums are long chains: four at a time
+        # Float64 sums in index order are one chain of dependent additions: four candidates hide its latency.
+        for j in range(0, n, 4):
             u = base + j
             v, w, x = base + min(j + 1, n - 1), base + min(j + 2, n - 1), base + min(j + 3, n - 1)
             p, q = number[block.place[u]], number[block.place[v]]

@@ -1,4 +1,4 @@
-"""From a filter's candidates to the proven answer: how far a filter can err, and what then.
+"""Exact results from a filter's candidates, by a bound on the filter's error.
 
 A backend may rank all keys by any arithmetic whose error has a bound, and keep the best few. They
 are scored by the rule; rows where the bound does not prove that nothing better was left out, such
@@ -59,12 +59,17 @@ def settle(
     Queries are (B, R, d) and keys (B, M, d) float32, candidates (B, R, c) distinct rows of keys, the error
     (B, R) float64; at most ``pairs`` pairs are scored at a time.
     """
+    # 1. Rank the candidates by the rule.
     exact = score_candidates(queries, keys, candidates)
     scores, rows = largest(exact, k, candidates)
+    # 2. Best score that a missed key can have: the worst candidate's, plus twice the filter's error, plus a
+    #    rounding to float32. NaN and infinities prove nothing.
     lowest = exact.amin(-1).double()
     rounding = lowest.abs() * 2.0**-23 + 2.0**-148
     highest_missed = (lowest + 2 * error + rounding).to(exact.dtype)
     unproven = ~(torch.isfinite(lowest) & (highest_missed < scores[..., -1]))
+    # 3. Rows without a proof, such as rows full of ties, are scored whole, a bounded number of pairs at a
+    #    time.
     step = max(1, pairs // keys.shape[1])
     for b in unproven.any(1).nonzero().flatten().tolist():
         for part in torch.split(unproven[b].nonzero().flatten(), step):

@@ -1,4 +1,4 @@
-"""The keys of one graph in a tree of cones, so that a search can pass over most of them.
+"""Tree of cones over the keys of one graph, by which a search skips most of them.
 
 Keys are shifted by their mean, which changes no ranking, and scaled so that the longest has length 1.
 Sorted by length they are cut into shells of :data:`SHELL`; within a shell their directions are halved at
@@ -131,6 +131,8 @@ def _halve(way: Any, index: Any, value: Any, n: int) -> None:
     dim = way.shape[1]
     mean = np.empty(dim, np.float32)
     spread = np.empty(dim, np.float32)
+    # Top down: 2048 keys of a shell into halves, quarters … of 16, at the median of the widest coordinate: a
+    # principal axis would take a covariance for each part.
     size = LEAF
     while size < n:
         size *= 2
@@ -187,6 +189,7 @@ def _select(value: Any, index: Any, low: int, high: int, nth: int) -> None:
 def _cone(rows: Any, way: Any, index: Any, low: int, high: int, axis: Any, cones: Any, number: int) -> None:
     """Write the narrowest cone about the mean direction of some keys into its lane of ``cones``."""
     dim = rows.shape[1]
+    # 1. Axis: the mean direction, normalised.
     axis[:] = 0
     for i in range(low, high):
         for c in range(dim):
@@ -207,6 +210,7 @@ def _cone(rows: Any, way: Any, index: Any, low: int, high: int, axis: Any, cones
     # Length of the axis as it is stored. It must not enter the cosine: in a narrow cone one too large by
     # 2⁻²⁵ makes the angle too small by up to 2⁻¹².
     rounded = np.sqrt(rounded)
+    # 2. Half-angle and longest key in float64, from the axis as it was stored.
     reach = 0.0
     cosine = 1.0
     for i in range(low, high):
@@ -220,6 +224,7 @@ def _cone(rows: Any, way: Any, index: Any, low: int, high: int, axis: Any, cones
             length = np.sqrt(length)
             reach = max(reach, length)
             cosine = min(cosine, dot / (length * rounded))
+    # 3. Widen by more than the float64 arithmetic errs, and store what tree_scan._reach multiplies.
     cosine = max(cosine - 1e-12, -1.0)
     sine = np.sqrt(1 - cosine * cosine)
     for offset, entry in enumerate((cosine, reach * cosine, reach * sine, reach)):

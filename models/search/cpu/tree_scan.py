@@ -1,4 +1,4 @@
-"""Compiled search in a tree of cones: the keys of those that are not excluded are multiplied out."""
+"""Compiled search in a tree of cones: only keys of cones that are not excluded are multiplied."""
 
 from __future__ import annotations
 
@@ -45,18 +45,21 @@ ROWS = BLOCK + 1  # one more stands in for the queries that an unfinished tile l
 
 @njit_nogil(error_model="numpy", forceinline=True)
 def _reach(cones: Any, group: int, dim: int, unit: Any, base: int) -> Any:
-    """What the products with keys in each of a group of 16 cones can reach, where that is positive.
+    """Upper bounds of a query's products with the keys in each of 16 cones, where positive.
 
-    R times the cosine of the angle by which a query of length 1 lies outside the cone, or R inside it.
+    With the angle a between query and axis and the half-angle b: R inside the cone (a ≤ b), else
+    R cos(a − b) = R (cos a cos b + sin a sin b).
     """
+    # 1. cos a of 16 cones at once: one lane a cone.
     at = group * (dim + CONE) * 16
     dot = splat(np.float32(0))
     for c in range(dim):
         dot = multiply_add(splat(unit[base + c]), load(cones, at + 16 * c), dot)
     at += 16 * dim
-    # The root of a number near 0 errs by more than the number: add what it may be too small by.
+    # 2. sin a. The root of a number near 0 errs by more than the number: add its largest error first.
     room = splat(np.float32(1 + 4 * error_of_cones(dim)))
     across = square_root(minus(room, times(dot, dot)))
+    # 3. R cos a cos b + R sin a sin b, or R for a query inside; set_floor's margin covers the rounding.
     beside = multiply_add(dot, load(cones, at + 16), times(across, load(cones, at + 32)))
     return where_at_least(dot, load(cones, at), load(cones, at + 48), beside)
 
@@ -208,6 +211,7 @@ def search_tree(
     for first in range(start, stop, BLOCK):
         count = min(BLOCK, stop - first)
         begin(block, queries, first, count, tree.scale, tree.longest)
+        # 1. Warm up each query alone: a floor from the hint, or from the 3 most promising twigs (768 keys).
         for i in range(count):
             for j in range(warm):
                 twigs[i * warm + j] = -1
@@ -221,8 +225,11 @@ def search_tree(
                 if some[j] >= 0:
                     leaves += _visit(points, leaf_cones, dim, some[j], block, i)
             cut(block, i, 0)
+        # 2. One query more, which nothing reaches, fills the last tile of four.
         block.filled[BLOCK] = 0
         set_floor(block, BLOCK, OUT)
+        # 3. All 64 queries walk the tree together, branch by branch, so that a twig is read into the cache
+        #    once: a twig is visited if any query's bound reaches its floor, by those queries only.
         for branch in range(branches):
             union = 0
             for i in range(count):
@@ -238,6 +245,7 @@ def search_tree(
                 leaves += _visit_together(
                     points, leaf_cones, dim, branch * 16 + lane, lane, block, count, masks, pick, picked
                 )
+        # 4. Rank the candidates by the rule.
         finish(block, count, number, queries, keys, first, low, to_scores, to_indices, failed)
     hold(memory), hold(lists), hold(twigs), hold(reach)
     return leaves

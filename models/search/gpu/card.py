@@ -1,4 +1,4 @@
-"""Kernels on a card: compiled by NVRTC when first needed, kept on disk, launched on torch's stream."""
+"""Search kernels of a CUDA device: compiled by NVRTC on first use, cached on disk, launched."""
 
 from __future__ import annotations
 

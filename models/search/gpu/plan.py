@@ -1,4 +1,4 @@
-"""What of a GPU search depends on sizes alone: program, launches and the layout of scratch memory."""
+"""Launch plan of a GPU search, cached by problem size: program, launches and scratch memory."""
 
 from __future__ import annotations
 

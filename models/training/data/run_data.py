@@ -18,7 +18,8 @@ from kmip_data.format.schema import LINKS, Column
 from kmip_data.models.network import fit_hidden_dim
 from kmip_data.models.training.config.keys import RunConfig, without_none
 from kmip_data.models.training.config.overrides import apply_overrides
-from kmip_data.models.training.objective.tasks import Task, is_class, target_column, task_of, with_task
+from kmip_data.models.training.objective.choices import task_of, with_task
+from kmip_data.models.training.objective.tasks import Task, is_class, target_column
 from kmip_data.reading.dataset import ShardedDataset
 
 #: Parts, and one pass over the batches that hold them: each part in passes of its own, or all in one.

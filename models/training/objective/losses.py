@@ -10,7 +10,7 @@ import torch.nn.functional as F  # noqa: N812 -- torch's own convention
 from torch import Tensor, distributed
 
 from kmip_data.models.training.objective.links import link_cross_entropy, link_weights
-from kmip_data.models.training.objective.metrics import Kind
+from kmip_data.models.training.objective.tasks import Kind
 
 PADDING = -100  #: the whole number that is no target: what torch's losses leave out
 

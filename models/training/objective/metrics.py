@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,11 +14,7 @@ from torchmetrics import Metric as Accumulator
 from torchmetrics.utilities import dim_zero_cat
 
 from kmip_data.models.training.objective.links import HITS, LINK, RANKINGS, link_ranks
-
-if TYPE_CHECKING:
-    from kmip_data.models.training.objective.tasks import Task
-
-Kind = Literal["single-label", "multilabel", "regression", "links"]  #: of targets
+from kmip_data.models.training.objective.tasks import Kind, Task
 
 
 def accuracy(confusion: Tensor) -> Tensor:

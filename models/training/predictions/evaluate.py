@@ -16,9 +16,10 @@ from kmip_data.builds.home import Build, Home
 from kmip_data.errors import UsageError
 from kmip_data.format.splits import keys_digest
 from kmip_data.models.training.config.presets import config_for, folder_of
+from kmip_data.models.training.objective.choices import USUAL, task_of
 from kmip_data.models.training.objective.links import NO_PAIR
 from kmip_data.models.training.objective.metrics import SplitMetrics
-from kmip_data.models.training.objective.tasks import USUAL, Task, is_class, target_column, task_of
+from kmip_data.models.training.objective.tasks import Task, is_class, target_column
 from kmip_data.models.training.predictions.file import About, Array, Predictions, read_predictions
 from kmip_data.models.training.predictions.predict import Rows
 from kmip_data.models.training.run.module import of_part

@@ -46,7 +46,7 @@ class Rows:
                 f"There is nothing to predict in the part {part!r} of {build.card.dataset}.",
                 expected=" or ".join(name for name, size in sizes.items() if size),
                 found=part,
-                next="another --part",
+                next="another --split",
             )
         dataset = ShardedDataset(build, part, split_name=split, columns=[column.attribute])
         digest = entry.parts[part].digest

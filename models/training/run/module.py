@@ -27,9 +27,9 @@ from kmip_data.models.training.config.schedules import KSchedule
 from kmip_data.models.training.data.on_card import rows_of, sent_ahead
 from kmip_data.models.training.data.run_data import BatchSize, RunData
 from kmip_data.models.training.machine import autocast
+from kmip_data.models.training.objective.choices import with_task
 from kmip_data.models.training.objective.losses import LOSSES
 from kmip_data.models.training.objective.metrics import SplitMetrics
-from kmip_data.models.training.objective.tasks import with_task
 from kmip_data.models.training.run.meter import Meter
 from kmip_data.wording import counted
 

@@ -15,10 +15,10 @@ from support.training_data import learnable_build
 MADE = (
     *("work", "work/journal.jsonl", "work/prepared", "work/prepared.begun", "work/stop", "columns/work"),
     *("columns/work/journal.jsonl", "columns/rwse3", "columns/rwse3/00000.h5", "columns/rwse3/card.json"),
-    *("statistics.txt", "preview.png", "preview.html", ".lock", "splits/room-area6-seed0.h5"),
+    *("preview.png", "preview.html", ".lock", "splits/room-area6-seed0.h5"),
     *("../.locks", "../.locks/D.lock", "../.locks/D.owner.json"),
 )
-ENCODE = ("--degree-profile", "2.0")
+ENCODE = ("degree-profile-2.0",)
 SMALL = [
     word
     for key in ("layers=1", "hidden_dim=32", "attention.heads=2", "attention.k=3")
@@ -83,7 +83,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     found = {
         "build again": Command(whole, build),
         "build with another k": Command(whole, lambda folder: [*start, "--k", "5", "--output", folder]),
-        "add a split": Command(whole, lambda folder: build(folder, "--split", "room")),
+        "add a split": Command(whole, lambda folder: build(folder, "--split-rule", "room")),
         "go on, nothing built": Command(begun, build),
         "go on, all built": Command(ended, build),
         "another k, stopped": Command(begun, lambda folder: [*start, "--k", "5", "--output", folder]),
@@ -101,8 +101,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
             whole, repair, lambda folder: _flip(folder / "columns/degree-profile-2.0/00000.h5")
         ),
         "encode again": Command(whole, lambda folder: ["encode", folder, *ENCODE, "--jobs", "1", "-q"]),
-        "encode": Command(bare, lambda folder: ["encode", folder, "--rwse", "3", "--jobs", "1", "-q"]),
-        "stats": Command(whole, lambda folder: ["stats", folder]),
+        "encode": Command(bare, lambda folder: ["encode", folder, "rwse3", "--jobs", "1", "-q"]),
         "preview": Command(whole, lambda folder: ["preview", folder, "--records", "0"]),
         "preview as a page": Command(whole, lambda folder: ["preview", folder, "--records", "0", "--html"]),
         "info": Command(whole, lambda folder: ["info", folder]),

@@ -3,7 +3,7 @@
 import inspect
 from dataclasses import fields
 
-import pytest
+from support.cases import Cases
 
 import kmip_data
 from kmip_data.builds.options import BuildArguments, BuildOptions
@@ -20,14 +20,26 @@ def test_the_options_are_the_same_as_an_object_and_as_arguments():
     assert list(BuildArguments.__annotations__) == OPTIONS
 
 
-@pytest.mark.parametrize("name", CLASSES)
-def test_the_signature_names_every_argument_with_its_default(name):
-    signature = inspect.signature(getattr(kmip_data, name))
-    shared = {"root", "home", "transform", "columns", "build", "sample", "limit", "split_rule", "split_seed"}
-    assert shared | set(OPTIONS) <= set(signature.parameters)
-    assert all(entry.kind is not entry.VAR_KEYWORD for entry in signature.parameters.values())
-    assert signature.parameters["build"].default is True
-    assert ("split" in signature.parameters) == (name != "CityNetwork")
+def test_the_signature_names_every_argument_with_its_default():
+    with Cases() as cases:
+        for name in CLASSES:
+            with cases(name):
+                signature = inspect.signature(getattr(kmip_data, name))
+                shared = {
+                    "root",
+                    "home",
+                    "transform",
+                    "columns",
+                    "build",
+                    "sample",
+                    "limit",
+                    "split_rule",
+                    "split_seed",
+                }
+                assert shared | set(OPTIONS) <= set(signature.parameters)
+                assert all(entry.kind is not entry.VAR_KEYWORD for entry in signature.parameters.values())
+                assert signature.parameters["build"].default is True
+                assert ("split" in signature.parameters) == (name != "CityNetwork")
 
 
 def test_a_subclass_of_ones_own_keeps_its_signature():

@@ -59,7 +59,7 @@ def test_a_city_has_sinusoids_and_a_vocabulary(tmp_path):
     assert found.names == ("s0", "s1", "lanes")
     assert len(found.vocabulary) == 12
     check_vocabulary(card, found, found.vocabulary, "town")
-    with pytest.raises(UsageError, match="categories of town are not known"):
+    with pytest.raises(UsageError, match="categories of town are not those"):
         check_vocabulary(card, found, "another", "elsewhere")
 
 

@@ -135,7 +135,7 @@ def test_root_may_be_the_build_folder(home):
     assert "k = 4" in str(error.value)
     with pytest.raises(UsageError, match="another build"):
         ShapeNetPart(folder, sample=True)
-    with pytest.raises(UsageError, match="the same thing"):
+    with pytest.raises(UsageError, match="both name the home"):
         S3DIS(folder, home=home)
 
 

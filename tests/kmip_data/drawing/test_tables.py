@@ -39,8 +39,8 @@ def test_columns(build, city):
     assert np.allclose(found, np.stack(expected, axis=1))
 
 
-def test_stats_prints_them(build, tmp_path):
-    outcome = kmip("stats", build.path, "--output", tmp_path / "table.txt")
+def test_info_prints_them(build):
+    outcome = kmip("info", build.path)
     assert outcome.code == 0, outcome.err
     for words in ("highway_0 footway", "length [m]", "most eccentricity [m]", "80.0%", "ODbL 1.0"):
         assert words in outcome.out, words

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.cases import Cases
 
 from kmip_data.errors import DamagedInput, KmipDataError
 from kmip_data.format.splits import encode_node_split, encode_split, read_split
@@ -54,20 +55,17 @@ def test_bytes_do_not_depend_on_the_order_of_the_mappings():
     assert first == encode_split(turned, rule="r", parameters={"b": 2, "a": 1}, keys=KEYS)[0]
 
 
-@pytest.mark.parametrize(
-    ("parts", "words"),
-    [
+def test_parts_that_are_no_split():
+    for parts, words in (
         ({"train": [0, 10]}, "with 10 records"),
         ({"train": [-1]}, "with 10 records"),
         ({"train": [0, 0]}, "position 0 more than once"),
         ({"train": [0, 4], "test": [4]}, "position 4 more than once"),
         ({"Train/x": [0]}, "a part called"),
         ({"node_code": [0]}, "a part called"),
-    ],
-)
-def test_parts_that_are_no_split(parts, words):
-    with pytest.raises(DamagedInput, match=words):
-        encode(parts)
+    ):
+        with pytest.raises(DamagedInput, match=words):
+            encode(parts)
 
 
 def test_nodes_round_trip(tmp_path):
@@ -83,56 +81,42 @@ def test_nodes_round_trip(tmp_path):
         encode_node_split(np.array([0, 3], np.uint8), rule="random", parameters={})
 
 
-def edit(change):
-    def apply(path):
-        with h5py.File(path, "r+") as file:
-            change(file)
-
-    return apply
-
-
-FAULTS = {
-    "newer": (edit(lambda file: file.attrs.__setitem__("format_version", 2)), "written by a newer kmip-data"),
-    "version": (edit(lambda file: file.attrs.__setitem__("format_version", 0)), "no valid format version"),
-    "version text": (
-        edit(lambda file: file.attrs.__setitem__("format_version", np.bytes_(b"x"))),
-        "no valid",
-    ),
-    "format": (
-        edit(lambda file: file.attrs.__setitem__("format", np.bytes_(b"kmip-data"))),
-        "not a split file",
-    ),
-    "no format": (edit(lambda file: file.attrs.__delitem__("format")), "not a split file"),
-    "no rule": (edit(lambda file: file.attrs.__delitem__("rule")), "attributes that are not valid"),
-    "no JSON": (edit(lambda file: file.attrs.__setitem__("parameters", np.bytes_(b"{"))), "not valid"),
-    "no object": (edit(lambda file: file.attrs.__setitem__("digests", np.bytes_(b"[]"))), "not valid"),
-    "digests": (edit(lambda file: file.attrs.__setitem__("digests", np.bytes_(b"{}"))), "a digest of"),
-    "dtype": (edit(lambda file: file.create_dataset("split/more", data=np.zeros(2))), "split/more"),
-    "rank": (edit(lambda file: file.create_dataset("split/more", data=np.zeros((2, 2), int))), "split/more"),
-    "elsewhere": (
-        edit(lambda file: file.create_dataset("train", data=np.zeros(2, int))),
-        "parts under /split",
-    ),
-    "name": (
-        edit(lambda file: file.create_dataset("split/A b", data=np.zeros(2, int))),
-        "parts under /split",
-    ),
-    "both kinds": (
-        edit(lambda file: file.create_dataset("split/node_code", data=np.zeros(2, "u1"))),
-        "node_code",
-    ),
-}
+ATTRIBUTES = [
+    ("format_version", 2, "written by a newer kmip-data"),
+    ("format_version", 0, "no valid format version"),
+    ("format_version", np.bytes_(b"x"), "no valid"),
+    ("format", np.bytes_(b"kmip-data"), "not a split file"),
+    ("format", None, "not a split file"),
+    ("rule", None, "attributes that are not valid"),
+    ("parameters", np.bytes_(b"{"), "not valid"),
+    ("digests", np.bytes_(b"[]"), "not valid"),
+    ("digests", np.bytes_(b"{}"), "a digest of"),
+]
+DATASETS = [
+    ("split/more", np.zeros(2), "split/more"),
+    ("split/more", np.zeros((2, 2), int), "split/more"),
+    ("train", np.zeros(2, int), "parts under /split"),
+    ("split/A b", np.zeros(2, int), "parts under /split"),
+    ("split/node_code", np.zeros(2, "u1"), "node_code"),
+]
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_faulty_split_is_refused(tmp_path, name):
-    change, words = FAULTS[name]
+def test_faulty_splits_are_refused(tmp_path):
     path = tmp_path / "s.h5"
-    path.write_bytes(encode()[0])
-    change(path)
-    with pytest.raises(DamagedInput, match=words) as caught:
-        read_split(path)
-    assert str(path) in str(caught.value)
+    with Cases() as cases:
+        for name, value, words in (*ATTRIBUTES, *DATASETS):
+            with cases(f"{name}: {words}"):
+                path.write_bytes(encode()[0])
+                with h5py.File(path, "r+") as file:
+                    if isinstance(value, np.ndarray):
+                        file.create_dataset(name, data=value)
+                    elif value is None:
+                        del file.attrs[name]
+                    else:
+                        file.attrs[name] = value
+                with pytest.raises(DamagedInput, match=words) as caught:
+                    read_split(path)
+                assert str(path) in str(caught.value)
 
 
 def test_truncated_and_mutated(tmp_path):

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.cases import Cases
 from support.records import (
     EDGE_SCHEMA,
     POINT_SCHEMA,
@@ -62,12 +63,14 @@ def test_round_trip(data, schema, compression):
         assert len(shard) == len(records)
 
 
-@pytest.mark.parametrize("compression", [None, "gzip", "zstd"])
-def test_round_trip_of_a_large_graph(tmp_path, compression):
+def test_round_trip_of_a_large_graph(tmp_path):
     records = make_records(EDGE_SCHEMA, [3, 70_000, 0, 1])
-    shard = shard_of(tmp_path, records, EDGE_SCHEMA, compression=compression)
-    assert_same_records(read_records(shard), records)
-    assert shard.layout["edge/index"].dtype == np.dtype("<u4")
+    for compression in (None, "gzip", "zstd"):
+        folder = tmp_path / str(compression)
+        folder.mkdir()
+        shard = shard_of(folder, records, EDGE_SCHEMA, compression=compression)
+        assert_same_records(read_records(shard), records)
+        assert shard.layout["edge/index"].dtype == np.dtype("<u4")
 
 
 def test_index_width_follows_the_schema_not_the_data(tmp_path):
@@ -175,87 +178,81 @@ def test_bytes_per_predicts_the_size():
         assert 0 <= len(encoded.data) - predicted < 16_000
 
 
-def bad(**changes):
-    """One way to break a good record, as keyword arguments of GraphRecord."""
-    return changes
-
-
 GOOD = make_record(POINT_SCHEMA, "Area_1/7", 5, 0, np.random.default_rng(0))
 BROKEN = {
-    "no column": (bad(columns={}), "its columns"),
-    "other column": (bad(columns={**GOOD.columns, "node/z": np.zeros(5)}), "node/z"),
-    "dtype": (bad(columns={**GOOD.columns, "node/x": np.zeros((5, 6))}), "dtype float32"),
-    "not an array": (bad(columns={**GOOD.columns, "node/x": [[0.0]]}), "list"),
-    "byte order": (bad(columns={**GOOD.columns, "node/x": np.zeros((5, 6), ">f4")}), "dtype float32"),
-    "rows": (bad(columns={**GOOD.columns, "node/x": np.zeros((4, 6), "f4")}), r"shape \(5, 6\)"),
-    "row shape": (bad(columns={**GOOD.columns, "node/x": np.zeros((5, 7), "f4")}), r"shape \(5, 6\)"),
-    "graph row": (bad(columns={**GOOD.columns, "graph/category": np.zeros(1, "u1")}), r"shape \(\)"),
-    "no table": (bad(neighbor=None), "neighbor"),
-    "table width": (bad(neighbor=np.zeros((5, 3), int)), r"shape \(5, 4\)"),
-    "table rank": (bad(neighbor=np.zeros(20, int)), r"shape \(5, 4\)"),
-    "table dtype": (bad(neighbor=np.zeros((5, 4))), "integer"),
-    "index too large": (bad(neighbor=np.full((5, 4), 5)), "0 to 4"),
-    "index negative": (bad(neighbor=np.full((5, 4), -1)), "0 to 4"),
-    "other layout": (bad(edge_index=np.zeros((2, 3), int)), "another edge layout"),
-    "too many nodes": (bad(num_nodes=4097), "4,096"),
-    "negative nodes": (bad(num_nodes=-1), "-1"),
-    "empty key": (bad(key=""), "printable ASCII"),
-    "key not ASCII": (bad(key="Büro/1"), "printable ASCII"),
-    "key with line feed": (bad(key="a\nb"), "printable ASCII"),
-    "key with zero byte": (bad(key="a\0"), "printable ASCII"),
-    "long key": (bad(key="a" * 65), "at most 64 bytes"),
+    "no column": (dict(columns={}), "its columns"),
+    "other column": (dict(columns={**GOOD.columns, "node/z": np.zeros(5)}), "node/z"),
+    "dtype": (dict(columns={**GOOD.columns, "node/x": np.zeros((5, 6))}), "dtype float32"),
+    "not an array": (dict(columns={**GOOD.columns, "node/x": [[0.0]]}), "list"),
+    "byte order": (dict(columns={**GOOD.columns, "node/x": np.zeros((5, 6), ">f4")}), "dtype float32"),
+    "rows": (dict(columns={**GOOD.columns, "node/x": np.zeros((4, 6), "f4")}), r"shape \(5, 6\)"),
+    "row shape": (dict(columns={**GOOD.columns, "node/x": np.zeros((5, 7), "f4")}), r"shape \(5, 6\)"),
+    "graph row": (dict(columns={**GOOD.columns, "graph/category": np.zeros(1, "u1")}), r"shape \(\)"),
+    "no table": (dict(neighbor=None), "neighbor"),
+    "table width": (dict(neighbor=np.zeros((5, 3), int)), r"shape \(5, 4\)"),
+    "table rank": (dict(neighbor=np.zeros(20, int)), r"shape \(5, 4\)"),
+    "table dtype": (dict(neighbor=np.zeros((5, 4))), "integer"),
+    "index too large": (dict(neighbor=np.full((5, 4), 5)), "0 to 4"),
+    "index negative": (dict(neighbor=np.full((5, 4), -1)), "0 to 4"),
+    "other layout": (dict(edge_index=np.zeros((2, 3), int)), "another edge layout"),
+    "too many nodes": (dict(num_nodes=4097), "4,096"),
+    "negative nodes": (dict(num_nodes=-1), "-1"),
+    "empty key": (dict(key=""), "printable ASCII"),
+    "key not ASCII": (dict(key="Büro/1"), "printable ASCII"),
+    "key with line feed": (dict(key="a\nb"), "printable ASCII"),
+    "key with zero byte": (dict(key="a\0"), "printable ASCII"),
+    "long key": (dict(key="a" * 65), "at most 64 bytes"),
 }
 
 
-@pytest.mark.parametrize("name", BROKEN)
-def test_broken_record_is_refused_by_name(name):
-    changes, words = BROKEN[name]
-    record = dataclasses.replace(GOOD, **changes)
-    with pytest.raises(DamagedInput, match=words) as caught:
-        encode([GOOD, record], POINT_SCHEMA)
-    assert repr(record.key) in caught.value.what
-
-
-@pytest.mark.parametrize("edge_index", [None, np.zeros(3, int), np.zeros((3, 2), int), np.full((2, 1), 9)])
-def test_broken_edge_list_is_refused(edge_index):
-    record = make_record(EDGE_SCHEMA, "g", 5, 1, np.random.default_rng(0))
-    with pytest.raises(DamagedInput, match="edge_index"):
-        encode([dataclasses.replace(record, edge_index=edge_index)], EDGE_SCHEMA)
+def test_broken_records_are_refused_by_key():
+    with Cases() as cases:
+        for name, (changes, words) in BROKEN.items():
+            with cases(name):
+                record = dataclasses.replace(GOOD, **changes)
+                with pytest.raises(DamagedInput, match=words) as caught:
+                    encode([GOOD, record], POINT_SCHEMA)
+                assert repr(record.key) in caught.value.what
+        record = make_record(EDGE_SCHEMA, "g", 5, 1, np.random.default_rng(0))
+        for edge_index in (None, np.zeros(3, int), np.zeros((3, 2), int), np.full((2, 1), 9)):
+            with cases(edge_index), pytest.raises(DamagedInput, match="edge_index"):
+                encode([dataclasses.replace(record, edge_index=edge_index)], EDGE_SCHEMA)
 
 
 COLUMN = POINT_SCHEMA.columns[0]
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        (dict(edges="sparse"), "edges"),
-        (dict(k=None), "k: expected"),
-        (dict(k=True), "k: "),
-        (dict(directed=1), "directed"),
-        (dict(columns=(dataclasses.replace(COLUMN, low=float("nan")),)), "low"),
-        (dict(columns=(dataclasses.replace(COLUMN, form="column"),)), "form"),
-        (dict(k=0), "k: "),
-        (dict(max_nodes=0), "max_nodes"),
-        (dict(max_nodes=2**32 + 1), "max_nodes"),
-        (dict(key_length=0), "key_length"),
-        (dict(columns=(COLUMN, COLUMN)), "column keys"),
-        (dict(columns=(COLUMN, dataclasses.replace(COLUMN, key="node/z"))), "attributes"),
-        (dict(columns=(dataclasses.replace(COLUMN, key="edge/neighbor"),)), "does not use itself"),
-        (dict(columns=(dataclasses.replace(COLUMN, key="graph/node_ptr"),)), "does not use itself"),
-        (dict(columns=(dataclasses.replace(COLUMN, key="mesh/x"),)), "pattern"),
-        (dict(columns=(dataclasses.replace(COLUMN, key="node/../x"),)), "pattern"),
-        (dict(columns=(dataclasses.replace(COLUMN, stored="bool"),)), "stored dtype"),
-        (dict(columns=(dataclasses.replace(COLUMN, stored="object"),)), "stored dtype"),
-        (dict(columns=(dataclasses.replace(COLUMN, presented="complex64"),)), "presented dtype"),
-        (dict(columns=(dataclasses.replace(COLUMN, shape=(-1,)),)), "shape"),
-        (dict(columns=(dataclasses.replace(COLUMN, attribute="a b"),)), "identifier"),
-        (dict(edges="none", k=None, columns=(dataclasses.replace(COLUMN, key="edge/a"),)), "no edge columns"),
-    ],
-)
-def test_schema_that_cannot_be_stored(changes, words):
-    with pytest.raises(UsageError, match=words):
-        encode([], dataclasses.replace(POINT_SCHEMA, **changes))
+UNSTORABLE = [
+    (dict(edges="sparse"), "edges"),
+    (dict(k=None), "k: expected"),
+    (dict(k=True), "k: "),
+    (dict(directed=1), "directed"),
+    (dict(columns=(dataclasses.replace(COLUMN, low=float("nan")),)), "low"),
+    (dict(columns=(dataclasses.replace(COLUMN, form="column"),)), "form"),
+    (dict(k=0), "k: "),
+    (dict(max_nodes=0), "max_nodes"),
+    (dict(max_nodes=2**32 + 1), "max_nodes"),
+    (dict(key_length=0), "key_length"),
+    (dict(columns=(COLUMN, COLUMN)), "column keys"),
+    (dict(columns=(COLUMN, dataclasses.replace(COLUMN, key="node/z"))), "attributes"),
+    (dict(columns=(dataclasses.replace(COLUMN, key="edge/neighbor"),)), "does not use itself"),
+    (dict(columns=(dataclasses.replace(COLUMN, key="graph/node_ptr"),)), "does not use itself"),
+    (dict(columns=(dataclasses.replace(COLUMN, key="mesh/x"),)), "pattern"),
+    (dict(columns=(dataclasses.replace(COLUMN, key="node/../x"),)), "pattern"),
+    (dict(columns=(dataclasses.replace(COLUMN, stored="bool"),)), "stored dtype"),
+    (dict(columns=(dataclasses.replace(COLUMN, stored="object"),)), "stored dtype"),
+    (dict(columns=(dataclasses.replace(COLUMN, presented="complex64"),)), "presented dtype"),
+    (dict(columns=(dataclasses.replace(COLUMN, shape=(-1,)),)), "shape"),
+    (dict(columns=(dataclasses.replace(COLUMN, attribute="a b"),)), "identifier"),
+    (dict(edges="none", k=None, columns=(dataclasses.replace(COLUMN, key="edge/a"),)), "no edge columns"),
+]
+
+
+def test_schemas_that_cannot_be_stored():
+    with Cases() as cases:
+        for changes, words in UNSTORABLE:
+            with cases(changes), pytest.raises(UsageError, match=words):
+                encode([], dataclasses.replace(POINT_SCHEMA, **changes))
 
 
 def test_unknown_compression():

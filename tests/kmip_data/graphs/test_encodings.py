@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.cases import Cases
 from torch_geometric.data import Data
 from torch_geometric.transforms import AddRandomWalkPE
 from torch_geometric.utils import get_laplacian, to_scipy_sparse_matrix, to_undirected
@@ -123,11 +124,13 @@ GRAPHS: dict[str, Callable[[], Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", GRAPHS)
-@pytest.mark.parametrize("dense_nodes", [1_000, 0])
-def test_eigenpairs_are_the_smallest_and_orthonormal(name: str, dense_nodes: int) -> None:
-    edges, nodes = of_networkx(GRAPHS[name]())
-    _check_pairs(edges, nodes, 10, dense_nodes)
+def test_eigenpairs_are_the_smallest_and_orthonormal() -> None:
+    with Cases() as cases:
+        for name in GRAPHS:
+            for dense_nodes in [1_000, 0]:
+                with cases(f"{name!r} {dense_nodes!r}"):
+                    edges, nodes = of_networkx(GRAPHS[name]())
+                    _check_pairs(edges, nodes, 10, dense_nodes)
 
 
 def _check_pairs(edges: Edges, nodes: int, count: int, dense_nodes: int) -> None:
@@ -147,25 +150,24 @@ def _check_pairs(edges: Edges, nodes: int, count: int, dense_nodes: int) -> None
     assert (modes[first, np.arange(there)] > 0).all()
 
 
-@pytest.mark.parametrize(
-    "graph",
-    [
-        nx.grid_2d_graph(15, 15),  # pairs of equal eigenvalues
-        nx.star_graph(150),  # 149 of them
-        nx.path_graph(200),  # nearly all of them close to 0
-        nx.barbell_graph(15, 150),
-        nx.balanced_tree(2, 7),
-    ],
-)
-def test_the_sparse_solver_finds_what_the_dense_one_does(graph: Any) -> None:
-    edges, nodes = of_networkx(graph)
-    _check_pairs(edges, nodes, 8, 0)
-    np.testing.assert_allclose(
-        laplacian_encoding(edges, nodes, 8, dense_nodes=0)[0],
-        laplacian_encoding(edges, nodes, 8, dense_nodes=nodes)[0],
-        rtol=1e-5,
-        atol=1e-9,
-    )
+def test_the_sparse_solver_finds_what_the_dense_one_does() -> None:
+    with Cases() as cases:
+        for graph in [
+            nx.grid_2d_graph(15, 15),  # pairs of equal eigenvalues
+            nx.star_graph(150),  # 149 of them
+            nx.path_graph(200),  # nearly all of them close to 0
+            nx.barbell_graph(15, 150),
+            nx.balanced_tree(2, 7),
+        ]:
+            with cases(graph):
+                edges, nodes = of_networkx(graph)
+                _check_pairs(edges, nodes, 8, 0)
+                np.testing.assert_allclose(
+                    laplacian_encoding(edges, nodes, 8, dense_nodes=0)[0],
+                    laplacian_encoding(edges, nodes, 8, dense_nodes=nodes)[0],
+                    rtol=1e-5,
+                    atol=1e-9,
+                )
 
 
 def test_directions_loops_and_repeated_edges_do_not_count() -> None:
@@ -237,7 +239,7 @@ from kmip_data.graphs.encodings import parse_encoding
 
 assert parse_encoding("degrees3").name == "degrees3"
 text = CliRunner().invoke(command, ["--help"]).output
-assert "--degrees D" in text and "Degrees up to D." in text and "--rwse T" in text, text
+assert "degreesD" in text and "Degrees up to D." in text and "rwseT" in text, text
 """
 DEGREES = """
 from kmip_data.graphs.encoding import Encoding

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.cases import Cases
 from support.knn_oracle import exact_table, order_of, torch_cluster_edges
 
 from kmip_data.errors import DamagedInput, UsageError
@@ -53,19 +54,23 @@ def _clouds() -> dict[str, np.ndarray]:
 CLOUDS = {name: cloud.astype(np.float32) for name, cloud in _clouds().items()}
 
 
-@pytest.mark.parametrize("name", CLOUDS)
-@pytest.mark.parametrize("k", [1, 8, 32])
-def test_table_equals_brute_force(name, k):
-    table = knn_table(CLOUDS[name], k)
-    assert table.dtype == np.int32
-    assert np.array_equal(table, exact_table(CLOUDS[name], k))
+def test_table_equals_brute_force():
+    with Cases() as cases:
+        for name in CLOUDS:
+            for k in [1, 8, 32]:
+                with cases(f"{name!r} {k!r}"):
+                    table = knn_table(CLOUDS[name], k)
+                    assert table.dtype == np.int32
+                    assert np.array_equal(table, exact_table(CLOUDS[name], k))
 
 
-@pytest.mark.parametrize("name", CLOUDS)
-@pytest.mark.parametrize("k", [1, 8, 32])
-def test_torch_cluster_rule_equals_its_definition(name, k):
-    edges = knn_edges(CLOUDS[name], k, rule="torch-cluster")
-    assert np.array_equal(edges, torch_cluster_edges(CLOUDS[name], k))
+def test_torch_cluster_rule_equals_its_definition():
+    with Cases() as cases:
+        for name in CLOUDS:
+            for k in [1, 8, 32]:
+                with cases(f"{name!r} {k!r}"):
+                    edges = knn_edges(CLOUDS[name], k, rule="torch-cluster")
+                    assert np.array_equal(edges, torch_cluster_edges(CLOUDS[name], k))
 
 
 def test_rules_differ_only_where_more_than_k_points_coincide():
@@ -143,14 +148,18 @@ def test_order_in_memory_does_not_matter():
     assert np.array_equal(features, before)
 
 
-@pytest.mark.parametrize("n", [0, 1, 2, 5, 32, 33, 34])
-def test_edges_of_short_graphs(n):
-    cloud = np.random.default_rng(n).random((n, 3), dtype=np.float32)
-    edges = knn_edges(cloud, 32)
-    assert edges.shape == (2, n * min(32, max(n - 1, 0)))
-    assert np.array_equal(knn_edges(cloud, 32, rule="torch-cluster"), torch_cluster_edges(cloud, 32))
-    if n > 32:
-        assert np.array_equal(edges[0].reshape(n, -1), exact_table(cloud, 32))
+def test_edges_of_short_graphs():
+    with Cases() as cases:
+        for n in [0, 1, 2, 5, 32, 33, 34]:
+            with cases(n):
+                cloud = np.random.default_rng(n).random((n, 3), dtype=np.float32)
+                edges = knn_edges(cloud, 32)
+                assert edges.shape == (2, n * min(32, max(n - 1, 0)))
+                assert np.array_equal(
+                    knn_edges(cloud, 32, rule="torch-cluster"), torch_cluster_edges(cloud, 32)
+                )
+                if n > 32:
+                    assert np.array_equal(edges[0].reshape(n, -1), exact_table(cloud, 32))
 
 
 @pytest.mark.parametrize(

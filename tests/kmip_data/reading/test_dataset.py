@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch_geometric.transforms as T
 from support.builds import s3dis_records, s3dis_schema, write_build
+from support.cases import Cases
 from support.same import assert_same
 from torch_geometric.data import Data, InMemoryDataset
 from torch_geometric.loader import DataLoader, ImbalancedSampler, NeighborLoader
@@ -74,58 +75,45 @@ def test_items_of_a_compressed_build_are_the_same(tmp_path, records, dataset):
             assert_same(item, wanted)
 
 
-@pytest.mark.parametrize("part", ["train", "val", "test"])
-def test_a_part_has_its_records_in_its_order(build, records, part):
-    dataset = ShardedDataset(build, part)
-    assert dataset.records.tolist() == PARTS[part]
-    assert dataset.keys == [records[i].key for i in PARTS[part]]
-    assert dataset.split_digest == build.card.splits["default"].parts[part].digest
-    for item, position in zip(dataset, PARTS[part], strict=True):
-        assert_same(item, expected(records[position]))
-    assert dataset.nodes.tolist() == [records[i].num_nodes for i in PARTS[part]]
-    assert dataset.edges.tolist() == [records[i].num_edges for i in PARTS[part]]
+def test_a_part_has_its_records_in_its_order(build, records):
+    for part, positions in PARTS.items():
+        dataset = ShardedDataset(build, part)
+        assert dataset.records.tolist() == positions
+        assert dataset.keys == [records[i].key for i in positions]
+        assert dataset.split_digest == build.card.splits["default"].parts[part].digest
+        for item, position in zip(dataset, positions, strict=True):
+            assert_same(item, expected(records[position]))
+        assert dataset.nodes.tolist() == [records[i].num_nodes for i in positions]
+        assert dataset.edges.tolist() == [records[i].num_edges for i in positions]
 
 
-@pytest.mark.parametrize(
-    "index",
-    [
-        slice(2, 5),
-        slice(None, None, -3),
-        slice(0.5, None),
-        [4, -1, 4],
-        (0,),
-        torch.tensor([3, 2]),
-        torch.tensor([True] + [False] * 28 + [True]),
-        np.array([1, 5]),
-        np.arange(30) % 7 == 0,
-        torch.tensor([], dtype=torch.long),
-    ],
-    ids=repr,
-)
-def test_selecting_as_pyg_does(dataset, index):
-    items = list(dataset)
-    theirs = Memory(items)[index]
-    ours = dataset[index]
-    assert isinstance(ours, ShardedDataset)
-    assert len(ours) == len(theirs)
-    for item, wanted in zip(ours, theirs, strict=True):
-        assert_same(item, wanted)
-    assert len(dataset.index_select(index)) == len(theirs)
-    if len(ours):
-        assert_same(ours[-1], ours[len(ours) - 1])
-        assert_same(ours[:2][0], ours[0])
-        assert ours.nodes.tolist() == [item.num_nodes for item in ours]
+INDICES = [
+    *(slice(2, 5), slice(None, None, -3), slice(0.5, None), [4, -1, 4], (0,), torch.tensor([3, 2])),
+    *(torch.tensor([True] + [False] * 28 + [True]), np.array([1, 5]), np.arange(30) % 7 == 0),
+    torch.tensor([], dtype=torch.long),
+]
 
 
-@pytest.mark.parametrize("index", [30, -31, "0", 1.5, None])
-def test_what_is_no_index(dataset, index):
-    with pytest.raises(IndexError):
-        dataset[index]
-
-
-@pytest.mark.parametrize("index", [7, np.int64(7), torch.tensor(7), -23])
-def test_one_item_by_any_kind_of_number(dataset, records, index):
-    assert_same(dataset[index], expected(records[7]))
+def test_selecting_as_pyg_does(dataset, records):
+    memory = Memory(list(dataset))
+    with Cases() as cases:
+        for index in INDICES:
+            with cases(index):
+                theirs, ours = memory[index], dataset[index]
+                assert isinstance(ours, ShardedDataset)
+                assert len(ours) == len(theirs) == len(dataset.index_select(index))
+                for item, wanted in zip(ours, theirs, strict=True):
+                    assert_same(item, wanted)
+                if len(ours):
+                    assert_same(ours[-1], ours[len(ours) - 1])
+                    assert_same(ours[:2][0], ours[0])
+                    assert ours.nodes.tolist() == [item.num_nodes for item in ours]
+        for index in (7, np.int64(7), torch.tensor(7), -23):
+            with cases(index):
+                assert_same(dataset[index], expected(records[7]))
+        for index in (30, -31, "0", 1.5, None):
+            with cases(index), pytest.raises(IndexError):
+                dataset[index]
 
 
 def test_shuffle_is_a_permutation(dataset):
@@ -271,17 +259,14 @@ def test_lengths_in_two_dimensions(tmp_path, records):
     assert item.edge_attr.numpy().tobytes() == np.sqrt(x * x + y * y).tobytes()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
+def test_wrong_names(build):
+    for arguments, text in (
         ({"split": "trian"}, "Did you mean 'train'"),
         ({"split_name": "defualt", "split": "val"}, "Did you mean 'default'"),
         ({"columns": ["z"]}, "There is no column called 'z'"),
-    ],
-)
-def test_wrong_names(build, arguments, says):
-    with pytest.raises(UsageError, match=says):
-        ShardedDataset(build, **arguments)
+    ):
+        with pytest.raises(UsageError, match=text):
+            ShardedDataset(build, **arguments)
 
 
 def test_a_part_of_a_build_without_splits(tmp_path, records):
@@ -340,18 +325,18 @@ def one_graph(tmp_path):
     return write_build(tmp_path / "one", [record], s3dis_schema(), node_code=code), record, code
 
 
-@pytest.mark.parametrize("part", [None, "train", "test"])
-def test_one_graph_has_masks(one_graph, part):
+def test_one_graph_has_masks(one_graph):
     build, record, code = one_graph
-    dataset = ShardedDataset(build, part)
-    item = dataset[0]
-    for value, name in enumerate(("train_mask", "val_mask", "test_mask")):
-        assert item[name].dtype == torch.bool
-        assert item[name].tolist() == (code == value).tolist()
-        item[name].fill_(False)
-        assert dataset[0][name].any()
-        del item[name]
-    assert_same(item, expected(record))
+    for part in (None, "train", "test"):
+        dataset = ShardedDataset(build, part)
+        item = dataset[0]
+        for value, name in enumerate(("train_mask", "val_mask", "test_mask")):
+            assert item[name].dtype == torch.bool
+            assert item[name].tolist() == (code == value).tolist()
+            item[name].fill_(False)
+            assert dataset[0][name].any()
+            del item[name]
+        assert_same(item, expected(record))
 
 
 def test_neighbor_loader_on_one_graph(one_graph):

@@ -5,12 +5,13 @@ import os
 import pickle
 import threading
 import time
-from itertools import islice
+from itertools import islice, product
 
 import pytest
 import torch
 import torch_geometric.transforms as T
 from support.builds import numbered_build, s3dis_records, s3dis_schema, write_build
+from support.cases import Cases
 from support.same import assert_same
 from torch.utils.data import Subset, random_split
 from torch_geometric.data import Batch
@@ -65,56 +66,52 @@ def always_shared(monkeypatch):
     monkeypatch.setattr("kmip_data.reading.assemble._WORTH_SHARING", 0)
 
 
-@pytest.mark.usefixtures("always_shared")
-@pytest.mark.parametrize("prefetch", [0, 1, 5])
-@pytest.mark.parametrize("num_threads", [1, 2, 4])
-def test_batches_are_pygs(dataset, num_threads, prefetch):
-    arguments = {"batch_size": 3, "sampler": ORDER}
-    loader = GraphLoader(dataset, **arguments, num_threads=num_threads, prefetch=prefetch)
-    for batch, wanted in zip(loader, DataLoader(dataset, **arguments), strict=True):
-        assert_same(batch, wanted)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"follow_batch": ["x", "edge_index"]},
-        {"exclude_keys": ["y", "pos"]},
-        {"exclude_keys": ["edge_index"]},
-        {"exclude_keys": ["x", "pos"], "follow_batch": ["y"]},
-        {"drop_last": True},
-        {"batch_size": 100},
-    ],
-    ids=str,
-)
-def test_arguments_of_pyg(dataset, options):
-    arguments = {"batch_size": 4, **options}
-    for batch, wanted in zip(
-        GraphLoader(dataset, **arguments), DataLoader(dataset, **arguments), strict=True
-    ):
-        assert_same(batch, wanted)
-
-
-@pytest.mark.usefixtures("always_shared")
-@pytest.mark.parametrize("compression", [None, "gzip"])
-@pytest.mark.parametrize("edge_lengths", [False, True])
-def test_every_kind_of_build(tmp_path, compression, edge_lengths):
-    build = write_build(
-        tmp_path / "b", s3dis_records(9), s3dis_schema(), compression=compression, per_shard=2
-    )
-    dataset = ShardedDataset(build, edge_lengths=edge_lengths)
-    wanted = list(DataLoader(dataset, 4))
-    for batch, other in zip(GraphLoader(dataset, 4, num_threads=3), wanted, strict=True):
+def assert_batches(found, wanted):
+    for batch, other in zip(found, wanted, strict=True):
         assert_same(batch, other)
-    for batch, other in zip(GraphLoader(dataset, 4, compact=True, num_threads=2), wanted, strict=True):
-        assert_same(expand_edges(batch), other)
+
+
+@pytest.mark.usefixtures("always_shared")
+def test_batches_are_pygs(dataset):
+    wanted = list(DataLoader(dataset, 3, sampler=ORDER))
+    with Cases() as cases:
+        for num_threads, prefetch in product((1, 2, 4), (0, 1, 5)):
+            with cases(f"{num_threads} threads, {prefetch} ahead"):
+                how = {"num_threads": num_threads, "prefetch": prefetch}
+                assert_batches(GraphLoader(dataset, 3, sampler=ORDER, **how), wanted)
+
+
+def test_arguments_of_pyg(dataset):
+    with Cases() as cases:
+        for options in (
+            {"follow_batch": ["x", "edge_index"]},
+            {"exclude_keys": ["y", "pos"]},
+            {"exclude_keys": ["edge_index"]},
+            {"exclude_keys": ["x", "pos"], "follow_batch": ["y"]},
+            {"drop_last": True},
+            {"batch_size": 100},
+        ):
+            with cases(options):
+                arguments = {"batch_size": 4, **options}
+                assert_batches(GraphLoader(dataset, **arguments), DataLoader(dataset, **arguments))
+
+
+@pytest.mark.usefixtures("always_shared")
+def test_every_kind_of_build(tmp_path):
+    for compression, edge_lengths in product((None, "gzip"), (False, True)):
+        folder, options = tmp_path / f"{compression} {edge_lengths}", {"compression": compression}
+        build = write_build(folder, s3dis_records(9), s3dis_schema(), per_shard=2, **options)
+        dataset = ShardedDataset(build, edge_lengths=edge_lengths)
+        wanted = list(DataLoader(dataset, 4))
+        assert_batches(GraphLoader(dataset, 4, num_threads=3), wanted)
+        compact = GraphLoader(dataset, 4, compact=True, num_threads=2)
+        assert_batches(map(expand_edges, compact), wanted)
 
 
 def test_a_selection_a_part_and_a_subset(build, dataset):
     train = ShardedDataset(build, "train")
     for chosen in (train, train[::2], Subset(train, [3, 0, 1]), random_split(dataset, [20, 10])[1]):
-        for batch, wanted in zip(GraphLoader(chosen, 4), DataLoader(chosen, 4), strict=True):
-            assert_same(batch, wanted)
+        assert_batches(GraphLoader(chosen, 4), DataLoader(chosen, 4))
 
 
 @pytest.mark.usefixtures("always_shared")
@@ -192,10 +189,8 @@ def test_on_a_gpu(dataset):
 
 def test_transform_takes_the_slow_path(build):
     dataset = ShardedDataset(build, transform=T.Compose([T.NormalizeFeatures(), T.Distance(norm=False)]))
-    loader = GraphLoader(dataset, 4, sampler=ORDER, num_threads=2, follow_batch=["x"], exclude_keys=["y"])
-    wanted = DataLoader(dataset, 4, sampler=ORDER, follow_batch=["x"], exclude_keys=["y"])
-    for batch, other in zip(loader, wanted, strict=True):
-        assert_same(batch, other)
+    options = {"sampler": ORDER, "follow_batch": ["x"], "exclude_keys": ["y"]}
+    assert_batches(GraphLoader(dataset, 4, num_threads=2, **options), DataLoader(dataset, 4, **options))
 
 
 def test_a_transform_that_is_set_later(build):
@@ -203,8 +198,7 @@ def test_a_transform_that_is_set_later(build):
     loader = GraphLoader(dataset, 4)
     list(loader)
     dataset.transform = T.NormalizeFeatures()
-    for batch, wanted in zip(loader, DataLoader(dataset, 4), strict=True):
-        assert_same(batch, wanted)
+    assert_batches(loader, DataLoader(dataset, 4))
 
 
 def test_one_graph_with_masks(tmp_path):
@@ -225,8 +219,7 @@ def test_changing_a_batch_changes_nothing_else(dataset):
     for batch in loader:
         for value in batch.to_dict().values():
             value.zero_()
-    for batch, wanted in zip(kept, DataLoader(dataset, 6), strict=True):
-        assert_same(batch, wanted)
+    assert_batches(kept, DataLoader(dataset, 6))
 
 
 def test_batches_that_are_kept_are_not_overwritten(tmp_path):
@@ -278,8 +271,9 @@ def test_set_epoch(numbers):
     assert [batch.number.tolist() for batch in iterator] == epochs[2]
 
 
-@pytest.mark.parametrize("prefetch", [0, 3])
-@pytest.mark.parametrize("options", [{"batch_size": 4}, {"max_nodes": 40, "bucket": 10}], ids=str)
+@pytest.mark.parametrize(
+    ("options", "prefetch"), [({"batch_size": 4}, 3), ({"max_nodes": 40, "bucket": 10}, 0)]
+)
 def test_resumes_after_every_batch(numbers, options, prefetch):
     def make():
         return GraphLoader(numbers, shuffle=True, seed=4, prefetch=prefetch, **options)
@@ -299,8 +293,7 @@ def test_resumes_after_every_batch(numbers, options, prefetch):
         assert numbers_of(resumed) == epochs[2]
 
 
-@pytest.mark.parametrize(("threads", "prefetch"), [(1, 0), (1, 2), (4, 5)])
-@pytest.mark.parametrize("world_size", [1, 3])
+@pytest.mark.parametrize(("world_size", "threads", "prefetch"), [(1, 1, 0), (3, 1, 2), (3, 4, 5)])
 def test_three_resumes_in_one_epoch(numbers, world_size, threads, prefetch):
     """Each part is read with other threads; every rank goes on from the first one's state."""
 
@@ -395,10 +388,7 @@ def test_samplers_of_pyg(dataset, numbers):
     torch.manual_seed(1)
     assert ours == [batch.number.tolist() for batch in DataLoader(numbers, 6, sampler=by_class)]
     batches = DynamicBatchSampler(dataset, max_num=70, num_steps=5)
-    for batch, wanted in zip(
-        GraphLoader(dataset, batch_sampler=batches), DataLoader(dataset, batch_sampler=batches), strict=True
-    ):
-        assert_same(batch, wanted)
+    assert_batches(GraphLoader(dataset, batch_sampler=batches), DataLoader(dataset, batch_sampler=batches))
     assert len(GraphLoader(dataset, batch_sampler=batches)) == 5
 
 
@@ -532,41 +522,23 @@ def test_two_iterations_at_once(numbers):
 # -- arguments --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "name", ["num_workers", "collate_fn", "worker_init_fn", "persistent_workers", "generator", "timeout"]
-)
-def test_what_belongs_to_worker_processes_is_refused(numbers, name):
-    with pytest.raises(UsageError, match=f"does not take {name}"):
-        GraphLoader(numbers, **{name: 1})
+WRONG = [
+    *({"batch_size": 0}, {"batch_size": None}, {"batch_size": 2.0}, {"num_threads": 0}, {"prefetch": -1}),
+    *({"seed": -1}, {"max_nodes": 0}, {"batch_size": 2, "max_nodes": 10}, {"compact": True}),
+    *({"shuffle": True, "sampler": [1]}, {"batch_sampler": [[1]], "batch_size": 2}),
+    *({"batch_sampler": [[1]], "sampler": [1]}, {"sampler": [1], "rank": 0, "world_size": 2}),
+    *({"rank": 1}, {"rank": 2, "world_size": 2}),
+]
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"batch_size": 0},
-        {"batch_size": None},
-        {"batch_size": 2.0},
-        {"num_threads": 0},
-        {"prefetch": -1},
-        {"seed": -1},
-        {"max_nodes": 0},
-        {"batch_size": 2, "max_nodes": 10},
-        {"shuffle": True, "sampler": [1]},
-        {"batch_sampler": [[1]], "batch_size": 2},
-        {"batch_sampler": [[1]], "sampler": [1]},
-        {"sampler": [1], "rank": 0, "world_size": 2},
-        {"rank": 1},
-        {"rank": 2, "world_size": 2},
-        {"compact": True},
-    ],
-    ids=str,
-)
-def test_arguments_that_make_no_sense(numbers, arguments):
-    with pytest.raises(UsageError):
-        GraphLoader(numbers, **arguments)
-
-
-def test_other_mistakes(numbers, build):
+def test_wrong_arguments(numbers, build):
+    with Cases() as cases:
+        for name in ("num_workers", "collate_fn", "worker_init_fn", "generator", "timeout"):
+            with cases(name), pytest.raises(UsageError, match=f"does not take {name}"):
+                GraphLoader(numbers, **{name: 1})
+        for arguments in WRONG:
+            with cases(arguments), pytest.raises(UsageError):
+                GraphLoader(numbers, **arguments)
     with pytest.raises(TypeError, match="shufle"):
         GraphLoader(numbers, shufle=True)
     with pytest.raises(UsageError, match=r"kmip_data\.save"):

@@ -1,9 +1,9 @@
 """Batches of an epoch: whatever the rule, a partition of the graphs over batches and ranks."""
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.cases import Cases
 
 from kmip_data.reading.order import BatchRule, cut_by_nodes
 
@@ -91,12 +91,16 @@ def test_epochs_and_seeds_differ():
     assert len(orders) == 9
 
 
-@pytest.mark.parametrize(("graphs", "world_size"), [(23, 2), (23, 3), (21, 4), (2, 3)])
-def test_divided_batches_are_those_of_one_process(graphs, world_size):
-    rule = BatchRule(batch_size=5, shuffle=True, seed=1, even=True, divide=True)
-    nodes = np.ones(graphs, np.int64)
-    whole = rule.batches(nodes, 3)
-    ranks = [rule.batches(nodes, 3, rank, world_size) for rank in range(world_size)]
-    for batch, *shares in zip(whole, *ranks, strict=True):
-        assert {*batch.tolist()} == {graph for share in shares for graph in share.tolist()}
-        assert [*map(len, shares)] == [max(1, len(batch[rank::world_size])) for rank in range(world_size)]
+def test_divided_batches_are_those_of_one_process():
+    with Cases() as cases:
+        for graphs, world_size in [(23, 2), (23, 3), (21, 4), (2, 3)]:
+            with cases(f"{graphs!r} {world_size!r}"):
+                rule = BatchRule(batch_size=5, shuffle=True, seed=1, even=True, divide=True)
+                nodes = np.ones(graphs, np.int64)
+                whole = rule.batches(nodes, 3)
+                ranks = [rule.batches(nodes, 3, rank, world_size) for rank in range(world_size)]
+                for batch, *shares in zip(whole, *ranks, strict=True):
+                    assert {*batch.tolist()} == {graph for share in shares for graph in share.tolist()}
+                    assert [*map(len, shares)] == [
+                        max(1, len(batch[rank::world_size])) for rank in range(world_size)
+                    ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,7 +12,6 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from support.cli import kmip
 from support.shares import share_folder
 from support.strangers_builds import ENCODING, copy_build, make_originals, reseal
 from torch_geometric.data import Data
@@ -179,45 +177,6 @@ TEXTS = {
     "lines of other types": b'{"journal": 1, "key": []}\n{"units": {}}\n[1]\n{"unit": "x\\u0000"}\n',
     "half a surrogate pair": b'{"journal": 1, "key": "\\ud800"}\n{"units": 1e400}\n',
 }
-VALUES = [
-    "a\0b",
-    "\ud800",
-    "x" * 300,
-    10**400,
-    -1,
-    2**63,
-    1e308,
-    [],
-    {},
-    None,
-    True,
-    "../x",
-    "\x1b[31m",
-    [[[]]],
-]
-PLACES = [
-    *(
-        ("version",),
-        ("dataset",),
-        ("manifest",),
-        ("pipeline",),
-        ("title",),
-        ("key",),
-        ("sample",),
-        ("complete",),
-    ),
-    *(
-        ("parameters", "more"),
-        ("pipeline_version",),
-        ("license", "url"),
-        ("citation",),
-        ("receipts",),
-        ("notes",),
-    ),
-    *(("data_schema", "columns"), ("default_split",), ("class_names",), ("shards", 0, "file"), ("splits",)),
-    *(("splits", "default", "file"), ("splits", "default", "parts"), ("counts", "nodes"), ("statistics",)),
-    *(("versions",), ("digest",), ("shards", 0, "graphs"), ("splits", "default", "note")),
-]
 
 
 def uses(folder: Path, home: Path) -> Iterator[tuple[str, Callable[[], object]]]:
@@ -242,18 +201,6 @@ def strange_files(originals: Path, tmp_path: Path) -> Iterator[tuple[str, Callab
                 (folder / file).chmod(0o644)
             (folder / file).write_bytes(data)
             yield from ((f"{file} of {text}: {name}", use) for name, use in uses(folder, home))
-    copy_build(originals / "index", folder)
-    text = (folder / CARD_NAME).read_text()
-    for place in PLACES:
-        for value in VALUES:
-            card = json.loads(text)
-            at = card
-            for step in place[:-1]:
-                at = at[step]
-            at[place[-1]] = value
-            (folder / CARD_NAME).write_text(json.dumps(card))
-            for name, use in list(uses(folder, home))[:3]:
-                yield f"{place} = {str(value)[:20]!r}: {name}", use
 
 
 def test_strange_files_of_a_home(originals, tmp_path):
@@ -307,18 +254,3 @@ def test_strange_names(originals, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path / "home"))
     assert not failures(strange_names(originals, tmp_path))
-
-
-def test_strange_names_on_the_command_line(originals, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path / "home"))
-    names = [text for text in NAMES if "\0" not in text and text not in {"\ud800", "", "."}]  # no arguments
-    lines = (["info"], ["list", "--home"], ["verify"], ["encode", "--rwse", "2"], ["pull"], ["preview"])
-    wrong = []
-    for line in lines:
-        for text in names:
-            outcome = kmip(*line, text)
-            if outcome.code not in {0, 2, 3, 4, 6}:
-                wrong.append(f"{' '.join(line)} {text[:12]!r}: {outcome.code} {outcome.err[:100]}")
-    assert not wrong
-    shutil.rmtree(tmp_path / "home", ignore_errors=True)

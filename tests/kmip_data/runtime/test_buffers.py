@@ -6,6 +6,7 @@ import os
 import numpy as np
 import pytest
 import torch
+from support.cases import Cases
 
 from kmip_data.runtime import buffers
 
@@ -81,11 +82,13 @@ def test_no_more_is_kept_than_said(monkeypatch):
     assert not buffers._used
 
 
-@pytest.mark.parametrize("nbytes", [1 << 20, (1 << 20) + 1, 3_333_333, 17 << 20, 123_456_789])
-def test_size_classes_waste_little(nbytes):
-    size = buffers._size_class(nbytes)
-    assert nbytes <= size <= nbytes * 1.126
-    assert size % 4096 == 0
+def test_size_classes_waste_little():
+    with Cases() as cases:
+        for nbytes in [1 << 20, (1 << 20) + 1, 3_333_333, 17 << 20, 123_456_789]:
+            with cases(nbytes):
+                size = buffers._size_class(nbytes)
+                assert nbytes <= size <= nbytes * 1.126
+                assert size % 4096 == 0
 
 
 @pytest.mark.parametrize("in_use", [True, False])

@@ -19,7 +19,7 @@ def test_equals_a_count_of_predictions(tmp_path, monkeypatch):
     for part in ("train", "val", "test"):
         labels = np.concatenate([data.y.numpy() for data in ShardedDataset(build, split=part)])
         assert shown["rows"][part] == np.bincount(labels, minlength=len(shown["names"])).tolist()
-        kmip("predict", run, "--part", part, "--output", tmp_path / f"{part}.npz")
+        kmip("predict", run, "--split", part, "--output", tmp_path / f"{part}.npz")
         predicted = np.load(tmp_path / f"{part}.npz")["logits"].argmax(1)
         wanted = [int(((predicted == c) & (labels == c)).sum()) for c in range(len(shown["names"]))]
         assert shown["right"][part] == wanted

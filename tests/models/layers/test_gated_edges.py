@@ -7,7 +7,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from kmip_data.models.layers import gated_gcn as layers
-from kmip_data.models.layers import triton_cards
+from kmip_data.models.layers import triton_devices
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.edges import EdgeList, NeighborTable
 from kmip_data.models.layers.gated_gcn import EdgePart
@@ -61,11 +61,11 @@ def test_without_triton_a_gpu_takes_torch_operations(monkeypatch) -> None:
 
 def test_what_triton_needs(monkeypatch) -> None:
     there = {"triton": object(), "card": (8, 0), "cc": "/usr/bin/cc"}
-    monkeypatch.setattr(triton_cards.importlib.util, "find_spec", lambda name: there[name])
+    monkeypatch.setattr(triton_devices.importlib.util, "find_spec", lambda name: there[name])
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: there["card"])
-    monkeypatch.setattr(triton_cards.shutil, "which", lambda _: there["cc"])
-    assert triton_cards.triton_runs.__wrapped__(torch.device("cuda"))
+    monkeypatch.setattr(triton_devices.shutil, "which", lambda _: there["cc"])
+    assert triton_devices.triton_runs.__wrapped__(torch.device("cuda"))
     for name, gone in (("triton", None), ("card", (7, 5)), ("cc", None)):
         with monkeypatch.context() as patch:
             patch.setitem(there, name, gone)
-            assert not triton_cards.triton_runs.__wrapped__(torch.device("cuda"))
+            assert not triton_devices.triton_runs.__wrapped__(torch.device("cuda"))

@@ -91,14 +91,14 @@ def test_splits() -> None:
     assert np.bincount(split_codes(5)).tolist() == [1, 1, 3]
     with pytest.raises(UsageError, match="too large for three parts") as caught:
         spatial_codes(np.zeros((50, 2), np.float32), 0, 100.0)
-    assert caught.value.parts["next"] == "--split random"  # no size would do: all nodes are at one place
+    assert caught.value.parts["next"] == "--split-rule random"  # no size would do: all nodes are at one place
 
 
 def test_too_large_blocks_are_refused_with_a_size_that_works() -> None:
     town = np.random.default_rng(1).uniform(0, 0.01, (500, 2)).astype(np.float32)  # 1,100 m
     with pytest.raises(UsageError, match="too large for three parts") as caught:
         spatial_codes(town, 0, 1_000.0)
-    proposed = caught.value.parts["next"].removeprefix("--block-size ")
+    proposed = caught.value.parts["next"].removeprefix("--set block_size=")
     codes = spatial_codes(town, 0, float(proposed))
     assert set(codes.tolist()) == {0, 1, 2}
     assert int(proposed) == 250  # the largest of the list: 500 leaves nine blocks
@@ -161,7 +161,7 @@ def test_a_buffer_that_leaves_nothing_is_refused() -> None:
     town = grid(61, 25)
     with pytest.raises(UsageError, match="A buffer of 40 hops leaves no intersection for val") as caught:
         spatial(town, buffer=40)
-    assert caught.value.parts["next"] == "a larger --block-size, or a smaller --buffer"
+    assert caught.value.parts["next"] == "a larger block_size, or a smaller buffer"
     touching = spatial(town, buffer=0)
     assert touching.name == "spatial-250m-seed0"
     assert "in no part" not in touching.note

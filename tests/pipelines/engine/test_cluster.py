@@ -21,7 +21,7 @@ from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.graphs.encodings import parse_encoding
 from kmip_data.pipelines.engine import cluster_worker
 from kmip_data.pipelines.engine.cluster_worker import Sight, look, own_versions
-from kmip_data.pipelines.engine.opening import check_options
+from kmip_data.pipelines.engine.pool import check_options
 from kmip_data.pipelines.finishing.encode import encode_build
 
 pytest.importorskip("distributed")

@@ -49,13 +49,12 @@ def test_an_unreadable_line_in_the_middle_is_left_out(tmp_path: Path) -> None:
         assert journal.entries == [{"unit": 0}, {"unit": 2}]
 
 
-def test_a_file_that_is_no_journal_begins_anew(tmp_path: Path) -> None:
-    (tmp_path / "j").write_bytes(os.urandom(100).replace(b"\n", b"") + b"\n")
-    with Journal(tmp_path / "j", "k") as journal:
-        assert journal.entries == []
-        journal.append({"unit": 0})
-    with Journal(tmp_path / "j", "k") as journal:
-        assert journal.entries == [{"unit": 0}]
+def test_a_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:
+    content = b"notes" + os.urandom(100).replace(b"\n", b"") + b"\n"
+    (tmp_path / "j").write_bytes(content)
+    with pytest.raises(UsageError, match="not the journal"):
+        Journal(tmp_path / "j", "k")
+    assert (tmp_path / "j").read_bytes() == content
 
 
 def test_the_journal_of_another_build_is_refused(tmp_path: Path) -> None:

@@ -309,17 +309,27 @@ def test_offline_no_place_is_asked_for(empty, servers):
 def test_the_commands_know_a_city_by_its_name(empty):
     source = shared_data("osm", "paris_3e_11e.osm.pbf")
     done = kmip(
-        "build", "city", "--name", "marais", "--osm-file", source, "--classes", "5", "--jobs", "1", "--json"
+        "build",
+        "city",
+        "--name",
+        "marais",
+        "--set",
+        f"osm_file={source}",
+        "--set",
+        "classes=5",
+        "--jobs",
+        "1",
+        "--json",
     )
     assert done.code == 0
     assert done.json["dataset"] == "marais"
     assert done.json["parameters"]["classes"] == 5
     assert "warning: 133 of 1,181 streets" in done.err
     assert "marais" in kmip("list").out
-    assert "1,040" in kmip("stats", "marais").out
+    assert "1,040" in kmip("info", "marais").out
     assert "paris_3e_11e.osm.pbf" in kmip("info", "marais").out
     assert kmip("verify", "marais").code == 0
-    assert kmip("info", "marais", "--classes", "5", "--json").json["dataset"] == "marais"
+    assert kmip("info", "marais", "--json").json["parameters"]["classes"] == 5
 
 
 @pytest.mark.parametrize(
@@ -327,14 +337,14 @@ def test_the_commands_know_a_city_by_its_name(empty):
     [
         (["build", "city"], 2),
         (["build", "city", "--name", "x"], 2),
-        (["build", "city", "--osm-file", "y"], 2),
+        (["build", "city", "--set", "osm_file=y"], 2),
         (["build", "city", "--name", "x", "--sample"], 2),
-        (["build", "city", "--name", "x", "--osm-file", "y", "--graphml", "z"], 2),
+        (["build", "city", "--name", "x", "--set", "osm_file=y", "--set", "graphml=z"], 2),
         (["build", "city", "--name", "x", "--archive", "y", "--archive", "z"], 2),
-        (["build", "helsinki", "--osm-file", "y"], 2),
-        (["build", "city", "--name", "x", "--place", "Oslo", "--offline"], 3),
+        (["build", "helsinki", "--set", "osm_file=y"], 2),
+        (["build", "city", "--name", "x", "--set", "place=Oslo", "--offline"], 3),
         (["fetch", "city"], 2),
-        (["stats", "city"], 2),
+        (["info", "city"], 0),
     ],
 )
 def test_exit_codes(arguments, code, empty):
@@ -344,7 +354,9 @@ def test_exit_codes(arguments, code, empty):
 
 
 def test_a_generated_city(empty):
-    done = kmip("build", "helsinki", "--sample", "--limit", "64", "--classes", "3", "--jobs", "1", "--json")
+    done = kmip(
+        "build", "helsinki", "--sample", "--limit", "64", "--set", "classes=3", "--jobs", "1", "--json"
+    )
     assert done.code == 0
     assert done.json["sample"]
     assert kmip("verify", done.json["path"]).code == 0

@@ -179,8 +179,17 @@ def test_odd_names_end_in_the_usual_errors(tmp_path, monkeypatch):
             else (  # which no command line can hold
                 ("fetch", "s3dis", "--offline", "--archive", name),
                 ("build", "s3dis", "--offline", "--archive", name),
-                ("build", "points", "--name", "own", "--path", name),
-                ("build", "superpixels", "--name", "own", "--images", name, "--masks", name),
+                ("build", "points", "--name", "own", "--set", f"path={name}"),
+                (
+                    "build",
+                    "superpixels",
+                    "--name",
+                    "own",
+                    "--set",
+                    f"images={name}",
+                    "--set",
+                    f"masks={name}",
+                ),
             )
         ):
             if (code := kmip(*command, "--home", tmp_path / "home").code) not in {1, 2, 3, 4, 5, 6}:

@@ -1,4 +1,4 @@
-"""``--split stratified --split-seed S`` on every dataset: parts of the published sizes, with equal shares."""
+"""``--split-rule stratified --split-seed S`` on every dataset: published sizes, equal shares."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from support.toy_pipeline import CLASSES
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import Column
 from kmip_data.manifest import dataset_names, load_manifest
-from kmip_data.pipelines.base import Pipeline, Records, Split, load_pipeline
-from kmip_data.pipelines.parameters import check_params
+from kmip_data.pipelines.base import Pipeline, Records, Split, check_params, load_pipeline
 from kmip_data.pipelines.shared.stratified import apply_split, graph_labels
 
 
@@ -54,7 +53,7 @@ def test_samples_by_the_command_line(name, tmp_path):
     if name == "paris":
         options[2:4] = []
     own = kmip("build", *options).json
-    asked = ["--split", "stratified", "--split-seed", 4]
+    asked = ["--split-rule", "stratified", "--split-seed", 4]
     found = kmip("build", *options, *asked).json
     assert found["path"] == own["path"]
     assert found["split"].startswith("stratified")
@@ -66,7 +65,7 @@ def test_samples_by_the_command_line(name, tmp_path):
     if name == "s3dis":  # the test area stays what it is
         assert sorted_digest(found, "test") == sorted_digest(own, "test")
     assert kmip("build", *options, *asked).json == found
-    stats = kmip("stats", own["path"], "--json").json
+    stats = kmip("info", own["path"], "--json").json
     for split in (own["split"], found["split"]):
         for part, entry in stats["class_deviations"][split].items():
             assert abs(entry["difference"]) <= 1
@@ -78,7 +77,7 @@ def test_samples_by_the_command_line(name, tmp_path):
                 )
             ]
             assert entry["difference"] == pytest.approx(max(shares[0] - shares[1], key=abs))
-    assert "largest deviation" in kmip("stats", own["path"]).out
+    assert "largest deviation" in kmip("info", own["path"]).out
 
 
 def sorted_digest(found, part):

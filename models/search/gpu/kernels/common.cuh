@@ -1,4 +1,4 @@
-// What all stages share: the problem and its scratch memory, instructions of the card, units with proven bounds.
+// What all stages share: the problem and its scratch memory, instructions of the device, units with proven bounds.
 //
 // One program is compiled for each of these, given as macros:
 //   DIM           length d of a query and of a key

@@ -86,7 +86,7 @@ def test_predictions_of_another_task_are_refused(predictions, clouds) -> None:
         ["--predictions", "a.npz"],
         ["mine", "--predictions", "a.npz", "--dataset", "clouds"],
         ["--predictions", "a.npz", "--dataset", "clouds", "--device", "cpu"],
-        ["mine", "--part", "val"],
+        ["mine", "--split", "val"],
     ],
 )
 def test_what_is_measured_is_said_once(home, args) -> None:

@@ -1,4 +1,4 @@
-"""Where Triton's kernels run."""
+"""Devices that Triton's kernels run on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 @functools.cache
 def triton_runs(device: torch.device) -> bool:
-    """Whether Triton is there and knows the device, a card; it compiles its launchers with a C compiler."""
+    """Return True if Triton compiles for the device; its launchers need a C compiler."""
     return (
         device.type == "cuda"
         and importlib.util.find_spec("triton") is not None
