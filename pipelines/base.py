@@ -1,4 +1,4 @@
-"""What a dataset's pipeline is: four pure functions between raw files and records."""
+"""Interface of a dataset's pipeline: four pure functions between raw files and records."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class RawFolder:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What workers read: a folder and a small picklable, JSON-serialisable plan."""
+    """Input of the workers: a folder and a small picklable, JSON-serialisable plan."""
 
     path: Path
     plan: Mapping[str, Any] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class About:
-    """What a pipeline adds to the card of a build: JSON-serialisable statistics and notes."""
+    """Additions of a pipeline to the card: JSON-serialisable statistics and notes."""
 
     statistics: Mapping[str, Any] = field(default_factory=dict)
     notes: Sequence[str] = ()
@@ -115,7 +115,7 @@ def _no_column(key: str) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class Records:
-    """What split rules may know of all G records of a build, in source order."""
+    """Facts about all G records of a build, in source order, for split rules."""
 
     keys: list[str]
     nodes: NDArray[np.int64]  #: (G,)
@@ -179,7 +179,7 @@ class Pipeline(ABC, Generic[P, S]):
 
     @property
     def sample_arguments(self) -> Mapping[str, Any]:
-        """What the generator must know where a family has several datasets; nothing by default."""
+        """Keyword arguments of the sample generator, for families of several datasets; none by default."""
         return {}
 
     def resolve(self, params: P, raw: RawFolder) -> P:
@@ -191,7 +191,7 @@ class Pipeline(ABC, Generic[P, S]):
         return Prepared(raw.path)
 
     def is_small(self, raw: RawFolder) -> bool:
-        """Whether the work is one unit that is done before a worker process would have started."""
+        """True if the work is one unit that takes less time than starting a worker process."""
         sizes = ((raw.path / member).stat().st_size for member in raw.members)
         return self.one_unit and sum(sizes) <= self.small_bytes
 

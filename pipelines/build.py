@@ -89,7 +89,7 @@ def build_dataset(
     DamagedInput
         They are damaged or a record cannot be built.
     OutOfResources
-        Disk or memory ran out; the next call goes on.
+        Disk or memory ran out; the next call resumes.
     """
     chosen = BuildOptions.of(name, options)
     pipeline = load_pipeline(no_recipe(load_manifest(name)))
@@ -236,7 +236,7 @@ def _check_files(build: Build) -> None:
 
 
 def _is_superseded(card: Card, pipeline: Pipeline[Any, Any], home: Home) -> bool:
-    """Whether a build of part of the published set is all there is, and the whole has come in since."""
+    """True if the build covers only part of the published set and the rest has arrived since."""
     return card.extent == PART and any(
         (copy.is_complete(pipeline.manifest) or copy.downloaded)
         and not copy.sample

@@ -44,7 +44,7 @@ DIRECTED_WARNING: Final = (
 
 
 class Constants(NamedTuple):
-    """What the k-MIP code has for a city: ranges of the train nodes, and some of their means as printed."""
+    """Constants of a city in the k-MIP code: ranges of the train nodes, and some of their means."""
 
     longitude: tuple[float, float]
     latitude: tuple[float, float]

@@ -115,7 +115,7 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
         return split_by_lists(keys, records.keys, "lists")
 
     def name_parts(self, params: MalNetTinyParams) -> list[str]:
-        """What deviates from the defaults."""
+        """Parts of the folder's name for values other than the defaults."""
         parts = ["keep-isolated"] if params.isolated == "keep" else []
         return parts + ([params.label_order] if params.label_order != "alphabetical" else [])
 

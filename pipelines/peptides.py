@@ -45,7 +45,7 @@ P = TypeVar("P", bound=MoleculeParams)
 
 
 class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
-    """What both sets share; they differ in the columns of the CSV and in ``y``."""
+    """Base of both sets, which differ in the columns of the CSV and in ``y``."""
 
     records_per_unit = 1024  #: about 3.5 MB per shard, so that several workers have work
     table: ClassVar[str]  #: name of the CSV
@@ -209,7 +209,7 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
         return About({"target_scaling": {"targets": list(TARGETS), **facts}}, (note,))
 
     def name_parts(self, params: PeptidesStructParams) -> list[str]:
-        """What deviates from the defaults."""
+        """Parts of the folder's name for values other than the defaults."""
         scaled = ["train-scaled"] if params.target_scaling == "train" else []
         return [*scaled, *super().name_parts(params)]
 

@@ -1,4 +1,4 @@
-"""Point clouds of one's own as k-NN graphs, whole or in blocks. Facts: ``docs/own-data.md``."""
+"""Your own point clouds as k-NN graphs, whole or in blocks. Facts: ``docs/own-data.md``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _BLOCK: Final = re.compile(r"/\d{6}$")  #: end of the key of a block; files have
 
 
 class PointSource(Strict):
-    """What graphs of points are built from."""
+    """Source of point clouds."""
 
     path: Path | None = Field(
         default=None, description=f"folder of point clouds, or one: {' '.join(sorted(READERS))}"

@@ -1,4 +1,4 @@
-"""Build a dataset of one's own under a name of its own: ``kmip-data build RECIPE --name NAME``."""
+"""Build a dataset of your own files under its own name: ``kmip-data build RECIPE --name NAME``."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
 
     @property
     def is_coco(self) -> bool:
-        """Whether labels are category ids of COCO; else they are classes of Pascal VOC."""
+        """True if labels are category ids of COCO, not classes of Pascal VOC."""
         return self.manifest.file == "coco-sp"
 
     @property
@@ -93,7 +93,7 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
 
     @property
     def sample_arguments(self) -> Mapping[str, Any]:
-        """Which of the two sets."""
+        """Arguments of the generator: one of the two sets."""
         return {"coco": self.is_coco}
 
     def prepare(self, raw: RawFolder, params: Params, workdir: Path) -> Prepared:

@@ -1,4 +1,4 @@
-"""Pictures and masks of one's own as graphs of superpixels, by the construction of LRGB.
+"""Your own pictures and masks as graphs of superpixels, by the construction of LRGB.
 
 Raw layout of a copy: ``images/`` and ``masks/`` with the same names but for the suffix, and ``palette.txt``
 where colour masks have other colours than Pascal VOC's. Facts and deviations: ``docs/own-data.md``.
@@ -36,7 +36,7 @@ UNITS: Final = 32  #: at least as many where there are as many pictures, so that
 
 
 class SuperpixelSource(Strict):
-    """What superpixels are built from."""
+    """Source of superpixels."""
 
     images: Path | None = Field(default=None, description="folder of pictures")
     masks: Path | None = Field(default=None, description="folder of masks, each named as its picture")
@@ -197,7 +197,7 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         return found
 
     def name_parts(self, params: OwnSuperpixelParams) -> list[str]:
-        """What deviates from the defaults."""
+        """Parts of the folder's name for values other than the defaults."""
         default = OwnSuperpixelParams()
         parts = [params.edges + (str(params.k) if params.edges == "knn" else "")]
         parts += [f"sp{params.superpixels}"] if params.superpixels != default.superpixels else []

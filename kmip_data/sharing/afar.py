@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import io
@@ -27,7 +28,15 @@ from kmip_data.sharing.addresses import pull_command
 from kmip_data.sharing.blocks import Blocks, blocks_between
 from kmip_data.sharing.cache import BlockCache, cache_bytes
 from kmip_data.sharing.ranges import Ranges
-from kmip_data.sharing.share import BLOCKS_NAME, SHARE_NAME, BlockDigests, Share, damaged, parse_share
+from kmip_data.sharing.share import (
+    BLOCKS_NAME,
+    PUSH_NAME,
+    SHARE_NAME,
+    BlockDigests,
+    Share,
+    damaged,
+    parse_share,
+)
 
 _MOST_SMALL: Final = 2**28  #: bytes of card and splits, which are read whole
 _HEADS: Final = 32  #: shards whose first blocks are fetched together
@@ -220,6 +229,14 @@ def _check_shards(card: Card, share: Share, address: str) -> None:
 def _open_unverified(ranges: Ranges, home: Home) -> BuildAfar:
     """Open a build folder that was not pushed: its card names its splits and the sizes of its shards."""
     address = ranges.address
+    with contextlib.suppress(FileNotFoundError):
+        ranges.read(PUSH_NAME, 0, 1)
+        raise UsageError(
+            f"The push to {address} has not ended.",
+            expected=f"{SHARE_NAME}, which a push writes last",
+            found=f"{PUSH_NAME}, which it writes first",
+            next="push again, or wait until the push has ended",
+        )
     try:
         data = _whole(ranges, CARD_NAME, MAX_BYTES)
     except FileNotFoundError as error:

@@ -93,7 +93,8 @@ def _pull_build(
     if there is not None:  # it may have other splits by now, which are left as they are
         files = [entry for entry in files if there.digests.get(entry.file) == entry.sha256]
     # Without its card a folder is a copy if all data are those of the push: it was stopped, or damaged there.
-    ours = there is not None or all(is_whole(folder / entry.file, entry) for entry in files)
+    complete = all((folder / entry.file).is_file() for entry in files)  # before anything is hashed
+    ours = there is not None or (complete and all(is_whole(folder / entry.file, entry) for entry in files))
     if not ours:
         _refuse_others(folder, [*files, *(entry for column in added.values() for entry in column)])
     came = received.take(files, folder, ours=ours, quiet=quiet)

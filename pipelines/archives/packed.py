@@ -26,8 +26,16 @@ from kmip_data.pipelines.archives.decompression import (
     Inflater,
     compression_of,
 )
-from kmip_data.pipelines.archives.names import NameLedger, check_name, refusal
-from kmip_data.pipelines.archives.reader import HEAD, PIECE, Archive, Entry, Limits
+from kmip_data.pipelines.archives.reader import (
+    HEAD,
+    PIECE,
+    Archive,
+    Entry,
+    Limits,
+    NameLedger,
+    check_name,
+    refusal,
+)
 
 _DIRECTORY_BYTES: Final = 128  #: of a zip's directory per allowed member, read whole before they are counted
 _EXTENDED_BYTES: Final = 2**17  #: of headers before one member of a tar; a name needs 4,096

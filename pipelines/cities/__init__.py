@@ -1,1 +1,1 @@
-"""What all city pipelines share: the record of a city, its splits, and its tensors on the way."""
+"""Base of the city pipelines: the record of a city, its splits and its tensors."""

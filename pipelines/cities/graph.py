@@ -1,4 +1,4 @@
-"""What all city pipelines share: from intersections and streets to a record, whatever they came from.
+"""From intersections and streets to the record of a city.
 
 A reader gives :class:`CityTensors`; everything after that is here and equal for all cities: the
 parameters, the eccentricity, its quantile chunks (the labels), the coordinate encoding, the schema.
@@ -76,7 +76,7 @@ class CityParams(Params):
 
     @property
     def labels_as_published(self) -> bool:
-        """Whether hops, classes and weight are those of the published labels."""
+        """True if hops, classes and weight are those of the published labels."""
         return (self.hops, self.classes, self.weight) == (16, 10, "length")
 
     @property

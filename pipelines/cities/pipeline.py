@@ -1,4 +1,4 @@
-"""What the pipelines of cities share: tensors kept by ``prepare``, one unit, one record, its splits."""
+"""Base class of city pipelines: tensors kept by ``prepare``, one unit, one record, splits."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class CityPipeline(Pipeline[P, CitySplitParams]):
         return city_split(records, params)
 
     def name_parts(self, params: P) -> list[str]:
-        """What deviates from the defaults."""
+        """Parts of the folder's name for values other than the defaults."""
         return params.name_parts
 
 

@@ -1,4 +1,4 @@
-"""What the point-cloud pipelines share: their parameters and how a cloud becomes a graph."""
+"""Parameters of point clouds, and graphs made from them."""
 
 from __future__ import annotations
 

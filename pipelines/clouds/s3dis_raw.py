@@ -37,7 +37,7 @@ _DECIMALS: Final = 4  #: to which differences of float32 numbers are rounded: th
 
 
 def is_raw(members: Mapping[str, Any]) -> bool:
-    """Whether the members are raw scans, not the HDF5 release."""
+    """True if the members are raw scans, not the HDF5 release."""
     return any("/Annotations/" in name for name in members)
 
 

@@ -22,7 +22,7 @@ T = TypeVar("T", bound=Job)
 R = TypeVar("R")
 
 CONNECT_SECONDS: Final = 30
-GRACE_SECONDS: Final = 5.0  #: how long an interrupted build waits for units to stop by themselves
+GRACE_SECONDS: Final = 5.0  #: wait for units to stop by themselves after an interrupt
 
 
 class DaskWorkers(Executor):
@@ -170,7 +170,7 @@ class DaskWorkers(Executor):
                 "The Dask scheduler went away.",
                 expected="a scheduler that lives until the build is done",
                 found=str(error) or type(error).__name__,
-                left="the shards that are finished; the next run goes on from them",
+                left="finished shards; the next run resumes from them",
                 next="start the scheduler and its workers again, then the same command",
             ) from error
 

@@ -1,4 +1,4 @@
-"""What runs inside a Dask worker: a look at the shared folder, then the unit with its share of memory."""
+"""Code inside a Dask worker: check of the shared folder, then the unit within its memory."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Sight:
-    """What a worker must see, as this process does."""
+    """Files, folders and versions that a worker must see as this process does."""
 
     token: str  #: a file
-    secret: str  #: what is in it: another folder at the same path does not pass
+    secret: str  #: its content, so that another folder at the same path does not pass
     folders: tuple[str, ...]  #: must be there; the first must take files
     versions: tuple[tuple[str, str], ...]  #: of the packages that have a say in the bytes of a shard
 
@@ -71,7 +71,7 @@ def call_here(sight: Sight, memory: int, function: Callable[..., R], arguments: 
         return function(*arguments)
 
 
-_look_once = functools.lru_cache(maxsize=8)(look)  #: what was seen does not change while a worker lives
+_look_once = functools.lru_cache(maxsize=8)(look)  #: the result does not change while a worker lives
 
 _used = 0
 _room = threading.Condition()

@@ -1,4 +1,4 @@
-"""What runs the units of a build: worker processes, for a small one this process, or a Dask cluster."""
+"""Executors of units: worker processes, this process for a small build, or a Dask cluster."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, Final, Protocol, Self, TypeVar
 from kmip_data.errors import OutOfResources
 from kmip_data.files import changes as files
 
-EXECUTOR_FILES: Final = ("stop", "token")  #: what executors keep in their work folder
+EXECUTOR_FILES: Final = ("stop", "token")  #: files of executors in their work folder
 UNIT_MEMORY: Final = 2**30  #: bytes that a worker needs for one shard of a build
 
 
 class Job(Protocol):
-    """What an executor is handed for one unit: picklable, with a name and its need of memory."""
+    """Task of an executor: one unit, picklable, with a name and the memory it needs."""
 
     @property
     def name(self) -> str:
@@ -70,6 +70,6 @@ def worker_died(place: str) -> OutOfResources:
         f"The worker process died on {place}.",
         expected="memory for one shard in each worker (about 1 GiB)",
         found="a process killed by the system (out of memory?) or crashed",
-        left="the shards that are finished; the next run goes on from them",
+        left="finished shards; the next run resumes from them",
         next="free some memory and run the same command again; dmesg says whether the system killed it",
     )

@@ -1,4 +1,4 @@
-"""What lies in a build folder: finished, unfinished or something else, and what of it may be removed."""
+"""State of a build folder (finished, unfinished, something else) and its removable files."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def check_output(folder: Path, key: str) -> None:
 
 
 def _is_of(folder: Path, key: str) -> bool:
-    """Whether a shard of a folder whose card is damaged carries this build key."""
+    """True if a shard of a folder with a damaged card carries this build key."""
     for path in (folder / "shards").glob("*.h5"):
         with contextlib.suppress(DamagedInput):
             return Shard(path).build_key == key

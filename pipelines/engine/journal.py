@@ -74,7 +74,7 @@ class Journal:
             write_all(self._fd, canonical_json(entry).encode() + b"\n")
             os.fsync(self._fd)
         except OSError as error:
-            left = "the shards that are finished; the next run goes on from them"
+            left = "finished shards; the next run resumes from them"
             raise disk_error(error, self.path, left=left) from error
 
     def close(self) -> None:

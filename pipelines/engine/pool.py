@@ -21,7 +21,7 @@ from kmip_data.runtime import signals, threads
 T = TypeVar("T", bound=Job)
 R = TypeVar("R")
 
-GRACE_SECONDS = 1.0  #: how long an interrupted build waits for workers to stop by themselves
+GRACE_SECONDS = 1.0  #: wait for workers to stop by themselves after an interrupt
 
 
 class Workers(Executor):

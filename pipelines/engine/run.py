@@ -42,9 +42,9 @@ def run_build(plan: BuildPlan, split_params: Sequence[SplitParams]) -> Card:
 
     The bytes on disk are a function of the plan alone: not of ``plan.options.jobs``, of the order in
     which units finish, or of how often an earlier run was killed. A finished build is returned as it
-    is; an unfinished one goes on. Each of ``split_params`` is written once; the first is the card's default.
+    is; an unfinished one is resumed. Each of ``split_params`` is written once; the first is the default.
 
-    Raises ``OutOfResources`` where disk or memory ran out (the next run goes on); ``DamagedInput``, which
+    Raises ``OutOfResources`` where disk or memory ran out (the next run resumes); ``DamagedInput``, which
     names unit and record, where one could not be built; ``KeyboardInterrupt`` or ``SystemExit`` when it is
     interrupted. Workers are gone then, and finished shards stay.
     """
@@ -232,7 +232,7 @@ def run_units(
         try:
             _run(executor, function, tasks, jobs, done, progress.message)
         except BaseException as error:
-            state = f"{len(results)} of {total} shards are finished and stay; the same command goes on"
+            state = f"{len(results)} of {total} shards are finished and stay; the same command resumes"
             if isinstance(error, KmipDataError):
                 error.parts["on disk"] = state
             elif isinstance(error, KeyboardInterrupt | SystemExit):

@@ -1,4 +1,4 @@
-"""What runs in a worker process: one unit becomes one shard file, and only its description comes back.
+"""Code of a worker process: one unit becomes one shard file, and only its description returns.
 
 A worker needs numpy, h5py and numba, never torch. It writes the shard itself, so no large array
 crosses a process boundary.
@@ -87,7 +87,7 @@ class UnitResult:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What a card says of the file, but for its name."""
+        """Entry of the file on a card, without its name."""
         return {name: getattr(self, name) for name in ("sha256", "bytes", "graphs", "nodes", "edges")}
 
 
@@ -210,7 +210,7 @@ def explained(dataset: str, place: _Place | str, advice: str | None = None) -> I
                 f"{full} at {place}.",
                 expected="room on the disk, and memory for one shard in each worker (about 1 GiB)",
                 found=str(error) or type(error).__name__,
-                left="the shards that are finished; the next run goes on from them",
+                left="finished shards; the next run resumes from them",
                 next="free some, or use fewer --jobs, and run the same command again",
             ) from error
         raise DamagedInput(

@@ -92,7 +92,7 @@ def encode_build(
 ) -> list[ColumnsCard]:
     """Add columns to a build, those that are missing, and return the cards of all asked for.
 
-    The shards are read and never touched. Files are finished one by one: an interrupted run goes on
+    The shards are read and never touched. Files are finished one by one: an interrupted run resumes
     where it stopped, and the bytes depend on nothing but the shards and the encodings.
 
     Parameters
@@ -113,7 +113,7 @@ def encode_build(
     DamagedInput
         A shard is damaged.
     OutOfResources
-        Disk or memory ran out; the next run goes on.
+        Disk or memory ran out; the next run resumes.
     """
     chosen = BuildOptions.of(build.card.dataset, options)
     check_options(chosen)
@@ -201,7 +201,7 @@ def _card_of_these_shards(build: Build, encoding: Encoding) -> ColumnsCard | Non
 
 
 def _is_there(build: Build, encoding: Encoding, *, thorough: bool) -> bool:
-    """Whether the column is finished, with all files of their size (``thorough``: of their digest)."""
+    """True if the column is finished and its files have their sizes (``thorough``: their digests)."""
     if thorough:
         return len(_whole_files(build, encoding)) == len(build.card.shards)
     card = _card_of_these_shards(build, encoding)

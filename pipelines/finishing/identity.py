@@ -1,4 +1,4 @@
-"""What makes a build the same build: its key, the name of its folder, the parameters on its card."""
+"""Identity of a build: its key, the name of its folder, the parameters on its card."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def _repair_records(path: Path, report: VerifyReport, home: Home, options: Build
 
 
 def _is_card_wrong(path: Path, card: Card, report: VerifyReport) -> bool:
-    """Whether the card itself was changed: its counts may only seem wrong because a shard is another."""
+    """True if the card itself was changed; its counts may only seem wrong because a shard was replaced."""
     if read_small(path / CARD_NAME) != card.to_json().encode():
         return True
     wrong = {problem.file for problem in report.problems}

@@ -1,4 +1,4 @@
-"""What the pipelines of molecules share: from rows of SMILES to records, split by lists of row numbers."""
+"""Base class of molecule pipelines: rows of SMILES to records, split by lists of row numbers."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class MoleculePipeline(Pipeline[P, S]):
         return check_partition(self.load_lists(folder / name), rows, name=name)
 
     def name_parts(self, params: P) -> list[str]:
-        """What deviates from the defaults."""
+        """Parts of the folder's name for values other than the defaults."""
         return ["skip"] if params.on_error == "skip" else []
 
 
@@ -180,7 +180,7 @@ def check_partition(lists: Any, rows: int | None, *, name: str) -> dict[str, NDA
 
 
 def _is_flat(value: Any) -> bool:
-    """Whether it is an array or a list of numbers: numpy would unfold nested tuples of a hostile file."""
+    """True for an array or list of numbers; NumPy would unfold nested tuples of a hostile file."""
     if isinstance(value, list | tuple):
         return all(isinstance(item, int | float | np.number) for item in value)
     return isinstance(value, np.ndarray)

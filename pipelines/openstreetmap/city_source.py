@@ -1,4 +1,4 @@
-"""What a city is built from and with which parameters; loads nothing that reads maps."""
+"""Sources and parameters of a city; loads nothing that reads maps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GRAPHML: Final = "network.graphml"
 
 
 class CitySource(Strict):
-    """What a city is built from. Field descriptions are the command line's help."""
+    """Source of a city. Field descriptions are the command line's help."""
 
     osm_file: Path | None = Field(
         default=None, description="an extract of OpenStreetMap: .osm.pbf, .osm, .osm.gz or .osm.bz2"

@@ -54,14 +54,14 @@ class Ways:
 
     @property
     def cut(self) -> int:
-        """How many ways have a node that is not in the file."""
+        """Number of ways with a node that is not in the file."""
         unknown = np.concatenate([[0], np.cumsum(~self.known)])
         return int((unknown[self.ptr[1:]] > unknown[self.ptr[:-1]]).sum())
 
 
 @dataclass(frozen=True)
 class Extract:
-    """What a file holds of a city."""
+    """Streets and land use of a file."""
 
     ways: Ways
     land_use: LandUse
@@ -108,7 +108,7 @@ def read_extract(path: Path, network_type: str, workdir: Path, *, name: str | No
 
 @dataclass
 class _Collected:
-    """What one pass over a file gives, in the file's order."""
+    """Result of one pass over a file, in the file's order."""
 
     locations: osmium.index.LocationTable
     way: array[int] = field(default_factory=lambda: array("q"))
@@ -246,7 +246,7 @@ def _member_rings(path: Path, collected: _Collected) -> dict[int, NDArray[np.flo
 
 
 def _lacks_in_vain(path: Path, collected: _Collected) -> bool:
-    """Whether a node that a street lacked is in the file all the same: then it comes after the street."""
+    """True if a node that a street lacked is in the file all the same, after the street."""
     import osmium
 
     lacking = collected.lacking

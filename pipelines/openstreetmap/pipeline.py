@@ -67,6 +67,6 @@ class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
         """None: the errors say what to give instead."""
 
     def name_parts(self, params: OpenStreetMapParams) -> list[str]:
-        """What deviates from the defaults."""
+        """Parts of the folder's name for values other than the defaults."""
         parts = [] if params.network_type == "all" else [params.network_type.replace("_", "-")]
         return [*parts, *(["bbox"] if params.bbox else []), *params.name_parts]

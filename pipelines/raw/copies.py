@@ -28,7 +28,7 @@ from kmip_data.files.locking import build_lock
 from kmip_data.files.small import open_regular, read_model, read_small
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.archives.names import check_name
+from kmip_data.pipelines.archives.reader import check_name
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.runtime.progress import say
 from kmip_data.strict import Strict

@@ -15,9 +15,8 @@ from kmip_data.errors import DamagedInput, KmipDataError, SourceUnavailable, Usa
 from kmip_data.files.digests import sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import PACKAGE, Content, Manifest, Source
-from kmip_data.pipelines.archives.extract import fingerprint, open_archive
+from kmip_data.pipelines.archives.extract import Selection, fingerprint, open_archive, recognise
 from kmip_data.pipelines.archives.reader import Archive, BareFile, FolderArchive
-from kmip_data.pipelines.archives.recognition import Selection, recognise
 from kmip_data.pipelines.download.fetch import fetch_source
 from kmip_data.pipelines.download.partial import read_receipt, verified_receipt
 from kmip_data.pipelines.raw.copies import StoredSource

@@ -13,9 +13,8 @@ from kmip_data.files.changes import move
 from kmip_data.files.errors import writing
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.archives.extract import write_members
+from kmip_data.pipelines.archives.extract import recognise, write_members
 from kmip_data.pipelines.archives.reader import FolderArchive
-from kmip_data.pipelines.archives.recognition import recognise
 from kmip_data.pipelines.base import Params, Pipeline, RawFolder
 from kmip_data.pipelines.raw.copies import (
     RawCopy,

@@ -75,7 +75,7 @@ class _Pickle:
     """The memo of a pickle that is being written."""
 
     def __init__(self) -> None:
-        self._places: dict[str, int] = {}  #: where the memo has what is written only once
+        self._places: dict[str, int] = {}  #: place in the memo of what is written only once
         self._next = 0
         self._storages = 0
 

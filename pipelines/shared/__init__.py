@@ -1,1 +1,1 @@
-"""What dataset families share: columns of a schema, units, splits, published lists, a user's own files."""
+"""Building blocks of several dataset families: columns, units, splits, published lists, user files."""

@@ -1,4 +1,4 @@
-"""What datasets of a user's own files share: named classes, files that are skipped, their split."""
+"""Base of datasets made from your own files: named classes, skipped files, splits."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
     """A dataset of a user's own files, under a name of their choice."""
 
     SplitParams: ClassVar[type[OwnSplitParams]] = OwnSplitParams
-    Source: ClassVar[type[Strict]]  #: what it is built from: the fields are options of ``build``
+    Source: ClassVar[type[Strict]]  #: sources; its fields are options of ``build``
 
     def bring(
         self, source: Any, params: P, home: Home, *, offline: bool, quiet: bool
@@ -84,7 +84,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         return Split(name, "random", parameters, {part: dealt[part] for part in PARTS})
 
     def name_parts(self, params: P) -> list[str]:
-        """What deviates from the defaults."""
+        """Parts of the folder's name for values other than the defaults."""
         return ["skip"] if params.on_error == "skip" else []
 
     def advice(self) -> None:

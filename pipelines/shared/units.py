@@ -1,4 +1,4 @@
-"""How records are dealt to units: by number, by the size of their files, or part by part."""
+"""Records dealt to units: by number, by file size, or part by part."""
 
 from __future__ import annotations
 

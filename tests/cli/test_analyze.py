@@ -1,10 +1,12 @@
 """``analyze`` and ``evaluate --dump-qk`` through the command line."""
 
+import tempfile
 from pathlib import Path
 
 import networkx as nx
 import numpy as np
 import pytest
+from support.cases import check_each
 from support.cli import kmip
 from support.reports import write_run
 from support.shared import ROOT
@@ -101,18 +103,22 @@ def test_dump_into_no_folder_is_told_before_the_work(home):
     assert "--dump-qk" in outcome.err
 
 
-@pytest.mark.parametrize("name", ANALYSES)
-def test_help_has_examples_that_parse(name):
-    command = root.get_command(None, "analyze").get_command(None, name)
-    text = kmip("analyze", name, "--help").out
-    for example in command.examples:
-        assert f"  {example}\n" in text
-        command.make_context(name, example.split()[3:], resilient_parsing=True).close()
-    assert command.help.splitlines()[0] == ANALYSES[name]
-    documented = (ROOT / "docs" / "analysis.md").read_text("utf-8")
-    for param in command.params:
-        for word in param.opts:
-            assert not word.startswith("--") or f"`{word}" in documented, f"{word} is not in docs/analysis.md"
+def test_help_has_examples_that_parse():
+    def check(name):
+        command = root.get_command(None, "analyze").get_command(None, name)
+        text = kmip("analyze", name, "--help").out
+        for example in command.examples:
+            assert f"  {example}\n" in text
+            command.make_context(name, example.split()[3:], resilient_parsing=True).close()
+        assert command.help.splitlines()[0] == ANALYSES[name]
+        documented = (ROOT / "docs" / "analysis.md").read_text("utf-8")
+        for param in command.params:
+            for word in param.opts:
+                assert not word.startswith("--") or f"`{word}" in documented, (
+                    f"{word} is not in docs/analysis.md"
+                )
+
+    check_each(check, ANALYSES)
 
 
 @pytest.fixture
@@ -139,20 +145,26 @@ def test_expressivity_prints_and_saves(tmp_path):
 
 
 @pytest.mark.usefixtures("fitted")
-@pytest.mark.parametrize("name", ["mine.g6", "mine.npy"])
-def test_expressivity_of_a_file_counts_pairs(tmp_path, name):
-    rings = [nx.cycle_graph(6), nx.disjoint_union(nx.cycle_graph(3), nx.cycle_graph(3))]
-    graphs = [nx.path_graph(4), nx.star_graph(3), *rings]
-    texts = [nx.to_graph6_bytes(graph, header=False).strip() for graph in graphs]
-    if name.endswith("npy"):
-        np.save(tmp_path / name, texts)
-    else:
-        (tmp_path / name).write_bytes(b"\n".join(texts) + b"\n")
-    outcome = kmip("analyze", "expressivity", "--brec", tmp_path / name, "-q", "--save", tmp_path / "of")
-    assert outcome.code == 0, outcome.err
-    lines = [line.split() for line in outcome.out.splitlines()]
-    assert lines[1] == ["pair", "2", "4", "to", "6", "1", "1", "2", "2", "2"]
-    assert lines[2][0] == "all"
-    assert "not bounded" not in outcome.out
-    assert any(line[:1] == ["copied"] for line in lines)
-    assert (tmp_path / "of.csv").read_text().splitlines()[1:] == ["pair 1,4,1,1,0,0,0", "pair 2,6,,,0,0,0"]
+def test_expressivity_of_a_file_counts_pairs(tmp_path):
+    def check(name, base=tmp_path):
+        tmp_path = Path(tempfile.mkdtemp(dir=base))
+        rings = [nx.cycle_graph(6), nx.disjoint_union(nx.cycle_graph(3), nx.cycle_graph(3))]
+        graphs = [nx.path_graph(4), nx.star_graph(3), *rings]
+        texts = [nx.to_graph6_bytes(graph, header=False).strip() for graph in graphs]
+        if name.endswith("npy"):
+            np.save(tmp_path / name, texts)
+        else:
+            (tmp_path / name).write_bytes(b"\n".join(texts) + b"\n")
+        outcome = kmip("analyze", "expressivity", "--brec", tmp_path / name, "-q", "--save", tmp_path / "of")
+        assert outcome.code == 0, outcome.err
+        lines = [line.split() for line in outcome.out.splitlines()]
+        assert lines[1] == ["pair", "2", "4", "to", "6", "1", "1", "2", "2", "2"]
+        assert lines[2][0] == "all"
+        assert "not bounded" not in outcome.out
+        assert any(line[:1] == ["copied"] for line in lines)
+        assert (tmp_path / "of.csv").read_text().splitlines()[1:] == [
+            "pair 1,4,1,1,0,0,0",
+            "pair 2,6,,,0,0,0",
+        ]
+
+    check_each(check, ["mine.g6", "mine.npy"])

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from support import sweeps
+from support.cases import check_each
 from support.cli import kmip, kmip_process
 from support.stand_in_train import result
 from support.sweeps import SMALL, environment, write_plan
@@ -62,21 +63,24 @@ def test_the_axes_of_the_line_stand_for_those_of_the_plan(home, tmp_path, plan):
     assert found["sweep"] == "small"
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--model", "gps-kmap"], "gps-kmip"),
-        (["--dataset", "clowds"], "Did you mean 'clouds'"),
-        (["--set", "model.layer=2"], "Did you mean 'model.layers'"),
-        (["--seeds", "x"], "--seeds is not a list"),
-        (["--submit", "slurm", "--gpus", "0,1"], "--gpus is for runs on this machine"),
-    ],
-)
-def test_what_is_wrong_is_said_before_anything_is_run(home, plan, words, said):
-    outcome = kmip("sweep", plan, *words)
-    assert outcome.code == 2
-    assert said in outcome.err
-    assert not (home / "runs").exists()
+def test_what_is_wrong_is_said_before_anything_is_run(home, plan):
+    def check(case):
+        words, said = case
+        outcome = kmip("sweep", plan, *words)
+        assert outcome.code == 2
+        assert said in outcome.err
+        assert not (home / "runs").exists()
+
+    check_each(
+        check,
+        [
+            (["--model", "gps-kmap"], "gps-kmip"),
+            (["--dataset", "clowds"], "Did you mean 'clouds'"),
+            (["--set", "model.layer=2"], "Did you mean 'model.layers'"),
+            (["--seeds", "x"], "--seeds is not a list"),
+            (["--submit", "slurm", "--gpus", "0,1"], "--gpus is for runs on this machine"),
+        ],
+    )
 
 
 def test_an_unknown_key_of_a_plan(home, tmp_path):

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from support.cases import check_each
 from support.paper_networks import shape
 from torch import nn
 from torch_geometric.data import Batch, Data
@@ -92,8 +93,7 @@ def config_of(dataset: str, model: str, layers: int, head: int, positional: str,
     )
 
 
-@pytest.mark.parametrize(("dataset", "model", "layers", "head", "positional", "dim", "count"), PUBLISHED)
-def test_published_count_and_width(dataset, model, layers, head, positional, dim, count) -> None:
+def check_published_count_and_width(dataset, model, layers, head, positional, dim, count) -> None:
     config = config_of(dataset, model, layers, head, positional)
     found = fit_hidden_dim(config, budget=500_000, **shape(dataset))
     assert found.hidden_dim == dim
@@ -101,11 +101,18 @@ def test_published_count_and_width(dataset, model, layers, head, positional, dim
         assert count_parameters(build_model(found, **shape(dataset))) == count
 
 
-@pytest.mark.parametrize(("dataset", "model", "layers", "head", "positional", "dim", "count"), COMPUTED)
-def test_computed_count(dataset, model, layers, head, positional, dim, count) -> None:
+def test_published_count_and_width() -> None:
+    check_each(lambda case: check_published_count_and_width(*case), PUBLISHED)
+
+
+def check_computed_count(dataset, model, layers, head, positional, dim, count) -> None:
     config = config_of(dataset, model, layers, head, positional, hidden_dim=dim)
     with torch.device("meta"):
         assert count_parameters(build_model(config, **shape(dataset))) == count
+
+
+def test_computed_count() -> None:
+    check_each(lambda case: check_computed_count(*case), COMPUTED)
 
 
 def batch(channels: int = 5) -> Batch:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Self
 
 import pytest
 
@@ -18,3 +20,49 @@ def check_each(check: Callable[[Any], None], cases: Iterable[Any]) -> None:
             failed.append(f"{case!r}: {type(error).__name__}: {error}")
     assert tried, "there are no cases"
     assert not failed, f"{len(failed)} of {tried} cases fail:\n" + "\n".join(failed)
+
+
+class Cases:
+    """Run cases in ``with cases("name"):`` blocks; leaving ``with Cases() as cases:`` fails if one failed."""
+
+    def __init__(self) -> None:
+        self.tried, self.failed = 0, dict[str, str]()
+
+    def __enter__(self) -> Self:
+        return self
+
+    @contextlib.contextmanager
+    def __call__(self, name: object) -> Iterator[None]:
+        self.tried += 1
+        try:
+            yield
+        except (Exception, pytest.fail.Exception) as error:
+            self.failed[str(name)] = f"{type(error).__name__}: {str(error).splitlines()[:1]}"
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            print(f"{self.tried} cases, {len(self.failed)} failed")  # noqa: T201
+            text = "".join(f"\n  {name}: {why}" for name, why in self.failed.items())
+            assert not self.failed, f"{len(self.failed)} of {self.tried} cases failed{text}"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every regular file below a folder with its bytes; links are named, not followed."""
+    return {
+        path.relative_to(folder).as_posix(): b"a link" if path.is_symlink() else path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_symlink() or path.is_file()
+    }
+
+
+def damage(path: Path, data: bytes, way: str) -> None:
+    """Damage a file in one of the ways that disks do."""
+    path.chmod(0o644)
+    if way == "missing":
+        path.unlink()
+    elif way == "flipped":
+        path.write_bytes(
+            data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :]
+        )
+    else:
+        path.write_bytes(data + b"x" if way == "longer" else data[: len(data) // 2])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import ssl
 import threading
 import time
@@ -202,29 +201,6 @@ def drip(data: bytes, every: float = 0.05) -> Behaviour:
                 return
 
     return step
-
-
-@contextlib.contextmanager
-def dripping_handshake(every: float = 0.05) -> Iterator[str]:
-    """Listen and drip a TLS record that never ends; gives an https address."""
-    ended = threading.Event()
-
-    def run() -> None:
-        while not ended.is_set():
-            with contextlib.suppress(OSError):
-                connection, _ = listener.accept()
-                with connection:
-                    connection.sendall(b"\x16\x03\x03\x40\x00\x02")
-                    while not ended.wait(every):
-                        connection.sendall(b"\0")
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(0.1)
-        thread = threading.Thread(target=run, daemon=True)
-        thread.start()
-        yield f"https://localhost:{listener.getsockname()[1]}/toy.zip"
-        ended.set()
-        thread.join()
 
 
 def chunked(data: bytes, cut: int | None = None) -> Behaviour:

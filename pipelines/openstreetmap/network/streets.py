@@ -1,4 +1,4 @@
-"""Which ways of OpenStreetMap are streets, and which way they go: OSMnx's rules for each network type.
+"""Streets among the ways of OpenStreetMap, and their directions: OSMnx's rules for each network type.
 
 OSMnx puts its rules into Overpass queries, where ``["key"!~"a|b"]`` leaves out every way with a value
 of that key that *contains* ``a`` or ``b``. ``tests/pipelines/openstreetmap/network`` compares the table
@@ -63,7 +63,7 @@ _AGAINST = frozenset({"-1", "reverse", "T"})  #: values of ``oneway`` for traffi
 
 
 def is_street(tags: Mapping[str, str], network_type: str) -> bool:
-    """Whether a way with these tags belongs to the network."""
+    """True if a way with these tags belongs to the network."""
     if "highway" not in tags:
         return False
     return not any(key in tags and found.search(tags[key]) for key, found in _PATTERNS[network_type])

@@ -159,6 +159,9 @@ def test_a_push_that_was_killed_at_any_file_resumes(build, runs, tmp_path) -> No
                     if number > 5 and kind == "build":  # the machine went down
                         torn.write_bytes(b"half")
                         os.utime(torn, (0, 0))
+                    if kind == "build" and folder.exists():
+                        with pytest.raises(UsageError):  # neither a build nor an unverified one
+                            kmip_data.open(folder.as_uri(), home=home.root)
                     push(str(folder))
                     assert contents(folder) == whole
                     pull(str(folder), home, to=tmp_path / f"pulled-{kind}-{number}", quiet=True)

@@ -1,10 +1,13 @@
 """Recording what attention layers see, and the file that keeps it."""
 
 import json
+import tempfile
+from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from support.cases import check_each
 from torch import nn
 
 from kmip_data.errors import DamagedInput, UsageError
@@ -24,24 +27,26 @@ class TwoLayers(nn.Module):
         return self.second(self.first(x, ptr), ptr=ptr)
 
 
-@pytest.mark.parametrize("legacy", [False, True])
-def test_recorded_projections_give_the_layers_output_again(legacy):
-    torch.manual_seed(0)
-    model = TwoLayers(legacy_padding=legacy).eval()
-    batches = [(torch.randn(9, 6), [0, 4, 9]), (torch.randn(7, 6), torch.tensor([0, 7]))]
-    with torch.no_grad(), recording(model) as recorder:
-        for x, ptr in batches:
-            model(x, ptr)
-    found = recorder.projections(k=3)
-    assert found.sizes == [4, 5, 7]
-    assert [tuple(t.shape) for t in found.layers[1]] == [(3, 16, 2), (3, 16, 2), (3, 16, 2)]
-    assert all(not module._forward_pre_hooks for module in model.modules())
-    with torch.no_grad():
-        x = batches[0][0]
-        expected = torch.cat([model.first(x[:4]), model.first(x[4:])])  # alone, so that nothing is padded
-        queries, keys, values = (tensor[:, :9] for tensor in found.layers[0])
-        again = kmip_attention(queries, keys, values, 3, query_ptr=[0, 4, 9])
-    torch.testing.assert_close(again.transpose(0, 1).flatten(1), expected)
+def test_recorded_projections_give_the_layers_output_again():
+    def check(legacy):
+        torch.manual_seed(0)
+        model = TwoLayers(legacy_padding=legacy).eval()
+        batches = [(torch.randn(9, 6), [0, 4, 9]), (torch.randn(7, 6), torch.tensor([0, 7]))]
+        with torch.no_grad(), recording(model) as recorder:
+            for x, ptr in batches:
+                model(x, ptr)
+        found = recorder.projections(k=3)
+        assert found.sizes == [4, 5, 7]
+        assert [tuple(t.shape) for t in found.layers[1]] == [(3, 16, 2), (3, 16, 2), (3, 16, 2)]
+        assert all(not module._forward_pre_hooks for module in model.modules())
+        with torch.no_grad():
+            x = batches[0][0]
+            expected = torch.cat([model.first(x[:4]), model.first(x[4:])])  # alone, so that nothing is padded
+            queries, keys, values = (tensor[:, :9] for tensor in found.layers[0])
+            again = kmip_attention(queries, keys, values, 3, query_ptr=[0, 4, 9])
+        torch.testing.assert_close(again.transpose(0, 1).flatten(1), expected)
+
+    check_each(check, [False, True])
 
 
 def test_only_graphs_of_the_sizes_asked_for():
@@ -78,32 +83,35 @@ def test_file_holds_what_was_written(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["qk.safetensors"]
 
 
-@pytest.mark.parametrize("damage", ["cut", "text", "format", "layer", "ptr", "shape", "nan", "json"])
-def test_a_damaged_file_is_refused(tmp_path, damage):
-    path = tmp_path / "qk.safetensors"
-    write_projections(path, gaussian_projections(5, 3))
-    tensors = load_file(path)
-    metadata = {"format": "kmip-data projections", "version": "1", "about": "{}"}
-    if damage == "cut":
-        path.write_bytes(path.read_bytes()[:-20])
-    elif damage == "text":
-        path.write_text("queries")
-    else:
-        if damage == "format":
-            metadata = {"format": "pt"}
-        elif damage == "layer":
-            del tensors["layer0/keys"]
-        elif damage == "ptr":
-            tensors["ptr"] = torch.tensor([0, 9, 5])
-        elif damage == "shape":
-            tensors["layer0/keys"] = torch.zeros(1, 5, 4)
-        elif damage == "nan":
-            tensors["layer0/keys"][0, 0, 0] = torch.nan
+def test_a_damaged_file_is_refused(tmp_path):
+    def check(damage, base=tmp_path):
+        tmp_path = Path(tempfile.mkdtemp(dir=base))
+        path = tmp_path / "qk.safetensors"
+        write_projections(path, gaussian_projections(5, 3))
+        tensors = load_file(path)
+        metadata = {"format": "kmip-data projections", "version": "1", "about": "{}"}
+        if damage == "cut":
+            path.write_bytes(path.read_bytes()[:-20])
+        elif damage == "text":
+            path.write_text("queries")
         else:
-            metadata["about"] = "{"
-        save_file(tensors, path, metadata)
-    with pytest.raises(DamagedInput, match="cannot be read as projections"):
-        read_projections(path)
+            if damage == "format":
+                metadata = {"format": "pt"}
+            elif damage == "layer":
+                del tensors["layer0/keys"]
+            elif damage == "ptr":
+                tensors["ptr"] = torch.tensor([0, 9, 5])
+            elif damage == "shape":
+                tensors["layer0/keys"] = torch.zeros(1, 5, 4)
+            elif damage == "nan":
+                tensors["layer0/keys"][0, 0, 0] = torch.nan
+            else:
+                metadata["about"] = "{"
+            save_file(tensors, path, metadata)
+        with pytest.raises(DamagedInput, match="cannot be read as projections"):
+            read_projections(path)
+
+    check_each(check, ["cut", "text", "format", "layer", "ptr", "shape", "nan", "json"])
 
 
 def test_study_takes_the_layers_graphs_and_rows_asked_for():

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import tempfile
+from pathlib import Path
 
 import pytest
+from support.cases import check_each
 from support.reports import write_run
 
 from kmip_data.builds.home import Home
@@ -15,39 +18,45 @@ from kmip_data.models.training.config.presets import preset_names
 from kmip_data.pipelines.find import record_parameters
 
 
-@pytest.mark.parametrize("name", preset_names())
-def test_a_preset_as_it_is_has_no_changes(tmp_path, name):
-    dataset, model = name.split("/")
-    if dataset == "city":
-        dataset = "paris"
-    write_run(tmp_path, 0.5, dataset=dataset, model=model)
-    [run], notices = read_runs(folders_of([], Home(tmp_path)))
-    assert (run.changes, notices) == ((), [])
+def test_a_preset_as_it_is_has_no_changes(tmp_path):
+    def check(name, base=tmp_path):
+        tmp_path = Path(tempfile.mkdtemp(dir=base))
+        dataset, model = name.split("/")
+        if dataset == "city":
+            dataset = "paris"
+        write_run(tmp_path, 0.5, dataset=dataset, model=model)
+        [run], notices = read_runs(folders_of([], Home(tmp_path)))
+        assert (run.changes, notices) == ((), [])
+
+    check_each(check, preset_names())
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"changes": ["training.epochs=20"]}, "training.epochs=20 (150)"),
-        ({"changes": ["model.attention.kind=performer"]}, "model.attention.kind=performer (k-mip)"),
-        ({"changes": ["system.devices=2"]}, "system.devices=2 (1)"),
-        ({"dataset": "peptides-func", "num_parameters": 300_000}, "model.hidden_dim=88 (56)"),
-        ({"dataset": "paris", "num_parameters": 600_000}, "model.hidden_dim=88 (56)"),
-        ({"build_parameters": {"limit": 100}}, "limit=100 (none)"),
-        ({"dataset": "s3dis", "build_parameters": {"k": 16}}, "k=16 (32)"),
-        ({"dataset": "paris", "split": "spatial-seed0"}, "split=spatial-seed0 (random-seed0)"),
-    ],
-    ids=str,
-)
-def test_what_differs_is_said(tmp_path, options, said):
-    dataset = options.get("dataset", "malnet-tiny")
-    if "build_parameters" in options:
-        options["build_parameters"] = record_parameters(dataset, {}) | options["build_parameters"]
-    if "split" in options:
-        options["split"] = {"name": options["split"], "rule": "spatial", "parameters": {}, "digests": {}}
-    write_run(tmp_path, 0.5, **options)
-    [run], _ = read_runs(folders_of([], Home(tmp_path)))
-    assert said in run.changes
+def test_what_differs_is_said(tmp_path):
+    def check(case, base=tmp_path):
+        options, said = case
+        tmp_path = Path(tempfile.mkdtemp(dir=base))
+        dataset = options.get("dataset", "malnet-tiny")
+        if "build_parameters" in options:
+            options["build_parameters"] = record_parameters(dataset, {}) | options["build_parameters"]
+        if "split" in options:
+            options["split"] = {"name": options["split"], "rule": "spatial", "parameters": {}, "digests": {}}
+        write_run(tmp_path, 0.5, **options)
+        [run], _ = read_runs(folders_of([], Home(tmp_path)))
+        assert said in run.changes
+
+    check_each(
+        check,
+        [
+            ({"changes": ["training.epochs=20"]}, "training.epochs=20 (150)"),
+            ({"changes": ["model.attention.kind=performer"]}, "model.attention.kind=performer (k-mip)"),
+            ({"changes": ["system.devices=2"]}, "system.devices=2 (1)"),
+            ({"dataset": "peptides-func", "num_parameters": 300_000}, "model.hidden_dim=88 (56)"),
+            ({"dataset": "paris", "num_parameters": 600_000}, "model.hidden_dim=88 (56)"),
+            ({"build_parameters": {"limit": 100}}, "limit=100 (none)"),
+            ({"dataset": "s3dis", "build_parameters": {"k": 16}}, "k=16 (32)"),
+            ({"dataset": "paris", "split": "spatial-seed0"}, "split=spatial-seed0 (random-seed0)"),
+        ],
+    )
 
 
 def test_a_preset_that_nobody_has_leaves_the_defaults(tmp_path):
@@ -82,34 +91,36 @@ def test_a_preset_of_other_data_or_another_model_has_no_figure(tmp_path):
     assert sorted(papers) == [False, False, False, True]
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        b"",
-        b"{",
-        b'{"version": 1}',
-        {"version": 2},
-        {"metrics": {}},
-        {"metrics": {"val": {"accuracy": 0.5}}},
-        {"metrics": {"test": {"accuracy": 1e300}}},
-        {"metrics": {"test": {"accuracy": float("nan")}}},
-        {"metrics": {"test": {"f1": 0.5}}},
-        {"config": {}},
-        {"config": {"data": {"dataset": "x"}, "model": {"layers": -1}}},
-        {"seed": "one"},
-        {"surprise": 1},
-    ],
-    ids=str,
-)
-def test_a_damaged_run_is_a_notice_and_not_the_end(tmp_path, damage):
-    good, bad = write_run(tmp_path, 0.5), write_run(tmp_path, 0.6, seed=1)
-    result = json.loads((bad / "result.json").read_text())
-    data = damage if isinstance(damage, bytes) else json.dumps(result | damage).encode()
-    (bad / "result.json").write_bytes(data)
-    [run], [notice] = read_runs(folders_of([], Home(tmp_path)))
-    assert run.folder == good
-    assert notice.startswith(f"{bad} is left out: ")
-    assert "\n" not in notice
+def test_a_damaged_run_is_a_notice_and_not_the_end(tmp_path):
+    def check(damage, base=tmp_path):
+        tmp_path = Path(tempfile.mkdtemp(dir=base))
+        good, bad = write_run(tmp_path, 0.5), write_run(tmp_path, 0.6, seed=1)
+        result = json.loads((bad / "result.json").read_text())
+        data = damage if isinstance(damage, bytes) else json.dumps(result | damage).encode()
+        (bad / "result.json").write_bytes(data)
+        [run], [notice] = read_runs(folders_of([], Home(tmp_path)))
+        assert run.folder == good
+        assert notice.startswith(f"{bad} is left out: ")
+        assert "\n" not in notice
+
+    check_each(
+        check,
+        [
+            b"",
+            b"{",
+            b'{"version": 1}',
+            {"version": 2},
+            {"metrics": {}},
+            {"metrics": {"val": {"accuracy": 0.5}}},
+            {"metrics": {"test": {"accuracy": 1e300}}},
+            {"metrics": {"test": {"accuracy": float("nan")}}},
+            {"metrics": {"test": {"f1": 0.5}}},
+            {"config": {}},
+            {"config": {"data": {"dataset": "x"}, "model": {"layers": -1}}},
+            {"seed": "one"},
+            {"surprise": 1},
+        ],
+    )
 
 
 def test_runs_and_sweeps_by_name(tmp_path):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import statistics
+import tempfile
 from pathlib import Path
 
 import pytest
 from scipy import stats
+from support.cases import check_each
 from support.reports import write_run
 
 from kmip_data.builds.home import Home
@@ -44,55 +46,61 @@ def test_seeds_of_a_configuration_are_a_row(tmp_path):
     assert row["to_paper"] == pytest.approx(0.93 - 0.9352) == pytest.approx((low + high) / 2)
 
 
-@pytest.mark.parametrize("metric_is_better", ["higher", "lower"])
-def test_differences_are_to_the_best_over_the_same_seeds(tmp_path, metric_is_better):
-    dataset, sign = ("malnet-tiny", 1) if metric_is_better == "higher" else ("peptides-struct", -1)
-    other = [0.5, 0.52, 0.47]
-    for seed in range(3):
-        write_run(tmp_path, 0.5 + sign * 0.1 + seed / 100, dataset=dataset, seed=seed)
-        write_run(tmp_path, other[seed], dataset=dataset, seed=seed, model="gcn")
-    write_run(tmp_path, 0.5, dataset=dataset, seed=7, model="gcn")  # without a partner
-    gcn, best = rows_of(tmp_path)
-    assert (gcn["place"], best["place"]) == (2, 1)
-    assert best["to_reference"] is None
-    expected = stats.ttest_rel(other, [0.5 + sign * 0.1 + seed / 100 for seed in range(3)])
-    found = gcn["to_reference_low"], gcn["to_reference_high"]
-    assert found == pytest.approx(tuple(expected.confidence_interval(0.95)))
-    assert (gcn["runs"], gcn["pairs"]) == (4, 3)
-    gcn, best = rows_of(tmp_path, against="gcn")
-    assert gcn["to_reference"] is None
-    assert best["to_reference"] > 0 if sign > 0 else best["to_reference"] < 0
-    with pytest.raises(UsageError, match="gcn"):
-        rows_of(tmp_path, against="gnc")
+def test_differences_are_to_the_best_over_the_same_seeds(tmp_path):
+    def check(metric_is_better, base=tmp_path):
+        tmp_path = Path(tempfile.mkdtemp(dir=base))
+        dataset, sign = ("malnet-tiny", 1) if metric_is_better == "higher" else ("peptides-struct", -1)
+        other = [0.5, 0.52, 0.47]
+        for seed in range(3):
+            write_run(tmp_path, 0.5 + sign * 0.1 + seed / 100, dataset=dataset, seed=seed)
+            write_run(tmp_path, other[seed], dataset=dataset, seed=seed, model="gcn")
+        write_run(tmp_path, 0.5, dataset=dataset, seed=7, model="gcn")  # without a partner
+        gcn, best = rows_of(tmp_path)
+        assert (gcn["place"], best["place"]) == (2, 1)
+        assert best["to_reference"] is None
+        expected = stats.ttest_rel(other, [0.5 + sign * 0.1 + seed / 100 for seed in range(3)])
+        found = gcn["to_reference_low"], gcn["to_reference_high"]
+        assert found == pytest.approx(tuple(expected.confidence_interval(0.95)))
+        assert (gcn["runs"], gcn["pairs"]) == (4, 3)
+        gcn, best = rows_of(tmp_path, against="gcn")
+        assert gcn["to_reference"] is None
+        assert best["to_reference"] > 0 if sign > 0 else best["to_reference"] < 0
+        with pytest.raises(UsageError, match="gcn"):
+            rows_of(tmp_path, against="gnc")
+
+    check_each(check, ["higher", "lower"])
 
 
 OTHER_SPLIT = {"name": "upstream", "rule": "upstream", "parameters": {}, "digests": {"test": "1"}}
 
 
-@pytest.mark.parametrize(
-    ("other", "tables", "paper"),
-    [
-        ({"changes": ["training.epochs=20"]}, 1, [True, True]),
-        ({"changes": ["model.attention.k=7"]}, 1, [True, True]),
-        ({"build_key": "another build"}, 2, [True, True]),
-        ({"split": OTHER_SPLIT}, 2, [True, True]),
-        ({"sample": True}, 2, [True, False]),
-        ({"complete": False}, 2, [True, False]),
-        ({"complete": None}, 2, [True, False]),
-        ({"dataset": "pcqm-contact"}, 2, [True, False]),
-        ({"model": "mlp"}, 1, [True, False]),  # a preset of ours
-    ],
-    ids=str,
-)
-def test_what_is_never_in_one_row(tmp_path, other, tables, paper):
-    write_run(tmp_path, 0.9, seed=0)
-    write_run(tmp_path, 0.8, seed=1, **other)
-    found, notices = report(tmp_path)
-    rows = [row for table in found for row in table.rows]
-    assert (len(found), [row["runs"] for row in rows], notices) == (tables, [1, 1], [])
-    assert sorted((row["paper"] is not None for row in rows), reverse=True) == paper
-    changed = "changes" in other
-    assert [row["to_paper"] is None for row in rows if row["test"] == 0.8] == [changed or not paper[1]]
+def test_what_is_never_in_one_row(tmp_path):
+    def check(case, base=tmp_path):
+        other, tables, paper = case
+        tmp_path = Path(tempfile.mkdtemp(dir=base))
+        write_run(tmp_path, 0.9, seed=0)
+        write_run(tmp_path, 0.8, seed=1, **other)
+        found, notices = report(tmp_path)
+        rows = [row for table in found for row in table.rows]
+        assert (len(found), [row["runs"] for row in rows], notices) == (tables, [1, 1], [])
+        assert sorted((row["paper"] is not None for row in rows), reverse=True) == paper
+        changed = "changes" in other
+        assert [row["to_paper"] is None for row in rows if row["test"] == 0.8] == [changed or not paper[1]]
+
+    check_each(
+        check,
+        [
+            ({"changes": ["training.epochs=20"]}, 1, [True, True]),
+            ({"changes": ["model.attention.k=7"]}, 1, [True, True]),
+            ({"build_key": "another build"}, 2, [True, True]),
+            ({"split": OTHER_SPLIT}, 2, [True, True]),
+            ({"sample": True}, 2, [True, False]),
+            ({"complete": False}, 2, [True, False]),
+            ({"complete": None}, 2, [True, False]),
+            ({"dataset": "pcqm-contact"}, 2, [True, False]),
+            ({"model": "mlp"}, 1, [True, False]),  # a preset of ours
+        ],
+    )
 
 
 def test_the_machine_and_the_name_of_the_data_make_no_row(tmp_path):
@@ -145,32 +153,40 @@ def test_a_variant_of_ours_is_not_the_papers(tmp_path):
     assert (row["paper"] is not None, row["to_paper"]) == (True, None)
 
 
-@pytest.mark.parametrize(
-    ("dataset", "variant", "k", "figure"),
-    [
-        ("malnet-tiny", "code", 1, (0.93, 0.0058)),
-        ("malnet-tiny", "code", 10, (0.9352, 0.0049)),
-        ("pascalvoc-sp", "influence-of-k", 10, (0.3658, 0.0150)),
-        ("peptides-func", "influence-of-k", 100, (0.6529, 0.0034)),
-    ],
-)
-def test_runs_of_another_k_have_the_figure_of_that_k(tmp_path, dataset, variant, k, figure):
-    write_run(tmp_path, 0.5, dataset=dataset, variant=variant, changes=[f"model.attention.k={k}"])
-    [row] = rows_of(tmp_path)
-    assert (row["paper"], row["paper_std"], row["paper_runs"]) == pytest.approx((*figure, 5))
-    assert row["to_paper"] == pytest.approx(0.5 - figure[0])
-    assert row["paper_source"].endswith(f"influence of k, row k = {k}")
+def test_runs_of_another_k_have_the_figure_of_that_k(tmp_path):
+    def check(case, base=tmp_path):
+        dataset, variant, k, figure = case
+        tmp_path = Path(tempfile.mkdtemp(dir=base))
+        write_run(tmp_path, 0.5, dataset=dataset, variant=variant, changes=[f"model.attention.k={k}"])
+        [row] = rows_of(tmp_path)
+        assert (row["paper"], row["paper_std"], row["paper_runs"]) == pytest.approx((*figure, 5))
+        assert row["to_paper"] == pytest.approx(0.5 - figure[0])
+        assert row["paper_source"].endswith(f"influence of k, row k = {k}")
+
+    check_each(
+        check,
+        [
+            ("malnet-tiny", "code", 1, (0.93, 0.0058)),
+            ("malnet-tiny", "code", 10, (0.9352, 0.0049)),
+            ("pascalvoc-sp", "influence-of-k", 10, (0.3658, 0.0150)),
+            ("peptides-func", "influence-of-k", 100, (0.6529, 0.0034)),
+        ],
+    )
 
 
-@pytest.mark.parametrize(
-    ("dataset", "variant", "changes"),
-    [
-        ("malnet-tiny", "code", ["model.attention.k=7"]),
-        ("malnet-tiny", "code", ["model.attention.k=5", "model.layers=3"]),
-        ("pascalvoc-sp", "code", ["model.attention.k=5"]),
-    ],
-)
-def test_what_the_experiment_on_k_did_not_have_is_compared_with_none(tmp_path, dataset, variant, changes):
-    write_run(tmp_path, 0.5, dataset=dataset, variant=variant, changes=changes)
-    [row] = rows_of(tmp_path)
-    assert row["to_paper"] is None
+def test_what_the_experiment_on_k_did_not_have_is_compared_with_none(tmp_path):
+    def check(case, base=tmp_path):
+        dataset, variant, changes = case
+        tmp_path = Path(tempfile.mkdtemp(dir=base))
+        write_run(tmp_path, 0.5, dataset=dataset, variant=variant, changes=changes)
+        [row] = rows_of(tmp_path)
+        assert row["to_paper"] is None
+
+    check_each(
+        check,
+        [
+            ("malnet-tiny", "code", ["model.attention.k=7"]),
+            ("malnet-tiny", "code", ["model.attention.k=5", "model.layers=3"]),
+            ("pascalvoc-sp", "code", ["model.attention.k=5"]),
+        ],
+    )

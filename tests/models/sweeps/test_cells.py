@@ -6,6 +6,7 @@ from itertools import product
 
 import click
 import pytest
+from support.cases import check_each
 from support.sweeps import write_plan
 from support.training_data import learnable_build
 
@@ -76,39 +77,44 @@ def test_the_command_of_a_cell_has_its_configuration(tmp_path, home):
         assert given["home"] == home
 
 
-@pytest.mark.parametrize("name", sweep_names())
-def test_the_shipped_plans_are_right_in_every_cell(home, name):
-    plan = read_plan(name)
-    cells = cells_of(plan, home)
-    wanted = [
-        (dataset, model, change.name if change else "")
-        for dataset in plan.datasets
-        for model in plan.models
-        for change in plan.changes or (None,)
-        if not change or model in (change.models or plan.models)
-        if not change or dataset in (change.datasets or plan.datasets)
-    ]
-    assert len(cells) == len(wanted) * len(plan.seeds)
-    assert not home.root.exists()
+def test_the_shipped_plans_are_right_in_every_cell(home):
+    def check(name):
+        plan = read_plan(name)
+        cells = cells_of(plan, home)
+        wanted = [
+            (dataset, model, change.name if change else "")
+            for dataset in plan.datasets
+            for model in plan.models
+            for change in plan.changes or (None,)
+            if not change or model in (change.models or plan.models)
+            if not change or dataset in (change.datasets or plan.datasets)
+        ]
+        assert len(cells) == len(wanted) * len(plan.seeds)
+        assert not home.root.exists()
+
+    check_each(check, sweep_names())
 
 
-@pytest.mark.parametrize(
-    ("name", "runs"),
-    [
-        ("influence-of-k", 9 * 5 * 4),  # as many as the paper has
-        ("malnet", 5 * 5),
-        ("paper-depth", 3 * 4 * 2),
-        ("paper-lrgb", 9 * 4 * 4),
-        ("paper-points", 9 * 2 * 3),
-        (
-            "paper-search",
-            4 * (13 + 3 * 11),
-        ),  # upstream's linear_hp_search has as many, without the combinations
-        ("paper-search-city", 12 + 7 * 10),
-    ],
-)
-def test_a_plan_of_the_paper_has_as_many_runs_as_the_paper(home, name, runs):
-    assert len(cells_of(read_plan(name), home)) == runs
+def test_a_plan_of_the_paper_has_as_many_runs_as_the_paper(home):
+    def check(case):
+        name, runs = case
+        assert len(cells_of(read_plan(name), home)) == runs
+
+    check_each(
+        check,
+        [
+            ("influence-of-k", 9 * 5 * 4),  # as many as the paper has
+            ("malnet", 5 * 5),
+            ("paper-depth", 3 * 4 * 2),
+            ("paper-lrgb", 9 * 4 * 4),
+            ("paper-points", 9 * 2 * 3),
+            (
+                "paper-search",
+                4 * (13 + 3 * 11),
+            ),  # upstream's linear_hp_search has as many, without the combinations
+            ("paper-search-city", 12 + 7 * 10),
+        ],
+    )
 
 
 def test_the_experiment_on_k_has_the_settings_of_each_dataset(home):
@@ -142,23 +148,26 @@ def test_own_builds_stand_for_a_dataset(tmp_path, home):
     assert [cell.config.data.dataset for cell in cells] == datasets
 
 
-@pytest.mark.parametrize(
-    ("keys", "said"),
-    [
-        ({"datasets": ["helsinky"]}, "Did you mean 'helsinki'"),
-        ({"datasets": ["helsinki", "city"]}, "not a dataset"),
-        ({"datasets": ["helsinki"], "models": ["gcn", "gnc"]}, "Did you mean"),
-        ({"datasets": ["helsinki"], "variant": "txt"}, "Did you mean 'text'"),
-        ({"datasets": ["helsinki"], "set": ["optimizer.lr=1"]}, "Did you mean 'optimiser.lr'"),
-        ({"datasets": ["helsinki"], "set": ["optimiser.lr=much"]}, "cannot be 'much'"),
-        ({"datasets": ["s3dis"], "set": ["data.parameters.kk=1"]}, "kk"),
-        ({"datasets": ["/nowhere/at-all"]}, "nowhere"),
-    ],
-)
-def test_every_cell_is_checked_before_any_is_run(tmp_path, home, keys, said):
-    with pytest.raises(Exception, match=said) as error:
-        cells_of(plan_of(tmp_path, **keys), home)
-    assert error.value.exit_code in {2, 4}
+def test_every_cell_is_checked_before_any_is_run(tmp_path, home):
+    def check(case):
+        keys, said = case
+        with pytest.raises(Exception, match=said) as error:
+            cells_of(plan_of(tmp_path, **keys), home)
+        assert error.value.exit_code in {2, 4}
+
+    check_each(
+        check,
+        [
+            ({"datasets": ["helsinky"]}, "Did you mean 'helsinki'"),
+            ({"datasets": ["helsinki", "city"]}, "not a dataset"),
+            ({"datasets": ["helsinki"], "models": ["gcn", "gnc"]}, "Did you mean"),
+            ({"datasets": ["helsinki"], "variant": "txt"}, "Did you mean 'text'"),
+            ({"datasets": ["helsinki"], "set": ["optimizer.lr=1"]}, "Did you mean 'optimiser.lr'"),
+            ({"datasets": ["helsinki"], "set": ["optimiser.lr=much"]}, "cannot be 'much'"),
+            ({"datasets": ["s3dis"], "set": ["data.parameters.kk=1"]}, "kk"),
+            ({"datasets": ["/nowhere/at-all"]}, "nowhere"),
+        ],
+    )
 
 
 def test_a_plan_without_a_cell(tmp_path, home):

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
+from support.cases import check_each
 from support.sweeps import write_plan
 
 from kmip_data.errors import UsageError
 from kmip_data.models.sweeps.plan import read_plan, sweep_names
 
 
-@pytest.mark.parametrize("name", sweep_names())
-def test_a_shipped_plan_is_read_by_its_name(name):
-    plan = read_plan(name)
-    assert plan.name == name
-    assert plan.about.endswith(".")
-    assert plan.seeds
+def test_a_shipped_plan_is_read_by_its_name():
+    def check(name):
+        plan = read_plan(name)
+        assert plan.name == name
+        assert plan.about.endswith(".")
+        assert plan.seeds
+
+    check_each(check, sweep_names())
 
 
 def test_the_small_city_has_the_nine_models_of_the_paper():
@@ -33,32 +37,36 @@ def test_seeds_are_a_range_or_a_list(tmp_path):
     assert read_plan(str(write_plan(tmp_path / "a.toml", seeds=[5, 1]))).seeds == (5, 1)
 
 
-@pytest.mark.parametrize(
-    ("keys", "said"),
-    [
-        ({"modelz": ["gcn"]}, "no key 'modelz', did you mean 'models'"),
-        ({"changes": [{"name": "a", "sets": []}]}, "no key 'changes.0.sets', did you mean 'set'"),
-        ({"changes": [{"name": "a"}, {"name": "a"}]}, "two changes have one name"),
-        ({"set_of": {"gin": []}}, "set_of has gin, which the plan has not"),
-        (
-            {"then": "best-of-each", "changes": [{"name": "a", "variant": "text"}]},
-            "then takes changes of keys",
-        ),
-        ({"changes": [{"name": "a", "models": ["gin"]}]}, "a is for gin, which the plan has not"),
-        ({"changes": [{"name": "a/b"}]}, "changes.0.name"),
-        ({"seeds": "3..1"}, "seeds"),
-        ({"seeds": "many"}, "seeds"),
-        ({"seeds": [-1]}, "seeds.0"),
-        ({"models": []}, "models"),
-        ({"epochs": 0}, "epochs"),
-        ({"choose": "test"}, "choose"),
-    ],
-)
-def test_what_is_wrong_in_a_plan_is_named(tmp_path, keys, said):
-    with pytest.raises(UsageError) as error:
-        read_plan(str(write_plan(tmp_path / "wrong.toml", **keys)))
-    assert said in str(error.value)
-    assert "docs/sweeps.md" in str(error.value)
+def test_what_is_wrong_in_a_plan_is_named(tmp_path):
+    def check(case, base=tmp_path):
+        keys, said = case
+        tmp_path = Path(tempfile.mkdtemp(dir=base))
+        with pytest.raises(UsageError) as error:
+            read_plan(str(write_plan(tmp_path / "wrong.toml", **keys)))
+        assert said in str(error.value)
+        assert "docs/sweeps.md" in str(error.value)
+
+    check_each(
+        check,
+        [
+            ({"modelz": ["gcn"]}, "no key 'modelz', did you mean 'models'"),
+            ({"changes": [{"name": "a", "sets": []}]}, "no key 'changes.0.sets', did you mean 'set'"),
+            ({"changes": [{"name": "a"}, {"name": "a"}]}, "two changes have one name"),
+            ({"set_of": {"gin": []}}, "set_of has gin, which the plan has not"),
+            (
+                {"then": "best-of-each", "changes": [{"name": "a", "variant": "text"}]},
+                "then takes changes of keys",
+            ),
+            ({"changes": [{"name": "a", "models": ["gin"]}]}, "a is for gin, which the plan has not"),
+            ({"changes": [{"name": "a/b"}]}, "changes.0.name"),
+            ({"seeds": "3..1"}, "seeds"),
+            ({"seeds": "many"}, "seeds"),
+            ({"seeds": [-1]}, "seeds.0"),
+            ({"models": []}, "models"),
+            ({"epochs": 0}, "epochs"),
+            ({"choose": "test"}, "choose"),
+        ],
+    )
 
 
 def test_a_file_that_is_no_plan(tmp_path: Path):

@@ -23,9 +23,8 @@ from support.shared import shared_data
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files.digests import sha256_file
 from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.archives.extract import open_archive, write_members
+from kmip_data.pipelines.archives.extract import open_archive, recognise, write_members
 from kmip_data.pipelines.archives.reader import Limits
-from kmip_data.pipelines.archives.recognition import recognise
 
 
 def tree(folder: Path) -> dict[str, tuple[int, bytes]]:
@@ -150,15 +149,16 @@ ACCEPTED = {
 }
 
 
-@pytest.mark.parametrize("name", ACCEPTED)
-def test_every_form_gives_the_same_members(tmp_path, name):
-    # The name tells nothing: all are called alike.
-    path = tmp_path / "archive.dat"
-    ACCEPTED[name](path)
-    before = tree(tmp_path)
-    assert_unpacks(path, tmp_path / "target")
-    shutil.rmtree(tmp_path / "target")
-    assert tree(tmp_path) == before
+def test_every_form_gives_the_same_members(tmp_path):
+    for name, build in ACCEPTED.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        path = folder / "archive.dat"  # the name says nothing: all are called alike
+        build(path)
+        before = tree(folder)
+        assert_unpacks(path, folder / "target")
+        shutil.rmtree(folder / "target")
+        assert tree(folder) == before, name
 
 
 @pytest.mark.parametrize("tool", ["tar", "zip"])
@@ -251,23 +251,35 @@ def test_real_archives(tmp_path, dataset, file, count):
 # --- what is refused --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ATTACKS)
-def test_a_hostile_archive_leaves_nothing(tmp_path, name):
+def wrong_about(name: str, top: Path) -> str | None:
+    """Return what is wrong with how a hostile archive is refused, if anything."""
     build, message = ATTACKS[name]
-    path = tmp_path / "in" / "archive.dat"
-    path.parent.mkdir()
-    (path.parent / "outside").mkdir()
-    (tmp_path / "home").mkdir()
+    path = top / "in" / "archive.dat"
+    (path.parent / "outside").mkdir(parents=True)
+    (top / "home").mkdir()
     build(path)
-    before = tree(tmp_path)
-    with pytest.raises(DamagedInput) as caught:
-        write_members(recognise(open_archive(path), CONTENT), tmp_path / "home" / "target")
-    assert message in str(caught.value)
-    assert "archive.dat" in str(caught.value)
-    assert caught.value.exit_code == 4
-    assert tree(tmp_path) == before
-    assert str(caught.value).isprintable() or "\n" in str(caught.value)
-    assert "\x1b" not in str(caught.value)
+    before = tree(top)
+    try:
+        write_members(recognise(open_archive(path), CONTENT), top / "home" / "target")
+    except DamagedInput as error:
+        text = str(error)
+        if message not in text or "archive.dat" not in text or error.exit_code != 4:
+            return text
+        if "\x1b" in text or not text.replace("\n", "").isprintable():
+            return f"controls in {text!a}"
+        return None if tree(top) == before else "something was left"
+    except Exception as error:
+        return repr(error)
+    return "accepted"
+
+
+def test_a_hostile_archive_leaves_nothing(tmp_path):
+    found = {}
+    for number, name in enumerate(ATTACKS):
+        found[name] = wrong_about(name, tmp_path / str(number))
+        shutil.rmtree(tmp_path / str(number))
+    wrong = {name: why for name, why in found.items() if why}
+    assert not wrong, f"{len(wrong)} of {len(found)}: {wrong}"
 
 
 MEASURE = """
@@ -277,9 +289,8 @@ import kmip_data
 sys.path.insert(0, sys.argv[3])
 from support.archive_attacks import CONTENT
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.archives.extract import write_members, open_archive
+from kmip_data.pipelines.archives.extract import open_archive, recognise, write_members
 from kmip_data.pipelines.archives.reader import Limits
-from kmip_data.pipelines.archives.recognition import recognise
 try:
     write_members(recognise(open_archive(Path(sys.argv[1])), CONTENT), Path(sys.argv[2]))
     end = "accepted"
@@ -347,22 +358,12 @@ def test_two_copies_in_one_archive_are_a_question(tmp_path):
     assert "'toy/', 'two/'" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"<!DOCTYPE html><html>",
-        b"PK",
-        b"\x28\xb5\x2f\xfd zstd",
-        gzip.compress(b"text", mtime=0),
-        bytes(2048),
-    ],
-    ids=["empty", "html", "two letters", "zstd", "gzip of no tar", "zeros"],
-)
-def test_a_file_that_is_no_archive(tmp_path, data):
-    (tmp_path / "a.zip").write_bytes(data)
-    with pytest.raises(DamagedInput, match="neither zip nor tar"):
-        write_members(recognise(open_archive(tmp_path / "a.zip"), CONTENT), tmp_path / "target")
+def test_a_file_that_is_no_archive(tmp_path):
+    cases = (b"", b"<!DOCTYPE html>", b"PK", b"\x28\xb5\x2f\xfd zstd", gzip.compress(b"text"), bytes(2048))
+    for data in cases:
+        (tmp_path / "a.zip").write_bytes(data)
+        with pytest.raises(DamagedInput, match="neither zip nor tar"):
+            write_members(recognise(open_archive(tmp_path / "a.zip"), CONTENT), tmp_path / "target")
 
 
 def test_a_path_that_is_not_there(tmp_path):
@@ -431,17 +432,16 @@ def _cut(data: bytearray, rng: random.Random) -> bytes:
     return bytes(data[: rng.randrange(len(data))])
 
 
-@pytest.mark.parametrize("change", [_flip, _cut])
-def test_random_damage(tmp_path, change):
-    _mutations(tmp_path, range(60), change)
+def test_random_damage(tmp_path):
+    for change in (_flip, _cut):
+        _mutations(tmp_path, range(60), change)
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize("block", range(20))
 @pytest.mark.parametrize(("change", "kind"), [(_flip, "bit flips"), (_cut, "truncations")])
-def test_torture_random_damage(tmp_path, change, kind, block, torture_count):
-    _mutations(tmp_path, range(1000 * block, 1000 * block + 300), change)
-    torture_count(kind, 300)
+def test_torture_random_damage(tmp_path, change, kind, torture_count):
+    _mutations(tmp_path, range(1000, 7000), change)
+    torture_count(kind, 6000)
 
 
 def test_flipped_bits_in_a_zip_member_are_always_found(tmp_path):

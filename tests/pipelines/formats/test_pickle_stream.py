@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import mmap
 import os
 import pickle
@@ -59,35 +60,51 @@ def same(found, wanted):
         assert found == wanted
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_equal_to_pickle_and_torch(tmp_path, protocol):
-    base = torch.arange(60, dtype=torch.float32)
-    items = [
-        (
-            torch.rand(7, 14).half(),
-            torch.rand(300, 2),
-            torch.randint(0, 7, (2, 300)),
-            np.arange(7, dtype="i4"),
-        ),
-        (
-            torch.rand(5, 4).t(),
-            base[10:40:3],
-            torch.empty(0, 2),
-            np.asfortranarray(np.arange(6.0).reshape(2, 3)),
-        ),
-        (torch.tensor(3), torch.zeros(1, 1).double(), torch.tensor([True, False]), np.array([1, 2], ">i8")),
-        [1, -5, 2**40, 3.5, "text", "long " * 100, b"bytes", b"long bytes " * 30, None, True, {"a": (1, 2)}],
-        7,
-        (),
-    ]
-    same(stream(tmp_path / "a", pickle.dumps(items, protocol)), items)
+def test_equal_to_pickle_and_torch(tmp_path):
+    for protocol in PROTOCOLS:
+        base = torch.arange(60, dtype=torch.float32)
+        items = [
+            (
+                torch.rand(7, 14).half(),
+                torch.rand(300, 2),
+                torch.randint(0, 7, (2, 300)),
+                np.arange(7, dtype="i4"),
+            ),
+            (
+                torch.rand(5, 4).t(),
+                base[10:40:3],
+                torch.empty(0, 2),
+                np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+            ),
+            (
+                torch.tensor(3),
+                torch.zeros(1, 1).double(),
+                torch.tensor([True, False]),
+                np.array([1, 2], ">i8"),
+            ),
+            [
+                1,
+                -5,
+                2**40,
+                3.5,
+                "text",
+                "long " * 100,
+                b"bytes",
+                b"long bytes " * 30,
+                None,
+                True,
+                {"a": (1, 2)},
+            ],
+            7,
+            (),
+        ]
+        same(stream(tmp_path / "a", pickle.dumps(items, protocol)), items)
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("count", [0, 1, 2, 1_000, 1_001, 2_500])
-def test_lists_of_every_length(tmp_path, protocol, count):
-    items = [(i, str(i % 7), np.full(2, i)) for i in range(count)]
-    same(stream(tmp_path / "a", pickle.dumps(items, protocol)), items)
+def test_lists_of_every_length(tmp_path):
+    for protocol, count in itertools.product(PROTOCOLS, (0, 1, 2, 1_000, 1_001, 2_500)):
+        items = [(i, str(i % 7), np.full(2, i)) for i in range(count)]
+        same(stream(tmp_path / "a", pickle.dumps(items, protocol)), items)
 
 
 def test_a_list_made_at_once(tmp_path):
@@ -95,30 +112,28 @@ def test_a_list_made_at_once(tmp_path):
     assert stream(tmp_path / "a", b"(I1\nI2\nlI3\na.") == [1, 2, 3]
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("slot", range(4))
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda marker: Call(os.system, f"touch {marker}"),
-        lambda marker: Call(eval, f"open({str(marker)!r}, 'w')"),
-        lambda marker: [Call(exec, f"open({str(marker)!r}, 'w')")],
-        # The loader that is allowed, with a pickle inside that is not.
-        lambda marker: Call(torch.storage._load_from_bytes, pickle.dumps(Call(os.mkdir, str(marker)))),
-        lambda marker: Call(torch.storage._load_from_bytes, _hidden(marker)),
-        lambda marker: Call(
-            torch._utils._rebuild_tensor_v2, Call(os.mkdir, str(marker)), 0, (1,), (1,), False, {}
-        ),
-        lambda marker: np.array([Call(os.mkdir, str(marker))], dtype=object),
-    ],
-)
-def test_nothing_is_run(tmp_path, protocol, slot, make):
+HOSTILE = [
+    lambda marker: Call(os.system, f"touch {marker}"),
+    lambda marker: Call(eval, f"open({str(marker)!r}, 'w')"),
+    lambda marker: [Call(exec, f"open({str(marker)!r}, 'w')")],
+    # The loader that is allowed, with a pickle inside that is not.
+    lambda marker: Call(torch.storage._load_from_bytes, pickle.dumps(Call(os.mkdir, str(marker)))),
+    lambda marker: Call(torch.storage._load_from_bytes, _hidden(marker)),
+    lambda marker: Call(
+        torch._utils._rebuild_tensor_v2, Call(os.mkdir, str(marker)), 0, (1,), (1,), False, {}
+    ),
+    lambda marker: np.array([Call(os.mkdir, str(marker))], dtype=object),
+]
+
+
+def test_nothing_is_run(tmp_path):
     marker = tmp_path / "executed"
     good = [torch.rand(3, 14).half(), torch.rand(4, 2), torch.zeros(2, 4).long(), np.zeros(3, "i4")]
-    bad = [*good[:slot], make(marker), *good[slot + 1 :]]
-    with pytest.raises(DamagedInput):
-        stream(tmp_path / "a", pickle.dumps([tuple(good), tuple(bad)], protocol))
-    assert not marker.exists()
+    for protocol, slot, make in itertools.product(PROTOCOLS, range(4), HOSTILE):
+        bad = [*good[:slot], make(marker), *good[slot + 1 :]]
+        with pytest.raises(DamagedInput):
+            stream(tmp_path / "a", pickle.dumps([tuple(good), tuple(bad)], protocol))
+        assert not marker.exists()
 
 
 def _hidden(marker) -> bytes:
@@ -128,14 +143,14 @@ def _hidden(marker) -> bytes:
     return head[:-2] + pickle.dumps(Call(os.mkdir, str(marker)), 2) + tail
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_cut_files_are_damaged(tmp_path, protocol):
-    data = pickle.dumps(
-        [(torch.rand(2, 14).half(), np.arange(3)), (torch.rand(1, 14), np.arange(3))], protocol
-    )
-    for end in (*range(1, len(data), 11), len(data) - 1):
-        with pytest.raises(DamagedInput):
-            stream(tmp_path / "a", data[:end])
+def test_cut_files_are_damaged(tmp_path):
+    for protocol in PROTOCOLS:
+        data = pickle.dumps(
+            [(torch.rand(2, 14).half(), np.arange(3)), (torch.rand(1, 14), np.arange(3))], protocol
+        )
+        for end in (*range(1, len(data), 11), len(data) - 1):
+            with pytest.raises(DamagedInput):
+                stream(tmp_path / "a", data[:end])
 
 
 def test_changed_bytes_are_damaged_or_data(tmp_path):
@@ -149,24 +164,24 @@ def test_changed_bytes_are_damaged_or_data(tmp_path):
             stream(tmp_path / "a", bytes(changed))
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        pickle.dumps({"a": 1}),
-        pickle.dumps((1, 2)),
-        b"]\x94(h\x05e.",  # a memo entry that was never made
-        b"]\x94(\x8e" + struct.pack("<Q", 2**62) + b"a",  # more bytes than there are
-        b"](\x8a\xffe.",
-        b"e.",
-        b"t.",
-        b"\x00.",
-        b".",
-        b"]K\x01R.",
-    ],
-)
-def test_other_pickles_are_refused(tmp_path, data):
-    with pytest.raises(DamagedInput):
-        stream(tmp_path / "a", data)
+OTHERS = [
+    pickle.dumps({"a": 1}),
+    pickle.dumps((1, 2)),
+    b"]\x94(h\x05e.",  # a memo entry that was never made
+    b"]\x94(\x8e" + struct.pack("<Q", 2**62) + b"a",  # more bytes than there are
+    b"](\x8a\xffe.",
+    b"e.",
+    b"t.",
+    b"\x00.",
+    b".",
+    b"]K\x01R.",
+]
+
+
+def test_other_pickles_are_refused(tmp_path):
+    for data in OTHERS:
+        with pytest.raises(DamagedInput):
+            stream(tmp_path / "a", data)
 
 
 def test_a_part_of_an_item_that_was_handed_out_is_refused(tmp_path):
@@ -210,11 +225,9 @@ def test_memory_does_not_grow_with_the_list(tmp_path, protocol):
     assert peaks[1] < 1.2 * peaks[0]
 
 
-@pytest.mark.parametrize(
-    "nested",
-    [b"(" * 10_000 + b"t" * 10_000, b")" + b"\x85" * 10_000, b")" + b"N\x86" * 10_000, b"]" * 99 + b"a" * 98],
-    ids=["marks", "one", "two", "lists"],
-)
-def test_nesting_is_refused(tmp_path, nested):
-    with pytest.raises(DamagedInput, match="was not run"):
-        stream(tmp_path / "nested.pickle", b"\x80\x04](" + nested + b"e.")
+def test_nesting_is_refused(tmp_path):
+    many = 10_000
+    cases = (b"(" * many + b"t" * many, b")" + b"\x85" * many, b")" + b"N\x86" * many, b"]" * 99 + b"a" * 98)
+    for nested in cases:
+        with pytest.raises(DamagedInput, match="was not run"):
+            stream(tmp_path / "nested.pickle", b"\x80\x04](" + nested + b"e.")

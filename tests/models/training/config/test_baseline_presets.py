@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import re
 
 import pytest
 import torch
+from support.cases import check_each
 from support.paper_networks import shape
 from support.shared import ROOT
 
@@ -133,20 +135,21 @@ def test_all_68_counts_of_upstream_are_exact(part: int) -> None:
         ), (dataset, name)
 
 
-@pytest.mark.parametrize("name", preset_names())
-def test_every_variant_loads(name: str) -> None:
+def check_every_variant_loads(name: str) -> None:
     for variant in read_preset(*name.split("/")).variants:
         config = load_preset(*name.split("/"), variant)
         assert (config.preset, config.variant) == (name, variant)
         assert config.model.name == name.split("/")[1]
 
 
+def test_every_variant_loads() -> None:
+    check_each(check_every_variant_loads, preset_names())
+
+
 SHIPPED = [name for name in dataset_names() if name not in {"city", "points", "superpixels"}]
 
 
-@pytest.mark.parametrize("dataset", SHIPPED)
-@pytest.mark.parametrize("model", sorted(models()))
-def test_every_model_has_settings_on_every_dataset(dataset: str, model: str) -> None:
+def check_every_model_has_settings_on_every_dataset(dataset: str, model: str) -> None:
     config, preset = load_preset(dataset, model), read_preset(dataset, model)
     assert config.model.name == model
     if model in OURS or (model not in presets_of(dataset)):
@@ -154,6 +157,13 @@ def test_every_model_has_settings_on_every_dataset(dataset: str, model: str) -> 
         assert preset.paper is None
         (line,) = differences(config)
         assert "not the paper's" in line
+
+
+def test_every_model_has_settings_on_every_dataset() -> None:
+    check_each(
+        lambda case: check_every_model_has_settings_on_every_dataset(*case),
+        itertools.product(SHIPPED, sorted(models())),
+    )
 
 
 def test_ours_keep_what_belongs_to_the_dataset() -> None:
@@ -164,13 +174,19 @@ def test_ours_keep_what_belongs_to_the_dataset() -> None:
     assert load_preset("cifar10", "exphormer").model.positional == "equivstable"
 
 
-@pytest.mark.parametrize("dataset", ["pascalvoc-sp", "coco-sp", "peptides-func", "peptides-struct"])
-def test_results_taken_from_others_say_so(dataset: str) -> None:
+def check_results_taken_from_others_say_so(dataset: str) -> None:
     for model in PAPER:
         result = read_preset(dataset, model).paper
         borrowed = model in {"gcn", "gine", "gated-gcn", "gps-transformer", "exphormer"}
         assert ("takes it from" in result.source) is borrowed
         assert ("Tönshoff" in result.source) is (borrowed and model != "exphormer")
+
+
+def test_results_taken_from_others_say_so() -> None:
+    check_each(
+        check_results_taken_from_others_say_so,
+        ["pascalvoc-sp", "coco-sp", "peptides-func", "peptides-struct"],
+    )
 
 
 def test_each_city_has_its_result() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 
 import pytest
+from support.cases import check_each
 from support.shared import ROOT
 
 from kmip_data.errors import DamagedInput, UsageError
@@ -47,30 +49,33 @@ def test_every_key_is_documented():
         assert key.type, key.name
 
 
-@pytest.mark.parametrize(
-    ("item", "key", "value"),
-    [
-        ("optimiser.lr=1e-3", "optimiser.lr", 1e-3),
-        ("optimiser.lr = 2", "optimiser.lr", 2.0),
-        ("training.shuffle=true", "training.shuffle", True),
-        ("training.precision=32", "training.precision", "32"),
-        ("training.precision=bf16-mixed", "training.precision", "bf16-mixed"),
-        ("model.hidden_dim=64", "model.hidden_dim", 64),
-        ("model.norm=layer", "model.norm", "layer"),
-        ("model.parameter_budget=300000", "model.parameter_budget", 300_000),
-        ("model.attention.value_dim=none", "model.attention.value_dim", None),
-        ("model.attention.search=cpu", "model.attention.search", "cpu"),
-        ("data.dataset=/tmp/a=b", "data.dataset", "/tmp/a=b"),
-        ("data.parameters.k=16", "data.parameters", {"k": 16}),
-        ("data.parameters.category=['Bag', 'Cap']", "data.parameters", {"category": ["Bag", "Cap"]}),
-        ("data.split.split=room", "data.split", {"split": "room"}),
-        ("data.split={split='room', test_area=5}", "data.split", {"split": "room", "test_area": 5}),
-    ],
-)
-def test_overrides_take_the_type_of_their_key(item, key, value):
+def check_overrides_take_the_type_of_their_key(item, key, value):
     found = key_value(apply_overrides(config(), [item]), key)
     assert found == value
     assert type(found) is type(value)
+
+
+def test_overrides_take_the_type_of_their_key():
+    check_each(
+        lambda case: check_overrides_take_the_type_of_their_key(*case),
+        [
+            ("optimiser.lr=1e-3", "optimiser.lr", 1e-3),
+            ("optimiser.lr = 2", "optimiser.lr", 2.0),
+            ("training.shuffle=true", "training.shuffle", True),
+            ("training.precision=32", "training.precision", "32"),
+            ("training.precision=bf16-mixed", "training.precision", "bf16-mixed"),
+            ("model.hidden_dim=64", "model.hidden_dim", 64),
+            ("model.norm=layer", "model.norm", "layer"),
+            ("model.parameter_budget=300000", "model.parameter_budget", 300_000),
+            ("model.attention.value_dim=none", "model.attention.value_dim", None),
+            ("model.attention.search=cpu", "model.attention.search", "cpu"),
+            ("data.dataset=/tmp/a=b", "data.dataset", "/tmp/a=b"),
+            ("data.parameters.k=16", "data.parameters", {"k": 16}),
+            ("data.parameters.category=['Bag', 'Cap']", "data.parameters", {"category": ["Bag", "Cap"]}),
+            ("data.split.split=room", "data.split", {"split": "room"}),
+            ("data.split={split='room', test_area=5}", "data.split", {"split": "room", "test_area": 5}),
+        ],
+    )
 
 
 def test_later_overrides_win_and_the_original_is_as_it_was():
@@ -94,30 +99,33 @@ def test_a_width_and_a_budget_are_not_taken_together():
         apply_overrides(config(), ["model.hidden_dim=16", "model.parameter_budget=300000"])
 
 
-@pytest.mark.parametrize(
-    ("item", "message"),
-    [
-        ("optimizer.lr=1e-3", "'optimiser.lr'"),
-        ("optimiser.learning_rate=1e-3", "no configuration key"),
-        ("lr=1e-3", "'optimiser.lr'"),
-        ("training.epoch=3", "'training.epochs'"),
-        ("model.hiden_dim=3", "'model.hidden_dim'"),
-        ("optimiser.lr.x=3", "no configuration key"),
-        ("optimiser.lr", "not an override"),
-        ("optimiser=3", "section, not a key"),
-        ("optimiser.lr=fast", "cannot be 'fast'"),
-        ("optimiser.lr=-1", "cannot be '-1'"),
-        ("training.epochs=2.5", "cannot be '2.5'"),
-        ("training.epochs=none", "cannot be 'none'"),
-        ("training.metric=iou", "cannot be 'iou'"),
-        ("data.parameters.k.x=1", "no configuration key"),
-        ("model.attention.heads=5", "multiple of heads"),
-    ],
-)
-def test_wrong_overrides_are_named(item, message):
+def check_wrong_overrides_are_named(item, message):
     with pytest.raises(UsageError) as caught:
         apply_overrides(config(), [item])
     assert message in str(caught.value)
+
+
+def test_wrong_overrides_are_named():
+    check_each(
+        lambda case: check_wrong_overrides_are_named(*case),
+        [
+            ("optimizer.lr=1e-3", "'optimiser.lr'"),
+            ("optimiser.learning_rate=1e-3", "no configuration key"),
+            ("lr=1e-3", "'optimiser.lr'"),
+            ("training.epoch=3", "'training.epochs'"),
+            ("model.hiden_dim=3", "'model.hidden_dim'"),
+            ("optimiser.lr.x=3", "no configuration key"),
+            ("optimiser.lr", "not an override"),
+            ("optimiser=3", "section, not a key"),
+            ("optimiser.lr=fast", "cannot be 'fast'"),
+            ("optimiser.lr=-1", "cannot be '-1'"),
+            ("training.epochs=2.5", "cannot be '2.5'"),
+            ("training.epochs=none", "cannot be 'none'"),
+            ("training.metric=iou", "cannot be 'iou'"),
+            ("data.parameters.k.x=1", "no configuration key"),
+            ("model.attention.heads=5", "multiple of heads"),
+        ],
+    )
 
 
 def test_wrong_files_are_named(tmp_path):
@@ -135,20 +143,24 @@ def test_wrong_files_are_named(tmp_path):
     assert "optimiser.lr" in str(caught.value)
 
 
-@pytest.mark.parametrize("preset", preset_names())
-@pytest.mark.parametrize("as_", ["code", "text"])
-def test_toml_round_trip(preset, as_, tmp_path):
-    whole = apply_overrides(
-        load_preset(*preset.split("/"), as_), ["data.parameters.limit=3", "training.precision=bf16-mixed"]
-    )
-    path = tmp_path / "config.toml"
-    path.write_text(to_toml(whole), encoding="utf-8")
-    assert read_config(path) == whole
-    # Complete: every key that is not unset stands in the file.
-    text = path.read_text("utf-8")
-    for key in documented_keys():
-        if key_value(whole, key.name) is not None:
-            assert f"{key.name.rsplit('.', 1)[-1]} = " in text or f".{key.name.rsplit('.', 1)[-1]}]" in text
+def test_toml_round_trip(tmp_path):
+    keys = {key.name for key in documented_keys()}
+
+    def check(case):
+        preset, as_ = case
+        changes = ["data.parameters.limit=3", "training.precision=bf16-mixed"]
+        whole = apply_overrides(load_preset(*preset.split("/"), as_), changes)
+        path = tmp_path / "config.toml"
+        path.write_text(to_toml(whole), encoding="utf-8")
+        assert read_config(path) == whole
+        # Complete: every key that is not unset stands in the file.
+        text = path.read_text("utf-8")
+        for name in keys:
+            if key_value(whole, name) is not None:
+                leaf = name.rsplit(".", 1)[-1]
+                assert f"{leaf} = " in text or f".{leaf}]" in text, name
+
+    check_each(check, itertools.product(preset_names(), ["code", "text"]))
 
 
 def test_keys_that_may_be_unset_are_unset_by_default():
@@ -186,21 +198,27 @@ def test_another_kind_begins_with_its_own_keys():
     assert apply_overrides(first, ["model.attention.kind=k-mip"]) == first
 
 
-@pytest.mark.parametrize(
-    ("items", "message"),
-    [
-        (["model.attention.kind=k-mop"], "Did you mean 'k-mip'?"),
-        (["model.attention.kind=none", "model.attention.k=3"], "a key of model.attention.kind = k-mip alone"),
-        (["model.attention.hads=3"], "'model.attention.heads'"),
-        (["model.attention=k-mip"], "section, not a key"),
-        (["model.attention.k=0"], "model.attention.k cannot be '0'"),
-        (["model.attention.kind=none", "model.local.kind=none"], "both none"),
-    ],
-)
-def test_wrong_keys_of_parts_are_named(items, message):
+def check_wrong_keys_of_parts_are_named(items, message):
     with pytest.raises(UsageError) as caught:
         apply_overrides(config(), items)
     assert message in str(caught.value)
+
+
+def test_wrong_keys_of_parts_are_named():
+    check_each(
+        lambda case: check_wrong_keys_of_parts_are_named(*case),
+        [
+            (["model.attention.kind=k-mop"], "Did you mean 'k-mip'?"),
+            (
+                ["model.attention.kind=none", "model.attention.k=3"],
+                "a key of model.attention.kind = k-mip alone",
+            ),
+            (["model.attention.hads=3"], "'model.attention.heads'"),
+            (["model.attention=k-mip"], "section, not a key"),
+            (["model.attention.k=0"], "model.attention.k cannot be '0'"),
+            (["model.attention.kind=none", "model.local.kind=none"], "both none"),
+        ],
+    )
 
 
 def test_wrong_keys_of_parts_in_files_are_named():
@@ -210,10 +228,16 @@ def test_wrong_keys_of_parts_in_files_are_named():
     assert "model.local.residual: " in str(caught.value)
 
 
-@pytest.mark.parametrize(("epochs", "warmup"), [(5, 0), (10, 0), (11, 10), (40, 10), (300, 10)])
-def test_a_short_run_gets_a_short_warm_up(epochs, warmup):
+def check_a_short_run_gets_a_short_warm_up(epochs, warmup):
     run = with_epochs(load_preset("s3dis"), epochs)
     assert (run.training.epochs, run.schedule.warmup_epochs) == (epochs, warmup)
+
+
+def test_a_short_run_gets_a_short_warm_up():
+    check_each(
+        lambda case: check_a_short_run_gets_a_short_warm_up(*case),
+        [(5, 0), (10, 0), (11, 10), (40, 10), (300, 10)],
+    )
 
 
 def test_another_seed_moves_the_split_where_it_follows_the_run():

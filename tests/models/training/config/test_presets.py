@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from support.cases import check_each
 from support.paper_networks import shape
 from support.shared import ROOT
 
@@ -129,8 +130,7 @@ IGNORED = {"gt.attn_dropout", "gnn.act"}  # set, and without effect on k-MIP att
 ALL = {(name, "code"): theirs for name, theirs in {**UPSTREAM, **CITIES, **LRGB}.items()} | INFLUENCE
 
 
-@pytest.mark.parametrize(("dataset", "variant"), ALL)
-def test_presets_equal_upstream_configs(dataset, variant):
+def check_presets_equal_upstream_configs(dataset, variant):
     upstream = upstream_config(ALL[dataset, variant])
     preset = load_preset(dataset, as_=variant)
     budgeted = upstream.get("model.auto_satisfy_param_budget", False)
@@ -170,12 +170,15 @@ def test_presets_equal_upstream_configs(dataset, variant):
     assert upstream["optim.optimizer"] == "adamW"
 
 
+def test_presets_equal_upstream_configs():
+    check_each(lambda case: check_presets_equal_upstream_configs(*case), ALL)
+
+
 def test_both_point_cloud_presets_are_there():
     assert {"s3dis/gps-kmip", "shapenet-part/gps-kmip"} <= set(preset_names())
 
 
-@pytest.mark.parametrize("name", preset_names())
-def test_text_changes_exactly_the_listed_keys(name):
+def check_text_changes_exactly_the_listed_keys(name):
     dataset, model = name.split("/")
     code, text, preset = (
         load_preset(dataset, model),
@@ -196,6 +199,10 @@ def test_text_changes_exactly_the_listed_keys(name):
         assert difference.paper
         assert difference.code
         assert difference.key in "\n".join(differences(code))
+
+
+def test_text_changes_exactly_the_listed_keys():
+    check_each(check_text_changes_exactly_the_listed_keys, preset_names())
 
 
 def test_where_text_and_code_part_on_point_clouds():
@@ -229,8 +236,7 @@ def test_differences_say_what_this_run_does():
     assert "code none, text outside, not in this run (" in next(x for x in without if "local.residual" in x)
 
 
-@pytest.mark.parametrize("dataset", UPSTREAM)
-def test_sizes_keep_the_budget_of_the_paper(dataset):
+def check_sizes_keep_the_budget_of_the_paper(dataset):
     sizes = shape(dataset)
     counts = {}
     for as_ in ("code", "text"):
@@ -243,24 +249,11 @@ def test_sizes_keep_the_budget_of_the_paper(dataset):
     assert 250_000 < counts["code"] <= 300_000
 
 
-@pytest.mark.parametrize(
-    ("dataset", "metric", "mean", "std"),
-    [
-        ("s3dis", "miou", 67.99, 1.51),
-        ("shapenet-part", "f1", 82.68, 0.64),
-        ("paris", "accuracy", 53.62, 0.22),
-        ("shanghai", "accuracy", 66.94, 0.44),
-        ("la", "accuracy", 61.72, 0.35),
-        ("london", "accuracy", 56.05, None),
-        ("pascalvoc-sp", "f1", 39.69, 0.92),
-        ("coco-sp", "f1", 35.56, 0.45),
-        ("peptides-func", "ap", 66.27, 0.44),
-        ("peptides-struct", "mae", 0.2562, 0.0037),
-        ("cifar10", "accuracy", 75.05, 0.32),
-        ("malnet-tiny", "accuracy", 93.52, 0.49),
-    ],
-)
-def test_the_papers_results(dataset, metric, mean, std):
+def test_sizes_keep_the_budget_of_the_paper():
+    check_each(check_sizes_keep_the_budget_of_the_paper, UPSTREAM)
+
+
+def check_the_papers_results(dataset, metric, mean, std):
     result = read_preset(dataset, "gps-kmip").paper
     assert (result.metric, result.mean, result.std) == (metric, mean, std)
     assert result.runs == {"s3dis": 3, "shapenet-part": 3, "london": 1, "cifar10": 5, "malnet-tiny": 5}.get(
@@ -269,29 +262,52 @@ def test_the_papers_results(dataset, metric, mean, std):
     assert load_preset(dataset).training.metric == metric
 
 
-@pytest.mark.parametrize(
-    ("dataset", "variant", "layers", "dim", "parameters"),
-    [
-        ("pascalvoc-sp", "code", 8, 72, 475_213),
-        ("coco-sp", "code", 8, 72, 479_593),
-        ("peptides-func", "code", 8, 72, 491_834),
-        ("peptides-struct", "code", 6, 84, 497_519),
-        ("paris", "code", 12, 56, 451_434),
-        ("shanghai", "code", 12, 56, 451_434),
-        ("la", "code", 12, 56, 451_434),
-        ("london", "code", 12, 56, 451_434),
-        ("london", "paper-depth", 7, 76, 469_414),
-        ("helsinki", "code", 12, 56, 451_434),
-        ("cifar10", "code", 5, 36, CIFAR10),
-        ("malnet-tiny", "code", 5, 64, MALNET),
-    ],
-)
-def test_networks_have_the_sizes_of_the_paper(dataset, variant, layers, dim, parameters):
+def test_the_papers_results():
+    check_each(
+        lambda case: check_the_papers_results(*case),
+        [
+            ("s3dis", "miou", 67.99, 1.51),
+            ("shapenet-part", "f1", 82.68, 0.64),
+            ("paris", "accuracy", 53.62, 0.22),
+            ("shanghai", "accuracy", 66.94, 0.44),
+            ("la", "accuracy", 61.72, 0.35),
+            ("london", "accuracy", 56.05, None),
+            ("pascalvoc-sp", "f1", 39.69, 0.92),
+            ("coco-sp", "f1", 35.56, 0.45),
+            ("peptides-func", "ap", 66.27, 0.44),
+            ("peptides-struct", "mae", 0.2562, 0.0037),
+            ("cifar10", "accuracy", 75.05, 0.32),
+            ("malnet-tiny", "accuracy", 93.52, 0.49),
+        ],
+    )
+
+
+def check_networks_have_the_sizes_of_the_paper(dataset, variant, layers, dim, parameters):
     config = config_for(dataset, as_=variant)
     sizes = shape(dataset)
     model = fit_hidden_dim(config.model, **sizes)
     assert (model.layers, model.hidden_dim) == (layers, dim)
     assert count_parameters(build_model(config.model, **sizes)) == parameters
+
+
+def test_networks_have_the_sizes_of_the_paper():
+    check_each(
+        lambda case: check_networks_have_the_sizes_of_the_paper(*case),
+        [
+            ("pascalvoc-sp", "code", 8, 72, 475_213),
+            ("coco-sp", "code", 8, 72, 479_593),
+            ("peptides-func", "code", 8, 72, 491_834),
+            ("peptides-struct", "code", 6, 84, 497_519),
+            ("paris", "code", 12, 56, 451_434),
+            ("shanghai", "code", 12, 56, 451_434),
+            ("la", "code", 12, 56, 451_434),
+            ("london", "code", 12, 56, 451_434),
+            ("london", "paper-depth", 7, 76, 469_414),
+            ("helsinki", "code", 12, 56, 451_434),
+            ("cifar10", "code", 5, 36, CIFAR10),
+            ("malnet-tiny", "code", 5, 64, MALNET),
+        ],
+    )
 
 
 def test_cities_that_the_paper_did_not_have_take_the_preset_of_its_cities():
