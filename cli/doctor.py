@@ -23,7 +23,7 @@ from kmip_data.files.disk import human_bytes
 from kmip_data.runtime.presence import install_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from kmip_data.builds.home import Home
 
@@ -60,7 +60,7 @@ def command(sources: bool, home: Home, as_json: bool) -> None:
     With --sources one byte of every mirror is requested: status, size, resumable or not. Exit code 1 then
     means that a source has no mirror that answers.
     """
-    sections = {
+    sections: dict[str, Callable[[], Iterator[Found]]] = {
         "Program": _program,
         "Packages": _packages,
         "Extras": lambda: _packages(extras=True),
@@ -69,7 +69,8 @@ def command(sources: bool, home: Home, as_json: bool) -> None:
         "HDF5": _filters,
         "Home": lambda: _home(home),
     }
-    found = _sources() if sources else ((name, *line) for name, of in sections.items() for line in of())
+    checked = ((name, *line) for name, check in sections.items() for line in check())
+    found = _sources() if sources else checked
     findings = [Finding(*line) for line in found]
     problems = [finding for finding in findings if finding.status == "problem"]
     if as_json:
