@@ -102,7 +102,7 @@ def _run(plan: Plan, home: Home, folder: Path, options: Any, ways: Mapping[str, 
     )
     if ways["submit"]:
         from kmip_data.models.sweeps.submitting import submit_cells
-        from kmip_data.pipelines.raw.extras import require_extra
+        from kmip_data.runtime.presence import require_extra
 
         require_extra("slurm", "--submit slurm")
         begin = partial(submit_cells, settings=_settings(ways["slurm"]))

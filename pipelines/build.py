@@ -44,9 +44,9 @@ from kmip_data.pipelines.engine.run import run_build
 from kmip_data.pipelines.finishing.finish import read_records, write_split
 from kmip_data.pipelines.finishing.identity import BuildPlan, card_parameters, given_folder
 from kmip_data.pipelines.raw.copies import list_copies, pin_first, remove_copy
-from kmip_data.pipelines.raw.extras import require_extra
 from kmip_data.pipelines.shared.stratified import apply_split
 from kmip_data.runtime import signals
+from kmip_data.runtime.presence import require_extra
 
 
 def build_dataset(

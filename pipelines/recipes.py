@@ -21,8 +21,8 @@ from kmip_data.pipelines.engine.folders import remove_unfinished
 from kmip_data.pipelines.engine.pool import check_options
 from kmip_data.pipelines.finishing.identity import BuildPlan
 from kmip_data.pipelines.raw.copies import remove_copy
-from kmip_data.pipelines.raw.extras import require_extra
 from kmip_data.runtime import signals
+from kmip_data.runtime.presence import require_extra
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 

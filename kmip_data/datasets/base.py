@@ -59,8 +59,8 @@ _DEFAULTS: Final[dict[str, Any]] = {
 
 #: Arguments of PyTorch Geometric's classes that have no meaning here, and what to use instead.
 _REFUSED: Final = {
-    "pre_transform": "transform, columns that kmip-data encode adds, or kmip_data.save of what it gives",
-    "pre_filter": "index_select of the dataset, or kmip_data.save of what is left",
+    "pre_transform": "transform, columns that kmip-data encode adds, or kmip_data.save of its results",
+    "pre_filter": "index_select of the dataset, or kmip_data.save of the selection",
     "force_reload": "nothing: each choice of parameters is a build of its own; kmip-data verify --repair",
     "log": "quiet",
     "train": 'split="train", "val" or "test"',

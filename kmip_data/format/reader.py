@@ -62,7 +62,7 @@ class Shard:
             self.path, max_declared_bytes=MAX_DECLARED_BYTES, filters=SHARD_FILTERS, source=source
         )
         with inspected as (file, stored):
-            self._size = self.path.stat().st_size if source is None else 0  # of what is mapped
+            self._size = self.path.stat().st_size if source is None else 0  # bytes to map
             self._read_attributes(file)
             self._read_structure(file, stored)
         self._buffer: Any = None

@@ -25,7 +25,7 @@ GRAIN = 64  #: fewest leaves worth a thread
 def knn_table(pos: NDArray[np.float32], k: int) -> NDArray[np.int32]:
     """Return the k nearest other points of every point, nearest first.
 
-    Raises ``UsageError`` for a wrong shape, dtype or k; ``DamagedInput`` where a position is NaN or infinite.
+    Raises ``UsageError`` for a wrong shape, dtype or k; ``DamagedInput`` if a position is NaN or infinite.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def knn_edges(pos: NDArray[np.float32], k: int, *, rule: KnnRule = "exact") -> N
     if rule == "exact" or table.shape[1] <= k:
         return np.stack([table.astype(np.int64).ravel(), np.repeat(targets, table.shape[1])])
     # The point itself is (0, i) in the order, so it falls outside the first k + 1 exactly when all
-    # k + 1 others at distance 0 have lower indices; the last of them tells.
+    # k + 1 others at distance 0 have lower indices, which the last of them shows.
     last = table[:, k]
     with np.errstate(over="ignore", under="ignore"):
         squares = np.square(points - points[last])

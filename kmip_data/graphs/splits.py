@@ -48,10 +48,9 @@ def grouped_split(
 ) -> Parts:
     """Move whole groups of the pool to val, as near to ``val`` records as whole groups can come.
 
-    Groups are tried in an order shuffled by ``seed``; of all sums that some of them make, the nearest to
-    ``val`` is taken (the smaller of two), made of the first groups that make it. Where the pool has two
-    groups or more, neither train nor val is empty. Parts are in source order. ``groups`` names the group
-    (room) of each record.
+    Groups are tried in an order shuffled by ``seed``. Of all sums of groups, the nearest to ``val`` counts
+    (the smaller of two), from the first groups with that sum. If the pool has at least two groups, neither
+    train nor val is empty. Parts are in source order. ``groups`` names the group (room) of each record.
     """
     sizes = Counter(groups[record] for record in pool)
     order = sorted(sizes)
@@ -83,8 +82,8 @@ STRATIFIED_DRAWS: Final = 2  #: LRGB draws twice from one generator and keeps th
 def meta_labels(classes: I64, background: int | None = None) -> I64:
     """Return the class that is most frequent in each graph, the smaller of two, (G,).
 
-    ``classes`` (G, C) says how often each occurs in each graph; ``background`` is one that counts only
-    where there is no other (LRGB's rule has 0).
+    ``classes`` (G, C) counts each class in each graph; the class ``background`` is used only without any
+    other (0 in LRGB's rule).
     """
     if background is not None:
         classes = classes.copy()
@@ -157,9 +156,9 @@ def stratified_parts(labels: NDArray[Any], sizes: Mapping[str, int], *, seed: in
 def order_before_draw(first: NDArray[Any], second: NDArray[Any]) -> I64 | None:
     """Undo :func:`stratified_draw` with seed 0 by the labels of its two parts, in their order.
 
-    The rule looks at nothing but labels, so it is carried out on the same labels in ascending order, and must
-    then give each place the label that is there. Gives positions in the first part followed by the second, in
-    an order in which the rule gives these parts; ``None``: they are not what it draws.
+    The rule depends on labels alone, so it is applied to the same labels in ascending order and must give
+    the label at each position. Returns positions in the first part followed by the second, in an order for
+    which the rule yields these parts; ``None`` if it does not.
     """
     labels = np.concatenate([first, second])
     ascending = np.sort(labels)
@@ -174,7 +173,7 @@ def order_before_draw(first: NDArray[Any], second: NDArray[Any]) -> I64 | None:
 def largest_deviation(part: Sequence[int], total: Sequence[int]) -> tuple[int, float] | None:
     """Return the class whose share in a part differs most from its share in all, and the difference.
 
-    ``None`` where one of them has no labels.
+    ``None`` if one of them has no labels.
     """
     if not sum(part) or not sum(total):
         return None

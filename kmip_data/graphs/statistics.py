@@ -1,4 +1,4 @@
-"""Sizes, degrees and class counts of graphs: collected where records are built, added up exactly."""
+"""Sizes, degrees and class counts of graphs, collected by unit and summed exactly."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def count_classes(values: NDArray[Any], column: Column) -> NDArray[np.int64]:
 def summarise(units: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Add up :meth:`UnitStatistics.to_json` of all units for the card.
 
-    Totals, what :func:`describe` says of sizes and degrees, and the count of each class, if there are any.
+    Returns totals, the description of sizes and degrees by :func:`describe`, and class counts, if any.
     """
     totals = {name: Counter[int]() for name in COUNTED}
     classes: list[int] = []
@@ -139,6 +139,6 @@ def histogram(counts: Mapping[int, int], scale: Literal["linear", "log2"]) -> di
 
 
 def _degrees(ends: NDArray[Any], nodes: int) -> dict[int, int]:
-    """How many nodes have each degree: how often they are among ``ends``."""
+    """Return the number of nodes by degree, the number of times a node occurs in ``ends``."""
     counts = np.bincount(np.bincount(ends, minlength=nodes))
     return {int(degree): int(counts[degree]) for degree in np.flatnonzero(counts)}

@@ -222,7 +222,7 @@ class GraphLoader:
                 "The loader's state does not fit this loader.",
                 expected=str(wanted),
                 found=str(found),
-                next=f"set_epoch({epoch + 1}) goes on with the next epoch",
+                next=f"set_epoch({epoch + 1}) continues with the next epoch",
             )
         self._epoch, self._running = epoch, None
         self._position = position if found == wanted or not position else sys.maxsize

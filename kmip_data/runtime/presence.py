@@ -1,4 +1,4 @@
-"""Discovery: modules of a package, public names of a stub, and where this package was installed from."""
+"""Discovery: modules of a package, public names of a stub, installed extras and how to install them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,15 @@ import re
 import shlex
 from pathlib import Path
 from types import ModuleType
+from typing import Final
+
+#: Extra of the package -> what must be importable with it.
+MODULES: Final = {
+    "chem": ("rdkit.Chem",),
+    "images": ("skimage", "PIL"),
+    "distributed": ("dask", "distributed"),
+    "slurm": ("submitit",),
+}
 
 
 def modules_in(package: ModuleType) -> list[ModuleType]:
@@ -48,3 +57,22 @@ def install_command(extra: str) -> str:
         return f"pip install '.[{extra}]' in a clone"
     address = f" @ {vcs}+{url}" if vcs else f" @ {url}" if url else ""
     return f"pip install {shlex.quote(f'kmip-data[{extra}]{address}')}"
+
+
+def require_extra(extra: str | None, what: str) -> None:
+    """Refuse ``what`` unless the packages of its extra are installed; without an extra there are none.
+
+    Raises ``UsageError`` with the command that installs them.
+    """
+    for module in MODULES[extra] if extra is not None else ():
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            from kmip_data.errors import UsageError
+
+            raise UsageError(
+                f"{what} needs the package {module.partition('.')[0]}, which is not installed here.",
+                expected=f"the extra {extra!r}",
+                found=str(error),
+                next=install_command(str(extra)),
+            ) from error

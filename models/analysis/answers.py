@@ -1,4 +1,4 @@
-"""What a run says about one graph, and the keys that its k-MIP heads chose to say it."""
+"""Prediction of a run for one graph, and the keys that its k-MIP heads chose."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kmip_data.models.training.machine import autocast
 from kmip_data.models.training.objective.tasks import Task, target_column
 from kmip_data.models.training.run.evaluate import OpenedRun, open_run
 
-PAIRS: Final = 2_000_000  #: of node and key, over all heads and layers, that an answer holds: 16 MB
+PAIRS: Final = 2_000_000  #: of node and key, over all heads and layers, in an answer: 16 MB
 
 
 def ask(
@@ -35,10 +35,10 @@ def ask(
     device: str | None = None,
     pairs: int = PAIRS,
 ) -> tuple[OpenedRun, Answer]:
-    """Return what the best weights of ``run`` say about a record of a part, alone, in eval mode.
+    """Return what the best weights of ``run`` predict for one record of a part, in eval mode.
 
-    A run on one graph has that one, whatever the part. Where all the chosen keys would be more than
-    ``pairs``, those of a fixed draw of nodes are kept. Raises as
+    A run on one graph has that one, whatever the part. If the chosen keys would be more than ``pairs``, only
+    those of a fixed draw of nodes are returned. Raises as
     :func:`~kmip_data.models.training.run.evaluate.evaluate` does; ``UsageError`` also where there is no such
     part or record.
     """
@@ -57,7 +57,7 @@ def ask(
     with (
         opened.working() as module,
         choosing(module.eval().model, int(batch.num_nodes), pairs) as (nodes, layers),
-        torch.compiler.set_stance("force_eager"),  # compiled code would pass by the hooks
+        torch.compiler.set_stance("force_eager"),  # compiled code skips the hooks
         torch.inference_mode(),
         autocast(opened.config.training.precision, where),
     ):
@@ -79,7 +79,7 @@ def ask(
 
 
 def said(task: Task, logits: Tensor) -> np.ndarray[Any, Any]:
-    """Return a row of logits (outputs,) as the label that they say: class, labels that hold, or values."""
+    """Return a row of logits (outputs,) as a prediction: a class, labels, or values."""
     if task.kind == "single-label":
         return logits.argmax().numpy()
     return (logits > 0).numpy() if task.kind == "multilabel" else logits.numpy()
@@ -109,7 +109,7 @@ def choosing(model: nn.Module, count: int, pairs: int) -> Iterator[tuple[Tensor,
 def _choose(
     nodes: Tensor, layers: list[ChosenKeys], module: KMIPAttention, args: tuple[Any, ...], options: Any
 ) -> None:
-    """Attend as the layer is about to, and keep what it attends to."""
+    """Attend as the layer is about to, and record what it attends to."""
     given: dict[str, Any] = {**dict(zip(("x", "ptr"), args, strict=False)), **options}
     ptr = given.get("ptr")
     found = attend_to_best(

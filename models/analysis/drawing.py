@@ -1,4 +1,4 @@
-"""Pictures of analyses: curves over k, and colours of nodes that are refined."""
+"""Pictures of analyses: curves over k, and refined colours of nodes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Panel(NamedTuple):
 
 @styled
 def draw_panels(panels: Sequence[Panel], path: Path, *, title: str) -> None:
-    """Draw panels, two or three in a row; a curve has one colour and one legend entry in all."""
+    """Draw panels, two or three in a row; a curve has one colour and one legend entry."""
     from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
     across = 2 if len(panels) % 3 else 3

@@ -1,4 +1,4 @@
-"""Whether networks of the package tell graphs apart that the test of the paper's Theorem 1 does not."""
+"""Compare networks of the package with the test of the paper's Theorem 1 on pairs of graphs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kmip_data.models.encodings import POSITIONAL
 from kmip_data.models.network import build_model
 from kmip_data.models.registry import ATTENTION
 
-EQUAL = 1e-9  #: largest difference of two outputs that are equal
+EQUAL = 1e-9  #: largest difference of two outputs that count as equal
 AT_ONCE = 40  #: pairs in one batch
 ENCODINGS = ("none", "rwse", "lappe")
 

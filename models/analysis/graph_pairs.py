@@ -1,4 +1,4 @@
-"""Pairs of graphs that tests of isomorphism are measured by."""
+"""Pairs of graphs for tests of isomorphism."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COPIES = 128  #: entries of a pair in that file: 64 with the pair in turn, all o
 
 
 def known_pairs() -> dict[str, Pair]:
-    """Pairs by name, none isomorphic: those of the paper's argument, and of the families of BREC."""
+    """Return pairs that are not isomorphic, by name: of the paper's argument, and of the families of BREC."""
     import networkx as nx
 
     torus = [(a, b) for a in range(4) for b in range(4)]
@@ -83,7 +83,7 @@ def read_pairs(path: Path) -> dict[str, Pair]:
 
 
 def _entries(path: Path) -> Sequence[bytes]:
-    """The strings of a file, of each pair of BREC's the first two."""
+    """Return the strings of a file; of each pair of BREC's the first two."""
     if path.suffix != ".npy":
         return read_small(path, MOST_BYTES).split()
     array = np.lib.format.open_memmap(path, mode="r").reshape(-1)  # never unpickles; BREC's are 167 MB
@@ -98,7 +98,7 @@ def _entries(path: Path) -> Sequence[bytes]:
 
 
 def _matrices(texts: Sequence[bytes]) -> list[I64]:
-    """Adjacency matrices of so many graphs as make pairs."""
+    """Return the adjacency matrices of an even number of graphs."""
     import networkx as nx
 
     if len(texts) % 2 or not 0 < len(texts) <= 2 * MOST_PAIRS:

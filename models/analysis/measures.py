@@ -1,4 +1,4 @@
-"""How far k-MIP attention is from full attention, and how much attention weight the k best keys hold.
+"""Distance of k-MIP attention to full attention, and attention weight of the k best keys.
 
 Both put the keys of each query in order, a block of queries at a time. All sums are float64: these are
 analyses, whose figures should not depend on the order of a sum.
@@ -71,7 +71,7 @@ def approximation_error(
 
 
 def cumulative_weight(queries: Tensor, keys: Tensor, ks: Sequence[int]) -> NDArray[np.float64]:
-    """Sum of the k largest softmax weights of a query, mean over queries and heads, for each k: (len(ks),).
+    """Return the sum of the k largest softmax weights, mean over queries and heads, for each k: (len(ks),).
 
     As the published code computes it: scores are scaled by 1/√d, and the sum over queries is a mean;
     the formula in the paper's text has neither. Queries (H, m, d), keys (H, n, d) of one graph; values of k
@@ -86,7 +86,7 @@ def cumulative_weight(queries: Tensor, keys: Tensor, ks: Sequence[int]) -> NDArr
 
 
 def paper_ks(largest: int) -> tuple[int, ...]:
-    """Values of k that the paper's experiment took, up to ``largest``, which is the last.
+    """Return the values of k of the paper's experiment, up to ``largest``, which is the last.
 
     A geometric progression of ratio 1.2, rounded, each value once.
 
@@ -102,7 +102,7 @@ def paper_ks(largest: int) -> tuple[int, ...]:
 
 
 def check_ks(ks: Sequence[int]) -> tuple[int, ...]:
-    """Return ``ks`` as a tuple; raises :class:`UsageError` unless they rise from 1 or more."""
+    """Return ``ks`` as a tuple; raise UsageError unless they increase from 1 or more."""
     ks = tuple(ks)
     if not ks or ks[0] < 1 or any(low >= high for low, high in pairwise(ks)):
         raise UsageError("The values of k are wrong.", expected="whole numbers ≥ 1 that rise", found=str(ks))
@@ -110,9 +110,9 @@ def check_ks(ks: Sequence[int]) -> tuple[int, ...]:
 
 
 def _score_blocks(queries: Tensor, keys: Tensor, width: int) -> Iterator[tuple[int, Tensor]]:
-    """Head and float64 scores q · k / √d (rows, n) of some of its queries, in blocks of bounded size.
+    """Yield a head and float64 scores q · k / √d (rows, n) of some of its queries, in blocks of bounded size.
 
-    ``width`` is how many more float64 numbers each pair of a query and a key needs.
+    ``width``: further float64 numbers that each pair of a query and a key needs.
     """
     step = max(1, SCRATCH // (8 * max(1, keys.shape[1]) * (width + 4)))
     for head in range(queries.shape[0]):
@@ -122,13 +122,13 @@ def _score_blocks(queries: Tensor, keys: Tensor, width: int) -> Iterator[tuple[i
 
 
 def _ranked_weights(scores: Tensor, *, largest_first: bool = True) -> tuple[Tensor, Tensor]:
-    """Softmax over all keys, and the keys, in order of their score; equal ones by index. Both (rows, n)."""
+    """Return softmax weights and keys, both (rows, n), in order of score; equal ones by index."""
     ranked, order = scores.sort(dim=-1, descending=largest_first, stable=True)
     return torch.softmax(ranked, -1), order
 
 
 def _prefix_sums(weights: Tensor, values: Tensor, ks: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Σ_{j<k} w_j v_j as (rows, len(ks), v) and Σ_{j<k} w_j as (rows, len(ks)), for each k."""
+    """Return Σ_{j<k} w_j v_j (rows, len(ks), v) and Σ_{j<k} w_j (rows, len(ks)), for each k."""
     bounds = [min(k, weights.shape[1]) for k in (0, *ks)]
     parts = [slice(start, stop) for start, stop in pairwise(bounds)]
     numerators = torch.stack([(weights[:, None, p] @ values[:, p]).squeeze(1) for p in parts], 1)

@@ -32,13 +32,13 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class Projections:
-    """What attention layers saw: for each layer the queries, keys and values of the same graphs."""
+    """Queries, keys and values of attention layers, for the same graphs."""
 
     #: layer by layer (queries (H, N, d), keys (H, N, d), values (H, N, v)), nodes of all graphs one after
     #: another, one floating dtype, before the factor 1/√d
     layers: tuple[tuple[Tensor, Tensor, Tensor], ...]
     ptr: tuple[int, ...]  #: G + 1 row numbers: graph g has the rows ``ptr[g]:ptr[g + 1]``
-    #: plain values that say where they come from: ``sample`` (generated data), dataset, run, k …
+    #: plain values on their origin: ``sample`` (generated data), dataset, run, k …
     about: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -47,7 +47,7 @@ class Projections:
         return [stop - start for start, stop in pairwise(self.ptr)]
 
     def samples(self, layers: list[int], graphs: list[int]) -> Iterator[Sample]:
-        """Every chosen layer on every chosen graph, graph by graph, widened to float32."""
+        """Yield every chosen layer on every chosen graph, graph by graph, in float32."""
         for graph in graphs:
             rows = slice(self.ptr[graph], self.ptr[graph + 1])
             for layer in layers:
@@ -74,10 +74,10 @@ def write_projections(path: str | os.PathLike[str], projections: Projections) ->
 
 
 def read_projections(path: str | os.PathLike[str]) -> Projections:
-    """Read what :func:`write_projections` wrote.
+    """Read a file of :func:`write_projections`.
 
-    Raises ``DamagedInput`` where it is not such a file, or its tensors do not fit together; ``OSError`` where
-    it is not there or may not be read.
+    Raises ``DamagedInput`` if it is no such file, or its tensors do not fit together; ``OSError`` if it does
+    not exist or cannot be read.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -106,10 +106,10 @@ def read_projections(path: str | os.PathLike[str]) -> Projections:
 
 
 def _check(projections: Projections) -> None:
-    """Raise ValueError where the tensors and pointers do not fit together."""
+    """Raise ValueError if the tensors and pointers do not fit together."""
     ptr = projections.ptr
     if not projections.layers:
-        raise ValueError("no layer in it")
+        raise ValueError("no layer")
     if not ptr or ptr[0] != 0 or any(stop < start for start, stop in pairwise(ptr)):
         raise ValueError("pointers that do not rise from 0")
     for number, (queries, keys, values) in enumerate(projections.layers):

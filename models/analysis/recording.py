@@ -27,7 +27,7 @@ Layer = tuple[Tensor, Tensor, Tensor]
 
 
 class ProjectionRecorder:
-    """What :func:`recording` has seen so far, on the CPU."""
+    """Projections recorded so far, on the CPU."""
 
     def __init__(self, layers: int, sizes: tuple[int, int | None]) -> None:
         self._calls: list[list[Layer]] = [[] for _ in range(layers)]
@@ -35,7 +35,7 @@ class ProjectionRecorder:
         self.sizes: list[int] = []  #: nodes of each graph recorded
 
     def hook(self, layer: int, module: KMIPAttention, args: tuple[Any, ...], options: dict[str, Any]) -> None:
-        """Take the rows of graphs of the right size from the input of a layer; layer 0 counts them."""
+        """Record the graphs of the right size from the input of a layer; layer 0 counts them."""
         given = {**dict(zip(("x", "ptr"), args, strict=False)), **options}
         x, ptr = given["x"], given.get("ptr")
         starts = pointers(ptr, len(x))
@@ -49,9 +49,9 @@ class ProjectionRecorder:
             self.sizes += [stop - start for start, stop in graphs]
 
     def projections(self, graphs: int | None = None, **about: Any) -> Projections:
-        """The first ``graphs`` graphs (default: all) of all forward passes, joined.
+        """Return the first ``graphs`` graphs (default: all) of all forward passes, joined.
 
-        Raises ``UsageError`` where none was recorded.
+        Raises ``UsageError`` if none was recorded.
         """
         if not self.sizes:
             raise UsageError(
@@ -70,11 +70,10 @@ class ProjectionRecorder:
 
 @contextlib.contextmanager
 def recording(model: nn.Module, *, sizes: tuple[int, int | None] = (1, None)) -> Iterator[ProjectionRecorder]:
-    """Record, while inside, what every :class:`KMIPAttention` of ``model`` projects its input to.
+    """Record within the block the projections of every :class:`KMIPAttention` of ``model``.
 
-    Rows are those of the nodes; with ``legacy_padding`` the padding, whose keys and values are the
-    biases, is left out, and so are graphs with fewer or more nodes than ``sizes`` says. Raises ``UsageError``
-    where the model has no k-MIP attention.
+    Padding (``legacy_padding``), whose keys and values are the biases, is left out, and so are graphs outside
+    the range ``sizes``. Raises ``UsageError`` if the model has no k-MIP attention.
     """
     attentions = kmip_layers(model)
     recorder = ProjectionRecorder(len(attentions), sizes)
@@ -90,7 +89,7 @@ def recording(model: nn.Module, *, sizes: tuple[int, int | None] = (1, None)) ->
 
 
 def kmip_layers(model: nn.Module) -> list[KMIPAttention]:
-    """Every :class:`KMIPAttention` of ``model``, in order; raises ``UsageError`` where there is none."""
+    """Return every :class:`KMIPAttention` of ``model``, in order; raise ``UsageError`` without any."""
     found = [module for module in model.modules() if isinstance(module, KMIPAttention)]
     if not found:
         raise UsageError(
@@ -103,7 +102,7 @@ def kmip_layers(model: nn.Module) -> list[KMIPAttention]:
 
 
 def check_part(data: RunData, part: str) -> None:
-    """Raise ``UsageError`` where ``data`` have no such part."""
+    """Raise ``UsageError`` if ``data`` have no such part."""
     if part not in data.parts:
         raise UsageError(
             f"There is nothing to record in the part {part!r}.",
@@ -136,13 +135,13 @@ def record_run(
     home: Home | None = None,
     device: str | None = None,
 ) -> Projections:
-    """Record the first ``graphs`` graphs of a part as the best weights of ``run`` see them, in eval mode.
+    """Record the first ``graphs`` graphs of a part by the best weights of ``run``, in eval mode.
 
-    Fewer where the part has fewer with between the least and the largest number of nodes in ``sizes``; a
-    transductive run has one graph, whatever the part. The other arguments are those of
-    :func:`kmip_data.models.training.run.evaluate.evaluate`. Raises ``UsageError`` where there is no such run,
-    part or build, or the model has no k-MIP attention; ``DamagedInput`` where the run is unfinished, or one
-    of its files is damaged.
+    Only graphs with a number of nodes in the range ``sizes`` count; a transductive run has one graph,
+    whatever the part. The other arguments are those of
+    :func:`kmip_data.models.training.run.evaluate.evaluate`. Raises ``UsageError`` if there is no such run,
+    part or build, or the model has no k-MIP attention; ``DamagedInput`` if the run is unfinished, or one of
+    its files is damaged.
     """
     from kmip_data.models.training.machine import autocast
     from kmip_data.models.training.run.evaluate import open_run
@@ -153,7 +152,7 @@ def record_run(
     with (
         opened.working() as module,
         recording(module.eval().model, sizes=sizes) as recorder,
-        torch.compiler.set_stance("force_eager"),  # compiled code would pass by the hooks
+        torch.compiler.set_stance("force_eager"),  # compiled code skips the hooks
         torch.inference_mode(),
         autocast(config.training.precision, where.type),
     ):

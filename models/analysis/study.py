@@ -1,4 +1,4 @@
-"""A measure of attention over many layers and graphs: which ones, the figures, their summary."""
+"""Apply a measure of attention to many layers and graphs, and summarise it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Measure = Callable[[Sample, Sequence[int]], Curves]
 
 @dataclass(frozen=True)
 class Choice:
-    """Which samples a study takes. The paper's: 50 graphs of more than 1,000 nodes, no first layer."""
+    """Samples of a study. The paper's: 50 graphs of more than 1,000 nodes, without the first layer."""
 
     #: counted from 0; ``None``: all but the first, whose input has many equal rows (the only one where there
     #: is one)
@@ -45,13 +45,13 @@ class Study:
     curves: Curves  #: name → (samples, len(ks))
 
     def summary(self, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean and standard deviation (ddof 0) over graphs of the mean over layers, each (len(ks),)."""
+        """Return mean and standard deviation (ddof 0) over graphs of the mean over layers: (len(ks),)."""
         graphs = np.array([graph for _, graph, _ in self.samples])
         means = np.stack([self.curves[name][graphs == graph].mean(0) for graph in np.unique(graphs)])
         return means.mean(0), means.std(0)
 
     def to_csv(self) -> bytes:
-        """One line for each sample and k."""
+        """Return a CSV file with a line for each sample and k."""
         rows = (
             [*sample, k, *(f"{curve[number, place]:.9g}" for curve in self.curves.values())]
             for number, sample in enumerate(self.samples)
@@ -61,7 +61,7 @@ class Study:
 
 
 def gaussian_projections(n: int, d: int, *, heads: int = 1, graphs: int = 1, seed: int = 0) -> Projections:
-    """Independent standard normal queries, keys and values: ``graphs`` graphs of n nodes, one layer."""
+    """Return standard normal queries, keys and values: ``graphs`` graphs of n nodes, one layer."""
     generator = torch.Generator().manual_seed(seed)
     queries, keys, values = torch.randn(3, heads, graphs * n, d, generator=generator)
     ptr = tuple(range(0, graphs * n + 1, n))
@@ -78,8 +78,8 @@ def run_study(
 ) -> Study:
     """Apply a measure, :func:`approximation` or :func:`weight_share`, to the chosen layers and graphs.
 
-    ``ks`` rise; default: the paper's, up to the largest graph. One bar shows how far it is unless
-    ``quiet``. Raises ``UsageError`` where no graph or layer is as asked for.
+    ``ks`` increase; default: the paper's, up to the largest graph. Raises ``UsageError`` if no graph or layer
+    fits the choice.
     """
     layers, graphs = _chosen(projections, choice)
     sizes = projections.sizes
@@ -101,14 +101,14 @@ def run_study(
 
 
 def approximation(sample: Sample, ks: Sequence[int]) -> Curves:
-    """Distance to full attention: of k-MIP attention, as published, and of normal outputs."""
+    """Return the distance to full attention of k-MIP attention, as published, and of normal outputs."""
     found = approximation_error(sample.queries, sample.keys, sample.values, ks, seed=sample.graph)
     random = np.full(len(ks), found.random)
     return {"k-MIP": found.error, "as published": found.published, "random": random}
 
 
 def weight_share(sample: Sample, ks: Sequence[int]) -> Curves:
-    """Cumulative attention weight: of the sample, and of Gaussian queries and keys of its size."""
+    """Return the cumulative attention weight of the sample, and of Gaussian data of its size."""
     generator = torch.Generator().manual_seed(1_000_003 + sample.graph)  # not those of gaussian_projections
     queries, keys = (
         torch.randn(rows[:1].shape, generator=generator) for rows in (sample.queries, sample.keys)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from kmip_data.errors import UsageError
 from kmip_data.models.attention.gathered import differentiable
-from kmip_data.models.attention.operators import attend, fused_attention, is_transformed, search
+from kmip_data.models.attention.operators import attend, fused_attention, fuses, is_transformed, search
 from kmip_data.models.context import PLAIN, ForwardContext
 from kmip_data.models.layers.batch import GraphBatch, context_of
 from kmip_data.models.search.problem import FLOATS, check_nodes, check_problem, check_ptr, check_rows, strided
@@ -69,14 +69,11 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
     UsageError
         A ``ValueError`` that names the argument, what was expected and what came.
     """
-    where: dict[str, Any] = {"query_ptr": query_ptr, "key_ptr": key_ptr, "backend": backend}
-    queries, keys, values = _operands(queries, keys, values)
-    if not dropout and not repeat_first_key:
-        out = fused_attention(queries, keys, values, k, **where)
-        if out is not None:
-            return out
-    options: dict[str, Any] = {"dropout": dropout, "repeat_first_key": repeat_first_key, "context": context}
-    return attend_to_best(queries, keys, values, k, **options, **where).out
+    options: dict[str, Any] = {"query_ptr": query_ptr, "key_ptr": key_ptr, "backend": backend}
+    if not dropout and not repeat_first_key and fuses(queries, keys, values):
+        return fused_attention(*_operands(queries, keys, values), k, **options)
+    options |= {"dropout": dropout, "repeat_first_key": repeat_first_key, "context": context}
+    return attend_to_best(queries, keys, values, k, **options).out
 
 
 class Attended(NamedTuple):

@@ -9,7 +9,6 @@ torch operations.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -164,40 +163,32 @@ def is_transformed(*tensors: Tensor) -> bool:
     return any(dual.tangent is not None for dual in duals)
 
 
+def fuses(*rows: Tensor) -> bool:
+    """True if :func:`fused_attention` takes these queries, keys and values.
+
+    False where the weights must be kept for a gradient, and where Triton's kernels do not run (other devices,
+    float64). A compiled model keeps search and attention as operators.
+    """
+    if torch.compiler.is_compiling() or not all(isinstance(each, Tensor) for each in rows):
+        return False
+    graded = torch.is_grad_enabled() and any(each.requires_grad for each in rows)
+    return not graded and kernels_for(rows[2]) is not gathered and not is_transformed(*rows)
+
+
 def fused_attention(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    k: int,
-    *,
-    query_ptr: Tensor | Sequence[int] | None = None,
-    key_ptr: Tensor | Sequence[int] | None = None,
-    scale: float | None = None,
-    backend: str = "auto",
-) -> Tensor | None:
-    """Attention over the k best keys of each query without its weights: (H, N, v), dtype of ``values``.
+    queries: Tensor, keys: Tensor, values: Tensor, k: int, *, scale: float | None = None, **where: Any
+) -> Tensor:
+    """k-MIP attention for inference on CUDA without the (H, N, k) weights: (H, N, v), dtype of ``values``.
 
     Queries are (H, N, d), keys (H, M, d), values (H, M, v); ``scale`` is the factor of the scores in the
-    softmax, by default 1/√d; the others are as :func:`~kmip_data.models.search.topk.topk_inner_product` takes
-    them. Rows without any key are zero. None where the weights must be kept or nothing is gained: a gradient
-    is wanted, or Triton's kernels do not run there (another device, float64).
+    softmax, by default 1/√d; ``where`` are pointers and backend as
+    :func:`~kmip_data.models.search.topk.topk_inner_product` takes them. Rows without any key are zero. The
+    result equals that of :func:`kmip_data.models.attention.kmip.kmip_attention`, bit for bit.
     """
-    if torch.compiler.is_compiling():
-        return None  # search and attention are operators that a compiled model keeps whole
-    graded = torch.is_grad_enabled() and any(x.requires_grad for x in (queries, keys, values))
-    if graded or is_transformed(queries, keys, values):
-        return None
-    if values.ndim != 3 or values.shape[:2] != keys.shape[:2] or values.device != keys.device:
-        return None
-    kernels = kernels_for(values)
-    if kernels is gathered:
-        return None
-    scores, indices = topk_inner_product(
-        queries, keys, k, query_ptr=query_ptr, key_ptr=key_ptr, backend=backend
-    )
+    scores, indices = topk_inner_product(queries, keys, k, **where)
     factor = 1 / math.sqrt(queries.shape[2]) if scale is None else scale
     rows = values.float(), scores.float(), indices
-    out: Tensor = kernels.forward(*rows, None, factor, keep_weights=False)[0]
+    out: Tensor = kernels_for(values).forward(*rows, None, factor, keep_weights=False)[0]
     return out.to(values.dtype)
 
 

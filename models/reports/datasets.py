@@ -1,4 +1,4 @@
-"""The paper's table of datasets beside what is built, or, where it is not, what the manifests expect."""
+"""The paper's table of datasets, with the counts of builds, or of the manifests if there is no build."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COUNTS = ("graphs", "nodes", "edges", "classes")  #: nodes and edges are means o
 
 
 def dataset_facts(home: Home) -> list[dict[str, Any]]:
-    """Return a row for each dataset, or each whole build of it: the paper's counts, ours, why they differ."""
+    """Return a row for each dataset, or each complete build of it: both counts, and why they differ."""
     whole = [build for build in list_builds(home) if build.card.complete and not build.card.sample]
     rows = []
     for paper in read_shipped("results", "datasets")["dataset"]:
@@ -26,7 +26,7 @@ def dataset_facts(home: Home) -> list[dict[str, Any]]:
             other = [f"Built with {as_values(build.card.parameters)}."] if counts != usual else []
             found.append((counts, build.path.name, [why, *other]))
         for ours, source, reasons in found[1:] or found:
-            # The paper counts a street once, and gives cities in thousands.
+            # The paper counts each street once, and gives cities in thousands.
             ours["edges"] /= 1 + streets
             digits = dict(zip(COUNTS, (0, -3, -3, 0) if streets else (0, 1, 1, 0), strict=True))
             differs = [name for name in COUNTS if round(ours[name], digits[name]) != paper[name]]
@@ -36,7 +36,7 @@ def dataset_facts(home: Home) -> list[dict[str, Any]]:
 
 
 def dataset_sheet(rows: list[dict[str, Any]]) -> Sheet:
-    """Return those rows as they are read: the paper's count, and ours where it differs."""
+    """Return those rows for people: the paper's count, and ours if it differs."""
     shown = []
     for row in rows:
         counts = {name: f"{row[name]:,}" for name in COUNTS}

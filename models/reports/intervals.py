@@ -1,4 +1,4 @@
-"""How sure a difference of means is: 95 % intervals by Student's t."""
+"""95 % intervals of differences of means, by Student's t."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import math
 import statistics
 from collections.abc import Sequence
 
-Interval = tuple[float, float | None, float | None]  #: the difference and its bounds; None of too few runs
+Interval = tuple[float, float | None, float | None]  #: the difference and its bounds; None for too few runs
 
 
 def welch(ours: Sequence[float], mean: float, std: float | None, runs: int) -> Interval:
-    """Return the mean of ``ours`` less a published mean, with the interval for unequal variances.
+    """Return the mean of ``ours`` minus a published mean, with the interval for unequal variances.
 
-    ``std`` is published with ddof 0: its variance is turned to that with ``runs − 1`` first.
+    ``std`` is published with ddof 0; its variance is converted to ``runs − 1`` first.
     """
     value = statistics.fmean(ours) - mean
     if len(ours) < 2 or runs < 2 or std is None:
@@ -24,7 +24,7 @@ def welch(ours: Sequence[float], mean: float, std: float | None, runs: int) -> I
 
 
 def paired(differences: Sequence[float]) -> Interval:
-    """Return the mean of differences, seed by seed, and its interval."""
+    """Return the mean of paired differences, and its interval."""
     value = statistics.fmean(differences)
     if (runs := len(differences)) < 2:
         return value, None, None

@@ -1,4 +1,4 @@
-"""The rows of a table in which k alone differs, and the paper's experiment on the influence of k."""
+"""Rows of a table that differ in k alone, and the paper's experiment on the influence of k."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from kmip_data.manifest import read_shipped
 from kmip_data.models.reports.runs import K
 from kmip_data.models.reports.tables import Row, Table
 
-AMONG = ("test", "test_std", "seconds", "seconds_std")  #: what is set beside the paper's
+AMONG = ("test", "test_std", "seconds", "seconds_std")  #: compared with the paper's
 
 
 def curves_over_k(table: Table) -> dict[str, dict[int, Row]]:
-    """Return the rows that differ in k alone, by k, under the model and the changes that they share.
+    """Return the rows that differ in k alone: name of model and shared changes -> k -> row.
 
-    Each has ``seconds`` and ``seconds_std``, of a training epoch over its seeds, too.
+    Each row also has ``seconds`` and ``seconds_std`` of a training epoch, over its seeds.
     """
     found: dict[str, dict[int, Row]] = {}
     for row, runs in zip(table.rows, table.runs, strict=True):
@@ -30,7 +30,7 @@ def curves_over_k(table: Table) -> dict[str, dict[int, Row]]:
 
 
 def published_over_k(dataset: str, metric: str) -> list[Row]:
-    """Return what the paper measured, ``k``, :data:`AMONG` and ``runs``: nothing on another dataset."""
+    """Return the paper's rows: ``k``, :data:`AMONG` and ``runs``; none for other datasets."""
     paper = read_shipped("results", "influence-of-k")
     for curve in paper["dataset"]:
         if (curve["name"], curve["metric"]) == (dataset, metric):
@@ -41,9 +41,10 @@ def published_over_k(dataset: str, metric: str) -> list[Row]:
 
 
 def rows_over_k(table: Table) -> tuple[list[Row], list[Row]]:
-    """Return the rows of the curves with several k, the paper's beside them, and all of the paper's.
+    """Return the rows of curves with several k, with the paper's figures, and all rows of the paper.
 
-    ``curve`` names what a row belongs to. The paper's, ``paper_…``, stand beside whole published data alone.
+    ``curve`` names the curve of a row. The paper's figures, ``paper_…``, are only given for complete
+    published data.
     """
     first = table.rows[0]
     share = f" ({first['share']})" if first["share"] not in {"", "all"} else ""

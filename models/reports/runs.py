@@ -19,9 +19,9 @@ from kmip_data.models.training.run.folders import RESULT_NAME
 from kmip_data.models.training.run.result import RunResult, read_result
 from kmip_data.pipelines.find import record_parameters
 
-K = "model.attention.k="  #: how a change of k begins
-MOST = 1e100  #: of a metric: means of larger ones could overflow
-#: Keys that change nothing that is learned, or whose values stand elsewhere in a row.
+K = "model.attention.k="  #: prefix of a change of k
+MOST = 1e100  #: largest metric; sums of larger ones could overflow
+#: Keys that change nothing that is learned, or that have columns of their own.
 _APART = re.compile(
     r"version|preset|variant|training\.seed|data\.(dataset|sample|parameters|split)\b.*"
     r"|system\.(?!devices|nodes).*|model\.attention\.warm_start"
@@ -35,9 +35,9 @@ class Run:
     folder: Path
     result: RunResult
     config: RunConfig
-    changes: tuple[str, ...]  #: ``key=value (that of the preset, or else the default)``
-    paper: PaperResult | None  #: published for its preset; None on data that are not the paper's
-    exact: bool  #: whether the figure is of just this configuration, or of what the paper's text says of it
+    changes: tuple[str, ...]  #: ``key=value (value of the preset, or else the default)``
+    paper: PaperResult | None  #: published for its preset; None on other data
+    exact: bool  #: True if the figure is of this configuration, as in the code or the text
 
     @property
     def test(self) -> float:
@@ -81,7 +81,7 @@ def _read(folder: Path) -> Run:
 
 
 def _of_another_k(config: RunConfig, changes: Sequence[str]) -> PaperResult | None:
-    """The paper's figure for the run's k, where that alone was changed in its experiment on k."""
+    """Return the paper's figure for the run's k, if only k was changed, in its experiment on k."""
     table = read_shipped("results", "influence-of-k")
     k = getattr(config.model.attention, "k", None)
     for of in table["dataset"] if all(change.startswith(K) for change in changes) and k in table["k"] else ():
@@ -95,7 +95,7 @@ def _of_another_k(config: RunConfig, changes: Sequence[str]) -> PaperResult | No
 
 
 def _changes(config: RunConfig, base: RunConfig, result: RunResult) -> Iterator[str]:
-    """What differs from ``base``, but for what a run wrote out because its data decide it."""
+    """Yield the differences from ``base``, except for keys that were filled in from the data."""
     usual, found = dict(_flat(base.model_dump())), dict(_flat(config.model_dump()))
     if free := base.model.parameter_budget:
         width, count = found.pop("model.hidden_dim"), result.num_parameters

@@ -1,4 +1,4 @@
-"""Runs to tables: seeds of one configuration are a row; what was made on the same data is a table."""
+"""Group runs into tables: a row is the seeds of one configuration, a table has rows on the same data."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ from kmip_data.models.sweeps.cells import digest
 from kmip_data.models.training.config.keys import SystemConfig
 from kmip_data.models.training.objective.metrics import METRICS
 
-Row = dict[str, Any]  #: as docs/reports.md has its keys; shares, not percent
+Row = dict[str, Any]  #: keys as in docs/reports.md; shares, not percent
 BOUNDS, NONE = ("", "_low", "_high"), (None, None, None)
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows that may be compared: one metric, one build, one split."""
+    """Comparable rows: one metric, one build, one split."""
 
     rows: Sequence[Row]
-    runs: Sequence[Sequence[Run]]  #: those of each row, by seed
-    reference: str  #: what differences are to; empty where there is one row
+    runs: Sequence[Sequence[Run]]  #: runs of each row, by seed
+    reference: str  #: what differences refer to; empty for a single row
 
 
 def tables_of(runs: Sequence[Run], against: str | None = None) -> tuple[list[Table], list[str]]:
-    """Return the tables of ``runs`` and what was left out; UsageError where none is of model ``against``.
+    """Return the tables of ``runs``, and a notice for each run that was left out.
 
-    Differences are to the best row of ``against``, or of all, seed by seed.
+    Differences refer to the best row of model ``against``, or of all, seed by seed. Raises ``UsageError`` if
+    no run is of that model.
     """
     models = sorted({run.result.model for run in runs})
     if against is not None and against not in models:
@@ -51,16 +52,16 @@ def tables_of(runs: Sequence[Run], against: str | None = None) -> tuple[list[Tab
 
 
 def _data(run: Run) -> str:
-    """Digest of what the runs of a table have in common."""
+    """Return the digest of what the runs of a table have in common."""
     result, split = run.result, run.result.split
-    # Where each seed has a split of its own, how they were drawn.
+    # If each seed draws its own split: how it is drawn.
     drawn = [split.rule, {**split.parameters, "split_seed": None}]
     own = drawn if run.config.data.split_seed_follows_run else split.digests
     return json_digest([result.dataset, result.sample, result.complete, result.build_key, result.metric, own])
 
 
 def _configuration(run: Run) -> str:
-    """Digest of what a run learned by, whatever its seed and machine; data are compared by their own."""
+    """Return the digest of a run's configuration without seed and machine; data have their own."""
     config = run.config.with_seed(0)
     several = {name: getattr(config.system, name) for name in ("devices", "nodes")}
     data = config.data.model_copy(update={"dataset": run.result.dataset})

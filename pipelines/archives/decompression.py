@@ -24,7 +24,7 @@ def compression_of(first: bytes) -> str | None:
 
 
 class Decompressor(Protocol):
-    """What :mod:`bz2` and :mod:`lzma` offer, and :class:`Inflater` for zlib."""
+    """Interface that :mod:`bz2`, :mod:`lzma` and :class:`Inflater` share."""
 
     eof: bool
     needs_input: bool
@@ -53,7 +53,7 @@ class Inflater:
 
     @property
     def eof(self) -> bool:
-        """Whether the end of the compressed stream was reached."""
+        """True at the end of the compressed stream."""
         return self._stream.eof
 
     @property

@@ -1,10 +1,13 @@
-"""Open an archive, recognised by content, and write its wanted members, or nothing at all."""
+"""Recognise the data of a dataset in an archive by content, and write its members, or nothing at all."""
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from kmip_data.errors import DamagedInput, UsageError
@@ -12,10 +15,163 @@ from kmip_data.files.changes import remove_scratch, write_all
 from kmip_data.files.digests import content_digest, sha256_file
 from kmip_data.files.disk import require_room
 from kmip_data.files.errors import unreadable, writing
-from kmip_data.pipelines.archives.names import refusal
-from kmip_data.pipelines.archives.reader import Archive, BareFile, Entry, FolderArchive
-from kmip_data.pipelines.archives.recognition import Selection
+from kmip_data.manifest import Content, Member
+from kmip_data.pipelines.archives.reader import (
+    Archive,
+    BareFile,
+    Entry,
+    FolderArchive,
+    Limits,
+    NameLedger,
+    check_name,
+    refusal,
+)
 from kmip_data.runtime.progress import Progress
+
+_MAX_ROOTS = 16
+_MAX_ENTRIES = 100_000  #: files of an archive, whatever of it is wanted; their names alone fill memory
+_MAX_RATIO = 100  #: a compressed tar that grows more than this is a bomb
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The members of an archive that are wanted."""
+
+    archive: Archive
+    root: str  #: path inside the archive below which the data lie (``""`` or ending in ``/``)
+    members: Mapping[str, Entry]  #: by path below ``root``, sorted
+
+    @property
+    def bytes(self) -> int:
+        """Declared size of all members."""
+        return sum(entry.size for entry in self.members.values())
+
+    def name_of(self, entry: Entry) -> str:
+        """Path of a member below the root."""
+        return entry.name[len(self.root) :]
+
+
+def recognise(archive: Archive, content: Content) -> Selection:
+    """Find the data in an archive: the one folder with the anchor and the members next to it.
+
+    Raises ``DamagedInput`` where the archive is hostile, damaged or incomplete, or holds something else;
+    ``UsageError`` where it holds the data more than once.
+    """
+    wanted = sum(member.max_count for member in content.members)
+    # What else an archive holds is not ours to judge: sizes are limited below, of the members alone.
+    unpacked = max(4 * content.max_total_bytes, _MAX_RATIO * archive.path.stat().st_size)
+    entries = archive.files(Limits(entries=max(_MAX_ENTRIES, 4 * wanted), unpacked=unpacked))
+    roots = _roots(entries, content.anchor)
+    complete, faults = [], []
+    for root in roots[:_MAX_ROOTS]:
+        chosen = Selection(archive, root, _select(entries, root, content))
+        wrong = _check_members(chosen, content)
+        faults += wrong
+        if not wrong:
+            complete.append(chosen)
+    if len(complete) > 1 or len(roots) > _MAX_ROOTS:
+        folders = ", ".join(ascii(chosen.root or "./") for chosen in complete)
+        raise UsageError(
+            f"{archive.path} holds {content.anchor} in {len(roots)} folders.",
+            expected="one copy of the data",
+            found=folders,
+            next="give --archive the folder that is meant",
+        )
+    if not complete:
+        raise _not_recognised(archive, entries, content, faults)
+    (chosen,) = complete
+    # Archives had all their names checked; of a folder only these count.
+    ledger = NameLedger(archive.path)
+    for name in chosen.members:
+        ledger.add(check_name(archive.path, name), folder=False)
+    if chosen.bytes > content.max_total_bytes:
+        raise refusal(
+            archive.path,
+            max(chosen.members.values(), key=lambda entry: entry.size).name,
+            f"and the others declare {chosen.bytes} bytes, and {content.max_total_bytes} are allowed",
+        )
+    return chosen
+
+
+def _roots(entries: Sequence[Entry], anchor: str) -> list[str]:
+    """Return the folders, each once, below which a file lies at ``anchor``."""
+    pattern = anchor.split("/")
+    depth = len(pattern)
+    split = [entry.name.split("/") for entry in entries]
+    found = [parts[:-depth] for parts in split if _matches(parts[-depth:], pattern)]
+    return list(dict.fromkeys("".join(f"{part}/" for part in parts) for parts in found))
+
+
+def _select(entries: Sequence[Entry], root: str, content: Content) -> dict[str, Entry]:
+    patterns = [member.pattern.split("/") for member in content.members]
+    chosen: dict[str, Entry] = {}
+    for entry in entries:
+        if entry.name.startswith(root):
+            name = entry.name[len(root) :]
+            if any(_matches(name.split("/"), pattern) for pattern in patterns):
+                chosen[name] = entry
+    return dict(sorted(chosen.items()))
+
+
+def _matches(parts: list[str], pattern: list[str]) -> bool:
+    # Part by part, because "*" must not reach into sub-folders, nor take the hidden files of some system.
+    return len(parts) == len(pattern) and all(
+        fnmatch.fnmatchcase(part, wanted) and (not part.startswith(".") or wanted.startswith("."))
+        for part, wanted in zip(parts, pattern, strict=True)
+    )
+
+
+def _check_members(chosen: Selection, content: Content) -> list[str]:
+    """Return what keeps the selected members from being the data."""
+    faults = []
+    for member in content.members:
+        pattern = member.pattern.split("/")
+        entries = [entry for name, entry in chosen.members.items() if _matches(name.split("/"), pattern)]
+        if not member.min_count <= len(entries) <= member.max_count:
+            faults.append(f"{len(entries)} of {member.pattern} (expected {_count(member)})")
+        for entry in entries:
+            if entry.size > member.max_bytes:
+                raise refusal(
+                    chosen.archive.path,
+                    entry.name,
+                    f"declares {entry.size} bytes, and {member.max_bytes} are allowed",
+                )
+    return faults
+
+
+def _count(member: Member) -> str:
+    if member.min_count == member.max_count:
+        return str(member.min_count)
+    return f"{member.min_count} to {member.max_count}"
+
+
+def _not_recognised(
+    archive: Archive, entries: Sequence[Entry], content: Content, faults: Sequence[str]
+) -> DamagedInput:
+    members = ", ".join(f"{_count(member)} × {member.pattern}" for member in content.members)
+    tops = Counter(name + "/" * bool(rest) for name, _, rest in (e.name.partition("/") for e in entries))
+    shown = ", ".join(ascii(name)[1:-1] for name, _ in tops.most_common(8))
+    what = f"{archive.path} is not the data that were expected."
+    ends = (entry.name.rpartition("/")[2] for entry in entries)
+    if older := [content.older[name] for name in ends if name in content.older]:
+        what = f"{archive.path} holds an older generation of the data: {older[0]}"
+    elif faults:
+        what = f"{archive.path} does not hold the members that were expected."
+        shown = f"{'; '.join(faults)}; in all: {shown}"
+    elif isinstance(archive, BareFile):
+        shown = f"a file that is neither zip nor tar and begins with {_head(archive.path)}"
+    return DamagedInput(
+        what,
+        expected=f"{content.anchor} and beside it {members}",
+        found=shown or f"an empty {archive.kind}",
+        next="give --archive a zip, a tar or a folder with these files"
+        + (" (links to folders are not followed)" if isinstance(archive, FolderArchive) else ""),
+    )
+
+
+def _head(path: Path) -> str:
+    with path.open("rb") as file:
+        return ascii(file.read(24).decode("latin-1"))
 
 
 def open_archive(path: Path) -> Archive:

@@ -26,10 +26,20 @@ from kmip_data.pipelines.archives.decompression import (
     Inflater,
     compression_of,
 )
-from kmip_data.pipelines.archives.names import NameLedger, check_name, refusal
-from kmip_data.pipelines.archives.reader import HEAD, PIECE, Archive, Entry, Limits
+from kmip_data.pipelines.archives.reader import (
+    HEAD,
+    PIECE,
+    Archive,
+    Entry,
+    Limits,
+    NameLedger,
+    check_name,
+    refusal,
+)
 
-_DIRECTORY_BYTES: Final = 128  #: of a zip's directory per allowed member, read whole before they are counted
+_DIRECTORY_BYTES: Final = (
+    128  #: of a zip's directory per allowed member, read in one piece before they are counted
+)
 _EXTENDED_BYTES: Final = 2**17  #: of headers before one member of a tar; a name needs 4,096
 _TRAILER_BYTES: Final = 16 * 2**20  #: after the end mark of a tar (tools pad to 10 KiB, some to 1 MiB)
 _LOCAL: Final = struct.Struct("<4s5H3L2H")  #: header before a zip member's data (APPNOTE 6.3, 4.3.7)
@@ -220,7 +230,7 @@ class TarArchive(Archive):
         self._compression = compression
 
     def files(self, limits: Limits) -> list[Entry]:
-        """List the regular files after reading the whole archive once."""
+        """List the regular files after reading all of the archive once."""
         ledger, total, count = NameLedger(self.path), 0, 0
         found: list[Entry] = []
         with self._open() as stream, self._named_errors():

@@ -1,8 +1,10 @@
-"""Interface of archives, and its two simplest forms: a folder and a bare file."""
+"""Interface of archives, its two simplest forms (a folder, a bare file), and the check of member names."""
 
 from __future__ import annotations
 
 import os
+import re
+import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -11,10 +13,13 @@ from typing import ClassVar, NoReturn
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.errors import unreadable
-from kmip_data.pipelines.archives.names import refusal
 
 HEAD = 512  #: bytes from which the kind of a file is recognised
 PIECE = 2**18  #: bytes handled at a time
+MAX_COMPONENT = 255  #: bytes of one part of a name, the limit of common file systems
+MAX_NAME = 4096  #: bytes of a name
+MAX_NAMES = 32 * 2**20  #: characters of all names of an archive and of the folders they imply
+_DRIVE = re.compile(r"^[A-Za-z]:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +36,7 @@ class Limits:
     """How much an archive may hold before it is refused."""
 
     entries: int  #: files and folders of any name
-    unpacked: int  #: declared sizes of all files of a compressed tar, which is unpacked whole to be searched
+    unpacked: int  #: declared sizes of all files of a compressed tar, which is unpacked to be searched
 
 
 class Archive(ABC):
@@ -43,7 +48,7 @@ class Archive(ABC):
         self.path = path
 
     def damaged(self, why: str, error: BaseException | None = None) -> NoReturn:
-        """Raise ``DamagedInput``: the archive itself is not whole."""
+        """Raise ``DamagedInput``: the archive itself is incomplete or damaged."""
         raise DamagedInput(
             f"{self.path.name} is not a whole {self.kind} archive: {why}.",
             expected=f"a complete {self.kind} of regular files and folders, in one volume",
@@ -141,3 +146,99 @@ def _read_pieces(path: Path) -> Iterator[bytes]:
             os.close(descriptor)
     except OSError as error:
         raise unreadable(path, error) from error
+
+
+def refusal(archive: Path, member: str, why: str) -> DamagedInput:
+    """Return the error for a member that is refused; ``why`` continues the sentence after its name."""
+    shown = ascii(member if len(member) <= 100 else f"{member[:60]}…{member[-30:]}")
+    return DamagedInput(
+        f"{archive.name} is refused: its member {shown} {why}.",
+        expected="regular files with relative, distinct names, as their headers declare them",
+        found=f"{archive}",
+        next="use a fresh copy from one of the sources that `kmip-data info NAME` lists",
+    )
+
+
+def check_name(archive: Path, name: str) -> str:
+    """Return ``name`` as a clean relative path with ``/``; leading ``./`` and a trailing ``/`` are dropped.
+
+    Returns ``""`` for the root folder itself (``./``). Raises ``DamagedInput`` where the name is empty,
+    absolute, climbs out, or no file system could hold it safely.
+    """
+    if not name:
+        raise refusal(archive, name, "has an empty name")
+    if "\0" in name:
+        raise refusal(archive, name, "has a NUL byte in its name")
+    try:
+        encoded = name.encode("utf-8")
+    except UnicodeEncodeError:
+        raise refusal(archive, name, "has a name that is not valid UTF-8") from None
+    if "\\" in name:
+        raise refusal(archive, name, "has a backslash in its name")
+    if name.startswith("/"):
+        raise refusal(archive, name, "has an absolute name")
+    if _DRIVE.match(name):
+        raise refusal(archive, name, "has a drive letter in its name")
+    if len(encoded) > MAX_NAME:
+        raise refusal(archive, name, f"has a name of {len(encoded)} bytes, longer than {MAX_NAME}")
+    if not name.isprintable() and any(unicodedata.category(c) in {"Cc", "Cf", "Zl", "Zp"} for c in name):
+        raise refusal(archive, name, "has control characters in its name")
+    parts = name.removesuffix("/").split("/")
+    while parts and parts[0] == ".":
+        parts = parts[1:]
+    for part in parts:
+        if part in {"", ".", ".."}:
+            raise refusal(archive, name, f"has the part {part!r} in its name")
+        if (not part.isascii() and len(part.encode()) > MAX_COMPONENT) or len(part) > MAX_COMPONENT:
+            raise refusal(archive, name, f"has a part longer than {MAX_COMPONENT} bytes in its name")
+    return "/".join(parts)
+
+
+class NameLedger:
+    """Remember the names of one archive and refuse those that would meet on some file system."""
+
+    def __init__(self, archive: Path) -> None:
+        self._archive = archive
+        self._room = MAX_NAMES
+        self._folders: set[str] = set()
+        self._seen: dict[str, tuple[str, bool]] = {}
+
+    def add(self, name: str, *, folder: bool) -> None:
+        """Take in a checked name.
+
+        Raises ``DamagedInput`` where it is there already, differs from another only by case or Unicode form,
+        is at once a file and a folder, or is one too many.
+        """
+        if not folder:
+            self._enter(name, folder=False)
+        elif name:
+            self._add_folder(name)
+        self._add_folder(name.rpartition("/")[0])
+
+    def _add_folder(self, name: str) -> None:
+        while name and name not in self._folders:
+            self._enter(name, folder=True)
+            self._folders.add(name)
+            name = name.rpartition("/")[0]
+
+    def _enter(self, name: str, *, folder: bool) -> None:
+        key = _fold(name)
+        if key not in self._seen:
+            self._seen[key] = (name, folder)
+            self._room -= len(name)
+            if self._room < 0:
+                raise refusal(self._archive, name, f"brings the names to more than {MAX_NAMES} characters")
+            return
+        first, was_folder = self._seen[key]
+        if first != name:
+            raise refusal(self._archive, name, f"differs from {first!a} only by case or Unicode form")
+        if was_folder != folder:
+            raise refusal(self._archive, name, "is both a file and a folder")
+        if not folder:
+            raise refusal(self._archive, name, "is there twice")
+
+
+def _fold(name: str) -> str:
+    if name.isascii():
+        return name.lower()
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFD", name).casefold())

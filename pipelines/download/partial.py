@@ -20,7 +20,7 @@ from kmip_data.wording import shown_address, timestamp
 
 
 class PartialState(Strict):
-    """What the bytes in ``NAME.partial`` are the beginning of."""
+    """Identity of the file that ``NAME.partial`` is the beginning of."""
 
     url: str  #: address of the mirror, before redirects
     sha256: str | None  #: that the manifest pins for this mirror
@@ -122,7 +122,7 @@ class Partial:
 
     @property
     def left(self) -> str | None:
-        """What is on disk, for messages."""
+        """Unfinished part on disk, for messages; ``None`` if there is none."""
         if self.state is None or not self.size:
             return None
         of = f" of {human_bytes(self.state.total)}" if self.state.total else ""

@@ -18,7 +18,7 @@ PATIENCE = Patience(connect=5.0, stall=10.0)
 
 @dataclass(frozen=True)
 class Probe:
-    """What a mirror answered."""
+    """Answer of a mirror."""
 
     dataset: str
     source: str
@@ -27,7 +27,7 @@ class Probe:
     detail: str
     status: int | None = None  #: of HTTP; ``None`` without an answer
     bytes: int | None = None  #: size of the file, where the server says it
-    ranges: bool = False  #: a download that was cut can go on
+    ranges: bool = False  #: a download that was cut can be resumed
 
 
 def probe_sources(manifests: Iterable[Manifest], patience: Patience = PATIENCE) -> list[Probe]:

@@ -15,8 +15,8 @@ from kmip_data.builds.options import BuildOptions, EngineName
 from kmip_data.errors import UsageError
 from kmip_data.pipelines.engine.executors import Executor, Job, WorkerDiedError
 from kmip_data.pipelines.engine.workers import ENVIRONMENT, start_worker
-from kmip_data.pipelines.raw.extras import require_extra
 from kmip_data.runtime import signals, threads
+from kmip_data.runtime.presence import require_extra
 
 T = TypeVar("T", bound=Job)
 R = TypeVar("R")

@@ -29,10 +29,10 @@ from kmip_data.pipelines.engine.run import rebuild_units, run_build
 from kmip_data.pipelines.finishing.encode import repair_columns
 from kmip_data.pipelines.finishing.finish import read_records, write_split
 from kmip_data.pipelines.finishing.identity import BuildPlan
-from kmip_data.pipelines.raw.extras import require_extra
 from kmip_data.pipelines.raw.obtain import obtain_raw
 from kmip_data.pipelines.shared.stratified import apply_split
 from kmip_data.runtime import signals
+from kmip_data.runtime.presence import require_extra
 
 
 def repair_build(

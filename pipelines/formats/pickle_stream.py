@@ -188,7 +188,7 @@ class _ListReader(PickleMachine):
 
 
 def _is_shared(value: Any) -> bool:
-    """Whether later items may refer to it: names and types, which all have in common."""
+    """True if later items may refer to it: names and types, which all have in common."""
     if isinstance(value, str | bytes):
         return len(value) < _NAME
     return isinstance(value, Global | np.dtype)

@@ -53,7 +53,7 @@ def never_called(what: str) -> Callable[..., Any]:
 
 
 class Pending:
-    """What a call made that still waits for its state, which pickles give in an opcode of its own.
+    """Result of a call that still waits for its state, which pickles give in an opcode of its own.
 
     ``finish`` takes the state and sets ``value``, which from then on stands instead of this.
     """
@@ -82,7 +82,7 @@ def read_pickle(
 ) -> Any:
     """Return what a pickle of protocol 0 to 5 holds.
 
-    Only the globals that are ``allowed`` may be named; ``persistent`` says what a persistent id stands for (a
+    Only the globals that are ``allowed`` may be named; ``persistent`` resolves a persistent id (a
     tensor's storage), and without it they are refused. Raises ``DamagedInput`` where the pickle is cut off or
     broken, or asks for something that is not allowed; nothing of it ran.
     """

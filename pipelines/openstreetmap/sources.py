@@ -15,8 +15,7 @@ from kmip_data.files.disk import require_room
 from kmip_data.files.errors import writing
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.archives.extract import fingerprint, open_archive, write_members
-from kmip_data.pipelines.archives.recognition import recognise
+from kmip_data.pipelines.archives.extract import fingerprint, open_archive, recognise, write_members
 from kmip_data.pipelines.openstreetmap.city_source import GRAPHML, POLYGON, VOCABULARY, CitySource
 from kmip_data.pipelines.openstreetmap.extract import file_format
 from kmip_data.pipelines.openstreetmap.vocabulary import Vocabulary, vocabulary_of_card

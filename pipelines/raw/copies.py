@@ -1,6 +1,6 @@
-"""Copies of raw data under ``raw/<dataset>/members-<digest>``: written whole, described, checked again.
+"""Copies of raw data in ``raw/<dataset>/members-<digest>``: complete, with a receipt, verified on each use.
 
-A folder is copied, too, not linked: what its owner edits later changes nothing here. The receipt is written
+A folder is copied, too, not linked: later edits of the original change nothing here. The receipt is written
 last and the folder renamed in; every use hashes all members again (1.65 GB a second).
 """
 
@@ -28,7 +28,7 @@ from kmip_data.files.locking import build_lock
 from kmip_data.files.small import open_regular, read_model, read_small
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.archives.names import check_name
+from kmip_data.pipelines.archives.reader import check_name
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.runtime.progress import say
 from kmip_data.strict import Strict
@@ -50,7 +50,7 @@ class StoredMember(Strict):
 
 
 class StoredSource(Strict):
-    """Where the members of one source came from."""
+    """Origin of the members of one source."""
 
     receipt: Receipt
     downloaded: bool = False
@@ -105,7 +105,7 @@ class RawCopy(RawFolder):
 
     @property
     def origin(self) -> str:
-        """Where it came from, for messages."""
+        """Origin of its sources, for messages."""
         return ", ".join(receipt.origin for receipt in self.receipts)
 
     def is_complete(self, manifest: Manifest) -> bool:
@@ -252,7 +252,6 @@ def _make_way(target: Path, members: Collection[str]) -> None:
             f"{target} is damaged, and holds more than its members.",
             expected="nothing but the members: it is replaced by a sound copy",
             found=", ".join(path.relative_to(target).as_posix() for path in other[:5]),
-            left="the folder as it is",
             next=f"move what is yours out of {target}, then run the same command again",
         )
     remove_copy(RawFolder(target, dict.fromkeys(members, ""), ()))

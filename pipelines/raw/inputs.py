@@ -1,4 +1,4 @@
-"""Find an archive for each source of a dataset: among those given, in the home folder, or by download."""
+"""Find each source of a dataset: among given archives, in the home folder, in a package, or by download."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from kmip_data.errors import DamagedInput, KmipDataError, SourceUnavailable, Usa
 from kmip_data.files.digests import sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import PACKAGE, Content, Manifest, Source
-from kmip_data.pipelines.archives.extract import fingerprint, open_archive
+from kmip_data.pipelines.archives.extract import Selection, fingerprint, open_archive, recognise
 from kmip_data.pipelines.archives.reader import Archive, BareFile, FolderArchive
-from kmip_data.pipelines.archives.recognition import Selection, recognise
 from kmip_data.pipelines.download.fetch import fetch_source
 from kmip_data.pipelines.download.partial import read_receipt, verified_receipt
 from kmip_data.pipelines.raw.copies import StoredSource
@@ -29,7 +28,7 @@ _MAX_INNER = 64  #: files of a given folder that are looked into for an archive
 
 @dataclass(frozen=True)
 class Request:
-    """What is wanted, and what may be done for it."""
+    """A dataset whose raw data are wanted, and the options of the command."""
 
     manifest: Manifest
     home: Home
@@ -43,7 +42,7 @@ class Request:
 
     @property
     def folder(self) -> Path:
-        """Where the raw data of the dataset lie."""
+        """Folder of the raw data of the dataset."""
         return self.home.raw / self.manifest.name
 
     @property
@@ -56,7 +55,7 @@ class Request:
         say(text, quiet=self.options.quiet)
 
     def content_of(self, source: Source) -> Content:
-        """What a source holds."""
+        """Members of a source."""
         return source.content or self.manifest.content
 
     def archive_hint(self, source: Source) -> str:

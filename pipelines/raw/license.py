@@ -61,7 +61,6 @@ def require_agreement(manifest: Manifest, home: Home, accept: bool | None = None
             f"Downloading {manifest.name} needs agreement to: {manifest.license.name}.",
             expected=f"agreement to {manifest.license.url} — {manifest.license.notice}",
             found="none",
-            left="nothing was downloaded",
             next=f"kmip-data fetch {manifest.name} --accept-license, or {ENVIRONMENT}=1, or answer the "
             "question on a terminal; a copy you have already needs none: --archive PATH",
         )

@@ -1,4 +1,4 @@
-"""Bring the raw data of a dataset in, verified: a local archive, an earlier copy, a download or a sample."""
+"""Obtain verified raw data: a local archive, an earlier copy, a download or a generated sample."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from kmip_data.files.changes import move
 from kmip_data.files.errors import writing
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.archives.extract import write_members
+from kmip_data.pipelines.archives.extract import recognise, write_members
 from kmip_data.pipelines.archives.reader import FolderArchive
-from kmip_data.pipelines.archives.recognition import recognise
 from kmip_data.pipelines.base import Params, Pipeline, RawFolder
 from kmip_data.pipelines.raw.copies import (
     RawCopy,
@@ -202,7 +201,6 @@ def _unpack(inputs: Sequence[Input], stage: Path, request: Request) -> dict[str,
             raise DamagedInput(
                 f"Two sources of {request.manifest.name} hold {twice[0]}.",
                 expected="each member in one source",
-                left="nothing was unpacked; downloads are kept",
                 next=f"kmip-data info {request.manifest.name}",
             )
         for name in written if number else ():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import json
 import shutil
 import warnings
@@ -122,13 +124,17 @@ def uses(folder: Path) -> list[Callable[[], object]]:
     from kmip_data.builds.columns import added_facts
     from kmip_data.builds.home import Build
     from kmip_data.builds.verify import verify_build
-    from kmip_data.cli.stats import report
+    from kmip_data.cli.info import _build as show
     from kmip_data.drawing.pictures import drawing_of
     from kmip_data.format.card import read_card
     from kmip_data.format.card_page import render_card
 
     def build() -> Build:
         return Build(folder, read_card(folder))
+
+    def facts() -> None:
+        with contextlib.redirect_stdout(io.StringIO()):
+            show(build(), as_json=False)
 
     def items(**options: Any) -> None:
         dataset = ShardedDataset(folder, **options)
@@ -167,7 +173,7 @@ def uses(folder: Path) -> list[Callable[[], object]]:
         lambda: batches(compact=True),
         add_columns,
         draw,
-        lambda: report(build()),
+        facts,
         lambda: render_card(build().card),
         lambda: added_facts(build()),
     ]

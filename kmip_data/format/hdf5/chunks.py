@@ -27,7 +27,7 @@ _PIPELINES: Final = ([_SHUFFLE, _DEFLATE], [_SHUFFLE, _ZSTD])
 def read_chunked(dataset: h5py.Dataset, axis: int, start: int, stop: int) -> NDArray[Any]:
     """Return rows ``start:stop`` (along ``axis``) of a dataset that is chunked in whole rows.
 
-    A ``ValueError``, or an error of h5py: the storage is not what the format says, or a chunk is damaged.
+    Raises ``ValueError``, or an error of h5py, if the storage violates the format or a chunk is damaged.
     """
     shape, chunks = dataset.shape, dataset.chunks
     if chunks is None or any(chunks[i] != shape[i] for i in range(len(shape)) if i != axis):

@@ -47,8 +47,8 @@ def local_degree_profile(
     """Return the local degree profile of each node (Cai and Wang, arXiv 1811.03508).
 
     Degrees are numbers of out-edges; the neighbours of a node are the targets of its out-edges, one per
-    edge. Without any, the four values are 0. Raises ``UsageError`` where there is no such rule;
-    ``DamagedInput`` where an edge leads to a node that is not there.
+    edge. Without any, the four values are 0. Raises ``UsageError`` if there is no such rule;
+    ``DamagedInput`` if an edge leads to a missing node.
 
     Parameters
     ----------

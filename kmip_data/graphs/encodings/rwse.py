@@ -45,7 +45,7 @@ def random_walk_encoding(
     loops too. From a node without any there is no way back, so its row is 0. This is upstream's
     ``get_rw_landing_probs`` (times 1…T, no factor of dimension) and, where no edge is repeated, PyTorch
     Geometric's ``AddRandomWalkPE``, which multiply matrices; here each walk is followed over the nodes
-    that it reaches, in float64, and rounded once. Raises ``DamagedInput`` where an edge leads to a
+    that it reaches, in float64, and rounded once. Raises ``DamagedInput`` if an edge leads to a
     node that is not there.
 
     Parameters

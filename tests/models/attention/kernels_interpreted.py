@@ -12,7 +12,7 @@ from torch import Tensor
 from kmip_data.models.attention import gathered, operators
 from kmip_data.models.attention.gpu import launch, transposing
 from kmip_data.models.attention.kmip import KMIPAttention, kmip_attention
-from kmip_data.models.attention.operators import fused_attention
+from kmip_data.models.attention.operators import fused_attention, fuses
 from kmip_data.models.search import topk_inner_product
 
 RAGGED = [0, 1, 1, 4, 20, 24]  # one node, none, fewer than k, many
@@ -166,8 +166,8 @@ def test_one_key_has_no_gradient_in_queries_and_keys() -> None:
 def test_fused_attention() -> None:
     queries, keys, values = (torch.randn(2, 25, size) for size in (4, 4, 20))
     ptr = [0, 3, 3, 25]
-    assert fused_attention(queries, keys.clone().requires_grad_(), values, 5, query_ptr=ptr) is None
-    assert fused_attention(queries, keys, values.double(), 5, query_ptr=ptr) is None
+    assert not fuses(queries, keys.clone().requires_grad_(), values)
+    assert not fuses(queries, keys, values.double())
     found = fused_attention(queries, keys, values, 5, query_ptr=ptr)
     torch.testing.assert_close(found, slow_attention(queries, keys, values, 5, ptr))
     half = fused_attention(queries, keys, values.half(), 5, query_ptr=ptr)

@@ -72,7 +72,7 @@ def test_kernels_compile_without_a_gpu_and_hardly_spill() -> None:
 def test_without_a_gpu_kernels_stay_away() -> None:
     """Importing attention loads no kernel, and tensors elsewhere go to torch operations."""
     program = (
-        "import sys, torch; from kmip_data.models.attention import fused, gathered, kmip, operators\n"
+        "import sys, torch; from kmip_data.models.attention import gathered, kmip, operators\n"
         "assert operators.kernels_for(torch.ones(1)) is gathered\n"
         "print([name for name in sys.modules if 'attention.gpu' in name])"
     )

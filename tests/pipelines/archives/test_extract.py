@@ -23,9 +23,8 @@ from support.shared import shared_data
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files.digests import sha256_file
 from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.archives.extract import open_archive, write_members
+from kmip_data.pipelines.archives.extract import open_archive, recognise, write_members
 from kmip_data.pipelines.archives.reader import Limits
-from kmip_data.pipelines.archives.recognition import recognise
 
 
 def tree(folder: Path) -> dict[str, tuple[int, bytes]]:
@@ -290,9 +289,8 @@ import kmip_data
 sys.path.insert(0, sys.argv[3])
 from support.archive_attacks import CONTENT
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.archives.extract import write_members, open_archive
+from kmip_data.pipelines.archives.extract import open_archive, recognise, write_members
 from kmip_data.pipelines.archives.reader import Limits
-from kmip_data.pipelines.archives.recognition import recognise
 try:
     write_members(recognise(open_archive(Path(sys.argv[1])), CONTENT), Path(sys.argv[2]))
     end = "accepted"

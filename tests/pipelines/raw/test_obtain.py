@@ -182,21 +182,15 @@ def test_a_folder_with_one_broken_archive_says_what_is_wrong_with_it(home, archi
         obtain(toy(), home, archives=[tmp_path / "downloads"])
 
 
-def test_two_archives_of_one_source_are_a_mistake(home, archive, tmp_path):
+def test_archives_that_are_refused_leave_nothing(home, archive, tmp_path):
     with pytest.raises(UsageError, match=r"Two of the given archives are toy\.zip"):
         obtain(toy(), home, archives=[archive, other_archive(tmp_path / "other.zip")])
-
-
-def test_an_archive_that_is_not_there(home, tmp_path):
     with pytest.raises(UsageError, match="There is no file or folder"):
         obtain(toy(), home, archives=[tmp_path / "none.zip"])
-
-
-@pytest.mark.parametrize("name", ["zip parent", "zip wrong CRC", "tar link then write", "tar.gz wrong CRC"])
-def test_a_refused_archive_leaves_nothing(home, tmp_path, name):
-    ATTACKS[name][0](tmp_path / "bad.dat")
-    with pytest.raises(DamagedInput):
-        obtain(toy(), home, archives=[tmp_path / "bad.dat"])
+    for name in ("zip parent", "zip wrong CRC", "tar link then write", "tar.gz wrong CRC"):
+        ATTACKS[name][0](tmp_path / "bad.dat")
+        with pytest.raises(DamagedInput):
+            obtain(toy(), home, archives=[tmp_path / "bad.dat"])
     assert left_in(home) == set()
 
 
@@ -322,18 +316,20 @@ def _tree(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("name", ["parts/1.bin", "parts", "."])
-def test_a_copy_with_a_link_in_it_is_left_alone(home, archive, tmp_path, name):
-    raw = obtain(toy(), home, archives=[archive])
-    (raw.path / "index.txt").write_bytes(b"other")
-    linked = raw.path / name
-    linked.rename(tmp_path / "moved")
-    linked.symlink_to(tmp_path / "moved")
-    before = _tree(tmp_path)
-    with pytest.raises(UsageError, match="is a symbolic link"):
-        obtain(toy(), home, archives=[archive])
-    assert _tree(tmp_path) == before
-    assert linked.is_symlink()
+def test_a_copy_with_a_link_in_it_is_left_alone(archive, tmp_path):
+    for number, name in enumerate(("parts/1.bin", "parts", ".")):
+        top = tmp_path / str(number)
+        home = Home(top / "home")
+        raw = obtain(toy(), home, archives=[archive])
+        (raw.path / "index.txt").write_bytes(b"other")
+        linked = raw.path / name
+        linked.rename(top / "moved")
+        linked.symlink_to(top / "moved")
+        before = _tree(top)
+        with pytest.raises(UsageError, match="is a symbolic link"):
+            obtain(toy(), home, archives=[archive])
+        assert _tree(top) == before
+        assert linked.is_symlink()
 
 
 def test_files_of_the_user_in_a_damaged_copy_stay(home, archive):

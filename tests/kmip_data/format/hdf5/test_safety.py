@@ -42,8 +42,7 @@ def test_attacks_are_refused(tmp_path, secret):
             ATTACKS.items(), (read_everything, Shard, read_split)
         ):
             with cases(f"{name}, {reader.__name__}"):
-                path = tmp_path / f"{name}.h5"
-                path.unlink(missing_ok=True)
+                path = tmp_path / f"{name}, {reader.__name__}.h5"
                 build(path, secret)
                 watch.events()  # of the builder
                 descriptors = open_descriptors()

@@ -11,7 +11,7 @@ from support.training_data import learnable_build
 from torch_geometric.data import Batch, Data
 
 from kmip_data.models.config import ModelConfig
-from kmip_data.models.layers import gated_edges
+from kmip_data.models.layers import gated_gcn
 from kmip_data.models.layers.batch import REAL_SIZES
 from kmip_data.models.network import build_model
 from kmip_data.models.training.capture import padding, steps
@@ -36,7 +36,7 @@ MODELS = {
 @pytest.fixture(autouse=True)
 def _operators_alone(monkeypatch):
     """The CPU's compiled kernels write to memory that no operator names."""
-    monkeypatch.setattr(gated_edges, "_fused", lambda *_: None)
+    monkeypatch.setattr(gated_gcn, "_fused", lambda *_: None)
 
 
 @pytest.fixture(scope="module", params=["neighbor", "index"])

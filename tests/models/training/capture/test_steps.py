@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.data import Batch, Data
 
 from kmip_data.builds.home import Home
-from kmip_data.models.layers import gated_edges
+from kmip_data.models.layers import gated_gcn
 from kmip_data.models.search.backends import cuda
 from kmip_data.models.training.capture import steps
 from kmip_data.models.training.capture.reasons import why_plain
@@ -35,7 +35,7 @@ GPU = Device("cuda", "a GPU", "")
 @pytest.fixture(autouse=True)
 def _operators_alone(monkeypatch):
     """The CPU's compiled kernels write to memory that no operator names."""
-    monkeypatch.setattr(gated_edges, "_fused", lambda *_: None)
+    monkeypatch.setattr(gated_gcn, "_fused", lambda *_: None)
 
 
 @pytest.fixture(scope="module")
