@@ -14,7 +14,7 @@ import click
 
 from kmip_data.cli.shared.command import Command
 from kmip_data.cli.shared.options import json_option
-from kmip_data.cli.shared.output import facts, print_json
+from kmip_data.cli.shared.output import print_json
 from kmip_data.wording import counted
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def command(full: bool, folder: str, as_json: bool) -> None:
     before it runs.
     """
     from kmip_data.builds.home import Home
+    from kmip_data.models.training.run.folders import find_run
 
     home = Home.locate(folder)
     started = time.monotonic()
@@ -59,28 +60,17 @@ def command(full: bool, folder: str, as_json: bool) -> None:
             args = [*step, "--home", str(home.root)]
             click.echo(f"\n[{number}/{len(steps)}] {title}\n$ kmip-data {shlex.join(args)}")
             _run(args)
-        seconds = time.monotonic() - started
-        made, results = _made(runs, home), _results(runs, home)
-        click.echo(f"\nDone in {seconds:.0f} s. Results:")
-        click.echo(facts([(what, str(path)) for what, path in made.items()], indent=2))
-        click.echo(f"\n{compared(results)}")
+        seconds, results = time.monotonic() - started, _results(runs, home)
+        run = find_run(runs[MODELS[0]][0], home)
+        click.echo(f"\nDone in {seconds:.0f} s. Open {run / 'explore.html'}\n\n{compared(results)}")
         click.echo(
             "\nEleven models on two cities: docs/results.md. The paper's network and its 1,500 epochs:"
             f" kmip-data train --dataset {CITY}"
         )
     if as_json:
-        first = results[MODELS[0]][0]
-        print_json(
-            {
-                "sample": False,
-                "home": home.root,
-                **made,
-                "best_epoch": first.best_epoch,
-                "metrics": first.metrics,
-                "models": {model: [result.metrics for result in each] for model, each in results.items()},
-                "seconds": seconds,
-            }
-        )
+        models = {model: [result.metrics for result in each] for model, each in results.items()}
+        page = run / "explore.html"
+        print_json({"home": home.root, "run": run, "page": page, "models": models, "seconds": seconds})
 
 
 def _runs(model: str, name: str, *, full: bool) -> list[str]:
@@ -140,19 +130,3 @@ def compared(results: Mapping[str, Sequence[RunResult]]) -> str:
             f" ({fmean(ahead):+.1f} points on average); {verdict}."
         )
     return "\n".join(lines)
-
-
-def _made(runs: Mapping[str, Sequence[str]], home: Home) -> dict[str, object]:
-    from kmip_data.models.training.run.folders import find_run
-    from kmip_data.pipelines.find import find
-
-    build, run = find(CITY, home=home).path, find_run(runs[MODELS[0]][0], home)
-    return {
-        "build": build,
-        "picture": build / "preview.png",
-        "run": run,
-        "curves": run / "curves.png",
-        "result": run / "result.json",
-        "map": run / "map.png",
-        "page": run / "explore.html",
-    }

@@ -9,9 +9,8 @@ import platform
 import re
 import shutil
 import sys
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -24,7 +23,7 @@ from kmip_data.files.disk import human_bytes
 from kmip_data.runtime.presence import install_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from kmip_data.builds.home import Home
 
@@ -37,8 +36,7 @@ LOW_DISK = 10 * 10**9  #: bytes; the largest raw archive and its build need less
 Found = tuple[str, str, str]  #: name, status and detail of a :class:`Finding`
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """One line: ``ok`` is usable, ``no`` is not (and is not needed), ``problem`` must be fixed."""
 
     section: str
@@ -50,39 +48,33 @@ class Finding:
 @click.command(
     cls=Command, examples=["kmip-data doctor", "kmip-data doctor --json", "kmip-data doctor --sources"]
 )
-@click.option(
-    "--sources", is_flag=True, help="Ask every mirror of every dataset instead: status, size, ranges."
-)
+@click.option("--sources", is_flag=True, help="Check every mirror of every dataset instead.")
 @home_option
 @json_option
 def command(sources: bool, home: Home, as_json: bool) -> None:
     """Check what this machine has, and what works on it.
 
-    Versions, devices, search backends and why each is or is not usable, HDF5 filters, disk, home
-    and licenses. Ends with exit code 1 where something that is needed is missing.
+    Versions, devices, search backends and why each is or is not usable, HDF5 filters, disk, home and
+    licenses. Ends with exit code 1 if something that is needed is missing, or a backend is broken.
 
-    With --sources one byte is asked of every mirror, nothing is downloaded, and the exit code is 1
-    where a source has no mirror that answers, as all have offline.
+    With --sources one byte of every mirror is requested: status, size, resumable or not. Exit code 1 then
+    means that a source has no mirror that answers.
     """
-    if sources:
-        findings = list(_sources())
-    else:
-        findings = [
-            Finding(section, *found)
-            for section, of_section in (
-                ("Program", _program()),
-                ("Packages", _packages()),
-                ("Extras", _packages(extras=True)),
-                ("Devices", _devices()),
-                ("Search backends", _backends()),
-                ("HDF5", _filters()),
-                ("Home", _home(home)),
-            )
-            for found in of_section
-        ]
+    sections: dict[str, Callable[[], Iterator[Found]]] = {
+        "Program": _program,
+        "Packages": _packages,
+        "Extras": lambda: _packages(extras=True),
+        "Devices": _devices,
+        "Search backends": _backends,
+        "HDF5": _filters,
+        "Home": lambda: _home(home),
+    }
+    checked = ((name, *line) for name, check in sections.items() for line in check())
+    found = _sources() if sources else checked
+    findings = [Finding(*line) for line in found]
     problems = [finding for finding in findings if finding.status == "problem"]
     if as_json:
-        print_json({"ok": not problems, "findings": [asdict(finding) for finding in findings]})
+        print_json({"ok": not problems, "findings": [finding._asdict() for finding in findings]})
     else:
         width = max(len(finding.name) for finding in findings)
         for section, of_section in itertools.groupby(findings, lambda finding: finding.section):
@@ -90,19 +82,17 @@ def command(sources: bool, home: Home, as_json: bool) -> None:
             for finding in of_section:
                 click.echo(f"  {MARKS[finding.status]}  {finding.name:{width}}  {finding.detail}".rstrip())
     if problems:
+        what = "mirrors do not answer, and their sources have no other" if sources else "checks failed"
         raise CheckFailed(
-            f"{len(problems)} mirrors do not answer, and their sources have no other."
-            if sources
-            else f"{len(problems)} things that are needed do not work here.",
+            f"{len(problems)} {what}.",
             found="; ".join(f"{finding.name}: {finding.detail}" for finding in problems),
-            left="nothing was changed",
             next="kmip-data build NAME --archive PATH (a local copy), or the same command later"
             if sources
             else "install or repair what is named above",
         )
 
 
-def _sources() -> Iterator[Finding]:
+def _sources() -> Iterator[tuple[str, str, str, str]]:
     """One line per mirror: a problem only where no other mirror of its source can be used."""
     from kmip_data.manifest import dataset_names, load_manifest
     from kmip_data.pipelines.download.source_probes import probe_sources
@@ -113,7 +103,7 @@ def _sources() -> Iterator[Finding]:
         lacking = "no" if (probe.dataset, probe.source) in reached else "problem"
         code = f"{probe.status}, " if probe.usable else ""
         status = "ok" if probe.usable else lacking
-        yield Finding(probe.dataset, probe.address, status, f"{code}{probe.detail}")
+        yield probe.dataset, probe.address, status, f"{code}{probe.detail}"
 
 
 def _program() -> Iterator[Found]:

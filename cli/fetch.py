@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 def command(name: str, home: Home, as_json: bool, **options: Any) -> None:
     """Download the raw files of a dataset, verified.
 
-    A download that was cut goes on where it stopped. On a cluster, fetch on the login node and
-    build on a compute node with --offline.
+    A download that was cut is resumed. On a cluster, fetch on the login node and build on a compute node
+    with --offline.
     """
     from kmip_data.manifest import load_manifest, no_recipe
     from kmip_data.pipelines.raw.license import SHOWN

@@ -89,8 +89,8 @@ def main() -> NoReturn:
             signal.signal(number, end)
     sys.unraisablehook = repeating(sys.unraisablehook)
     warnings.simplefilter("ignore", PartialBuildWarning)  # what commands print says it
-    # PyTorch's threads wait asleep, not spinning: beside anything else that runs, spinning costs five to
-    # ten times the work. Read when OpenMP is loaded, so set before.
+    # PyTorch's threads sleep while they wait: next to other processes, spinning costs five to ten times
+    # the work. Read when OpenMP is loaded, so set before.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or PyTorch's profiler says when it starts and stops
     for stream in (sys.stdout, sys.stderr):

@@ -35,7 +35,7 @@ STATES = ("done", "running", "stopped", "failed")
 def command(dataset: str | None, model: str | None, state: str | None, home: Home, as_json: bool) -> None:
     """List the runs in the home folder, the newest first.
 
-    Epochs that are done, the metric on test, and the command that goes on with a run that was stopped.
+    Epochs that are done, the metric on test, and the command that resumes a run that was stopped.
     A run of a sweep that ended with an error has failed, with the error. `report` compares finished runs.
     """
     from kmip_data.models.reports.listing import list_runs

@@ -1,4 +1,4 @@
-"""What every command shares: examples at the end of its help, and an import only when it is used."""
+"""Base of all commands: examples at the end of the help, and imports on use."""
 
 from __future__ import annotations
 
@@ -22,16 +22,21 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the line; an option of a previous version ends in an error that names the new spelling."""
+        line = list(args)  # click empties the other
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            from kmip_data.cli.shared.old_spellings import new_spelling
-            from kmip_data.errors import UsageError
+            self.refuse(ctx, line, error.option_name)
+            raise
 
-            name = ctx.command_path.partition(" ")[2]
-            if (instead := new_spelling(name, error.option_name)) is None:
-                raise
-            raise UsageError(f"{name} has no {error.option_name} any more.", next=instead) from error
+    def refuse(self, ctx: click.Context, args: list[str], option: str) -> None:
+        """Raise ``UsageError`` if an unknown option is an old spelling."""
+        from kmip_data.cli.shared.old_spellings import new_spelling
+        from kmip_data.errors import UsageError
+
+        name = ctx.command_path.partition(" ")[2]
+        if instead := new_spelling(name, option):
+            raise UsageError(f"{name} has no {option} any more.", next=instead)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples unwrapped, so that they can be copied."""

@@ -88,16 +88,7 @@ class DatasetCommand(Command):
             ctx.meta[_PARAMETERS] = self._parameters(name)
             if self.sources:
                 ctx.meta[KEYS] = {str(option.name): option for _, option in ctx.meta[_PARAMETERS]}
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            # `build s3ids --k 32`: the name is what is wrong, its options only follow from that.
-            if name is None and target is not None and os.sep not in target and not Path(target).exists():
-                from kmip_data.manifest import load_manifest
-
-                load_manifest(target)
-            self._refuse_old_option(ctx, error.option_name)
-            raise
+        return super().parse_args(ctx, args)
 
     def _parameters(self, name: str) -> list[tuple[str, click.Option]]:
         """Return the parameters of a dataset that this command takes, as options, with their store."""
@@ -129,8 +120,14 @@ class DatasetCommand(Command):
             found.append((SHARDS, stored))
         return found
 
-    def _refuse_old_option(self, ctx: click.Context, option: str) -> None:
-        """Raise the error for a parameter that was an option in previous versions."""
+    def refuse(self, ctx: click.Context, args: list[str], option: str) -> None:
+        """Raise the error of a misspelt dataset, or of a parameter that used to be an option."""
+        target = self._target_on(ctx, args)
+        # `build s3ids --k 32`: the name is what is wrong, its options only follow from that.
+        if _DATASET not in ctx.meta and target and os.sep not in target and not Path(target).exists():
+            from kmip_data.manifest import load_manifest
+
+            load_manifest(target)
         name = option.removeprefix("--").removeprefix("no-").replace("-", "_")
         for store, each in ctx.meta.get(_PARAMETERS, []):
             if each.name == name:
@@ -140,6 +137,7 @@ class DatasetCommand(Command):
                     f"{option} is no option of {ctx.command_path}.",
                     next=instead or "the build folder instead of the name: kmip-data list",
                 )
+        super().refuse(ctx, args, option)
 
     def _target_on(self, ctx: click.Context, args: list[str]) -> str | None:
         """Return what stands where the dataset belongs: ``--dataset``, or the first argument."""

@@ -46,6 +46,7 @@ OLD_SPELLINGS: dict[str, dict[str, str]] = {
     },
     "bench reading": {"--markdown": "make bench TOPIC=reading, in a checkout", "--quick": "--graphs 32"},
     "bench train": {"--alone": "nothing: other layers are measured by make bench TOPIC=training"},
+    "pull": {"--split": "nothing: shards hold all parts"},
     "preview": {"--html": "kmip-data explore TARGET"},
     "report": {"--no-step": "kmip-data train, which tries one step first; `report empty` is gone"},
     "sweep": {

@@ -1,4 +1,4 @@
-"""What commands print on stdout, as one JSON object or plain tables, and where they may save results."""
+"""Output of commands: one JSON object or tables on stdout, and paths for saved results."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from kmip_data.wording import without_controls
 JSON_PRINTED = "kmip_data.json_printed"  #: key in ``ctx.meta``: the one JSON object is out
 
 
-#: Beginnings of lines that are coloured on a terminal, and how.
+#: Style of the lines that begin so, on a terminal.
 _COLOURS: dict[str, dict[str, Any]] = {
     "Error:": {"fg": "red", "bold": True},
     "  next:": {"fg": "green"},
     "Next:": {"fg": "green"},
     "warning:": {"fg": "yellow"},
 }
-_RESET = "\x1b[0m"  #: what colorama, which numba brings, writes where Python ends
-_HEAD = "\x1e"  #: begins the head of a table; a control character, so no name from outside brings one
+_RESET = "\x1b[0m"  #: written at exit by colorama, which numba imports
+_HEAD = "\x1e"  #: marks the head of a table; a control character, which no name from outside can contain
 
 
 class _Filtered:
-    """A stream of text for a terminal: names from files and servers cannot move its cursor or retitle it.
+    """A text stream without control characters: names from files and servers cannot move the cursor.
 
-    Colours are put in here, after the filter, where the stream is a terminal and ``NO_COLOR`` is not set.
+    Colours are added after the filter, if the stream is a terminal and ``NO_COLOR`` is not set.
     """
 
     def __init__(self, stream: Any) -> None:
@@ -61,16 +61,16 @@ class _Filtered:
 def _coloured(line: str) -> str:
     if line.startswith(_HEAD):
         return click.style(without_controls(line[1:]), bold=True)
-    plain = without_controls(line)
-    for begin, colour in _COLOURS.items():
-        if plain.startswith(begin):
-            return click.style(begin, **colour) + plain[len(begin) :]
-    return plain
+    text = without_controls(line)
+    for begin, style in _COLOURS.items():
+        if text.startswith(begin):
+            return click.style(begin, **style) + text[len(begin) :]
+    return text
 
 
 @contextlib.contextmanager
 def filtered() -> Iterator[None]:
-    """Strip control characters from all that is printed, warnings too, but the bars of progress."""
+    """Strip control characters from stdout and stderr, including warnings; progress bars bypass it."""
     with contextlib.ExitStack() as stack:
         if sys.stdout is not None:
             stack.enter_context(contextlib.redirect_stdout(_Filtered(sys.stdout)))
@@ -80,10 +80,7 @@ def filtered() -> Iterator[None]:
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """Print the one JSON object of a command, in ASCII whatever the terminal can show.
-
-    JSON has no word for NaN and infinity: they become ``null``.
-    """
+    """Print the JSON object of a command, in ASCII; NaN and infinity become ``null``."""
     click.echo(json.dumps(_plain(value), indent=2, allow_nan=False))
     context = click.get_current_context(silent=True)
     if context is not None:
@@ -103,7 +100,7 @@ def _plain(value: object) -> object:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, indent: int = 0) -> str:
-    """Columns padded with two spaces between; numbers to the right, text to the left.
+    """Return columns separated by two spaces, numbers to the right, text to the left.
 
     >>> print(table(["part", "graphs"], [["train", 39], ["test", 10]]))
     part   graphs
@@ -122,7 +119,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, indent: in
 
 
 def annotated(lines: str, notes: Iterable[Iterable[str | None]]) -> str:
-    """Put what is to be said of each row of a :func:`table` below it, indented; empty texts are left out.
+    """Add notes below the rows of a :func:`table`, indented; empty notes are left out.
 
     >>> print(annotated(table(["part"], [["train"], ["test"]]), [["shuffled", None], []]))
     part
@@ -130,7 +127,7 @@ def annotated(lines: str, notes: Iterable[Iterable[str | None]]) -> str:
         shuffled
     test
     """
-    head, *rows = lines.split("\n")  # the mark of a head ends a line, too, for splitlines
+    head, *rows = lines.split("\n")  # not splitlines, which splits at the mark of a head
     found = [head]
     for row, texts in zip(rows, notes, strict=True):
         found += [row, *(f"    {text}" for text in texts if text)]
@@ -138,7 +135,7 @@ def annotated(lines: str, notes: Iterable[Iterable[str | None]]) -> str:
 
 
 def facts(pairs: Iterable[tuple[str, object]], *, indent: int = 0) -> str:
-    """``name  value`` lines with the values aligned; pairs without a value are left out."""
+    """Return ``name  value`` lines with aligned values; pairs without a value are left out."""
     shown = [(name, _cell(value)) for name, value in pairs if value not in (None, "", [], ())]
     width = max((len(name) for name, _ in shown), default=0)
     gap = "\n" + " " * (indent + width + 2)
@@ -148,7 +145,7 @@ def facts(pairs: Iterable[tuple[str, object]], *, indent: int = 0) -> str:
 
 
 def _is_number(cell: str) -> bool:
-    """Whether a cell is a number, with a unit or a range at most; a sentence may begin with one, too."""
+    """True for a number, also with a unit or as a range; false for a sentence that begins with one."""
     return cell[:1].isdigit() and cell.count(" ") < 3
 
 
@@ -165,7 +162,7 @@ def _cell(value: object) -> str:
 
 
 def beside(prefix: Path, suffix: str) -> Path:
-    """``prefix`` with a suffix; where it ends as a picture does, pictures end so: ``a.svg`` for ``.png``."""
+    """Return ``prefix`` with a suffix; the format of ``prefix`` wins: ``a.svg`` for ``.png``."""
     from kmip_data.drawing.style import KINDS
 
     ending = prefix.suffix.lower()
@@ -175,7 +172,7 @@ def beside(prefix: Path, suffix: str) -> Path:
 
 
 def check_prefix(prefix: Path, option: str = "--save") -> None:
-    """Raise UsageError now, not after the work, where files beginning with ``prefix`` cannot be written."""
+    """Raise UsageError before the work if files that begin with ``prefix`` cannot be written."""
     if not prefix.name or not prefix.parent.is_dir() or not os.access(prefix.parent, os.W_OK):
         raise UsageError(
             "Results cannot be saved there.",
@@ -186,11 +183,11 @@ def check_prefix(prefix: Path, option: str = "--save") -> None:
 
 
 def place_of_page(stem: str, folder: Path, name: str) -> Path:
-    """Return where a picture goes unless told: into ``folder``, or the current one if it takes no files."""
+    """Return the default path of a picture: in ``folder``, or in the current one if that is read-only."""
     from kmip_data.files.changes import refuse_links
 
     if os.access(folder, os.W_OK):
-        refuse_links(folder)  # what the user named is written where a link leads, this is not
+        refuse_links(folder)  # a path that the user named may be a link, this one may not
         return folder / name
     click.echo(f"{folder} may not be written to: saving in the current folder.", err=True)
     return Path(f"{stem}-{name}").absolute()

@@ -64,7 +64,7 @@ def pull(
     if kind == "run" and (split is not None or columns is not None):
         raise UsageError(
             f"{received.place.address} is a run, which is taken whole.",
-            expected="a build with --split or --columns",
+            expected="a build with --columns",
             found="a run",
             next="the same command without them",
         )

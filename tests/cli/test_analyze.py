@@ -46,7 +46,7 @@ def test_a_run_its_dump_and_its_analysis(make_build, tmp_path):
     build = make_build()
     run = kmip("train", "--dataset", build.path, *QUICK, "--name", "mine", "--json").json["run"]
     dump = tmp_path / "qk.safetensors"
-    outcome = kmip("evaluate", run, "--dump-qk", dump, "--dump-part", "train", "--dump-graphs", 2, "--json")
+    outcome = kmip("evaluate", run, "--dump-qk", dump, "--split", "train", "--dump-graphs", 2, "--json")
     assert outcome.code == 0, outcome.err
     assert outcome.json["dump"]["layers"] == 3
     assert outcome.json["dump"]["graphs"] == 2

@@ -119,7 +119,9 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
                 next="the command that began it, once more",
             )
     names = [str(folder.relative_to(home.runs)) for folder in runs]
-    close = nearest(text, names)
+    # Of a path, or of its end alone: a name is much shorter than its path.
+    ends = {"/".join(folder.parts[-len(wanted) :]): name for folder, name in zip(runs, names, strict=True)}
+    close = ends.get(nearest(text, ends) or "") or nearest(text, names)
     several = "\n    ".join(str(folder) for folder in matches)
     newest = "\n    ".join(names[-5:])
     raise UsageError(

@@ -8,6 +8,7 @@ import shutil
 
 import pytest
 import torch
+from support.cli import kmip
 from support.stopping import stop_at
 from support.training_data import learnable_build, tiny_config
 
@@ -136,28 +137,43 @@ def test_wrong_values_in_a_checkpoint_are_named(theirs, tmp_path):
     assert not failed
 
 
-@pytest.mark.parametrize(
-    ("file", "old", "new"),
-    [
-        (CONFIG_NAME, "layers = 2", "layers = 1000000000000"),
-        (CONFIG_NAME, "layers = 2", "layers = " + "9" * 5_000),
-        (CONFIG_NAME, "layers = 2", "layers = " + "[" * 5_000 + "]" * 5_000),
-        (CONFIG_NAME, "layers = 2", 'layers = "\\u0000"'),
-        (CONFIG_NAME, "layers = 2", "layers = nan"),
-        (CONFIG_NAME, "[data]\n", "[data]\nsplit = {split = {a = 1}}\n"),
-        (RESULT_NAME, '"metric": "', '"metric": "no-'),
-        (RESULT_NAME, '"train": {', '"elsewhere": {'),
-        (RESULT_NAME, '"version": 1', '"version": 2'),
-        (RESULT_NAME, '"columns": [', '"columns": [3, '),
-        (RESULT_NAME, '"loss": ', '"loss": NaN, "x": '),
+#: File of a run -> what stands in it, and what a stranger puts there; the whole text where nothing stands.
+ODD = {
+    CONFIG_NAME: [
+        *[("layers = 2", f"layers = {value}") for value in ("1" + "0" * 12, "9" * 5_000, '"\\u0000"', "nan")],
+        ("layers = 2", "layers = " + "[" * 5_000 + "]" * 5_000),
+        ("[data]\n", "[data]\nsplit = {split = {a = 1}}\n"),
+        ("dataset = ", 'dataset = "a\\u0000b"\nfeatures = '),
+        *[("", text) for text in ("", "\udcff", "[", "data = 3", "data = [1]")],
     ],
-)
-def test_wrong_values_in_text_files_are_named(theirs, tmp_path, file, old, new):
-    home = Home(tmp_path)
-    run = shutil.copytree(theirs.runs / "clouds/gps-kmip/done", home.runs / "clouds/gps-kmip/done")
-    change(run / file, old, new)
-    with pytest.raises(KmipDataError):
-        evaluate(run, home=home)
+    RESULT_NAME: [
+        ('"metric": "', '"metric": "no-'),
+        ('"train": {', '"elsewhere": {'),
+        ('"version": 1', '"version": 2'),
+        ('"columns": [', '"columns": [3, '),
+        ('"loss": ', '"loss": NaN, "x": '),
+        *[("", text) for text in ("", "\udcff", "{", "[1]", "null", '{"version": 1}', "[" * 50_000)],
+    ],
+}
+
+
+def test_strange_text_files_end_in_an_error_of_ours(theirs, tmp_path):
+    """Of every command that reads a run; ``runs`` lists them all the same."""
+    run = shutil.copytree(theirs.runs / "clouds/gps-kmip/done", tmp_path / "runs/clouds/gps-kmip/done")
+    failed = []
+    for file, cases in ODD.items():
+        sound = (run / file).read_text()
+        for old, new in cases:
+            assert old in sound
+            text = sound.replace(old, new) if old else new
+            (run / file).write_bytes(text.encode(errors="surrogateescape"))
+            for words in (["evaluate", run], ["predict", run, "--output", tmp_path / "a.npz"], ["runs"]):
+                outcome = kmip(*words, "--home", tmp_path)
+                expected = {0} if words == ["runs"] else {2, 4}
+                if outcome.code not in expected:
+                    failed.append((file, old, new[:40], words[0], outcome.code, outcome.err[:200]))
+        (run / file).write_text(sound)
+    assert not failed
 
 
 def test_weights_that_are_a_pickle_run_nothing(theirs, tmp_path):
