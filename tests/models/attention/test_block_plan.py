@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
-import pytest
 import torch
+from support.cases import check_each
 
 from kmip_data.models.attention.block_plan import Pattern, draw_random_blocks, plan_blocks
 
@@ -21,12 +23,17 @@ DRAWN = {
 }
 
 
-@pytest.mark.parametrize("blocks", DRAWN)
-def test_random_blocks_are_those_of_the_published_code(blocks: int) -> None:
-    found = draw_random_blocks(blocks, 4, 3, 0)[:, 1:-1]
-    first, last, total, weighted = DRAWN[blocks]
-    assert (found[0, :2].tolist(), found[3, -2:].tolist()) == (first, last)
-    assert (int(found.sum()), int((found.ravel() * np.arange(1, found.size + 1)).sum())) == (total, weighted)
+def test_random_blocks_are_those_of_the_published_code() -> None:
+    def holds(blocks) -> None:
+        found = draw_random_blocks(blocks, 4, 3, 0)[:, 1:-1]
+        first, last, total, weighted = DRAWN[blocks]
+        assert (found[0, :2].tolist(), found[3, -2:].tolist()) == (first, last)
+        assert (int(found.sum()), int((found.ravel() * np.arange(1, found.size + 1)).sum())) == (
+            total,
+            weighted,
+        )
+
+    check_each(holds, DRAWN)
 
 
 def test_the_draw_leaves_numpys_generator_alone() -> None:
@@ -37,13 +44,16 @@ def test_the_draw_leaves_numpys_generator_alone() -> None:
     assert (np.random.get_state()[1] == before).all()  # noqa: NPY002
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 5, 9])
-@pytest.mark.parametrize("blocks", [4, 6, 7, 9, 12, 16, 30])
-def test_any_number_of_random_blocks_lies_within_the_graph(blocks: int, count: int) -> None:
+def test_any_number_of_random_blocks_lies_within_the_graph() -> None:
     """Also where there are fewer blocks than random ones, for which the published code fails."""
-    drawn = draw_random_blocks(blocks, 2, count, 0)
-    assert drawn.shape == (2, blocks, count)
-    assert count == 0 or (drawn.min() >= 0 and drawn.max() < blocks)
+
+    def holds(case) -> None:
+        count, blocks = case
+        drawn = draw_random_blocks(blocks, 2, count, 0)
+        assert drawn.shape == (2, blocks, count)
+        assert count == 0 or (drawn.min() >= 0 and drawn.max() < blocks)
+
+    check_each(holds, itertools.product([0, 1, 2, 5, 9], [4, 6, 7, 9, 12, 16, 30]))
 
 
 def attended(sizes: list[int], pattern: Pattern) -> list[list[list[int]]]:
@@ -63,22 +73,24 @@ def attended(sizes: list[int], pattern: Pattern) -> list[list[list[int]]]:
     return found
 
 
-@pytest.mark.parametrize("legacy", [False, True])
-@pytest.mark.parametrize("block_size", [1, 3, 4])
-def test_a_block_attends_to_global_window_and_random_ones(block_size: int, legacy: bool) -> None:
-    sizes = [1, 2, 9, 10, 0, 13, 40, 29, 64]
-    pattern = Pattern(2, block_size, 3, 0, legacy)
-    found = attended(sizes, pattern)
-    padded = [-(-(max(sizes) if legacy else size) // block_size) for size in sizes]
-    for head in range(2):
-        for graph, (size, blocks) in enumerate(zip(sizes, padded, strict=True)):
-            start = sum(sizes[:graph])
-            for row in range(size):
-                b = row // block_size
-                if blocks < 4 or b in {0, blocks - 1}:
-                    keys = list(range(blocks))
-                else:
-                    keys = [0, blocks - 1, *range(max(b - 1, 1), min(b + 2, blocks - 1))]
-                    keys += draw_random_blocks(blocks, 2, 3, 0)[head, b].tolist()
-                nodes = [key * block_size + i for key in keys for i in range(block_size)]
-                assert found[head][start + row] == sorted(start + node for node in nodes if node < size)
+def test_a_block_attends_to_global_window_and_random_ones() -> None:
+    def holds(case) -> None:
+        legacy, block_size = case
+        sizes = [1, 2, 9, 10, 0, 13, 40, 29, 64]
+        pattern = Pattern(2, block_size, 3, 0, legacy)
+        found = attended(sizes, pattern)
+        padded = [-(-(max(sizes) if legacy else size) // block_size) for size in sizes]
+        for head in range(2):
+            for graph, (size, blocks) in enumerate(zip(sizes, padded, strict=True)):
+                start = sum(sizes[:graph])
+                for row in range(size):
+                    b = row // block_size
+                    if blocks < 4 or b in {0, blocks - 1}:
+                        keys = list(range(blocks))
+                    else:
+                        keys = [0, blocks - 1, *range(max(b - 1, 1), min(b + 2, blocks - 1))]
+                        keys += draw_random_blocks(blocks, 2, 3, 0)[head, b].tolist()
+                    nodes = [key * block_size + i for key in keys for i in range(block_size)]
+                    assert found[head][start + row] == sorted(start + node for node in nodes if node < size)
+
+    check_each(holds, itertools.product([False, True], [1, 3, 4]))

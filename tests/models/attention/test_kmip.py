@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.cases import check_each
 from support.slow_models import full_attention, slow_attention, slow_padded_attention
 from torch.utils.checkpoint import checkpoint
 
@@ -29,12 +30,14 @@ def operands(heads: int = 2, rows: int = 40, key_dim: int = 3, value_dim: int = 
     return [torch.randn(heads, rows, d, **options) for d in (key_dim, key_dim, value_dim)]
 
 
-@pytest.mark.parametrize("backend", ["cpu", "dense"])
-@pytest.mark.parametrize("k", [1, 4, 50])
-def test_equals_the_slow_oracle(backend: str, k: int) -> None:
-    q, key, v = operands()
-    found = kmip_attention(q, key, v, k, query_ptr=PTR, backend=backend)
-    torch.testing.assert_close(found, slow_attention(q, key, v, k, PTR))
+def test_equals_the_slow_oracle() -> None:
+    def holds(case) -> None:
+        backend, k = case
+        q, key, v = operands()
+        found = kmip_attention(q, key, v, k, query_ptr=PTR, backend=backend)
+        torch.testing.assert_close(found, slow_attention(q, key, v, k, PTR))
+
+    check_each(holds, itertools.product(["cpu", "dense"], [1, 4, 50]))
 
 
 def test_all_keys_is_full_attention() -> None:
@@ -71,11 +74,15 @@ def test_queries_without_keys_get_zero_and_pass_no_gradient() -> None:
     assert all(bool(t.grad.isfinite().all()) for t in (q, key, v))
 
 
-@pytest.mark.parametrize("k", [2, 6])
-@pytest.mark.parametrize("ptr", [[0, 9], [0, 1, 1, 5, 9]])
-def test_gradients(k: int, ptr: list[int]) -> None:
-    inputs = [t.requires_grad_() for t in operands(rows=9, dtype=torch.float64)]
-    assert torch.autograd.gradcheck(lambda *t: kmip_attention(*t, k, query_ptr=ptr, backend="dense"), inputs)
+def test_gradients() -> None:
+    def holds(case) -> None:
+        k, ptr = case
+        inputs = [t.requires_grad_() for t in operands(rows=9, dtype=torch.float64)]
+        assert torch.autograd.gradcheck(
+            lambda *t: kmip_attention(*t, k, query_ptr=ptr, backend="dense"), inputs
+        )
+
+    check_each(holds, itertools.product([2, 6], [[0, 9], [0, 1, 1, 5, 9]]))
 
 
 def test_gradients_with_dropout_and_repeated_keys() -> None:

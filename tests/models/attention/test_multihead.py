@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import itertools
 
 import pytest
 import torch
+from support.cases import check_each
 from torch import nn
 from torch_geometric.nn import GINConv, GPSConv
 
@@ -28,19 +30,21 @@ def rows(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, E, generator=torch.Generator().manual_seed(sum(shape)))
 
 
-@pytest.mark.parametrize("batch_first", [True, False])
-@pytest.mark.parametrize("bias", [True, False])
-def test_all_keys_is_multihead_attention(batch_first: bool, bias: bool) -> None:
-    ours, theirs = pair(20, batch_first=batch_first, bias=bias)
-    query, key = (rows(3, 5), rows(3, 7)) if batch_first else (rows(5, 3), rows(7, 3))
-    value = key + 1
-    mask = torch.arange(7) >= torch.tensor([7, 4, 1])[:, None]
-    for average in (True, False):
-        options = dict(key_padding_mask=mask, average_attn_weights=average)
-        found, expected = ours(query, key, value, **options), theirs(query, key, value, **options)
-        for a, b in zip(found, expected, strict=True):
-            torch.testing.assert_close(a, b)
-    assert ours(query, key, value, need_weights=False)[1] is None
+def test_all_keys_is_multihead_attention() -> None:
+    def holds(case) -> None:
+        batch_first, bias = case
+        ours, theirs = pair(20, batch_first=batch_first, bias=bias)
+        query, key = (rows(3, 5), rows(3, 7)) if batch_first else (rows(5, 3), rows(7, 3))
+        value = key + 1
+        mask = torch.arange(7) >= torch.tensor([7, 4, 1])[:, None]
+        for average in (True, False):
+            options = dict(key_padding_mask=mask, average_attn_weights=average)
+            found, expected = ours(query, key, value, **options), theirs(query, key, value, **options)
+            for a, b in zip(found, expected, strict=True):
+                torch.testing.assert_close(a, b)
+        assert ours(query, key, value, need_weights=False)[1] is None
+
+    check_each(holds, itertools.product([True, False], [True, False]))
 
 
 def test_keys_and_values_of_other_widths() -> None:
@@ -115,19 +119,22 @@ def test_in_a_transformer_encoder(training: bool) -> None:
         assert not torch.allclose(encoder(x, src_key_padding_mask=mask)[~mask], found[~mask], atol=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("call", "word"),
-    [
-        (lambda layer, x: layer(x, x, x, attn_mask=torch.zeros(5, 5)), "(5, 5)"),
-        (lambda layer, x: layer(x, x, x, is_causal=True), "is_causal=True"),
-        (lambda layer, x: layer(x, x, x, key_padding_mask=torch.zeros(5, 2)), "(2, 5)"),
-        (lambda layer, x: layer(x, x, x, key_padding_mask=torch.ones(2, 5)), "0 or -inf"),
-        (lambda layer, x: layer(x, x, x[:, :4]), "(2, 4, 8)"),
-        (lambda layer, x: layer(x[..., :4], x, x), "(batch, rows, 8)"),
-        (lambda layer, x: KMIPMultiheadAttention(8, 3, 4), "num_heads = 3"),
-    ],
-)
-def test_refusals(call, word: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        call(KMIPMultiheadAttention(E, H, 3, batch_first=True), rows(2, 5))
-    assert word in str(caught.value)
+def test_refusals() -> None:
+    def holds(case) -> None:
+        call, word = case
+        with pytest.raises(UsageError) as caught:
+            call(KMIPMultiheadAttention(E, H, 3, batch_first=True), rows(2, 5))
+        assert word in str(caught.value)
+
+    check_each(
+        holds,
+        [
+            (lambda layer, x: layer(x, x, x, attn_mask=torch.zeros(5, 5)), "(5, 5)"),
+            (lambda layer, x: layer(x, x, x, is_causal=True), "is_causal=True"),
+            (lambda layer, x: layer(x, x, x, key_padding_mask=torch.zeros(5, 2)), "(2, 5)"),
+            (lambda layer, x: layer(x, x, x, key_padding_mask=torch.ones(2, 5)), "0 or -inf"),
+            (lambda layer, x: layer(x, x, x[:, :4]), "(2, 4, 8)"),
+            (lambda layer, x: layer(x[..., :4], x, x), "(batch, rows, 8)"),
+            (lambda layer, x: KMIPMultiheadAttention(8, 3, 4), "num_heads = 3"),
+        ],
+    )

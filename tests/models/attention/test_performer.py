@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 import torch
+from support.cases import check_each
 from torch import nn
 from torch_geometric.data import Data
 
@@ -75,19 +76,20 @@ def oracle(
 SMALL = [0, 3, 4, 4, 6, 11]
 
 
-@pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("legacy", [False, True])
-@pytest.mark.parametrize("rows", [10_000, 4])  # all at once; graphs divided
-def test_equals_the_oracle_with_its_gradients(training: bool, legacy: bool, rows: int, monkeypatch) -> None:
-    monkeypatch.setattr(favor, "SCRATCH", rows * HEADS * 8 * 8)
-    attention, x = layer(legacy_mask=legacy).train(training), nodes(SMALL[-1])
-    assert attention.fast_attention.projection_matrix.shape == (8, WIDE)  # int(5 · ln 5)
-    found, expected = attention(x, SMALL), oracle(attention, x, SMALL, pads=legacy)
-    torch.testing.assert_close(found, expected, atol=1e-10, rtol=0)
-    weight, inputs = torch.randn_like(found), [x, *attention.parameters()]
-    gradients = [torch.autograd.grad((out * weight).sum(), inputs) for out in (found, expected)]
-    for a, b in zip(*gradients, strict=True):
-        torch.testing.assert_close(a, b, atol=1e-10, rtol=0)
+def test_equals_the_oracle_with_its_gradients(monkeypatch) -> None:
+    def holds(case) -> None:
+        training, legacy, rows = case
+        monkeypatch.setattr(favor, "SCRATCH", rows * HEADS * 8 * 8)
+        attention, x = layer(legacy_mask=legacy).train(training), nodes(SMALL[-1])
+        assert attention.fast_attention.projection_matrix.shape == (8, WIDE)  # int(5 · ln 5)
+        found, expected = attention(x, SMALL), oracle(attention, x, SMALL, pads=legacy)
+        torch.testing.assert_close(found, expected, atol=1e-10, rtol=0)
+        weight, inputs = torch.randn_like(found), [x, *attention.parameters()]
+        gradients = [torch.autograd.grad((out * weight).sum(), inputs) for out in (found, expected)]
+        for a, b in zip(*gradients, strict=True):
+            torch.testing.assert_close(a, b, atol=1e-10, rtol=0)
+
+    check_each(holds, itertools.product([False, True], [False, True], [10_000, 4]))
 
 
 def test_dropout_follows_the_output_layer() -> None:
@@ -112,11 +114,13 @@ def test_more_features_come_closer_to_full_attention() -> None:
     assert gaps[-1] < 0.1 * gaps[0]
 
 
-@pytest.mark.parametrize("ptr", [PTR, [0, 1], [0, 2], [0, 0], [0], [0, 3, 3, 6]])
-def test_a_batch_is_its_graphs_alone(ptr: list[int]) -> None:
-    attention, x = layer(), nodes(ptr[-1])
-    alone = [attention(x[a:b]) for a, b in itertools.pairwise(ptr)]
-    torch.testing.assert_close(attention(x, torch.tensor(ptr)), torch.cat([*alone, x[:0]]))
+def test_a_batch_is_its_graphs_alone() -> None:
+    def holds(ptr) -> None:
+        attention, x = layer(), nodes(ptr[-1])
+        alone = [attention(x[a:b]) for a, b in itertools.pairwise(ptr)]
+        torch.testing.assert_close(attention(x, torch.tensor(ptr)), torch.cat([*alone, x[:0]]))
+
+    check_each(holds, [PTR, [0, 1], [0, 2], [0, 0], [0], [0, 3, 3, 6]])
 
 
 def test_legacy_mask_lets_graphs_change_each_other() -> None:

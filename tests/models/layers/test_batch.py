@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.cases import check_each
 from torch_geometric.data import Batch, Data
 
 from kmip_data.errors import UsageError
@@ -54,21 +55,24 @@ def test_graph_numbers_without_pointers() -> None:
     assert batch.ptr.tolist() == [0, 1, 1, 3, 4]
 
 
-@pytest.mark.parametrize(
-    ("graph", "more", "word"),
-    [
-        (torch.tensor([0, 1, 0, 1]), {}, "fall"),
-        (torch.tensor([-1, 0, 0, 1]), {}, "fall"),
-        (torch.tensor([0, 0, 1]), {}, "shape [3]"),
-        (torch.tensor([0.0, 0.0, 1.0, 1.0]), {}, "which graph"),
-        (torch.tensor([0, 0, 1, 1]), {"ptr": torch.tensor([0, 4])}, "contradict"),
-        (torch.tensor([0, 1, 0, 1]), {"ptr": torch.tensor([0, 2, 4])}, "contradict"),
-    ],
-)
-def test_graph_numbers_that_would_let_attention_cross_graphs(graph, more, word) -> None:
-    with pytest.raises(UsageError) as caught:
-        read_batch(Data(x=torch.ones(4, 1), edge_index=EDGES, batch=graph, **more))
-    assert word in str(caught.value)
+def test_graph_numbers_that_would_let_attention_cross_graphs() -> None:
+    def holds(case) -> None:
+        graph, more, word = case
+        with pytest.raises(UsageError) as caught:
+            read_batch(Data(x=torch.ones(4, 1), edge_index=EDGES, batch=graph, **more))
+        assert word in str(caught.value)
+
+    check_each(
+        holds,
+        [
+            (torch.tensor([0, 1, 0, 1]), {}, "fall"),
+            (torch.tensor([-1, 0, 0, 1]), {}, "fall"),
+            (torch.tensor([0, 0, 1]), {}, "shape [3]"),
+            (torch.tensor([0.0, 0.0, 1.0, 1.0]), {}, "which graph"),
+            (torch.tensor([0, 0, 1, 1]), {"ptr": torch.tensor([0, 4])}, "contradict"),
+            (torch.tensor([0, 1, 0, 1]), {"ptr": torch.tensor([0, 2, 4])}, "contradict"),
+        ],
+    )
 
 
 def test_a_neighbour_table_with_edge_features() -> None:
@@ -91,19 +95,22 @@ def test_neighbour_table_as_it_is_stored(graphs) -> None:
     assert sources.tolist() == [[1, 2], [0, 2], [0, 1], [4, 4], [3, 3]]
 
 
-@pytest.mark.parametrize(
-    ("batch", "word"),
-    [
-        (Data(edge_index=EDGES), "node features"),
-        (Data(x=torch.ones(3), edge_index=EDGES), "(N, channels)"),
-        (Data(x=torch.ones(3, 1)), "neighbor (N, k) or edge_index (2, E)"),
-        (Data(x=torch.ones(3, 1), edge_index=EDGES.float()), "int64"),
-        (Data(x=torch.ones(3, 1), edge_index=EDGES[:1]), "(2, E)"),
-        (Data(x=torch.ones(3, 1), neighbor=torch.zeros(2, 4, dtype=torch.int32)), "(3, k)"),
-        (Data(x=torch.ones(3, 1), edge_index=EDGES, ptr=torch.tensor([0, 2])), "ptr"),
-    ],
-)
-def test_refusals(batch: Data, word: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        read_batch(batch)
-    assert word in str(caught.value)
+def test_refusals() -> None:
+    def holds(case) -> None:
+        batch, word = case
+        with pytest.raises(UsageError) as caught:
+            read_batch(batch)
+        assert word in str(caught.value)
+
+    check_each(
+        holds,
+        [
+            (Data(edge_index=EDGES), "x of shape"),
+            (Data(x=torch.ones(3), edge_index=EDGES), "(N, channels)"),
+            (Data(x=torch.ones(3, 1)), "neighbor (N, k) or edge_index (2, E)"),
+            (Data(x=torch.ones(3, 1), edge_index=EDGES.float()), "int64"),
+            (Data(x=torch.ones(3, 1), edge_index=EDGES[:1]), "(2, E)"),
+            (Data(x=torch.ones(3, 1), neighbor=torch.zeros(2, 4, dtype=torch.int32)), "(3, k)"),
+            (Data(x=torch.ones(3, 1), edge_index=EDGES, ptr=torch.tensor([0, 2])), "ptr"),
+        ],
+    )

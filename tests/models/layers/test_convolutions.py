@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
-import pytest
 import torch
+from support.cases import check_each
 from support.slow_models import slow_gat, slow_gcn, slow_gine_sums
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
@@ -79,31 +80,35 @@ def slow(layer: Convolution, x: Tensor, e: Tensor, edge_index: Tensor) -> Tensor
     return h / h.norm(dim=1, keepdim=True).clamp_min(1e-12)
 
 
-@pytest.mark.parametrize(("kind", "stack"), CASES)
-@pytest.mark.parametrize("form", ["list", "table"])
-@pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("activation", ["gelu", "relu"])
-def test_oracle_in_values_and_gradients(kind, stack, form, training, activation) -> None:
-    layer, both = make(kind, stack, activation).train(training), batch("list")
-    x, e = both.x.clone().requires_grad_(), both.edge_attr.clone().requires_grad_()
-    given = read_batch(batch(form))
-    torch.manual_seed(7)
-    fast, same = layer(x, e.view(len(x), K, D) if form == "table" else e, given)
-    statistics = {name: buffer.clone() for name, buffer in layer.named_buffers()}
-    make_again = make(kind, stack, activation).train(training)
-    torch.manual_seed(7)
-    expected = slow(make_again, x, e, both.edge_index)
-    torch.testing.assert_close(fast, expected, atol=1e-10, rtol=0)
-    assert same.data_ptr() == e.data_ptr()
-    if training and "norm.running_mean" in statistics:
-        assert statistics["norm.num_batches_tracked"] == 1
-    pull = torch.randn(fast.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    for out, module in ((fast, layer), (expected, make_again)):
-        (out * pull).sum().backward()
-        module.found = [x.grad, *([e.grad] if kind is GINE else []), *(p.grad for p in module.parameters())]
-        x.grad = e.grad = None
-    for a, b in zip(layer.found, make_again.found, strict=True):
-        torch.testing.assert_close(a, b, atol=1e-10, rtol=0)
+def test_oracle_in_values_and_gradients() -> None:
+    def holds(case) -> None:
+        (kind, stack), form, training, activation = case
+        layer, both = make(kind, stack, activation).train(training), batch("list")
+        x, e = both.x.clone().requires_grad_(), both.edge_attr.clone().requires_grad_()
+        given = read_batch(batch(form))
+        torch.manual_seed(7)
+        fast, same = layer(x, e.view(len(x), K, D) if form == "table" else e, given)
+        statistics = {name: buffer.clone() for name, buffer in layer.named_buffers()}
+        make_again = make(kind, stack, activation).train(training)
+        torch.manual_seed(7)
+        expected = slow(make_again, x, e, both.edge_index)
+        torch.testing.assert_close(fast, expected, atol=1e-10, rtol=0)
+        assert same.data_ptr() == e.data_ptr()
+        if training and "norm.running_mean" in statistics:
+            assert statistics["norm.num_batches_tracked"] == 1
+        pull = torch.randn(fast.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+        for out, module in ((fast, layer), (expected, make_again)):
+            (out * pull).sum().backward()
+            module.found = [
+                x.grad,
+                *([e.grad] if kind is GINE else []),
+                *(p.grad for p in module.parameters()),
+            ]
+            x.grad = e.grad = None
+        for a, b in zip(layer.found, make_again.found, strict=True):
+            torch.testing.assert_close(a, b, atol=1e-10, rtol=0)
+
+    check_each(holds, itertools.product(CASES, ["list", "table"], [False, True], ["gelu", "relu"]))
 
 
 def pyg(layer: Convolution) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
@@ -119,20 +124,25 @@ def pyg(layer: Convolution) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     return lambda x, index, e: conv(x, index)
 
 
-@pytest.mark.parametrize(("kind", "stack"), [case for case in CASES if case[0] is not MLP])
-def test_oracle_of_pyg(kind, stack) -> None:
-    layer, both = make(kind, stack, "relu", dropout=0.0), batch("list")
-    expected = pyg(layer)(both.x, both.edge_index, both.edge_attr)
-    found = layer.convolve(both.x, both.edge_attr, read_batch(both).edges)
-    torch.testing.assert_close(found, expected, atol=1e-10, rtol=0)
+def test_oracle_of_pyg() -> None:
+    def holds(case) -> None:
+        kind, stack = case
+        layer, both = make(kind, stack, "relu", dropout=0.0), batch("list")
+        expected = pyg(layer)(both.x, both.edge_index, both.edge_attr)
+        found = layer.convolve(both.x, both.edge_attr, read_batch(both).edges)
+        torch.testing.assert_close(found, expected, atol=1e-10, rtol=0)
+
+    check_each(holds, [case for case in CASES if case[0] is not MLP])
 
 
-@pytest.mark.parametrize("form", ["list", "table"])
-def test_edges_that_share_their_features_need_no_row_each(form: str) -> None:
-    layer, both = make(GINE, "lrgb").eval(), batch("list")
-    shared = torch.randn(1, D, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
-    expected = slow(layer, both.x, shared.expand(len(both.edge_attr), D), both.edge_index)
-    torch.testing.assert_close(layer(both.x, shared, read_batch(batch(form)))[0], expected)
+def test_edges_that_share_their_features_need_no_row_each() -> None:
+    def holds(form) -> None:
+        layer, both = make(GINE, "lrgb").eval(), batch("list")
+        shared = torch.randn(1, D, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
+        expected = slow(layer, both.x, shared.expand(len(both.edge_attr), D), both.edge_index)
+        torch.testing.assert_close(layer(both.x, shared, read_batch(batch(form)))[0], expected)
+
+    check_each(holds, ["list", "table"])
 
 
 def test_without_edge_features_gine_sums_the_nodes() -> None:
@@ -141,33 +151,42 @@ def test_without_edge_features_gine_sums_the_nodes() -> None:
     torch.testing.assert_close(layer(both.x, None, both)[0], layer(both.x, zero, both)[0])
 
 
-@pytest.mark.parametrize(("kind", "stack"), CASES)
-def test_a_batch_is_its_graphs_alone(kind, stack) -> None:
-    layer = make(kind, stack).eval()
-    together, _ = layer(batch("list").x, batch("list").edge_attr, read_batch(batch("list")))
-    alone = torch.cat([layer(graph.x, graph.edge_attr, read_batch(graph))[0] for graph in graphs()])
-    torch.testing.assert_close(together, alone, atol=1e-12, rtol=0)
+def test_a_batch_is_its_graphs_alone() -> None:
+    def holds(case) -> None:
+        kind, stack = case
+        layer = make(kind, stack).eval()
+        together, _ = layer(batch("list").x, batch("list").edge_attr, read_batch(batch("list")))
+        alone = torch.cat([layer(graph.x, graph.edge_attr, read_batch(graph))[0] for graph in graphs()])
+        torch.testing.assert_close(together, alone, atol=1e-12, rtol=0)
+
+    check_each(holds, CASES)
 
 
-@pytest.mark.parametrize(("kind", "stack"), CASES)
-def test_nodes_in_another_order_give_rows_in_that_order(kind, stack) -> None:
-    layer, both = make(kind, stack).eval(), graphs()[2]
-    order = torch.randperm(9, generator=torch.Generator().manual_seed(2))
-    place = order.argsort()
-    other = Data(x=both.x[order], edge_index=place[both.edge_index], edge_attr=both.edge_attr)
-    out, _ = layer(both.x, both.edge_attr, read_batch(both))
-    again, _ = layer(other.x, other.edge_attr, read_batch(other))
-    torch.testing.assert_close(again, out[order], atol=1e-12, rtol=0)
+def test_nodes_in_another_order_give_rows_in_that_order() -> None:
+    def holds(case) -> None:
+        kind, stack = case
+        layer, both = make(kind, stack).eval(), graphs()[2]
+        order = torch.randperm(9, generator=torch.Generator().manual_seed(2))
+        place = order.argsort()
+        other = Data(x=both.x[order], edge_index=place[both.edge_index], edge_attr=both.edge_attr)
+        out, _ = layer(both.x, both.edge_attr, read_batch(both))
+        again, _ = layer(other.x, other.edge_attr, read_batch(other))
+        torch.testing.assert_close(again, out[order], atol=1e-12, rtol=0)
+
+    check_each(holds, CASES)
 
 
-@pytest.mark.parametrize(("kind", "stack"), CASES)
-def test_a_graph_without_edges_trains(kind, stack) -> None:
-    layer = make(kind, stack)
-    x = torch.randn(4, D, dtype=torch.float64, requires_grad=True)
-    alone = read_batch(Data(x=x.detach(), edge_index=torch.zeros(2, 0, dtype=torch.int64)))
-    layer(x, torch.zeros(0, D, dtype=torch.float64), alone)[0].square().sum().backward()
-    assert torch.isfinite(x.grad).all()
-    assert all(p.grad is not None for p in layer.parameters())
+def test_a_graph_without_edges_trains() -> None:
+    def holds(case) -> None:
+        kind, stack = case
+        layer = make(kind, stack)
+        x = torch.randn(4, D, dtype=torch.float64, requires_grad=True)
+        alone = read_batch(Data(x=x.detach(), edge_index=torch.zeros(2, 0, dtype=torch.int64)))
+        layer(x, torch.zeros(0, D, dtype=torch.float64), alone)[0].square().sum().backward()
+        assert torch.isfinite(x.grad).all()
+        assert all(p.grad is not None for p in layer.parameters())
+
+    check_each(holds, CASES)
 
 
 def test_rows_of_graphgym_have_length_one() -> None:
@@ -184,13 +203,16 @@ def test_large_scores_of_gat_stay_finite() -> None:
     )
 
 
-@pytest.mark.parametrize(("kind", "stack"), CASES)
-def test_half_precision_is_near_and_sums_are_not_in_it(kind, stack) -> None:
-    layer, given = make(kind, stack, dropout=0.0).float().eval(), batch("list")
-    x, e, both = given.x.float(), given.edge_attr.float(), read_batch(given)
-    plain, _ = layer(x, e, both)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        half, _ = layer(x, e, both)
-    half.float().sum().backward()
-    torch.testing.assert_close(half.float(), plain, atol=0.05 * plain.abs().max().item(), rtol=0.1)
-    assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in layer.parameters())
+def test_half_precision_is_near_and_sums_are_not_in_it() -> None:
+    def holds(case) -> None:
+        kind, stack = case
+        layer, given = make(kind, stack, dropout=0.0).float().eval(), batch("list")
+        x, e, both = given.x.float(), given.edge_attr.float(), read_batch(given)
+        plain, _ = layer(x, e, both)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            half, _ = layer(x, e, both)
+        half.float().sum().backward()
+        torch.testing.assert_close(half.float(), plain, atol=0.05 * plain.abs().max().item(), rtol=0.1)
+        assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in layer.parameters())
+
+    check_each(holds, CASES)

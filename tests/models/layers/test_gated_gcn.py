@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
+from support.cases import check_each
 from support.layer_kernels import batch_of
 from support.slow_models import slow_gated_gcn
 
@@ -65,18 +68,22 @@ def run(layer: GatedGCN, x: torch.Tensor, e: torch.Tensor, edges) -> list[torch.
     return [x_out, e_out, x.grad, e.grad.reshape(-1, D), *grads]
 
 
-@pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("residual", [True, False])
-@pytest.mark.parametrize("shared", [True, False])
-@pytest.mark.parametrize("index", [torch.int32, torch.int64])
-def test_table_equals_list(training: bool, residual: bool, shared: bool, index: torch.dtype) -> None:
-    neighbor, edge_index = graph()
-    layer = make(residual=residual).train(training)
-    x, e = features(N, D), features(1, D) if shared else features(N * K, D)
-    by_list = run(layer, x, e, batch_of(EdgeList(edge_index[0], edge_index[1], N)))
-    by_table = run(layer, x, e if shared else e.view(N, K, D), batch_of(NeighborTable(neighbor.to(index))))
-    for a, b in zip(by_list, by_table, strict=True):
-        torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-4)
+def test_table_equals_list() -> None:
+    def holds(case) -> None:
+        training, residual, shared, index = case
+        neighbor, edge_index = graph()
+        layer = make(residual=residual).train(training)
+        x, e = features(N, D), features(1, D) if shared else features(N * K, D)
+        by_list = run(layer, x, e, batch_of(EdgeList(edge_index[0], edge_index[1], N)))
+        by_table = run(
+            layer, x, e if shared else e.view(N, K, D), batch_of(NeighborTable(neighbor.to(index)))
+        )
+        for a, b in zip(by_list, by_table, strict=True):
+            torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-4)
+
+    check_each(
+        holds, itertools.product([True, False], [True, False], [True, False], [torch.int32, torch.int64])
+    )
 
 
 def test_order_of_edges_changes_nothing() -> None:

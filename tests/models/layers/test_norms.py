@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 
-import pytest
 import torch
+from support.cases import check_each
 
 from kmip_data.models.layers.norms import NORMS, BatchNorm, Rows
 
@@ -19,23 +19,33 @@ def standardised(rows: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
     return (rows - mean) / ((rows - mean).square().mean(dims, keepdim=True) + 1e-5).sqrt()
 
 
-@pytest.mark.parametrize(
-    ("name", "dims", "by_graph"),
-    [("batch", (0,), False), ("graph-layer", (0, 1), True), ("layer", (1,), False), ("graph", (0,), True)],
-)
-def test_what_is_averaged(name: str, dims: tuple[int, ...], by_graph: bool) -> None:
-    parts = [X[a:b] for a, b in itertools.pairwise(PTR)] if by_graph else [X]
-    expected = torch.cat([standardised(part, dims) for part in parts])
-    norm = NORMS[name](4)
-    found = norm(X) if name == "batch" else norm(X, GRAPH, 3)
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
-    assert sum(p.numel() for p in NORMS[name](4).parameters()) == (12 if name == "graph" else 8)
+def test_what_is_averaged() -> None:
+    def holds(case) -> None:
+        name, dims, by_graph = case
+        parts = [X[a:b] for a, b in itertools.pairwise(PTR)] if by_graph else [X]
+        expected = torch.cat([standardised(part, dims) for part in parts])
+        norm = NORMS[name](4)
+        found = norm(X) if name == "batch" else norm(X, GRAPH, 3)
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+        assert sum(p.numel() for p in NORMS[name](4).parameters()) == (12 if name == "graph" else 8)
+
+    check_each(
+        holds,
+        [
+            ("batch", (0,), False),
+            ("graph-layer", (0, 1), True),
+            ("layer", (1,), False),
+            ("graph", (0,), True),
+        ],
+    )
 
 
-@pytest.mark.parametrize("name", ["graph-layer", "layer", "graph"])
-def test_no_graph_depends_on_another(name: str) -> None:
-    norm = NORMS[name](4)
-    torch.testing.assert_close(norm(X, GRAPH, 3)[6:], norm(X[6:], GRAPH[6:] - 2, 1))
+def test_no_graph_depends_on_another() -> None:
+    def holds(name) -> None:
+        norm = NORMS[name](4)
+        torch.testing.assert_close(norm(X, GRAPH, 3)[6:], norm(X[6:], GRAPH[6:] - 2, 1))
+
+    check_each(holds, ["graph-layer", "layer", "graph"])
 
 
 def test_batch_norm_in_eval_treats_every_row_alone() -> None:

@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.cases import check_each
 from support.odd_numbers import numbers
 from support.slow_models import slow_search
 
@@ -87,23 +88,28 @@ def test_cpu(monkeypatch, way: str, problem) -> None:
     check(problem, "cpu")
 
 
-@pytest.mark.parametrize("k", [1, 16, 17, 40, 130, 600])
-@pytest.mark.parametrize("dim", [3, 256])
-def test_exact_scan_across_its_blocks(monkeypatch, dim: int, k: int) -> None:
+def test_exact_scan_across_its_blocks(monkeypatch) -> None:
     """Networks of every size, keys of several blocks, tiles that are not full, and ties throughout."""
-    force(monkeypatch, "exact")
-    generator = np.random.default_rng(k)
-    sizes = [(1, 700), (7, 129), (9, 64), (40, 15), (270, 300)]
-    query_ptr, key_ptr = ([0, *itertools.accumulate(column)] for column in zip(*sizes, strict=True))
-    queries, keys = (
-        torch.from_numpy(numbers("coarse", generator, (2, ptr[-1], dim))) for ptr in (query_ptr, key_ptr)
-    )
-    found = topk_inner_product(queries, keys, k, query_ptr=query_ptr, key_ptr=key_ptr, backend="cpu")
-    scores, indices = torch.full_like(found[0], -torch.inf), torch.full_like(found[1], -1)
-    for (a, b), (low, high) in zip(itertools.pairwise(query_ptr), itertools.pairwise(key_ptr), strict=True):
-        best = largest(score_block(queries[:, a:b], keys[:, low:high]), min(k, high - low))
-        scores[:, a:b, : best[0].shape[2]], indices[:, a:b, : best[1].shape[2]] = best[0], best[1] + low
-    assert_same(found, (scores, indices))
+
+    def holds(case) -> None:
+        k, dim = case
+        force(monkeypatch, "exact")
+        generator = np.random.default_rng(k)
+        sizes = [(1, 700), (7, 129), (9, 64), (40, 15), (270, 300)]
+        query_ptr, key_ptr = ([0, *itertools.accumulate(column)] for column in zip(*sizes, strict=True))
+        queries, keys = (
+            torch.from_numpy(numbers("coarse", generator, (2, ptr[-1], dim))) for ptr in (query_ptr, key_ptr)
+        )
+        found = topk_inner_product(queries, keys, k, query_ptr=query_ptr, key_ptr=key_ptr, backend="cpu")
+        scores, indices = torch.full_like(found[0], -torch.inf), torch.full_like(found[1], -1)
+        for (a, b), (low, high) in zip(
+            itertools.pairwise(query_ptr), itertools.pairwise(key_ptr), strict=True
+        ):
+            best = largest(score_block(queries[:, a:b], keys[:, low:high]), min(k, high - low))
+            scores[:, a:b, : best[0].shape[2]], indices[:, a:b, : best[1].shape[2]] = best[0], best[1] + low
+        assert_same(found, (scores, indices))
+
+    check_each(holds, itertools.product([1, 16, 17, 40, 130, 600], [3, 256]))
 
 
 @needs_faiss
@@ -160,12 +166,14 @@ def test_backends_agree_on_large_graphs(backend: str, tied: bool) -> None:
     assert_same(topk_inner_product(queries, keys, KEOPS_K, query_ptr=ptr, backend=backend), expected)
 
 
-@pytest.mark.parametrize("k", [1, 33, 300, 2000])
-@pytest.mark.parametrize("dim", [1, 7, 40])
-def test_cpu_and_dense_agree_on_other_sizes(k: int, dim: int) -> None:
-    queries, keys, ptr = blocks(tied=dim == 7, dim=dim)
-    expected = topk_inner_product(queries, keys, k, query_ptr=ptr, backend="dense")
-    assert_same(topk_inner_product(queries, keys, k, query_ptr=ptr, backend="cpu"), expected)
+def test_cpu_and_dense_agree_on_other_sizes() -> None:
+    def holds(case) -> None:
+        k, dim = case
+        queries, keys, ptr = blocks(tied=dim == 7, dim=dim)
+        expected = topk_inner_product(queries, keys, k, query_ptr=ptr, backend="dense")
+        assert_same(topk_inner_product(queries, keys, k, query_ptr=ptr, backend="cpu"), expected)
+
+    check_each(holds, itertools.product([1, 33, 300, 2000], [1, 7, 40]))
 
 
 def adversary(name: str, count: int, dim: int) -> torch.Tensor:
@@ -201,25 +209,29 @@ LAYOUTS = """equal norms, one giant, two clusters, tight clusters, shortest firs
 constant, one line, subnormal, overflowing""".replace("\n", " ").split(", ")
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("way", WAYS)
-def test_layouts_against_us(monkeypatch, way: str, layout: str) -> None:
-    keys = adversary(layout, 4500, 3)
-    queries = torch.randn(2, 70, 3, generator=torch.Generator().manual_seed(9))
-    queries[:, 3] = 0
-    expected = topk_inner_product(queries, keys, 7, backend="dense")
-    force(monkeypatch, way)
-    assert_same(topk_inner_product(queries, keys, 7, backend="cpu"), expected)
+def test_layouts_against_us(monkeypatch) -> None:
+    def holds(case) -> None:
+        layout, way = case
+        keys = adversary(layout, 4500, 3)
+        queries = torch.randn(2, 70, 3, generator=torch.Generator().manual_seed(9))
+        queries[:, 3] = 0
+        expected = topk_inner_product(queries, keys, 7, backend="dense")
+        force(monkeypatch, way)
+        assert_same(topk_inner_product(queries, keys, 7, backend="cpu"), expected)
+
+    check_each(holds, itertools.product(LAYOUTS, WAYS))
 
 
-@pytest.mark.parametrize(("k", "dim"), [(1, 1), (100, 10), (1024, 2), (17, 256)])
-@pytest.mark.parametrize("way", WAYS)
-def test_extreme_sizes(monkeypatch, way: str, k: int, dim: int) -> None:
-    keys = adversary("plain", 4500, dim)
-    queries = torch.randn(2, 66, dim, generator=torch.Generator().manual_seed(9))
-    expected = topk_inner_product(queries, keys, k, backend="dense")
-    force(monkeypatch, way)
-    assert_same(topk_inner_product(queries, keys, k, backend="cpu"), expected)
+def test_extreme_sizes(monkeypatch) -> None:
+    def holds(case) -> None:
+        (k, dim), way = case
+        keys = adversary("plain", 4500, dim)
+        queries = torch.randn(2, 66, dim, generator=torch.Generator().manual_seed(9))
+        expected = topk_inner_product(queries, keys, k, backend="dense")
+        force(monkeypatch, way)
+        assert_same(topk_inner_product(queries, keys, k, backend="cpu"), expected)
+
+    check_each(holds, itertools.product([(1, 1), (100, 10), (1024, 2), (17, 256)], WAYS))
 
 
 def test_ways_are_really_gone(monkeypatch, caplog) -> None:
@@ -241,21 +253,25 @@ def test_a_tree_is_taken_where_it_helps_and_only_there(caplog) -> None:
     assert "flat scan" in caplog.messages[1]
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_any_hint_gives_the_same(monkeypatch, way: str) -> None:
-    queries, keys, ptr = blocks(tied=False)
-    force(monkeypatch, way)
-    expected = topk_inner_product(queries, keys, 9, query_ptr=ptr, backend="cpu")
-    generator = torch.Generator().manual_seed(2)
-    anywhere = torch.randint(-5, 2000, (2, 1500, 30), generator=generator)
-    for hint in (
-        expected[1],
-        expected[1][..., :4],
-        expected[1][..., :1].expand(-1, -1, 12),
-        anywhere,
-        anywhere.int(),
-    ):
-        assert_same(topk_inner_product(queries, keys, 9, query_ptr=ptr, backend="cpu", hint=hint), expected)
+def test_any_hint_gives_the_same(monkeypatch) -> None:
+    def holds(way) -> None:
+        queries, keys, ptr = blocks(tied=False)
+        force(monkeypatch, way)
+        expected = topk_inner_product(queries, keys, 9, query_ptr=ptr, backend="cpu")
+        generator = torch.Generator().manual_seed(2)
+        anywhere = torch.randint(-5, 2000, (2, 1500, 30), generator=generator)
+        for hint in (
+            expected[1],
+            expected[1][..., :4],
+            expected[1][..., :1].expand(-1, -1, 12),
+            anywhere,
+            anywhere.int(),
+        ):
+            assert_same(
+                topk_inner_product(queries, keys, 9, query_ptr=ptr, backend="cpu", hint=hint), expected
+            )
+
+    check_each(holds, WAYS)
 
 
 def test_permuting_nodes_permutes_the_result() -> None:
@@ -383,26 +399,30 @@ def test_two_python_threads_search_at_once() -> None:
         assert_same(result, expected)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("backend", ["cpu", "dense"])
-def test_half_precision_is_widened(dtype: torch.dtype, backend: str) -> None:
-    queries, keys, ptr = blocks(tied=False)
-    queries, keys = queries.to(dtype), keys.to(dtype)
-    expected = topk_inner_product(queries.float(), keys.float(), 4, query_ptr=ptr, backend="cpu")
-    assert_same(topk_inner_product(queries, keys, 4, query_ptr=ptr, backend=backend), expected)
+def test_half_precision_is_widened() -> None:
+    def holds(case) -> None:
+        dtype, backend = case
+        queries, keys, ptr = blocks(tied=False)
+        queries, keys = queries.to(dtype), keys.to(dtype)
+        expected = topk_inner_product(queries.float(), keys.float(), 4, query_ptr=ptr, backend="cpu")
+        assert_same(topk_inner_product(queries, keys, 4, query_ptr=ptr, backend=backend), expected)
+
+    check_each(holds, itertools.product([torch.float16, torch.bfloat16], ["cpu", "dense"]))
 
 
-@pytest.mark.parametrize("backend", ["cpu", "dense"])
-def test_autocast_and_reduced_matmul_precision_change_nothing(backend: str) -> None:
-    queries, keys, ptr = blocks(tied=False)
-    expected = topk_inner_product(queries, keys, 4, query_ptr=ptr, backend="cpu")
-    before = torch.get_float32_matmul_precision()
-    try:
-        torch.set_float32_matmul_precision("medium")
-        with torch.autocast("cpu", torch.bfloat16):
-            assert_same(topk_inner_product(queries, keys, 4, query_ptr=ptr, backend=backend), expected)
-    finally:
-        torch.set_float32_matmul_precision(before)
+def test_autocast_and_reduced_matmul_precision_change_nothing() -> None:
+    def holds(backend) -> None:
+        queries, keys, ptr = blocks(tied=False)
+        expected = topk_inner_product(queries, keys, 4, query_ptr=ptr, backend="cpu")
+        before = torch.get_float32_matmul_precision()
+        try:
+            torch.set_float32_matmul_precision("medium")
+            with torch.autocast("cpu", torch.bfloat16):
+                assert_same(topk_inner_product(queries, keys, 4, query_ptr=ptr, backend=backend), expected)
+        finally:
+            torch.set_float32_matmul_precision(before)
+
+    check_each(holds, ["cpu", "dense"])
 
 
 def test_float64_scores_stay_float64() -> None:
@@ -423,11 +443,13 @@ def test_results_carry_no_gradient_and_inputs_stay() -> None:
     assert torch.equal(rows.detach(), before)
 
 
-@pytest.mark.parametrize("backend", ["cpu", "dense"])
-def test_rows_that_are_no_contiguous_block(backend: str) -> None:
-    wide = torch.randn(50, 2, 8)
-    rows = wide[:, :, ::2].transpose(0, 1)
-    assert_same(
-        topk_inner_product(rows, rows, 3, backend=backend),
-        topk_inner_product(rows.contiguous(), rows.contiguous(), 3, backend="cpu"),
-    )
+def test_rows_that_are_no_contiguous_block() -> None:
+    def holds(backend) -> None:
+        wide = torch.randn(50, 2, 8)
+        rows = wide[:, :, ::2].transpose(0, 1)
+        assert_same(
+            topk_inner_product(rows, rows, 3, backend=backend),
+            topk_inner_product(rows.contiguous(), rows.contiguous(), 3, backend="cpu"),
+        )
+
+    check_each(holds, ["cpu", "dense"])

@@ -5,6 +5,7 @@ Emulation runs one thread after another: races, speed, and what a card's own ari
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.cases import check_each
 from support.cuda_emulator import COMPILER, EmulatedCard
 from support.odd_numbers import KINDS, numbers
 from torch import Tensor
@@ -71,15 +73,18 @@ def check(
 RAGGED = ((0, 3, 3, 50, 50, 90), (0, 7, 7, 150, 300, 300))  # queries without keys, keys without, neither
 
 
-@pytest.mark.parametrize(
-    ("ordered", "tiles", "staged"), [(False, 1, 0), (True, 1, 0), (True, 2, 0), (True, 4, 1), (False, 4, 0)]
-)
-@pytest.mark.parametrize("k", [1, 10])
-def test_ragged_batches(card, shapes, ordered: bool, tiles: int, staged: int, k: int) -> None:
-    shapes(ordered=ordered, tiles=tiles, staged=staged)
-    check(card, normal(2, 90, 10), normal(2, 300, 10), k, RAGGED)
-    check(card, normal(2, 90, 10).round(), normal(2, 300, 10).round(), k, RAGGED)
-    check(card, normal(1, 70, 10), normal(1, 900, 10), k, ((0, 70), (0, 900)))
+def test_ragged_batches(card, shapes) -> None:
+    def holds(case) -> None:
+        (ordered, tiles, staged), k = case
+        shapes(ordered=ordered, tiles=tiles, staged=staged)
+        check(card, normal(2, 90, 10), normal(2, 300, 10), k, RAGGED)
+        check(card, normal(2, 90, 10).round(), normal(2, 300, 10).round(), k, RAGGED)
+        check(card, normal(1, 70, 10), normal(1, 900, 10), k, ((0, 70), (0, 900)))
+
+    check_each(
+        holds,
+        itertools.product([(False, 1, 0), (True, 1, 0), (True, 2, 0), (True, 4, 1), (False, 4, 0)], [1, 10]),
+    )
 
 
 def unread(problem: SearchProblem, ptr: Any) -> SearchProblem:
@@ -140,12 +145,14 @@ def test_long_rows(card, dim: int) -> None:
     check(card, normal(1, 40, dim), normal(1, 400, dim), 30, ((0, 40), (0, 400)))
 
 
-@pytest.mark.parametrize("staged", [0, 1])
-def test_more_results_than_a_list_holds(card, shapes, staged: int) -> None:
-    shapes(ordered=True, tiles=2 + 2 * staged, staged=staged)
-    check(card, normal(2, 30, 10), normal(2, 700, 10), 300, ((0, 10, 30), (0, 100, 700)))
-    check(card, normal(1, 9, 10).round(), normal(1, 1200, 10).round(), 1024, ((0, 9), (0, 1200)))
-    check(card, normal(1, 30, 10), normal(1, 700, 10), 100, ((0, 30), (0, 700)))
+def test_more_results_than_a_list_holds(card, shapes) -> None:
+    def holds(staged) -> None:
+        shapes(ordered=True, tiles=2 + 2 * staged, staged=staged)
+        check(card, normal(2, 30, 10), normal(2, 700, 10), 300, ((0, 10, 30), (0, 100, 700)))
+        check(card, normal(1, 9, 10).round(), normal(1, 1200, 10).round(), 1024, ((0, 9), (0, 1200)))
+        check(card, normal(1, 30, 10), normal(1, 700, 10), 100, ((0, 30), (0, 700)))
+
+    check_each(holds, [0, 1])
 
 
 def test_ties(card, shapes) -> None:
@@ -159,18 +166,21 @@ def test_ties(card, shapes) -> None:
         check(card, normal(1, 30, 10), keys, 24, ((0, 30), (0, 900)))
 
 
-@pytest.mark.parametrize("scale", [1e-44, 1e-30, 1e-20, 1e18, 1e30, 3.4e38])
-@pytest.mark.parametrize("other", [1e-30, 1.0, 3e38])
-def test_any_size(card, shapes, scale: float, other: float) -> None:
+def test_any_size(card, shapes) -> None:
     """Scores that overflow to infinity, or are flushed to 0, tie: no filter may tell them apart."""
-    shapes(ordered=True, tiles=1)
-    queries = (torch.rand(1, 20, 10, generator=GENERATOR) - 0.5) * other
-    keys = (torch.rand(1, 300, 10, generator=GENERATOR) - 0.5) * scale
-    check(card, queries, keys, 10, ((0, 20), (0, 300)))
-    keys[:, ::7] *= 1e-3
-    keys[:, 5] = 3.4e38
-    check(card, queries, keys, 10, ((0, 20), (0, 300)))
-    check(card, queries, keys.clamp_min(0), 10, ((0, 20), (0, 300)))
+
+    def holds(case) -> None:
+        scale, other = case
+        shapes(ordered=True, tiles=1)
+        queries = (torch.rand(1, 20, 10, generator=GENERATOR) - 0.5) * other
+        keys = (torch.rand(1, 300, 10, generator=GENERATOR) - 0.5) * scale
+        check(card, queries, keys, 10, ((0, 20), (0, 300)))
+        keys[:, ::7] *= 1e-3
+        keys[:, 5] = 3.4e38
+        check(card, queries, keys, 10, ((0, 20), (0, 300)))
+        check(card, queries, keys.clamp_min(0), 10, ((0, 20), (0, 300)))
+
+    check_each(holds, itertools.product([1e-44, 1e-30, 1e-20, 1e18, 1e30, 3.4e38], [1e-30, 1.0, 3e38]))
 
 
 def test_far_centres(card, shapes) -> None:
@@ -198,12 +208,15 @@ def test_hints_change_nothing(card) -> None:
     check(card, queries * 1e-40, keys * 1e-10, 10, ptrs, best)
 
 
-@pytest.mark.parametrize("tensor_cores", [0, 1])
-def test_older_cards(card, tensor_cores: int) -> None:
+def test_older_cards(card) -> None:
     """Products of 8 columns (sm_75), and float32 sums without tensor cores (sm_70)."""
-    older = EmulatedCard(card.folder, tensor_cores)
-    check(older, normal(2, 90, 10), normal(2, 300, 10), 10, RAGGED)
-    check(older, normal(1, 20, 10).round(), normal(1, 300, 10).round(), 10, ((0, 20), (0, 300)))
+
+    def holds(tensor_cores) -> None:
+        older = EmulatedCard(card.folder, tensor_cores)
+        check(older, normal(2, 90, 10), normal(2, 300, 10), 10, RAGGED)
+        check(older, normal(1, 20, 10).round(), normal(1, 300, 10).round(), 10, ((0, 20), (0, 300)))
+
+    check_each(holds, [0, 1])
 
 
 def test_rows_that_begin_between_two_words(card) -> None:
@@ -254,25 +267,31 @@ def test_no_plan_is_remembered_whose_tables_a_recording_would_copy(monkeypatch: 
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize("seed", range(60))
-def test_at_random(card, shapes, seed: int) -> None:
+def test_at_random(card, shapes) -> None:
     """Ragged batches of numbers that tie, overflow or vanish, with and without an order and a hint."""
-    random = np.random.default_rng(seed)
-    tiles, staged = ((1, 0), (2, 0), (4, 1))[random.integers(3)]
-    shapes(ordered=bool(random.integers(2)), tiles=tiles, staged=staged)
-    heads, graphs, k, dim = (
-        random.integers(1, 3),
-        random.integers(1, 5),
-        random.integers(1, 25),
-        (8, 10)[seed % 2],
-    )
-    ptrs = tuple([0, *np.cumsum(random.integers(0, size, graphs)).tolist()] for size in (40, 200))
-    rows = [
-        torch.from_numpy(numbers(random.choice(KINDS), random, (int(heads), ptr[-1], dim))) for ptr in ptrs
-    ]
-    shape = (int(heads), ptrs[0][-1], 30)
-    hint = torch.from_numpy(random.integers(-3, ptrs[1][-1] + 3, shape)) if random.integers(3) == 0 else None
-    check(card, *rows, int(k), ptrs, hint)
+
+    def holds(seed) -> None:
+        random = np.random.default_rng(seed)
+        tiles, staged = ((1, 0), (2, 0), (4, 1))[random.integers(3)]
+        shapes(ordered=bool(random.integers(2)), tiles=tiles, staged=staged)
+        heads, graphs, k, dim = (
+            random.integers(1, 3),
+            random.integers(1, 5),
+            random.integers(1, 25),
+            (8, 10)[seed % 2],
+        )
+        ptrs = tuple([0, *np.cumsum(random.integers(0, size, graphs)).tolist()] for size in (40, 200))
+        rows = [
+            torch.from_numpy(numbers(random.choice(KINDS), random, (int(heads), ptr[-1], dim)))
+            for ptr in ptrs
+        ]
+        shape = (int(heads), ptrs[0][-1], 30)
+        hint = (
+            torch.from_numpy(random.integers(-3, ptrs[1][-1] + 3, shape)) if random.integers(3) == 0 else None
+        )
+        check(card, *rows, int(k), ptrs, hint)
+
+    check_each(holds, range(60))
 
 
 def test_the_struct_is_what_the_host_fills() -> None:
@@ -284,39 +303,47 @@ def test_the_struct_is_what_the_host_fills() -> None:
         assert f"#define {name} {value} " in text.replace("  ", " ") or f"#define {name} {value}\n" in text
 
 
-@pytest.mark.parametrize(
-    ("heads", "rows", "graphs", "dim", "k"),
-    [
-        (1, 10**6, 1, 10, 10),
-        (1, 10**6, 1, 10, 100),
-        (1, 10**6, 1, 3, 24),
-        (1, 10**7, 1, 64, 10),
-        (4, 570_000, 1, 10, 15),
-        (4, 570_000, 1, 19, 10),
-    ],
-)
-def test_scratch_memory_of_many_rows(heads: int, rows: int, graphs: int, dim: int, k: int) -> None:
+def test_scratch_memory_of_many_rows() -> None:
     """At most 2 d + 200 bytes a query and head, on a card of 132 processors."""
-    whole, lists = memory(heads, rows, graphs, dim, k)
-    assert whole + lists <= (2 * dim + 200) * heads * rows
+
+    def holds(case) -> None:
+        heads, rows, graphs, dim, k = case
+        whole, lists = memory(heads, rows, graphs, dim, k)
+        assert whole + lists <= (2 * dim + 200) * heads * rows
+
+    check_each(
+        holds,
+        [
+            (1, 10**6, 1, 10, 10),
+            (1, 10**6, 1, 10, 100),
+            (1, 10**6, 1, 3, 24),
+            (1, 10**7, 1, 64, 10),
+            (4, 570_000, 1, 10, 15),
+            (4, 570_000, 1, 19, 10),
+        ],
+    )
 
 
-@pytest.mark.parametrize(
-    ("heads", "rows", "graphs", "dim", "k"),
-    [
-        (1, 10**3, 1, 10, 10),
-        (1, 10**5, 1, 10, 100),
-        (4, 8 * 4096, 8, 5, 10),
-        (4, 128 * 150, 128, 10, 15),
-        (4, 40_000, 10_000, 10, 15),
-        (1, 100_000, 1, 256, 1000),
-    ],
-)
-def test_scratch_memory_of_fewer_rows(heads: int, rows: int, graphs: int, dim: int, k: int) -> None:
+def test_scratch_memory_of_fewer_rows() -> None:
     """The same, beside lists of what runs at a time: 520 (k > 24: 2,080) bytes a query, at most 140 MB."""
-    whole, lists = memory(heads, rows, graphs, dim, k)
-    assert whole <= (2 * dim + 200) * heads * rows
-    assert lists <= min(140e6, (520 if k <= 24 else 2080) * (heads * rows + 64 * graphs))
+
+    def holds(case) -> None:
+        heads, rows, graphs, dim, k = case
+        whole, lists = memory(heads, rows, graphs, dim, k)
+        assert whole <= (2 * dim + 200) * heads * rows
+        assert lists <= min(140e6, (520 if k <= 24 else 2080) * (heads * rows + 64 * graphs))
+
+    check_each(
+        holds,
+        [
+            (1, 10**3, 1, 10, 10),
+            (1, 10**5, 1, 10, 100),
+            (4, 8 * 4096, 8, 5, 10),
+            (4, 128 * 150, 128, 10, 15),
+            (4, 40_000, 10_000, 10, 15),
+            (1, 100_000, 1, 256, 1000),
+        ],
+    )
 
 
 def memory(heads: int, rows: int, graphs: int, dim: int, k: int) -> tuple[int, int]:

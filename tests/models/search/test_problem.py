@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from support.cases import check_each
 
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.models.search import topk_inner_product
@@ -22,60 +23,71 @@ def changed(value: float) -> torch.Tensor:
     return rows
 
 
-@pytest.mark.parametrize(
-    ("arguments", "options", "words"),
-    [
-        ((ROWS[0], ROWS, 1), {}, ["queries", "(heads, rows, d)", "(5, 3)"]),
-        ((ROWS, ROWS[..., :0], 1), {}, ["keys", "(2, 5, 0)"]),
-        ((ROWS.numpy(), ROWS, 1), {}, ["queries", "torch.Tensor", "ndarray"]),
-        ((ROWS.int(), ROWS, 1), {}, ["queries", "float32", "int32"]),
-        ((ROWS, ROWS.double(), 1), {}, ["dtype", "float32", "float64"]),
-        ((ROWS, ROWS.to("meta"), 1), {}, ["keys", "dense", "meta"]),
-        ((ROWS, ROWS[:1], 1), {}, ["number of heads", "2", "1"]),
-        ((ROWS, ROWS[..., :2], 1), {}, ["row length d", "3", "2"]),
-        ((ROWS, ROWS, 0), {}, ["k is wrong", "at least 1", "0"]),
-        ((ROWS, ROWS, 1.5), {}, ["k is wrong", "1.5"]),
-        ((ROWS, ROWS, True), {}, ["k is wrong", "True"]),
-        ((ROWS, ROWS, 1), {"query_ptr": [0, 3, 2, 5]}, ["query_ptr falls", "query_ptr[2] = 2"]),
-        ((ROWS, ROWS, 1), {"query_ptr": [0, 4]}, ["query_ptr", "last entry 5", "4"]),
-        ((ROWS, ROWS, 1), {"query_ptr": [1, 5]}, ["query_ptr", "first entry 0", "1"]),
-        ((ROWS, ROWS, 1), {"query_ptr": []}, ["query_ptr", "no entries"]),
-        ((ROWS, ROWS, 1), {"query_ptr": torch.tensor([0.0, 5.0])}, ["query_ptr", "integer", "float32"]),
-        ((ROWS, ROWS, 1), {"query_ptr": torch.tensor([[0, 5]])}, ["query_ptr", "one-dimensional", "(1, 2)"]),
-        ((ROWS, ROWS, 1), {"query_ptr": [0, 2.5, 5]}, ["query_ptr", "integer", "float64"]),
-        ((ROWS, ROWS, 1), {"query_ptr": [[0], [2, 5]]}, ["query_ptr", "integer"]),
-        ((ROWS, ROWS, 1), {"key_ptr": [0, 2, 5]}, ["different numbers of graphs", "length 3"]),
-        ((ROWS, ROWS[:, :4], 1), {"query_ptr": [0, 2, 5]}, ["different numbers of graphs"]),
-        ((changed(math.nan), ROWS, 1), {}, ["queries", "finite", "nan at [1, 4, 2]"]),
-        ((ROWS, changed(-math.inf), 1), {}, ["keys", "finite", "-inf at [1, 4, 2]"]),
-        ((ROWS, ROWS, 1), {"backend": "kepos"}, ["kepos", "dense", "Did you mean 'keops'"]),
-        ((ROWS.double(), ROWS.double(), 1), {"backend": "cpu"}, ["'cpu' cannot", "float64"]),
-    ],
-)
-def test_refusals(arguments, options, words) -> None:
-    with pytest.raises(ValueError) as caught:
-        topk_inner_product(*arguments, **options)
-    assert isinstance(caught.value, UsageError)
-    for word in words:
-        assert word in str(caught.value)
+def test_refusals() -> None:
+    def holds(case) -> None:
+        arguments, options, words = case
+        with pytest.raises(ValueError) as caught:
+            topk_inner_product(*arguments, **options)
+        assert isinstance(caught.value, UsageError)
+        for word in words:
+            assert word in str(caught.value)
 
-
-@pytest.mark.parametrize("backend", ["cpu", "dense"])
-def test_empty_graphs_and_missing_slots(backend: str) -> None:
-    rows = torch.tensor([[[1.0], [2.0], [3.0]]])
-    scores, indices = topk_inner_product(
-        rows, rows, 2, query_ptr=[0, 0, 1, 3, 3], key_ptr=[0, 2, 2, 3, 3], backend=backend
+    check_each(
+        holds,
+        [
+            ((ROWS[0], ROWS, 1), {}, ["queries", "(heads, rows, d)", "(5, 3)"]),
+            ((ROWS, ROWS[..., :0], 1), {}, ["keys", "(2, 5, 0)"]),
+            ((ROWS.numpy(), ROWS, 1), {}, ["queries", "torch.Tensor", "ndarray"]),
+            ((ROWS.int(), ROWS, 1), {}, ["queries", "float32", "int32"]),
+            ((ROWS, ROWS.double(), 1), {}, ["dtype", "float32", "float64"]),
+            ((ROWS, ROWS.to("meta"), 1), {}, ["keys", "dense", "meta"]),
+            ((ROWS, ROWS[:1], 1), {}, ["number of heads", "2", "1"]),
+            ((ROWS, ROWS[..., :2], 1), {}, ["row length d", "3", "2"]),
+            ((ROWS, ROWS, 0), {}, ["k is wrong", "at least 1", "0"]),
+            ((ROWS, ROWS, 1.5), {}, ["k is wrong", "1.5"]),
+            ((ROWS, ROWS, True), {}, ["k is wrong", "True"]),
+            ((ROWS, ROWS, 1), {"query_ptr": [0, 3, 2, 5]}, ["query_ptr falls", "query_ptr[2] = 2"]),
+            ((ROWS, ROWS, 1), {"query_ptr": [0, 4]}, ["query_ptr", "last entry 5", "4"]),
+            ((ROWS, ROWS, 1), {"query_ptr": [1, 5]}, ["query_ptr", "first entry 0", "1"]),
+            ((ROWS, ROWS, 1), {"query_ptr": []}, ["query_ptr", "no entries"]),
+            ((ROWS, ROWS, 1), {"query_ptr": torch.tensor([0.0, 5.0])}, ["query_ptr", "integer", "float32"]),
+            (
+                (ROWS, ROWS, 1),
+                {"query_ptr": torch.tensor([[0, 5]])},
+                ["query_ptr", "one-dimensional", "(1, 2)"],
+            ),
+            ((ROWS, ROWS, 1), {"query_ptr": [0, 2.5, 5]}, ["query_ptr", "integer", "float64"]),
+            ((ROWS, ROWS, 1), {"query_ptr": [[0], [2, 5]]}, ["query_ptr", "integer"]),
+            ((ROWS, ROWS, 1), {"key_ptr": [0, 2, 5]}, ["different numbers of graphs", "length 3"]),
+            ((ROWS, ROWS[:, :4], 1), {"query_ptr": [0, 2, 5]}, ["different numbers of graphs"]),
+            ((changed(math.nan), ROWS, 1), {}, ["queries", "finite", "nan at [1, 4, 2]"]),
+            ((ROWS, changed(-math.inf), 1), {}, ["keys", "finite", "-inf at [1, 4, 2]"]),
+            ((ROWS, ROWS, 1), {"backend": "kepos"}, ["kepos", "dense", "Did you mean 'keops'"]),
+            ((ROWS.double(), ROWS.double(), 1), {"backend": "cpu"}, ["'cpu' cannot", "float64"]),
+        ],
     )
-    # Graph 0: keys but no query; graph 1: a query but no keys; graph 2: two queries, one key.
-    assert indices.tolist() == [[[-1, -1], [2, -1], [2, -1]]]
-    assert scores.tolist() == [[[-math.inf, -math.inf], [6.0, -math.inf], [9.0, -math.inf]]]
 
 
-@pytest.mark.parametrize("backend", ["cpu", "dense"])
-def test_nothing_at_all(backend: str) -> None:
-    rows = torch.ones(2, 0, 3)
-    scores, indices = topk_inner_product(rows, rows, 4, query_ptr=[0], backend=backend)
-    assert scores.shape == indices.shape == (2, 0, 4)
+def test_empty_graphs_and_missing_slots() -> None:
+    def holds(backend) -> None:
+        rows = torch.tensor([[[1.0], [2.0], [3.0]]])
+        scores, indices = topk_inner_product(
+            rows, rows, 2, query_ptr=[0, 0, 1, 3, 3], key_ptr=[0, 2, 2, 3, 3], backend=backend
+        )
+        # Graph 0: keys but no query; graph 1: a query but no keys; graph 2: two queries, one key.
+        assert indices.tolist() == [[[-1, -1], [2, -1], [2, -1]]]
+        assert scores.tolist() == [[[-math.inf, -math.inf], [6.0, -math.inf], [9.0, -math.inf]]]
+
+    check_each(holds, ["cpu", "dense"])
+
+
+def test_nothing_at_all() -> None:
+    def holds(backend) -> None:
+        rows = torch.ones(2, 0, 3)
+        scores, indices = topk_inner_product(rows, rows, 4, query_ptr=[0], backend=backend)
+        assert scores.shape == indices.shape == (2, 0, 4)
+
+    check_each(holds, ["cpu", "dense"])
 
 
 def test_pointers_of_the_keys_default_to_those_of_the_queries() -> None:
