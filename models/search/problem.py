@@ -210,7 +210,6 @@ def out_of_memory(problem: SearchProblem, error: BaseException) -> OutOfResource
         expected=f"{result / 2**30:.3g} GiB for the result and as much again as the keys take to search:"
         f" {problem.heads} heads, {rows:,} queries, {keys:,} keys, d = {problem.dim}, k = {problem.k}",
         found=str(error).splitlines()[0].rpartition("DefaultCPUAllocator: ")[2] or "MemoryError",
-        left="what was saved before is kept",
         next="lower k (--k) or the number of heads, take fewer graphs or queries at a time, or, on a GPU,"
         " --set model.attention.search=dense, which works in tiles of bounded memory",
     )
@@ -306,6 +305,5 @@ def _check_finite(name: str, rows: Tensor) -> None:
         expected="finite numbers",
         found=f"{float(rows[head, row, column])} at [{head}, {row}, {column}]"
         f" and {int((~finite).sum()) - 1} more",
-        left="what was saved before is kept",
         next="look for a diverged training step (lower the learning rate, clip gradients) or damaged input",
     )

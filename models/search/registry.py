@@ -31,8 +31,6 @@ from kmip_data.runtime.presence import modules_in
 
 log = logging.getLogger(__name__)
 
-LEFT = "what was saved before is kept"
-
 
 @dataclass(frozen=True, kw_only=True)
 class BackendStatus:
@@ -96,7 +94,6 @@ def _refused(name: str, expected: str, why_not: str) -> UsageError:
         f"search backend {name!r} cannot take this problem",
         expected=expected,
         found=why_not,
-        left=LEFT,
         next="take 'auto' (--search auto); kmip-data doctor says why others are not usable",
     )
 
@@ -133,6 +130,5 @@ def choose(problem: SearchProblem, name: str = "auto") -> Any:
         f"no search backend can take this problem on {device}",
         expected="a device of type cpu or cuda",
         found="".join(reasons).lstrip("; ") or device,
-        left=LEFT,
         next="kmip-data doctor",
     )

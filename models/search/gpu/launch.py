@@ -35,7 +35,6 @@ def run(problem: SearchProblem, driver: Driver) -> tuple[Tensor, Tensor]:
             "queries or keys of an earlier search hold a value that cannot be ranked",
             expected="finite numbers",
             found=f"NaN or infinity on {problem.device}, found while that search ran",
-            left="what was saved before is kept",
             next="look for a diverged training step (lower the learning rate, clip gradients) or damaged"
             " input; --set model.attention.search=dense names the place",
         )
