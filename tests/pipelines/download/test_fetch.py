@@ -734,34 +734,34 @@ def test_a_stopped_download_resumes(server, target, share, how):
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 0.9, 0.95])
-def test_torture_killed_downloads(server, target, share, seed, torture_count):
-    kill_and_resume(server, target, share * random.Random(seed).uniform(0.9, 1.0), signal.SIGKILL)
-    torture_count("kills")
+def test_torture_killed_downloads(server, tmp_path, share, torture_count):
+    for seed in range(20):
+        target = tmp_path / str(seed) / "toy.zip"
+        kill_and_resume(server, target, share * random.Random(seed).uniform(0.9, 1.0), signal.SIGKILL)
+        torture_count("kills")
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize("seed", range(100))
-def test_torture_any_sequence_of_bad_answers(server, target, seed, torture_count):
-    rng = random.Random(seed)
-    makers = [
-        lambda: File(DATA, cut=rng.randrange(SIZE)),
-        lambda: File(DATA, cut=rng.randrange(SIZE), ranges=False),
-        lambda: File(OTHER, etag='"two"', if_range=rng.random() < 0.5, cut=rng.randrange(SIZE)),
-        lambda: File(DATA, shift=rng.randrange(-9, 9)),
-        lambda: status(rng.choice([403, 416, 429, 500, 503]), Retry_After="0"),
-        page,
-        lambda: chunked(DATA, cut=rng.randrange(SIZE)),
-        lambda: File(DATA, length=rng.randrange(SIZE)),
-    ]
-    steps = [rng.choice(makers)() for _ in range(6)]
-    url = server.route("/toy.zip", *steps, File(DATA))
-    wanted = source(url, sha256=SHA)
-    torture_count("hostile servers")
-    for _ in range(10):
-        with contextlib.suppress(SourceUnavailable):
-            fetch(wanted, target)
-            break
-        assert not target.exists()
-    assert_whole(target)
+def test_torture_any_sequence_of_bad_answers(server, tmp_path, torture_count):
+    for seed in range(100):
+        rng, target = random.Random(seed), tmp_path / str(seed) / "toy.zip"
+        makers = [
+            lambda rng=rng: File(DATA, cut=rng.randrange(SIZE)),
+            lambda rng=rng: File(DATA, cut=rng.randrange(SIZE), ranges=False),
+            lambda rng=rng: File(OTHER, etag='"two"', if_range=rng.random() < 0.5, cut=rng.randrange(SIZE)),
+            lambda rng=rng: File(DATA, shift=rng.randrange(-9, 9)),
+            lambda rng=rng: status(rng.choice([403, 416, 429, 500, 503]), Retry_After="0"),
+            page,
+            lambda rng=rng: chunked(DATA, cut=rng.randrange(SIZE)),
+            lambda rng=rng: File(DATA, length=rng.randrange(SIZE)),
+        ]
+        steps = [rng.choice(makers)() for _ in range(6)]
+        wanted = source(server.route(f"/{seed}", *steps, File(DATA)), sha256=SHA)
+        torture_count("hostile servers")
+        for _ in range(10):
+            with contextlib.suppress(SourceUnavailable):
+                fetch(wanted, target)
+                break
+            assert not target.exists()
+        assert_whole(target)
