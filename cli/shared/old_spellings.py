@@ -17,7 +17,14 @@ OLD_SPELLINGS: dict[str, dict[str, str]] = {
         "stats": "kmip-data info TARGET",
     },
     "*": {"--part": "--split PART"},  # of every command
-    "build": {"--engine": "--dask [ADDRESS]", "--scheduler": "--dask ADDRESS"},
+    "build": {
+        "--engine": "--dask [ADDRESS]",
+        "--scheduler": "--dask ADDRESS",
+        "--osm-file": "--archive FILE",
+        "--graphml": "--archive FILE",
+        "--path": "--archive DIR",
+    },
+    "fetch": {"--offline": "kmip-data build NAME --offline"},
     "demo": {"--epochs": "kmip-data train --dataset helsinki --as small-city --epochs N"},
     "encode": {
         "--degree-profile": "kmip-data encode TARGET degree-profile-2.0",
