@@ -38,9 +38,9 @@ if TYPE_CHECKING:
         "kmip-data build s3dis --k 16 --test-area 5 --archive indoor3d_sem_seg_hdf5_data.zip",
         "kmip-data build shapenet-part --set category=Chair --set category=Lamp --accept-license",
         "kmip-data build s3dis --sample --limit 100",
-        "kmip-data build city --name marais --set osm_file=paris.osm.pbf",
-        "kmip-data build superpixels --name photos --set images=photos --set masks=masks --set classes=3",
-        "kmip-data build points --name campus --set path=scans --k 16 --set label_column=class",
+        "kmip-data build city --name marais --archive paris.osm.pbf",
+        "kmip-data build superpixels --name photos --images photos --masks masks --set classes=3",
+        "kmip-data build points --name campus --archive scans --k 16 --set label_column=class",
     ],
 )
 @click.argument("name", type=DATASET)
@@ -81,12 +81,11 @@ def _build_recipe(
     recipe: str, archives: tuple[Path, ...], *, sample: bool, home: Home, **options: Any
 ) -> Build:
     from kmip_data.errors import UsageError
-    from kmip_data.pipelines.recipes import build_own, source_model
+    from kmip_data.pipelines.recipes import build_own
 
     sources = given(SOURCES)
     name = sources.pop("name", None)
-    takes_archive = "archive" in source_model(recipe).model_fields
-    if name is None or sample or len(archives) > takes_archive:
+    if name is None or sample or len(archives) > (recipe != "superpixels"):
         raise UsageError(
             f"{recipe!r} makes a dataset from your own files, under a name of your own.",
             expected=f"--name NAME and {_SOURCES[recipe]}",
@@ -95,16 +94,33 @@ def _build_recipe(
             else f"kmip-data build {recipe} --help",
         )  # fmt: skip
     if archives:
-        sources["archive"] = archives[0]
+        sources[_source(recipe, archives[0])] = archives[0]
     options |= {"parameters": given(RECORDS), "split_parameters": given(SPLITS)}
     return build_own(recipe, name, sources, home=home, **options)
 
 
 _SOURCES = {
-    "city": "one of --archive and --set osm_file=, graphml=, place=",
-    "points": "--set path=",
-    "superpixels": "--set images= and masks=",
+    "city": "one of --archive (a map, a street graph or tensors) and --place",
+    "points": "--archive, a folder of point clouds or one",
+    "superpixels": "--images and --masks",
 }
+
+
+def _source(recipe: str, path: Path) -> str:
+    """Return the source that ``--archive`` means for a recipe: maps and street graphs by their content."""
+    if recipe == "points":
+        return "path"
+    try:
+        with path.expanduser().open("rb") as file:
+            head = file.read(4096)
+    except OSError:  # a folder of tensors; what is not there is refused by name
+        return "archive"
+    if b"<graphml" in head:
+        return "graphml"
+    xml = head.lstrip().startswith((b"<", b"\xef\xbb\xbf<"))
+    if b"OSMHeader" in head[:20] or xml or ".osm." in path.name.lower():
+        return "osm_file"
+    return "archive"
 
 
 def result(build: Build, split: str) -> dict[str, Any]:

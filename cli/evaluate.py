@@ -11,11 +11,13 @@ import click
 from kmip_data.cli.shared.command import Command
 from kmip_data.cli.shared.dataset_command import other_data_option
 from kmip_data.cli.shared.names import RUN
-from kmip_data.cli.shared.options import as_trained_option, file_option, look_options, number_option
+from kmip_data.cli.shared.options import as_trained_option, file_option, look_options
 from kmip_data.cli.shared.output import check_prefix, print_json, table
 from kmip_data.errors import UsageError
 from kmip_data.format.parts import PARTS
 from kmip_data.wording import counted
+
+DUMPED = 10  #: graphs in a file of --dump-qk, from the first
 
 
 @click.command(
@@ -24,7 +26,7 @@ from kmip_data.wording import counted
         "kmip-data evaluate 20261120-071806-code-seed0",
         "kmip-data evaluate runs/s3dis/gps-kmip/mine --dataset built/s3dis-k16-0123456789ab --device cpu",
         "kmip-data evaluate helsinki/gps-kmip/mine --by-class",
-        "kmip-data evaluate s3dis/gps-kmip/mine --dump-qk qk.safetensors --dump-graphs 2",
+        "kmip-data evaluate s3dis/gps-kmip/mine --dump-qk qk.safetensors",
         "kmip-data evaluate --predictions peptides.npz --dataset peptides-func",
     ],
 )
@@ -44,15 +46,17 @@ from kmip_data.wording import counted
 @click.option(
     "--by-class", is_flag=True, help="Also print the accuracy of each class; a city's are by distance."
 )
-@file_option("--dump-qk", "dump", help="Also write queries, keys and values of every layer as safetensors.")
-@number_option("--dump-graphs", "With --dump-qk: number of graphs, from the first.", 10)
+@file_option(
+    "--dump-qk",
+    "dump",
+    help="Also write queries, keys and values of every layer, of at most 10 graphs, as safetensors.",
+)
 @look_options
 def command(
     run: str | None,
     predictions: Path | None,
     part: str | None,
     dump: Path | None,
-    dump_graphs: int,
     by_class: bool,
     as_json: bool,
     **data: Any,
@@ -83,7 +87,7 @@ def command(
         from kmip_data.models.analysis.projections import write_projections
         from kmip_data.models.analysis.recording import record_run
 
-        projections = record_run(run, part=dump_part, graphs=dump_graphs, **data)
+        projections = record_run(run, part=dump_part, graphs=DUMPED, **data)
         write_projections(dump, projections)
         dumped = {
             "file": dump,

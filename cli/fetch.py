@@ -8,7 +8,7 @@ import click
 
 from kmip_data.cli.shared.command import Command
 from kmip_data.cli.shared.names import DATASET
-from kmip_data.cli.shared.options import raw_options, work_options
+from kmip_data.cli.shared.options import archive_options, work_options
 from kmip_data.cli.shared.output import print_json, table
 from kmip_data.files.disk import human_bytes
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     ],
 )
 @click.argument("name", type=DATASET)
-@raw_options
+@archive_options
 @work_options
 def command(name: str, home: Home, as_json: bool, **options: Any) -> None:
     """Download the raw files of a dataset, verified.

@@ -15,6 +15,9 @@ OPTIONS = {
     "split": "--split-rule",
     "split_seed": "--split-seed",
     "test_area": "--test-area",
+    "place": "--place",
+    "images": "--images",
+    "masks": "--masks",
 }
 #: Characters that a terminal obeys (C0 but tab and line feed, DEL, C1, marks that reorder text), and halves
 #: of surrogate pairs, as in file names that are not UTF-8, which cannot be encoded.

@@ -34,11 +34,11 @@ class Place:
     dropout: float = 0.0  #: of all branches of a layer
     layer: int = 0  #: number of its layer, from 0
     layers: int = 1  #: number of all
-    distances: bool = False  #: whether the edges carry the squared distance of their ends
+    distances: bool = False  #: True if edges carry the squared distance of their ends
 
     @property
     def last(self) -> bool:
-        """Whether nothing reads the edges that it gives."""
+        """True if nothing reads the edges that it gives."""
         return self.layer == self.layers - 1
 
 
@@ -46,8 +46,8 @@ class Part(Section):
     """A kind of attention or of message passing: its keys, and what it answers."""
 
     reads: ClassVar[tuple[str, ...]] = ()  #: attributes of a batch that it finds in ``GraphBatch.added``
-    reads_edges: ClassVar[bool] = False  #: whether edge features make a difference to it
-    reads_distances: ClassVar[bool] = False  #: whether ``Place.distances`` makes a difference to it
+    reads_edges: ClassVar[bool] = False  #: True if it reads edge features
+    reads_distances: ClassVar[bool] = False  #: True if it reads ``Place.distances``
 
     kind: str
 
@@ -58,7 +58,7 @@ class Part(Section):
 
     @property
     def adds_input(self) -> bool:
-        """Whether the layer adds its input to what message passing gives."""
+        """True if the layer adds its input to the output of message passing."""
         return False
 
     def check(self, layers: int, dim: int | None) -> None:
@@ -68,12 +68,12 @@ class Part(Section):
         """Raise ``UsageError`` where it cannot run on a kind of device (``cpu``, ``cuda``)."""
 
     def unrecordable(self) -> str | None:
-        """Why a training step with it cannot be recorded as a CUDA graph; None where it can."""
+        """Return why a training step with it cannot be captured as a CUDA graph; None if it can."""
         return None
 
     @property
     def takes_padding(self) -> bool:
-        """Whether nodes and edges of padding behind those of a batch may make no difference to them.
+        """True if padding behind the nodes and edges of a batch leaves these unchanged.
 
         Of a padded :class:`~kmip_data.models.layers.batch.GraphBatch` it reads shapes alone on the host.
         """

@@ -113,7 +113,7 @@ def build_positional(position: Positional, dim: int) -> nn.Module | None:
 
 
 def _columns(batch: GraphBatch, position: Positional) -> list[Tensor]:
-    """What the encoding added, in the order of its columns."""
+    """Return the columns of the encoding, in their order."""
     assert position.encoding is not None
     column = position.encoding.name
     for name in position.reads:

@@ -42,7 +42,7 @@ class PointSource(Strict):
 
     def files(self) -> dict[str, Path]:
         """Return the files that are taken, by their names in a raw copy; an error where there is none."""
-        found = files_below(self.path, "--set path=", [*READERS, *LIDAR])
+        found = files_below(self.path, "--archive", [*READERS, *LIDAR])
         if lidar := [name for name in found if name.lower().endswith(LIDAR)]:
             raise UsageError(
                 f"LAS and LAZ files are not read: {lidar[0]}",

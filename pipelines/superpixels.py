@@ -52,7 +52,7 @@ class SuperpixelSource(Strict):
         """
         found: dict[str, Path] = {}
         for option, folder in ((IMAGES, self.images), (MASKS, self.masks)):
-            for name, path in files_below(folder, f"--set {option}=", reading.SUFFIXES).items():
+            for name, path in files_below(folder, f"--{option}", reading.SUFFIXES).items():
                 found[f"{option}/{name}"] = path
         if self.palette is not None:
             path = given_file(self.palette, "--set palette=")

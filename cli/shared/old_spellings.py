@@ -18,6 +18,7 @@ OLD_SPELLINGS: dict[str, dict[str, str]] = {
     },
     "*": {"--part": "--split PART"},  # of every command
     "build": {"--engine": "--dask [ADDRESS]", "--scheduler": "--dask ADDRESS"},
+    "fetch": {"--offline": "kmip-data build NAME --offline"},
     "demo": {"--epochs": "kmip-data train --dataset helsinki --as small-city --epochs N"},
     "encode": {
         "--degree-profile": "kmip-data encode TARGET degree-profile-2.0",
@@ -28,7 +29,7 @@ OLD_SPELLINGS: dict[str, dict[str, str]] = {
         "--rwse": "kmip-data encode TARGET rwse20",
         "--scheduler": "--dask ADDRESS",
     },
-    "evaluate": {"--dump-part": "--split PART"},
+    "evaluate": {"--dump-part": "--split PART", "--dump-graphs": "--dump-qk FILE, which takes 10 graphs"},
     "info": {"--output": "kmip-data info TARGET > FILE"},
     "analyze": {
         "classes": "kmip-data evaluate RUN --by-class",

@@ -78,8 +78,7 @@ def several(*options: Callable[[F], F]) -> Callable[[F], F]:
 look_options = several(sample_option, home_option, json_option)
 #: What every command has that takes its time.
 work_options = several(home_option, json_option, quiet_option)
-#: Where raw files come from.
-raw_options = several(
+archive_options = several(
     click.option(
         "--archive",
         "archives",
@@ -89,15 +88,17 @@ raw_options = several(
         help="A local archive or folder instead of the download; may be repeated.",
     ),
     click.option(
-        "--offline", is_flag=True, help="Use no network: what is already built or fetched must be enough."
-    ),
-    click.option(
         "--accept-license",
         is_flag=True,
         default=None,
         help="Agree to the owner's terms where a download asks for it (or set KMIP_DATA_ACCEPT_LICENSE=1).",
     ),
 )
+offline_option = click.option(
+    "--offline", is_flag=True, help="Use no network: what is already built or fetched must be enough."
+)
+#: Where raw files come from.
+raw_options = several(archive_options, offline_option)
 jobs_option = click.option(
     "--jobs",
     "-j",

@@ -46,7 +46,7 @@ def choose_device(wanted: str = "auto", devices: int = 1) -> Device:
 
 
 def is_main_process() -> bool:
-    """Whether this process writes and speaks: the only one, or rank 0 of Lightning, torchrun or SLURM."""
+    """True if this process writes and prints: the only one, or rank 0 of torchrun or SLURM."""
     for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK"):
         if name in os.environ:
             return os.environ[name] == "0"

@@ -93,9 +93,11 @@ def _on_a_cut(config: RunConfig, data: RunData, layers: int, *, recompute: bool)
     size = data.largest_batch
     cut = cut_of(data.example, size, numbers={c.attribute for encoding in named for c in encoding.columns()})
     with torch.random.fork_rng(devices=[]):
-        hinted = data.with_hints(config, "cpu").model
-        cut_down = hinted.model_copy(update={"layers": layers, "checkpoint_layers": recompute})
-        model = build_model(cut_down, **data.channels)
+        found = data.with_hints(config, "cpu").model
+        changes: dict[str, Any] = {"layers": layers, "checkpoint_layers": recompute}
+        if isinstance(k := getattr(found.attention, "k", None), tuple):  # one for each layer
+            changes["attention"] = found.attention.model_copy(update={"k": max(k)})
+        model = build_model(found.model_copy(update=changes), **data.channels)
         if text := config.training.k_schedule:
             schedule = KSchedule.parse(text)
             set_training_k(model, max(schedule.first, schedule.last))

@@ -22,6 +22,7 @@ from kmip_data.files.small import read_small
 
 JOURNAL_VERSION = 1
 _BEGINNING = b'{"journal":'
+_MOST_UNITS = 10**9  #: a count above it is not ours, and its shards are not either
 MAX_JOURNAL_BYTES = 2**28  #: it has what every shard counts
 
 
@@ -141,7 +142,7 @@ def _parse(line: bytes) -> dict[str, Any] | None:
 def _is_sound(entry: Mapping[str, Any]) -> bool:
     """True if what a line says of prepared files and of units has the right types."""
     units, prepared = entry.get("units", 0), entry.get("prepared", {})
-    if not isinstance(units, int) or isinstance(units, bool) or not isinstance(prepared, dict):
+    if type(units) is not int or not 0 <= units <= _MOST_UNITS or not isinstance(prepared, dict):
         return False
     names = prepared.get("files", [])
     texts = [

@@ -58,9 +58,9 @@ class OpenStreetMapParams(CityParams):
 
 
 _ONE_OF: Final = {
-    "osm_file": "--set osm_file=",
-    "graphml": "--set graphml=",
-    "place": "--set place=",
+    "osm_file": "--archive MAP",
+    "graphml": "--archive GRAPHML",
+    "place": "--place",
     "archive": "--archive",
 }
 
@@ -77,7 +77,7 @@ def check_source(source: CitySource, parameters: Mapping[str, Any]) -> str:
             "A city is built from one source.",
             expected=f"one of {', '.join(_ONE_OF.values())}",
             found=" and ".join(_ONE_OF[name] for name in given) or "none",
-            next="kmip-data build city --name NAME --set osm_file=FILE",
+            next="kmip-data build city --name NAME --archive FILE",
         )
     idle = {"network_type"} if given[0] == "graphml" else set()
     if given[0] == "archive":
@@ -87,7 +87,7 @@ def check_source(source: CitySource, parameters: Mapping[str, Any]) -> str:
         made = "a street graph is simplified" if given[0] == "graphml" else "its tensors are made"
         raise UsageError(
             f"--set {wrong[0]}= has no effect with {_ONE_OF[given[0]]}: {made} already.",
-            expected="the source without it, or --set osm_file=",
+            expected="the source without it, or a map as --archive",
             found=", ".join(f"--set {name}=" for name in wrong),
             next="kmip-data build city --help",
         )

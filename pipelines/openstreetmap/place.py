@@ -65,7 +65,7 @@ def _outline(place: str, dataset: str) -> Any:
             f"OpenStreetMap has no outline of a place called {place!r}.",
             expected="a place with an outline, as https://nominatim.openstreetmap.org finds it",
             found=str(error)[:200],
-            next=f"kmip-data build city --name {dataset} --set place='City, Country'",
+            next=f"kmip-data build city --name {dataset} --place 'City, Country'",
         ) from error
 
 
@@ -129,5 +129,5 @@ def _unavailable(place: str, dataset: str, found: str) -> SourceUnavailable:
         expected="an earlier download, or the servers of OpenStreetMap",
         found=found,
         left="nothing was changed",
-        next=f"kmip-data build city --name {dataset} --set osm_file=FILE (an extract of the place)",
+        next=f"kmip-data build city --name {dataset} --archive FILE (an extract of the place)",
     )

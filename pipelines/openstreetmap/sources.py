@@ -77,10 +77,10 @@ def _bring(
     with writing(target):
         target.mkdir()
     if source.osm_file is not None:
-        path = given_file(source.osm_file, "--set osm_file=")
+        path = given_file(source.osm_file, "--archive")
         return [_copy(path, target / f"extract.{file_format(path)}")]
     if source.graphml is not None:
-        return [_copy(given_file(source.graphml, "--set graphml="), target / GRAPHML)]
+        return [_copy(given_file(source.graphml, "--archive"), target / GRAPHML)]
     from kmip_data.pipelines.openstreetmap import place
 
     name = str(source.place)

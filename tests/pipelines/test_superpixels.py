@@ -365,8 +365,8 @@ BOTH = ("--set", "images=IMAGES", "--set", "masks=MASKS")
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "--set images= is missing"),
-        (["--set", "images=IMAGES"], "--set masks= is missing"),
+        ([], "--images is missing"),
+        (["--set", "images=IMAGES"], "--masks is missing"),
         (["--set", "images=nowhere", "--set", "masks=MASKS"], "There is no folder"),
         (["--set", "images=EMPTY", "--set", "masks=MASKS"], "has no usable file"),
         (

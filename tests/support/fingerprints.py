@@ -28,8 +28,8 @@ REAL = {
     "indoor3d_sem_seg_hdf5_data_small.zip": ["s3dis", "--archive"],
     "malnet_tiny_complete.tar.xz": ["malnet-tiny", "--archive"],
     "peptides_func": ["peptides-func", "--archive"],
-    "osm/paris_trocadero.graphml": ["city", "--name", "trocadero", "--set", "graphml="],
-    "osm/paris_3e_11e.osm.pbf": ["city", "--name", "marais", "--set", "osm_file="],
+    "osm/paris_trocadero.graphml": ["city", "--name", "trocadero", "--archive"],
+    "osm/paris_3e_11e.osm.pbf": ["city", "--name", "marais", "--archive"],
 }
 NAMES = """
 import json

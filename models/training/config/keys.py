@@ -14,7 +14,7 @@ from kmip_data.models.training.config.schedules import KSchedule, ScheduleConfig
 
 
 class DataConfig(Section):
-    """Which graphs, and which of them to learn from."""
+    """Dataset, its parameters and its split."""
 
     dataset: str = Field(description="name of a dataset, or a build folder")
     sample: bool = Field(default=False, description="the generated miniature instead of the real data")
@@ -129,7 +129,7 @@ class TrainingConfig(Section):
 
 
 class SystemConfig(Section):
-    """What the run uses of the machine. Changing it never changes what is learned, up to rounding."""
+    """Use of the machine. It never changes what is learned, up to rounding."""
 
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: a GPU if there is one")
     devices: int = Field(

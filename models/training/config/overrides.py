@@ -174,7 +174,7 @@ def _refused(what: str, expected: str, found: str) -> UsageError:
 
 
 def _unknown(path: str) -> str:
-    """Say of a key that is not there which kinds of its section have it, or which key is nearest."""
+    """Describe an unknown key: the kinds of its section that have it, or the nearest key."""
     section, _, name = path.rpartition(".")
     keys = documented_keys()
     if kinds := [key.kind for key in keys if key.name == path and key.kind]:

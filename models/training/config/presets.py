@@ -88,7 +88,7 @@ class Preset(Section):
 
     @property
     def variants(self) -> list[str]:
-        """What ``--as`` takes."""
+        """Values of ``--as``."""
         return ["code", "text", *self.variant]
 
     def changes(self, variant: str) -> dict[str, Any]:
@@ -159,7 +159,7 @@ class Preset(Section):
 
 
 def _shared(result: PaperResult | None) -> dict[str, Any]:
-    """What rows of the same table have in common."""
+    """Return the fields that rows of one table share."""
     return result.model_dump(include=set(_SHARED)) if result is not None else {}
 
 
@@ -292,7 +292,7 @@ def family_of(dataset: str, card: Card | None = None) -> str | None:
 
 
 def differences(config: RunConfig) -> list[str]:
-    """Say in a line what the run begins with, then where text and code of its preset differ and what it does.
+    """Return a line on the preset of a run, and one for each key in which its text and code differ.
 
     A preset of which the paper's text does not speak names its source.
     """

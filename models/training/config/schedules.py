@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ScheduleConfig(Section):
-    """How the learning rate moves."""
+    """Schedule of the learning rate."""
 
     kind: Literal["cosine_with_warmup", "linear_with_warmup", "constant", "reduce_on_plateau"] = Field(
         default="cosine_with_warmup", description="name of the schedule"

@@ -1,1 +1,1 @@
-"""What a run reads: its build, its parts, and batches of them."""
+"""Data of a run: its build, its parts, and batches of them."""

@@ -52,7 +52,7 @@ class EpochBatches:
             batch = following
 
     def _repeats(self) -> bool:
-        """Whether the last batch has fewer graphs than processes, and none for this one."""
+        """True if the last batch has fewer graphs than processes, and none for this one."""
         graphs, size = len(self._loader.dataset), self._loader.batch_size
         return self._loader.ranks()[0] >= (graphs % size or size)
 
@@ -87,7 +87,7 @@ class ManyGraphs(RunData):
 
     @property
     def ragged(self) -> bool:
-        """Whether graphs differ in size."""
+        """True if graphs differ in size."""
         dataset = self._datasets["train"]
         return any(sizes.min() < sizes.max() for sizes in (dataset.nodes, dataset.edges))
 

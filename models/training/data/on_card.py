@@ -25,7 +25,7 @@ def sent_ahead(
 
 
 def page_locked(wanted: str) -> bool:
-    """Whether batches for this ``system.device`` are page-locked, to be copied beside a step."""
+    """True if batches for this ``system.device`` are page-locked, to be copied during a step."""
     return wanted != "cpu" and torch.cuda.is_available()
 
 

@@ -75,7 +75,7 @@ class OneGraph(RunData):
 
     @property
     def ragged(self) -> bool:
-        """Whether neighbourhoods are sampled."""
+        """True if neighbourhoods are sampled."""
         return bool(self.config.training.neighbors)
 
     @property

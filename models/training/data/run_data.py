@@ -1,4 +1,4 @@
-"""What a run reads, whichever form its data have: a build, its split, its parts, its task."""
+"""Data of a run in either form: a build, its split, its parts, its task."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class RunData(ABC):
     @property
     @abstractmethod
     def ragged(self) -> bool:
-        """Whether train batches differ in their numbers of nodes or edges, but for the last one."""
+        """True if train batches other than the last differ in their numbers of nodes or edges."""
 
     @property
     @abstractmethod
@@ -122,7 +122,7 @@ class RunData(ABC):
 
     @abstractmethod
     def record(self, part: str, position: int) -> Any:
-        """What the network reads of one record of a part."""
+        """Return the batch of one record of a part."""
 
     @abstractmethod
     def batches(self, epoch: Callable[[], int], done: Callable[[], int] = lambda: 0) -> Iterable[Any]:
@@ -134,7 +134,7 @@ class RunData(ABC):
 
     @abstractmethod
     def passes(self, parts: Sequence[str]) -> list[Pass]:
-        """What must be read to measure ``parts``, each row of a part once over all processes."""
+        """Return the passes that measure ``parts``: each row of a part once over all processes."""
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -158,7 +158,7 @@ class RunData(ABC):
 
     @property
     def channels(self) -> dict[str, Any]:
-        """What :func:`build_model` must know of the data."""
+        """Arguments of :func:`build_model` that the data decide."""
         edges = int(self._whole.num_edge_features) or None
         return {"in_channels": self.in_channels, "num_classes": self.num_classes, "edge_channels": edges}
 
@@ -183,7 +183,7 @@ class RunData(ABC):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What a resumed run must find again: build and split, by digest."""
+        """Build and split of a run by digest, which a resumed run compares."""
         digests = {name: entry.digest for name, entry in self.split.parts.items()}
         return {"build_key": self.build.card.key, "split": digests}
 

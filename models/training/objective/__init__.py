@@ -1,1 +1,1 @@
-"""What a run minimises and measures: tasks, losses and metrics."""
+"""Objective of a run: tasks, losses and metrics."""

@@ -117,7 +117,7 @@ class Loss:
     compute: Callable[..., Tensor]
     kind: Kind
     weight: Callable[..., Tensor]  #: of the targets: the sum of the weights
-    by_class: bool = False  #: whether both also take how often each class occurs in the batch
+    by_class: bool = False  #: True if both also take the number of rows of each class in the batch
 
     def __call__(self, logits: Tensor, target: Tensor) -> Tensor:
         """Scalar float32."""

@@ -83,13 +83,13 @@ def mean_over_graphs(place: int, ranks: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Metric:
-    """How a metric is computed from what is accumulated, and which end is better."""
+    """Computation of a metric from accumulated values, and its better end."""
 
     compute: Callable[[Any], Tensor]  #: of what the accumulator of its kind gives
     better: Literal["higher", "lower"]
     title: str
     kind: Kind
-    percent: bool = True  #: whether people read it in percent
+    percent: bool = True  #: True if it is printed in percent
 
     def text(self, value: float) -> str:
         """Return a value as people read it.
@@ -119,7 +119,7 @@ METRICS: dict[str, Metric] = {
 
 
 def is_better(metric: str, new: float, old: float | None) -> bool:
-    """Whether ``new`` strictly beats ``old`` (``None``: nothing yet), so that the first best epoch stays.
+    """True if ``new`` strictly beats ``old`` (``None``: nothing yet), so that the first best epoch stays.
 
     NaN never does.
     """

@@ -16,14 +16,14 @@ Kind = Literal["single-label", "multilabel", "regression", "links"]  #: of targe
 
 @dataclass(frozen=True)
 class Task:
-    """What a network predicts.
+    """Targets of a network.
 
     ``single-label``: one of ``outputs`` classes, targets int64 (rows,); ``multilabel``: each of ``outputs``
     labels or not, ``regression``: ``outputs`` numbers, targets float (rows, outputs), NaN where unknown;
     ``links``: one score for each pair of nodes, see :mod:`.links`.
     """
 
-    level: Level  #: what a prediction belongs to
+    level: Level  #: unit that a prediction belongs to
     kind: Kind
     outputs: int  #: columns of the network's output
 
