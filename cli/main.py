@@ -93,6 +93,7 @@ def main() -> NoReturn:
     # the work. Read when OpenMP is loaded, so set before.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or PyTorch's profiler says when it starts and stops
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # it would search every installed package
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without © still gets the rest of the line

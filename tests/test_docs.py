@@ -15,7 +15,7 @@ from support.cases import check_each
 
 from kmip_data.cli.main import root
 from kmip_data.cli.shared.dataset_command import TYPED
-from kmip_data.cli.shared.names import Name, RunName
+from kmip_data.cli.shared.names import Name
 from kmip_data.cli.shared.parameters import options_of
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.base import load_pipeline
@@ -49,8 +49,7 @@ def test_commands_parse(monkeypatch):
     """Options and their values; names of builds and runs stand for the reader's own."""
 
     def check(page):
-        for kind in (Name, RunName):
-            monkeypatch.setattr(kind, "convert", lambda self, value, param, ctx: value)
+        monkeypatch.setattr(Name, "convert", lambda self, value, param, ctx: value)
         parent = click.Context(root, info_name="kmip-data", **root.context_settings)
         for line in command_lines(page.read_text("utf-8")):
             _, name, *args = shlex.split(line)

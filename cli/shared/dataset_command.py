@@ -95,13 +95,14 @@ class DatasetCommand(Command):
         from kmip_data.cli.shared.parameters import keep_in, options_of
         from kmip_data.manifest import load_manifest
         from kmip_data.pipelines.base import load_pipeline
-        from kmip_data.pipelines.recipes import source_model
 
         manifest = load_manifest(name)
         pipeline = load_pipeline(manifest)
         models: dict[str, type[BaseModel]] = {RECORDS: pipeline.Params}
         found: list[tuple[str, click.Option]] = []
         if self.sources and manifest.recipe:
+            from kmip_data.pipelines.recipes import source_model
+
             own = click.Option(
                 ["--name", "recipe_name"], metavar="NAME", expose_value=False,
                 callback=keep_in(SOURCES, "name"), help="Name of the new dataset.",

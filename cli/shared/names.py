@@ -15,8 +15,6 @@ from kmip_data.errors import UsageError
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
 
-MOST_SHOWN = 20  #: names that an error lists; of more, the nearest alone is shown
-
 
 class Name(click.ParamType[str]):
     """A name of one of ``kinds`` (``dataset``, ``build``, ``sweep``, ``run``), or one of ``words``."""
@@ -53,20 +51,6 @@ class Name(click.ParamType[str]):
         home = _home(ctx)
         names = [*self.words, *(name for kind in self.kinds for name in _KNOWN[kind](home))]
         return [CompletionItem(name) for name in dict.fromkeys(names) if name.startswith(incomplete)]
-
-
-class RunName(Name):
-    """A run folder, or the end of its path below ``runs/``."""
-
-    def __init__(self) -> None:
-        super().__init__("run")
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return ``value`` unchanged; raises ``UsageError`` if it means no run or several."""
-        from kmip_data.models.training.run.folders import find_run
-
-        find_run(value, _home(ctx))
-        return str(value)
 
 
 def _home(ctx: click.Context | None) -> Home:
@@ -135,5 +119,5 @@ _LISTED = {
     "run": "kmip-data runs",
 }
 
-DATASET, TARGET, SWEEP, RUN = Name("dataset"), Name("build"), Name("sweep"), RunName()
+DATASET, TARGET, SWEEP, RUN = Name("dataset"), Name("build"), Name("sweep"), Name("run")
 RUN_OR_TARGET, SWEEP_OR_RUN = Name("run", "build"), Name("sweep", "run")

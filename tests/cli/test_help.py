@@ -43,7 +43,6 @@ def test_version():
 
 def test_every_command_has_help_with_examples_of_options_that_exist(home, monkeypatch):
     monkeypatch.setattr("kmip_data.cli.shared.names.Name.convert", lambda self, value, param, ctx: value)
-    monkeypatch.setattr("kmip_data.cli.shared.names.RunName.convert", lambda self, value, param, ctx: value)
     monkeypatch.chdir(home.parent)
     Path("mine.toml").touch()  # an example reads it
     failed = []

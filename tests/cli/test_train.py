@@ -80,7 +80,7 @@ def test_resume_returns_a_finished_run_and_changes_nothing(make_build):
 
 WRONG = [
     ([], "--dataset"),
-    (["--dataset", "s3dis", "--resume", "x"], "There is no run 'x'"),
+    (["--dataset", "s3dis", "--resume", "x"], "There is no run called 'x'"),
     (["--dataset", "s3dis", "--name", " "], "' ' is not a name for a run"),
     (["--dataset", "s3dis", "--set", "optimiser.lrr=1"], "optimiser.lr"),
     (["--dataset", "s3dis", "--set", "optimiser"], "section.key=value"),
