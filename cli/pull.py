@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     help="Folder that it becomes.  [default: its name below the home's built/; of a run, in this folder]",
 )
 @click.option(
-    "--split", metavar="NAME", help="A split or part; shards hold all of them, so a note is printed."
-)
-@click.option(
     "--columns", metavar="LIST", help="Added columns to take, such as rwse20,lappe10.  [default: all of them]"
 )
 @work_options
