@@ -14,6 +14,7 @@ from pathlib import Path
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
+from kmip_data.files.changes import refuse_links_below
 from kmip_data.files.errors import located, writing
 from kmip_data.files.locking import build_lock
 from kmip_data.files.small import read_small
@@ -58,11 +59,13 @@ def new_run(home: Home, dataset: str, model: str, name: str, *, exact: bool) -> 
     """Make a new run folder and hold its lock; unless ``exact``, a name that is taken gets a number.
 
     A folder without a configuration is not a run: the rest of one that was killed early is reused. Raises
-    ``UsageError`` where the name is ``exact`` and taken; ``OutOfResources`` without room for a folder.
+    ``UsageError`` if the name is ``exact`` and taken, or a folder on the way is a link; ``OutOfResources``
+    without room for a folder.
     """
     parent = home.runs / dataset / model
     folder, number = parent / name, 1
     with writing(folder):
+        refuse_links_below(home.runs, parent)
         parent.mkdir(parents=True, exist_ok=True)
         while not _make(folder) and not exact:
             number += 1

@@ -17,7 +17,7 @@ from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.models.training.run import train as run_file
 from kmip_data.models.training.run.checkpoint import LAST, WEIGHTS
 from kmip_data.models.training.run.evaluate import evaluate
-from kmip_data.models.training.run.folders import CONFIG_NAME
+from kmip_data.models.training.run.folders import CONFIG_NAME, new_run
 from kmip_data.models.training.run.result import RESULT_NAME
 from kmip_data.models.training.run.train import resume, train
 
@@ -66,6 +66,17 @@ def test_no_folder_is_followed_that_a_received_run_names(copies, theirs, tmp_pat
     shutil.copytree(done, own)  # the word of the user
     assert evaluate(own, home=mine).same
     assert evaluate(theirs.runs / "clouds/gps-kmip/done", home=mine).same  # with the build beside it
+
+
+@pytest.mark.parametrize("linked", ["clouds", "clouds/gps-kmip"])
+def test_a_new_run_is_not_written_through_a_link(linked, tmp_path):
+    home, elsewhere = Home(tmp_path / "home"), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (home.runs / linked).parent.mkdir(parents=True)
+    (home.runs / linked).symlink_to(elsewhere)
+    with pytest.raises(UsageError, match="link"), new_run(home, "clouds", "gps-kmip", "mine", exact=True):
+        pass
+    assert not list(elsewhere.iterdir())
 
 
 def test_a_link_beside_a_received_run_is_not_followed(copies, theirs, tmp_path):
