@@ -70,10 +70,11 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
         A ``ValueError`` that names the argument, what was expected and what came.
     """
     options: dict[str, Any] = {"query_ptr": query_ptr, "key_ptr": key_ptr, "backend": backend}
-    if not dropout and not repeat_first_key and fuses(queries, keys, values):
-        return fused_attention(*_operands(queries, keys, values), k, **options)
+    operands = _operands(queries, keys, values)
+    if not dropout and not repeat_first_key and fuses(*operands):
+        return fused_attention(*operands, k, **options)
     options |= {"dropout": dropout, "repeat_first_key": repeat_first_key, "context": context}
-    return attend_to_best(queries, keys, values, k, **options).out
+    return attend_to_best(*operands, k, **options).out
 
 
 class Attended(NamedTuple):
@@ -105,7 +106,7 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     ``trusted`` is as in :func:`~kmip_data.models.search.problem.check_problem`: no hint then. ``context`` may
     time, record or replay the search.
     """
-    queries, keys, values = _operands(queries, keys, values)
+    queries, keys, values = _operands(queries, keys, values, meta=True)
     if backend != "auto":
         get_backend(backend)  # the operator takes no other type than text
     if not isinstance(k, int):
@@ -135,10 +136,12 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     return Attended(out, weights, indices)
 
 
-def _operands(queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _operands(
+    queries: Tensor, keys: Tensor, values: Tensor, *, meta: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values with their lazy signs applied; the search checks the first two further."""
-    queries, keys = check_rows("queries", queries), check_rows("keys", keys)
-    values = strided("values", values)
+    queries, keys = check_rows("queries", queries, meta=meta), check_rows("keys", keys, meta=meta)
+    values = strided("values", values, meta=meta)
     if values.ndim != 3 or values.shape[:2] != keys.shape[:2]:
         raise UsageError(
             "values has the wrong shape",
@@ -156,7 +159,7 @@ def _operands(queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Te
 
 def _tensor(name: str, ptr: Pointers | None, rows: Tensor) -> Tensor | None:
     if ptr is None or isinstance(ptr, Tensor):
-        return None if ptr is None else strided(name, ptr)
+        return None if ptr is None else strided(name, ptr, meta=rows.device.type == "meta")
     return torch.tensor(check_ptr(name, ptr, rows.shape[1]))
 
 
@@ -279,6 +282,8 @@ class KMIPAttention(nn.Module):
             self._remember(attended.indices)
         elif padded:  # on a GPU only that knows where its graphs begin
             out = attend_to_best(*operands, k, **{**options, "key_ptr": None}, trusted=True).out
+        elif x.device.type == "meta":  # only shapes are computed
+            out = attend_to_best(*operands, k, **options).out
         else:  # needs no indices, so that it may run in one kernel
             out = kmip_attention(*operands, k, **options)
         return self.output(out.transpose(0, 1).flatten(1))  # type: ignore[no-any-return]

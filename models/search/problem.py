@@ -263,9 +263,9 @@ def _check_hint(hint: Tensor, queries: Tensor) -> Tensor:
     return hint.to(torch.int64).contiguous()
 
 
-def check_rows(name: str, rows: Tensor) -> Tensor:
+def check_rows(name: str, rows: Tensor, *, meta: bool = False) -> Tensor:
     """Return queries or keys (H, R, d), or raise :class:`UsageError` that says what they are instead."""
-    rows = strided(name, rows)
+    rows = strided(name, rows, meta=meta)
     if rows.ndim != 3 or rows.shape[0] < 1 or rows.shape[2] < 1:
         raise UsageError(
             f"{name} has the wrong shape",
@@ -284,7 +284,7 @@ def check_rows(name: str, rows: Tensor) -> Tensor:
 def check_nodes(x: Tensor, weight: Tensor) -> Tensor:
     """Return nodes (N, c) that ``weight`` (…, c) can be applied to; :class:`UsageError` for others."""
     expected = f"(N, {weight.shape[1]}), {weight.dtype} on {weight.device}"
-    x = strided("x", x, expected)
+    x = strided("x", x, expected, meta=weight.device.type == "meta")
     fits = x.ndim == 2 and x.shape[1] == weight.shape[1] and x.device == weight.device and x.dtype in FLOATS
     if not fits or (x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type)):
         found = f"{tuple(x.shape)}, {x.dtype} on {x.device}"
