@@ -24,7 +24,8 @@ class ForwardContext:
     timer
         Gives a new context manager for each k-MIP search.
     keep
-        Receives the tensors and plans that a recorded CUDA graph reads: it knows addresses only.
+        Receives the tensors and plans that a recorded CUDA graph reads: it knows addresses only. A search
+        then runs outside of its operator of PyTorch, which carries no context.
     record
         Receives the results of the searches, in order: the first pass of a recomputed layer.
     replay
@@ -42,11 +43,6 @@ class ForwardContext:
     def repeated(self) -> bool:
         """True in the second pass of a recomputed layer."""
         return self.replay is not None
-
-    @property
-    def watches_searches(self) -> bool:
-        """True if a search must not be hidden in an operator of PyTorch, which carries no context."""
-        return any(each is not None for each in (self.timer, self.keep, self.record, self.replay))
 
     @property
     def split(self) -> str | None:

@@ -27,6 +27,7 @@ COME_WITH = {
     "pydantic_core": "pydantic",
 }
 OF_EXTRAS = {
+    "lightning",
     "PIL",
     "dask",
     "distributed",

@@ -115,7 +115,7 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     ptrs = _tensor("query_ptr", query_ptr, queries), _tensor("key_ptr", key_ptr, keys)
 
     def found() -> tuple[Tensor, Tensor]:
-        if torch.compiler.is_compiling() or not context.watches_searches:
+        if torch.compiler.is_compiling() or context.keep is None:
             scores, indices = search(*given, *ptrs, backend, hint, trusted)
         else:
             problem = check_problem(*given, *ptrs, hint, trusted=trusted, keep=context.keep)

@@ -17,7 +17,7 @@ from kmip_data.models.registry import models
 
 OWN = {"city", "points", "superpixels"}  #: of the user's files: no sample
 LIMITS = {"s3dis": 4, "shapenet-part": 10}  #: records of a sample; 24 of the others
-SHORT = ["--set", "model.layers=2", "--epochs", 1, "--device", "cpu", "--jobs", 1, "--quiet", "--json"]
+SHORT = ["--set", "model.layers=2", "--epochs", 1, "--device", "cpu", "--quiet", "--json"]
 
 
 def trained(*arguments: object, home: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import json
 import math
@@ -18,7 +17,6 @@ from torch_geometric.data import Batch, Data
 
 from kmip_data.errors import UsageError
 from kmip_data.models import BigBirdAttention, GPSLayer, ModelConfig, build_model, read_batch
-from kmip_data.models.attention import bigbird
 from kmip_data.models.attention.block_plan import draw_random_blocks
 from kmip_data.models.attention.kinds.bigbird import BigBirdPart
 from kmip_data.models.budget import count_parameters
@@ -206,17 +204,14 @@ def graphs(channels: int = 5) -> Batch:
     return Batch.from_data_list(batch)
 
 
-def test_layers_share_the_plan_of_a_batch_and_let_go_of_it() -> None:
+def test_layers_share_the_plan_of_a_batch() -> None:
     data = graphs(8)
     batch = read_batch(data)
     layers = [GPSLayer(None, BigBirdAttention(8, heads=2), dim=8) for _ in range(3)]
     x = data.x
     for layer in layers:
         x, _ = layer(x, None, batch)
-    assert len(bigbird._PLANS[batch]) == 1
-    del batch, layer
-    gc.collect()
-    assert len(bigbird._PLANS) == 0
+    assert len(batch.plans) == 1
 
 
 def test_a_plain_batch_of_pyg_will_do() -> None:

@@ -132,10 +132,10 @@ def test_a_backend_that_ends_its_process_is_a_line(tmp_path, monkeypatch) -> Non
     ]
     found = trial.failures(rows)
     assert set(found) == {("deadly", "cpu"), ("wrong", "cpu")}
-    assert "SIGSEGV" in found["deadly", "cpu"]
-    assert "another result" in found["wrong", "cpu"]
+    assert "SIGSEGV" in found["deadly", "cpu"].why
+    assert "another result" in found["wrong", "cpu"].why
     (why,) = trial.failures([dataclasses.replace(rows[-1], usable=True)]).values()
-    assert "no such card" in why
+    assert "no such card" in why.why
 
 
 def test_keops_is_taken_by_name_only() -> None:

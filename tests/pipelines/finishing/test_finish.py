@@ -77,7 +77,7 @@ def test_a_part_is_built_from_until_the_whole_has_come(tmp_path, monkeypatch):
     pipeline = building.load_pipeline(load_manifest("s3dis"))
     whole = SimpleNamespace(
         is_complete=lambda manifest: True,
-        receipt=SimpleNamespace(sample=None),
+        sample=None,
         content_digest="1" * 64,
     )
     monkeypatch.setattr(building, "list_copies", lambda folder: [whole])

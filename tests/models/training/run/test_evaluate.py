@@ -79,7 +79,8 @@ def test_a_run_that_is_not_there(home):
 def test_a_run_on_many_graphs_has_no_map(home, tmp_path):
     args = ["s3dis", "--sample", "--limit", "6", "--home", tmp_path]
     assert kmip("build", *args, "--jobs", "1", "-q").code == 0
-    outcome = kmip("preview", *args, "--run", "mine")
+    (run,) = home.runs.glob("*/*/mine")
+    outcome = kmip("preview", *args, "--run", run)
     assert outcome.code == 2
     assert "not a city" in outcome.err
     build = find("s3dis", {"limit": 6}, home=tmp_path, sample=True)

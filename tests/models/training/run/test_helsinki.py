@@ -76,7 +76,7 @@ def test_weights_fit_cities_of_the_same_vocabulary(home, tmp_path):
         if name == "same":
             assert evaluate(run.runs[0], target=str(folder), home=home).same
             continue
-        with pytest.raises(UsageError, match="categories of helsinki are not known"):
+        with pytest.raises(UsageError, match="categories of helsinki are not those"):
             evaluate(run.runs[0], target=str(folder), home=home)
 
 
