@@ -15,6 +15,7 @@ from torch_geometric.data import Data
 
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.layers import normed as layers
+from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.layers.gps import GPSLayer
 from kmip_data.models.layers.gpu.norms import normed, relu_dropout
 from kmip_data.models.layers.norms import BatchNorm, Rows
@@ -203,8 +204,8 @@ def test_a_whole_layer(recompute: bool, monkeypatch) -> None:
         torch.manual_seed(2)
         layer = GPSLayer(Twice(), Twice(), dim=19, add_local_input=True).to(DEVICE)
         monkeypatch.setattr(layers, "triton_runs", lambda _, fused=fused: fused)
-        batch = Data(x=torch.randn(30, 19), edge_index=torch.zeros(2, 1, dtype=torch.long)).to(DEVICE)
-        x = batch.x.requires_grad_()
+        data = Data(x=torch.randn(30, 19), edge_index=torch.zeros(2, 1, dtype=torch.long)).to(DEVICE)
+        x, batch = data.x.requires_grad_(), read_batch(data)
         out, _ = (recomputed if recompute else GPSLayer.__call__)(layer, x, None, batch)
         grads = torch.autograd.grad(out.sin().sum(), [x, *layer.parameters()])
         results.append([out, *grads, *layer.buffers()])
