@@ -117,7 +117,6 @@ setup(
         "safetensors>=0.4",
         "tomli-w>=1.0",
         "matplotlib>=3.8",
-        "plotly>=5.20",
         "hdf5plugin>=4.4",
         "psutil>=5.9",
         "scipy>=1.11",

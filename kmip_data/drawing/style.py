@@ -137,15 +137,6 @@ def percent(share: float, _: int | None = None) -> str:
     return f"{100 * share:g} %"
 
 
-def plotly_template(look: Style) -> dict[str, Any]:
-    """Return the same looks for plotly, as the ``template`` of a layout."""
-    axis = {"gridcolor": GRID, "linecolor": look.ink, "showline": True, "ticks": "outside"}
-    axis |= {"zeroline": False, "separatethousands": True, "exponentformat": "none", "automargin": True}
-    font = {"family": f"{look.font}, sans-serif", "size": round(4 / 3 * look.body), "color": look.ink}
-    grounds = dict.fromkeys(("paper_bgcolor", "plot_bgcolor"), look.ground)
-    return {"layout": {**grounds, "font": font, "colorway": PALETTE, "xaxis": axis, "yaxis": axis}}
-
-
 def class_colors(count: int) -> list[str]:
     """Hex colour of each class: the palette, then darker and paler shades of it, again and again."""
     from matplotlib.colors import to_hex, to_rgb
