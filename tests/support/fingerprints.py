@@ -42,7 +42,8 @@ def run(*arguments: str, home: Path) -> dict[str, object]:
     """Run one command with ``--json`` on one thread, and return its object."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "KMIP_DATA_HOME": str(home)}
     command = [sys.executable, "-m", "kmip_data", *arguments, "--json", "--quiet"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    # Not in a checkout: Python would import the tree that lies there.
+    done = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(arguments)}: exit {done.returncode}\n{done.stderr}")
     found: dict[str, object] = json.loads(done.stdout)
@@ -86,7 +87,7 @@ def fingerprints() -> dict[str, object]:
             result = run("train", *order, home=home)
             found[f"weights {model}"] = weights(Path(str(result["run"])))
             print("weights", model, file=sys.stderr)  # noqa: T201
-    names = subprocess.run([sys.executable, "-c", NAMES], capture_output=True, text=True, check=True)
+    names = subprocess.run([sys.executable, "-c", NAMES], cwd="/", capture_output=True, text=True, check=True)
     return found | json.loads(names.stdout)
 
 
