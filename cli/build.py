@@ -110,10 +110,13 @@ def _source(recipe: str, path: Path) -> str:
     """Return the source that ``--archive`` means for a recipe: maps and street graphs by their content."""
     if recipe == "points":
         return "path"
+    path = path.expanduser()
     try:
-        with path.expanduser().open("rb") as file:
+        if not path.is_file():  # a folder of tensors; anything else is refused by name, and a pipe never read
+            return "archive"
+        with path.open("rb") as file:
             head = file.read(4096)
-    except OSError:  # a folder of tensors; what is not there is refused by name
+    except (OSError, ValueError):
         return "archive"
     if b"<graphml" in head:
         return "graphml"

@@ -52,10 +52,9 @@ def command(
 ) -> None:  # fmt: skip
     """Open an interactive page for a graph and its predictions.
 
-    TARGET is a city, or a
-    build whose --record is shown. With a RUN its own data are shown, with what its best weights predict, the
-    keys that each k-MIP head chose and their weights, its errors, and the learning curves of all the RUNs
-    named. The page is one file that needs no network.
+    TARGET is a city, or a build whose --record is shown. With a RUN its own data are shown, with what its
+    best weights predict, the keys that each k-MIP head chose and their weights, its errors, and the learning
+    curves of all the RUNs named. The page is one file that needs no network.
     """
     from kmip_data.drawing.explorer.page import PAGE, draw_explorer
     from kmip_data.drawing.style import chosen

@@ -332,6 +332,11 @@ def test_the_commands_know_a_city_by_its_name(empty):
     assert kmip("info", "marais", "--json").json["parameters"]["classes"] == 5
 
 
+def test_a_pipe_as_archive_is_refused_at_once(empty, tmp_path):
+    os.mkfifo(tmp_path / "map.osm.pbf")
+    assert kmip("build", "city", "--name", "x", "--archive", tmp_path / "map.osm.pbf").code in {2, 3, 4}
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
