@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 from kmip_data.builds.home import Home
 from kmip_data.pipelines.find import find
 from kmip_data.reading.dataset import ShardedDataset
-from kmip_data.sharing.addresses import is_address
+from kmip_data.wording import is_address
 
 
 def open(  # noqa: A001 -- its public name
