@@ -25,8 +25,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from kmip_data.errors import UsageError
-from kmip_data.files.digests import readable_json
 from kmip_data.files.errors import writing
+from kmip_data.files.reading import readable_json
 
 PARTIAL = ".partial"
 #: ``NAME.<machine>-<process>-<its start>-<random>.partial``

@@ -19,10 +19,8 @@ from kmip_data.format.card import CARD_NAME, NAME_WORDS, is_name
 from kmip_data.format.writer import Compression
 from kmip_data.manifest import dataset_names
 from kmip_data.reading.dataset import ShardedDataset
-from kmip_data.saving.given_split import Positions
-from kmip_data.saving.plain import PlainGraph, Spool, plain_graph
-from kmip_data.saving.survey import Survey
-from kmip_data.saving.writing import write_build
+from kmip_data.saving.survey import PlainGraph, Spool, Survey, plain_graph
+from kmip_data.saving.writing import Positions, write_build
 
 
 def save(  # noqa: PLR0913 -- options, by keyword

@@ -11,7 +11,7 @@ from typing import Final
 
 from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.files.changes import make_folder, remove_file, remove_partials, write_file
-from kmip_data.files.small import read_small
+from kmip_data.files.reading import read_small
 from kmip_data.sharing.share import BLOCK
 
 ENVIRONMENT: Final = "KMIP_DATA_CACHE_GB"

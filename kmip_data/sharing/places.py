@@ -13,7 +13,7 @@ from typing import Any, Final
 from kmip_data.errors import KmipDataError, SourceUnavailable
 from kmip_data.files.changes import make_folder, remove_file, write_file
 from kmip_data.files.errors import writing
-from kmip_data.files.small import MAX_BYTES, open_regular
+from kmip_data.files.reading import MAX_BYTES, open_regular
 from kmip_data.runtime.http_client import Patience, body, content_range
 from kmip_data.runtime.http_errors import MirrorFailed, from_status
 from kmip_data.sharing.addresses import file_system

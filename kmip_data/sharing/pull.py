@@ -13,14 +13,12 @@ from kmip_data.builds.columns import COLUMNS, read_columns, shards_digest
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import refuse_link
-from kmip_data.files.digests import readable_json
 from kmip_data.files.errors import located, occupied, writing
 from kmip_data.files.locking import build_lock
-from kmip_data.files.small import first_fault, read_small
+from kmip_data.files.reading import first_fault, read_small, readable_json
 from kmip_data.format.build_files import protect, write_card
 from kmip_data.format.card import CARD_NAME, CARD_VERSION, Card, read_card
-from kmip_data.format.card_page import PAGE_NAME, render_card
-from kmip_data.format.croissant import CROISSANT_NAME, build_croissant
+from kmip_data.format.card_page import CROISSANT_NAME, PAGE_NAME, build_croissant, render_card
 from kmip_data.manifest import unknown_name
 from kmip_data.sharing.received import UNFINISHED, Received, is_whole, partial_name
 from kmip_data.sharing.share import RUN_FILES, RUN_PROOF, Share, SharedFile, damaged

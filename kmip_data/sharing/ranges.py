@@ -19,7 +19,7 @@ from typing import Final
 import requests
 
 from kmip_data.errors import SourceUnavailable, UsageError
-from kmip_data.files.small import open_regular
+from kmip_data.files.reading import open_regular
 from kmip_data.runtime.http_client import Patience, Session, body, content_range, open_response
 from kmip_data.runtime.http_errors import MirrorFailed, from_status
 from kmip_data.sharing.addresses import file_system, pull_command

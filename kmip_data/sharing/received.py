@@ -11,10 +11,8 @@ from typing import Final
 
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.files.changes import PARTIAL, continued_file, write_all
-from kmip_data.files.digests import sha256_file
-from kmip_data.files.disk import require_room
-from kmip_data.files.errors import occupied
-from kmip_data.files.small import MAX_BYTES
+from kmip_data.files.errors import occupied, require_room
+from kmip_data.files.reading import MAX_BYTES, sha256_file
 from kmip_data.runtime.progress import Progress
 from kmip_data.sharing.places import Place, exactly, folder_for
 from kmip_data.sharing.share import (

@@ -67,9 +67,8 @@ def write_generated(folder: Path, graphs: int, *, name: str, nodes: int) -> Buil
     from kmip_data.builds.home import Build
     from kmip_data.files.changes import write_file
     from kmip_data.format.card import CARD_NAME, Card, ShardEntry
-    from kmip_data.format.record import GraphRecord
     from kmip_data.format.schema import FORMAT_VERSION, bytes_per
-    from kmip_data.format.writer import MAX_SHARD_BYTES, encode_shard
+    from kmip_data.format.writer import MAX_SHARD_BYTES, GraphRecord, encode_shard
     from kmip_data.manifest import load_manifest
     from kmip_data.pipelines.base import load_pipeline
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from kmip_data.errors import OutOfResources, UsageError
-from kmip_data.files.digests import sha256_file
-from kmip_data.files.disk import human_bytes, require_room
-from kmip_data.files.errors import disk_error, writing
+from kmip_data.files.errors import disk_error, human_bytes, require_room, writing
+from kmip_data.files.reading import sha256_file
 
 
 @pytest.mark.parametrize(
