@@ -286,7 +286,7 @@ def column_problems(build: Build, shards: Sequence[Shard] | None, remarks: list[
             parts = (str(error.parts[name]) for name in ("expected", "found"))
             yield Problem(f"{folder}/{CARD_NAME}", error.what, *parts)
             continue
-        problems = list(_card_problems(build, folder, card))
+        problems = list(_columns_card_problems(build, folder, card))
         yield from problems
         if not problems:
             known = {f"{folder}/{file}" for file in (CARD_NAME, *(entry.file for entry in card.files))}
@@ -304,7 +304,7 @@ def _is_encoding(name: str) -> bool:
     return True
 
 
-def _card_problems(build: Build, folder: str, card: ColumnsCard) -> Iterator[Problem]:
+def _columns_card_problems(build: Build, folder: str, card: ColumnsCard) -> Iterator[Problem]:
     file = f"{folder}/{CARD_NAME}"
     if changed := list(changes(build.path, file, card.to_json())):
         yield from changed

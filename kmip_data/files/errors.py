@@ -43,12 +43,7 @@ def located(path: str | os.PathLike[str], what: str = "path") -> Path:
             found.lstat()
     except (OSError, RuntimeError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise UsageError(
-            f"This {what} cannot be used: {str(path)[:200]}",
-            expected="a path that a file can have",
-            found=reason,
-            next=f"use another {what}",
-        ) from error
+        raise UsageError(f"This {what} cannot be used: {str(path)[:200]} ({reason}).") from error
     return found
 
 
@@ -91,12 +86,8 @@ def writing(path: Path, **about: Any) -> Iterator[None]:
 
 def unreadable(path: Path, error: OSError) -> DamagedInput:
     """Return our error for a file that is there but cannot be read."""
-    return DamagedInput(
-        f"{path} cannot be read.",
-        expected="a file this user may read, on a working disk",
-        found=error.strerror or str(error),
-        next="check its permissions and the disk",
-    )
+    reason = error.strerror or str(error)
+    return DamagedInput(f"{path} cannot be read: {reason}.", next="check its permissions and the disk")
 
 
 def occupied(folder: Path, expected: str, found: str, option: str = "--output") -> UsageError:

@@ -39,7 +39,7 @@ def test_each_error_is_told_apart(number, kind, says):
     assert type(disk_error(OSError(number, "x"), Path("x"))) is kind
 
 
-def test_room_is_asked_for_before(tmp_path):
+def test_room_is_required_beforehand(tmp_path):
     require_room(tmp_path, 1, "A byte")
     with pytest.raises(OutOfResources, match="A mountain does not fit on the disk"):
         require_room(tmp_path, 10**18, "A mountain")
