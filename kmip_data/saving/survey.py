@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch_geometric.data import Batch, Data, HeteroData
 
-from kmip_data.errors import OutOfResources, UsageError
+from kmip_data.errors import UsageError
+from kmip_data.files.errors import writing
 from kmip_data.format.schema import RESERVED, Column, ItemForm, Schema
 from kmip_data.format.writer import GraphRecord
 
@@ -44,41 +46,28 @@ def plain_graph(data: Any, name: str) -> PlainGraph:
 
     It is a UsageError if it is not a homogeneous ``Data`` of dense tensors, numbers and texts.
     """
+    kind = type(data).__name__
     if isinstance(data, HeteroData) or not isinstance(data, Data) or isinstance(data, Batch):
-        raise UsageError(
-            f"Graph {name} cannot be saved.",
-            expected="torch_geometric.data.Data: a homogeneous graph",
-            found=type(data).__name__,
-            next="save(data.to_homogeneous() …)" if isinstance(data, HeteroData) else None,
-        )
+        advice = "save(data.to_homogeneous() …)" if isinstance(data, HeteroData) else None
+        raise _unfit(name, f"{kind} is not a homogeneous graph (torch_geometric.data.Data)", advice)
     if any(inspect.getattr_static(type(data), n) is not Data.__dict__[n] for n in ("__inc__", "__cat_dim__")):
-        raise UsageError(
-            f"Graph {name} cannot be saved: its class has rules of its own for batching.",
-            expected="Data as it is, because that is what comes back",
-            found=type(data).__name__,
-            left="nothing was written",
-        )
+        raise _unfit(name, f"{kind} has rules of its own for batching, which plain Data would not bring back")
     graph = data.batch
     if isinstance(graph, torch.Tensor) and graph.numel() and bool((graph != graph.flatten()[0]).any()):
-        raise UsageError(
-            f"Graph {name} cannot be saved: it is several graphs.",
-            expected="one graph",
-            found="a batch that names others",
-            next="save the graphs that it was made of, as a list",
-        )
+        raise _unfit(name, "it is several graphs", "save the graphs that it was made of, as a list")
     values: dict[str, NDArray[Any]] = {}
     kinds: dict[str, Kind] = {}
     for attribute, value in data.to_dict().items():
         values[attribute], kinds[attribute] = _plain(value, attribute, name)
     edges = values.get("edge_index")
     if edges is not None and (edges.dtype != np.int64 or edges.ndim != 2 or len(edges) != 2):
-        raise UsageError(
-            f"Graph {name} cannot be saved: its edge_index is not valid.",
-            expected="int64 [2, E]",
-            found=f"{edges.dtype} {list(edges.shape)}",
-            left="nothing was written",
-        )
+        found = f"{edges.dtype} {list(edges.shape)}"
+        raise _unfit(name, f"its edge_index is not valid: {found}, not int64 [2, E]")
     return PlainGraph(name, int(data.num_nodes or 0), values, kinds)
+
+
+def _unfit(name: str, why: str, advice: str | None = None) -> UsageError:
+    return UsageError(f"Graph {name} cannot be saved: {why}.", next=advice)
 
 
 def _plain(value: Any, attribute: str, name: str) -> tuple[NDArray[Any], Kind]:
@@ -100,11 +89,10 @@ def _plain(value: Any, attribute: str, name: str) -> tuple[NDArray[Any], Kind]:
         else:
             if array.dtype.kind in "biuf":
                 return array, "tensor"
-    found = f"{value.dtype} tensor" if isinstance(value, torch.Tensor) else type(value).__name__
+    of = f" ({value.dtype}, {value.layout})" if isinstance(value, torch.Tensor) else ""
     raise UsageError(
-        f"Attribute {attribute!r} of graph {name} cannot be saved.",
-        expected="a dense tensor of booleans, integers or floats of up to 64 bits, a number or a text",
-        found=f"{type(value).__name__}, {value.layout}" if found.startswith("torch.float") else found,
+        f"Attribute {attribute!r} of graph {name} cannot be saved: {type(value).__name__}{of} is not a dense "
+        "tensor of booleans, integers or floats of up to 64 bits, a number or a text.",
         next=f"leave it out (del data.{attribute}) or turn it into a dense tensor",
     )
 
@@ -113,29 +101,15 @@ class Spool:
     """Keeps graphs in a new file, which the caller removes, for sources that can be read only once."""
 
     def __init__(self, path: Path, graphs: Iterable[PlainGraph]) -> None:
-        self._path = path
-        self._heads: list[tuple[str, int, dict[str, Kind]]] = []
-        try:
-            with path.open("xb") as file:
-                for graph in graphs:
-                    self._heads.append((graph.name, graph.num_nodes, dict(graph.kinds)))
-                    for value in graph.values.values():
-                        np.lib.format.write_array(file, np.ascontiguousarray(value).reshape(value.shape))
-        except OSError as error:
-            raise OutOfResources(
-                f"The disk did not take {path}, which keeps the graphs until all are known.",
-                expected="room for all graphs, uncompressed",
-                found=str(error),
-                left="nothing",
-                next="free some space, or save a dataset that can be read twice: a list or a PyG dataset "
-                "without transform",
-            ) from error
+        self._path, self._count = path, 0
+        with writing(path), path.open("xb") as file:
+            for self._count, graph in enumerate(graphs, start=1):  # noqa: B007 -- counted
+                pickle.dump(graph, file, pickle.HIGHEST_PROTOCOL)
 
     def __iter__(self) -> Iterator[PlainGraph]:
         with self._path.open("rb") as file:
-            for name, num_nodes, kinds in self._heads:
-                values = {attribute: np.lib.format.read_array(file) for attribute in kinds}
-                yield PlainGraph(name, num_nodes, values, kinds)
+            for _ in range(self._count):
+                yield pickle.load(file)  # noqa: S301 -- written above
 
 
 _SMALL_GRAPH: Final = 65_536  #: nodes up to which indices take two bytes
@@ -181,14 +155,15 @@ class _Attribute:
         if value.shape != self.shape:
             self.levels.discard("graph")
         if value.dtype != self.dtype or not self.levels:
-            was = " or ".join(sorted(before))
+            was = f"{self.dtype} {list(self.shape)}, as in every graph before"
+            if before != {"graph"}:
+                owners = " or ".join(sorted(before))
+                was = f"{self.dtype}, rows of shape {list(self.shape[1:])}, one for each {owners}"
+            size = f"in a graph of {graph.num_nodes} nodes and {graph.num_edges or 0} edges"
             raise UsageError(
                 f"Attribute {self.name!r} of graph {graph.name} does not go with those before it.",
-                expected=f"{self.dtype}, rows of shape {list(self.shape[1:])}, one for each {was}"
-                if before != {"graph"}
-                else f"{self.dtype} {list(self.shape)}, as in every graph before",
-                found=f"{value.dtype} {list(value.shape)}, in a graph of {graph.num_nodes} nodes and "
-                f"{graph.num_edges or 0} edges",
+                expected=was,
+                found=f"{value.dtype} {list(value.shape)}, {size}",
                 next=f"leave {self.name!r} out or pad it, so that it has one row per node, edge or graph",
             )
 
@@ -250,7 +225,7 @@ class Survey:
         for graph in graphs:
             self._add(graph)
         if not self.graphs:
-            raise UsageError("There is nothing to save.", expected="at least one graph", found="none")
+            raise UsageError("There is nothing to save: no graph.")
 
     def _add(self, graph: PlainGraph) -> None:
         first = self.graphs == 0
@@ -275,18 +250,13 @@ class Survey:
     def _check(self, graph: PlainGraph) -> None:
         for name in self._attributes.keys() ^ graph.values.keys():
             raise UsageError(
-                f"Graph {graph.name} has other attributes than those before it.",
-                expected=", ".join(self._attributes),
-                found=", ".join(graph.values),
-                next=f"give every graph the attribute {name!r}, or none",
+                f"Graph {graph.name} has other attributes than those before it: {name!r} must be in all, or none."
             )
         for name, kind in graph.kinds.items():
             if kind != self._attributes[name].kind:
+                was = self._attributes[name].kind
                 raise UsageError(
-                    f"Attribute {name!r} of graph {graph.name} has another type than before.",
-                    expected=self._attributes[name].kind,
-                    found=kind,
-                    left="nothing was written",
+                    f"Attribute {name!r} of graph {graph.name} has another type than before: {kind}, not {was}."
                 )
 
     def content_digest(self) -> str:
@@ -339,11 +309,6 @@ def _stored(graph: PlainGraph, column: Column) -> NDArray[Any]:
         value = value[0]
     stored = np.asarray(value).astype(column.stored, copy=False)
     if stored.dtype.kind in "iu" and not np.array_equal(stored, value):
-        raise UsageError(
-            f"Graph {graph.name} changed while it was saved.",
-            expected=f"{column.attribute} as it was read before",
-            found="other values",
-            left="nothing",
-            next="save a list of the graphs",
-        )
+        what = f"Graph {graph.name} changed while it was saved: {column.attribute} has other values."
+        raise UsageError(what, next="save a list of the graphs")
     return stored

@@ -44,7 +44,7 @@ def write_node_split(folder: Path, split: Mapping[str, Positions], nodes: int, e
     for part, chosen in split.items():
         rows = _positions(chosen, nodes, part)
         if (code[rows] != NO_PART).any() or len(np.unique(rows)) != len(rows):
-            raise UsageError("The split has a node twice.", expected="disjoint parts", found=f"in {part!r}")
+            raise UsageError(f"The split has a node of {part!r} twice.")
         code[rows] = NODE_PARTS[part]
     encoded = encode_node_split(code, rule=RULE, parameters={})
     sizes = {part: (1, int((code == value).sum()), edges) for part, value in NODE_PARTS.items()}
@@ -66,19 +66,14 @@ def write_split(folder: Path, split: Mapping[str, Positions], keys: Sequence[str
 def _positions(chosen: Positions, count: int, part: str) -> I64:
     """Return indices, given as such or as a boolean mask."""
     array = np.asarray(chosen)
-    if part in NODE_PARTS and array.dtype == np.bool_ and array.shape == (count,):
-        return np.flatnonzero(array)
+    if array.dtype == np.bool_ and array.shape == (count,):
+        array = np.flatnonzero(array)
     whole = array.ndim == 1 and (array.dtype.kind in "iu" or not array.size)
-    fits = whole and (not array.size or (array.min() >= 0 and array.max() < count))
-    if part not in NODE_PARTS or not fits:
-        found = f"{array.dtype} {list(array.shape)}"
-        if whole and array.size:
-            found += f", {array.min()} to {array.max()}"
+    if part not in NODE_PARTS or not whole or (array.size and (array.min() < 0 or array.max() >= count)):
         raise UsageError(
             f"The part {part!r} of the split does not fit.",
             expected=f"train, val or test: positions from 0 to {count - 1}, or a boolean mask [{count}]",
-            found=found,
-            left="nothing",
+            found=f"{array.dtype} {list(array.shape)}: {array.reshape(-1)[:8].tolist()}",
         )
     return array.astype(np.int64)
 
@@ -104,14 +99,8 @@ def write_build(
     masks = masks_of(next(iter(graphs))) if survey.graphs == 1 and split is None else None
     schema = survey.schema(without=frozenset(MASKS if masks else ()))
     content = survey.content_digest()
-    identity = {
-        "dataset": dataset,
-        "content": content,
-        "schema": schema.to_json(),
-        "compression": compression,
-        "format_version": FORMAT_VERSION,
-    }
-    key = json_digest(identity)[:12]
+    identity = {"dataset": dataset, "content": content, "schema": schema.to_json()}
+    key = json_digest({**identity, "compression": compression, "format_version": FORMAT_VERSION})[:12]
     seen: list[tuple[str, int, int]] = []  # key, nodes, edges
 
     def records() -> Iterator[GraphRecord]:
