@@ -19,7 +19,7 @@ from kmip_data.format.schema import View
 from kmip_data.manifest import unknown_name
 from kmip_data.pipelines.find import find, obtain, split_name
 from kmip_data.reading.dataset import ShardedDataset
-from kmip_data.sharing.addresses import is_address
+from kmip_data.wording import is_address
 
 Folder = str | os.PathLike[str]
 Transform = Callable[[Data], Data]

@@ -103,7 +103,7 @@ class Spool:
     def __init__(self, path: Path, graphs: Iterable[PlainGraph]) -> None:
         self._path, self._count = path, 0
         with writing(path), path.open("xb") as file:
-            for self._count, graph in enumerate(graphs, start=1):  # noqa: B007 -- counted
+            for self._count, graph in enumerate(graphs, start=1):
                 pickle.dump(graph, file, pickle.HIGHEST_PROTOCOL)
 
     def __iter__(self) -> Iterator[PlainGraph]:
@@ -250,14 +250,13 @@ class Survey:
     def _check(self, graph: PlainGraph) -> None:
         for name in self._attributes.keys() ^ graph.values.keys():
             raise UsageError(
-                f"Graph {graph.name} has other attributes than those before it: {name!r} must be in all, or none."
+                f"Graph {graph.name} has other attributes than those before it.",
+                next=f"give every graph the attribute {name!r}, or none",
             )
         for name, kind in graph.kinds.items():
             if kind != self._attributes[name].kind:
-                was = self._attributes[name].kind
-                raise UsageError(
-                    f"Attribute {name!r} of graph {graph.name} has another type than before: {kind}, not {was}."
-                )
+                what = f"Attribute {name!r} of graph {graph.name} has another type than before"
+                raise UsageError(f"{what}: {kind}, not {self._attributes[name].kind}.")
 
     def content_digest(self) -> str:
         """SHA-256 (hex) over names, sizes, dtypes and values of all graphs, in order."""
