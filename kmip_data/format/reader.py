@@ -187,11 +187,8 @@ class Shard:
         try:
             return self.layout[key]
         except KeyError:
-            raise UsageError(
-                f"{self.path.name} of {self.dataset} has no dataset {key!r}.",
-                expected=", ".join(self.layout),
-                found=repr(key),
-            ) from None
+            what = f"{self.path.name} of {self.dataset} has no dataset {key!r}."
+            raise UsageError(what, expected=", ".join(self.layout)) from None
 
     def _map(self) -> Any:
         try:
