@@ -126,8 +126,8 @@ def uses(folder: Path) -> list[Callable[[], object]]:
     from kmip_data.builds.verify import verify_build
     from kmip_data.cli.info import _build as show
     from kmip_data.drawing.pictures import drawing_of
+    from kmip_data.format.build_files import render_card
     from kmip_data.format.card import read_card
-    from kmip_data.format.card_page import render_card
 
     def build() -> Build:
         return Build(folder, read_card(folder))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from kmip_data.builds.home import Build
 from kmip_data.errors import UsageError
 from kmip_data.format.card import SplitEntry
-from kmip_data.format.contents import content_faults, refuse_faults
+from kmip_data.format.reader import content_faults, refuse_faults
 from kmip_data.format.schema import COORDINATES, EDGE_INDEX
 from kmip_data.format.splits import NO_PART, NODE_PARTS
 from kmip_data.graphs.city_columns import feature_statistics, is_city, vocabulary

@@ -66,19 +66,8 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
         return lambda folder: (folder / name).write_text(text)
 
     def train(folder: Path) -> list[object]:
-        words = [
-            "train",
-            "--dataset",
-            folder,
-            "--home",
-            top / "runs",
-            "--epochs",
-            "1",
-            "--device",
-            "cpu",
-            "-q",
-        ]
-        return [*words, "--set", "model.positional=rwse", *SMALL]
+        words = ["train", "--dataset", folder, "--home", top / "runs", "--epochs", "1", "--device", "cpu"]
+        return [*words, "-q", "--set", "model.positional=rwse", *SMALL]
 
     found = {
         "build again": Command(whole, build),
