@@ -78,7 +78,7 @@ class Build:
 
     @property
     def remedy(self) -> str:
-        """What to do where one of its files is damaged."""
+        """Command that repairs a damaged file of the build."""
         return f"kmip-data verify {self.path} --repair"
 
     def shard(self, file: str) -> Shard:

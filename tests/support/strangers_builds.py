@@ -119,7 +119,7 @@ def put(folder: Path, file: str, key: str, at: Any, value: Any) -> None:
 
 
 def uses(folder: Path) -> list[Callable[[], object]]:
-    """What users do with a build folder; each may only raise errors of ``kmip_data.errors``."""
+    """Return uses of a build folder; each may only raise errors of ``kmip_data.errors``."""
     from kmip_data import GraphLoader, ShardedDataset
     from kmip_data.builds.columns import added_facts
     from kmip_data.builds.home import Build

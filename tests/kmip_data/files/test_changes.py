@@ -233,7 +233,7 @@ CALLS = ("open", "stat", "listdir", "unlink", "rmdir", "mkdir", "replace", "scan
 
 
 def _victim(folder):
-    """What a link leads to: with all the names that are written or removed."""
+    """Make the target of a link, with all the names that are written or removed."""
     (folder / "b/empty").mkdir(parents=True)
     for name in ("mine", "b/mine", "b/" + _name(), "empty"):
         (folder / name).write_text("precious")

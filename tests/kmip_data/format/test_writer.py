@@ -84,7 +84,7 @@ def test_index_width_follows_the_schema_not_the_data(tmp_path):
 
 
 def test_layout_is_documented_hdf5(tmp_path):
-    """What `docs/format.md` says, seen through plain h5py."""
+    """The layout of `docs/format.md`, seen through plain h5py."""
     records = make_records(EDGE_SCHEMA, [3, 0, 5])
     shard = shard_of(tmp_path, records, EDGE_SCHEMA)
     with h5py.File(shard.path, "r") as file:

@@ -87,7 +87,7 @@ def test_a_child_forked_from_a_busy_pool_has_its_own():
 
 
 def test_interrupt_while_ranges_are_handed_over(monkeypatch) -> None:
-    """What was handed over and has not begun is dropped; the pool is free for the next call."""
+    """Ranges that have not begun are dropped; the pool is free for the next call."""
     release = threading.Event()
     begun: list[int] = []
 

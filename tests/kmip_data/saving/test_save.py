@@ -1,4 +1,4 @@
-"""What is saved comes back unchanged, whatever dataset of PyTorch Geometric it is."""
+"""Saved datasets of PyTorch Geometric come back unchanged."""
 
 import os
 
