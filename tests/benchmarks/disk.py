@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from benchmarks.table import Row
+from benchmarks.table import Row, bytes_below
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -35,22 +35,13 @@ def rows(*, quick: bool = False) -> list[Row]:
             build = write_generated(Path(folder) / "build", graphs, name=name, nodes=nodes)
             file = Path(folder) / "data.pt"
             InMemoryDataset.save([_as_pyg(item, columns) for item in ShardedDataset(build)], str(file))
-            ours = sum(path.stat().st_size for path in build.path.rglob("*") if path.is_file())
-            theirs = file.stat().st_size
-        k = build.card.parameters["k"]
-        found.append(
-            Row(
-                what=f"bytes on disk a graph, {name}",
-                against="PyG InMemoryDataset.save, items of PyG's class with edges",
-                ours=ours / graphs,
-                theirs=theirs / graphs,
-                unit="B",
-                ratio=theirs / ours,
-                target=f"≥ {target:g}×",
-                met=theirs / ours >= target,
-                note=f"generated {name} graphs: {graphs} of {nodes} nodes, k = {k}",
-            )
+            ours, theirs = bytes_below(build.path), file.stat().st_size
+        what, against = (
+            f"bytes on disk a graph, {name}",
+            "PyG InMemoryDataset.save, items of PyG's class with edges",
         )
+        note = f"generated {name} graphs: {graphs} of {nodes} nodes, k = {build.card.parameters['k']}"
+        found.append(Row.of(what, against, ours / graphs, theirs / graphs, "B", target, note=note))
     return found
 
 
