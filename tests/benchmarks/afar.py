@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -17,7 +16,6 @@ LATENCY = 0.02  #: seconds
 
 def rows(*, quick: bool = False) -> Iterator[Row]:
     """Read generated S3DIS graphs from a server of this machine, over a link of a known rate."""
-    sys.path.insert(0, str(Path(__file__).parents[1]))
     from support.range_server import serving
     from support.shares import share_folder
 

@@ -52,15 +52,11 @@ def _as_pyg(item: Data, columns: slice) -> Data:
 
 def write_generated(folder: Path, graphs: int, *, name: str, nodes: int) -> Build:
     """Write a build of random graphs with the schema that the pipeline of a dataset has."""
-    import hashlib
-    import json
+    from support.builds import write_build
 
-    from kmip_data.builds.home import Build
-    from kmip_data.files.changes import write_file
-    from kmip_data.format.card import CARD_NAME, Card, ShardEntry
     from kmip_data.format.record import GraphRecord
-    from kmip_data.format.schema import FORMAT_VERSION, bytes_per
-    from kmip_data.format.writer import MAX_SHARD_BYTES, encode_shard
+    from kmip_data.format.schema import bytes_per
+    from kmip_data.format.writer import MAX_SHARD_BYTES
     from kmip_data.manifest import load_manifest
     from kmip_data.pipelines.base import load_pipeline
 
@@ -80,39 +76,7 @@ def write_generated(folder: Path, graphs: int, *, name: str, nodes: int) -> Buil
         table = generator.integers(0, nodes, (nodes, k), schema.index_dtype)
         return GraphRecord(key=f"generated/{number:06d}", num_nodes=nodes, columns=columns, neighbor=table)
 
-    (folder / "shards").mkdir(parents=True)
     per_graph, per_node, per_edge = bytes_per(schema)
     step = max(1, MAX_SHARD_BYTES // (per_graph + nodes * (per_node + k * per_edge)))
-    shards: list[ShardEntry] = []
-    for start in range(0, graphs, step):
-        records = [record(number) for number in range(start, min(start + step, graphs))]
-        shard = encode_shard(records, schema, dataset=name, build_key="0" * 12)
-        file = f"shards/{len(shards):05d}.h5"
-        write_file(folder / file, shard.data)
-        counts = {"graphs": shard.graphs, "nodes": shard.nodes, "edges": shard.edges}
-        shards.append(ShardEntry(file=file, sha256=shard.sha256, bytes=len(shard.data), **counts))
-    card = Card(
-        dataset=name,
-        title="generated for a benchmark",
-        key="0" * 12,
-        sample=True,
-        complete=False,
-        parameters={"k": k, "limit": None},
-        pipeline_version=pipeline.version,
-        format_version=FORMAT_VERSION,
-        license={},
-        citation="",
-        receipts=[],
-        content_digest=hashlib.sha256(b"generated").hexdigest(),
-        data_schema=json.loads(schema.to_json()),
-        default_split="",
-        class_names=[],
-        shards=shards,
-        splits={},
-        counts={"graphs": graphs, "nodes": graphs * nodes, "edges": graphs * nodes * k},
-        statistics={},
-        versions={},
-        notes=[],
-    )
-    write_file(folder / CARD_NAME, card.to_json().encode())
-    return Build(folder, card)
+    records = [record(number) for number in range(graphs)]
+    return write_build(folder, records, schema, dataset=name, per_shard=step, sample=True, complete=False)
