@@ -14,7 +14,7 @@ from kmip_data.cli.shared.names import RUN_OR_TARGET
 from kmip_data.cli.shared.options import as_trained_option, file_option, look_options
 from kmip_data.cli.shared.output import check_prefix, place_of_page, print_json
 from kmip_data.errors import UsageError
-from kmip_data.format.parts import PARTS
+from kmip_data.format.splits import PARTS
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home

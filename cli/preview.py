@@ -13,7 +13,7 @@ from kmip_data.cli.shared.dataset_command import DatasetCommand, resolve
 from kmip_data.cli.shared.names import RUN, TARGET
 from kmip_data.cli.shared.options import look_options, style_option
 from kmip_data.cli.shared.output import place_of_page, print_json
-from kmip_data.format.parts import PARTS
+from kmip_data.format.splits import PARTS
 
 if TYPE_CHECKING:
     import numpy as np

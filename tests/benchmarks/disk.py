@@ -54,9 +54,8 @@ def write_generated(folder: Path, graphs: int, *, name: str, nodes: int) -> Buil
     """Write a build of random graphs with the schema that the pipeline of a dataset has."""
     from support.builds import write_build
 
-    from kmip_data.format.record import GraphRecord
     from kmip_data.format.schema import bytes_per
-    from kmip_data.format.writer import MAX_SHARD_BYTES
+    from kmip_data.format.writer import MAX_SHARD_BYTES, GraphRecord
     from kmip_data.manifest import load_manifest
     from kmip_data.pipelines.base import load_pipeline
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from kmip_data.errors import OutOfResources, UsageError
-from kmip_data.files.digests import sha256_file
-from kmip_data.files.disk import human_bytes, require_room
-from kmip_data.files.errors import disk_error, writing
+from kmip_data.files.errors import disk_error, human_bytes, require_room, writing
+from kmip_data.files.reading import sha256_file
 
 
 @pytest.mark.parametrize(
@@ -40,7 +39,7 @@ def test_each_error_is_told_apart(number, kind, says):
     assert type(disk_error(OSError(number, "x"), Path("x"))) is kind
 
 
-def test_room_is_asked_for_before(tmp_path):
+def test_room_is_required_beforehand(tmp_path):
     require_room(tmp_path, 1, "A byte")
     with pytest.raises(OutOfResources, match="A mountain does not fit on the disk"):
         require_room(tmp_path, 10**18, "A mountain")

@@ -23,7 +23,7 @@ import numpy as np
 from h5py import h5a, h5d, h5f, h5g, h5l, h5o, h5p, h5s, h5t, h5z
 
 from kmip_data.errors import KmipDataError
-from kmip_data.format.refusals import refuse
+from kmip_data.format.hdf5 import refuse
 
 MAX_OBJECTS: Final = 1_000
 MAX_DEPTH: Final = 16

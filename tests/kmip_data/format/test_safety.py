@@ -15,8 +15,8 @@ from support.hdf5_attacks import ATTACKS, OpenWatch, open_descriptors
 from support.shared import shared_data
 
 from kmip_data.errors import DamagedInput
-from kmip_data.format.hdf5.safety import RAW_FILTERS, open_untrusted
 from kmip_data.format.reader import Shard
+from kmip_data.format.safety import RAW_FILTERS, open_untrusted
 from kmip_data.format.splits import read_split
 
 GIB = 2**30
@@ -75,7 +75,7 @@ import re, sys
 from pathlib import Path
 from kmip_data.errors import DamagedInput
 from kmip_data.format.reader import Shard
-from kmip_data.format.hdf5.safety import open_untrusted
+from kmip_data.format.safety import open_untrusted
 refused = 0
 for name in sys.argv[2:]:
     path = Path(sys.argv[1]) / f"{name}.h5"
