@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from kmip_data.builds.home import Build, Home
-    from kmip_data.drawing.maps.layers import Prediction
+    from kmip_data.drawing.maps import Prediction
 
 
 @click.command(
@@ -96,7 +96,7 @@ def command(
 
 
 def _prediction(run: str, build: Build, home: Home) -> Prediction:
-    from kmip_data.drawing.maps.layers import Prediction
+    from kmip_data.drawing.maps import Prediction
     from kmip_data.models.training.run.evaluate import predict_nodes
 
     classes, result, folder = predict_nodes(run, build, home=home)

@@ -11,7 +11,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-SCRIPT = files("kmip_data.drawing.explorer") / "assets" / "ball.js"
+SCRIPT = files("kmip_data.drawing") / "assets" / "ball.js"
 #: What is asked comes on stdin; the answers go to stdout.
 ASK = """
 const { count, pairs, lengths, nodes, hops } = JSON.parse(require("fs").readFileSync(0));

@@ -5,24 +5,46 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from kmip_data.drawing.explorer.answer import Answer, confusion, error_by
-from kmip_data.drawing.explorer.graphs import Graph
-from kmip_data.drawing.explorer.packing import Packer
+from kmip_data.arrays import F32, I64
+from kmip_data.drawing.graphs import Graph, Packer
 from kmip_data.drawing.style import PALETTE, STYLES, Style
 from kmip_data.files.changes import write_output
 
+BINS: Final = 10  #: of equally many nodes, from the smallest eccentricity to the largest
 PAGE: Final = "explore.html"  #: in the folder of a build or run
 #: In the order in which they are read.
 SCRIPTS: Final = (
     "elements.js", "data.js", "drawing.js", "view.js", "ball.js", "figures.js", "explore.js", "page.js",
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ChosenKeys:
+    """What the heads of one k-MIP layer attend to, of the S nodes in :attr:`Answer.nodes`."""
+
+    indices: I64  #: (H, S, k) nodes of the graph, the best first; −1: none
+    weights: F32  #: (H, S, k) of the softmax, 0 where there is none
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the best weights of a run say about one graph."""
+
+    run: str  #: its path below ``runs/``
+    split: str | None  #: one of the build's, whose train and val nodes the run has seen
+    classes: I64 | None  #: (N,) as predicted; None where the run classifies no nodes
+    words: str  #: what is said of the whole graph; empty where nothing is
+    nodes: I64  #: (S,), sorted: those whose chosen keys are in ``layers``
+    layers: tuple[ChosenKeys, ...]  #: of each k-MIP layer; none where the network has none
 
 
 def draw_explorer(graph: Graph, answer: Answer | None, curves: Sequence[Any], path: Path) -> None:
@@ -67,7 +89,7 @@ def embedded(value: Mapping[str, Any]) -> str:
 
 def asset(name: str) -> str:
     """Return the text of a script, style sheet or template."""
-    return (files("kmip_data.drawing.explorer") / "assets" / name).read_text("utf-8").rstrip()
+    return (files("kmip_data.drawing") / "assets" / name).read_text("utf-8").rstrip()
 
 
 def page_style() -> str:
@@ -113,3 +135,27 @@ def _keys(answer: Answer, count: int, packer: Packer) -> dict[str, Any]:
         layers.append({"heads": heads, "k": k, "indices": keys, "weights": shares})
     nodes = packer.add(answer.nodes.astype(np.uint32))
     return {"nodes": nodes, "all": len(answer.nodes) == count, "layers": layers}
+
+
+def confusion(truth: I64, predicted: I64, count: int) -> I64:
+    """Return how many nodes of each class (row) were given each class (column), (C, C)."""
+    cells = np.bincount(truth * count + predicted, minlength=count * count)
+    return cells.reshape(count, count)
+
+
+def error_by(values: NDArray[Any], wrong: NDArray[np.bool_]) -> list[dict[str, float]]:
+    """Return the share of wrong nodes in :data:`BINS` of equally many, by rising value.
+
+    Ties are broken by the number of the node, as the classes of a city are cut.
+    """
+    order = np.argsort(values, kind="stable")
+    return [
+        {
+            "low": float(values[some[0]]),
+            "high": float(values[some[-1]]),
+            "count": len(some),
+            "wrong": int(wrong[some].sum()),
+        }
+        for some in np.array_split(order, BINS)
+        if len(some)
+    ]

@@ -14,13 +14,9 @@ import pytest
 from matplotlib import image
 from support.browser import act, screenshot
 
-import kmip_data
-from kmip_data.drawing.explorer.graphs import Graph, _map_header
-from kmip_data.drawing.explorer.packing import Packer
-from kmip_data.drawing.explorer.page import draw_explorer
-from kmip_data.drawing.maps.city_map import ATTRIBUTION
-from kmip_data.drawing.maps.layers import Prediction, city_layers, prediction_layers
-from kmip_data.graphs.city_columns import encoding_names
+from kmip_data.drawing.graphs import Graph, Packer, _map_header
+from kmip_data.drawing.maps import ATTRIBUTION, Prediction, city_layers, prediction_layers
+from kmip_data.drawing.page import draw_explorer
 
 #: What a finger or mouse does, as events.
 EVENTS = """
@@ -80,7 +76,7 @@ def page(city, layers, tmp_path_factory) -> Path:
     return path
 
 
-def test_pointing_at_an_intersection_shows_all_its_columns(build, city, layers, page, tmp_path):
+def test_pointing_at_an_intersection_shows_all_its_columns(city, layers, page, tmp_path):
     nodes = [0, 700, 1234, 2525]
     found = act(
         page,
@@ -95,7 +91,6 @@ def test_pointing_at_an_intersection_shows_all_its_columns(build, city, layers, 
         }});""",
         tmp_path,
     )
-    encoding = kmip_data.open(build.path, columns=("coordinate_encoding",))[0].coordinate_encoding.numpy()
     for node, shown in zip(nodes, found, strict=True):
         assert shown["found"] == node or (city.position[shown["found"]] == city.position[node]).all()
         node = shown["found"]  # noqa: PLW2901 -- one of two at the same place
@@ -111,8 +106,6 @@ def test_pointing_at_an_intersection_shows_all_its_columns(build, city, layers, 
         for name, values in city.columns.items():
             assert float(rows[name]) == pytest.approx(float(values[node]), rel=1e-6, abs=1e-7), name
         assert int(rows["osm_id"]) == city.columns["osm_id"][node]
-        sines = [float(rows[name]) for name in encoding_names(8)]
-        assert np.allclose(sines, encoding[node], atol=2e-6)
 
 
 def test_every_way_to_colour_draws_its_colours(layers, page, tmp_path):
@@ -139,7 +132,7 @@ def test_every_way_to_colour_draws_its_colours(layers, page, tmp_path):
         tmp_path,
         size=(900, 500),
     )
-    assert len(found) == len(layers) + 38 + 32, "layers, columns and sinusoids; eccentricity is both"
+    assert len(found) == len(layers) + 38, "layers and columns; eccentricity is both"
     assert all(entry["legend"] for entry in found.values())
     for layer in layers:
         seen = found[layer.name]["seen"]

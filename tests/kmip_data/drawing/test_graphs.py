@@ -7,7 +7,7 @@ import pytest
 from support.city_data import streets, streets_build
 from support.training_data import learnable_build
 
-from kmip_data.drawing.explorer.graphs import elements, own_colors, record_graph
+from kmip_data.drawing.graphs import elements, own_colors, record_graph
 from kmip_data.drawing.layouts import ATOM
 from kmip_data.errors import UsageError
 from kmip_data.reading.dataset import ShardedDataset

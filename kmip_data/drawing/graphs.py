@@ -1,7 +1,9 @@
-"""What the explorer shows of a graph before any run: the city itself, or one record of another build."""
+"""One graph for the explorer's page: a city, or a record of another build, with its arrays packed."""
 
 from __future__ import annotations
 
+import base64
+import gzip
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -11,18 +13,19 @@ from numpy.typing import NDArray
 
 from kmip_data.arrays import F32, I64
 from kmip_data.builds.home import Build
-from kmip_data.drawing.explorer.packing import Packer
 from kmip_data.drawing.layouts import ATOM
-from kmip_data.drawing.maps.city_map import ATTRIBUTION, CityMap, read_city_map
-from kmip_data.drawing.maps.layers import (
+from kmip_data.drawing.maps import (
+    ATTRIBUTION,
     RIGHT_WRONG,
     Categories,
+    CityMap,
     Layer,
     Prediction,
     Scale,
     city_layers,
     prediction_layers,
     ramp,
+    read_city_map,
 )
 from kmip_data.drawing.pictures import class_name, drawing_of
 from kmip_data.drawing.style import class_colors
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 
     from kmip_data.reading.dataset import ShardedDataset
 
+KINDS: Final = {"uint8": "u8", "uint16": "u16", "uint32": "u32", "float32": "f32", "float64": "f64"}
 EXTENT: Final = 1_000.0  #: length of the longest axis of a record on its page
 COLORS: Final = ("red", "green", "blue")  #: how the fields of a colour begin, whatever follows
 TOPS: Final = (1, 255, 65_535)  #: what the brightest shade may be
@@ -41,6 +45,37 @@ STEPS: Final = 16  #: shades of a colour channel: all of them together fit any t
 #: Of the elements by their numbers: those that molecules have most.
 SYMBOLS: Final = {1: "H", 5: "B", 6: "C", 7: "N", 8: "O", 9: "F", 15: "P", 16: "S", 17: "Cl", 35: "Br"}
 CROWDED: Final = 4  #: edges a node from which only those of the node pointed at are drawn
+
+
+class Packer:
+    """Arrays one after another, and where each begins."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._bytes = 0
+
+    def add(self, values: NDArray[Any]) -> dict[str, Any]:
+        """Append an array; return what the page needs to find it."""
+        data = np.ascontiguousarray(values).tobytes()
+        found = {"kind": KINDS[values.dtype.name], "at": self._bytes, "count": values.size}
+        padded = data + bytes(-len(data) % 8)  # typed arrays begin at a multiple of their width
+        self._pieces.append(padded)
+        self._bytes += len(padded)
+        return found
+
+    def add_column(self, values: NDArray[Any]) -> dict[str, Any]:
+        """Append a column without loss; one of few distinct values as codes into a table of them."""
+        # Identifiers are whole numbers below 2**53, which float64 holds exactly.
+        numbers = values if values.dtype == np.float32 else values.astype(np.float64)
+        distinct, codes = np.unique(numbers, return_inverse=True)
+        if len(distinct) > min(65_536, len(numbers) // 2):
+            return {"values": self.add(numbers)}
+        narrow = np.uint8 if len(distinct) <= 256 else np.uint16
+        return {"values": self.add(distinct), "codes": self.add(codes.astype(narrow))}
+
+    def text(self) -> str:
+        """All of it, compressed, as base64; equal arrays give equal text."""
+        return base64.b64encode(gzip.compress(b"".join(self._pieces), compresslevel=6, mtime=0)).decode()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +98,7 @@ def city_graph(build: Build, classes: I64 | None, split: str | None, run: str) -
     """Return a city, with a run's predicted ``classes`` (N,) where there are any.
 
     ``split`` is the one that the run learned from, if it is one of the build's. Raises as
-    :func:`~kmip_data.drawing.maps.city_map.read_city_map` does.
+    :func:`~kmip_data.drawing.maps.read_city_map` does.
     """
     city, packer = read_city_map(build), Packer()
     layers = city_layers(city)
@@ -71,7 +106,9 @@ def city_graph(build: Build, classes: I64 | None, split: str | None, run: str) -
         said = prediction_layers(city, Prediction(run, classes, split))
         layers = [*said[:1], *layers, *said[1:]]
     header = _map_header(city, layers, packer)
-    header["explore"] = {"hops": city.hops, "unit": city.unit, "map": True, **_lengths(city, packer)}
+    header["explore"] = {"hops": city.hops, "unit": city.unit, "map": True}
+    if city.unit == "m":  # the eccentricity adds up lengths; a build keeps no travel times
+        header["explore"]["lengths"] = packer.add(city.lengths)
     known = split if split is not None else build.card.default_split
     codes = city.splits.get(known, np.full(len(city.classes), 2))
     return Graph(
@@ -88,11 +125,6 @@ def city_graph(build: Build, classes: I64 | None, split: str | None, run: str) -
     )
 
 
-def _lengths(city: CityMap, packer: Packer) -> dict[str, Any]:
-    """Lengths of the streets, where the eccentricity adds them up: a build keeps no travel times."""
-    return {"lengths": packer.add(city.lengths)} if city.unit == "m" else {}
-
-
 def record_graph(
     dataset: ShardedDataset, position: int, classes: I64 | None, run: str, up: str = "z"
 ) -> Graph:
@@ -101,12 +133,8 @@ def record_graph(
     ``up`` is the axis of a cloud that points up. Raises ``UsageError`` where there is no such record.
     """
     if not 0 <= position < len(dataset):
-        raise UsageError(
-            f"There is no record {position}.",
-            expected=f"0 to {len(dataset) - 1}" if len(dataset) else "a part with records",
-            found=str(position),
-            next="another --record or --split",
-        )
+        expected = f"0 to {len(dataset) - 1}" if len(dataset) else "a part with records"
+        raise UsageError(f"There is no record {position}.", expected=expected)
     drawing, data, packer, card = drawing_of(dataset, position), dataset[position], Packer(), dataset.card
     columns = _columns(dataset, data)
     names: tuple[str, ...] = ()
@@ -205,8 +233,7 @@ def _map_header(city: CityMap, layers: Sequence[Layer], packer: Packer) -> dict[
     """Append the arrays of a city to ``packer``; return what its page says and where it finds them."""
     facts = f"{counted(len(city.position), 'intersection')}, {counted(city.streets.shape[1], 'street')}"
     header = _page_header(city.position, city.streets, city.columns, layers, packer)
-    sinusoids = {"bounds": city.bounds.tolist(), "bands": city.bands, "axes": list(city.columns)[:2]}
-    return {"facts": f"{facts}; {city.options}", "metres": True, "sinusoids": sinusoids, **header}
+    return {"facts": f"{facts}; {city.options}", "metres": True, "degrees": list(city.columns)[:2], **header}
 
 
 def _page_header(

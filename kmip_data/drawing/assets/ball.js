@@ -32,21 +32,19 @@ function ballOf({ first, other }, node, hops) {
 // The node of the ball whose shortest path inside it is longest (of equal ones that with the least number),
 // the length, and the path. Lengths add up from the middle outwards in float64, as the build adds them.
 function farthestPath({ first, other, length }, ball, node) {
-  const distance = new Map([[node, 0]]);
+  const distance = new Map();
+  const open = new Map([[node, 0]]); // reached, and not settled yet: few enough to look through
   const before = new Map();
-  const done = new Set();
-  const heap = [[0, node]];
-  while (heap.length) {
-    const [so_far, from] = takeLeast(heap);
-    if (done.has(from)) continue;
-    done.add(from);
+  while (open.size) {
+    let [from, so_far] = [-1, Infinity];
+    for (const [each, far] of open) if (far < so_far) [from, so_far] = [each, far];
+    open.delete(from);
+    distance.set(from, so_far);
     for (let e = first[from]; e < first[from + 1]; e++) {
-      const to = other[e];
-      const through = so_far + length[e];
-      if (!ball.has(to) || !(through < (distance.get(to) ?? Infinity))) continue;
-      distance.set(to, through);
+      const [to, through] = [other[e], so_far + length[e]];
+      if (!ball.has(to) || distance.has(to) || through >= (open.get(to) ?? Infinity)) continue;
+      open.set(to, through);
       before.set(to, from);
-      put(heap, [through, to]);
     }
   }
   let [to, most] = [node, 0];
@@ -54,26 +52,4 @@ function farthestPath({ first, other, length }, ball, node) {
   const path = [to];
   while (path[0] !== node) path.unshift(before.get(path[0]));
   return { to, length: most, path };
-}
-
-function put(heap, item) {
-  let at = heap.push(item) - 1;
-  while (at && heap[(at - 1) >> 1][0] > item[0]) {
-    heap[at] = heap[(at - 1) >> 1];
-    at = (at - 1) >> 1;
-  }
-  heap[at] = item;
-}
-
-function takeLeast(heap) {
-  const least = heap[0];
-  const item = heap.pop();
-  let at = 0;
-  for (let child; heap.length && (child = 2 * at + 1) < heap.length; at = child) {
-    if (child + 1 < heap.length && heap[child + 1][0] < heap[child][0]) child++;
-    if (heap[child][0] >= item[0]) break;
-    heap[at] = heap[child];
-  }
-  if (heap.length) heap[at] = item;
-  return least;
 }

@@ -70,7 +70,8 @@ function curveChart(runs, column) {
   const values = points.map(([, value]) => value);
   const least = values.reduce((a, b) => Math.min(a, b), Infinity);
   const most = values.reduce((a, b) => Math.max(a, b), -Infinity);
-  const last = points.reduce((found, [epoch]) => Math.max(found, epoch), 1);
+  const last = points.reduce((found, [step]) => Math.max(found, step), 1);
+  const unit = column.endsWith("by hop") ? "hop" : "epoch";
   const x = along(1, Math.max(last, 2), LEFT, WIDE - 12);
   const y = along(least, most > least ? most : least + 1, HIGH - BELOW, 8);
   const lines = curves.map(({ name, points: each, hue }) => {
@@ -83,8 +84,8 @@ function curveChart(runs, column) {
     .flatMap(({ points: each, hue }) => each.map(([epoch, value]) => drawn("circle", { cx: x(epoch), cy: y(value), r: 2.2, fill: hue })));
   const short = (value) => String(Number(value.toPrecision(3)));
   const marks = [...new Set(points.length ? [least, most] : [])].map((value) => [value, short(value)]);
-  const epochs = [[1, "1"], ...(last > 1 ? [[last, `epoch ${last}`]] : [])];
-  const svg = picture(`${column} over epochs`, ...axes(x, y, epochs, marks), ...lines, ...dots);
+  const steps = [[1, "1"], ...(last > 1 ? [[last, `${unit} ${last}`]] : [])];
+  const svg = picture(`${column} over ${unit}s`, ...axes(x, y, steps, marks), ...lines, ...dots);
   const legend = curves.map(({ name, points: each, hue }) => {
     const swatch = element("i");
     swatch.style.background = hue;

@@ -18,12 +18,10 @@ async function startMap() {
   $("data").remove();
   const [x, y, streets] = [header.x, header.y, header.streets].map(array);
   const columns = new Map(header.columns.map((column) => [column.name, readColumn(column, array)]));
-  if (header.sinusoids) sinusoids(header.sinusoids, columns).forEach(([name, column]) => columns.set(name, column));
   const layers = header.layers.map((layer) => (layer.codes ? { ...layer, codes: array(layer.codes) } : layer));
   // Any other column can be coloured by, too.
   const ways = [...layers, ...[...columns.keys()].filter((name) => layers.every((layer) => layer.name !== name)).map((name) => ({ name }))];
   const canvas = $("canvas");
-  let index = gridIndex(x, y);
   const crowded = header.explore && header.explore.crowded; // its lines would hide it
   const drawing = makeDrawing(canvas, { x, y, streets: crowded ? new Uint32Array(0) : streets });
   const thing = header.thing[0].toUpperCase() + header.thing.slice(1);
@@ -35,7 +33,7 @@ async function startMap() {
   // What can be turned stays inside a circle about its middle.
   const z = header.z && array(header.z);
   const reach = z && x.reduce((most, _, i) => Math.max(most, Math.hypot(x[i], y[i], z[i])), 0);
-  const bounds = z ? [-reach, -reach, reach, reach] : index.bounds;
+  const bounds = z ? [-reach, -reach, reach, reach] : boundsOf(x, y);
   const view = makeView(canvas, bounds, redraw);
   const usual = Math.sqrt(((bounds[2] - bounds[0]) * (bounds[3] - bounds[1])) / x.length);
 
@@ -101,7 +99,7 @@ async function startMap() {
 
   const find = (px, py, reach = REACH) => {
     const [mx, my] = view.toMap(px, py);
-    return Number.isNaN(mx) ? -1 : index.nearest(mx, my, Math.min(reach / view.metre, 1e8), visible);
+    return Number.isNaN(mx) ? -1 : nearestNode(x, y, mx, my, Math.min(reach / view.metre, 1e8), visible);
   };
 
   function hover(px, py) {
@@ -125,10 +123,9 @@ async function startMap() {
     redraw();
   }
 
-  // x and y have changed: draw and find the points where they are now.
+  // x and y have changed: draw the points where they are now.
   function moved(order) {
     drawing.move(order);
-    index = gridIndex(x, y);
     redraw();
   }
 

@@ -68,7 +68,7 @@ function startExplorer({ header, array, layers, columns, view, x, y, z, streets,
 
   function mapLink(node) {
     const osm = columns.get("osm_id");
-    const [longitude, latitude] = header.sinusoids.axes.map((name) => columns.get(name)(node).toFixed(6));
+    const [longitude, latitude] = header.degrees.map((name) => columns.get(name)(node).toFixed(6));
     const place = osm ? `node/${osm(node)}` : `?mlat=${latitude}&mlon=${longitude}#map=18/${latitude}/${longitude}`;
     const textContent = osm ? `OpenStreetMap node ${osm(node)}` : "On OpenStreetMap";
     return element("a", { href: `https://www.openstreetmap.org/${place}`, textContent, target: "_blank", rel: "noopener noreferrer" });

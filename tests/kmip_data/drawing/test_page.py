@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 from support.browser import act
 
-from kmip_data.drawing.explorer.answer import Answer, ChosenKeys
-from kmip_data.drawing.explorer.graphs import city_graph
-from kmip_data.drawing.explorer.page import draw_explorer
+from kmip_data.drawing.graphs import city_graph
+from kmip_data.drawing.page import BINS, Answer, ChosenKeys, confusion, draw_explorer, error_by
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 KINDS = {"u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "f32": np.float32, "f64": np.float64}
@@ -183,3 +182,24 @@ def test_names_from_outside_are_text(build, answer, tmp_path):
         tmp_path,
     )
     assert found == [0, f"Predicted: {HOSTILE}\nRun {HOSTILE}", HOSTILE]
+
+
+def test_confusion_counts_each_pair():
+    rng = np.random.default_rng(0)
+    truth, predicted = rng.integers(0, 5, (2, 300))
+    found = confusion(truth, predicted, 6)
+    for i in range(6):
+        for j in range(6):
+            assert found[i, j] == sum(t == i and p == j for t, p in zip(truth, predicted, strict=True))
+
+
+def test_errors_by_value_are_of_tenths():
+    values = np.array([3, 1, 2, 2, 5, 4, 9, 8, 7, 6, 0, 2], np.float32)
+    wrong = values > 4
+    found = error_by(values, wrong)
+    assert len(found) == BINS
+    assert sum(each["count"] for each in found) == len(values)
+    assert sum(each["wrong"] for each in found) == wrong.sum()
+    assert [each["low"] for each in found] == sorted(each["low"] for each in found)
+    assert (found[0]["low"], found[-1]["high"]) == (0, 9)
+    assert error_by(values[:0], wrong[:0]) == []
