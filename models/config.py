@@ -13,7 +13,7 @@ from kmip_data.models.kinds import Part, Section
 from kmip_data.models.registry import ATTENTION, MESSAGE_PASSING, models
 
 if TYPE_CHECKING:
-    from kmip_data.graphs.encodings import Encoding
+    from kmip_data.graphs.encoding import Encoding
 
     AnyAttention = Part
     AnyMessagePassing = Part

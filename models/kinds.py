@@ -19,7 +19,7 @@ from kmip_data.strict import Strict
 if TYPE_CHECKING:
     from torch import nn
 
-    from kmip_data.graphs.encodings import Encoding
+    from kmip_data.graphs.encoding import Encoding
 
 
 class Section(Strict):

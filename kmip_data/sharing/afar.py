@@ -18,7 +18,7 @@ from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.files.changes import make_folder, write_file
 from kmip_data.files.errors import writing
-from kmip_data.files.small import MAX_BYTES, read_small
+from kmip_data.files.reading import MAX_BYTES, read_small
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.format.reader import Shard
 from kmip_data.sharing.blocks import BlockCache, Blocks, blocks_between, cache_bytes

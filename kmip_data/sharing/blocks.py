@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from kmip_data.arrays import U8
 from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.files.changes import make_folder, remove_file, remove_partials, write_file
-from kmip_data.files.small import read_small
+from kmip_data.files.reading import read_small
 from kmip_data.sharing.remote import Remote
 from kmip_data.sharing.share import BLOCK, BlockDigests, damaged
 

@@ -23,7 +23,7 @@ import requests
 from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.files.changes import make_folder, remove_file, write_file
 from kmip_data.files.errors import writing
-from kmip_data.files.small import MAX_BYTES, open_regular
+from kmip_data.files.reading import MAX_BYTES, open_regular
 from kmip_data.runtime.http_client import Patience, Session, body, content_range, open_response
 from kmip_data.runtime.http_errors import MirrorFailed, from_status
 from kmip_data.runtime.presence import install_command

@@ -28,8 +28,8 @@ import kmip_data
 from kmip_data import GraphLoader
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.format.card import CARD_NAME
-from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import Column, Schema
+from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.find import obtain_columns
 from kmip_data.sharing.share import BLOCK, BLOCKS_NAME, SHARE_NAME
 

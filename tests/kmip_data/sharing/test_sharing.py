@@ -23,7 +23,7 @@ import kmip_data
 from kmip_data.builds.home import Build, Home
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import DamagedInput, KmipDataError, LicenseNotAccepted, SourceUnavailable, UsageError
-from kmip_data.files.digests import sealed_json
+from kmip_data.files.reading import sealed_json
 from kmip_data.format.build_files import write_card
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.find import obtain_columns
