@@ -28,32 +28,32 @@ class KMIPPart(Part):
     kind: Literal["k-mip"] = Field(default="k-mip", description="k-MIP attention")
     heads: int = Field(default=4, ge=1, description="attention heads")
     k: Positive | tuple[Positive, ...] = Field(
-        default=10, description="keys that a query attends to, or a list with one number a layer"
+        default=10, description="keys per query, or a list with one number per layer"
     )
-    key_dim: int = Field(default=5, ge=1, description="length of a query and a key of one head")
+    key_dim: int = Field(default=5, ge=1, description="channels of a query and a key of one head")
     value_dim: int | None = Field(
-        default=None, ge=1, description="length of a value of one head; unset: hidden_dim / heads"
+        default=None, ge=1, description="channels of a value of one head; none: hidden_dim / heads"
     )
     output_projection: bool = Field(
         default=False,
-        description="linear layer after the heads (W_O of the paper's Algorithm 1; its code has none)",
+        description="linear layer W_O after the heads (text)",
     )
     dropout: float = Field(
         default=0.0,
         ge=0,
         lt=1,
-        description="dropout of attention weights (the paper names 0.5; its code ignored it for k-MIP)",
+        description="dropout of attention weights",
     )
     legacy_padding: bool = Field(
         default=False,
-        description="attend zero padding up to the largest graph of the batch, as the paper's code did",
+        description="attend to zero padding, as upstream",
     )
     warm_start: bool | None = Field(
         default=None,
-        description="begin each search with the pairs of the step before, where the shape is the same; same"
-        " result; none: training does so on a GPU where each step is on one whole graph",
+        description="begin each search with the previous step's pairs; same result; none: when training"
+        " on one whole graph on a GPU",
     )
-    search: str = Field(default="auto", description="search backend: auto, dense, cpu, keops, …")
+    search: str = Field(default="auto", description="search backend: auto, dense, cpu, cuda, keops")
 
     @property
     def multiple(self) -> int:
@@ -130,21 +130,19 @@ class PerformerPart(MultiHead):
     """Each node attends to all nodes of its graph, by random features."""
 
     kind: Literal["performer"] = Field(default="performer", description="attention by random features")
-    head_dim: int = Field(
-        default=64, ge=2, description="channels of a query, key and value of one head, whatever hidden_dim is"
-    )
+    head_dim: int = Field(default=64, ge=2, description="channels of a head")
     features: int | None = Field(
-        default=None, ge=1, description="random features; none: head_dim · ln head_dim, rounded down"
+        default=None, ge=1, description="random features; none: ⌊head_dim · ln head_dim⌋"
     )
     dropout: float = Field(default=0.0, ge=0, lt=1, description="dropout after the output layer")
     redraw: int | None = Field(
         default=None,
         ge=1,
-        description="training batches after which features are drawn anew; none: never, as the paper's code",
+        description="training batches between draws of features; none: one draw",
     )
     legacy_mask: bool = Field(
         default=False,
-        description="count zero padding up to the largest graph of the batch as keys, as the code did",
+        description="count zero padding as keys, as upstream",
     )
 
     def unrecordable(self) -> str | None:
@@ -166,18 +164,15 @@ class BigBirdPart(MultiHead):
     kind: Literal["bigbird"] = Field(
         default="bigbird", description="BigBird: a whole encoder layer of block-sparse attention"
     )
-    block_size: int = Field(default=3, ge=1, description="nodes of a block, in the order of the data")
-    random_blocks: int = Field(
-        default=3, ge=0, description="random blocks that a block attends to, for each head"
-    )
+    block_size: int = Field(default=3, ge=1, description="nodes per block, in the order of the data")
+    random_blocks: int = Field(default=3, ge=0, description="random blocks per block and head")
     seed: int = Field(
-        default=0, ge=0, lt=2**32, description="of the draw of random blocks, one for all layers and steps"
+        default=0, ge=0, lt=2**32, description="seed of the random blocks, the same in all layers and steps"
     )
-    norm_eps: float = Field(default=1e-6, gt=0, description="added to the variance in its layer norms")
+    norm_eps: float = Field(default=1e-6, gt=0, description="epsilon of the layer norms")
     legacy_padding: bool = Field(
         default=False,
-        description="blocks of each graph laid out as if it were as long as the longest of its batch, as the"
-        " paper's code did",
+        description="lay out blocks as for the longest graph of the batch, as upstream",
     )
 
     def unrecordable(self) -> str | None:
@@ -201,30 +196,25 @@ class ExphormerPart(MultiHead):
         default=3,
         ge=0,
         le=1024,
-        description="permutations of an expander, each with edges in both directions; 0: none. Training adds"
-        " the column that they are read from (kmip-data encode)",
+        description="permutations of the expander, each with edges in both directions; 0: no expander",
     )
-    expander_seed: int = Field(default=0, ge=0, lt=10**9, description="what the permutations are drawn from")
+    expander_seed: int = Field(default=0, ge=0, lt=10**9, description="seed of the permutations")
     self_loops: bool = Field(
         default=True,
-        description="keep expander edges from a node to itself, as the code does, whose filter has no effect",
+        description="keep expander edges from a node to itself, as upstream",
     )
-    real_edges: bool = Field(default=True, description="attend along the graph's edges, with their features")
-    virtual_nodes: int = Field(
-        default=3, ge=0, description="nodes of each graph that attend to all of its nodes, and these to them"
-    )
-    clamp: float = Field(
-        default=5.0, gt=0, le=50, description="bound of a score before it is exponentiated, both ways"
-    )
+    real_edges: bool = Field(default=True, description="attend along the graph's edges")
+    virtual_nodes: int = Field(default=3, ge=0, description="virtual nodes per graph")
+    clamp: float = Field(default=5.0, gt=0, le=50, description="bound of the scores, both ways")
     output_projection: bool = Field(
         default=False,
-        description="linear layer after the heads (W_O of its paper; its code has none)",
+        description="linear layer W_O after the heads (text)",
     )
     dropout: float = Field(
         default=0.0,
         ge=0,
         lt=1,
-        description="dropout of attention weights (the paper names 0.5; the code ignores it for Exphormer)",
+        description="dropout of attention weights",
     )
 
     @property
