@@ -14,8 +14,9 @@ from kmip_data.models.layers import configuration as message_passing
 
 def _parts(module: object) -> dict[str, type[Part]]:
     """Return the parts that a module defines, by the default of their key ``kind``, and none."""
-    parts = [each for each in vars(module).values() if isinstance(each, type) and issubclass(each, Part)]
-    named = {part.model_fields["kind"].default: part for part in (NoPart, *parts)}
+    found = [each for each in vars(module).values() if isinstance(each, type) and issubclass(each, Part)]
+    parts: list[type[Part]] = [NoPart, *found]
+    named = {part.model_fields["kind"].default: part for part in parts}
     return {kind: part for kind, part in named.items() if isinstance(kind, str)}
 
 
