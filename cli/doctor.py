@@ -161,7 +161,7 @@ def _devices() -> Iterator[Found]:
 
 
 def _backends() -> Iterator[Found]:
-    from kmip_data.models.search.registry import backend_status
+    from kmip_data.models.search.topk import backend_status
     from kmip_data.models.search.trial import failures
 
     rows = backend_status()

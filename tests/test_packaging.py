@@ -31,7 +31,6 @@ OF_EXTRAS = {
     "PIL",
     "dask",
     "distributed",
-    "faiss",
     "huggingface_hub",
     "rdkit",
     "skimage",
