@@ -95,7 +95,7 @@ def group_nodes(pointer: I64, neighbor: I32, size: int, reach: int, order: I32, 
     return groups
 
 
-class Subgraph(NamedTuple):
+class Part(NamedTuple):
     """A part of the graph in compressed rows, with the workspace of a search.
 
     Functions read the fields once, and inner loops call no function: both would count references, which took
@@ -134,7 +134,7 @@ def search_groups(
     """
     n = len(pointer) - 1
     nodes, place = np.empty(n, np.int32), np.full(n, -1, np.int32)
-    sub = _room(0, 0, lanes)
+    part = _room(0, 0, lanes)
     best, width, most = np.empty(lanes), np.uint64(lanes), np.float32(hops)
     for group in range(start, stop):
         first, own = starts[group], starts[group + 1] - starts[group]
@@ -142,17 +142,17 @@ def search_groups(
         edges = 0
         for i in range(found):
             edges += pointer[nodes[i] + 1] - pointer[nodes[i]]
-        if found > len(sub.degree) or edges > len(sub.step):
-            sub = _room(2 * found, 2 * edges, lanes)
-        _cut_out(pointer, neighbor, length, step, nodes, found, place, sub)
-        ends = _take_off_dead_ends(sub, own, found)
-        hop, distance, cells = sub.hop, sub.distance, np.uint64(found * lanes)
+        if found > len(part.degree) or edges > len(part.step):
+            part = _room(2 * found, 2 * edges, lanes)
+        _cut_out(pointer, neighbor, length, step, nodes, found, place, part)
+        ends = _take_off_dead_ends(part, own, found)
+        hop, distance, cells = part.hop, part.distance, np.uint64(found * lanes)
         for cell in range(cells):
             hop[cell] = np.inf
-        _sweep(sub, hop, sub.step, own, found, ends, lanes)
+        _sweep(part, hop, part.step, own, found, ends, lanes)
         for cell in range(cells):
             distance[cell] = np.inf if hop[cell] <= most else np.nan
-        _sweep(sub, distance, sub.length, own, found, ends, lanes)
+        _sweep(part, distance, part.length, own, found, ends, lanes)
         for lane in range(width):
             best[lane] = 0.0
         for i in range(found):
@@ -167,8 +167,8 @@ def search_groups(
 
 
 @njit_nogil()
-def _room(nodes: int, edges: int, lanes: int) -> Subgraph:
-    return Subgraph(
+def _room(nodes: int, edges: int, lanes: int) -> Part:
+    return Part(
         np.empty(nodes + 1, np.int32),
         np.empty(edges, np.int32),
         np.empty(edges),
@@ -208,11 +208,11 @@ def _union(pointer: I64, neighbor: I32, first: int, own: int, hops: int, nodes: 
 
 @njit_nogil()
 def _cut_out(
-    pointer: I64, neighbor: I32, length: F64, step: F32, nodes: I32, found: int, place: I32, sub: Subgraph
+    pointer: I64, neighbor: I32, length: F64, step: F32, nodes: I32, found: int, place: I32, part: Part
 ) -> None:
-    """Copy the edges among the listed nodes into ``sub``."""
-    rows, neighbors, lengths, steps = sub.pointer, sub.neighbor, sub.length, sub.step
-    degree, waits = sub.degree, sub.waits
+    """Copy the edges among the listed nodes into ``part``."""
+    rows, neighbors, lengths, steps = part.pointer, part.neighbor, part.length, part.step
+    degree, waits = part.degree, part.waits
     edges = 0
     for i in range(found):
         u = nodes[i]
@@ -227,9 +227,9 @@ def _cut_out(
 
 
 @njit_nogil()
-def _take_off_dead_ends(sub: Subgraph, own: int, found: int) -> int:
+def _take_off_dead_ends(part: Part, own: int, found: int) -> int:
     """Repeatedly give nodes with one neighbour degree 0, except those of the group; return their number."""
-    pointer, neighbor, degree, dead_end = sub.pointer, sub.neighbor, sub.degree, sub.dead_end
+    pointer, neighbor, degree, dead_end = part.pointer, part.neighbor, part.degree, part.dead_end
     ends = 0
     for i in range(own, found):
         if degree[i] == 1:
@@ -252,15 +252,15 @@ def _take_off_dead_ends(sub: Subgraph, own: int, found: int) -> int:
 
 # Long: a compiled loop; a call inside it costs more than the rest of its work.
 @njit_nogil()
-def _sweep(sub: Subgraph, value: Any, length: Any, own: int, found: int, ends: int, lanes: int) -> None:
+def _sweep(part: Part, value: Any, length: Any, own: int, found: int, ends: int, lanes: int) -> None:
     """Relax ``value`` (found · lanes) until nothing changes, starting from 0 at the node of each lane.
 
     Most intersections have three or four neighbours, so four are relaxed at a time (two if no more are left,
     the last one twice if one is missing). ``lanes`` is not a constant, because a loop of constant length is
     unrolled before it can be vectorised; and unsigned, because signed indices are tested for negative values.
     """
-    pointer, neighbor, degree = sub.pointer, sub.neighbor, sub.degree
-    waits, dead_end = sub.waits, sub.dead_end
+    pointer, neighbor, degree = part.pointer, part.neighbor, part.degree
+    waits, dead_end = part.waits, part.dead_end
     width = np.uint64(lanes)
     for lane in range(own):
         value[lane * lanes + lane] = 0
