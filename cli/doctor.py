@@ -95,7 +95,7 @@ def command(sources: bool, home: Home, as_json: bool) -> None:
 def _sources() -> Iterator[tuple[str, str, str, str]]:
     """One line per mirror: a problem only where no other mirror of its source can be used."""
     from kmip_data.manifest import dataset_names, load_manifest
-    from kmip_data.pipelines.download.source_probes import probe_sources
+    from kmip_data.pipelines.raw.download import probe_sources
 
     probes = probe_sources(map(load_manifest, dataset_names()))
     reached = {(probe.dataset, probe.source) for probe in probes if probe.usable}

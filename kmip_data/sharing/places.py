@@ -14,8 +14,7 @@ from kmip_data.errors import KmipDataError, SourceUnavailable
 from kmip_data.files.changes import make_folder, remove_file, write_file
 from kmip_data.files.errors import writing
 from kmip_data.files.small import MAX_BYTES, open_regular
-from kmip_data.runtime.http_client import Patience, body, content_range
-from kmip_data.runtime.http_errors import MirrorFailed, from_status
+from kmip_data.runtime.http_client import MirrorFailed, Patience, body, content_range, from_status
 from kmip_data.sharing.addresses import file_system
 from kmip_data.sharing.ranges import is_http, open_http
 from kmip_data.sharing.share import BLOCK, damaged

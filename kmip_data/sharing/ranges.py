@@ -20,8 +20,15 @@ import requests
 
 from kmip_data.errors import SourceUnavailable, UsageError
 from kmip_data.files.small import open_regular
-from kmip_data.runtime.http_client import Patience, Session, body, content_range, open_response
-from kmip_data.runtime.http_errors import MirrorFailed, from_status
+from kmip_data.runtime.http_client import (
+    MirrorFailed,
+    Patience,
+    Session,
+    body,
+    content_range,
+    from_status,
+    open_response,
+)
 from kmip_data.sharing.addresses import file_system, pull_command
 from kmip_data.sharing.share import damaged
 from kmip_data.wording import shown_address, without_secrets

@@ -37,10 +37,8 @@ from support.ordinary_user import ordinary_user
 from kmip_data.errors import DamagedInput, OutOfResources, SourceUnavailable, UsageError
 from kmip_data.files.digests import git_blob
 from kmip_data.manifest import Mirror, Source
-from kmip_data.pipelines.download.fetch import fetch_source
-from kmip_data.pipelines.download.partial import Partial, PartialState
-from kmip_data.runtime.http_client import Patience
-from kmip_data.runtime.http_errors import retry_after
+from kmip_data.pipelines.raw.download import fetch_source
+from kmip_data.runtime.http_client import Patience, retry_after
 
 SIZE = 1_000_000
 DATA = b"PK\3\4" + random.Random(1).randbytes(SIZE - 4)
@@ -595,24 +593,6 @@ def test_what_is_planted_at_the_partial_name_is_not_written_through(server, targ
         assert victim.read_bytes() == b"precious"
 
 
-def test_two_downloads_of_one_file_do_not_tear_it(target):
-    """The lock can be lost on a network disk: bytes that another began are not given their name."""
-    target.parent.mkdir(parents=True)
-    state = PartialState(url="x", sha256=None, etag='"one"', last_modified=None, total=SIZE)
-    first = Partial(target)
-    first.begin(state)
-    first.append(DATA)
-    other = Partial(target)
-    other.begin(state)
-    other.append(DATA[:1000])
-    with pytest.raises(UsageError, match="Another process took"):
-        first.finish(target, "toy.zip", "x")
-    assert not target.exists()
-    other.append(DATA[1000:])
-    other.finish(target, "toy.zip", "x")
-    assert_whole(target)
-
-
 def test_a_damaged_state_file_starts_again(server, target):
     target.parent.mkdir(parents=True)
     target.with_name("toy.zip.partial").write_bytes(OTHER[:1000])
@@ -696,7 +676,7 @@ CHILD = """
 import sys
 from pathlib import Path
 from kmip_data.manifest import Mirror, Source
-from kmip_data.pipelines.download.fetch import fetch_source
+from kmip_data.pipelines.raw.download import fetch_source
 source = Source(name="toy.zip", mirrors=(Mirror(url=sys.argv[1]),))
 fetch_source(source, Path(sys.argv[2]), hint="", quiet=True)
 """
