@@ -23,11 +23,9 @@ from requests import Response
 
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.files.changes import fsync_path, move, open_partial, remove_file, write_all, write_json
-from kmip_data.files.digests import git_blob, md5_file, sha256_file
-from kmip_data.files.disk import human_bytes, require_room
-from kmip_data.files.errors import writing
+from kmip_data.files.errors import human_bytes, require_room, writing
 from kmip_data.files.locking import build_lock
-from kmip_data.files.small import read_small
+from kmip_data.files.reading import git_blob, md5_file, read_small, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest, Mirror, Source
 from kmip_data.pipelines.raw.archives import HEAD, is_packed
@@ -175,7 +173,7 @@ class _Download:
             digest = sha256_file(self.path)[0]
             reason = self._reject(mirror, digest)
             if reason is None:
-                return self._finish(mirror, digest)
+                return self._finish(digest)
             # Bytes of an earlier answer may be the cause: one fresh start is worth it.
             retry = self.joined and not rejected
             self._discard()
@@ -256,15 +254,13 @@ class _Download:
         if total is not None:
             require_room(self.target.parent, total, f"Downloading {self.source.name}")
         self._discard()
-        validators = {name: response.headers.get(name, "") for name in ("ETag", "Last-Modified")}
         # Headers that cannot be sent back as they came are none.
-        kept = {name: text if _VALIDATOR.fullmatch(text) else None for name, text in validators.items()}
+        etag, last_modified = (
+            text if _VALIDATOR.fullmatch(text := response.headers.get(name, "")) else None
+            for name in ("ETag", "Last-Modified")
+        )
         self.state = PartialState(
-            url=mirror.address,
-            sha256=mirror.sha256,
-            etag=kept["ETag"],
-            last_modified=kept["Last-Modified"],
-            total=total,
+            url=mirror.address, sha256=mirror.sha256, etag=etag, last_modified=last_modified, total=total
         )
         write_json(self.state_path, self.state.model_dump())
         return itertools.chain([head], pieces)
@@ -311,17 +307,12 @@ class _Download:
                 return f"sent a file that is refused: {error.what}"
         return None
 
-    def _finish(self, mirror: Mirror, digest: str) -> Receipt:
+    def _finish(self, digest: str) -> Receipt:
         """Write the receipt of the checked file and rename the file to its name."""
-        state = self.state
+        assert self.state is not None
+        about = self.state.model_dump(include={"url", "etag", "last_modified"})
         entry = DownloadReceipt(
-            name=self.source.name,
-            url=state.url if state else mirror.address,
-            sha256=digest,
-            bytes=self.size,
-            time=timestamp(),
-            etag=state.etag if state else None,
-            last_modified=state.last_modified if state else None,
+            name=self.source.name, sha256=digest, bytes=self.size, time=timestamp(), **about
         )
         # The receipt first: a file without one would not be recognised as a download.
         write_json(receipt_path(self.target), entry.model_dump())
@@ -330,8 +321,7 @@ class _Download:
             move(self.path, self.target)
             remove_file(self.state_path)
             fsync_path(self.target.parent)
-        text = f"fetched {entry.name}: {human_bytes(entry.bytes)}, sha256 {entry.sha256}"
-        say(text, quiet=self.quiet)
+        say(f"fetched {entry.name}: {human_bytes(entry.bytes)}, sha256 {digest}", quiet=self.quiet)
         return Receipt(name=entry.name, origin=entry.url, sha256=entry.sha256, bytes=entry.bytes)
 
     def _discard(self) -> None:
@@ -344,10 +334,10 @@ class _Download:
     @property
     def _left(self) -> str | None:
         """Unfinished part on disk, for messages; ``None`` if there is none."""
-        if self.state is None or not self.size:
-            return None
-        of = f" of {human_bytes(self.state.total)}" if self.state.total else ""
-        return f"{self.path} ({human_bytes(self.size)}{of}); the next run resumes there"
+        of = f" of {human_bytes(self.state.total)}" if self.state and self.state.total else ""
+        return (
+            f"{self.path} ({human_bytes(self.size)}{of}); the next run resumes there" if self.size else None
+        )
 
     def _say(self, mirror: Mirror, text: str) -> None:
         say(f"{urllib.parse.urlsplit(mirror.address).netloc} {text}", quiet=self.quiet)

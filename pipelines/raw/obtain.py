@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
-from kmip_data.builds.home import Home
-from kmip_data.builds.options import BuildArguments, BuildOptions
+from kmip_data.builds.home import BuildArguments, BuildOptions, Home
 from kmip_data.errors import DamagedInput, KmipDataError, SourceUnavailable, UsageError
 from kmip_data.files.changes import move
-from kmip_data.files.digests import content_digest, sha256_file
 from kmip_data.files.errors import writing
+from kmip_data.files.reading import content_digest, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import PACKAGE, Content, Manifest, Source
 from kmip_data.pipelines.base import Params, Pipeline, RawFolder
