@@ -235,7 +235,7 @@ def _is_superseded(card: Card, pipeline: Pipeline[Any, Any], home: Home) -> bool
     return card.extent == PART and any(
         (copy.is_complete(pipeline.manifest) or copy.downloaded)
         and not copy.sample
-        and content_digest(copy.members) != card.content_digest
+        and copy.content_digest != card.content_digest
         for copy in list_copies(home.raw / card.dataset)
     )
 

@@ -7,7 +7,6 @@ import gzip
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
@@ -72,7 +71,7 @@ def read_columns(
             ) from error
 
 
-def _lines(file: IO[bytes], most: int, name: str) -> Iterator[str]:
+def _lines(file: gzip.GzipFile, most: int, name: str) -> Iterator[str]:
     """Yield lines of at most ``most`` bytes in all."""
     left = most
     while line := file.readline(left + 1):

@@ -38,7 +38,7 @@ MAX_NAMES: Final = 32 * 2**20  #: characters of all names of a tar
 _DIRECTORY_BYTES: Final = 128  #: of a zip's directory per allowed member; zipfile reads it in one piece
 _EXTENDED_BYTES: Final = 2**17  #: of headers before one member of a tar; a name needs 4,096
 _TRAILER_BYTES: Final = 16 * 2**20  #: after the end mark of a tar (tools pad to 10 KiB, some to 1 MiB)
-_OPENERS: Final = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open}
+_OPENERS: Final[dict[str, Any]] = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open}
 _MAGIC: Final = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz"}
 _EARLY: Final = "it ends early, as after a download that was cut"
 #: Errors of zipfile, tarfile and the decompressors on damaged or hostile bytes; RuntimeError where a

@@ -111,6 +111,11 @@ class RawCopy(RawFolder):
         )
 
     @property
+    def content_digest(self) -> str:
+        """Digest of the members, by which the folder is named."""
+        return content_digest(self.members)
+
+    @property
     def origin(self) -> str:
         """Origin of its sources, for messages."""
         return ", ".join(receipt.origin for receipt in self.receipts)

@@ -13,7 +13,7 @@ from kmip_data.builds.home import BuildArguments, BuildOptions, Home
 from kmip_data.errors import DamagedInput, KmipDataError, SourceUnavailable, UsageError
 from kmip_data.files.changes import move
 from kmip_data.files.errors import writing
-from kmip_data.files.reading import content_digest, sha256_file
+from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import PACKAGE, Content, Manifest, Source
 from kmip_data.pipelines.base import Params, Pipeline, RawFolder
@@ -192,7 +192,7 @@ class _Import:
         downloaded = all(source.downloaded for source in stored)
         for copy in list_copies(self.folder):
             # A folder is known by the digest of its members, wherever these came from before.
-            known = [receipt.sha256 for receipt in copy.receipts], [content_digest(copy.members)]
+            known = [receipt.sha256 for receipt in copy.receipts], [copy.content_digest]
             # What is downloaded now is unpacked again, so that its receipt names the download.
             if digests in known and downloaded <= copy.downloaded and not copy.problems():
                 return copy
