@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import webbrowser
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.dataset_command import DatasetCommand, resolve
-from kmip_data.cli.shared.names import RUN_OR_TARGET
-from kmip_data.cli.shared.options import as_trained_option, file_option, look_options
+from kmip_data.cli.shared.datasets import DatasetCommand, resolve
+from kmip_data.cli.shared.options import RUN_OR_TARGET, as_trained_option, file_option, look_options
 from kmip_data.cli.shared.output import check_prefix, place_of_page, print_json
 from kmip_data.errors import UsageError
 from kmip_data.format.parts import PARTS
@@ -58,6 +56,7 @@ def command(
     """
     from kmip_data.drawing.explorer.page import PAGE, draw_explorer
     from kmip_data.drawing.style import chosen
+    from kmip_data.models.training.run.folders import find_run, metrics_columns
 
     if output is not None:
         check_prefix(output, "--output")
@@ -65,13 +64,44 @@ def command(
         raise UsageError(
             "Nothing is named to explore.", next="kmip-data list and kmip-data runs show what is here"
         )
-    build, answer, folder, curves = _read(targets, record, part, device, sample, home)
+    answer, curves = None, list[dict[str, Any]]()
+    if _is_build(targets[0], home):
+        if len(targets) > 1:
+            raise UsageError(
+                f"One TARGET, or RUNs alone: {' '.join(targets)}",
+                next=f"kmip-data explore {' '.join(targets[1:])}",
+            )
+        build = resolve(targets[0], home, sample=sample)
+        folder = build.path
+    else:
+        from kmip_data.models.analysis.answers import ask
+
+        folders = [find_run(run, home) for run in targets]
+        folder, place = folders[0], {"part": part or "test", "position": record or 0}
+        opened, answer = ask(folder, **place, home=home, device=device)
+        build = opened.data.build
+        curves = [{"name": "/".join(run.parts[-3:]), "columns": metrics_columns(run)} for run in folders]
     with chosen("dark"):  # whose scales of colours are seen on light ground, too
         graph = _graph(build, answer, record, part)
     page = output or place_of_page(folder.name, folder, PAGE)
     draw_explorer(graph, answer, curves, page)
-    found = {"path": build.path, "saved": page, "run": answer and answer.run, "sample": build.card.sample}
-    _tell(page, found, as_json=as_json, no_open=no_open)
+    if as_json:
+        run = answer and answer.run
+        print_json({"path": build.path, "saved": page, "run": run, "sample": build.card.sample})
+        return
+    click.echo(f"Saved {page}")
+    if not no_open:
+        webbrowser.open(page.absolute().as_uri())
+
+
+def _is_build(target: str, home: Home) -> bool:
+    """True if TARGET is a dataset, one that was built under a name of its own, or a build folder."""
+    from kmip_data.builds.home import list_builds
+    from kmip_data.format.card import CARD_NAME
+    from kmip_data.manifest import dataset_names
+
+    names = {*dataset_names(), *(build.card.dataset for build in list_builds(home))}
+    return target in names or (Path(target).expanduser() / CARD_NAME).is_file()
 
 
 def _graph(build: Build, answer: Answer | None, record: int | None, part: str | None) -> Graph:
@@ -82,66 +112,13 @@ def _graph(build: Build, answer: Answer | None, record: int | None, part: str | 
     from kmip_data.reading.dataset import ShardedDataset
 
     classes, run = (None, "") if answer is None else (answer.classes, answer.run)
+    split = None if answer is None else answer.split
     if is_city(build.card):
         if record is not None or part is not None:
-            raise UsageError(
-                "A city is one graph, shown whole.",
-                expected="neither --record nor --split",
-                found="--split" if record is None else "--record",
-                next="kmip-data explore --help",
-            )
-        return city_graph(build, classes, None if answer is None else answer.split, run)
-    part = part if answer is None else part or "test"
-    dataset = ShardedDataset(build, part, split_name=None if answer is None else answer.split)
+            option = "--split" if record is None else "--record"
+            raise UsageError("A city is one graph, shown whole.", next=f"leave out {option}")
+        return city_graph(build, classes, split, run)
+    dataset = ShardedDataset(build, part if answer is None else part or "test", split_name=split)
     known = build.card.dataset in dataset_names()
     up = load_manifest(build.card.dataset).up_axis if known else "z"
     return record_graph(dataset, record or 0, classes, run, up)
-
-
-def _tell(page: Path, found: Mapping[str, Any], *, as_json: bool, no_open: bool) -> None:
-    if as_json:
-        print_json(found)
-        return
-    click.echo(f"Saved {page}")
-    if not no_open:
-        webbrowser.open(page.absolute().as_uri())
-
-
-def _curves(folders: Sequence[Path]) -> list[dict[str, Any]]:
-    """Return the learning curves of runs, under their paths below ``runs/``."""
-    from kmip_data.models.training.run.folders import metrics_columns
-
-    return [{"name": "/".join(folder.parts[-3:]), "columns": metrics_columns(folder)} for folder in folders]
-
-
-def _read(
-    targets: tuple[str, ...],
-    record: int | None,
-    part: str | None,
-    device: str | None,
-    sample: bool,
-    home: Home,
-) -> tuple[Build, Answer | None, Path, list[dict[str, Any]]]:
-    """Return the build, what the run says, the folder of the page, and the learning curves."""
-    from kmip_data.builds.home import list_builds
-    from kmip_data.format.card import CARD_NAME
-    from kmip_data.manifest import dataset_names
-
-    first = targets[0]
-    names = {*dataset_names(), *(build.card.dataset for build in list_builds(home))}
-    if first in names or (Path(first).expanduser() / CARD_NAME).is_file():
-        if len(targets) > 1:
-            raise UsageError(
-                "A run names its own data.",
-                expected="one TARGET, or RUNs alone",
-                found=" ".join(targets),
-                next=f"kmip-data explore {' '.join(targets[1:])}",
-            )
-        build = resolve(first, home, sample=sample)
-        return build, None, build.path, []
-    from kmip_data.models.analysis.answers import ask
-    from kmip_data.models.training.run.folders import find_run
-
-    folders = [find_run(run, home) for run in targets]
-    opened, answer = ask(folders[0], part=part or "test", position=record or 0, home=home, device=device)
-    return opened.data.build, answer, folders[0], _curves(folders)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.cli import kmip
 
-from kmip_data.cli.shared.old_spellings import OLD_SPELLINGS
+from kmip_data.cli.shared.commands import OLD_SPELLINGS
 from kmip_data.cli.train import configuration
 
 QUICK = [

@@ -1,4 +1,4 @@
-"""What a run says of one graph: as `predict` says it, by the keys that its own layers attend to."""
+"""Answers of a run for one graph, as `predict` writes them, by its own keys; and its accuracy by class."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 from support.cli import kmip
 from support.training_data import TINY_RUN, learnable_build
 
+import kmip_data
 from kmip_data.errors import UsageError
 from kmip_data.models.analysis.answers import ask, choosing, said
 from kmip_data.models.attention.kmip import KMIPAttention
@@ -99,3 +100,19 @@ def test_the_command_writes_curves_answers_and_keys(run, tmp_path):
     assert [layer["heads"] for layer in explore["keys"]["layers"]] == [HEADS, HEADS]
     assert np.sum(explore["confusion"]) == header["x"]["count"]
     assert "right or wrong" in [layer["name"] for layer in header["layers"]]
+
+
+def test_accuracy_by_class_is_a_count_of_predictions(run, tmp_path):
+    build = run.parents[3] / "build"
+    shown = kmip("evaluate", run, "--by-class", "--json").json["classes"]
+    for part in ("train", "val", "test"):
+        labels = np.concatenate([data.y.numpy() for data in kmip_data.open(build, split=part)])
+        assert shown["rows"][part] == np.bincount(labels, minlength=len(shown["names"])).tolist()
+        kmip("predict", run, "--split", part, "--output", tmp_path / f"{part}.npz")
+        predicted = np.load(tmp_path / f"{part}.npz")["logits"].argmax(1)
+        wanted = [int(((predicted == c) & (labels == c)).sum()) for c in range(len(shown["names"]))]
+        assert shown["right"][part] == wanted
+    lines = kmip("evaluate", run, "--by-class").out.splitlines()
+    assert any(line.split()[:4] == ["class", "train", "right", "[%]"] for line in lines)
+    share = 100 * shown["right"]["val"][0] / shown["rows"]["val"][0]
+    assert any(line.split()[:1] == [shown["names"][0]] and f"{share:.1f}" in line for line in lines)
