@@ -56,7 +56,6 @@ DEV = [
     "nvidia-cuda-nvrtc>=13.0; platform_system == 'Linux'",
     "ogb>=1.3.6",
     "pre-commit>=3.7",
-    "pykdtree>=1.4",
     "pytest>=8",
     "pytest-timeout>=2.3",
     "pytest-xdist>=3.6",
@@ -82,7 +81,7 @@ setup(
     package_data={
         "kmip_data": ["py.typed", "__init__.pyi"],
         "kmip_data.graphs": ["__init__.pyi"],
-        "kmip_data.drawing.explorer": ["assets/*"],
+        "kmip_data.drawing": ["assets/*"],
         "kmip_data.models": ["__init__.pyi"],
         "kmip_data.models.search.gpu": ["kernels/*"],
         "kmip_data.manifests.datasets": ["*.toml"],

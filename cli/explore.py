@@ -12,12 +12,13 @@ from kmip_data.cli.shared.datasets import DatasetCommand, resolve
 from kmip_data.cli.shared.options import RUN_OR_TARGET, as_trained_option, file_option, look_options
 from kmip_data.cli.shared.output import check_prefix, place_of_page, print_json
 from kmip_data.errors import UsageError
-from kmip_data.format.parts import PARTS
+from kmip_data.format.splits import PARTS
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
-    from kmip_data.drawing.explorer.answer import Answer
-    from kmip_data.drawing.explorer.graphs import Graph
+    from kmip_data.drawing.graphs import Graph
+    from kmip_data.drawing.page import Answer
+    from kmip_data.models.training.run.evaluate import OpenedRun
 
 
 @click.command(
@@ -51,12 +52,12 @@ def command(
     """Open an interactive page for a graph and its predictions.
 
     TARGET is a city, or a build whose --record is shown. With a RUN its own data are shown, with what its
-    best weights predict, the keys that each k-MIP head chose and their weights, its errors, and the learning
-    curves of all the RUNs named. The page is one file that needs no network.
+    best weights predict, the keys that each k-MIP head chose and their weights, and its errors; of all the
+    RUNs named the learning curves and the influence of other nodes by distance. The page is one file that
+    needs no network.
     """
-    from kmip_data.drawing.explorer.page import PAGE, draw_explorer
+    from kmip_data.drawing.page import PAGE, draw_explorer
     from kmip_data.drawing.style import chosen
-    from kmip_data.models.training.run.folders import find_run, metrics_columns
 
     if output is not None:
         check_prefix(output, "--output")
@@ -75,12 +76,13 @@ def command(
         folder = build.path
     else:
         from kmip_data.models.analysis.answers import ask
+        from kmip_data.models.training.run.evaluate import open_run
 
-        folders = [find_run(run, home) for run in targets]
-        folder, place = folders[0], {"part": part or "test", "position": record or 0}
-        opened, answer = ask(folder, **place, home=home, device=device)
-        build = opened.data.build
-        curves = [{"name": "/".join(run.parts[-3:]), "columns": metrics_columns(run)} for run in folders]
+        where = part or "test"
+        opened, answer = ask(targets[0], part=where, position=record or 0, home=home, device=device)
+        build, folder = opened.data.build, opened.folder
+        others = [open_run(run, home=home, device=device) for run in targets[1:]]
+        curves = [_curves(run, where, record or 0) for run in (opened, *others)]
     with chosen("dark"):  # whose scales of colours are seen on light ground, too
         graph = _graph(build, answer, record, part)
     page = output or place_of_page(folder.name, folder, PAGE)
@@ -92,6 +94,17 @@ def command(
     click.echo(f"Saved {page}")
     if not no_open:
         webbrowser.open(page.absolute().as_uri())
+
+
+def _curves(run: OpenedRun, part: str, position: int) -> dict[str, Any]:
+    """Return the curves of a run, under its path below ``runs/``: by epoch, and influence by distance."""
+    from kmip_data.models.analysis.answers import influence_by_hop
+    from kmip_data.models.training.run.folders import metrics_columns
+
+    columns: dict[str, Any] = metrics_columns(run.folder)
+    if reach := influence_by_hop(run, part, position):
+        columns["influence by hop"] = reach
+    return {"name": "/".join(run.folder.parts[-3:]), "columns": columns}
 
 
 def _is_build(target: str, home: Home) -> bool:
@@ -106,7 +119,7 @@ def _is_build(target: str, home: Home) -> bool:
 
 def _graph(build: Build, answer: Answer | None, record: int | None, part: str | None) -> Graph:
     """Return the city, or the record of another build."""
-    from kmip_data.drawing.explorer.graphs import city_graph, record_graph
+    from kmip_data.drawing.graphs import city_graph, record_graph
     from kmip_data.graphs.city_columns import is_city
     from kmip_data.manifest import dataset_names, load_manifest
     from kmip_data.reading.dataset import ShardedDataset

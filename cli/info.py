@@ -10,7 +10,7 @@ from kmip_data.cli.list import build_facts, builds_table
 from kmip_data.cli.shared.datasets import RECORDS, DatasetCommand, given, resolve
 from kmip_data.cli.shared.options import TARGET, look_options
 from kmip_data.cli.shared.output import facts, print_json, table
-from kmip_data.files.disk import human_bytes
+from kmip_data.files.errors import human_bytes
 from kmip_data.wording import OPTIONS, as_values
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def command(target: str, croissant: bool, model: str | None, sample: bool, home:
     if model is not None:
         _preset(target, model, home, as_json=as_json)
     elif croissant:
-        from kmip_data.format.croissant import build_croissant
+        from kmip_data.format.card_page import build_croissant
 
         print_json(build_croissant(resolve(target, home, sample=sample).card))
     elif name_alone:

@@ -19,7 +19,7 @@ from kmip_data.strict import Strict
 if TYPE_CHECKING:
     from torch import nn
 
-    from kmip_data.graphs.encodings import Encoding
+    from kmip_data.graphs.encoding import Encoding
 
 
 class Section(Strict):
@@ -127,7 +127,7 @@ class NoPart(Part):
 class MultiHead(Part):
     """Attention whose heads share the channels."""
 
-    heads: int = Field(default=4, ge=1, description="attention heads; hidden_dim must be a multiple of it")
+    heads: int = Field(default=4, ge=1, description="attention heads; must divide hidden_dim")
 
     @property
     def multiple(self) -> int:
@@ -147,8 +147,7 @@ class MessagePassing(Part):
 
     residual: Literal["none", "inside", "outside"] = Field(
         default="none",
-        description="residual connection of the local branch: none (the paper's code), inside the"
-        " message-passing layer (thesis, Exphormer) or after it (LRGB); the last two are equal",
+        description="residual connection: none (code), inside (thesis, Exphormer) or outside (LRGB)",
     )
 
     @property

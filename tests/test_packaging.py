@@ -37,7 +37,7 @@ OF_EXTRAS = {
     "skimage",
     "submitit",
 }  #: asked for where they are missing
-DEV_ONLY = {"geopandas", "ogb", "pandas", "pykdtree", "sklearn"}  #: compared with in benchmarks
+DEV_ONLY = {"geopandas", "ogb", "pandas", "sklearn"}  #: compared with in benchmarks
 
 
 def requirements() -> list[str]:

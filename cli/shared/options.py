@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kmip_data.errors import UsageError
-from kmip_data.format.parts import PARTS
+from kmip_data.format.splits import PARTS
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -34,7 +34,7 @@ def _home(ctx: click.Context | None, param: click.Parameter | None = None, value
 
 def _names(kind: str, home: Home) -> list[str]:
     """Return the names that there are: shipped, built (by their cards, read unchecked), or trained."""
-    from kmip_data.files.small import read_json
+    from kmip_data.files.reading import read_json
     from kmip_data.manifest import dataset_names, shipped_names
 
     if kind == "sweep":
@@ -58,7 +58,7 @@ def _is_one(kind: str, text: str, home: Home) -> bool:
         ending = f"/{text.strip('/')}"
         return in_folder or any(f"/{name}".endswith(ending) for name in _names(kind, home))
     if kind == "build" and text not in _names("dataset", home):
-        from kmip_data.builds.lookup import build_in
+        from kmip_data.builds.home import build_in
 
         return build_in(text) is not None or text in _names(kind, home)
     return text in _names(kind, home)

@@ -13,7 +13,7 @@ from torch_geometric.transforms import BaseTransform
 
 from kmip_data.datasets.points import feature_views
 from kmip_data.errors import UsageError
-from kmip_data.files.digests import json_digest
+from kmip_data.files.reading import json_digest
 from kmip_data.format.card import Card
 from kmip_data.format.schema import View
 from kmip_data.graphs.city_columns import Coordinates, city_inputs, input_names, is_city, vocabulary

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from kmip_data.datasets.opening import open as open_build
+from kmip_data.datasets.base import open as open_build
 from kmip_data.errors import UsageError
-from kmip_data.format.parts import PARTS
+from kmip_data.format.splits import PARTS
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
 from kmip_data.wording import counted

@@ -12,8 +12,7 @@ from typing import Any
 
 from kmip_data.files.changes import write_file, write_json
 from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, SplitPart
-from kmip_data.format.card_page import PAGE_NAME, render_card
-from kmip_data.format.croissant import CROISSANT_NAME, build_croissant
+from kmip_data.format.card_page import CROISSANT_NAME, PAGE_NAME, build_croissant, render_card
 from kmip_data.format.schema import FORMAT_VERSION, Schema
 
 

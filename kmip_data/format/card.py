@@ -11,10 +11,9 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, JsonValue, model_validator
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.digests import sealed_json
-from kmip_data.files.small import read_json, read_model
-from kmip_data.format.parts import in_order
+from kmip_data.files.reading import read_json, read_model, sealed_json
 from kmip_data.format.schema import Schema, parse_schema
+from kmip_data.format.splits import in_order
 from kmip_data.manifest import Standardisation
 from kmip_data.strict import Strict
 

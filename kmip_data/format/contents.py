@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.arrays import I64
+from kmip_data.format.hdf5 import refuse
 from kmip_data.format.reader import Shard
-from kmip_data.format.refusals import refuse
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Column
 
 BLOCK_VALUES: Final = 2**20  #: values checked at once; bounds the memory

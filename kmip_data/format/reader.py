@@ -19,14 +19,13 @@ from numpy.typing import NDArray
 
 from kmip_data.errors import UsageError
 from kmip_data.format import schema as names
-from kmip_data.format.hdf5.chunks import read_chunked
-from kmip_data.format.refusals import check_version, refuse
+from kmip_data.format.hdf5 import check_version, read_chunked, refuse
 from kmip_data.format.schema import Expected, parse_schema
 
 if TYPE_CHECKING:
     import h5py
 
-    from kmip_data.format.hdf5.safety import StoredDataset
+    from kmip_data.format.safety import StoredDataset
 
 T = TypeVar("T", int, str)
 
@@ -55,7 +54,7 @@ class Shard:
     """
 
     def __init__(self, path: str | os.PathLike[str], source: io.RawIOBase | None = None) -> None:
-        from kmip_data.format.hdf5.safety import SHARD_FILTERS, open_inspected
+        from kmip_data.format.safety import SHARD_FILTERS, open_inspected
 
         self.path = Path(path).absolute()
         inspected = open_inspected(
@@ -212,7 +211,7 @@ class Shard:
         """Return a handle of this process on a compressed shard."""
         import h5py
 
-        from kmip_data.format.hdf5.safety import enable_zstd
+        from kmip_data.format.safety import enable_zstd
 
         handle = self._handle
         if handle is None or handle[0] != os.getpid():
@@ -223,7 +222,7 @@ class Shard:
 
 
 def _attribute(path: Path, file: h5py.File, name: str, kind: type[T]) -> T:
-    from kmip_data.format.hdf5.safety import read_scalar
+    from kmip_data.format.safety import read_scalar
 
     what = f"has an attribute {name!r} that is not valid"
     expected = "ASCII text" if kind is str else "a whole number"

@@ -17,8 +17,7 @@ import numpy as np
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from kmip_data.errors import UsageError
-from kmip_data.files.digests import canonical_json
-from kmip_data.files.small import first_fault
+from kmip_data.files.reading import canonical_json, first_fault
 
 FORMAT: Final = "kmip-data"  #: value of the root attribute ``format``
 FORMAT_VERSION: Final = 1  #: value of the root attribute ``format_version``

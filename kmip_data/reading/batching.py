@@ -16,7 +16,7 @@ from torch_geometric.data import Batch, Data
 from kmip_data.errors import UsageError
 from kmip_data.reading import gather
 from kmip_data.reading.assemble import Assembler, Field
-from kmip_data.runtime.helpers import HelperThreads
+from kmip_data.runtime.threads import HelperThreads
 
 #: PyTorch Geometric collates attributes with these strings in their names by special rules.
 _SPECIAL: Final = ("index", "batch", "ptr", "adj", "face")

@@ -20,7 +20,7 @@ from kmip_data.reading.assemble import Assembler
 from kmip_data.reading.batching import batch_neighbors, expand_edges, make_batch
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.order import BatchRule, cut_by_nodes
-from kmip_data.runtime.helpers import HelperThreads, ahead
+from kmip_data.runtime.threads import HelperThreads, ahead
 
 __all__ = ["GraphLoader", "batch_neighbors", "expand_edges"]
 

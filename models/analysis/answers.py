@@ -12,22 +12,26 @@ from typing import Any, Final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import dijkstra
 from torch import Tensor, nn
 
 from kmip_data.builds.home import Home
-from kmip_data.drawing.explorer.answer import Answer, ChosenKeys
-from kmip_data.drawing.maps.city_map import read_city_map
+from kmip_data.drawing.maps import read_city_map
+from kmip_data.drawing.page import Answer, ChosenKeys
 from kmip_data.drawing.pictures import label_words
 from kmip_data.errors import UsageError
 from kmip_data.graphs.city_columns import is_city
 from kmip_data.models.analysis.projections import check_part
 from kmip_data.models.attention.kmip import KMIPAttention, attend_to_best
-from kmip_data.models.layers.batch import GraphBatch
+from kmip_data.models.layers.batch import GraphBatch, read_batch
 from kmip_data.models.training.machine import autocast
 from kmip_data.models.training.objective.tasks import Task, target_column
 from kmip_data.models.training.run.evaluate import OpenedRun, open_run
 from kmip_data.models.training.run.module import measure_parts
 
+HOPS, NODES, MOST_NODES = 16, 8, 20_000  #: influence is measured so far, of so many nodes, up to this size
 PAIRS: Final = 2_000_000  #: of node and key, over all heads and layers, in an answer: 16 MB
 
 
@@ -79,6 +83,56 @@ def ask(
         nodes=nodes.numpy(),
         layers=tuple(layers),
     )
+
+
+def influence_by_hop(opened: OpenedRun, part: str = "test", position: int = 0) -> list[tuple[int, float]]:
+    """Return how much the features of all nodes at each distance in hops change a node's output.
+
+    The sum of absolute derivatives, relative to that by the node's own features, is the mean over a fixed
+    draw of nodes. Layers of message passing reach as many hops as there are layers; k-MIP reaches all. Empty
+    for graphs of more than 20,000 nodes, where a derivative for each output takes too long, and without
+    numbers as features.
+    """
+    batch = opened.data.record(part, position).to(opened.device.kind)
+    count = int(batch.num_nodes)
+    if count > MOST_NODES or not isinstance(batch.x, Tensor) or not batch.x.is_floating_point():
+        return []
+    draw = np.random.Generator(np.random.PCG64(0)).choice(count, min(count, NODES), replace=False)
+    with opened.working() as module, torch.compiler.set_stance("force_eager"):
+        module.doing = "exploring"
+        batch.x = batch.x.clone().requires_grad_()
+        outputs = module.eval()(batch)[0]
+        if len(outputs) != count:  # of the graph, not of its nodes
+            return []
+        values = np.stack([node_influence(outputs, batch.x, node) for node in draw.tolist()])
+    return list(enumerate(by_hop(values, read_batch(batch).edges.index, draw.tolist(), HOPS).tolist()))[1:]
+
+
+def node_influence(outputs: Tensor, x: Tensor, node: int) -> NDArray[np.float64]:
+    """Return Σ |∂ outputs[node, c] / ∂ x[u, f]| over c and f for every node u: (N,) float64.
+
+    ``outputs`` (N, C) must have been computed from ``x`` (N, F), which requires a gradient; one backward pass
+    per output. k-MIP attention is differentiated as in training, through the chosen pairs.
+    """
+    total = torch.zeros(len(x), dtype=torch.float64, device=x.device)
+    for output in outputs[node]:
+        (gradient,) = torch.autograd.grad(output, x, retain_graph=True)
+        total += gradient.abs().sum(1)
+    return total.cpu().numpy()
+
+
+def by_hop(
+    values: NDArray[np.float64], edge_index: Tensor, nodes: list[int], hops: int
+) -> NDArray[np.float64]:
+    """Sum influence ``values`` (S, N) on S ``nodes`` by distance against the edges: (hops + 1,).
+
+    The sums are means over the nodes, relative to the influence of the node itself.
+    """
+    source, target = edge_index.cpu().numpy()
+    backwards = coo_array((np.ones(len(source)), (target, source)), (values.shape[1],) * 2).tocsr()
+    distances = np.asarray(dijkstra(backwards, indices=nodes, unweighted=True))
+    totals = np.array([values[distances == hop].sum() for hop in range(hops + 1)])
+    return totals / totals[0]
 
 
 def said(task: Task, logits: Tensor) -> np.ndarray[Any, Any]:

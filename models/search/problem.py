@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kmip_data.errors import OutOfResources, UsageError
-from kmip_data.runtime import buffers
+from kmip_data.runtime import memory
 
 
 class NotFinite(UsageError):
@@ -87,7 +87,7 @@ class SearchProblem:
         shape = (*self.queries.shape[:2], self.k)
         if self.device.type == "cpu":  # fresh memory would cost more than many a search
             kinds = np.dtype(f"f{self.dtype.itemsize}"), np.dtype(np.int64)
-            scores, indices = (torch.from_numpy(buffers.empty(shape, kind)) for kind in kinds)
+            scores, indices = (torch.from_numpy(memory.empty(shape, kind)) for kind in kinds)
         else:
             scores = torch.empty(shape, dtype=self.dtype, device=self.device)
             indices = torch.empty(shape, dtype=torch.int64, device=self.device)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
-from kmip_data.files.digests import content_digest
+from kmip_data.files.reading import content_digest
 from kmip_data.format.build_files import finish, write_split_file
 from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, read_card
 from kmip_data.format.contents import column_faults, refuse_faults

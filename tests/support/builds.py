@@ -13,10 +13,9 @@ import numpy as np
 from kmip_data.builds.home import Build
 from kmip_data.files.changes import write_file
 from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, SplitPart
-from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import Column, Schema, View
 from kmip_data.format.splits import encode_node_split, encode_split
-from kmip_data.format.writer import encode_shard
+from kmip_data.format.writer import GraphRecord, encode_shard
 from kmip_data.manifest import dataset_names
 
 

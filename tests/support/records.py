@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from kmip_data.files.changes import write_file
 from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, SplitPart
 from kmip_data.format.reader import Shard
-from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import EDGE_INDEX, FORMAT_VERSION, NEIGHBOR, STORED_DTYPES, Column, Schema
 from kmip_data.format.splits import encode_split
-from kmip_data.format.writer import encode_shard
+from kmip_data.format.writer import GraphRecord, encode_shard
 
 POINT_SCHEMA = Schema(
     columns=(

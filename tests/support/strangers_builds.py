@@ -18,9 +18,9 @@ import torch
 from support.builds import write_build
 
 from kmip_data.format.card import CARD_NAME
-from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import Column, Schema, View
-from kmip_data.graphs.encodings import parse_encoding
+from kmip_data.format.writer import GraphRecord
+from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.pipelines.finishing import encode
 from kmip_data.pipelines.finishing.encode import encode_build
 

@@ -18,18 +18,15 @@ class BigBirdPart(MultiHead):
     kind: Literal["bigbird"] = Field(
         default="bigbird", description="BigBird: a whole encoder layer of block-sparse attention"
     )
-    block_size: int = Field(default=3, ge=1, description="nodes of a block, in the order of the data")
-    random_blocks: int = Field(
-        default=3, ge=0, description="random blocks that a block attends to, for each head"
-    )
+    block_size: int = Field(default=3, ge=1, description="nodes per block, in the order of the data")
+    random_blocks: int = Field(default=3, ge=0, description="random blocks per block and head")
     seed: int = Field(
-        default=0, ge=0, lt=2**32, description="of the draw of random blocks, one for all layers and steps"
+        default=0, ge=0, lt=2**32, description="seed of the random blocks, the same in all layers and steps"
     )
-    norm_eps: float = Field(default=1e-6, gt=0, description="added to the variance in its layer norms")
+    norm_eps: float = Field(default=1e-6, gt=0, description="epsilon of the layer norms")
     legacy_padding: bool = Field(
         default=False,
-        description="blocks of each graph laid out as if it were as long as the longest of its batch, as the"
-        " paper's code did",
+        description="lay out blocks as for the longest graph of the batch, as upstream",
     )
 
     def unrecordable(self) -> str | None:

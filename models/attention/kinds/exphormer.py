@@ -23,30 +23,25 @@ class ExphormerPart(MultiHead):
         default=3,
         ge=0,
         le=1024,
-        description="permutations of an expander, each with edges in both directions; 0: none. Training adds"
-        " the column that they are read from (kmip-data encode)",
+        description="permutations of the expander, each with edges in both directions; 0: no expander",
     )
-    expander_seed: int = Field(default=0, ge=0, lt=10**9, description="what the permutations are drawn from")
+    expander_seed: int = Field(default=0, ge=0, lt=10**9, description="seed of the permutations")
     self_loops: bool = Field(
         default=True,
-        description="keep expander edges from a node to itself, as the code does, whose filter has no effect",
+        description="keep expander edges from a node to itself, as upstream",
     )
-    real_edges: bool = Field(default=True, description="attend along the graph's edges, with their features")
-    virtual_nodes: int = Field(
-        default=3, ge=0, description="nodes of each graph that attend to all of its nodes, and these to them"
-    )
-    clamp: float = Field(
-        default=5.0, gt=0, le=50, description="bound of a score before it is exponentiated, both ways"
-    )
+    real_edges: bool = Field(default=True, description="attend along the graph's edges")
+    virtual_nodes: int = Field(default=3, ge=0, description="virtual nodes per graph")
+    clamp: float = Field(default=5.0, gt=0, le=50, description="bound of the scores, both ways")
     output_projection: bool = Field(
         default=False,
-        description="linear layer after the heads (W_O of its paper; its code has none)",
+        description="linear layer W_O after the heads (text)",
     )
     dropout: float = Field(
         default=0.0,
         ge=0,
         lt=1,
-        description="dropout of attention weights (the paper names 0.5; the code ignores it for Exphormer)",
+        description="dropout of attention weights",
     )
 
     @property

@@ -20,32 +20,32 @@ class KMIPPart(Part):
     kind: Literal["k-mip"] = Field(default="k-mip", description="k-MIP attention")
     heads: int = Field(default=4, ge=1, description="attention heads")
     k: Positive | tuple[Positive, ...] = Field(
-        default=10, description="keys that a query attends to, or a list with one number a layer"
+        default=10, description="keys per query, or a list with one number per layer"
     )
-    key_dim: int = Field(default=5, ge=1, description="length of a query and a key of one head")
+    key_dim: int = Field(default=5, ge=1, description="channels of a query and a key of one head")
     value_dim: int | None = Field(
-        default=None, ge=1, description="length of a value of one head; unset: hidden_dim / heads"
+        default=None, ge=1, description="channels of a value of one head; none: hidden_dim / heads"
     )
     output_projection: bool = Field(
         default=False,
-        description="linear layer after the heads (W_O of the paper's Algorithm 1; its code has none)",
+        description="linear layer W_O after the heads (text)",
     )
     dropout: float = Field(
         default=0.0,
         ge=0,
         lt=1,
-        description="dropout of attention weights (the paper names 0.5; its code ignored it for k-MIP)",
+        description="dropout of attention weights",
     )
     legacy_padding: bool = Field(
         default=False,
-        description="attend zero padding up to the largest graph of the batch, as the paper's code did",
+        description="attend to zero padding, as upstream",
     )
     warm_start: bool | None = Field(
         default=None,
-        description="begin each search with the pairs of the step before, where the shape is the same; same"
-        " result; none: training does so on a GPU where each step is on one whole graph",
+        description="begin each search with the previous step's pairs; same result; none: when training"
+        " on one whole graph on a GPU",
     )
-    search: str = Field(default="auto", description="search backend: auto, dense, cpu, keops, …")
+    search: str = Field(default="auto", description="search backend: auto, dense, cpu, cuda, keops, faiss")
 
     @property
     def multiple(self) -> int:

@@ -16,21 +16,19 @@ class PerformerPart(MultiHead):
     """Each node attends to all nodes of its graph, by random features."""
 
     kind: Literal["performer"] = Field(default="performer", description="attention by random features")
-    head_dim: int = Field(
-        default=64, ge=2, description="channels of a query, key and value of one head, whatever hidden_dim is"
-    )
+    head_dim: int = Field(default=64, ge=2, description="channels of a head")
     features: int | None = Field(
-        default=None, ge=1, description="random features; none: head_dim · ln head_dim, rounded down"
+        default=None, ge=1, description="random features; none: ⌊head_dim · ln head_dim⌋"
     )
     dropout: float = Field(default=0.0, ge=0, lt=1, description="dropout after the output layer")
     redraw: int | None = Field(
         default=None,
         ge=1,
-        description="training batches after which features are drawn anew; none: never, as the paper's code",
+        description="training batches between draws of features; none: one draw",
     )
     legacy_mask: bool = Field(
         default=False,
-        description="count zero padding up to the largest graph of the batch as keys, as the code did",
+        description="count zero padding as keys, as upstream",
     )
 
     def unrecordable(self) -> str | None:

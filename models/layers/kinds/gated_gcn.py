@@ -19,7 +19,7 @@ class GatedGCNPart(MessagePassing):
 
     kind: Literal["gated-gcn"] = Field(default="gated-gcn", description="GatedGCN")
     activation: Literal["relu", "gelu"] = Field(
-        default="relu", description="activation: relu (the paper's code) or gelu (as LRGB's own runs had it)"
+        default="relu", description="activation: relu (code) or gelu (text)"
     )
 
     @property

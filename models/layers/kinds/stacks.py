@@ -20,8 +20,7 @@ class StackPart(MessagePassing):
 
     stack: Literal["lrgb", "graphgym"] = Field(
         default="lrgb",
-        description="what follows the convolution: lrgb (activation, dropout) or graphgym (no bias; batch"
-        " norm, dropout, activation, rows scaled to length 1)",
+        description="operations after the convolution (models.md)",
     )
     activation: Literal["relu", "gelu"] = Field(
         default="relu", description="activation: relu (point clouds) or gelu (LRGB, cities)"
@@ -81,9 +80,7 @@ class GINEPart(StackPart):
     kind: Literal["gine"] = Field(default="gine", description="GINE")
     stack: Literal["lrgb", "graphgps", "graphgym"] = Field(  # type: ignore[assignment] # one more
         default="lrgb",
-        description="lrgb (a perceptron with activation and two dropouts); graphgps (with ReLU alone, then"
-        " activation, dropout: the point clouds); graphgym (batch norm, dropout, activation, rows scaled to"
-        " length 1)",
+        description="operations after the convolution (models.md)",
     )
 
 

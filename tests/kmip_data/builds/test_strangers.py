@@ -17,10 +17,10 @@ from kmip_data import GraphLoader, ShardedDataset
 from kmip_data.builds.home import Build
 from kmip_data.drawing.pictures import drawing_of
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.small import MAX_BYTES
+from kmip_data.files.reading import MAX_BYTES
 from kmip_data.format.card import CARD_NAME, read_card
-from kmip_data.format.hdf5.file import put_text
-from kmip_data.graphs.encodings import parse_encoding
+from kmip_data.format.hdf5 import put_text
+from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.pipelines.finishing import encode
 
 TESTS = Path(__file__).parents[2]

@@ -29,9 +29,8 @@ from support.records import (
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.reader import Shard
-from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import Column, Schema, bytes_per
-from kmip_data.format.writer import encode_shard
+from kmip_data.format.writer import GraphRecord, encode_shard
 
 #: The same with HDF5 1.14.2 and 2.0.0 (h5py 3.10 and 3.16) and with numpy 1.26 and 2.4.
 PINNED = "fa55baf128bd516abab1444517fe9fbc2ebe11d7d5fe2d55450d7161d56df7e1"

@@ -19,7 +19,7 @@ from torch_geometric.transforms import AddRandomWalkPE
 from torch_geometric.utils import get_laplacian, to_scipy_sparse_matrix, to_undirected
 
 from kmip_data.errors import UsageError
-from kmip_data.graphs.encodings import ENCODINGS, Graphs, parse_encoding
+from kmip_data.graphs.encoding import Graphs, encodings, parse_encoding
 from kmip_data.graphs.encodings.degree_profile import Profile, local_degree_profile
 from kmip_data.graphs.encodings.lappe import Laplacian, laplacian_encoding
 from kmip_data.graphs.encodings.rwse import RandomWalk, random_walk_encoding
@@ -235,7 +235,7 @@ found.loader.exec_module(sys.modules[found.name])
 
 from click.testing import CliRunner
 from kmip_data.cli.encode import command
-from kmip_data.graphs.encodings import parse_encoding
+from kmip_data.graphs.encoding import parse_encoding
 
 assert parse_encoding("degrees3").name == "degrees3"
 text = CliRunner().invoke(command, ["--help"]).output
@@ -272,5 +272,5 @@ def test_every_encoding_reads_its_own_name_and_no_other():
     for kind, parameter in ((RandomWalk, 20), (Laplacian, 10), (Profile, "2.8")):
         encoding = kind(parameter)
         assert parse_encoding(encoding.name) == encoding
-        assert [other for other in ENCODINGS if other.parse(encoding.name)] == [kind]
+        assert [other for other in encodings() if other.parse(encoding.name)] == [kind]
     assert RandomWalk(7) != Laplacian(7)

@@ -14,9 +14,9 @@ from support.cli import kmip
 import kmip_data
 from kmip_data.builds.home import Build
 from kmip_data.errors import UsageError
-from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import Column, Schema
-from kmip_data.graphs.encodings import Graphs, parse_encoding
+from kmip_data.format.writer import GraphRecord
+from kmip_data.graphs.encoding import Graphs, parse_encoding
 from kmip_data.graphs.encodings import expander as expanders
 from kmip_data.graphs.encodings.expander import Expander, expander_targets, second_eigenvalue
 from kmip_data.pipelines.finishing.encode import encode_build

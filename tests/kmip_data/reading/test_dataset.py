@@ -19,8 +19,8 @@ from torch_geometric.data import Data, InMemoryDataset
 from torch_geometric.loader import DataLoader, ImbalancedSampler, NeighborLoader
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import Column, Schema, View
+from kmip_data.format.writer import GraphRecord
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
 

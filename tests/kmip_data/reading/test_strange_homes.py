@@ -22,7 +22,7 @@ from kmip_data.builds.home import Build, Home, list_builds
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import KmipDataError
 from kmip_data.format.card import CARD_NAME, read_card
-from kmip_data.format.hdf5.safety import open_untrusted
+from kmip_data.format.safety import open_untrusted
 from kmip_data.format.splits import read_split
 from kmip_data.pipelines.engine.journal import journal_entries
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from kmip_data.runtime.helpers import ahead
+from kmip_data.runtime.threads import ahead
 
 
 def running():

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from kmip_data.runtime.helpers import HelperThreads
+from kmip_data.runtime.threads import HelperThreads
 
 
 def running():

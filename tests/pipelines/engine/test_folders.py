@@ -13,8 +13,7 @@ from support.cases import Cases
 from support.crash_points import Fault
 from support.toy_pipeline import build_toy, digests, raw_folder, toy_pipeline, write_raw
 
-from kmip_data.builds.home import Build, Home
-from kmip_data.builds.options import BuildOptions
+from kmip_data.builds.home import Build, BuildOptions, Home
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.pipelines.base import Params, Prepared, RawFolder
