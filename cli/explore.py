@@ -69,7 +69,7 @@ def command(
     if _is_build(targets[0], home):
         if len(targets) > 1:
             raise UsageError(
-                f"One TARGET, or RUNs alone: {' '.join(targets)}",
+                f"A run names its own data, without {targets[0]}.",
                 next=f"kmip-data explore {' '.join(targets[1:])}",
             )
         build = resolve(targets[0], home, sample=sample)

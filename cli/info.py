@@ -177,8 +177,9 @@ def _build(build: Build, *, as_json: bool) -> None:
     click.echo(f"{card.heading}\n\n{facts(pairs)}")
     click.echo(f"\nColumns\n{columns_table(card.schema_, indent=2)}")
     if added := added_facts(build):
-        header, rows = ["name", "attributes", "bytes", "what"], [_added(entry, build) for entry in added]
-        click.echo(f"\nAdded columns\n{table(header, rows, indent=2)}")
+        cells = (_added(entry, build) for entry in added)
+        click.echo("\nAdded columns")
+        click.echo(table(["name", "attributes", "bytes", "what"], cells, indent=2))
     rows = [
         [name + (" (default)" if name == card.default_split else ""), part, counts.graphs, counts.digest[:12]]
         for name, split in card.splits.items()
@@ -201,7 +202,7 @@ def _added(entry: Mapping[str, Any], build: Build) -> list[str]:
 
 
 def columns_table(schema: Any, *, indent: int = 0) -> str:
-    """What each column holds, how it is stored and how it is presented."""
+    """Return the columns: content, storage and presentation of each."""
     rows = [
         [
             column.attribute,

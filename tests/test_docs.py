@@ -1,4 +1,4 @@
-"""What the pages in docs/ name is there: commands, options, functions, variables of the environment."""
+"""Pages in docs/ name commands, options, functions and variables that exist."""
 
 from __future__ import annotations
 

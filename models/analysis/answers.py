@@ -131,8 +131,8 @@ def by_hop(
     source, target = edge_index.cpu().numpy()
     backwards = coo_array((np.ones(len(source)), (target, source)), (values.shape[1],) * 2).tocsr()
     distances = np.asarray(dijkstra(backwards, indices=nodes, unweighted=True))
-    totals = np.array([values[distances == hop].sum() for hop in range(hops + 1)])
-    return totals / totals[0]
+    totals = [float(values[distances == hop].sum()) for hop in range(hops + 1)]
+    return np.array(totals) / totals[0]
 
 
 def said(task: Task, logits: Tensor) -> np.ndarray[Any, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -17,6 +18,7 @@ from kmip_data.wording import as_values, rough_time
 
 FEW = "†"  #: marks a mean of fewer runs than the paper's
 MOST_CHANGES = 6  #: that are written out
+COLUMNS_ON_PAPER = 3  #: datasets of a grid next to each other
 COUNTS = ("graphs", "nodes", "edges", "classes")  #: of a dataset; nodes and edges are means over graphs
 _NUMBER = re.compile(r"[+−-]?\d")
 _LATEX = str.maketrans(
@@ -37,7 +39,7 @@ class Sheet:
     cells: list[list[str]]
     places: Sequence[int | None] = ()  #: 1 for the best row, 2 for the second
     notes: str = ""
-    narrow: Sequence[str] = ()  #: columns that fit on a page, for LaTeX; empty: all
+    narrow: Sequence[Sheet] = ()  #: the same within the width of a page, for LaTeX; empty: as it is
 
     @classmethod
     def of(cls, title: str, rows: Sequence[Mapping[str, Any]], **more: Any) -> Sheet:
@@ -48,20 +50,18 @@ class Sheet:
 
     def written(self, form: str) -> str:
         """Return the table as ``markdown``, ``latex`` or ``html``; ``places`` are marked in ``test``."""
-        keep = [
-            n for n, name in enumerate(self.header) if form != "latex" or name in (self.narrow or self.header)
-        ]
+        if form == "latex" and self.narrow:
+            return "\n\n".join(each.written(form) for each in self.narrow)
         quoted = _QUOTED[form]
-        rows = [[quoted(row[n]) for n in keep] for row in (self.header, *self.cells)]
+        rows = [[quoted(cell) for cell in row] for row in (self.header, *self.cells)]
         for row, place in zip(rows[1:], self.places, strict=False):
             if place:
-                at = [self.header[n] for n in keep].index("test")
+                at = self.header.index("test")
                 row[at] = _MARKS[form][place - 1].format(row[at])
         # A column of numbers is aligned to the right.
-        columns = ([row[n] for row in self.cells] for n in keep)
         numbers = [
             any(map(_NUMBER.match, cells)) and all(cell == "–" or _NUMBER.match(cell) for cell in cells)
-            for cells in columns
+            for cells in zip(*self.cells, strict=True)
         ]
         return _WRITTEN[form](quoted(self.title), rows, numbers, quoted(self.notes))
 
@@ -96,7 +96,7 @@ _MARKS = {  # of the best and the second
     "latex": (r"\textbf{{{}}}", r"\underline{{{}}}"),
     "html": ("<b>{}</b>", "<u>{}</u>"),
 }
-_QUOTED = {
+_QUOTED: dict[str, Callable[[str], str]] = {
     "markdown": lambda text: text.replace("|", "\\|"),
     "latex": lambda text: text.translate(_LATEX).replace(r" \rlap", r"\rlap"),
     "html": lambda text: f'<span class="few">{escape(text)}</span>' if FEW in text else escape(text),
@@ -113,13 +113,29 @@ def sheet_of(table: Table) -> Sheet:
     # A page has room for one difference: to the model of --against, else to the paper, else to the best.
     named = table.reference not in {"", "the best"}
     against = "Δ paper" if any(row["Δ paper"] for row in rows) and not named else f"Δ {table.reference}"
-    return Sheet.of(
-        f"{data}; build {first['build']}, split {split}",
-        rows,
-        places=[row["place"] for row in table.rows],
-        notes=f"{few}Δ: differences with 95 % intervals, to the paper by Welch, to a row by its seeds.",
-        narrow=("model", "changes", "test", against),
-    )
+    title = f"{data}; build {first['build']}, split {split}"
+    marks: dict[str, Any] = {
+        "places": [row["place"] for row in table.rows],
+        "notes": f"{few}Δ: differences with 95 % intervals, to the paper by Welch, to a row by its seeds.",
+    }
+    names = zip(_short_names(table.rows), rows, strict=True)
+    narrow = [{"model": name, "test": row["test"], against: row[against]} for name, row in names]
+    return Sheet.of(title, rows, **marks, narrow=[Sheet.of(title, narrow, **marks)])
+
+
+def _short_names(rows: Sequence[Row]) -> list[str]:
+    """Return the model of each row, and up to two of its changes if several rows are of that model.
+
+    >>> rows = [{"model": "gps-kmip", "changes": "model.attention.k=5 (15)"}]
+    >>> _short_names([*rows, {"model": "gps-kmip", "changes": ""}, {"model": "gcn", "changes": "a.b=3 (5)"}])
+    ['gps-kmip, k=5', 'gps-kmip', 'gcn']
+    """
+    count, found = Counter(row["model"] for row in rows), []
+    for row in rows:
+        changes = [each.partition(" ")[0].rpartition(".")[2] for each in row["changes"].split("; ") if each]
+        shown = [*changes[:2], *["…"] * (len(changes) > 2)] if count[row["model"]] > 1 else []
+        found.append(", ".join([row["model"], *shown]))
+    return found
 
 
 def grid_of(tables: Sequence[Table]) -> Sheet:
@@ -143,7 +159,15 @@ def grid_of(tables: Sequence[Table]) -> Sheet:
         {"model": model, "changes": changes, **{name: of.get(name, "") for name in columns}}
         for (model, changes), of in sorted(rows.items())
     ]
-    return Sheet.of("Models and datasets: mean and standard deviation on test", shown)
+    title = "Models and datasets: mean and standard deviation on test"
+    heads = {name: name.partition(",")[0] for name in columns}  # one name of two columns: both in full
+    heads = {name: head if [*heads.values()].count(head) == 1 else name for name, head in heads.items()}
+    narrow = []
+    for some in (columns[i : i + COLUMNS_ON_PAPER] for i in range(0, len(columns), COLUMNS_ON_PAPER)):
+        named = zip(_short_names(shown), shown, strict=True)
+        part = [{"model": m} | {heads[n]: row[n].partition(" (paper")[0] for n in some} for m, row in named]
+        narrow.append(Sheet.of(title, part, notes="; ".join(some)))
+    return Sheet.of(title, shown, narrow=narrow)
 
 
 def _shown(row: Row, reference: str) -> dict[str, str]:
@@ -188,8 +212,7 @@ def dataset_rows(home: Home) -> list[dict[str, Any]]:
     rows, builds = [], list_builds(home)
     for paper in read_shipped("results", "datasets")["dataset"]:
         expected, why = load_manifest(paper["name"]).expected, paper.pop("why", "")
-        means = [round(mean or 0, 1) for mean in (expected.avg_nodes, expected.avg_edges)]
-        usual = [expected.graphs, *means, expected.classes]
+        usual: list[Any] = [expected.graphs, expected.avg_nodes, expected.avg_edges, expected.classes]
         found = [(usual, "manifest", why)]
         for build in builds:
             card = build.card
@@ -204,7 +227,7 @@ def dataset_rows(home: Home) -> list[dict[str, Any]]:
         streets = paper.pop("streets", False)
         digits = dict(zip(COUNTS, (0, -3, -3, 0) if streets else (0, 1, 1, 0), strict=True))
         for counts, source, reason in found[1:] or found:
-            ours = dict(zip(COUNTS, counts, strict=True))
+            ours = {name: round(count or 0, 1) for name, count in zip(COUNTS, counts, strict=True)}
             ours["edges"] /= 1 + streets
             differs = [name for name in COUNTS if round(ours[name], digits[name]) != paper[name]]
             more = {"from": source, "differs": " ".join(differs), "why": reason if differs else ""}
@@ -223,4 +246,5 @@ def dataset_sheet(rows: Sequence[Mapping[str, Any]]) -> Sheet:
         others = {name: row[name] for name in ("task", "metric", "from", "why")}
         shown.append({"dataset": row["name"], **counts, "directed": directed, **others})
     title = "Datasets as in the paper's table; → the count here, if it differs"
-    return Sheet.of(title, shown, narrow=("dataset", "graphs", "nodes", "edges"))
+    narrow = [{name: row[name] for name in ("dataset", "graphs", "nodes", "edges")} for row in shown]
+    return Sheet.of(title, shown, narrow=[Sheet.of(title, narrow)])

@@ -105,7 +105,7 @@ def test_no_parameter_of_a_dataset_has_the_name_of_an_option_of_a_command():
 
 
 def test_help_loads_nothing_heavy():
-    """What makes `kmip-data --help` answer at once: no torch, numpy, h5py or pydantic."""
+    """`kmip-data --help` answers at once: without torch, numpy, h5py or pydantic."""
     heavy = "{'torch', 'numpy', 'h5py', 'pydantic', 'numba', 'requests'}"
     code = (
         "import sys; from kmip_data.cli.main import run; run(['--help']);"

@@ -1,4 +1,4 @@
-"""Which runs are a row, which rows a table, and what stands beside them."""
+"""Rows and tables of a report, intervals, curves over k, and the paper's figures."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ OURS = [0.9352, 0.9401, 0.9288, 0.9377]
 
 
 def test_welch_is_that_of_scipy_from_the_published_figures():
-    """What is published of ``theirs``: mean, deviation with ddof 0 and number."""
+    """Published of ``theirs``: mean, deviation with ddof 0 and number."""
 
     def check(theirs):
         found = welch(OURS, statistics.fmean(theirs), statistics.pstdev(theirs), len(theirs))
