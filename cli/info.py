@@ -134,6 +134,15 @@ def _preset(target: str, model: str, home: Home, *, as_json: bool) -> None:
         click.echo(f"\n{note.topic}: {note.text}")
 
 
+<<<<<<< HEAD
+=======
+def _croissant(target: str, home: Home, *, sample: bool) -> dict[str, Any]:
+    from kmip_data.format.build_files import build_croissant
+
+    return build_croissant(resolve(target, home, sample=sample).card)
+
+
+>>>>>>> main
 def _parameters(name: str) -> list[list[str]]:
     """Return the parameters of a dataset: how ``build`` takes each, its default, its meaning."""
     from kmip_data.manifest import load_manifest

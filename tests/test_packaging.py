@@ -22,7 +22,7 @@ IMPORTED_AS = {"torch-geometric": "torch_geometric", "tomli-w": "tomli_w"}
 SEAMS = {"wandb", "mlflow", "pyarrow", "tensorboard", "tensorboardX"}  #: that a user installs if wanted
 COME_WITH = {"fsspec", "llvmlite", "mpl_toolkits", "pydantic_core"}  #: torch, numba, matplotlib, pydantic
 #: Asked for where they are missing.
-OF_EXTRAS = {"lightning", "dask", "distributed", "faiss", "huggingface_hub", "submitit"}
+OF_EXTRAS = {"lightning", "dask", "distributed", "huggingface_hub", "submitit"}
 OF_DATASETS = {"PIL", "rdkit", "skimage"}  #: likewise
 DEV_ONLY = {"geopandas", "ogb", "pandas", "sklearn"}  #: compared with in benchmarks
 

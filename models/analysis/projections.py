@@ -20,7 +20,7 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import write_output
 from kmip_data.models.attention.kmip import KMIPAttention
-from kmip_data.models.attention.ragged import pointers
+from kmip_data.models.layers.batch import pointers
 
 if TYPE_CHECKING:
     from kmip_data.models.training.data.run_data import RunData

@@ -1,8 +1,12 @@
-"""GCN, GAT, GINE and MLP as kinds of message passing, in the paper's stacks."""
+"""Configuration keys of every message passing, and how its module is built.
+
+A class here that names its ``kind`` is discovered automatically; :class:`~kmip_data.models.kinds.Part` says
+what training asks of it.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -10,6 +14,37 @@ from kmip_data.models.kinds import MessagePassing, Place
 
 if TYPE_CHECKING:
     from torch import nn
+from typing import TYPE_CHECKING, ClassVar
+
+
+class GatedGCNPart(MessagePassing):
+    """Message passing gated by the edges, which it updates."""
+
+    reads_distances = True
+
+    kind: Literal["gated-gcn"] = Field(default="gated-gcn", description="GatedGCN")
+    activation: Literal["relu", "gelu"] = Field(
+        default="relu", description="activation: relu (code) or gelu (text)"
+    )
+
+    @property
+    def takes_padding(self) -> bool:
+        """Its batch norms count real rows."""
+        return True
+
+    def build(self, place: Place) -> nn.Module:
+        """Make a :class:`~kmip_data.models.layers.gated_gcn.GatedGCN`."""
+        from kmip_data.models.layers.gated_gcn import GatedGCN
+
+        return GatedGCN(
+            place.dim,
+            dropout=place.dropout,
+            residual=self.residual == "inside",
+            update_edges=not place.last,
+            by_distance=place.distances,
+            activation=self.activation,
+            defer_edges=not place.last,
+        )
 
 
 class StackPart(MessagePassing):
@@ -90,6 +125,3 @@ class MLPPart(StackPart):
     convolution = "MLP"
 
     kind: Literal["mlp"] = Field(default="mlp", description="no message passing: a linear layer on each node")
-
-
-PARTS = (GCNPart, GATPart, GINEPart, MLPPart)

@@ -1,4 +1,4 @@
-"""Compiled search in a tree of cones: only keys of cones that are not excluded are multiplied."""
+"""Compiled search behind a float32 filter: of every key, or of those that no cone of the tree excludes."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from kmip_data.models.search.cpu.candidates import (
     cut,
     error_of_cones,
     finish,
+    kth_largest,
     new_store,
     offer,
     set_floor,
@@ -35,12 +36,67 @@ from kmip_data.models.search.cpu.lanes import (
     times,
     where_at_least,
 )
-from kmip_data.models.search.cpu.selection import kth_largest
 from kmip_data.models.search.cpu.tree import BRANCH, CONE, Tree
 from kmip_data.runtime.threads import njit_nogil
 
-BLOCK = 64  # queries that go through the tree together: what one brings into the cache serves the others
+BLOCK = 64  # queries that share what they bring into the cache
 ROWS = BLOCK + 1  # one more stands in for the queries that an unfinished tile lacks
+_NEAR = 8192  # float32 numbers of keys that stay in the nearest cache
+
+
+@njit_nogil(error_model="numpy", forceinline=True)
+def _multiply_pair(points: Any, leaf: int, dim: int, block: Block, i: int) -> None:
+    """Multiply two leaves with four queries: eight sums in registers, six loads for eight products."""
+    zero = splat(np.float32(0))
+    a, b, c, d, e, f, g, h = zero, zero, zero, zero, zero, zero, zero, zero
+    at = leaf * dim * 16
+    unit = i * dim
+    for column in range(dim):
+        left = load(points, at + column * 16)
+        right = load(points, at + (dim + column) * 16)
+        query = splat(block.unit[unit + column])
+        a, b = multiply_add(query, left, a), multiply_add(query, right, b)
+        query = splat(block.unit[unit + dim + column])
+        c, d = multiply_add(query, left, c), multiply_add(query, right, d)
+        query = splat(block.unit[unit + 2 * dim + column])
+        e, f = multiply_add(query, left, e), multiply_add(query, right, f)
+        query = splat(block.unit[unit + 3 * dim + column])
+        g, h = multiply_add(query, left, g), multiply_add(query, right, h)
+    place = leaf * 16
+    offer(block, i, a, place)
+    offer(block, i, b, place + 16)
+    offer(block, i + 1, c, place)
+    offer(block, i + 1, d, place + 16)
+    offer(block, i + 2, e, place)
+    offer(block, i + 2, f, place + 16)
+    offer(block, i + 3, g, place)
+    offer(block, i + 3, h, place + 16)
+
+
+@njit_nogil(error_model="numpy")
+def search_flat(
+    tree: Tree, queries: F32, keys: F32, k: int, low: int, start: int, stop: int,
+    scores: F32, indices: I64, failed: NDArray[np.bool_]
+) -> None:  # fmt: skip
+    """Search for the rows ``start`` to ``stop``; arguments as of :func:`search_tree`."""
+    dim, leaves = tree.dim, -(-tree.keys // 16)
+    memory = new_store(BLOCK, dim, k)
+    block = view(memory, BLOCK, dim, k)
+    points, number = pointer(tree.points), pointer(tree.number)
+    to_scores, to_indices = pointer(scores), pointer(indices)
+    step = max(2, _NEAR // (16 * dim)) & ~1
+    for first in range(start, stop, BLOCK):
+        count = min(BLOCK, stop - first)
+        begin(block, queries, first, count, tree.scale, tree.longest)
+        for i in range(count, (count + 3) & ~3):  # of an unfinished tile
+            block.filled[i] = 0
+            set_floor(block, i, OUT)
+        for leaf in range(0, leaves, step):
+            for i in range(0, count, 4):
+                for pair in range(leaf, min(leaf + step, leaves), 2):
+                    _multiply_pair(points, pair, dim, block, i)
+        finish(block, count, number, queries, keys, first, low, to_scores, to_indices, failed)
+    hold(memory)
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
@@ -86,7 +142,7 @@ def _visit(points: Any, cones: Any, dim: int, twig: int, block: Block, i: int) -
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
-def _tile(points: Any, leaf: int, dim: int, block: Block, pick: Any, at: int) -> None:
+def _multiply_leaf(points: Any, leaf: int, dim: int, block: Block, pick: Any, at: int) -> None:
     """Multiply a leaf with four queries."""
     i, j, m, n = pick[at], pick[at + 1], pick[at + 2], pick[at + 3]
     zero = splat(np.float32(0))
@@ -127,7 +183,7 @@ def _visit_together(
         for j in range(n, (n + 3) & ~3):
             pick[leaf * (BLOCK + 4) + j] = BLOCK
         for j in range(0, n, 4):
-            _tile(points, twig * 16 + leaf, dim, block, pick, leaf * (BLOCK + 4) + j)
+            _multiply_leaf(points, twig * 16 + leaf, dim, block, pick, leaf * (BLOCK + 4) + j)
     return leaves
 
 
