@@ -134,13 +134,8 @@ def _devices() -> Iterator[tuple[str, str, str]]:
         yield "cuda", "no", "torch finds no CUDA device or driver"
 
 
-<<<<<<< HEAD
 def _backends() -> Iterator[tuple[str, str, str]]:
-    from kmip_data.models.search.registry import backend_status
-=======
-def _backends() -> Iterator[Found]:
     from kmip_data.models.search.topk import backend_status
->>>>>>> main
     from kmip_data.models.search.trial import failures
 
     rows = backend_status()

@@ -43,7 +43,7 @@ def command(target: str, croissant: bool, model: str | None, sample: bool, home:
     if model is not None:
         _preset(target, model, home, as_json=as_json)
     elif croissant:
-        from kmip_data.format.card_page import build_croissant
+        from kmip_data.format.build_files import build_croissant
 
         print_json(build_croissant(resolve(target, home, sample=sample).card))
     elif name_alone:
@@ -134,15 +134,6 @@ def _preset(target: str, model: str, home: Home, *, as_json: bool) -> None:
         click.echo(f"\n{note.topic}: {note.text}")
 
 
-<<<<<<< HEAD
-=======
-def _croissant(target: str, home: Home, *, sample: bool) -> dict[str, Any]:
-    from kmip_data.format.build_files import build_croissant
-
-    return build_croissant(resolve(target, home, sample=sample).card)
-
-
->>>>>>> main
 def _parameters(name: str) -> list[list[str]]:
     """Return the parameters of a dataset: how ``build`` takes each, its default, its meaning."""
     from kmip_data.manifest import load_manifest
