@@ -107,11 +107,9 @@ def test_help_has_examples_that_parse():
             assert f"  {example}\n" in text
             command.make_context(name, example.split()[3:], resilient_parsing=True).close()
         documented = (ROOT / "docs" / "analysis.md").read_text("utf-8")
-        for param in command.params:
-            for word in param.opts:
-                assert not word.startswith("--") or f"`{word}" in documented, (
-                    f"{word} is not in docs/analysis.md"
-                )
+        words = {word for param in command.params for word in param.opts if word.startswith("--")}
+        of_all = {"--home", "--json", "--quiet"}
+        assert [word for word in words - of_all if f"`{word}" not in documented] == []
 
     check_each(check, analyze.commands)
 
