@@ -13,8 +13,7 @@ import os
 import re
 import time
 import urllib.parse
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -27,7 +26,7 @@ from kmip_data.files.errors import human_bytes, require_room, writing
 from kmip_data.files.locking import build_lock
 from kmip_data.files.reading import git_blob, md5_file, read_small, sha256_file
 from kmip_data.format.card import Receipt
-from kmip_data.manifest import Manifest, Mirror, Source
+from kmip_data.manifest import Mirror, Source
 from kmip_data.pipelines.raw.archives import HEAD, is_packed
 from kmip_data.pipelines.raw.copies import DownloadReceipt, receipt_path, verified_receipt
 from kmip_data.runtime.http_client import (
@@ -46,8 +45,6 @@ from kmip_data.wording import timestamp
 
 _MAX_TRIES: Final = 200  #: requests to one mirror, even when each brings something
 _VALIDATOR: Final = re.compile(r"[\x20-\x7e]{1,512}")
-_PROBES_AT_ONCE: Final = 16
-_PROBE_PATIENCE: Final = Patience(connect=5.0, stall=10.0)
 
 
 class PartialState(Strict):
@@ -349,50 +346,3 @@ def _plausible(source: Source, head: bytes, response: Response) -> bool:
         return is_packed(head)
     page = head.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html"))
     return bool(head) and not page and "text/html" not in response.headers.get("Content-Type", "")
-
-
-@dataclass(frozen=True)
-class Probe:
-    """Answer of a mirror to a request of one byte."""
-
-    dataset: str
-    source: str
-    address: str
-    usable: bool  #: a file of the pinned size, if one is pinned, can be asked for
-    detail: str
-    status: int | None = None  #: of HTTP; ``None`` without an answer
-
-
-def probe_sources(manifests: Iterable[Manifest]) -> list[Probe]:
-    """Ask all mirrors that are reached by a network, many at a time; nothing is downloaded."""
-    asked = [
-        (manifest.name, source.name, mirror)
-        for manifest in manifests
-        for source in manifest.sources
-        if not source.packaged
-        for mirror in source.mirrors
-    ]
-    with ThreadPoolExecutor(_PROBES_AT_ONCE) as pool:
-        return list(pool.map(lambda job: _probe(*job), asked))
-
-
-def _probe(dataset: str, source: str, mirror: Mirror) -> Probe:
-    headers = {"Accept-Encoding": "identity", "Range": "bytes=0-0"}
-    status: int | None = None
-    try:
-        # The body is not read: the connection is closed when the headers are here.
-        with open_response(mirror.url, headers, _PROBE_PATIENCE) as response:
-            status = response.status_code
-            if status not in {200, 206}:
-                raise from_status(response, _PROBE_PATIENCE.longest_wait)
-            span = content_range(response) if status == 206 else None
-            size = span[2] if span else declared_length(response) if status == 200 else None
-            page = kind_of(response).strip() == "text/html"
-    except MirrorFailed as failure:
-        return Probe(dataset, source, mirror.address, False, failure.reason, status)
-    wrong = mirror.bytes is not None and size is not None and size != mirror.bytes
-    detail = "size unknown" if size is None else human_bytes(size)
-    detail += ", can be resumed" if span is not None and span[:2] == (0, 0) else ", cannot be resumed"
-    detail += f", expected {mirror.bytes} bytes" if wrong else ""
-    detail += ", a web page, not the file" if page else ""
-    return Probe(dataset, source, mirror.address, not wrong and not page, detail, status)
