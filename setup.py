@@ -27,7 +27,6 @@ EXTRAS = {
     "chem": ["rdkit>=2024.3"],
     "images": ["scikit-image>=0.22", "pillow>=10"],
     "distributed": ["dask>=2024.1", "distributed>=2024.1"],
-    "faiss": ["faiss-cpu>=1.8"],
     "cuda": [
         "cuda-core>=0.7; platform_system == 'Linux'",
         "cuda-bindings>=12.9; platform_system == 'Linux'",
@@ -46,6 +45,7 @@ DEV = [
     *EXTRAS["cuda"],  # compiles for cards that are not there
     "build>=1.2",
     "codespell>=2.3",
+    "faiss-cpu>=1.8",
     "flask-cors>=4.0",
     "hypothesis>=6.100",
     "import-linter>=2.0",
