@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.dataset_command import DatasetCommand, resolve
-from kmip_data.cli.shared.names import TARGET
-from kmip_data.cli.shared.options import dask_option, jobs_option, sample_option, work_options
+from kmip_data.cli.shared.datasets import DatasetCommand, resolve
+from kmip_data.cli.shared.options import TARGET, dask_option, jobs_option, sample_option, work_options
 from kmip_data.cli.shared.output import facts, print_json
 from kmip_data.files.errors import human_bytes
 

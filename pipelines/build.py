@@ -40,7 +40,7 @@ from kmip_data.pipelines.engine.pool import check_options
 from kmip_data.pipelines.engine.run import run_build
 from kmip_data.pipelines.finishing.finish import read_records, write_split
 from kmip_data.pipelines.finishing.identity import BuildPlan, card_parameters, given_folder
-from kmip_data.pipelines.raw.copies import list_copies, pin_first, remove_copy
+from kmip_data.pipelines.raw.copies import list_copies, remove_copy
 from kmip_data.pipelines.shared.stratified import apply_split
 from kmip_data.runtime import signals
 from kmip_data.runtime.presence import require_extra
@@ -121,8 +121,6 @@ def build_dataset(
                         f"{left_in(raw.path)}; what was unpacked from the archive is removed again"
                     )
                 raise
-            if build.card.complete:
-                pin_first(pipeline.manifest, home.raw / name, raw, quiet=chosen.quiet)
         try:
             _add_split(build, pipeline, split_params, raw.path if raw else None, quiet=chosen.quiet)
         except RawNeededError:

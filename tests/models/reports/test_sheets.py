@@ -6,14 +6,14 @@ import pytest
 from support.training_data import learnable_build
 
 from kmip_data.builds.home import Home
-from kmip_data.models.reports import datasets
-from kmip_data.models.reports.datasets import dataset_facts, dataset_sheet
+from kmip_data.models.reports import sheets
+from kmip_data.models.reports.sheets import dataset_rows, dataset_sheet
 
 DIFFERENCES = {"shanghai": "edges", "la": "edges", "london": "edges", "s3dis": "classes"}
 
 
 def test_the_manifests_differ_where_it_is_known_and_say_why(tmp_path):
-    rows = dataset_facts(Home(tmp_path))
+    rows = dataset_rows(Home(tmp_path))
     assert len(rows) == 12
     assert {row["name"]: row["differs"] for row in rows if row["differs"]} == DIFFERENCES
     for row in rows:
@@ -30,16 +30,16 @@ def test_what_is_built_stands_for_the_manifest(tmp_path, monkeypatch):
     home = Home(tmp_path)
     for name, options in {"whole": {"complete": True}, "sample": {"sample": True}, "part": {}}.items():
         learnable_build(home.built / name, **options)
-    card = datasets.list_builds(home)[2].card
+    card = sheets.list_builds(home)[2].card
     own = card.model_copy(update={"dataset": "malnet-tiny"})
     builds = [
         type(build)(
             build.path, own.model_copy(update={"sample": build.card.sample, "complete": build.card.complete})
         )
-        for build in datasets.list_builds(home)
+        for build in sheets.list_builds(home)
     ]
-    monkeypatch.setattr(datasets, "list_builds", lambda home: builds)
-    [row] = [row for row in dataset_facts(home) if row["name"] == "malnet-tiny"]
+    monkeypatch.setattr(sheets, "list_builds", lambda home: builds)
+    [row] = [row for row in dataset_rows(home) if row["name"] == "malnet-tiny"]
     assert row["from"] == "whole"
     counts = card.counts
     assert row["our_nodes"] == pytest.approx(counts["nodes"] / counts["graphs"], abs=1e-4)

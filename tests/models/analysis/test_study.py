@@ -9,8 +9,15 @@ from support.cases import check_each
 
 from kmip_data.errors import UsageError
 from kmip_data.models import kmip_attention
-from kmip_data.models.analysis import measures
-from kmip_data.models.analysis.measures import approximation_error, cumulative_weight, paper_ks
+from kmip_data.models.analysis import study
+from kmip_data.models.analysis.projections import Projections, gaussian_projections
+from kmip_data.models.analysis.study import (
+    approximation,
+    approximation_error,
+    cumulative_weight,
+    paper_ks,
+    run_study,
+)
 
 
 def slow_curves(queries, keys, values, ks):
@@ -39,7 +46,7 @@ def slow_curves(queries, keys, values, ks):
 
 def test_curves_equal_a_loop(monkeypatch):
     def check(scratch):
-        monkeypatch.setattr(measures, "SCRATCH", scratch)
+        monkeypatch.setattr(study, "SCRATCH", scratch)
         generator = torch.Generator().manual_seed(0)
         queries, keys = torch.randn(2, 2, 9, 3, generator=generator)
         values = torch.randn(2, 9, 4, generator=generator)
@@ -93,3 +100,21 @@ def test_ks_must_rise():
             cumulative_weight(rows, rows, ks)
 
     check_each(check, [(), (0, 1), (2, 2), (3, 1)])
+
+
+def test_study_takes_the_layers_graphs_and_rows_asked_for():
+    one = gaussian_projections(6, 3, graphs=4)
+    three = Projections(one.layers * 3, (0, 6, 10, 18, 24), {})
+    found = run_study(three, approximation, graphs=2, sizes=(5, 7), ks=(1, 6, 9))
+    assert found.samples == ((1, 0, 6), (2, 0, 6), (1, 3, 6), (2, 3, 6))  # the first layer is left out
+    mean, std = found.summary("k-MIP")
+    assert mean[0] > 0
+    assert mean[1] == mean[2] == std[2] == 0
+    lines = found.to_csv().decode().splitlines()
+    assert lines[0] == "layer,graph,nodes,k,k-MIP,as published,random"
+    assert len(lines) == 1 + 4 * 3
+    few = run_study(three, approximation, layers=(0,), queries=2, graphs=1, ks=(1,))
+    assert few.samples == ((0, 0, 6),)
+    for wrong, word in (({"layers": (3,)}, "no such layer"), ({"sizes": (9, 99)}, "None of 4 graphs has 9")):
+        with pytest.raises(UsageError, match=word):
+            run_study(three, approximation, **wrong)

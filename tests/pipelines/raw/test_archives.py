@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import contextlib
 import gzip
+import hashlib
 import json
 import lzma
 import os
@@ -18,13 +19,13 @@ from pathlib import Path
 
 import pytest
 from support.archive_attacks import ATTACKS, CONTENT, GOOD, WANTED, good_tar, good_zip, tar_info, zip_info
+from support.cases import check_each, contents
 from support.shared import shared_data
 
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
-from kmip_data.files.reading import sha256_file
 from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.archives.extract import open_archive, recognise, write_members
-from kmip_data.pipelines.archives.reader import Limits
+from kmip_data.pipelines.raw.archives import open_archive
+from kmip_data.pipelines.raw.extract import recognise, write_members
 
 
 def tree(folder: Path) -> dict[str, tuple[int, bytes]]:
@@ -36,13 +37,14 @@ def tree(folder: Path) -> dict[str, tuple[int, bytes]]:
     return found
 
 
+def unpack(path: Path, target: Path) -> dict[str, str]:
+    return write_members(recognise(open_archive(path), CONTENT), target)
+
+
 def assert_unpacks(path: Path, target: Path) -> None:
-    digests = write_members(recognise(open_archive(path), CONTENT), target)
-    assert list(digests) == sorted(WANTED)
-    assert {p.relative_to(target).as_posix() for p in target.rglob("*") if p.is_file()} == set(WANTED)
-    for name, data in WANTED.items():
-        assert (target / name).read_bytes() == data
-        assert sha256_file(target / name)[0] == digests[name]
+    digests = unpack(path, target)
+    assert contents(target) == WANTED
+    assert digests == {name: hashlib.sha256(data).hexdigest() for name, data in sorted(WANTED.items())}
 
 
 # --- what is accepted ------------------------------------------------------------------------------
@@ -70,10 +72,6 @@ def _many_besides(path: Path) -> None:
 
 def _tar_besides(path: Path, mode: str = "w") -> None:
     good_tar(path, ("besides/large.bin", random.Random(0).randbytes(3_000_000) * 20), mode=mode)
-
-
-def _dotted_tar(path: Path) -> None:
-    _renamed("./a b/", good_tar, path)
 
 
 def _extra_zip(path: Path) -> None:
@@ -125,7 +123,6 @@ def _long_names(form: int):
 ACCEPTED = {
     "zip": good_zip,
     "zip stored": lambda p: _zip_options(p, zipfile.ZIP_STORED),
-    "zip bzip2": lambda p: _zip_options(p, zipfile.ZIP_BZIP2),
     "zip streamed": lambda p: _zip_options(p, streamed=True),
     "zip64": _zip64,
     "zip renamed root": lambda p: _renamed("other-root/deeper/", good_zip, p),
@@ -136,7 +133,7 @@ ACCEPTED = {
     "tar.gz with much more": lambda p: _tar_besides(p, mode="w:gz"),
     "zip with umlaut root": lambda p: _renamed("Größe/", good_zip, p),
     "tar": good_tar,
-    "tar ./": _dotted_tar,
+    "tar ./": lambda p: _renamed("./a b/", good_tar, p),
     "tar gnu": lambda p: good_tar(p, form=tarfile.GNU_FORMAT),
     "tar ustar": lambda p: good_tar(p, form=tarfile.USTAR_FORMAT),
     "tar long names gnu": _long_names(tarfile.GNU_FORMAT),
@@ -150,15 +147,17 @@ ACCEPTED = {
 
 
 def test_every_form_gives_the_same_members(tmp_path):
-    for name, build in ACCEPTED.items():
+    def check(name):
         folder = tmp_path / name
         folder.mkdir()
         path = folder / "archive.dat"  # the name says nothing: all are called alike
-        build(path)
+        ACCEPTED[name](path)
         before = tree(folder)
         assert_unpacks(path, folder / "target")
         shutil.rmtree(folder / "target")
-        assert tree(folder) == before, name
+        assert tree(folder) == before
+
+    check_each(check, ACCEPTED)
 
 
 @pytest.mark.parametrize("tool", ["tar", "zip"])
@@ -183,7 +182,7 @@ def test_mode_bits_are_not_taken_over(tmp_path):
     info = tar_info("toy/parts/1.bin", mode=0o6777)
     good_tar(tmp_path / "b", (info, GOOD["toy/parts/1.bin"]), members=members)
     for name in "ab":
-        write_members(recognise(open_archive(tmp_path / name), CONTENT), tmp_path / f"target-{name}")
+        unpack(tmp_path / name, tmp_path / f"target-{name}")
         for path in (tmp_path / f"target-{name}").rglob("*.bin"):
             assert path.stat().st_mode & 0o7777 & ~0o644 == 0
 
@@ -211,7 +210,7 @@ def test_links_inside_a_folder_are_followed_and_others_refused(tmp_path):
     (store / "blob").rename(tmp_path / "outside")
     part.symlink_to(tmp_path / "outside")
     with pytest.raises(DamagedInput, match=r"is a link to .*outside, which is outside"):
-        write_members(recognise(open_archive(tmp_path / "mine"), CONTENT), tmp_path / "second")
+        unpack(tmp_path / "mine", tmp_path / "second")
     assert not (tmp_path / "second").exists()
     (tmp_path / "link").symlink_to(tmp_path / "mine")
     part.unlink()
@@ -252,45 +251,48 @@ def test_real_archives(tmp_path, dataset, file, count):
 
 
 def wrong_about(name: str, top: Path) -> str | None:
-    """Return what is wrong with how a hostile archive is refused, if anything."""
+    """Return what is wrong with how a hostile archive ends, if anything."""
     build, message = ATTACKS[name]
+    target = top / "home" / "target"
     path = top / "in" / "archive.dat"
     (path.parent / "outside").mkdir(parents=True)
     (top / "home").mkdir()
     build(path)
     before = tree(top)
     try:
-        write_members(recognise(open_archive(path), CONTENT), top / "home" / "target")
+        unpack(path, target)
     except DamagedInput as error:
         text = str(error)
-        if message not in text or "archive.dat" not in text or error.exit_code != 4:
+        if message is None or message not in text or "archive.dat" not in text or error.exit_code != 4:
             return text
         if "\x1b" in text or not text.replace("\n", "").isprintable():
             return f"controls in {text!a}"
         return None if tree(top) == before else "something was left"
     except Exception as error:
         return repr(error)
-    return "accepted"
+    if message is not None or contents(target) != WANTED:
+        return "accepted"
+    shutil.rmtree(target)
+    return None if tree(top) == before else "something was written elsewhere"
 
 
-def test_a_hostile_archive_leaves_nothing(tmp_path):
-    found = {}
-    for number, name in enumerate(ATTACKS):
-        found[name] = wrong_about(name, tmp_path / str(number))
-        shutil.rmtree(tmp_path / str(number))
-    wrong = {name: why for name, why in found.items() if why}
-    assert not wrong, f"{len(wrong)} of {len(found)}: {wrong}"
+def test_a_hostile_archive_is_refused_or_read_as_the_libraries_read_it(tmp_path):
+    def check(name):
+        why = wrong_about(name, tmp_path / "case")
+        shutil.rmtree(tmp_path / "case")
+        assert why is None
+
+    check_each(check, ATTACKS)
 
 
 MEASURE = """
 import json, re, sys, time
 from pathlib import Path
-import kmip_data
 sys.path.insert(0, sys.argv[3])
 from support.archive_attacks import CONTENT
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.archives.extract import open_archive, recognise, write_members
-from kmip_data.pipelines.archives.reader import Limits
+from kmip_data.pipelines.raw.archives import open_archive
+from kmip_data.pipelines.raw.extract import recognise, write_members
 try:
     write_members(recognise(open_archive(Path(sys.argv[1])), CONTENT), Path(sys.argv[2]))
     end = "accepted"
@@ -304,17 +306,21 @@ HEAVY = [
 ]
 
 
+def measured(folder: Path) -> tuple[str, float, float]:
+    """How unpacking in a process of its own ends, its largest memory and its time."""
+    tests = Path(__file__).resolve().parents[2]
+    command = [sys.executable, "-c", MEASURE, folder / "archive.dat", folder / "target", tests]
+    return tuple(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
+
+
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=[pytest.mark.torture] * name.startswith("tar.gz pax")) for name in HEAVY],
 )
 def test_bombs_are_refused_in_little_memory(tmp_path, name):
     ATTACKS[name][0](tmp_path / "archive.dat")
-    tests = Path(__file__).resolve().parents[2]
-    command = [sys.executable, "-c", MEASURE, tmp_path / "archive.dat", tmp_path / "target", tests]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    end, peak, seconds = json.loads(done.stdout)
-    assert end == "refused"
+    end, peak, seconds = measured(tmp_path)
+    assert end == ("accepted" if ATTACKS[name][1] is None else "refused")
     assert peak < 300e6
     assert seconds < 30
 
@@ -322,39 +328,33 @@ def test_bombs_are_refused_in_little_memory(tmp_path, name):
 def test_a_large_good_archive_needs_little_memory(tmp_path):
     members = {"toy/index.txt": b"x"} | {f"toy/parts/{i}.bin": os.urandom(1_900_000) for i in range(5)}
     good_tar(tmp_path / "archive.dat", members=members, mode="w:gz")
-    tests = Path(__file__).resolve().parents[2]
-    command = [sys.executable, "-c", MEASURE, tmp_path / "archive.dat", tmp_path / "target", tests]
-    end, peak, _ = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    end, peak, _ = measured(tmp_path)
     assert end == "accepted"
     assert peak < 300e6
 
 
 def test_data_of_another_kind_are_described(tmp_path):
-    good_zip(tmp_path / "a.zip", members={"other/readme.md": b"x", "other/data.bin": b"y", "top.txt": b"z"})
-    with pytest.raises(DamagedInput) as caught:
-        write_members(recognise(open_archive(tmp_path / "a.zip"), CONTENT), tmp_path / "target")
-    text = str(caught.value)
-    assert "index.txt and beside it 1 × index.txt, 1 to 20 × parts/*.bin" in text
-    assert "other/, top.txt" in text
-
-
-def test_an_archive_in_an_archive_is_not_opened(tmp_path):
     good_zip(tmp_path / "inner.zip")
-    good_zip(tmp_path / "a.zip", members={"inner.zip": (tmp_path / "inner.zip").read_bytes()})
-    with pytest.raises(DamagedInput, match=r"inner\.zip"):
-        write_members(recognise(open_archive(tmp_path / "a.zip"), CONTENT), tmp_path / "target")
+    cases = {
+        "other/, top.txt": {"other/readme.md": b"x", "other/data.bin": b"y", "top.txt": b"z"},
+        "inner.zip": {"inner.zip": (tmp_path / "inner.zip").read_bytes()},  # which is not opened
+        "0 of parts/*.bin (expected 1 to 20)": {"toy/index.txt": b"x"},
+    }
 
+    def check(text):
+        good_zip(tmp_path / "a.zip", members=cases[text])
+        with pytest.raises(DamagedInput) as caught:
+            unpack(tmp_path / "a.zip", tmp_path / "target")
+        assert text in str(caught.value)
+        assert "index.txt and beside it 1 × index.txt, 1 to 20 × parts/*.bin" in str(caught.value)
 
-def test_missing_members_are_named(tmp_path):
-    good_zip(tmp_path / "a.zip", members={"toy/index.txt": b"x"})
-    with pytest.raises(DamagedInput, match=r"0 of parts/\*.bin \(expected 1 to 20\)"):
-        write_members(recognise(open_archive(tmp_path / "a.zip"), CONTENT), tmp_path / "target")
+    check_each(check, cases)
 
 
 def test_two_copies_in_one_archive_are_a_question(tmp_path):
     good_zip(tmp_path / "a.zip", *[(name.replace("toy", "two"), data) for name, data in GOOD.items()])
     with pytest.raises(UsageError, match="in 2 folders") as caught:
-        write_members(recognise(open_archive(tmp_path / "a.zip"), CONTENT), tmp_path / "target")
+        unpack(tmp_path / "a.zip", tmp_path / "target")
     assert "'toy/', 'two/'" in str(caught.value)
 
 
@@ -363,7 +363,7 @@ def test_a_file_that_is_no_archive(tmp_path):
     for data in cases:
         (tmp_path / "a.zip").write_bytes(data)
         with pytest.raises(DamagedInput, match="neither zip nor tar"):
-            write_members(recognise(open_archive(tmp_path / "a.zip"), CONTENT), tmp_path / "target")
+            unpack(tmp_path / "a.zip", tmp_path / "target")
 
 
 def test_a_path_that_is_not_there(tmp_path):
@@ -379,9 +379,9 @@ def test_too_large_a_folder_is_not_searched_for_ever(tmp_path):
         (tmp_path / str(i) / "deep").mkdir(parents=True)
         (tmp_path / str(i) / "deep" / "file").touch()
     archive = open_archive(tmp_path)
-    assert len(archive.files(Limits(entries=200, unpacked=0))) == 30
+    assert len(archive.files(200, 0)) == 30
     with pytest.raises(UsageError, match="too many files"):
-        archive.files(Limits(entries=20, unpacked=0))
+        archive.files(20, 0)
 
 
 def test_a_full_disk_leaves_nothing(tmp_path):
@@ -393,7 +393,7 @@ def test_a_full_disk_leaves_nothing(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
         try:
             with pytest.raises(OutOfResources):
-                write_members(recognise(open_archive(tmp_path / "a.zip"), CONTENT), tmp_path / "target")
+                unpack(tmp_path / "a.zip", tmp_path / "target")
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         assert [path.name for path in tmp_path.iterdir()] == ["a.zip"]
@@ -414,7 +414,7 @@ def _mutations(tmp_path: Path, seeds: range, change) -> None:
         for seed in seeds:
             path.write_bytes(change(bytearray(data), random.Random(seed)))
             with contextlib.suppress(DamagedInput, UsageError):
-                write_members(recognise(open_archive(path), CONTENT), target)
+                unpack(path, target)
                 assert {p.relative_to(target).as_posix() for p in target.rglob("*.bin")} <= set(WANTED)
                 shutil.rmtree(target)
             assert not target.exists()
@@ -456,7 +456,7 @@ def test_flipped_bits_in_a_zip_member_are_always_found(tmp_path):
         at = start + rng.randrange(info.compress_size)
         path.write_bytes(data[:at] + bytes([data[at] ^ (1 << rng.randrange(8))]) + data[at + 1 :])
         with pytest.raises(DamagedInput):
-            write_members(recognise(open_archive(path), CONTENT), tmp_path / "target")
+            unpack(path, tmp_path / "target")
         assert not (tmp_path / "target").exists()
 
 

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
+import itertools
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import remove_scratch, write_all
-from kmip_data.files.errors import require_room, unreadable, writing
+from kmip_data.files.errors import require_room, writing
 from kmip_data.files.reading import content_digest, sha256_file
 from kmip_data.manifest import Content, Member
-from kmip_data.pipelines.archives.reader import (
+from kmip_data.pipelines.raw.archives import (
     Archive,
     BareFile,
     Entry,
     FolderArchive,
-    Limits,
-    NameLedger,
     check_name,
+    folded,
     refusal,
 )
 from kmip_data.runtime.progress import Progress
@@ -45,9 +46,20 @@ class Selection:
         """Declared size of all members."""
         return sum(entry.size for entry in self.members.values())
 
-    def name_of(self, entry: Entry) -> str:
-        """Path of a member below the root."""
-        return entry.name[len(self.root) :]
+    def fingerprint(self) -> tuple[str, int]:
+        """Return digest and size by which the same input is recognised.
+
+        SHA-256 and bytes of the file; of a folder, the content digest and total size of its members.
+        """
+        if not isinstance(self.archive, FolderArchive):
+            return sha256_file(self.archive.path)
+        digests = {}
+        for entry, pieces in itertools.groupby(self.archive.pieces(self.members.values()), itemgetter(0)):
+            digest = hashlib.sha256()
+            for _, piece in pieces:
+                digest.update(piece)
+            digests[entry.name[len(self.root) :]] = digest.hexdigest()
+        return content_digest(digests), self.bytes
 
 
 def recognise(archive: Archive, content: Content) -> Selection:
@@ -59,11 +71,11 @@ def recognise(archive: Archive, content: Content) -> Selection:
     wanted = sum(member.max_count for member in content.members)
     # What else an archive holds is not ours to judge: sizes are limited below, of the members alone.
     unpacked = max(4 * content.max_total_bytes, _MAX_RATIO * archive.path.stat().st_size)
-    entries = archive.files(Limits(entries=max(_MAX_ENTRIES, 4 * wanted), unpacked=unpacked))
+    entries = archive.files(max(_MAX_ENTRIES, 4 * wanted), unpacked)
     roots = _roots(entries, content.anchor)
     complete, faults = [], []
     for root in roots[:_MAX_ROOTS]:
-        chosen = Selection(archive, root, _select(entries, root, content))
+        chosen = Selection(archive, root, _select(archive, entries, root, content))
         wrong = _check_members(chosen, content)
         faults += wrong
         if not wrong:
@@ -79,16 +91,10 @@ def recognise(archive: Archive, content: Content) -> Selection:
     if not complete:
         raise _not_recognised(archive, entries, content, faults)
     (chosen,) = complete
-    # Archives had all their names checked; of a folder only these count.
-    ledger = NameLedger(archive.path)
-    for name in chosen.members:
-        ledger.add(check_name(archive.path, name), folder=False)
     if chosen.bytes > content.max_total_bytes:
-        raise refusal(
-            archive.path,
-            max(chosen.members.values(), key=lambda entry: entry.size).name,
-            f"and the others declare {chosen.bytes} bytes, and {content.max_total_bytes} are allowed",
-        )
+        largest = max(chosen.members.values(), key=lambda entry: entry.size).name
+        why = f"and the others declare {chosen.bytes} bytes, and {content.max_total_bytes} are allowed"
+        raise refusal(archive.path, largest, why)
     return chosen
 
 
@@ -101,14 +107,21 @@ def _roots(entries: Sequence[Entry], anchor: str) -> list[str]:
     return list(dict.fromkeys("".join(f"{part}/" for part in parts) for parts in found))
 
 
-def _select(entries: Sequence[Entry], root: str, content: Content) -> dict[str, Entry]:
+def _select(archive: Archive, entries: Sequence[Entry], root: str, content: Content) -> dict[str, Entry]:
+    """Return the members below ``root``, whose names any file system can hold next to each other."""
     patterns = [member.pattern.split("/") for member in content.members]
     chosen: dict[str, Entry] = {}
+    seen: set[str] = set()
     for entry in entries:
-        if entry.name.startswith(root):
-            name = entry.name[len(root) :]
-            if any(_matches(name.split("/"), pattern) for pattern in patterns):
-                chosen[name] = entry
+        name = entry.name[len(root) :]
+        if not entry.name.startswith(root) or not any(_matches(name.split("/"), p) for p in patterns):
+            continue
+        if entry.fault:
+            raise refusal(archive.path, entry.name, entry.fault)
+        if folded(check_name(archive.path, name)) in seen:
+            raise refusal(archive.path, entry.name, "is there twice, or differs only by case or Unicode form")
+        seen.add(folded(name))
+        chosen[name] = entry
     return dict(sorted(chosen.items()))
 
 
@@ -130,11 +143,8 @@ def _check_members(chosen: Selection, content: Content) -> list[str]:
             faults.append(f"{len(entries)} of {member.pattern} (expected {_count(member)})")
         for entry in entries:
             if entry.size > member.max_bytes:
-                raise refusal(
-                    chosen.archive.path,
-                    entry.name,
-                    f"declares {entry.size} bytes, and {member.max_bytes} are allowed",
-                )
+                why = f"declares {entry.size} bytes, and {member.max_bytes} are allowed"
+                raise refusal(chosen.archive.path, entry.name, why)
     return faults
 
 
@@ -158,7 +168,9 @@ def _not_recognised(
         what = f"{archive.path} does not hold the members that were expected."
         shown = f"{'; '.join(faults)}; in all: {shown}"
     elif isinstance(archive, BareFile):
-        shown = f"a file that is neither zip nor tar and begins with {_head(archive.path)}"
+        with archive.path.open("rb") as file:
+            head = ascii(file.read(24).decode("latin-1"))
+        shown = f"a file that is neither zip nor tar and begins with {head}"
     return DamagedInput(
         what,
         expected=f"{content.anchor} and beside it {members}",
@@ -168,41 +180,6 @@ def _not_recognised(
     )
 
 
-def _head(path: Path) -> str:
-    with path.open("rb") as file:
-        return ascii(file.read(24).decode("latin-1"))
-
-
-def open_archive(path: Path) -> Archive:
-    """Open a zip, a tar (gzip, bzip2, xz or uncompressed), a folder or a bare file, recognised by content.
-
-    Raises ``UsageError`` if there is no such file, ``DamagedInput`` if it cannot be read.
-    """
-    try:
-        path.stat()
-    except (OSError, ValueError) as error:  # also names that are too long or hold NUL
-        raise UsageError(
-            f"There is no file or folder {path}.",
-            expected="a zip, a tar or a folder",
-            found=getattr(error, "strerror", None) or str(error),
-            next="check the path given to --archive",
-        ) from error
-    if path.is_dir():
-        return FolderArchive(path)
-    if not path.is_file():
-        raise DamagedInput(
-            f"{path} is neither a file nor a folder.",
-            expected="a zip, a tar or a folder",
-            next="check the path given to --archive",
-        )
-    from kmip_data.pipelines.archives.packed import open_packed
-
-    try:
-        return open_packed(path) or BareFile(path)
-    except OSError as error:
-        raise unreadable(path, error) from error
-
-
 def write_members(selection: Selection, target: Path, *, quiet: bool = True) -> dict[str, str]:
     """Write the members of ``selection`` below the new folder ``target``; all of them or nothing.
 
@@ -210,17 +187,17 @@ def write_members(selection: Selection, target: Path, *, quiet: bool = True) -> 
     ``target`` does not exist then; ``OutOfResources`` or ``UsageError`` where the disk is full, or ``target``
     exists or cannot be written.
     """
+    archive = selection.archive
     with writing(target):
-        require_room(target.parent, selection.bytes, f"Unpacking {selection.archive.path.name}")
+        require_room(target.parent, selection.bytes, f"Unpacking {archive.path.name}")
         target.mkdir(mode=0o755)
     digests: dict[str, str] = {}
     try:
-        with Progress(
-            f"unpack {selection.archive.path.name}", selection.bytes, unit="B", quiet=quiet
-        ) as progress:
-            for entry, pieces in selection.archive.contents(selection.members.values()):
-                name = selection.name_of(entry)
-                digests[name] = _write_member(selection.archive, entry, pieces, target / name, progress)
+        with Progress(f"unpack {archive.path.name}", selection.bytes, unit="B", quiet=quiet) as progress:
+            pieces = archive.pieces(selection.members.values())
+            for entry, parts in itertools.groupby(pieces, itemgetter(0)):
+                name = entry.name[len(selection.root) :]
+                digests[name] = _write_member(archive, entry, (p for _, p in parts), target / name, progress)
     except BaseException:
         remove_scratch(target)
         raise
@@ -228,7 +205,7 @@ def write_members(selection: Selection, target: Path, *, quiet: bool = True) -> 
 
 
 def _write_member(
-    archive: Archive, entry: Entry, pieces: Iterator[bytes], path: Path, progress: Progress
+    archive: Archive, entry: Entry, pieces: Iterable[bytes], path: Path, progress: Progress
 ) -> str:
     """Write one member to the new file ``path`` and return its SHA-256."""
     digest, size = hashlib.sha256(), 0
@@ -241,7 +218,7 @@ def _write_member(
         for piece in pieces:
             size += len(piece)
             if size > entry.size:
-                raise refusal(archive.path, entry.name, f"holds more than the {entry.size} bytes it declares")
+                break
             digest.update(piece)
             with writing(path):
                 write_all(descriptor, piece)
@@ -249,22 +226,6 @@ def _write_member(
     finally:
         os.close(descriptor)
     if size != entry.size:
-        raise refusal(archive.path, entry.name, f"holds {size} bytes and declares {entry.size}")
+        amount = "more bytes" if size > entry.size else f"{size} bytes"
+        raise refusal(archive.path, entry.name, f"holds {amount}, and declares {entry.size}")
     return digest.hexdigest()
-
-
-def fingerprint(selection: Selection) -> tuple[str, int]:
-    """Return digest and size by which the same input is recognised.
-
-    SHA-256 and bytes of the file; of a folder, the content digest and total size of its members.
-    """
-    if not isinstance(selection.archive, FolderArchive):
-        return sha256_file(selection.archive.path)
-    digests, total = {}, 0
-    for entry, pieces in selection.archive.contents(selection.members.values()):
-        digest = hashlib.sha256()
-        for piece in pieces:
-            digest.update(piece)
-            total += len(piece)
-        digests[selection.name_of(entry)] = digest.hexdigest()
-    return content_digest(digests), total
