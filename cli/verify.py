@@ -42,7 +42,7 @@ def command(target: str, repair: bool, sample: bool, home: Home, as_json: bool, 
     report = verify_build(path)
     repaired: list[str] = []
     if repair and not report.ok:
-        from kmip_data.pipelines.finishing.repair import repair_build
+        from kmip_data.pipelines.engine.repair import repair_build
 
         repaired = repair_build(path, home=home, **options)
         report = verify_build(path)
@@ -75,7 +75,7 @@ def _remarks(path: Path) -> list[str]:
     """Return the remarks of the dataset's pipeline on a sound build."""
     from kmip_data.format.card import read_card
     from kmip_data.pipelines.base import Pipeline, pipeline_of
-    from kmip_data.pipelines.finishing.finish import read_records
+    from kmip_data.pipelines.engine.finish import read_records
 
     card = read_card(path)
     pipeline = pipeline_of(card)

@@ -105,7 +105,7 @@ def obtain_columns(build: Build, names: Sequence[str], **options: Unpack[BuildAr
     """
     missing = [parse_encoding(name) for name in names if name not in added_names(build.path)]
     if missing:
-        from kmip_data.pipelines.finishing.encode import encode_build
+        from kmip_data.pipelines.engine.encode import encode_build
 
         encode_build(build, missing, **options)
 

@@ -235,7 +235,7 @@ class TarArchive(Archive):
         found: list[Entry] = []
         with self._open() as stream, self._named_errors():
             tar = tarfile.TarFile(
-                fileobj=cast(Any, stream), tarinfo=_Header, encoding="utf-8", errors="surrogateescape"
+                fileobj=cast("Any", stream), tarinfo=_Header, encoding="utf-8", errors="surrogateescape"
             )
             while (info := tar.next()) is not None:
                 stream.headers, count = 0, count + 1

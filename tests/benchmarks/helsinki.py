@@ -17,7 +17,7 @@ from kmip_data.builds.options import BuildOptions
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.build import build_raw
-from kmip_data.pipelines.finishing.identity import BuildPlan
+from kmip_data.pipelines.engine.finish import BuildPlan
 from kmip_data.pipelines.raw.obtain import obtain_raw
 
 if TYPE_CHECKING:

@@ -31,10 +31,10 @@ from kmip_data.format.splits import read_split
 from kmip_data.pipelines import base as base_module
 from kmip_data.pipelines import build as build_module
 from kmip_data.pipelines.build import build_dataset, build_raw, ensure_split
+from kmip_data.pipelines.engine import repair as repair_module
+from kmip_data.pipelines.engine.finish import BuildPlan, build_key
+from kmip_data.pipelines.engine.repair import repair_build
 from kmip_data.pipelines.find import find
-from kmip_data.pipelines.finishing import repair as repair_module
-from kmip_data.pipelines.finishing.identity import BuildPlan, build_folder_name, build_key
-from kmip_data.pipelines.finishing.repair import repair_build
 from kmip_data.pipelines.raw import obtain as raw_module
 
 
@@ -122,7 +122,8 @@ def test_the_key_follows_content_not_container(toy: Toy) -> None:
     }
     assert len(others) == 5
     assert len(key) == 12
-    assert build_folder_name(toy.pipeline, params, key) == f"toy-k2-{key}"
+    plan = BuildPlan.of(toy.pipeline, params, raw, Home(toy.folder), BuildOptions())
+    assert (plan.key, plan.folder.name) == (key, f"toy-k2-{key}")
     shuffled = dict(reversed(raw.members.items()))
     assert content_digest(shuffled) == content_digest(raw.members)
 

@@ -21,10 +21,10 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.reader import Shard
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import RawFolder, Unit, load_pipeline
+from kmip_data.pipelines.build import build_own
 from kmip_data.pipelines.images import graph as ours
 from kmip_data.pipelines.images import reading
 from kmip_data.pipelines.images.graph import superpixels
-from kmip_data.pipelines.recipes import build_own
 from kmip_data.pipelines.superpixels import SuperpixelSource
 
 SMALL = {"superpixels": 40, "classes": 3}

@@ -35,7 +35,7 @@ from kmip_data.format.reader import Shard
 from kmip_data.format.splits import read_split
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.build import build_raw
-from kmip_data.pipelines.finishing.identity import BuildPlan
+from kmip_data.pipelines.engine.finish import BuildPlan
 
 
 def test_shards_hold_the_records_in_source_order(tmp_path: Path) -> None:

@@ -24,10 +24,9 @@ from kmip_data.errors import DamagedInput, KmipDataError, SourceUnavailable, Usa
 from kmip_data.format.card import Receipt
 from kmip_data.format.reader import Shard
 from kmip_data.pipelines.base import RawFolder
-from kmip_data.pipelines.build import build_dataset
+from kmip_data.pipelines.build import build_dataset, build_own
 from kmip_data.pipelines.openstreetmap.city_source import CitySource, OpenStreetMapParams
 from kmip_data.pipelines.openstreetmap.reading import read_city
-from kmip_data.pipelines.recipes import build_own
 
 OPTIONS = {"jobs": 1, "quiet": True}
 

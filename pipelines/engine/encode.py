@@ -1,4 +1,4 @@
-"""Add columns to a finished build: each shard through an encoding into a file beside it, the card last."""
+"""Add columns to a finished build: each shard through an encoding into a file next to it, the card last."""
 
 from __future__ import annotations
 
@@ -39,13 +39,11 @@ from kmip_data.format.reader import Shard
 from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Schema, bytes_per
 from kmip_data.graphs.encodings import Encoding, Graphs, parse_encoding
-from kmip_data.pipelines.engine.executors import EXECUTOR_FILES
-from kmip_data.pipelines.engine.folders import JOURNAL, WORK
-from kmip_data.pipelines.engine.journal import Journal
-from kmip_data.pipelines.engine.pool import check_options, count_jobs, open_executor
-from kmip_data.pipelines.engine.run import finished_units, run_units
+from kmip_data.pipelines.engine.finish import versions_of_bytes
+from kmip_data.pipelines.engine.journal import EXECUTOR_FILES, JOURNAL, WORK, Journal
+from kmip_data.pipelines.engine.pool import check_options, count_jobs
+from kmip_data.pipelines.engine.run import finished_units, open_executor, run_units
 from kmip_data.pipelines.engine.workers import StopRequestedError, UnitResult, explained
-from kmip_data.pipelines.finishing.identity import versions_of_bytes
 from kmip_data.runtime import signals, threads
 from kmip_data.runtime.progress import say
 
@@ -118,11 +116,7 @@ def encode_build(
     chosen = BuildOptions.of(build.card.dataset, options)
     check_options(chosen)
     if build.card.schema_.edges == "none":
-        raise UsageError(
-            "Encodings are computed from edges.",
-            expected="a build with edges",
-            found=f"{build.path}, which has none",
-        )
+        raise UsageError(f"{build.path} has no edges, from which encodings are computed.")
     encodings = list(dict.fromkeys(encodings))
     if not all(_is_there(build, encoding, thorough=thorough) for encoding in encodings):
         with signals.terminable(), build_lock(build.path, quiet=chosen.quiet):
@@ -250,9 +244,7 @@ def repair_columns(build: Build, names: Sequence[str], *, jobs: int | None, quie
             digest = wanted.get((card.name, entry.file), entry.sha256)
             if digest != entry.sha256:
                 raise CheckFailed(
-                    f"{file} was computed again, but not to the digest that its card had.",
-                    expected=f"SHA-256 {digest}",
-                    found=f"SHA-256 {entry.sha256}, with the libraries installed here",
+                    f"{file} was computed again with the libraries installed here: not to its card's digest.",
                     left="the new files, which fit together",
                     next=f"kmip-data verify {shlex.quote(str(build.path))}",
                 )
@@ -312,18 +304,9 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
         def records() -> Iterator[GraphRecord]:
             for g, key in enumerate(shard.keys):
                 a, b = shard.node_ptr[g], shard.node_ptr[g + 1]
-                rows = {
-                    name: array[g] if levels[name] == "graph" else array[a:b]
-                    for name, array in arrays.items()
-                }
+                rows = {n: array[g] if levels[n] == "graph" else array[a:b] for n, array in arrays.items()}
                 yield GraphRecord(key=key, num_nodes=int(b - a), columns=rows)
 
         done = writer.encode_shard(records(), schema, dataset=task.dataset, build_key=task.key)
         write_file(task.build / task.file, done.data, root=task.build)
-    return UnitResult(
-        index=task.index,
-        name=task.name,
-        file=task.file,
-        statistics={},
-        **done.facts,
-    )
+    return UnitResult(index=task.index, name=task.name, file=task.file, statistics={}, **done.facts)
