@@ -45,7 +45,7 @@ class SplitParams(Strict):
     """Parameters that choose a split; a split never touches the shards.
 
     A subclass lists its rules in ``split``; ``stratified`` is any dataset's
-    (:func:`~kmip_data.pipelines.shared.stratified.apply_split`).
+    (:func:`~kmip_data.pipelines.shared.splits.apply_split`).
     """
 
     seeded: ClassVar[tuple[str, ...]] = ("stratified",)  #: rules that draw
@@ -246,7 +246,6 @@ class Pipeline(ABC, Generic[P, S]):
         if raw is None:
             raise RawNeededError(
                 "The published split is read from the raw lists, which a finished build does not have.",
-                expected="the split written when the build was made",
                 next=f"kmip-data build {self.manifest.name}{f' --split {rule}' if rule else ''}",
             )
         return raw
@@ -316,8 +315,6 @@ def check_sample(params: Params, dataset: str, *, sample: bool) -> None:
     given = [name for name in params.of_samples if getattr(params, name) is not None]
     if given and not sample:
         raise UsageError(
-            f"{dataset} is built whole: --{given[0]} is the size of a sample.",
-            expected=f"--{given[0]} with --sample only",
-            found=f"--{given[0]} {getattr(params, given[0])}",
-            next=f"kmip-data build {dataset} --help",
+            f"{dataset} is built whole: --{given[0]} {getattr(params, given[0])} is the size of a sample.",
+            next=f"--sample with it, or without --{given[0]}",
         )

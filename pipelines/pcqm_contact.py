@@ -89,9 +89,7 @@ def used_rows(path: Path) -> Iterator[str]:
     for number, (text,) in enumerate(rows):
         if number % EVERY == 0 and ".contact." in text:
             if not text.isascii():
-                raise DamagedInput(
-                    f"{path.name}, row {number}: not a SMILES.", expected="ASCII", found=ascii(text)[:200]
-                )
+                raise DamagedInput(f"{path.name}, row {number}: not a SMILES: {ascii(text)[:200]}")
             yield text
 
 

@@ -75,7 +75,7 @@ class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
         ):
             where = f"{self.table}, row {row}"
             if not text.isascii() or not text.isprintable():
-                raise DamagedInput(f"{where}: not a SMILES.", expected="ASCII", found=ascii(text)[:200])
+                raise DamagedInput(f"{where}: not a SMILES: {ascii(text)[:200]}")
             smiles.append(text)
             targets.append(self.parse(fields, where))
         lists = self.read_lists(raw.path, "upstream", len(smiles))
@@ -121,11 +121,7 @@ class PeptidesFuncPipeline(PeptidesPipeline[MoleculeParams]):
         """Read a list of ten 0 and 1."""
         text = fields[0]
         if _LABELS.fullmatch(text) is None:
-            raise DamagedInput(
-                f"{where}: not a list of labels.",
-                expected="ten 0 or 1, such as [0, 0, 1, 0, 0, 0, 0, 0, 0, 0]",
-                found=ascii(text)[:200],
-            )
+            raise DamagedInput(f"{where}: not a list of ten labels 0 or 1: {ascii(text)[:200]}")
         return [float(digit) for digit in text if digit in "01"]
 
 
@@ -172,11 +168,7 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
             except ValueError:
                 value = math.nan
             if not math.isfinite(value):
-                raise DamagedInput(
-                    f"{where}: {name} is not a finite number.",
-                    expected="such as -0.25",
-                    found=ascii(text)[:80],
-                )
+                raise DamagedInput(f"{where}: {name} is not a finite number: {ascii(text)[:80]}")
             values.append(value)
         return values
 
@@ -190,9 +182,8 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
             return targets.astype(np.float32), {}
         if len(train) < 2 or not (train.std(axis=0, ddof=1) > 0).all():
             raise DamagedInput(
-                f"{self.table}: the targets of the train rows cannot be standardised.",
-                expected="at least two train rows, and no target that is the same in all",
-                found=f"{len(train)} train rows",
+                f"{self.table}: the targets of {len(train)} train rows cannot be standardised: one row, or "
+                "one value in all."
             )
         mean, deviation = train.mean(axis=0), train.std(axis=0, ddof=1)
         scaled = ((targets - mean) / deviation).astype(np.float32)
@@ -221,9 +212,8 @@ def _require_standardised(targets: F64, manifest: Manifest) -> None:
     mean, deviation = targets.mean(axis=0), targets.std(axis=0, ddof=1)
     if np.abs(mean).max() > 1e-6 or np.abs(deviation - 1).max() > 1e-6:
         raise DamagedInput(
-            "The targets are not standardised, as the published ones are.",
-            expected=f"{PeptidesStructPipeline.table}: mean 0 and deviation 1 over all rows",
-            found=f"means up to {np.abs(mean).max():.3g}, deviations up to {deviation.max():.3g}",
+            f"The targets are not standardised, as the published ones are: means up to "
+            f"{np.abs(mean).max():.3g}, deviations up to {deviation.max():.3g}.",
             next=f"kmip-data build {manifest.name} --set target_scaling=train, or the published file",
         )
 

@@ -33,19 +33,14 @@ from kmip_data.pipelines.base import (
     Unit,
 )
 from kmip_data.pipelines.images.pieces import Piece, index_pickle, index_torch_file, read_pieces
-from kmip_data.pipelines.shared.columns import class_column, feature_column
-from kmip_data.pipelines.shared.published import split_by_keys
-from kmip_data.pipelines.shared.units import units_of_parts
+from kmip_data.pipelines.shared.records import class_column, feature_column, units_of_parts
+from kmip_data.pipelines.shared.splits import split_by_keys
 
 RECORDS_PER_UNIT: Final = 1_000  #: about 46 MB per shard
 KEY_LENGTH: Final = 16
-_COLOURS: Final = ("red", "green", "blue")
+_OF_A_COLOUR: Final = ("mean", "deviation of", "largest", "least")
 FIELDS: Final = (
-    *(
-        f"{what} {colour} [0-1]"
-        for what in ("mean", "deviation of", "largest", "least")
-        for colour in _COLOURS
-    ),
+    *(f"{what} {colour} [0-1]" for what in _OF_A_COLOUR for colour in ("red", "green", "blue")),
     "row of the centroid [px]",
     "column of the centroid [px]",
 )
@@ -155,12 +150,9 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
         parts = self.split(records, PublishedSplitParams(), None).parts
         val, test = (np.asarray(parts[part], np.int64) for part in ("val", "test"))
         same = order_before_draw(labels[val], labels[test]) is not None
-        found = (
-            f"val and test ({len(val):,} and {len(test):,} graphs) "
-            f"{'are' if same else 'are not'} what LRGB's stratified rule draws with seed 0, "
-            "by the most frequent class of each graph, in order."
-        )
-        return [found]
+        sizes = f"val and test ({len(val):,} and {len(test):,} graphs)"
+        rule = "what LRGB's stratified rule draws with seed 0, by each graph's most frequent class, in order"
+        return [f"{sizes} {'are' if same else 'are not'} {rule}."]
 
 
 PIPELINE = SuperpixelPipeline
@@ -186,9 +178,7 @@ def _ending(folder: Path) -> str:
         if found == [f"{part}{ending}" for part in PARTS]:
             return ending
     raise DamagedInput(
-        "The three parts are not there in one form.",
-        expected="train.pickle, val.pickle and test.pickle; or train.pt, val.pt and test.pt",
-        found=", ".join(found) or "none",
+        f"Of train, val and test there are {', '.join(found) or 'none'}, not all as .pickle or all as .pt."
     )
 
 
@@ -201,23 +191,23 @@ def make_record(piece: Piece, key: str, where: str, table: NDArray[np.uint8]) ->
     nodes = len(piece.y)
     x = np.array(piece.x, np.float16)
     if piece.x.dtype != np.float16 and not np.array_equal(x, piece.x):
-        raise _wrong(where, "features that float16 holds, as published", "others")
+        raise _wrong(where, "features that float16 does not hold")
     edge_attr = np.array(piece.edge_attr, np.float32)
     for values in (x, edge_attr):
         if not np.isfinite(values).all():
-            raise _wrong(where, "neither NaN nor infinity", "NaN or infinity")
+            raise _wrong(where, "NaN or infinity")
     edge_index = np.empty((2, len(piece.source)), np.uint16)
     for row, ends in enumerate((piece.source, piece.target)):
         # A negative number is a very large one without its sign.
         numbers = np.array(ends, np.int64).view(np.uint64)
         if numbers.size and numbers.max() >= nodes:
-            raise _wrong(where, f"edges between nodes 0 to {nodes - 1}", f"{ends.min()} to {ends.max()}")
+            raise _wrong(where, f"edges of nodes {ends.min()} to {ends.max()}, of {nodes}")
         edge_index[row] = numbers
     labels = np.array(piece.y, np.int64)
     known = (labels >= 0) & (labels < len(table))
     y = table[np.where(known, labels, _NO_CLASS)]
     if y.max() == _NO_CLASS:
-        raise _wrong(where, "labels that are classes", f"{labels[y == _NO_CLASS][0]}")
+        raise _wrong(where, f"the label {labels[y == _NO_CLASS][0]}, which is no class")
     return GraphRecord(
         key=key,
         num_nodes=nodes,
@@ -226,5 +216,5 @@ def make_record(piece: Piece, key: str, where: str, table: NDArray[np.uint8]) ->
     )
 
 
-def _wrong(where: str, expected: str, found: str) -> DamagedInput:
-    return DamagedInput(f"{where}: not a graph of superpixels.", expected=expected, found=found)
+def _wrong(where: str, found: str) -> DamagedInput:
+    return DamagedInput(f"{where}: not a graph of superpixels: {found}.")

@@ -127,10 +127,7 @@ def _table(items: Iterable[Any], *values: Callable[[Any], Any]) -> NDArray[np.in
 def refused(key: str, smiles: str, reason: object, dataset: str) -> DamagedInput:
     """Return the error for a SMILES that makes no graph."""
     return DamagedInput(
-        f"Record {key}: RDKit makes no molecule of its SMILES.",
-        expected="a SMILES that RDKit reads and sanitises",
-        found=f"{smiles[:200]!r}: {reason}",
-        left="the raw files, which a build only reads",
+        f"Record {key}: RDKit makes no molecule of its SMILES {smiles[:200]!r}: {reason}",
         next=f"kmip-data build {dataset} --set on_error=skip (leaves such records out and lists them)",
     )
 

@@ -27,9 +27,8 @@ from kmip_data.pipelines.molecules.features import (
     RefusedSmilesError,
     refused,
 )
-from kmip_data.pipelines.shared.columns import index_column
-from kmip_data.pipelines.shared.published import split_by_lists
-from kmip_data.pipelines.shared.units import units_of_rows
+from kmip_data.pipelines.shared.records import index_column, units_of_rows
+from kmip_data.pipelines.shared.splits import split_by_lists
 
 
 class MoleculeParams(Params):
@@ -141,26 +140,13 @@ def check_partition(lists: Any, rows: int | None, *, name: str) -> dict[str, NDA
     numbers, or these do not partition the rows.
     """
     if not isinstance(lists, dict) or set(lists) != set(PARTS):
-        found = (
-            sorted(reprlib.repr(key) for key in lists if isinstance(key, str))[:8]
-            if isinstance(lists, dict)
-            else type(lists).__name__
-        )
-        raise DamagedInput(
-            f"{name} is not a split.", expected=f"lists called {', '.join(PARTS)}", found=str(found)
-        )
+        found = reprlib.repr(sorted(map(str, lists))) if isinstance(lists, dict) else type(lists).__name__
+        raise DamagedInput(f"{name} is not a split into {', '.join(PARTS)}, but {found}.")
     parts = {}
-    for part in PARTS:
-        rows_of_part = lists[part]
-        array = np.asarray(rows_of_part) if _is_flat(rows_of_part) else None
+    for part, listed in ((part, lists[part]) for part in PARTS):
+        array = np.asarray(listed) if _is_flat(listed) else None
         if array is None or array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
-            raise DamagedInput(
-                f"{name}: {part} is not a list of row numbers.",
-                expected="whole numbers",
-                found=f"a {type(rows_of_part).__name__} of something else"
-                if array is None
-                else f"{array.dtype} of shape {array.shape}",
-            )
+            raise DamagedInput(f"{name}: {part} is not a list of row numbers, but {reprlib.repr(listed)}")
         parts[part] = array.astype(np.int64)
     joined = np.concatenate(list(parts.values()))
     rows = len(joined) if rows is None else rows
@@ -171,11 +157,7 @@ def check_partition(lists: Any, rows: int | None, *, name: str) -> dict[str, NDA
         for wrong, what in ((times == 0, "in no part"), (times > 1, "listed more than once")):
             if wrong.any():
                 faults.append(f"{int(wrong.sum())} rows {what}, such as {int(wrong.argmax())}")
-        raise DamagedInput(
-            f"{name} does not partition the rows.",
-            expected=f"each row from 0 to {rows - 1} in exactly one of {', '.join(PARTS)}",
-            found="; ".join(faults),
-        )
+        raise DamagedInput(f"{name} does not partition the rows 0 to {rows - 1}: {'; '.join(faults)}.")
     return parts
 
 

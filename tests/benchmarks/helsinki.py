@@ -30,7 +30,7 @@ HOPS = 16
 
 def rows(*, quick: bool = False) -> list[Row]:
     """Measure one build from the extract, in this process, against OSMnx and upstream's code."""
-    from kmip_data.pipelines.openstreetmap.city_source import OpenStreetMapParams
+    from kmip_data.pipelines.openstreetmap.parameters import OpenStreetMapParams
 
     pipeline = load_pipeline(load_manifest("helsinki"))
     with tempfile.TemporaryDirectory() as name:

@@ -20,7 +20,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.build import build_dataset, build_own
 from kmip_data.pipelines.city_networks import check_published, compare_constants, read_city_archive
-from kmip_data.pipelines.openstreetmap.city_source import CitySource
+from kmip_data.pipelines.openstreetmap.parameters import CitySource
 from kmip_data.pipelines.samples.city_networks import write_sample
 
 NODES = 350

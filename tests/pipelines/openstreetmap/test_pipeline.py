@@ -25,7 +25,7 @@ from kmip_data.format.card import Receipt
 from kmip_data.format.reader import Shard
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.build import build_dataset, build_own
-from kmip_data.pipelines.openstreetmap.city_source import CitySource, OpenStreetMapParams
+from kmip_data.pipelines.openstreetmap.parameters import CitySource, OpenStreetMapParams
 from kmip_data.pipelines.openstreetmap.reading import read_city
 
 OPTIONS = {"jobs": 1, "quiet": True}
@@ -115,7 +115,7 @@ import hashlib, sys
 from pathlib import Path
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.format.card import Receipt
-from kmip_data.pipelines.openstreetmap.city_source import OpenStreetMapParams
+from kmip_data.pipelines.openstreetmap.parameters import OpenStreetMapParams
 from kmip_data.pipelines.openstreetmap.reading import read_city
 path = Path(sys.argv[1])
 raw = RawFolder(path.parent, {path.name: ""}, (Receipt(name="x", origin="x", sha256="", bytes=1),))

@@ -22,8 +22,12 @@ from kmip_data.pipelines.cities.graph import FEATURES, CityTensors
 from kmip_data.pipelines.openstreetmap.extract import read_extract
 from kmip_data.pipelines.openstreetmap.network.construction import from_ways, largest_component, simplify
 from kmip_data.pipelines.openstreetmap.network.speeds import IMPLICIT, read_speed
-from kmip_data.pipelines.openstreetmap.tensors import city_tensors
-from kmip_data.pipelines.openstreetmap.vocabulary import Vocabulary, by_frequency, lanes_by_frequency
+from kmip_data.pipelines.openstreetmap.tensors import (
+    Vocabulary,
+    by_frequency,
+    city_tensors,
+    lanes_by_frequency,
+)
 
 
 @pytest.fixture(scope="module")

@@ -1,17 +1,54 @@
-"""The stratified split of any dataset: parts as large as its own rule's, with equal shares of classes."""
+"""Splits that many datasets have: by published lists, by keys of records, with equal shares of classes."""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kmip_data.errors import DamagedInput
 from kmip_data.format.parts import PARTS
 from kmip_data.format.splits import NO_PART
 from kmip_data.graphs.splits import meta_labels, stratified_parts
-from kmip_data.pipelines.base import Pipeline, Records, Split, SplitParams
+from kmip_data.manifest import Manifest
+from kmip_data.pipelines.base import Pipeline, RawFolder, Records, Split, SplitParams
+
+Name = TypeVar("Name", str, int)
+
+
+def check_digests(raw: RawFolder, manifest: Manifest) -> None:
+    """Refuse lists of the complete set that have other digests than the manifest knows."""
+    for name, expected in manifest.known_sha256.items():
+        found = hashlib.sha256((raw.path / name).read_bytes()).hexdigest()
+        if found != expected:
+            raise DamagedInput(
+                f"{name} is not the list of the complete set.", expected=f"SHA-256 {expected}", found=found
+            )
+
+
+def split_by_lists(
+    lists: Mapping[str, Iterable[Name]], names: Sequence[Name], what: str, rule: str = "upstream"
+) -> Split:
+    """Return the published split: positions of the records of each part, in the order of its list.
+
+    Names of a list that are none of ``names``, those of the build's records, are left out; ``what`` the
+    lists are, the note says.
+    """
+    position = {name: i for i, name in enumerate(names)}
+    parts = {part: [position[name] for name in listed if name in position] for part, listed in lists.items()}
+    return Split(rule, rule, {}, parts, f"the {what} of the raw data, in their order")
+
+
+def split_by_keys(keys: Iterable[str], note: str) -> Split:
+    """Return the published split of records whose keys begin with their part (``val/000012``)."""
+    parts: dict[str, list[int]] = {part: [] for part in PARTS}
+    for position, key in enumerate(keys):
+        parts[key.partition("/")[0]].append(position)
+    return Split("upstream", "upstream", {}, parts, note)
 
 
 def apply_split(
