@@ -242,7 +242,7 @@ class Cloud:
             if (self.y != label).any() or self.y.min() < 0 or self.y.max() >= MOST_CLASSES:
                 row = int(np.argmax((self.y != label) | (self.y < 0) | (self.y >= MOST_CLASSES)))
                 raise DamagedInput(
-                    f"{name}: point {row} has no class: {label[row]:g} in column {params.label_column!r} is not "
+                    f"{name}: point {row}: {label[row]:g} in column {params.label_column!r} is not "
                     f"a whole number from 0 to {MOST_CLASSES - 1}."
                 )
 

@@ -232,7 +232,7 @@ def _open(path: Path) -> Iterator[tuple[h5py.Dataset, h5py.Dataset]]:
         data, label = file["data"], file["label"]
         if data.shape[2] != len(FIELDS) or label.shape != data.shape[:2]:
             raise DamagedInput(
-                f"{path.name}: 'data' {list(data.shape)} and 'label' {list(label.shape)} do not fit together, or "
+                f"{path.name}: 'data' {list(data.shape)} and 'label' {list(label.shape)} do not fit, or "
                 f"'data' has not {len(FIELDS)} columns."
             )
         yield data, label

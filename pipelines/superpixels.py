@@ -229,7 +229,7 @@ def _check_names(params: OwnSuperpixelParams) -> None:
     if params.class_name and len(params.class_name) != params.classes:
         names = len(params.class_name)
         raise UsageError(
-            f"There are {names} names for {params.classes} classes.", next=f"--set classes={names}"
+            f"class_name has {names} names for {params.classes} classes.", next=f"--set classes={names}"
         )
 
 

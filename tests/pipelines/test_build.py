@@ -235,7 +235,7 @@ def test_a_rule_that_reads_raw_files_gets_them(toy: Toy) -> None:
     assert sorted(built_units(toy.folder)) == list(range(7))  # no shard was built again
     assert verify_build(build.path).ok
     write_raw(toy.folder / "raw", 21)
-    with pytest.raises(UsageError, match="not built from these raw files"):
+    with pytest.raises(UsageError, match="not built from the raw files"):
         toy.build(split_parameters={"from_raw": True, "fold": 1})
 
 
@@ -298,7 +298,7 @@ def test_repair_refuses_other_raw_files_and_an_unreadable_card(toy: Toy) -> None
     _flip(build.path / "shards/00000.h5")
     broken = digests(build.path)
     write_raw(toy.folder / "raw", 21)
-    with pytest.raises(CheckFailed, match="not built from these raw files"):
+    with pytest.raises(CheckFailed, match="not built from the raw files"):
         repair_build(build.path, home=toy.home)
     assert digests(build.path) == broken
     (build.path / "card.json").write_text("{")

@@ -230,17 +230,17 @@ def test_the_command_line_builds_and_opens(rooms, home):
     [
         ("1 2 3\n4 5\n", {}, "cannot be read"),
         ("1 2 3\n4 five 6\n", {}, "cannot be read"),
-        ("1 2 3\n4 nan 6\n", {}, "point 1 has no finite value in column 'y'"),
+        ("1 2 3\n4 nan 6\n", {}, "column 'y' of point 1 is not finite"),
         ("x y\n1 2\n", {}, "has no column 'z'"),
         ("x y z\n1 2\n", {}, "cannot be read"),
         ("", {}, "holds no points"),
         ("x y z\n", {}, "holds no points"),
         ("1 2 3\n4 5 6\n", {"label_column": "class"}, "has no column 'class'"),
-        ("1 2 3 0\n4 5 6 1.5\n", {"label_column": "3"}, "point 1 has no class"),
-        ("1 2 3 0\n4 5 6 -1\n", {"label_column": "3"}, "point 1 has no class"),
-        ("1 2 3 0\n4 5 6 7\n", {"label_column": "3", "classes": 5}, "a class is out of range"),
+        ("1 2 3 0\n4 5 6 1.5\n", {"label_column": "3"}, "point 1: "),
+        ("1 2 3 0\n4 5 6 -1\n", {"label_column": "3"}, "point 1: "),
+        ("1 2 3 0\n4 5 6 7\n", {"label_column": "3", "classes": 5}, "the class 7 is out of range"),
         ("1 2 3\n4 5 6\n", {"feature": ("red",)}, "has no column 'red'"),
-        ("1 2 3\n4 5 6\n", {"k": 2}, "too few points"),
+        ("1 2 3\n4 5 6\n", {"k": 2}, "too few for k"),
         ("1 2 3\n4 5 6\n", {"block": 1.0}, "has no block"),
     ],
 )
@@ -319,7 +319,7 @@ def test_bad_clouds_are_skipped_and_listed(tmp_path):
     path = write(tmp_path, "npy", cloud(3))
     (skipped,) = made(path, k=4, on_error="skip")
     assert isinstance(skipped, Skipped)
-    assert "too few points" in skipped.reason
+    assert "too few for k" in skipped.reason
 
 
 def test_a_failed_build_leaves_nothing(tmp_path, home):

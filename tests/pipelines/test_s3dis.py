@@ -319,7 +319,7 @@ def fails(folder: Path, *patterns: str, **parameters) -> None:
         pipeline_records("s3dis", folder, **{"k": 1, **parameters})
     for pattern in patterns:
         assert re.search(pattern, str(error.value)), str(error.value)
-    assert all(error.value.parts[part] for part in ("expected", "found", "next")), str(error.value)
+    assert error.value.parts["next"]
 
 
 def edit(folder: Path):
@@ -342,44 +342,44 @@ def test_values_that_are_not_finite(copy, value):
 def test_label_out_of_range(copy):
     with edit(copy) as file:
         file["label"][3, 5] = 13
-    fails(copy, r"ply_data_all_0\.h5, block 3", "expected: 0 to 12", "found: 13")
+    fails(copy, r"ply_data_all_0\.h5, block 3", "the label 13 is none of 0 to 12")
 
 
 def test_wrong_number_of_columns(copy):
     replace(copy, "data", np.zeros((18, 4096, 6), np.float32))
-    fails(copy, "wrong columns", "9 columns", "found: 6")
+    fails(copy, "18, 4096, 6", "not 9 columns")
 
 
 def test_wrong_dtypes_and_shapes(copy):
     with edit(copy) as file:
         data, label = file["data"][...], file["label"][...]
     replace(copy, "data", data.astype(np.float64))
-    fails(copy, "wrong dataset 'data'", "float32", "float64")
+    fails(copy, "'data' is not float32", "float64")
     replace(copy, "data", data)
     replace(copy, "label", label.astype(np.int64))
-    fails(copy, "wrong dataset 'label'", "uint8", "int64")
+    fails(copy, "'label' is not uint8", "int64")
     replace(copy, "label", label[:, :100])
-    fails(copy, "'label' does not fit 'data'")
+    fails(copy, "do not fit")
     replace(copy, "label", label.reshape(-1))
-    fails(copy, "wrong dataset 'label'")
+    fails(copy, "'label' is not uint8 of 2 axes")
     with edit(copy) as file:
         del file["label"]
-    fails(copy, "wrong dataset 'label'", "found: nothing")
+    fails(copy, "'label' is not uint8", "but nothing")
 
 
 def test_blocks_of_a_size_that_the_manifest_does_not_allow(copy):
     replace(copy, "data", np.zeros((18, 4097, 9), np.float32))
     replace(copy, "label", np.zeros((18, 4097), np.uint8))
-    fails(copy, r"ply_data_all_0\.h5: wrong number of points", "4096", "4097")
+    fails(copy, r"ply_data_all_0\.h5 has blocks of 4097 points", "4096")
     replace(copy, "data", np.zeros((18, 0, 9), np.float32), chunks=(1, 1, 9), maxshape=(18, None, 9))
     replace(copy, "label", np.zeros((18, 0), np.uint8), chunks=(1, 1), maxshape=(18, None))
-    fails(copy, "wrong number of points", "found: 0")
+    fails(copy, "blocks of 0 points")
 
 
 def test_too_few_points_for_k(copy):
     replace(copy, "data", np.random.default_rng(0).random((18, 32, 9), dtype=np.float32))
     replace(copy, "label", np.zeros((18, 32), np.uint8))
-    fails(copy, r"Record Area_\d_\w+/000000", "at least 33 points", "32 points", "short_graphs=skip", k=32)
+    fails(copy, r"Record Area_\d_\w+/000000", "32 points, too few for k = 32", "short_graphs=skip", k=32)
     _, skipped = pipeline_records("s3dis", copy, k=32, short_graphs="skip")
     assert skipped == []
     _, kept = pipeline_records("s3dis", copy, k=32, short_graphs="keep")
@@ -434,8 +434,8 @@ def test_room_list(copy):
     path = copy / "room_filelist.txt"
     rooms = path.read_text().splitlines()
     for lines, *patterns in (
-        (rooms[:-1], "one line per block", "18 lines", "found: 17"),
-        ([*rooms, rooms[0]], "one line per block", "found: 19"),
+        (rooms[:-1], "has 17 lines for 18 blocks"),
+        ([*rooms, rooms[0]], "has 19 lines"),
         (["Area_7_office_1", *rooms[1:]], "line 1", "Area_7_office_1"),
         ([*rooms[:4], "", *rooms[5:]], "line 5", "not a room"),
         ([*rooms[:4], "Area_1_../x", *rooms[5:]], "line 5", "not a room"),

@@ -161,7 +161,7 @@ def change(graph, slot, value):
         (lambda g: g[:3], "tuple"),
         (lambda g: change(g, 0, g[0][:, :13]), "13"),
         (lambda g: change(g, 0, g[0].long()), "int64"),
-        (lambda g: change(g, 0, g[0].float() + 1e-5), "others"),
+        (lambda g: change(g, 0, g[0].float() + 1e-5), "float16"),
         (lambda g: change(g, 0, g[0] * float("nan")), "NaN"),
         (lambda g: change(g, 1, g[1][1:]), "shapes"),
         (lambda g: change(g, 1, g[1] / 0), "infinity"),

@@ -174,9 +174,8 @@ def test_nothing_to_build_and_the_same_key_twice(tmp_path: Path) -> None:
     with pytest.raises(DamagedInput, match="nothing to build"):
         build_toy(tmp_path)
     (tmp_path / "raw/part0.txt").write_text("a 3\nb 3\na 3\n")
-    with pytest.raises(DamagedInput, match="same key") as caught:
+    with pytest.raises(DamagedInput, match="2 records have the key 'a'"):
         build_toy(tmp_path)
-    assert "'a' comes 2 times" in str(caught.value)
 
 
 def test_jobs_below_one_are_refused(tmp_path: Path) -> None:
