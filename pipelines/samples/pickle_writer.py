@@ -1,21 +1,20 @@
 """Write a list of tuples of tensors and arrays as ``pickle.dump`` does with torch's tensors, without torch.
 
-Opcode by opcode what Python's pickler writes with protocol 4, but for frames, which only help reading.
+Python's own pickler with protocol 4, but without frames, which only help reading.
 """
 
 from __future__ import annotations
 
+import pickle
 import struct
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.pipelines.samples.torch_writer import STORAGE_NAMES
-
-_BATCH: Final = 1_000  #: items that a pickler appends at once
 
 
 class Tensor:
@@ -26,21 +25,9 @@ class Tensor:
 
 
 def write_pickled_list(path: Path, items: Iterable[tuple[Tensor | NDArray[Any], ...]]) -> None:
-    """Write the items one by one; the same items give the same bytes."""
+    """Write the items; the same items give the same bytes."""
     with path.open("wb") as file:
-        pickle = _Pickle()
-        file.write(b"\x80\x04]" + pickle.memoize())
-        batch: list[bytes] = []
-        for item in items:
-            batch.append(b"(" + b"".join(map(pickle.of, item)) + b"t" + pickle.memoize())
-            if len(batch) == _BATCH:
-                file.write(b"(" + b"".join(batch) + b"e")
-                batch.clear()
-        if len(batch) == 1:
-            file.write(batch[0] + b"a")
-        elif batch:
-            file.write(b"(" + b"".join(batch) + b"e")
-        file.write(b".")
+        _Pickler(file, protocol=4).dump(list(items))
 
 
 def storage_bytes(array: NDArray[Any], key: str) -> bytes:
@@ -52,83 +39,63 @@ def storage_bytes(array: NDArray[Any], key: str) -> bytes:
         b"X\n\x00\x00\x00type_sizesq\x03}q\x04(X\x05\x00\x00\x00shortq\x05K\x02"
         b"X\x03\x00\x00\x00intq\x06K\x04X\x04\x00\x00\x00longq\x07K\x04uu."
         b"\x80\x02(X\x07\x00\x00\x00storageq\x00c" + STORAGE_NAMES[array.dtype] + b"\nq\x01" + text + b"q\x02"
-        b"X\x03\x00\x00\x00cpuq\x03" + _number(array.size) + b"Ntq\x04Q."
+        b"X\x03\x00\x00\x00cpuq\x03" + pickle.dumps(array.size, 2)[2:-1] + b"Ntq\x04Q."
         b"\x80\x02]q\x00" + text + b"q\x01a." + struct.pack("<q", array.size) + array.tobytes()
     )
 
 
-def _number(value: int) -> bytes:
-    if 0 <= value < 1 << 8:
-        return b"K" + struct.pack("<B", value)
-    if 0 <= value < 1 << 16:
-        return b"M" + struct.pack("<H", value)
-    return b"J" + struct.pack("<i", value)
+class _Name:
+    """A function or class that is pickled by its name alone; calling it is never needed."""
+
+    def __init__(self, module: str, name: str) -> None:
+        self.module, self.name = module, name
+
+    def __call__(self) -> None:
+        raise NotImplementedError
 
 
-def _string(data: bytes) -> bytes:
-    if len(data) < 1 << 8:
-        return b"C" + struct.pack("<B", len(data)) + data
-    return b"B" + struct.pack("<I", len(data)) + data
+_NUMPY = "numpy"  #: one object, which the pickler recalls
+_TENSOR, _STORAGE = _Name("torch._utils", "_rebuild_tensor_v2"), _Name("torch.storage", "_load_from_bytes")
+_HOOKS, _RECONSTRUCT = _Name("collections", "OrderedDict"), _Name("numpy.core.multiarray", "_reconstruct")
+_NDARRAY, _DTYPE = _Name(_NUMPY, "ndarray"), _Name(_NUMPY, "dtype")
 
 
-class _Pickle:
-    """The memo of a pickle that is being written."""
+class _Reduced:
+    """A part of a tensor: what makes it, and with which arguments."""
 
-    def __init__(self) -> None:
-        self._places: dict[str, int] = {}  #: place in the memo of what is written only once
-        self._next = 0
-        self._storages = 0
+    def __init__(self, made_by: _Name, *arguments: Any) -> None:
+        self.made_by, self.arguments = made_by, arguments
 
-    def memoize(self, name: str = "") -> bytes:
-        if name:
-            self._places[name] = self._next
-        self._next += 1
-        return b"\x94"
 
-    def of(self, value: Tensor | NDArray[Any]) -> bytes:
-        return self._tensor(value.array) if isinstance(value, Tensor) else self._array(value)
+class _Pickler(pickle._Pickler):  # type: ignore[name-defined,misc]  # noqa: SLF001 -- the one written in Python
+    storages = 0
 
-    def _tensor(self, array: NDArray[Any]) -> bytes:
-        rebuild = self._name("torch._utils", "_rebuild_tensor_v2")
-        load = b"(" + self._name("torch.storage", "_load_from_bytes")
-        self._storages += 1
-        data = storage_bytes(array, f"{94_000_000_000_000 + self._storages}")
-        storage = _string(data) + self.memoize() + b"\x85" + self.memoize() + b"R" + self.memoize()
-        shape = b"K\x00" + self._tuple(array.shape)
-        strides = self._tuple([step // array.itemsize for step in array.strides])
-        hooks = b"\x89" + self._name("collections", "OrderedDict") + b")R" + self.memoize()
-        end = b"t" + self.memoize() + b"R" + self.memoize()
-        return rebuild + load + storage + shape + strides + hooks + end
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.framer.start_framing = lambda: None
 
-    def _array(self, array: NDArray[Any]) -> bytes:
-        out = self._name("numpy.core.multiarray", "_reconstruct") + self._name("numpy", "ndarray")
-        out += b"K\x00\x85" + self.memoize() + self._once("b", b"C\x01b")
-        out += b"\x87" + self.memoize() + b"R" + self.memoize()
-        out += b"(K\x01" + self._tuple(array.shape) + self._dtype(array.dtype)
-        return out + b"\x89" + _string(array.tobytes()) + self.memoize() + b"t" + self.memoize() + b"b"
-
-    def _dtype(self, dtype: np.dtype[Any]) -> bytes:
-        if (known := f"dtype {dtype.str}") in self._places:
-            return self._recall(known)
-        out = self._name("numpy", "dtype") + self._text(dtype.str[1:]) + b"\x89\x88\x87" + self.memoize()
-        out += b"R" + self.memoize(known) + b"(K\x03" + self._text(dtype.str[0])
-        return out + b"NNN" + b"J\xff\xff\xff\xff" * 2 + b"K\x00t" + self.memoize() + b"b"
-
-    def _tuple(self, numbers: Iterable[int]) -> bytes:
-        parts = [_number(int(number)) for number in numbers]
-        return b"".join(parts) + {1: b"\x85", 2: b"\x86"}[len(parts)] + self.memoize()
-
-    def _name(self, module: str, attribute: str) -> bytes:
-        if (known := f"{module}.{attribute}") in self._places:
-            return self._recall(known)
-        return self._text(module) + self._text(attribute) + b"\x93" + self.memoize(known)
-
-    def _text(self, text: str) -> bytes:
-        return self._once(f"text {text}", b"\x8c" + struct.pack("<B", len(text)) + text.encode())
-
-    def _once(self, name: str, written: bytes) -> bytes:
-        return self._recall(name) if name in self._places else written + self.memoize(name)
-
-    def _recall(self, name: str) -> bytes:
-        place = self._places[name]
-        return b"h" + struct.pack("<B", place) if place < 1 << 8 else b"j" + struct.pack("<I", place)
+    def save(self, obj: Any, save_persistent_id: bool = True) -> None:
+        """Write tensors as torch reduces them, and arrays as numpy before version 2; else as usual."""
+        if id(obj) in self.memo:
+            super().save(obj, save_persistent_id)
+        elif isinstance(obj, _Name):
+            self.save(obj.module)
+            self.save(obj.name)
+            self.write(pickle.STACK_GLOBAL)
+            self.memoize(obj)
+        elif isinstance(obj, _Reduced):
+            self.save_reduce(obj.made_by, obj.arguments, obj=obj)
+        elif isinstance(obj, Tensor):
+            self.storages += 1
+            data = storage_bytes(obj.array, f"{94_000_000_000_000 + self.storages}")
+            strides = tuple(step // obj.array.itemsize for step in obj.array.strides)
+            made = _Reduced(_STORAGE, data), 0, obj.array.shape, strides, False, _Reduced(_HOOKS)
+            self.save_reduce(_TENSOR, made, obj=obj)
+        elif isinstance(obj, np.ndarray):
+            state = (1, obj.shape, obj.dtype, False, obj.tobytes())
+            self.save_reduce(_RECONSTRUCT, (_NDARRAY, tuple([0]), b"b"), state, obj=obj)  # noqa: C409
+        elif isinstance(obj, np.dtype):
+            state = (3, obj.str[0], None, None, None, -1, -1, 0)
+            self.save_reduce(_DTYPE, (obj.str[1:], False, True), state, obj=obj)
+        else:
+            super().save(obj, save_persistent_id)
