@@ -24,11 +24,12 @@ from kmip_data.pipelines.cities.graph import (
     FEATURES,
     NODE_FEATURES,
     CityParams,
+    CityPipeline,
     CityTensors,
     check_tensors,
+    store_city,
     symmetrise,
 )
-from kmip_data.pipelines.cities.pipeline import CityPipeline, store_city
 from kmip_data.pipelines.cities.splits import TEST, TRAIN, VAL, split_codes
 from kmip_data.pipelines.formats.torch_files import read_tensor
 

@@ -27,8 +27,7 @@ from kmip_data.pipelines.base import About, Prepared, PublishedSplitParams, RawF
 from kmip_data.pipelines.formats.numpy_pickle import NUMPY
 from kmip_data.pipelines.formats.restricted_pickle import read_pickle
 from kmip_data.pipelines.formats.text import read_columns, write_rows
-from kmip_data.pipelines.molecules.features import read_smiles
-from kmip_data.pipelines.molecules.pipeline import MoleculeParams, MoleculePipeline, as_record
+from kmip_data.pipelines.molecules import MoleculeParams, MoleculePipeline, as_record, read_smiles
 
 LABELS = (
     "antifungal", "cell_cell_communication", "anticancer", "drug_delivery_vehicle", "antimicrobial",

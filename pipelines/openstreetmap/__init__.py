@@ -15,8 +15,7 @@ import numpy as np
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.base import Prepared, RawFolder
-from kmip_data.pipelines.cities.graph import check_tensors, chunk_labels
-from kmip_data.pipelines.cities.pipeline import CityPipeline, store_city
+from kmip_data.pipelines.cities.graph import CityPipeline, check_tensors, chunk_labels, store_city
 from kmip_data.pipelines.openstreetmap.parameters import CitySource, OpenStreetMapParams, check_source
 from kmip_data.pipelines.raw.copies import RawCopy
 from kmip_data.pipelines.raw.license import show_license

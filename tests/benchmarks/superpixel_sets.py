@@ -76,7 +76,7 @@ def _write(raw: Path, graphs: int) -> None:
     import numpy as np
     from support.superpixel_pictures import make_pictures
 
-    from kmip_data.pipelines.samples.pickle_writer import Tensor, write_pickled_list
+    from kmip_data.pipelines.samples.writers import Tensor, write_pickled_list
     from kmip_data.pipelines.superpixel_graphs import COCO_IDS
 
     ids = np.array(COCO_IDS, np.uint8)
