@@ -86,7 +86,7 @@ def obtain(
 
 
 def split_name(build: Build, split_parameters: Mapping[str, Any] | None = None) -> str:
-    """Return the name of the split that the parameters mean, adding it beside the shards if it is missing.
+    """Return the name of the split that the parameters mean, adding it next to the shards if it is missing.
 
     Raises ``UsageError`` where a name or value is wrong, or the build is not of a shipped dataset and has no
     such rule.

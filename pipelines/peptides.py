@@ -1,6 +1,6 @@
 """Peptides-func and peptides-struct (LRGB): molecules of up to 444 heavy atoms, from SMILES.
 
-Raw layout: a gzip-compressed CSV with one SMILES per row and ten labels, or eleven properties, beside it;
+Raw layout: a gzip-compressed CSV with one SMILES per row and ten labels, or eleven properties, next to it;
 and a pickle with the row numbers of train, val and test. Facts and deviations:
 ``docs/datasets/peptides.md``, ``docs/fidelity.md``.
 """
@@ -37,7 +37,7 @@ TARGETS = (
     "Inertia_mass_a", "Inertia_mass_b", "Inertia_mass_c", "Inertia_valence_a", "Inertia_valence_b",
     "Inertia_valence_c", "length_a", "length_b", "length_c", "Spherocity", "Plane_best_fit",
 )  # fmt: skip
-#: Of the decompressed CSV: that of peptides-struct has columns not read here.
+#: Size of the decompressed CSV; that of peptides-struct has columns not read here.
 MAX_TABLE_BYTES = 20_000_000_000
 
 P = TypeVar("P", bound=MoleculeParams)

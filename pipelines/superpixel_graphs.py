@@ -98,7 +98,7 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
         sizes = {
             part: index(raw.path / f"{part}{ending}", workdir, self.manifest.max_nodes) for part in PARTS
         }
-        # Relative, so that an unfinished build goes on where its home was moved to.
+        # Relative, so that an unfinished build resumes where its home was moved to.
         return Prepared(
             workdir, {"raw": os.path.relpath(raw.path, workdir), "ending": ending, "sizes": sizes}
         )

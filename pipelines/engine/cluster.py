@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 import secrets
 import socket
@@ -17,6 +18,7 @@ from typing import Any, Final, Self, TypeVar
 
 from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.files.changes import write_file
+from kmip_data.files.small import first_fault
 from kmip_data.pipelines.engine.finish import versions_of_bytes
 from kmip_data.pipelines.engine.journal import RESUMES
 from kmip_data.pipelines.engine.pool import Executor, UnitTask, WorkerDiedError, worker_died
@@ -73,6 +75,7 @@ def check_view(view: SharedView) -> str:
 
 
 _check_once = functools.lru_cache(maxsize=8)(check_view)  #: the result does not change while a worker lives
+_used, _room = 0, threading.Condition()
 
 
 def call_here(view: SharedView, memory: int, function: Callable[..., R], arguments: tuple[Any, ...]) -> R:
@@ -82,10 +85,6 @@ def call_here(view: SharedView, memory: int, function: Callable[..., R], argumen
     _check_once(view)
     with _admitted(memory), threadpool_limits(1):
         return function(*arguments)
-
-
-_used = 0
-_room = threading.Condition()
 
 
 @contextlib.contextmanager
@@ -109,22 +108,18 @@ def _admitted(memory: int) -> Iterator[None]:
 class DaskWorkers(Executor):
     """A Dask cluster, found or started when the block is entered.
 
-    A task whose worker dies is run by another one: Dask does that by itself, up to the scheduler's
-    ``allowed-failures`` (3) times. Nothing is lost with it, because a shard becomes visible by a rename.
-
-    ``work`` is a folder on the shared file system for the stop file and the token that workers must find,
-    ``scheduler`` an address or scheduler file; ``None`` starts one and ``jobs`` workers here. Every worker
-    must see the folders that it ``needs``.
+    Dask runs a task whose worker dies on another one, up to the scheduler's ``allowed-failures`` (3) times;
+    a shard becomes visible by a rename. ``work`` is a folder on the shared file system for the stop file and
+    the token that workers must find, ``scheduler`` an address or scheduler file; ``None`` starts one and
+    ``jobs`` workers here. Every worker must see the folders that it ``needs``.
     """
 
     def __init__(
-        self, work: Path, scheduler: str | None, *, jobs: int, needs: tuple[Path, ...], quiet: bool
+        self, work: Path, scheduler: str | None, *, jobs: int, needs: Iterable[Path], quiet: bool
     ) -> None:
-        self.stop = work / "stop"
-        self._token = work / "token"
-        self._scheduler, self._jobs, self._needs, self._quiet = scheduler, jobs, needs, quiet
+        self.stop, self._token = work / "stop", work / "token"
+        self._scheduler, self._jobs, self._needs, self._quiet = scheduler, jobs, tuple(needs), quiet
         self._client: Any = None
-        self._stack = contextlib.ExitStack()
         self._running: dict[Any, str] = {}  #: future -> name of what it runs
 
     def __enter__(self) -> Self:
@@ -133,12 +128,10 @@ class DaskWorkers(Executor):
         write_file(self._token, secret.encode("ascii"))
         folders = tuple(str(path) for path in (self._token.parent.parent, *self._needs))
         self._view = SharedView(str(self._token), secret, folders, own_versions())
-        try:
-            self._connect()
+        with contextlib.ExitStack() as stack:  # left at once where a worker is refused
+            self._connect(stack)
             self._check_workers()
-        except BaseException:
-            self._stack.close()
-            raise
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(
@@ -205,28 +198,35 @@ class DaskWorkers(Executor):
                 done(result)
         return [], []
 
-    def _connect(self) -> None:
-        from distributed import Client
+    def _connect(self, stack: contextlib.ExitStack) -> None:
+        from distributed import Client, LocalCluster
 
         if self._scheduler is None:
-            where = {"address": self._stack.enter_context(_local_cluster(self._jobs)).scheduler_address}
+            # A free port for the dashboard, and no port that another machine can reach.
+            local = LocalCluster(
+                n_workers=self._jobs,
+                threads_per_worker=1,
+                host="127.0.0.1",
+                dashboard_address="127.0.0.1:0",
+                silence_logs=logging.CRITICAL,
+            )
+            where = {"address": stack.enter_context(local).scheduler_address}
         else:
             where = {"scheduler_file" if Path(self._scheduler).is_file() else "address": self._scheduler}
         try:
             client = Client(**where, timeout=CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError, TypeError) as error:  # a timeout is an OSError
             raise UsageError(
-                f"No Dask scheduler answers at {self._scheduler}.",
+                f"No Dask scheduler answers at {self._scheduler}: {first_fault(error)}",
                 expected="the address that `dask scheduler` prints (tcp://HOST:8786), or its scheduler file",
-                found=str(error).splitlines()[0] if str(error) else type(error).__name__,
                 next="`dask scheduler`, then `dask worker ADDRESS` on each machine; or --dask alone",
             ) from error
-        self._client = self._stack.enter_context(client)
+        self._client = stack.enter_context(client)
         if not self._client.nthreads():
             say("waiting for the first worker …", quiet=self._quiet)
             self._client.wait_for_workers(1)
-        text = f"dask: {len(self._client.nthreads())} workers, dashboard {self._client.dashboard_link}"
-        say(text, quiet=self._quiet)
+        workers = len(self._client.nthreads())
+        say(f"dask: {workers} workers, dashboard {self._client.dashboard_link}", quiet=self._quiet)
 
     def _check_workers(self) -> None:
         """Refuse a cluster with a worker that does not see the folders or has other versions."""
@@ -260,20 +260,3 @@ def _connected() -> Iterator[None]:
             left=RESUMES,
             next="start the scheduler and its workers again, then the same command",
         ) from error
-
-
-def _local_cluster(jobs: int) -> Any:
-    """Start a scheduler and ``jobs`` worker processes of one thread on this machine, until it is left."""
-    import logging
-
-    from distributed import LocalCluster
-
-    # A free port for the dashboard, and no port that another machine can reach.
-    return LocalCluster(
-        n_workers=jobs,
-        threads_per_worker=1,
-        processes=True,
-        host="127.0.0.1",
-        dashboard_address="127.0.0.1:0",
-        silence_logs=logging.CRITICAL,
-    )

@@ -155,7 +155,7 @@ def write_split(
     """Write ``splits/<name>.h5`` and describe it.
 
     Returned are the entry for the card and how often each class occurs in each part. The parameters ``asked``
-    for are kept beside the rule's own, so that the same question finds the split again. Raises
+    for are kept with the rule's own, so that the same question finds the split again. Raises
     ``DamagedInput`` where a record is in two parts, or the codes of a split of nodes do not fit the graph.
     """
     parameters = {**asked, **split.parameters}

@@ -56,7 +56,7 @@ def open_executor(
     if options.engine == "dask":
         from kmip_data.pipelines.engine.cluster import DaskWorkers
 
-        return DaskWorkers(work, options.scheduler, jobs=jobs, needs=tuple(needs), quiet=options.quiet)
+        return DaskWorkers(work, options.scheduler, jobs=jobs, needs=needs, quiet=options.quiet)
     return InProcess(work / "stop") if here else Workers(work / "stop")
 
 

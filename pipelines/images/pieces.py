@@ -2,7 +2,7 @@
 
 Both are far too large to load (the pickle of COCO-SP's train part is about 9 GB) and hold each array as plain
 bytes, so one pass notes where, and workers then map the file and take any graph. Arrays that are not plain
-bytes in the file (pickle protocols 0 to 2 write bytes as text) are written beside the index.
+bytes in the file (pickle protocols 0 to 2 write bytes as text) are written next to the index.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FEATURES: Final = 14  #: columns of x
 EDGE_FEATURES: Final = 2
 _ENTRY: Final = np.dtype(
     [("nodes", "<i8"), ("edges", "<i8"), ("offset", "<i8", (5,)), ("dtype", "S3", (5,))]
-)  # offsets below 0: -1 - offset in the file beside the index
+)  # offsets below 0: -1 - offset in the file next to the index
 _AT_ONCE: Final = 4_096  #: entries written at a time
 
 
@@ -179,7 +179,7 @@ class _Index:
             self._entries.clear()
 
     def _place(self, array: NDArray[Any]) -> int:
-        """Return where the bytes of an array lie in the file, or put them beside the index."""
+        """Return where the bytes of an array lie in the file, or put them next to the index."""
         address = array.__array_interface__["data"][0]
         if self._first <= address and address + array.nbytes <= self._last and array.flags.c_contiguous:
             return int(address - self._first)

@@ -24,7 +24,7 @@ from kmip_data.pipelines.openstreetmap.network.streets import direction, is_stre
 if TYPE_CHECKING:
     import osmium
 
-#: How a file begins -> the format as libosmium names it, also the end of the file's name.
+#: Beginning of a file -> the format as libosmium names it, also the end of the file's name.
 _BEGINNINGS: Final = ((b"\x1f\x8b", "osm.gz"), (b"BZh", "osm.bz2"))
 _XML_BEGINNINGS: Final = (b"<", b"\xef\xbb\xbf<", b"\xff\xfe<", b"\xfe\xff\0<")
 UNITS_A_DEGREE: Final = 10_000_000  #: coordinates are integers of 1e-7 degrees

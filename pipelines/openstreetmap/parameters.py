@@ -13,7 +13,7 @@ from kmip_data.pipelines.cities.graph import CityParams
 from kmip_data.pipelines.openstreetmap.network.streets import NetworkType
 from kmip_data.strict import Strict
 
-#: Raw members beside the map itself.
+#: Raw members other than the map itself.
 POLYGON: Final = "area.geojson"
 VOCABULARY: Final = "vocabulary.json"
 LAND_USE: Final = "land_use.geojson"

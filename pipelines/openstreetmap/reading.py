@@ -81,7 +81,7 @@ def with_margin(area: Geometry) -> Geometry:
     margin = shapely.transform(projected.buffer(MARGIN), back, interleaved=False)
 
     def unwrapped(lon_lat: NDArray[np.float64]) -> NDArray[np.float64]:
-        # A margin over the antimeridian goes on beyond 180 degrees instead of around the world.
+        # A margin over the antimeridian continues beyond 180 degrees instead of around the world.
         lon_lat[:, 0] = west + np.mod(lon_lat[:, 0] - west + 180, 360) - 180
         return lon_lat
 

@@ -100,7 +100,7 @@ def _ours(folder: Path) -> Path:
     """Run the pipeline and write its shards, as a worker does."""
     from kmip_data.manifest import load_manifest
     from kmip_data.pipelines.base import RawFolder, load_pipeline
-    from kmip_data.pipelines.engine.workers import Task, build_unit
+    from kmip_data.pipelines.engine.workers import BuildTask, build_unit
 
     pipeline = load_pipeline(load_manifest("coco-sp"))
     params = pipeline.Params()
@@ -110,7 +110,7 @@ def _ours(folder: Path) -> Path:
     raw = RawFolder(folder / "coco-sp" / "raw", {}, (), sample=True)
     prepared = pipeline.prepare(raw, params, build)
     for unit in pipeline.units(prepared, params):
-        build_unit(Task(pipeline, params, prepared, unit, build, build / "stop", "0" * 12, None))
+        build_unit(BuildTask(pipeline, params, prepared, unit, build, build / "stop", "0" * 12, None))
     return build / "shards"
 
 

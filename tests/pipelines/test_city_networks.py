@@ -144,7 +144,7 @@ def parts_that_meet(item) -> set[tuple[int, int]]:
     ],
 )
 def test_no_street_joins_two_parts_of_a_real_city(name: str, source, split: str, tmp_path: Path) -> None:
-    """What the help promises of ``--split-rule spatial``, with the blocks that suit each city."""
+    """The promise of the help of ``--split-rule spatial``, with the blocks that suit each city."""
     options = {"home": kmip_data.builds.home.Home(tmp_path), "jobs": 1, "quiet": True, "offline": True}
     rule = {"split": "spatial"}
     if source:

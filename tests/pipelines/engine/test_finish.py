@@ -1,4 +1,4 @@
-"""Which builds have the counts of the published set, and which only look so."""
+"""Builds with the counts of the published set, and builds that only look so."""
 
 from __future__ import annotations
 

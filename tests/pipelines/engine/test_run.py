@@ -256,23 +256,18 @@ def test_a_build_runs_in_a_thread(tmp_path: Path) -> None:
 def test_a_script_without_a_main_guard_and_a_session_on_stdin(tmp_path: Path) -> None:
     write_raw(tmp_path / "raw", 4)
     code = (
-        "from pathlib import Path\n"
-        "from support.toy_pipeline import build_toy\n"
-        "import sys\n"
+        "import sys\nfrom pathlib import Path\nfrom support.toy_pipeline import build_toy\n"
         "print('begin')\n"
-        "build = build_toy(Path(sys.argv[1]), home=Path(sys.argv[2]))\n"
-        "print(build.card.counts['graphs'])\n"
+        "print(build_toy(Path(sys.argv[1]), home=Path(sys.argv[2])).card.counts['graphs'])\n"
     )
-    script = tmp_path / "script.py"
-    script.write_text(code)
+    (tmp_path / "script.py").write_text(code)
     environment = crash_points.environment(tmp_path / "bootstrap")
-    arguments = [str(tmp_path), str(tmp_path / "home1")]
-    options = {"env": environment, "capture_output": True, "text": True, "timeout": 60}
-    plain = subprocess.run([sys.executable, str(script), *arguments], check=False, **options)
-    assert plain.stdout == "begin\n4\n", plain.stderr
-    arguments = [str(tmp_path), str(tmp_path / "home2")]
-    session = subprocess.run([sys.executable, "-i", "-", *arguments], check=False, input=code, **options)
-    assert session.stdout == "begin\n4\n", session.stderr
+    for home, words, given in (("home1", [str(tmp_path / "script.py")], None), ("home2", ["-i", "-"], code)):
+        done = subprocess.run(
+            [sys.executable, *words, str(tmp_path), str(tmp_path / home)], check=False, env=environment,
+            capture_output=True, text=True, timeout=60, input=given,
+        )  # fmt: skip
+        assert done.stdout == "begin\n4\n", done.stderr
 
 
 def _journaled(folder: Path) -> int:

@@ -1,4 +1,4 @@
-"""What a signal leaves of a build: no lock, no semaphore, no half-written file, whoever got it."""
+"""A signal to a build leaves no lock, no semaphore and no half-written file, whichever process got it."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def build(tmp_path: Path) -> Build:
 
 
 def _replace(tmp_path: Path) -> Callable[[Path], object]:
-    """What makes the folder a build of k = 5."""
+    """Return a function that makes the folder a build of k = 5."""
 
     def other(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)

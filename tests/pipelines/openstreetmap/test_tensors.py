@@ -167,7 +167,7 @@ def test_speeds_are_read_as_by_osmnx(text):
 
 
 def speed_of_osmnx(text: str) -> float | None:
-    """What OSMnx takes a ``maxspeed`` for; ``None`` where it puts in the speed for those without."""
+    """Return the speed that OSMnx reads; ``None`` where it puts in the speed for those without."""
     graph = nx.MultiDiGraph(crs="EPSG:4326")
     graph.add_node(1, x=0.0, y=0.0)
     graph.add_node(2, x=1.0, y=0.0)

@@ -81,7 +81,7 @@ def test_samples_by_the_command_line(name, tmp_path):
 
 
 def sorted_digest(found, part):
-    """Which records a part has, whatever their order: by its counts."""
+    """Return the records of a part in any order, by its counts."""
     return {key: value for key, value in found["splits"][part].items() if key != "digest"}
 
 
