@@ -11,7 +11,6 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 from support.cases import check_each
 from support.knn_oracle import exact_table, torch_cluster_edges
 from support.pyg_point_clouds import pipeline_records, pyg_s3dis, unzip
@@ -142,12 +141,6 @@ def test_only_exact_without_keep_stores_the_table(sample, parameters, edges, k):
     assert (shard.graphs, shard.nodes) == (1, 4096)
 
 
-@pytest.mark.parametrize("parameters", [{"k": 0}, {"k": 4096}, {"knn_rule": "approximate"}, {"area": 3}])
-def test_bad_parameters_are_refused(parameters):
-    with pytest.raises(ValidationError):
-        PIPELINE.Params(**parameters)
-
-
 def test_units_cover_the_chosen_blocks_once(real):
     def check(limit):
         prepared, params = prepare(real, limit=limit)
@@ -193,15 +186,6 @@ def test_units_of_the_full_set_are_whole_chunks_and_fit_in_a_shard():
             start, stop = unit.items["rows"][0], unit.items["rows"][-1] + 1
             assert (stop - start) * per_block <= MAX_SHARD_BYTES
             assert start % 63 == 0 or 63 * per_block > MAX_SHARD_BYTES
-
-
-def test_a_unit_depends_on_nothing_but_itself(real):
-    prepared, params = prepare(real, k=3)
-    units = PIPELINE.units(prepared, params)
-    alone = next(PIPELINE.records(prepared, units[-1], params))
-    together = [record for unit in units for record in PIPELINE.records(prepared, unit, params)]
-    assert alone.key == together[24].key
-    assert np.array_equal(alone.neighbor, together[24].neighbor)
 
 
 def test_name_parts():
@@ -287,22 +271,6 @@ def test_val_fraction_and_small_sets(real, full_keys):
     assert {keys[i].split("/")[0] for i in whole.parts["val"]} == {"Area_1_office_1"}
     only_area_1 = split(keys[:5])
     assert [len(only_area_1.parts[part]) for part in ("train", "val", "test")] == [4, 1, 0]
-
-
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        {"test_area": 0},
-        {"test_area": 7},
-        {"split_seed": -1},
-        {"val_fraction": 1.0},
-        {"val_fraction": 0.0},
-        {"split": "x"},
-    ],
-)
-def test_bad_split_parameters_are_refused(parameters):
-    with pytest.raises(ValidationError):
-        PIPELINE.SplitParams(**parameters)
 
 
 # --- what can be wrong with the files ------------------------------------------------------------

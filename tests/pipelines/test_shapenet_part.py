@@ -172,15 +172,6 @@ def test_units_deal_the_lists_in_order_and_fit_in_a_shard(tmp_path, monkeypatch)
         assert len(units) > 1
 
 
-def test_a_unit_depends_on_nothing_but_itself(sample):
-    prepared, params, units = units_of(sample, k=1)
-    half = type(units[0])(0, "half", {"shapes": units[0].items["shapes"][7:9]})
-    alone = list(PIPELINE.records(prepared, half, params))
-    together = list(PIPELINE.records(prepared, units[0], params))[7:9]
-    assert [record.key for record in alone] == [record.key for record in together]
-    assert np.array_equal(alone[1].neighbor, together[1].neighbor)
-
-
 # --- splits --------------------------------------------------------------------------------------
 
 
@@ -293,16 +284,6 @@ def test_bad_lines_name_file_and_line(copy):
             (lambda line: line.rsplit(b" ", 1)[0] + b" wing", ["not a finite decimal number", "wing"]),
         ],
     )
-
-
-def test_label_of_another_category(copy):
-    category = next(c for c in CATEGORIES if c.synset == first_shape(copy)[0][:8])
-    key, path = first_shape(copy)
-    other = (category.last + 1) % 50
-    path.write_bytes(path.read_bytes() + f"0 0 0 0 0 1 {other}\n".encode())
-    line = path.read_bytes().count(b"\n")
-    parts = f"{category.name}, {category.first} to {category.last}"
-    fails(copy, f"{key}.txt, line {line}: {other} is no part of {parts}")
 
 
 def test_empty_and_short_files(copy):

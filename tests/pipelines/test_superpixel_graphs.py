@@ -294,14 +294,6 @@ def test_bytes_on_disk(name, raw, pyg, tmp_path):
     assert size < 0.6 * sum((pyg[1] / f"{part}.pt").stat().st_size for part in PARTS)  # 1/2 at full size
 
 
-def test_nothing_is_imported_that_a_worker_does_not_need():
-    code = (
-        f"import sys; sys.path.insert(0, {str(ROOT)!r}); import kmip_data.pipelines.superpixel_graphs, "
-        "kmip_data.pipelines.samples.superpixel_graphs; assert not {'torch', 'sklearn'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=600)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", [2, 4])
 def test_prepare_of_300_mb_holds_little(tmp_path, protocol):

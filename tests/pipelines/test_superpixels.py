@@ -226,14 +226,6 @@ def test_a_palette_file_names_the_colours(pictures, home):
 # --- builds --------------------------------------------------------------------------------------
 
 
-def test_two_processes_build_the_same_bytes(pictures, tmp_path):
-    digests = [
-        [shard.sha256 for shard in build(pictures, Home(tmp_path / str(jobs)), jobs=jobs).card.shards]
-        for jobs in (1, 2)
-    ]
-    assert digests[0] == digests[1]
-
-
 def test_records_are_the_graphs_and_float16_rounds_them(pictures, home):
     found = records(build(pictures, home))
     assert list(found) == [f"picture_{i:03d}" for i in range(4)]
@@ -329,14 +321,6 @@ def test_a_bad_picture_is_named(pictures, spoil):
     assert caught.value.parts["next"]
 
 
-@pytest.mark.parametrize("spoil", [crop, no_mask])
-def test_a_build_that_fails_leaves_nothing(pictures, home, spoil):
-    spoil(pictures)
-    with pytest.raises(DamagedInput, match=FAULTS[spoil]):
-        build(pictures, home)
-    assert left(home) == []
-
-
 def test_bad_pictures_are_skipped_counted_and_listed(pictures, home):
     write_sample(pictures, pictures=8)
     for number, spoil in enumerate(FAULTS):
@@ -379,15 +363,6 @@ def test_wrong_options_change_nothing(pictures, home, tmp_path, options, message
     done = kmip("build", "superpixels", "--name", "photos", *words, "--quiet", "--jobs", 1)
     assert done.code == 2
     assert message in done.err
-    assert left(home) == []
-
-
-def test_a_name_that_is_taken_or_no_name_is_refused(pictures, home):
-    for name in ("s3dis", "superpixels", "a/b", ""):
-        folders = [f"--set={kind}={pictures / kind}" for kind in ("images", "masks")]
-        done = kmip("build", "superpixels", "--name", name, *folders)
-        assert done.code == 2
-    assert kmip("build", "superpixels", "--sample").code == 2
     assert left(home) == []
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 import signal
 import subprocess
 import sys
@@ -204,25 +202,6 @@ def test_prepare_runs_once_over_an_interrupted_build(tmp_path: Path) -> None:
     assert [built_units(tmp_path).count(unit) for unit in (0, 1)] in ([1, 2], [2, 2])
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize("group", [False, True])
-def test_an_interrupt_ends_workers_and_keeps_finished_shards(
-    tmp_path: Path, number: signal.Signals, code: int, group: bool
-) -> None:
-    write_raw(tmp_path / "raw", 30, orders=dict.fromkeys(range(6, 30), "sleep=7200"))
-    child = crash_points.start_build(tmp_path)
-    _until(lambda: _journaled(tmp_path) == 2 and len(built_units(tmp_path)) == 4)
-    (os.killpg if group else os.kill)(child.pid, number)
-    _, err = child.communicate(timeout=600)  # the units would sleep for hours
-    assert child.returncode == code
-    # The line of the second shard is visible before the journal is synced and the shard counted.
-    assert re.search("interrupted: [12] of 10 shards are finished and stay", err)
-    assert "Traceback" not in err
-    folder = next((tmp_path / "built").glob("toy-*"))
-    assert not list(folder.rglob("*.partial"))
-    _until(lambda: not _group(child.pid))
-
-
 def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     write_raw(tmp_path / "raw", 30, orders=dict.fromkeys(range(30), "sleep=7200"))
     child = crash_points.start_build(tmp_path)
@@ -268,11 +247,6 @@ def test_a_script_without_a_main_guard_and_a_session_on_stdin(tmp_path: Path) ->
             capture_output=True, text=True, timeout=60, input=given,
         )  # fmt: skip
         assert done.stdout == "begin\n4\n", done.stderr
-
-
-def _journaled(folder: Path) -> int:
-    text = "".join(path.read_text() for path in folder.glob("built/*/work/journal.jsonl"))
-    return text.count('{"unit":')
 
 
 def _until(condition: object, seconds: float = 600) -> None:

@@ -56,6 +56,7 @@ def test_a_signal_leaves_no_lock_and_no_semaphore(
     (os.killpg if group else os.kill)(child.pid, number)
     _, err = child.communicate(timeout=60)
     assert child.returncode == CODES[number], err
+    assert "shards are finished and stay" in err
     assert "Traceback" not in err
     _check_nothing_left(tmp_path, child.pid)
 

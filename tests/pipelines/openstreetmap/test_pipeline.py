@@ -295,13 +295,6 @@ def test_servers_that_are_not_there(empty, servers):
     assert not left(empty)
 
 
-def test_offline_no_place_is_asked_for(empty, servers):
-    with pytest.raises(SourceUnavailable):
-        build_city("oslo", CitySource(place="Oslo, Norway"), home=empty, offline=True, **OPTIONS)
-    assert not servers.searched + servers.queries
-    assert not left(empty)
-
-
 # --- the command line ----------------------------------------------------------------------------
 
 
