@@ -46,7 +46,6 @@ def command(target: str, repair: bool, sample: bool, home: Home, as_json: bool, 
 
         repaired = repair_build(path, home=home, **options)
         report = verify_build(path)
-    remarks = [*report.remarks, *(_remarks(path) if report.ok else ())]
     if as_json:
         print_json(
             {
@@ -56,7 +55,7 @@ def command(target: str, repair: bool, sample: bool, home: Home, as_json: bool, 
                 "broken_shards": report.broken_shards,
                 "problems": [vars(problem) for problem in report.problems],
                 "repaired": repaired,
-                "remarks": remarks,
+                "remarks": report.remarks,
             }
         )
     elif repaired:
@@ -65,23 +64,10 @@ def command(target: str, repair: bool, sample: bool, home: Home, as_json: bool, 
         checked = ", ".join(counted(count, what.removesuffix("s")) for what, count in report.checked.items())
         click.echo(f"{path} is sound: {checked}.")
     if not as_json:
-        for remark in remarks:
+        for remark in report.remarks:
             click.echo(remark)
     if not report.ok:
         raise _failed(path, report, repaired=repaired if repair else None)
-
-
-def _remarks(path: Path) -> list[str]:
-    """Return the remarks of the dataset's pipeline on a sound build."""
-    from kmip_data.format.card import read_card
-    from kmip_data.pipelines.base import Pipeline, pipeline_of
-    from kmip_data.pipelines.engine.finish import read_records
-
-    card = read_card(path)
-    pipeline = pipeline_of(card)
-    if pipeline is None or type(pipeline).remarks is Pipeline.remarks:  # nothing to read the records for
-        return []
-    return list(pipeline.remarks(read_records(path, [shard.file for shard in card.shards], card.schema_)))
 
 
 def _failed(path: Path, report: VerifyReport, *, repaired: list[str] | None) -> CheckFailed:

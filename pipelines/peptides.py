@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -50,6 +50,12 @@ class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
     table: ClassVar[str]  #: name of the CSV
     columns: ClassVar[tuple[str, ...]]  #: of the CSV, after ``smiles``
 
+    def __init__(self, manifest: Manifest) -> None:
+        super().__init__(manifest)
+        self.sample_arguments = {
+            "table": self.table, "lists": self.lists["upstream"], "columns": self.columns
+        }  # fmt: skip
+
     @abstractmethod
     def parse(self, fields: Sequence[str], where: str) -> list[float]:
         """Return the values of ``y`` from the fields of a row."""
@@ -59,11 +65,6 @@ class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
     ) -> tuple[NDArray[Any], dict[str, Any]]:
         """Return ``y`` of all rows as it is stored, and what the plan keeps about it."""
         return targets.astype(self.target().stored), {}
-
-    @property
-    def sample_arguments(self) -> Mapping[str, Any]:
-        """Names of both files, and the columns of the table."""
-        return {"table": self.table, "lists": self.lists["upstream"], "columns": self.columns}
 
     def prepare(self, raw: RawFolder, params: P, workdir: Path) -> Prepared:
         """Read the table once: SMILES that can be sought, ``y`` as an array; check the split lists."""

@@ -70,11 +70,7 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
     version = 1
     Params: ClassVar[type[S3DISParams]] = S3DISParams
     SplitParams: ClassVar[type[S3DISSplitParams]] = S3DISSplitParams
-
-    @property
-    def stratified_parts(self) -> tuple[str, ...]:
-        """All but the test area."""
-        return ("train", "val")
+    stratified_parts = ("train", "val")  #: not the test area
 
     def schema(self, params: S3DISParams) -> Schema:
         """Nine features in file order, ``pos`` as a view of the first three, and the class."""

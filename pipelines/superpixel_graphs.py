@@ -9,9 +9,9 @@ processed ``.pt`` files of the mirrors, ``(Data, slices)``. Facts and deviations
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,8 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.parts import PARTS
 from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import Schema
-from kmip_data.graphs.splits import meta_labels, order_before_draw
+from kmip_data.graphs.splits import order_before_draw
+from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import (
     About,
     Params,
@@ -58,15 +59,14 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
     version = 1
     background: ClassVar[int | None] = 0
 
-    @property
-    def is_coco(self) -> bool:
-        """True if labels are category ids of COCO, not classes of Pascal VOC."""
-        return self.manifest.file == "coco-sp"
-
-    @property
-    def stratified_parts(self) -> tuple[str, ...]:
-        """The parts that were drawn from one set of pictures: the stratified rule deals these anew."""
-        return ("train", "val") if self.is_coco else ("val", "test")
+    def __init__(self, manifest: Manifest) -> None:
+        super().__init__(manifest)
+        self.is_coco = (
+            manifest.file == "coco-sp"
+        )  #: labels are category ids of COCO, not classes of Pascal VOC
+        self.sample_arguments = {"coco": self.is_coco}
+        # The parts that were drawn from one set of pictures.
+        self.stratified_parts = ("train", "val") if self.is_coco else ("val", "test")
 
     def schema(self, params: Params) -> Schema:
         """Colour and place of each superpixel, strength and length of each boundary, and the class."""
@@ -85,11 +85,6 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
             directed=False,
             key_length=KEY_LENGTH,
         )
-
-    @property
-    def sample_arguments(self) -> Mapping[str, Any]:
-        """Arguments of the generator: one of the two sets."""
-        return {"coco": self.is_coco}
 
     def prepare(self, raw: RawFolder, params: Params, workdir: Path) -> Prepared:
         """Note in one pass over each file where its graphs lie; nothing of the file is copied."""
@@ -141,18 +136,6 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
         """Mean and deviation of each column, which the class (or a model's encoder) standardises with."""
         constants = {key: value.model_dump() for key, value in self.manifest.standardisation.items()}
         return About({"standardisation": constants})
-
-    def remarks(self, records: Records) -> list[str]:
-        """Compare the published val and test of PascalVOC-SP with LRGB's rule."""
-        if self.is_coco:
-            return []
-        labels = meta_labels(records.classes, self.background)
-        parts = self.split(records, PublishedSplitParams(), None).parts
-        val, test = (np.asarray(parts[part], np.int64) for part in ("val", "test"))
-        same = order_before_draw(labels[val], labels[test]) is not None
-        sizes = f"val and test ({len(val):,} and {len(test):,} graphs)"
-        rule = "what LRGB's stratified rule draws with seed 0, by each graph's most frequent class, in order"
-        return [f"{sizes} {'are' if same else 'are not'} {rule}."]
 
 
 PIPELINE = SuperpixelPipeline

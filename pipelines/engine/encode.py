@@ -66,7 +66,7 @@ class EncodeTask:
 
     @property
     def name(self) -> str:
-        """Says what the bytes of the file are made of: the journal keeps it."""
+        """Name of the unit in the journal: what the bytes of the file are made of."""
         return f"{self.encoding.name} of {self.shard.file}, key {self.key}"
 
     @property
@@ -82,11 +82,7 @@ class EncodeTask:
 
 
 def encode_build(
-    build: Build,
-    encodings: Sequence[Encoding],
-    *,
-    thorough: bool = False,
-    **options: Unpack[BuildArguments],
+    build: Build, encodings: Sequence[Encoding], *, thorough: bool = False, **options: Unpack[BuildArguments]
 ) -> list[ColumnsCard]:
     """Add columns to a build, those that are missing, and return the cards of all asked for.
 
@@ -185,40 +181,35 @@ def _tasks(build: Build, encodings: Sequence[Encoding], stop: Path, jobs: int) -
     ]
 
 
-def _card_of_these_shards(build: Build, encoding: Encoding) -> ColumnsCard | None:
-    """Return the card of the column, if it is finished, of these shards and of this version."""
+def _promised(build: Build, encoding: Encoding, *, by_digest: bool) -> list[FileEntry]:
+    """Return the files of the column by its card, if it is finished, of these shards and of this version.
+
+    ``by_digest``: none where the card itself was changed.
+    """
     try:
         card = read_columns(build, encoding.name)
     except (DamagedInput, UsageError):
-        return None
-    return card if card.key == columns_key(encoding, build.card) else None
+        return []
+    path = build.path / COLUMNS / encoding.name / CARD_NAME
+    changed = by_digest and read_small(path) != card.to_json().encode()
+    return card.files if card.key == columns_key(encoding, build.card) and not changed else []
+
+
+def _whole_files(build: Build, encoding: Encoding, *, by_digest: bool = True) -> dict[str, FileEntry]:
+    """Return the files that need not be computed again: those with their digest (else with their size)."""
+
+    def is_whole(path: Path, entry: FileEntry) -> bool:
+        if not path.is_file():
+            return False
+        return sha256_file(path)[0] == entry.sha256 if by_digest else path.stat().st_size == entry.bytes
+
+    folder = build.path / COLUMNS / encoding.name
+    entries = _promised(build, encoding, by_digest=by_digest)
+    return {entry.file: entry for entry in entries if is_whole(folder / entry.file, entry)}
 
 
 def _is_there(build: Build, encoding: Encoding, *, thorough: bool) -> bool:
-    """True if the column is finished and its files have their sizes (``thorough``: their digests)."""
-    if thorough:
-        return len(_whole_files(build, encoding)) == len(build.card.shards)
-    card = _card_of_these_shards(build, encoding)
-    folder = build.path / COLUMNS / encoding.name
-    paths = [(folder / entry.file, entry.bytes) for entry in card.files] if card else [(folder, -1)]
-    return all(path.is_file() and path.stat().st_size == size for path, size in paths)
-
-
-def _promised(build: Build, encoding: Encoding) -> list[FileEntry]:
-    """Return the files as the card of the column has them; none where it does not vouch for them."""
-    card = _card_of_these_shards(build, encoding)
-    path = build.path / COLUMNS / encoding.name / CARD_NAME
-    return card.files if card is not None and read_small(path) == card.to_json().encode() else []
-
-
-def _whole_files(build: Build, encoding: Encoding) -> dict[str, FileEntry]:
-    """Files of the column that have the digest on its card: what need not be computed again."""
-    folder = build.path / COLUMNS / encoding.name
-    return {
-        entry.file: entry
-        for entry in _promised(build, encoding)
-        if (folder / entry.file).is_file() and sha256_file(folder / entry.file)[0] == entry.sha256
-    }
+    return len(_whole_files(build, encoding, by_digest=thorough)) == len(build.card.shards)
 
 
 def repair_columns(build: Build, names: Sequence[str], *, jobs: int | None, quiet: bool) -> list[str]:
@@ -232,7 +223,7 @@ def repair_columns(build: Build, names: Sequence[str], *, jobs: int | None, quie
     wanted = {
         (encoding.name, entry.file): entry.sha256
         for encoding in encodings
-        for entry in _promised(build, encoding)
+        for entry in _promised(build, encoding, by_digest=True)
     }
     written = []
     for card in encode_build(build, encodings, jobs=jobs, quiet=quiet, thorough=True):
