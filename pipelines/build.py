@@ -51,7 +51,7 @@ from kmip_data.pipelines.engine.journal import (
 from kmip_data.pipelines.engine.pool import check_options
 from kmip_data.pipelines.engine.run import run_build
 from kmip_data.pipelines.raw.copies import list_copies, pin_first, remove_copy
-from kmip_data.pipelines.shared.splits import apply_split
+from kmip_data.pipelines.shared.records import apply_split
 from kmip_data.runtime import signals
 from kmip_data.runtime.presence import require_extra
 

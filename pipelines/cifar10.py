@@ -29,8 +29,7 @@ from kmip_data.pipelines.base import (
     Unit,
 )
 from kmip_data.pipelines.formats.torch_files import read_torch_file
-from kmip_data.pipelines.shared.records import class_column, feature_column, units_of_parts
-from kmip_data.pipelines.shared.splits import split_by_keys
+from kmip_data.pipelines.shared.records import class_column, feature_column, split_by_keys, units_of_parts
 
 FILE: Final = "CIFAR10_v2.pt"
 NUM_CLASSES: Final = 10

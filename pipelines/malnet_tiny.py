@@ -33,8 +33,7 @@ from kmip_data.pipelines.base import (
 )
 from kmip_data.pipelines.formats.edge_text import parse_edges
 from kmip_data.pipelines.formats.text import read_lines
-from kmip_data.pipelines.shared.records import class_column, units_by_size
-from kmip_data.pipelines.shared.splits import check_digests, split_by_lists
+from kmip_data.pipelines.shared.records import check_digests, class_column, split_by_lists, units_by_size
 
 LABEL_ORDERS = {
     "alphabetical": ("addisplay", "adware", "benign", "downloader", "trojan"),

@@ -22,8 +22,7 @@ from kmip_data.format.record import GraphRecord, Skipped
 from kmip_data.format.schema import Column, Schema
 from kmip_data.pipelines.base import Params, Pipeline, Prepared, Records, Split, SplitParams, Unit
 from kmip_data.pipelines.formats.text import Rows
-from kmip_data.pipelines.shared.records import index_column, units_of_rows
-from kmip_data.pipelines.shared.splits import split_by_lists
+from kmip_data.pipelines.shared.records import index_column, split_by_lists, units_of_rows
 
 if TYPE_CHECKING:
     from rdkit.Chem import Mol

@@ -35,8 +35,13 @@ from kmip_data.pipelines.base import (
 from kmip_data.pipelines.clouds.graphs import PointParams, connect, knn_schema, nodes_per_shard
 from kmip_data.pipelines.formats.point_text import parse_points
 from kmip_data.pipelines.formats.text import read_lines
-from kmip_data.pipelines.shared.records import class_column, feature_column, units_by_size
-from kmip_data.pipelines.shared.splits import check_digests, split_by_lists
+from kmip_data.pipelines.shared.records import (
+    check_digests,
+    class_column,
+    feature_column,
+    split_by_lists,
+    units_by_size,
+)
 
 FIELDS = ("normal x", "normal y", "normal z", "x", "y", "z")
 NUM_CLASSES = 50

@@ -34,8 +34,7 @@ from kmip_data.pipelines.base import (
     Unit,
 )
 from kmip_data.pipelines.images.pieces import Piece, index_pickle, index_torch_file, read_pieces
-from kmip_data.pipelines.shared.records import class_column, feature_column, units_of_parts
-from kmip_data.pipelines.shared.splits import split_by_keys
+from kmip_data.pipelines.shared.records import class_column, feature_column, split_by_keys, units_of_parts
 
 RECORDS_PER_UNIT: Final = 1_000  #: about 46 MB per shard
 KEY_LENGTH: Final = 16

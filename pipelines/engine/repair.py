@@ -29,7 +29,7 @@ from kmip_data.pipelines.engine.journal import remove_work
 from kmip_data.pipelines.engine.pool import check_options
 from kmip_data.pipelines.engine.run import rebuild_units, run_build
 from kmip_data.pipelines.raw.obtain import obtain_raw
-from kmip_data.pipelines.shared.splits import apply_split
+from kmip_data.pipelines.shared.records import apply_split
 from kmip_data.runtime import signals
 from kmip_data.runtime.presence import require_extra
 

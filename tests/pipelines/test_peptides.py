@@ -229,7 +229,7 @@ def test_refused_smiles_can_be_skipped_and_are_listed(rows, tmp_path):
 )
 def test_labels_must_be_a_list_of_ten(rows, tmp_path, labels):
     raw = write_func(tmp_path / "raw", [rows[0], {**rows[1], "labels": labels}, *rows[2:6]])
-    with pytest.raises(DamagedInput, match="row 1: not a list of labels"):
+    with pytest.raises(DamagedInput, match="row 1: not a list of ten labels"):
         prepare("peptides-func", raw, tmp_path / "work")
 
 

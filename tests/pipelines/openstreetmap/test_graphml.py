@@ -86,7 +86,7 @@ WRONG = [
     (r"<edge.*</edge>", "", "no directed graph with streets"),
     (r"(?s)<graph .*</graph>", "", "cannot be read"),
     (r"(?s).*", "", "cannot be read"),
-    (r"(?s).*", "PK\\x03", "cannot be read"),
+    (r"(?s).*", "PK\\\\x03", "cannot be read"),
 ]
 
 
