@@ -142,7 +142,7 @@ def refused(key: str, smiles: str, reason: object, dataset: str) -> DamagedInput
 
 
 def _reason(smiles: str) -> str:
-    """Say in one line why RDKit refuses a SMILES."""
+    """Return one line on why RDKit refuses a SMILES."""
     from rdkit import Chem
 
     mol: Mol | None = Chem.MolFromSmiles(smiles, sanitize=False)

@@ -163,7 +163,7 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
         return Split(name, params.split, parameters, parts, note)
 
     def about(self, prepared: Prepared, params: S3DISParams) -> About:
-        """Say of blocks cut from raw scans that they are not the published ones."""
+        """Note that blocks cut from raw scans are not the published ones."""
         return About(notes=(scans.NOTE,)) if "rooms" in prepared.plan else About()
 
     def name_parts(self, params: S3DISParams) -> list[str]:

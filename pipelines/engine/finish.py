@@ -243,7 +243,7 @@ def finish_build(
 def _notes(
     sample: bool, graphs: int, differing: Sequence[str], skipped: Sequence[Sequence[str]]
 ) -> list[str]:
-    """Say what this build is not, and which records it lacks."""
+    """Return notes for a sample, a part of the set, and records that were skipped."""
     notes = []
     if sample:
         notes.append(f"SAMPLE: {graphs:,} graphs generated in the upstream layout; not the real data.")
@@ -264,7 +264,7 @@ def differing_counts(
     *,
     usual: bool,
 ) -> Iterator[str]:
-    """Say which of the counts that the manifest knows a build does not have.
+    """Yield the counts of the manifest that a build does not have, as text.
 
     ``classes`` is how often each occurs; ``usual``: the parameters of the records are the defaults, for
     others give other nodes and edges.

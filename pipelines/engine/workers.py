@@ -107,12 +107,12 @@ def build_unit(task: BuildTask) -> UnitResult:
     threads.set_num_threads(task.threads)
     schema = task.pipeline.schema(task.params)
     statistics = UnitStatistics(schema)
-    place = _Place(task.unit)
+    where = _Location(task.unit)
     skipped: list[list[str]] = []
     name = task.pipeline.manifest.name
-    with explained(name, place, task.pipeline.advice()):
+    with explained(name, where, task.pipeline.advice()):
         shard = writer.encode_shard(
-            _watched(task, statistics, place, skipped),
+            _watched(task, statistics, where, skipped),
             schema,
             dataset=name,
             build_key=task.key,
@@ -129,8 +129,8 @@ def build_unit(task: BuildTask) -> UnitResult:
     )
 
 
-class _Place:
-    """Where in the unit the work is, for messages."""
+class _Location:
+    """Position of the work inside a unit, for messages."""
 
     def __init__(self, unit: Unit) -> None:
         self.unit, self.count, self.last, self.encoding = unit, 0, "", False
@@ -143,7 +143,7 @@ class _Place:
 
 
 def _watched(
-    task: BuildTask, statistics: UnitStatistics, place: _Place, skipped: list[list[str]]
+    task: BuildTask, statistics: UnitStatistics, where: _Location, skipped: list[list[str]]
 ) -> Iterator[GraphRecord]:
     for record in task.pipeline.records(task.prepared, task.unit, task.params):
         if task.stop.exists():
@@ -153,21 +153,21 @@ def _watched(
             continue
         yield record
         statistics.add(record)
-        place.count += 1
-        place.last = record.key
-    place.encoding = True
+        where.count += 1
+        where.last = record.key
+    where.encoding = True
 
 
 @contextlib.contextmanager
-def explained(dataset: str, place: _Place | str, advice: str | None = None) -> Iterator[None]:
-    """Turn whatever goes wrong inside into an error that says where: ``str(place)`` at that moment."""
+def explained(dataset: str, where: _Location | str, advice: str | None = None) -> Iterator[None]:
+    """Turn whatever goes wrong inside into an error with its place: ``str(where)`` at that moment."""
     try:
         yield
     except StopRequestedError:
         raise
     except KmipDataError as error:
-        if isinstance(place, _Place):
-            error.parts["found"] = f"{error.parts['found'] or error.what} [{place}]"
+        if isinstance(where, _Location):
+            error.what = f"{error.what} [{where}]"
         if isinstance(error, DamagedInput):
             error.parts["next"] = error.parts["next"] or advice
         raise
@@ -175,13 +175,13 @@ def explained(dataset: str, place: _Place | str, advice: str | None = None) -> I
         if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in FULL):
             full = "Memory ran out" if isinstance(error, MemoryError) else "The disk is full"
             raise OutOfResources(
-                f"{full} at {place}: {str(error) or type(error).__name__}.",
+                f"{full} at {where}: {str(error) or type(error).__name__}.",
                 expected="room on the disk, and memory for one shard in each worker (about 1 GiB)",
                 left=RESUMES,
                 next="free some, or use fewer --jobs, and run the same command again",
             ) from error
         raise DamagedInput(
-            f"Building stopped at {place}: {type(error).__name__}: {error}",
+            f"Building stopped at {where}: {type(error).__name__}: {error}",
             left="the shards that are finished",
             next=f"kmip-data info {dataset}; check the raw files, then build again",
         ) from error
