@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.command import Command
-from kmip_data.cli.shared.names import DATASET
-from kmip_data.cli.shared.options import archive_options, work_options
+from kmip_data.cli.shared.commands import Command
+from kmip_data.cli.shared.options import DATASET, archive_options, work_options
 from kmip_data.cli.shared.output import print_json, table
-from kmip_data.files.disk import human_bytes
+from kmip_data.files.errors import human_bytes
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home

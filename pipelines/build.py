@@ -10,15 +10,12 @@ from typing import Any, Final, Unpack
 
 from pydantic import BaseModel
 
-from kmip_data.builds.home import Build, Home
-from kmip_data.builds.lookup import find_build
-from kmip_data.builds.options import BuildArguments, BuildOptions
+from kmip_data.builds.home import Build, BuildArguments, BuildOptions, Home, find_build
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import refuse_links, remove_empty
-from kmip_data.files.digests import content_digest
-from kmip_data.files.disk import left_in
-from kmip_data.files.errors import located, occupied
+from kmip_data.files.errors import left_in, located, occupied
 from kmip_data.files.locking import build_lock
+from kmip_data.files.reading import content_digest
 from kmip_data.format.build_files import write_card
 from kmip_data.format.card import PART, Card, read_card
 from kmip_data.format.schema import FORMAT_VERSION
@@ -50,7 +47,7 @@ from kmip_data.pipelines.engine.journal import (
 )
 from kmip_data.pipelines.engine.pool import check_options
 from kmip_data.pipelines.engine.run import run_build
-from kmip_data.pipelines.raw.copies import list_copies, pin_first, remove_copy
+from kmip_data.pipelines.raw.copies import list_copies, remove_copy
 from kmip_data.pipelines.shared.records import apply_split
 from kmip_data.runtime import signals
 from kmip_data.runtime.presence import require_extra
@@ -85,7 +82,7 @@ def build_dataset(
         Build from generated raw files; ``limit`` is their size.
     **options
         How to build: ``archives``, ``offline``, ``accept_license``, ``jobs``, ``output``, ``compression``,
-        ``engine``, ``scheduler``, ``quiet``: see :class:`~kmip_data.builds.options.BuildOptions`.
+        ``engine``, ``scheduler``, ``quiet``: see :class:`~kmip_data.builds.home.BuildOptions`.
 
     Raises
     ------
@@ -124,8 +121,6 @@ def build_dataset(
                     remove_copy(raw)
                     error.parts["on disk"] = f"{left_in(raw.path)}; the archive's files are removed again"
                 raise
-            if build.card.complete:
-                pin_first(pipeline.manifest, home.raw / name, raw, quiet=chosen.quiet)
         try:
             _add_split(build, pipeline, split_params, raw.path if raw else None, quiet=chosen.quiet)
         except RawNeededError:

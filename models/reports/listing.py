@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.builds.home import Home
-from kmip_data.files.small import read_json, read_small
+from kmip_data.files.reading import read_json, read_small
 from kmip_data.models.sweeps.plan import UNNAMED, read_plan, sweep_names
 from kmip_data.models.sweeps.state import State, state_of_run
 from kmip_data.models.training.run.folders import CONFIG_NAME, RESULT_NAME, find_run
@@ -79,9 +79,8 @@ def _listed(home: Home, folder: Path, begun: float) -> Listed:
             metric = str(found["metric"])
             result = {"metric": metric, "test": float(found["metrics"]["test"][metric])}
         except _WRONG:
-            state = State(
-                "stopped", state.epoch, "", f"{RESULT_NAME} cannot be read; resuming writes it again"
-            )
+            why = f"{RESULT_NAME} cannot be read; resuming writes it again"
+            state = State("stopped", state.epoch, "", why)
     run, resume = folder.relative_to(home.runs).as_posix(), None
     if state.kind in {"stopped", "failed"}:
         elsewhere = "" if home == Home.locate() else f" --home {shlex.quote(str(home.root))}"

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
 from kmip_data.errors import UsageError
-from kmip_data.files.small import read_small
+from kmip_data.files.reading import read_small
 from kmip_data.manifest import read_shipped, shipped_names, unknown_name
 from kmip_data.models.kinds import Section
 from kmip_data.wording import nearest
@@ -118,11 +118,10 @@ def read_plan(name: str | None) -> Plan:
     if shipped and name not in sweep_names():
         raise unknown_name("sweep", name, sweep_names(), command="kmip-data sweep NAME, or FILE.toml")
     try:
-        values = (
-            read_shipped("sweeps", name)
-            if shipped
-            else tomllib.loads(read_small(Path(name), _MOST_BYTES).decode())
-        )
+        if shipped:
+            values = read_shipped("sweeps", name)
+        else:
+            values = tomllib.loads(read_small(Path(name), _MOST_BYTES).decode())
         return Plan.model_validate({**values, "name": Path(name).stem})
     except (OSError, ValueError, RecursionError) as error:  # pydantic's is a ValueError
         faults = map(_fault, error.errors()) if isinstance(error, ValidationError) else [str(error)]

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
 from kmip_data.errors import OutOfResources
-from kmip_data.files.disk import human_bytes
+from kmip_data.files.errors import human_bytes
 from kmip_data.models.attention.kmip import set_training_k
 from kmip_data.models.budget import count_parameters
 from kmip_data.models.network import build_model

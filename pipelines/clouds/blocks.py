@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from kmip_data.arrays import F32, F64, I64, U8
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.disk import require_room
+from kmip_data.files.errors import require_room
 from kmip_data.manifest import LinePatch, Manifest
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.formats.point_text import parse_points

@@ -18,7 +18,7 @@ from typing import Any, Final, Self, TypeVar
 
 from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.files.changes import write_file
-from kmip_data.files.small import first_fault
+from kmip_data.files.reading import first_fault
 from kmip_data.pipelines.engine.finish import versions_of_bytes
 from kmip_data.pipelines.engine.journal import RESUMES
 from kmip_data.pipelines.engine.pool import Executor, UnitTask, WorkerDiedError, worker_died

@@ -14,15 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data import __version__
-from kmip_data.builds.home import Home
-from kmip_data.builds.options import BuildOptions
+from kmip_data.builds.home import BuildOptions, Home
 from kmip_data.errors import DamagedInput
-from kmip_data.files.digests import content_digest, json_digest
 from kmip_data.files.errors import located
+from kmip_data.files.reading import content_digest, json_digest
 from kmip_data.format.build_files import finish, write_split_file
 from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, read_card
-from kmip_data.format.contents import column_faults, refuse_faults
-from kmip_data.format.reader import Shard
+from kmip_data.format.reader import Shard, column_faults, refuse_faults
 from kmip_data.format.schema import FORMAT_VERSION, Schema
 from kmip_data.format.splits import NODE_PARTS, encode_node_split, encode_split
 from kmip_data.format.writer import Compression

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, get_args
 
-from kmip_data.builds.options import BuildOptions, EngineName
+from kmip_data.builds.home import BuildOptions, EngineName
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.files import changes as files
 from kmip_data.pipelines.engine.journal import RESUMES

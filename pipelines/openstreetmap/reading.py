@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.small import read_json
+from kmip_data.files.reading import read_json
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.cities.graph import CityTensors
 from kmip_data.pipelines.openstreetmap.extract import read_extract

@@ -9,20 +9,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from kmip_data.builds.home import Home
-from kmip_data.builds.lookup import build_in, named_build
+from kmip_data.builds.home import Home, build_in, named_build
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.files.changes import write_json
-from kmip_data.files.digests import sha256_file
-from kmip_data.files.disk import require_room
-from kmip_data.files.errors import writing
+from kmip_data.files.errors import require_room, writing
+from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.archives.extract import fingerprint, open_archive, recognise, write_members
 from kmip_data.pipelines.openstreetmap.extract import file_format
 from kmip_data.pipelines.openstreetmap.parameters import GRAPHML, LAND_USE, POLYGON, VOCABULARY, CitySource
 from kmip_data.pipelines.openstreetmap.tensors import Vocabulary, vocabulary_of_card
+from kmip_data.pipelines.raw.archives import open_archive
 from kmip_data.pipelines.raw.copies import RawCopy, StoredSource, list_copies, store_own
+from kmip_data.pipelines.raw.extract import recognise, write_members
 from kmip_data.pipelines.raw.own_files import given_file
 
 
@@ -72,7 +71,7 @@ def _bring(
     if source.archive is not None:
         plan = recognise(open_archive(source.archive), manifest.content)
         write_members(plan, target, quiet=quiet)
-        digest, size = fingerprint(plan)
+        digest, size = plan.fingerprint()
         name = source.archive.resolve().name
         return [Receipt(name=name, origin=name, sha256=digest, bytes=size)]
     with writing(target):

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
-from kmip_data.format.parts import PARTS
 from kmip_data.format.schema import Column
-from kmip_data.format.splits import NO_PART
+from kmip_data.format.splits import NO_PART, PARTS
 from kmip_data.graphs.splits import meta_labels, stratified_parts
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import Params, Pipeline, RawFolder, Records, Split, SplitParams, Unit

@@ -10,7 +10,7 @@ import pytest
 from support.browser import act
 from support.cli import kmip
 
-from kmip_data.drawing.explorer.graphs import EXTENT
+from kmip_data.drawing.graphs import EXTENT
 
 TARGET = ("s3dis", "--sample", "--limit", "12", "--k", "4", "--home")
 
@@ -21,7 +21,7 @@ def header_of(path):
 
 @pytest.fixture
 def opened(monkeypatch):
-    """What a browser was asked to open."""
+    """Addresses that a browser was asked to open."""
     found = []
     monkeypatch.setattr(webbrowser, "open", found.append)
     return found

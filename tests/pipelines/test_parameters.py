@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import get_args
 
 import pytest
 from pydantic import BaseModel, ValidationError
 from support.cases import check_each
 from support.cli import kmip
 
-from kmip_data.cli.shared.parameters import _item_type
 from kmip_data.errors import UsageError
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.base import check_params, load_pipeline
@@ -24,7 +24,7 @@ def numbers() -> list[tuple[str, type[BaseModel], str]]:
         pipeline = load_pipeline(load_manifest(dataset))
         for model in (pipeline.Params, pipeline.SplitParams):
             for name, field in model.model_fields.items():
-                if _item_type(field.annotation)[0] in (int, float):
+                if {int, float} & {field.annotation, *get_args(field.annotation)}:
                     found.append((dataset, model, name))
     return found
 

@@ -24,10 +24,11 @@ from torch_geometric.datasets import LRGBDataset
 
 from kmip_data import COCOSP, PascalVOCSP
 from kmip_data.errors import DamagedInput
+from kmip_data.format.splits import PARTS
 from kmip_data.graphs.splits import stratified_draw
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
-from kmip_data.pipelines.superpixel_graphs import COCO_IDS, PARTS, label_table
+from kmip_data.pipelines.superpixel_graphs import COCO_IDS, label_table
 
 CLASSES = {"pascalvoc-sp": PascalVOCSP, "coco-sp": COCOSP}
 

@@ -36,29 +36,21 @@ class OptimiserConfig(Section):
         "adamw", "adam", "nadam", "radam", "adamax", "adadelta", "adagrad", "rmsprop", "sgd", "asgd"
     ] = Field(default="adamw", description="class of torch.optim")
     lr: float = Field(default=1e-3, gt=0, description="learning rate at the top of the schedule")
-    weight_decay: float = Field(
-        default=0.0, ge=0, description="decoupled weight decay in adamw, L2 regularisation in the others"
-    )
+    weight_decay: float = Field(default=0.0, ge=0, description="weight decay, decoupled in adamw, else L2")
     decay_norms_and_biases: bool = Field(
         default=True,
-        description="decay all parameters alike, as the paper's code; false: matrices alone, not biases or"
-        " the scales of norms",
+        description="decay all parameters; false: matrices only",
     )
-    betas: tuple[_Share, _Share] | None = Field(
-        default=None, description="Adam and its kin: decay of the two moments; none: PyTorch's default"
-    )
-    momentum: _Share | None = Field(
-        default=None, description="sgd, rmsprop: momentum; none: PyTorch's default"
-    )
+    betas: tuple[_Share, _Share] | None = Field(default=None, description="decay of Adam's two moments")
+    momentum: _Share | None = Field(default=None, description="momentum of sgd and rmsprop")
     eps: float | None = Field(
         default=None,
         gt=0,
-        description="added to the denominator, where there is one; none: PyTorch's default",
+        description="term added to the denominator",
     )
     fused: bool | None = Field(
         default=None,
-        description="adamw, adam, adagrad, sgd: one kernel a step (same step up to rounding); none: PyTorch's"
-        " choice",
+        description="adamw, adam, adagrad, sgd: one kernel per step",
     )
 
     @model_validator(mode="after")

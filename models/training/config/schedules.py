@@ -20,16 +20,12 @@ class ScheduleConfig(Section):
     """Schedule of the learning rate."""
 
     kind: Literal["cosine_with_warmup", "linear_with_warmup", "constant", "reduce_on_plateau"] = Field(
-        default="cosine_with_warmup", description="name of the schedule"
+        default="cosine_with_warmup", description="schedule of the learning rate"
     )
-    per: Literal["epoch", "step"] = Field(
-        default="epoch", description="when the rate moves: after each epoch, or each step of the optimiser"
-    )
-    warmup_epochs: int = Field(default=10, ge=0, description="…_with_warmup: epochs of linear warm-up")
-    factor: float = Field(default=0.5, gt=0, lt=1, description="plateau: factor of the learning rate")
-    patience: int = Field(
-        default=10, ge=0, description="plateau: epochs without a lower validation loss before the factor"
-    )
+    per: Literal["epoch", "step"] = Field(default="epoch", description="interval at which the rate moves")
+    warmup_epochs: int = Field(default=10, ge=0, description="epochs of linear warm-up")
+    factor: float = Field(default=0.5, gt=0, lt=1, description="plateau: factor of the rate")
+    patience: int = Field(default=10, ge=0, description="plateau: epochs without a lower validation loss")
 
     @model_validator(mode="after")
     def _can_move_then(self) -> Self:

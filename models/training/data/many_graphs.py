@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from kmip_data.errors import UsageError
-from kmip_data.format.parts import PARTS
+from kmip_data.format.splits import PARTS
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.on_card import page_locked
 from kmip_data.models.training.data.run_data import BatchSize, Pass, RunData

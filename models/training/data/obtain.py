@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from kmip_data.builds.home import Home
-from kmip_data.builds.options import BuildArguments
+from kmip_data.builds.home import BuildArguments, Home
 from kmip_data.format.splits import read_split
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.presets import folder_of

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files.changes import write_output
-from kmip_data.files.small import first_fault, open_regular
+from kmip_data.files.reading import first_fault, open_regular
 from kmip_data.models.kinds import Section
 from kmip_data.models.training.objective.tasks import Kind, Level
 from kmip_data.runtime.memory import free_host_memory

@@ -17,7 +17,7 @@ from kmip_data.errors import UsageError
 from kmip_data.files.changes import refuse_links_below
 from kmip_data.files.errors import located, writing
 from kmip_data.files.locking import build_lock
-from kmip_data.files.small import read_small
+from kmip_data.files.reading import read_small
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig
 from kmip_data.models.training.config.presets import folder_of
 from kmip_data.wording import nearest

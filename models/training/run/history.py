@@ -10,7 +10,7 @@ from typing import Any
 from kmip_data.drawing.style import PALETTE, look, new_figure, percent, save, styled
 from kmip_data.errors import UsageError
 from kmip_data.files.changes import csv_bytes, write_file
-from kmip_data.format.parts import PARTS
+from kmip_data.format.splits import PARTS
 from kmip_data.models.training.config.keys import RunConfig, TrainingConfig
 from kmip_data.models.training.objective.metrics import METRICS
 from kmip_data.models.training.run.folders import METRICS_NAME, STEPS_NAME

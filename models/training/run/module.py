@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from kmip_data.errors import CheckFailed
-from kmip_data.format.parts import PARTS
+from kmip_data.format.splits import PARTS
 from kmip_data.models.attention.kmip import set_training_k
 from kmip_data.models.context import ForwardContext
 from kmip_data.models.layers.batch import REAL_SIZES

@@ -12,9 +12,9 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from kmip_data.errors import DamagedInput
-from kmip_data.files.small import read_model
+from kmip_data.files.reading import read_model
 from kmip_data.format.card import remark
-from kmip_data.format.parts import PARTS
+from kmip_data.format.splits import PARTS
 from kmip_data.models.kinds import Section
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import RunData

@@ -14,7 +14,7 @@ from support.http_server import File, serving
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import KmipDataError
-from kmip_data.files.digests import content_digest
+from kmip_data.files.reading import content_digest
 from kmip_data.manifest import Expected, License, Manifest, Mirror, Source
 from kmip_data.pipelines.raw.copies import files_of_raw, list_copies
 from kmip_data.pipelines.raw.license import accepted_licenses
@@ -73,7 +73,6 @@ def journals(home: Home, url: str, data: bytes) -> dict[Path, dict[str, object]]
             "name": "toy.zip", "url": url, "sha256": "0" * 64, "bytes": 3, "time": "t",
         },
         folder / "toy.zip.partial.json": state,
-        folder / "pinned.json": {"content_digest": "0" * 64, "members": 3, "sources": {}, "time": "t"},
         folder / f"members-{digest[:12]}" / "receipt.json": {
             "dataset": "toy", "sources": [{"receipt": receipt, "downloaded": True}],
             "members": members, "time": "t",

@@ -15,8 +15,8 @@ from torch_geometric.data import Batch, Data
 from kmip_data.builds.home import Home
 from kmip_data.datasets.molecules import PCQMContact
 from kmip_data.errors import UsageError
-from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import Column, Schema
+from kmip_data.format.writer import GraphRecord
 from kmip_data.models.heads import LinkHead
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.training.data.obtain import open_data

@@ -11,8 +11,8 @@ from support.training_data import tiny_config
 from kmip_data.builds.columns import added_names
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
-from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import Column, Schema
+from kmip_data.format.writer import GraphRecord
 from kmip_data.models.encodings import POSITIONAL
 from kmip_data.models.training.data.obtain import open_data
 from kmip_data.models.training.run.evaluate import evaluate
