@@ -55,7 +55,7 @@ class PCQMContactPipeline(MoleculePipeline[MoleculeParams, PCQMContactSplitParam
     lists = LISTS
 
     def target(self) -> Column:
-        """The contacts as a matrix of bits, a row for each atom (``docs/adr/0171``)."""
+        """The contacts as a matrix of bits, a row for each atom (``ADR 0171``)."""
         return Column(
             key="node/contact",
             attribute="contact",
