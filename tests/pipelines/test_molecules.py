@@ -9,7 +9,7 @@ from rdkit import rdBase
 from support.cases import check_each
 from support.small_graphs import real_rows
 
-from kmip_data.pipelines.molecules.features import (
+from kmip_data.pipelines.molecules import (
     RefusedSmilesError,
     read_smiles,
 )

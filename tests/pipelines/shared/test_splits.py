@@ -14,7 +14,7 @@ from kmip_data.errors import UsageError
 from kmip_data.format.schema import Column
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.base import Pipeline, Records, Split, check_params, load_pipeline
-from kmip_data.pipelines.shared.stratified import apply_split, graph_labels
+from kmip_data.pipelines.shared.records import apply_split, graph_labels
 
 
 def column(level, shape=()):
@@ -81,7 +81,7 @@ def test_samples_by_the_command_line(name, tmp_path):
 
 
 def sorted_digest(found, part):
-    """Which records a part has, whatever their order: by its counts."""
+    """Return the records of a part in any order, by its counts."""
     return {key: value for key, value in found["splits"][part].items() if key != "digest"}
 
 

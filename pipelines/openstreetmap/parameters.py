@@ -10,15 +10,34 @@ from pydantic import Field, field_validator
 
 from kmip_data.errors import UsageError
 from kmip_data.pipelines.cities.graph import CityParams
-from kmip_data.pipelines.openstreetmap.area import parse_bbox
 from kmip_data.pipelines.openstreetmap.network.streets import NetworkType
 from kmip_data.strict import Strict
 
-#: Raw members beside the map itself.
+#: Raw members other than the map itself.
 POLYGON: Final = "area.geojson"
 VOCABULARY: Final = "vocabulary.json"
 LAND_USE: Final = "land_use.geojson"
 GRAPHML: Final = "network.graphml"
+
+
+def parse_bbox(text: str) -> tuple[float, float, float, float]:
+    """Read ``W,S,E,N`` in degrees.
+
+    Raises ``ValueError`` where there are not four numbers, or they are not a box on the map.
+
+    Examples
+    --------
+    >>> parse_bbox("24.93,60.16,24.95,60.18")
+    (24.93, 60.16, 24.95, 60.18)
+    """
+    message = "give west, south, east, north in degrees, such as 24.93,60.16,24.95,60.18"
+    parts = text.split(",")
+    if len(parts) != 4:
+        raise ValueError(message)
+    west, south, east, north = (float(part) for part in parts)
+    if not (-180 <= west < east <= 180 and -90 <= south < north <= 90):
+        raise ValueError(message)
+    return west, south, east, north
 
 
 class CitySource(Strict):
@@ -87,8 +106,6 @@ def check_source(source: CitySource, parameters: Mapping[str, Any]) -> str:
         made = "a street graph is simplified" if given[0] == "graphml" else "its tensors are made"
         raise UsageError(
             f"--set {wrong[0]}= has no effect with {_ONE_OF[given[0]]}: {made} already.",
-            expected="the source without it, or a map as --archive",
-            found=", ".join(f"--set {name}=" for name in wrong),
             next="kmip-data build city --help",
         )
     return given[0]

@@ -1,4 +1,4 @@
-"""Which builds have the counts of the published set, and which only look so."""
+"""Builds with the counts of the published set, and builds that only look so."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kmip_data.errors import PartialBuildWarning
 from kmip_data.format.card import SplitEntry, SplitPart, read_card
 from kmip_data.manifest import load_manifest, named
 from kmip_data.pipelines import build as building
-from kmip_data.pipelines.finishing.finish import differing_counts
+from kmip_data.pipelines.engine.finish import differing_counts
 from kmip_data.reading.dataset import ShardedDataset
 
 MALNET = {"graphs": 5_000, "nodes": 7_051_560, "edges": 14_299_690}

@@ -1,4 +1,4 @@
-"""Add columns to a finished build: each shard through an encoding into a file beside it, the card last."""
+"""Add columns to a finished build: each shard through an encoding into a file next to it, the card last."""
 
 from __future__ import annotations
 
@@ -36,13 +36,11 @@ from kmip_data.format.reader import Shard, check_edges
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Schema, bytes_per
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.encoding import Encoding, Graphs, parse_encoding
-from kmip_data.pipelines.engine.executors import EXECUTOR_FILES
-from kmip_data.pipelines.engine.folders import JOURNAL, WORK
-from kmip_data.pipelines.engine.journal import Journal
-from kmip_data.pipelines.engine.pool import check_options, count_jobs, open_executor
-from kmip_data.pipelines.engine.run import finished_units, run_units
+from kmip_data.pipelines.engine.finish import versions_of_bytes
+from kmip_data.pipelines.engine.journal import EXECUTOR_FILES, JOURNAL, WORK, Journal
+from kmip_data.pipelines.engine.pool import check_options, count_jobs
+from kmip_data.pipelines.engine.run import finished_units, open_executor, run_units
 from kmip_data.pipelines.engine.workers import StopRequestedError, UnitResult, explained
-from kmip_data.pipelines.finishing.identity import versions_of_bytes
 from kmip_data.runtime import signals, threads
 from kmip_data.runtime.progress import say
 
@@ -65,7 +63,7 @@ class EncodeTask:
 
     @property
     def name(self) -> str:
-        """Says what the bytes of the file are made of: the journal keeps it."""
+        """Name of the unit in the journal: what the bytes of the file are made of."""
         return f"{self.encoding.name} of {self.shard.file}, key {self.key}"
 
     @property
@@ -81,11 +79,7 @@ class EncodeTask:
 
 
 def encode_build(
-    build: Build,
-    encodings: Sequence[Encoding],
-    *,
-    thorough: bool = False,
-    **options: Unpack[BuildArguments],
+    build: Build, encodings: Sequence[Encoding], *, thorough: bool = False, **options: Unpack[BuildArguments]
 ) -> list[ColumnsCard]:
     """Add columns to a build, those that are missing, and return the cards of all asked for.
 
@@ -115,11 +109,7 @@ def encode_build(
     chosen = BuildOptions.of(build.card.dataset, options)
     check_options(chosen)
     if build.card.schema_.edges == "none":
-        raise UsageError(
-            "Encodings are computed from edges.",
-            expected="a build with edges",
-            found=f"{build.path}, which has none",
-        )
+        raise UsageError(f"{build.path} has no edges, from which encodings are computed.")
     encodings = list(dict.fromkeys(encodings))
     if not all(_is_there(build, encoding, thorough=thorough) for encoding in encodings):
         with signals.terminable(), build_lock(build.path, quiet=chosen.quiet):
@@ -188,40 +178,35 @@ def _tasks(build: Build, encodings: Sequence[Encoding], stop: Path, jobs: int) -
     ]
 
 
-def _card_of_these_shards(build: Build, encoding: Encoding) -> ColumnsCard | None:
-    """Return the card of the column, if it is finished, of these shards and of this version."""
+def _promised(build: Build, encoding: Encoding, *, by_digest: bool) -> list[FileEntry]:
+    """Return the files of the column by its card, if it is finished, of these shards and of this version.
+
+    ``by_digest``: none where the card itself was changed.
+    """
     try:
         card = read_columns(build, encoding.name)
     except (DamagedInput, UsageError):
-        return None
-    return card if card.key == columns_key(encoding, build.card) else None
+        return []
+    path = build.path / COLUMNS / encoding.name / CARD_NAME
+    changed = by_digest and read_small(path) != card.to_json().encode()
+    return card.files if card.key == columns_key(encoding, build.card) and not changed else []
+
+
+def _whole_files(build: Build, encoding: Encoding, *, by_digest: bool = True) -> dict[str, FileEntry]:
+    """Return the files that need not be computed again: those with their digest (else with their size)."""
+
+    def is_whole(path: Path, entry: FileEntry) -> bool:
+        if not path.is_file():
+            return False
+        return sha256_file(path)[0] == entry.sha256 if by_digest else path.stat().st_size == entry.bytes
+
+    folder = build.path / COLUMNS / encoding.name
+    entries = _promised(build, encoding, by_digest=by_digest)
+    return {entry.file: entry for entry in entries if is_whole(folder / entry.file, entry)}
 
 
 def _is_there(build: Build, encoding: Encoding, *, thorough: bool) -> bool:
-    """True if the column is finished and its files have their sizes (``thorough``: their digests)."""
-    if thorough:
-        return len(_whole_files(build, encoding)) == len(build.card.shards)
-    card = _card_of_these_shards(build, encoding)
-    folder = build.path / COLUMNS / encoding.name
-    paths = [(folder / entry.file, entry.bytes) for entry in card.files] if card else [(folder, -1)]
-    return all(path.is_file() and path.stat().st_size == size for path, size in paths)
-
-
-def _promised(build: Build, encoding: Encoding) -> list[FileEntry]:
-    """Return the files as the card of the column has them; none where it does not vouch for them."""
-    card = _card_of_these_shards(build, encoding)
-    path = build.path / COLUMNS / encoding.name / CARD_NAME
-    return card.files if card is not None and read_small(path) == card.to_json().encode() else []
-
-
-def _whole_files(build: Build, encoding: Encoding) -> dict[str, FileEntry]:
-    """Files of the column that have the digest on its card: what need not be computed again."""
-    folder = build.path / COLUMNS / encoding.name
-    return {
-        entry.file: entry
-        for entry in _promised(build, encoding)
-        if (folder / entry.file).is_file() and sha256_file(folder / entry.file)[0] == entry.sha256
-    }
+    return len(_whole_files(build, encoding, by_digest=thorough)) == len(build.card.shards)
 
 
 def repair_columns(build: Build, names: Sequence[str], *, jobs: int | None, quiet: bool) -> list[str]:
@@ -235,7 +220,7 @@ def repair_columns(build: Build, names: Sequence[str], *, jobs: int | None, quie
     wanted = {
         (encoding.name, entry.file): entry.sha256
         for encoding in encodings
-        for entry in _promised(build, encoding)
+        for entry in _promised(build, encoding, by_digest=True)
     }
     written = []
     for card in encode_build(build, encodings, jobs=jobs, quiet=quiet, thorough=True):
@@ -247,9 +232,7 @@ def repair_columns(build: Build, names: Sequence[str], *, jobs: int | None, quie
             digest = wanted.get((card.name, entry.file), entry.sha256)
             if digest != entry.sha256:
                 raise CheckFailed(
-                    f"{file} was computed again, but not to the digest that its card had.",
-                    expected=f"SHA-256 {digest}",
-                    found=f"SHA-256 {entry.sha256}, with the libraries installed here",
+                    f"{file} was computed again with the libraries installed here: not to its card's digest.",
                     left="the new files, which fit together",
                     next=f"kmip-data verify {shlex.quote(str(build.path))}",
                 )
@@ -309,18 +292,9 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
         def records() -> Iterator[GraphRecord]:
             for g, key in enumerate(shard.keys):
                 a, b = shard.node_ptr[g], shard.node_ptr[g + 1]
-                rows = {
-                    name: array[g] if levels[name] == "graph" else array[a:b]
-                    for name, array in arrays.items()
-                }
+                rows = {n: array[g] if levels[n] == "graph" else array[a:b] for n, array in arrays.items()}
                 yield GraphRecord(key=key, num_nodes=int(b - a), columns=rows)
 
         done = writer.encode_shard(records(), schema, dataset=task.dataset, build_key=task.key)
         write_file(task.build / task.file, done.data, root=task.build)
-    return UnitResult(
-        index=task.index,
-        name=task.name,
-        file=task.file,
-        statistics={},
-        **done.facts,
-    )
+    return UnitResult(index=task.index, name=task.name, file=task.file, statistics={}, **done.facts)

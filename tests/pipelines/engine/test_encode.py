@@ -22,9 +22,9 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.graphs.encodings.lappe import laplacian_encoding
 from kmip_data.graphs.encodings.rwse import random_walk_encoding
-from kmip_data.pipelines.finishing import encode
-from kmip_data.pipelines.finishing.encode import encode_build
-from kmip_data.pipelines.finishing.repair import repair_build
+from kmip_data.pipelines.engine import encode
+from kmip_data.pipelines.engine.encode import encode_build
+from kmip_data.pipelines.engine.repair import repair_build
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
 

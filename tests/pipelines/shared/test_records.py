@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kmip_data.pipelines.base import Params
-from kmip_data.pipelines.shared.units import rows_inside, units_by_size, units_of_parts, units_of_rows
+from kmip_data.pipelines.shared.records import rows_inside, units_by_size, units_of_parts, units_of_rows
 
 
 def test_rows_are_cut_in_runs() -> None:

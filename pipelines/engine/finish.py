@@ -1,28 +1,103 @@
-"""From finished shards to a finished build: split files, README and the card, which is written last."""
+"""From finished shards to a finished build: its identity, split files, README and, last, the card."""
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kmip_data import __version__
+from kmip_data.builds.home import BuildOptions, Home
 from kmip_data.errors import DamagedInput
-from kmip_data.files.reading import content_digest
+from kmip_data.files.errors import located
+from kmip_data.files.reading import content_digest, json_digest
 from kmip_data.format.build_files import finish, write_split_file
 from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, read_card
 from kmip_data.format.reader import Shard, column_faults, refuse_faults
-from kmip_data.format.schema import Schema
+from kmip_data.format.schema import FORMAT_VERSION, Schema
 from kmip_data.format.splits import NODE_PARTS, encode_node_split, encode_split
+from kmip_data.format.writer import Compression
 from kmip_data.graphs.statistics import count_classes, summarise
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.base import About, Records, Split, SplitParams
+from kmip_data.pipelines.base import About, Params, Pipeline, RawFolder, Records, Split, SplitParams
 from kmip_data.pipelines.engine.workers import UnitResult
-from kmip_data.pipelines.finishing.identity import BuildPlan, card_parameters, versions_of_bytes
-from kmip_data.pipelines.shared.stratified import apply_split
+from kmip_data.pipelines.shared.records import apply_split
+
+KEY_LENGTH = 12
+
+
+def versions_of_bytes() -> dict[str, str]:
+    """Versions of what has a say in the bytes of a build."""
+    import h5py
+
+    return {
+        "kmip-data": __version__,
+        "python": platform.python_version(),
+        **{name: metadata.version(name) for name in ("numpy", "h5py", "numba")},
+        "hdf5": h5py.version.hdf5_version,
+    }
+
+
+def card_parameters(params: Params, compression: Compression) -> dict[str, Any]:
+    """Parameters that change the shards, as plain JSON values; ``compression`` only where there is one."""
+    values = params.model_dump(mode="json")
+    return values if compression is None else {**values, "compression": compression}
+
+
+def build_key(
+    pipeline: Pipeline[Any, Any], params: Params, raw: RawFolder, compression: Compression = None
+) -> str:
+    """First 12 hex digits of the SHA-256 of everything that decides the bytes of the shards.
+
+    That is: dataset, parameters that change records, digests of the raw members by path (not of
+    their container, because mirrors repack), pipeline version and format version.
+    """
+    identity = {
+        "dataset": pipeline.manifest.name,
+        "sample": raw.sample,
+        "parameters": card_parameters(params, compression),
+        "members": dict(raw.members),
+        "pipeline_version": pipeline.version,
+        "format_version": FORMAT_VERSION,
+    }
+    return json_digest(identity)[:KEY_LENGTH]
+
+
+@dataclass(frozen=True)
+class BuildPlan:
+    """A build to be made: what, from which raw files, under which key, into which folder, and how."""
+
+    pipeline: Pipeline[Any, Any]
+    params: Params
+    raw: RawFolder
+    options: BuildOptions
+    key: str
+    folder: Path
+
+    @classmethod
+    def of(
+        cls, pipeline: Pipeline[Any, Any], params: Params, raw: RawFolder, home: Home, options: BuildOptions
+    ) -> Self:
+        """Return the plan with its key, and its folder below ``home`` unless the options name one.
+
+        The folder is ``<dataset>[-sample]-<name parts>[-<compression>][-limitN]-<key>``.
+        """
+        packed = options.compression
+        key = build_key(pipeline, params, raw, packed)
+        if options.output is not None:
+            return cls(pipeline, params, raw, options, key, located(options.output, "output folder"))
+        parts = [pipeline.manifest.name, *(["sample"] if raw.sample else []), *pipeline.name_parts(params)]
+        parts += [packed] if packed is not None else []
+        parts += [f"limit{params.limit}"] if params.limit is not None else []
+        return cls(pipeline, params, raw, options, key, home.built / "-".join([*parts, key]))
+
 
 ROUNDED: Final = 1e-3  #: published averages are rounded; all else of another build differs by more
 
@@ -47,17 +122,19 @@ def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
             starts = shard.node_ptr if label.level == "node" else np.arange(shard.graphs + 1)
             labels = shard.read(label.key, 0, int(starts[-1]))
             classes += [count_classes(labels[a:b], label) for a, b in pairwise(starts)]
-    if not keys:
-        raise nothing_to_build()
     if len(set(keys)) < len(keys):
         twice = next(key for key in keys if keys.count(key) > 1)
         raise DamagedInput(
-            "Two records have the same key.",
-            expected="keys that are unique inside a dataset",
-            found=f"{twice!r} comes {keys.count(twice)} times",
+            f"{keys.count(twice)} records have the key {twice!r}.",
             left="the shards, without a card",
             next="check the raw files: one of them may be there twice",
         )
+
+    def read_column(key: str) -> NDArray[Any]:
+        shards = [Shard(path) for path in paths]
+        counts = {"node": "nodes", "edge": "edges", "graph": "graphs"}[key.partition("/")[0]]
+        return np.concatenate([shard.read(key, 0, getattr(shard, counts)) for shard in shards])
+
     one_graph = len(keys) == 1 and label is not None and label.level == "node"
     return Records(
         keys,
@@ -65,27 +142,8 @@ def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
         np.concatenate(edges),
         np.array(classes, dtype=np.int64).reshape(len(keys), -1),
         (labels, label) if one_graph and labels is not None and label is not None else None,
-        lambda key: _read_column(paths, key),
+        read_column,
         label,
-    )
-
-
-def _read_column(paths: Sequence[Path], key: str) -> NDArray[Any]:
-    """Read a column of all records."""
-    level = key.partition("/")[0]
-    shards = [Shard(path) for path in paths]
-    rows = [{"node": s.nodes, "edge": s.edges, "graph": s.graphs}[level] for s in shards]
-    return np.concatenate([shard.read(key, 0, count) for shard, count in zip(shards, rows, strict=True)])
-
-
-def nothing_to_build() -> DamagedInput:
-    """Return the error for raw files that give no record with the parameters asked for."""
-    return DamagedInput(
-        "There is nothing to build.",
-        expected="at least one record",
-        found="none in the raw files, with these parameters",
-        left="no finished build",
-        next="check the parameters and the archive",
     )
 
 
@@ -95,7 +153,7 @@ def write_split(
     """Write ``splits/<name>.h5`` and describe it.
 
     Returned are the entry for the card and how often each class occurs in each part. The parameters ``asked``
-    for are kept beside the rule's own, so that the same question finds the split again. Raises
+    for are kept with the rule's own, so that the same question finds the split again. Raises
     ``DamagedInput`` where a record is in two parts, or the codes of a split of nodes do not fit the graph.
     """
     parameters = {**asked, **split.parameters}
@@ -109,10 +167,9 @@ def write_split(
             classes[name] = records.classes[rows].sum(axis=0).tolist()
     else:
         if len(split.node_code) != records.nodes.sum():
+            nodes = int(records.nodes.sum())
             raise DamagedInput(
-                f"The split {split.name!r} does not fit the graph.",
-                expected=f"a code for each of {int(records.nodes.sum()):,} nodes",
-                found=f"{len(split.node_code):,} codes",
+                f"The split {split.name!r} has {len(split.node_code):,} codes for {nodes:,} nodes.",
                 left="the shards, without this split",
             )
         encoded = encode_node_split(split.node_code, rule=split.rule, parameters=parameters)
@@ -176,11 +233,7 @@ def finish_build(
         content_digest=content_digest(raw.members),
         class_names=list(pipeline.class_names(params)),
         versions=versions_of_bytes(),
-        notes=[
-            *manifest.notes,
-            *about.notes,
-            *_notes(raw.sample, statistics["graphs"], differing, skipped),
-        ],
+        notes=[*manifest.notes, *about.notes, *_notes(raw.sample, statistics["graphs"], differing, skipped)],
     )
     return read_card(folder)
 
@@ -188,7 +241,7 @@ def finish_build(
 def _notes(
     sample: bool, graphs: int, differing: Sequence[str], skipped: Sequence[Sequence[str]]
 ) -> list[str]:
-    """Say what this build is not, and which records it lacks."""
+    """Return notes for a sample, a part of the set, and records that were skipped."""
     notes = []
     if sample:
         notes.append(f"SAMPLE: {graphs:,} graphs generated in the upstream layout; not the real data.")
@@ -209,7 +262,7 @@ def differing_counts(
     *,
     usual: bool,
 ) -> Iterator[str]:
-    """Say which of the counts that the manifest knows a build does not have.
+    """Yield the counts of the manifest that a build does not have, as text.
 
     ``classes`` is how often each occurs; ``usual``: the parameters of the records are the defaults, for
     others give other nodes and edges.

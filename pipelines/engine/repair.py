@@ -20,14 +20,13 @@ from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, read_
 from kmip_data.format.reader import Shard
 from kmip_data.format.schema import FORMAT_VERSION
 from kmip_data.pipelines.base import M, Pipeline, check_params, pipeline_of
-from kmip_data.pipelines.engine.folders import remove_work
+from kmip_data.pipelines.engine.encode import repair_columns
+from kmip_data.pipelines.engine.finish import BuildPlan, read_records, write_split
+from kmip_data.pipelines.engine.journal import remove_work
 from kmip_data.pipelines.engine.pool import check_options
 from kmip_data.pipelines.engine.run import rebuild_units, run_build
-from kmip_data.pipelines.finishing.encode import repair_columns
-from kmip_data.pipelines.finishing.finish import read_records, write_split
-from kmip_data.pipelines.finishing.identity import BuildPlan
 from kmip_data.pipelines.raw.obtain import obtain_raw
-from kmip_data.pipelines.shared.stratified import apply_split
+from kmip_data.pipelines.shared.records import apply_split
 from kmip_data.runtime import signals
 from kmip_data.runtime.presence import require_extra
 
@@ -83,10 +82,7 @@ def _repair_records(path: Path, report: VerifyReport, home: Home, options: Build
         plan = BuildPlan.of(pipeline, params, raw, home, options)
         if plan.key != _stored_key(path, card):
             raise CheckFailed(
-                f"{path} was not built from these raw files with the parameters on its card.",
-                expected=f"build key {_stored_key(path, card)}",
-                found=f"build key {plan.key}, from {raw.path}",
-                left="the build is as it was",
+                f"{path} was not built from the raw files in {raw.path} with the parameters on its card.",
                 next=f"kmip-data verify {path} --repair --archive PATH (the archive it was built from)",
             )
         with build_lock(path, quiet=options.quiet):
@@ -105,9 +101,15 @@ def _repair_records(path: Path, report: VerifyReport, home: Home, options: Build
                 _check(path, entry, results[i].sha256, card)
                 protect(path / entry.file)
             # By digest, because verify leaves splits out where a shard cannot be read.
-            splits = [entry for entry in card.splits.values() if not _is_whole(path / entry.file, entry)]
+            splits = [
+                entry
+                for entry in card.splits.values()
+                if not (path / entry.file).is_file() or sha256_file(path / entry.file)[0] != entry.sha256
+            ]
             _repair_splits(pipeline, path, card, splits, raw.path)
-            _repair_page(path, card)
+            page = render_card(card).encode()
+            if not (path / PAGE_NAME).is_file() or (path / PAGE_NAME).read_bytes() != page:
+                files.write_file(path / PAGE_NAME, page)
             remove_work(path)
     return [*(entry.file for entry in shards.values()), *(entry.file for entry in splits)]
 
@@ -136,16 +138,6 @@ def _repair_splits(
         _check(path, entry, written.sha256, card)
 
 
-def _repair_page(path: Path, card: Card) -> None:
-    page = render_card(card).encode()
-    if not (path / PAGE_NAME).is_file() or (path / PAGE_NAME).read_bytes() != page:
-        files.write_file(path / PAGE_NAME, page)
-
-
-def _is_whole(file: Path, entry: SplitEntry) -> bool:
-    return file.is_file() and sha256_file(file)[0] == entry.sha256
-
-
 def _split_params(pipeline: Pipeline[Any, Any], entry: SplitEntry, path: Path) -> Any:
     fields = pipeline.SplitParams.model_fields
     asked = {key: value for key, value in entry.parameters.items() if key in fields}
@@ -160,7 +152,6 @@ def _recorded_params(model: type[M], recorded: Mapping[str, Any], path: Path) ->
             f"{path / CARD_NAME} has parameters that no build can have.",
             expected=error.parts["expected"],
             found=error.parts["found"],
-            left="nothing was changed",
             next=f"remove {path / CARD_NAME} and build again with the parameters it was built with",
         ) from error
 
@@ -178,16 +169,13 @@ def _pipeline_of(card: Card, path: Path) -> Pipeline[Any, Any]:
     if pipeline is None:
         raise UsageError(
             f"{path} was saved from memory; no pipeline can build it again.",
-            expected="the manifest of a pipeline on its card",
-            found="none",
             next="save it again from its source",
         )
     if (card.pipeline_version, card.format_version) != (pipeline.version, FORMAT_VERSION):
         raise UsageError(
-            f"{path} was made by another version.",
-            expected=f"pipeline version {pipeline.version}, format version {FORMAT_VERSION}",
-            found=f"pipeline version {card.pipeline_version}, format version {card.format_version}",
-            next=f"kmip-data build {card.dataset} (a new build beside it)",
+            f"{path} was made by version {card.pipeline_version} of the pipeline and format "
+            f"{card.format_version}; today's are {pipeline.version} and {FORMAT_VERSION}.",
+            next=f"kmip-data build {card.dataset} (a new build next to it)",
         )
     return pipeline
 
@@ -196,9 +184,7 @@ def _check(path: Path, entry: ShardEntry | SplitEntry, found: str, card: Card) -
     if entry.sha256 != found:
         versions = ", ".join(f"{name} {version}" for name, version in sorted(card.versions.items()))
         raise CheckFailed(
-            f"{entry.file} was built again, but not to the digest on the card of {path}.",
-            expected=f"SHA-256 {entry.sha256}, with {versions}",
-            found=f"SHA-256 {found}",
+            f"{entry.file} was built again, but not to the digest on the card ({versions}).",
             left="the new file",
             next=f"install those versions, or remove {path / CARD_NAME} and build again",
         )
