@@ -178,7 +178,7 @@ Layer = Categories | Scale
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model says about a city."""
+    """Predictions of a model for a city."""
 
     run: str
     classes: NDArray[np.int64]  #: (N,), as predicted

@@ -1,4 +1,4 @@
-"""How every picture looks: colours, letters and sizes, on light or dark ground or for print, and its file."""
+"""Style of all pictures: colours, fonts and sizes, light, dark or for print, and how they are saved."""
 
 from __future__ import annotations
 

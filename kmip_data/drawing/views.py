@@ -1,4 +1,4 @@
-"""What a build is drawn as: some of its records, or the map of a city."""
+"""Pictures of a build: some of its records, or the map of a city."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MOST: Final = 16  #: records in one picture
 
 @dataclass(frozen=True)
 class Preview:
-    """What can be drawn, and where it goes unless the user says so."""
+    """Kinds of pictures and their default paths."""
 
     draw: Callable[[Path], None]  #: write the picture to a path
     folder: Path

@@ -16,7 +16,7 @@ from kmip_data.models.search.problem import check_heads, check_nodes
 
 
 class Carried(NamedTuple):
-    """What goes from layer to layer beside nodes and edges; only ``virtual`` changes on the way."""
+    """State passed from layer to layer with nodes and edges; only ``virtual`` changes."""
 
     virtual: Tensor  #: (V, G, d) states of each graph's V virtual nodes
     kinds: Tensor  #: (1 + 2V, d) features: of expander edges, of those into and those out of virtual nodes
@@ -25,7 +25,7 @@ class Carried(NamedTuple):
 
 
 class ExphormerEdges(nn.Module):
-    """What Exphormer's attention needs before its first layer (upstream ``ExpanderEdgeFixer``).
+    """Prepare the state of Exphormer's attention before its first layer (upstream ``ExpanderEdgeFixer``).
 
     Parameters
     ----------
@@ -227,7 +227,7 @@ class ExphormerAttention(nn.Module):
 
 
 class _Sums(Protocol):
-    """What attention asks of edges, whose sources and targets may be two sorts of nodes."""
+    """Interface of edges whose sources and targets may be two sorts of nodes."""
 
     def at_source(self, x: Tensor) -> Tensor: ...
     def at_target(self, x: Tensor) -> Tensor: ...

@@ -85,7 +85,7 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
 
 
 class Attended(NamedTuple):
-    """What attention gives, and the pairs it ran over."""
+    """Output of attention, and the pairs it used."""
 
     out: Tensor  #: (H, N, v)
     weights: Tensor  #: (H, N, k) softmax before dropout; no gradient flows through it

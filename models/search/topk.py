@@ -117,7 +117,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class BackendStatus:
-    """What ``kmip-data doctor`` shows of a backend on one kind of device."""
+    """State of a backend on one kind of device, for ``kmip-data doctor``."""
 
     name: str
     summary: str

@@ -1,4 +1,4 @@
-"""What a build is drawn as, and which records a view shows."""
+"""Views of a build and the records that they show."""
 
 from __future__ import annotations
 

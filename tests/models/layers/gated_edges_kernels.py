@@ -44,7 +44,7 @@ NAMES = ("quotient", "new", "at_target", "at_source", "message", "old", "weight"
 
 
 def gated_edges(edges, *arguments):
-    """What the kernels make, with the new edges formed."""
+    """Run the kernels, and form the new edges."""
     quotient, new = gpu.gated_edges(batch_of(edges), *arguments)
     return quotient, None if new is None else new.tensor()
 
@@ -84,7 +84,7 @@ def formula(
     edges: Edges, at_target: Tensor, at_source: Tensor, message: Tensor, old: Tensor, weight: Tensor | None,
     norm: BatchNorm | None, dropout: float,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-    """What the kernels compute, as it is defined; any dtype."""
+    """Compute the definition of the kernels in any dtype."""
     source, target = edges.index
     d = at_target.shape[1]
     z = at_target[target] + at_source[source]
@@ -468,7 +468,7 @@ class InTF32(TorchDispatchMode):
 def in_pieces(
     rows: Tensor, weight: Tensor, addend: Tensor | None = None, *, split: str, of: None = None, **_
 ):
-    """What ``multiplied`` computes on tensor cores."""
+    """Emulate ``multiplied`` on tensor cores."""
     count = {"bf16x3": 2, "bf16x6": 3}[split]
     pieces = []
     for each in (rows, weight.t()):

@@ -1,4 +1,4 @@
-"""What a network reads from a batch, in both edge forms, and what it refuses."""
+"""Batches as networks read them, in both edge forms, and refusals."""
 
 from __future__ import annotations
 
