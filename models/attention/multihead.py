@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -114,7 +115,7 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         queries, keys, values = (
             part.view(len(part), self.num_heads, self.head_dim).transpose(0, 1) for part in projected
         )
-        ptrs = {"query_ptr": _pointers(asked), "key_ptr": _pointers(real)}
+        ptrs: dict[str, Any] = {"query_ptr": _pointers(asked), "key_ptr": _pointers(real)}
         dropout = self.dropout if self.training else 0.0
         attended = attend_to_best(
             queries, keys, values, self.k, **ptrs, dropout=dropout, backend=self.backend
