@@ -82,9 +82,7 @@ def expander_edges(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
     targets = batch.added.get("expander")
     if targets is None or targets.ndim != 2:
         raise UsageError(
-            "the network reads an expander that the data do not have",
-            expected="expander (N, D), an added column",
-            found="none" if targets is None else f"shape {tuple(targets.shape)}",
+            "the network reads an expander (N, D), an added column that the data do not have",
             next="kmip-data encode TARGET expander3 adds it; or --set model.attention.expander=0",
         )
     targets = targets.long()
@@ -93,9 +91,7 @@ def expander_edges(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
     size = sizes.to(targets.device)[batch.graph, None]
     if bool(((targets < -1) | (targets >= size)).any()):
         raise DamagedInput(
-            "An expander names nodes that its graph does not have.",
-            expected="numbers below that of the graph's nodes, or -1",
-            found=f"{int(targets.min())} to {int(targets.max())}",
+            f"An expander names nodes {int(targets.min())} to {int(targets.max())}, which its graph has not.",
             next="kmip-data verify TARGET --repair",
         )
     there = targets >= 0
