@@ -284,8 +284,7 @@ def by_kernels(monkeypatch) -> None:
 
 @pytest.mark.usefixtures("by_kernels")
 @pytest.mark.parametrize(
-    ("precision", "d"),
-    [("32", 5), ("32", 14), ("32", 19), long("32", 76), long("32", 136), ("bf16x3", 20)],
+    ("precision", "d"), [("32", 5), ("32", 14), ("32", 19), long("32", 76), long("32", 136), ("bf16x3", 20)]
 )
 def test_layers_form_the_edges_of_those_before(precision: str, d: int, monkeypatch) -> None:
     edges = table(k=1) if d % 2 else edge_list(hub="source")
