@@ -28,7 +28,7 @@ class BigBirdAttention(nn.Module):
     """An encoder layer of BigBird (Zaheer et al., 2020), as GraphGPS uses it for global attention.
 
     Block-sparse attention, a linear layer, residual connection and layer norm; then two linear layers of
-    the same width with ReLU between, residual connection and layer norm. :mod:`.block_plan` says which
+    the same width with ReLU between, residual connection and layer norm. :func:`plan_blocks` says which
     blocks attend to which. The order of the nodes matters: it is what blocks are cut from.
 
     Parameters

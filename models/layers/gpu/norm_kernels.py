@@ -44,7 +44,7 @@ def tile_of(rows: tl.tensor, D: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr
 
 @triton.jit  # type: ignore[untyped-decorator]
 def kept(seed: tl.tensor, number: tl.tensor, channel: tl.tensor, dropped: tl.tensor) -> tl.tensor:
-    """Mask of elements that dropout keeps: for one seed the same as ``cpu.arithmetic.where_drawn`` keeps.
+    """Mask of elements that dropout keeps: for one seed the same as ``cpu.gate_kernels.where_drawn`` keeps.
 
     ``seed`` points to an int64, ``number`` is the int64 number of each element, in a row of edges that begins
     with channel 0; dropped is what is below ``dropped`` of 2³².

@@ -224,7 +224,7 @@ def _cone(rows: Any, way: Any, index: Any, low: int, high: int, axis: Any, cones
             length = np.sqrt(length)
             reach = max(reach, length)
             cosine = min(cosine, dot / (length * rounded))
-    # 3. Widen by more than the float64 arithmetic errs, and store what tree_scan._reach multiplies.
+    # 3. Widen by more than the float64 arithmetic errs, and store what filter_scan._reach multiplies.
     cosine = max(cosine - 1e-12, -1.0)
     sine = np.sqrt(1 - cosine * cosine)
     for offset, entry in enumerate((cosine, reach * cosine, reach * sine, reach)):
