@@ -302,10 +302,10 @@ def _mean_of(row: Mapping[str, Any], of: str) -> str | None:
 @json_option
 @quiet_option
 def expressivity(full: bool, save: str | None, as_json: bool, quiet: bool) -> None:
-    """Graphs that networks tell apart, and functions they fit (Theorems 1 and 2).
+    """Compare graphs that networks separate, and functions they fit (Theorems 1 and 2).
 
     First, 1-WL and S-SEG-WL refine colours on pairs of graphs, and networks of every attention with random
-    weights compare the same pairs: none may tell apart what S-SEG-WL does not. Second, k-MIP transformers of
+    weights compare the same pairs: none may separate what S-SEG-WL does not. Second, k-MIP transformers of
     2 heads of size 1 and 4 hidden channels, ever deeper, are fitted to a larger one with full attention: the
     error by depth and k, relative to that of the identity.
     """

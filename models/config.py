@@ -1,4 +1,4 @@
-"""Typed configuration of a network: every key, its type, its default and what it means."""
+"""Typed configuration of a network: every key, its type, default and meaning."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ USUAL_DIM = 56  #: hidden_dim where nobody chose one
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``base`` with ``changes``, tables key by key; a table of another kind takes the place of one."""
+    """Return ``base`` with ``changes``, merging tables key by key; a table of another kind replaces one."""
     found = dict(base)
     for key, value in changes.items():
         old = found.get(key)
@@ -110,7 +110,7 @@ class ModelConfig(Section):
 
     @property
     def encodings(self) -> list[Encoding]:
-        """The added columns that it reads."""
+        """Added columns that the network reads."""
         found = (POSITIONAL[self.positional].encoding, self.attention.encoding, self.local.encoding)
         return [encoding for encoding in found if encoding is not None]
 
@@ -146,7 +146,7 @@ class ModelConfig(Section):
             )
         elif position.width >= self.hidden_dim and not free:
             msg = (
-                f"hidden_dim = {self.hidden_dim} leaves no room beside the {position.width} channels of"
+                f"hidden_dim = {self.hidden_dim} leaves no room next to the {position.width} channels of"
                 f" {position.name}"
             )
         if msg:

@@ -58,7 +58,7 @@ class ForwardContext:
         return {"tf32": None, "bf16x3": "bf16x3"}.get(self.precision, "bf16x6")
 
     def kept(self, found: T) -> T:
-        """Return ``found``, such as a plan from a cache that may drop it, and keep it alive if asked to."""
+        """Return ``found``, such as a plan from a cache that may drop it, and keep it alive on request."""
         if self.keep is not None:
             self.keep.append(found)
         return found

@@ -27,7 +27,7 @@ class Section(Strict):
 
 @dataclass(frozen=True)
 class Place:
-    """Where in a network a part stands."""
+    """Position of a part in a network."""
 
     dim: int  #: channels of the nodes and edges, in and out
     dropout: float = 0.0  #: of all branches of a layer
@@ -42,7 +42,7 @@ class Place:
 
 
 class Part(Section):
-    """A kind of attention or of message passing: its keys, and what it answers."""
+    """A kind of attention or of message passing: its keys and its properties."""
 
     reads: ClassVar[tuple[str, ...]] = ()  #: attributes of a batch that it finds in ``GraphBatch.added``
     reads_edges: ClassVar[bool] = False  #: True if it reads edge features

@@ -130,7 +130,7 @@ def fit_hidden_dim(
     Each candidate is rounded up to what the parts divide it by. Candidates are counted without memory
     and without drawing random numbers, so the weights of the model built afterwards do not depend on
     the search (upstream's do). ``budget`` is by default ``config.parameter_budget``, which a ``hidden_dim``
-    of one's own switches off; the other arguments are as :func:`build_model` takes them.
+    that is given switches off; the other arguments are as :func:`build_model` takes them.
     """
     if budget is None and config.hidden_dim != USUAL_DIM:
         return config.model_copy(update={"parameter_budget": None})

@@ -1,4 +1,4 @@
-"""Positional encodings: added columns of a dataset to channels beside those of the node encoder."""
+"""Positional encodings: channels from added columns, next to those of the node encoder."""
 
 from __future__ import annotations
 

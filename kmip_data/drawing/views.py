@@ -27,7 +27,7 @@ from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.wording import as_values
 
-SHOWN: Final = 3  #: records drawn unless told which
+SHOWN: Final = 3  #: records drawn by default
 MOST: Final = 16  #: records in one picture
 
 

@@ -48,7 +48,7 @@ class BuildAfar(Build):
         return f"ask whoever pushed it to push it again, or {pull_command(self.address)}"
 
     def shard(self, file: str) -> Shard:
-        """Open one of its shards, or a file beside one, by its name."""
+        """Open one of its shards, or a file next to one, by its name."""
         if not self.blocks.sizes.get(file):
             raise damaged(f"{self.address}/{file}", "a file, as a card names it", "none, or an empty one")
         self.blocks.take((name, 0) for name in self._heads.get(file, ()))

@@ -166,7 +166,7 @@ def choosing(model: nn.Module, count: int, pairs: int) -> Iterator[tuple[Tensor,
 def _choose(
     nodes: Tensor, layers: list[ChosenKeys], module: KMIPAttention, args: tuple[Any, ...], options: Any
 ) -> None:
-    """Attend as the layer is about to, and record what it attends to."""
+    """Repeat the layer's attention, and record the chosen keys."""
     given: dict[str, Any] = {**dict(zip(("x", "ptr"), args, strict=False)), **options}
     ptr = given.get("ptr")
     found = attend_to_best(

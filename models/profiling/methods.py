@@ -24,7 +24,7 @@ Step = Callable[[Workload, int], Tensor]
 class Method:
     """One way to compute attention."""
 
-    name: str  #: as ``--methods`` takes it
+    name: str  #: as in ``--methods``
     #: ``search(work, chunk)`` returns the indices of the chosen keys; ``chunk`` limits the bytes of scores at
     #: a time. None: full attention
     search: Step | None = None

@@ -46,7 +46,7 @@ class Cell:
         return _median(self.totals)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON and CSV; ``least`` and ``most`` are over the runs."""
+        """Return values for JSON and CSV; ``least`` and ``most`` are over the runs."""
         totals = self.totals
         return {
             "method": self.method,

@@ -103,7 +103,7 @@ def _ending(running: Running, *, quiet: bool) -> Iterator[None]:
 
 
 def with_data(cells: list[Cell], home: Home, folder: Path, options: BuildArguments) -> list[Cell]:
-    """Build missing data, once each; return the cells whose data are there, and log why for the others."""
+    """Build missing data, once each; return the cells with data, and log the reason for others."""
     faults: dict[str, str] = {}
     ready = []
     for cell in cells:

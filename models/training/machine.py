@@ -28,7 +28,7 @@ class Device:
 def choose_device(wanted: str = "auto", devices: int = 1) -> Device:
     """Choose the device: ``auto`` takes a GPU if PyTorch sees one.
 
-    Raises ``UsageError`` where a GPU is asked for and not there, or more of them than there are.
+    Raises ``UsageError`` if a requested GPU does not exist.
     """
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if wanted == "cpu" or (wanted == "auto" and not count):

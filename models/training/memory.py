@@ -49,7 +49,7 @@ class StepMemory:
 
 
 def plan_memory(config: RunConfig, data: RunData, device: Device) -> StepMemory:
-    """Choose whether layers are recomputed: where that is asked for or, on a CPU, where a step needs it.
+    """Decide if layers are recomputed: on request or, on a CPU, where a step needs it.
 
     Raises ``OutOfResources``, with the options that lower it, where a step does not fit into free memory.
     """
@@ -70,7 +70,7 @@ def plan_memory(config: RunConfig, data: RunData, device: Device) -> StepMemory:
 
 
 def step_bytes(config: RunConfig, data: RunData, *, recompute: bool) -> int:
-    """Measure what a step on the largest batch takes besides the process as it is, in bytes."""
+    """Measure the bytes of a step on the largest batch, beyond those of the process."""
     # Nothing reads the edges of a last layer, which is lighter: both networks have another one.
     two, three = (_on_a_cut(config, data, layers, recompute=recompute) for layers in (2, 3))
     # What has a place for each pair of nodes of a graph grows with these pairs, all else with the nodes.

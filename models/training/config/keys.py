@@ -1,4 +1,4 @@
-"""The typed configuration of a run: every key, its type, its default and what it means."""
+"""Typed configuration of a run: every key, its type, default and meaning."""
 
 from __future__ import annotations
 

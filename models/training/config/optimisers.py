@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
-#: Which of the further keys an optimiser of PyTorch takes; every one takes a rate and a weight decay.
+#: Further keys of each optimiser of PyTorch; all have a rate and a weight decay.
 TAKES: dict[str, set[str]] = {
     "adamw": {"betas", "eps", "fused"},
     "adam": {"betas", "eps", "fused"},

@@ -148,7 +148,7 @@ def _assign(values: dict[str, Any], path: str, text: str) -> None:
 
 
 def _typed(key: Key, field: FieldInfo, text: str) -> Any:
-    """Read ``text`` as the key's type: as TOML (numbers, true, lists), as it stands, or as none."""
+    """Read ``text`` as the key's type: as TOML (numbers, true, lists), as text, or as none."""
     annotation: Any = Annotated[field.annotation, field]
     adapter: TypeAdapter[Any] = TypeAdapter(annotation, config=ConfigDict(allow_inf_nan=False))
     message = ""

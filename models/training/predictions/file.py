@@ -62,14 +62,14 @@ class Predictions:
     key: Array | None = None  #: keys of the records (G,), or the numbers of the nodes of one graph (rows,)
     #: (G + 1,) int64: record g has the rows ``ptr[g]:ptr[g + 1]``. ``None``: one row for each key
     ptr: Array | None = None
-    about: About | None = None  #: where they come from; ``None`` where nobody said
+    about: About | None = None  #: their origin; ``None`` if unknown
 
     def __len__(self) -> int:
         return len(next(iter(self.arrays.values())))
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """Those that are there, by name."""
+        """Existing arrays by name."""
         return {name: value for name in ARRAYS if (value := getattr(self, name)) is not None}
 
     @classmethod

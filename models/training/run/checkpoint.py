@@ -117,7 +117,7 @@ def seed_all(seed: int) -> None:
 
 
 def random_state() -> dict[str, Any]:
-    """State of every global generator a layer may draw from, as tensors and plain values."""
+    """State of every global generator a layer may draw from, as tensors and built-in values."""
     numpy_state: Any = np.random.get_state(legacy=True)  # noqa: NPY002 -- as above
     _, keys, position, has_gauss, gauss = numpy_state
     version, internal, gauss_next = random.getstate()

@@ -113,7 +113,7 @@ def _watch(others: list[subprocess.Popen[bytes]]) -> None:
 def _end(others: list[subprocess.Popen[bytes]]) -> None:
     for process in others:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(LOOK)  # it was told the same, and is about to end
+            process.wait(LOOK)  # it got the same signal, and is about to end
     for process in others:
         process.terminate()
     for process in others:

@@ -44,7 +44,7 @@ def run_name(variant: str, seed: int) -> str:
 
 
 def check_name(name: str) -> None:
-    """Raise UsageError for a name that is not a plain file name."""
+    """Raise UsageError for a name that is not a file name."""
     if not _NAME.fullmatch(name):
         raise UsageError(
             f"{name!r} is not a name for a run.",

@@ -54,7 +54,7 @@ def is_eval_epoch(epoch: int, *, every: int, epochs: int) -> bool:
 
 
 class Forecast:
-    """Forecasts of the time that a run takes, from its own batches and epochs; each is made once."""
+    """Forecasts of a run's time from its own batches and epochs; each is made once."""
 
     def __init__(self, training: TrainingConfig, batches: int) -> None:
         self._training, self._batches = training, batches
@@ -113,7 +113,7 @@ def no_log(values: dict[str, float], step: int) -> None:
 
 
 def build_logger(config: RunConfig, folder: Path, project: str) -> Log:
-    """Return the run's logger; ``metrics.csv`` is written whatever it is."""
+    """Return the run's logger; ``metrics.csv`` is always written."""
     if config.system.logger == "tensorboard":
         from torch.utils.tensorboard import SummaryWriter
 

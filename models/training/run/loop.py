@@ -270,7 +270,7 @@ class Loop:
         return first_decides(time.perf_counter() - self._saved_at >= 60 * minutes)
 
     def state(self) -> dict[str, Any]:
-        """Return everything that a resumed run needs: tensors and plain values, for ``weights_only=True``."""
+        """Return everything that a resumed run needs: tensors and built-in values (``weights_only=True``)."""
         unfinished = {}
         if self.batch:  # within an epoch: what each process has measured of it so far
             meter, metrics = self.module.meter.state(), self.module.metrics.state()

@@ -228,7 +228,7 @@ class Summary:
         """Object that ``train --json`` prints.
 
         ``run``, ``seed``, ``best_epoch``, ``metrics``, ``sample`` and ``complete``. With several seeds the
-        first three are lists, ``metrics`` is the mean, ``std`` stands beside it, and ``runs`` has one
+        first three are lists, ``metrics`` has the mean and ``std`` the deviation, and ``runs`` has one
         object per seed.
         """
         each = [

@@ -361,7 +361,7 @@ def _announcement(job: Job, module: TrainingModule, plain: str | None, *, resume
 
 
 def _check_machine(config: RunConfig) -> Device:
-    """Choose the device; raise UsageError for what it cannot do, or a missing logger."""
+    """Choose the device; raise UsageError for unsupported settings or a missing logger."""
     device = choose_device(config.system.device, config.system.devices)
     check_precision(config.training.precision, device)
     config.model.attention.check_device(device.kind)
