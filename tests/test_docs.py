@@ -1,4 +1,4 @@
-"""What the pages in docs/ name is there: commands, options, functions, variables of the environment."""
+"""Names in docs/ exist: commands, options, functions, variables of the environment."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_required_packages_of_the_issue_are_always_installed():
 
 
 def test_every_import_is_declared():
-    """What the code imports is the standard library, ourselves, or a requirement."""
+    """Every import of the code is the standard library, ourselves, or a requirement."""
     declared = (
         {IMPORTED_AS.get(name, name) for name in names_of(requirements())} | SEAMS | OF_EXTRAS | DEV_ONLY
     )

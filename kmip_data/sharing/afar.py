@@ -44,7 +44,7 @@ class BuildAfar(Build):
 
     @property
     def remedy(self) -> str:
-        """What to do where one of its files is damaged."""
+        """The step that resolves a damaged file."""
         return f"ask whoever pushed it to push it again, or {pull_command(self.address)}"
 
     def shard(self, file: str) -> Shard:
