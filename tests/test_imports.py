@@ -14,16 +14,8 @@ import kmip_data
 
 ROOT = Path(__file__).resolve().parents[1]
 HEAVY = [
-    "torch",
-    "torch_geometric",
-    "lightning",
-    "h5py",
-    "numpy",
-    "numba",
-    "pydantic",
-    "matplotlib",
-    "requests",
-]
+    "torch", "torch_geometric", "lightning", "h5py", "numpy", "numba", "pydantic", "matplotlib", "requests",
+]  # fmt: skip
 
 
 def run(code: str, **options: object) -> str:

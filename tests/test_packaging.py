@@ -20,23 +20,11 @@ ROOT = Path(__file__).resolve().parents[1]
 CODE = ("kmip_data", "pipelines", "models", "cli", "manifests")
 IMPORTED_AS = {"torch-geometric": "torch_geometric", "tomli-w": "tomli_w"}
 SEAMS = {"wandb", "mlflow", "pyarrow", "tensorboard", "tensorboardX"}  #: that a user installs if wanted
-COME_WITH = {
-    "fsspec": "torch",
-    "llvmlite": "numba",
-    "mpl_toolkits": "matplotlib",
-    "pydantic_core": "pydantic",
-}
+COME_WITH = {"fsspec", "llvmlite", "mpl_toolkits", "pydantic_core"}  #: parts of requirements, and of theirs
 OF_EXTRAS = {
-    "lightning",
-    "PIL",
-    "dask",
-    "distributed",
-    "faiss",
-    "huggingface_hub",
-    "rdkit",
-    "skimage",
-    "submitit",
-}  #: asked for where they are missing
+    "lightning", "PIL", "dask", "distributed", "faiss", "huggingface_hub", "rdkit", "skimage", "submitit",
+}  # fmt: skip
+SUFFIXES = {".py", ".pyi", ".toml", ".js", ".css", ".html", ".cu", ".cuh"}  #: of the files of a wheel
 DEV_ONLY = {"geopandas", "ogb", "pandas", "sklearn"}  #: compared with in benchmarks
 
 
@@ -83,10 +71,9 @@ def test_required_packages_of_the_issue_are_always_installed():
 
 def test_every_import_is_declared():
     """Every import of the code is the standard library, ourselves, or a requirement."""
-    declared = (
-        {IMPORTED_AS.get(name, name) for name in names_of(requirements())} | SEAMS | OF_EXTRAS | DEV_ONLY
-    )
-    known = declared | set(sys.stdlib_module_names) | {"kmip_data", "triton", "cuda", *COME_WITH}
+    declared = {IMPORTED_AS.get(name, name) for name in names_of(requirements())}
+    known = declared | SEAMS | OF_EXTRAS | DEV_ONLY | COME_WITH | set(sys.stdlib_module_names)
+    known |= {"kmip_data", "triton", "cuda"}
     for folder in CODE:
         for path in (ROOT / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -136,17 +123,12 @@ def installed(built, tmp_path_factory):
 @pytest.mark.slow
 def test_wheel_holds_the_code_the_data_and_nothing_else(built):
     names = zipfile.ZipFile(next(built.glob("*.whl"))).namelist()
-    assert {name.split("/")[0] for name in names} == {
-        "kmip_data",
-        f"kmip_data-{kmip_data.__version__}.dist-info",
-    }
+    about = f"kmip_data-{kmip_data.__version__}.dist-info"
+    assert {name.split("/")[0] for name in names} == {"kmip_data", about}
     for folder in CODE:
         prefix = "" if folder == "kmip_data" else f"{folder}/"
         for path in (ROOT / folder).rglob("*"):
-            if (
-                path.suffix in {".py", ".pyi", ".toml", ".js", ".css", ".html", ".cu", ".cuh"}
-                or path.name == "py.typed"
-            ):
+            if path.suffix in SUFFIXES or path.name == "py.typed":
                 assert f"kmip_data/{prefix}{path.relative_to(ROOT / folder).as_posix()}" in names, path
 
 
