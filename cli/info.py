@@ -141,7 +141,7 @@ def _preset(target: str, model: str, home: Home, *, as_json: bool) -> None:
 
 
 def _croissant(target: str, home: Home, *, sample: bool) -> dict[str, Any]:
-    from kmip_data.format.card_page import build_croissant
+    from kmip_data.format.build_files import build_croissant
 
     return build_croissant(resolve(target, home, sample=sample).card)
 

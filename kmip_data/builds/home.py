@@ -78,7 +78,7 @@ class Build:
 
     @property
     def remedy(self) -> str:
-        """What to do where one of its files is damaged."""
+        """Command that repairs a damaged file of the build."""
         return f"kmip-data verify {self.path} --repair"
 
     def shard(self, file: str) -> Shard:
@@ -99,9 +99,7 @@ class Build:
         card = read_card(self.path)
         if card.key != self.card.key:
             raise UsageError(
-                f"{self.path} holds another build than it did: another process has built into it.",
-                expected=f"build key {self.card.key}",
-                found=f"build key {card.key}",
+                f"{self.path} holds another build than {self.card.key}: another process has built into it.",
                 next="the same command again, for the build that is there now",
             )
         return card
@@ -199,7 +197,6 @@ def find_build(
         folders = "\n    ".join(str(build.path) for build in matches)
         raise UsageError(
             f"{len(matches)} builds of {dataset!r} match.",
-            expected="one build, or a build folder as the target",
             found=f"\n    {folders}",
             next=f"name one, for example: kmip-data info {matches[0].path}",
         )

@@ -114,7 +114,7 @@ class BuiltDataset(ShardedDataset):
         drawn = {"split": given["split_rule"], "split_seed": given["split_seed"]}
         rule = {**rule, **{key: value for key, value in drawn.items() if value is not None}}
         if root is not None and given["home"] is not None:
-            raise UsageError("root and home both name the home folder.", expected="one of them", found="both")
+            raise UsageError("root and home both name the home folder: give one of them.")
         target: Folder = name
         if root is not None and (located(root, "root") / CARD_NAME).is_file():
             target = located(root, "root")
@@ -157,12 +157,7 @@ class BuiltDataset(ShardedDataset):
         title = type(self).__name__
         command = f"help(kmip_data.{title}), in Python"
         if name in _REFUSED:
-            return UsageError(
-                f"{title} does not take {name}.",
-                expected=f"use {_REFUSED[name]}",
-                found=f"{name}=…",
-                next=command,
-            )
+            return UsageError(f"{title} does not take {name}.", next=f"use {_REFUSED[name]}")
         known = sorted(inspect.signature(type(self)).parameters)
         return unknown_name(f"argument of {title}", name, known, command=command)
 

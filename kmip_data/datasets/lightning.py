@@ -145,9 +145,7 @@ class GraphDataModule(LightningDataModule):
         if not self.parts:
             self.setup()
         if name not in self.parts:
-            raise UsageError(
-                f"The split has no {name} part.", expected=name, found=", ".join(self.parts) or "none"
-            )
+            raise UsageError(f"The split has no {name} part: {', '.join(self.parts) or 'none'}.")
         return self.parts[name]
 
     def _in_order(self, part: str) -> GraphLoader:

@@ -17,7 +17,7 @@ from kmip_data.drawing.pictures import broken_line
 from kmip_data.drawing.style import NOTE, PALETTE, look, new_figure, save, styled
 from kmip_data.errors import UsageError
 from kmip_data.format.card import SplitEntry
-from kmip_data.format.contents import content_faults, refuse_faults
+from kmip_data.format.reader import content_faults, refuse_faults
 from kmip_data.format.schema import COORDINATES, EDGE_INDEX
 from kmip_data.format.splits import NO_PART, NODE_PARTS
 from kmip_data.graphs.city_columns import is_city, vocabulary

@@ -92,13 +92,8 @@ def unreadable(path: Path, error: OSError) -> DamagedInput:
 
 def occupied(folder: Path, expected: str, found: str, option: str = "--output") -> UsageError:
     """Return the error for a folder, which ``option`` names, that holds something else than is put there."""
-    return UsageError(
-        f"{folder} holds something else.",
-        expected=expected,
-        found=found,
-        left="that folder is as it was",
-        next=f"give another {option} folder",
-    )
+    next_step = f"give another {option} folder"
+    return UsageError(f"{folder} holds something else.", expected=expected, found=found, next=next_step)
 
 
 def left_in(folder: Path) -> str:
@@ -113,10 +108,7 @@ def require_room(folder: Path, needed: int, purpose: str) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise OutOfResources(
-            f"{purpose} does not fit on the disk.",
-            expected=f"{human_bytes(needed)} free in {folder}",
-            found=f"{human_bytes(free)}",
-            left="nothing of it was written",
+            f"{purpose} does not fit on the disk: {folder} has {human_bytes(free)} of {human_bytes(needed)}.",
             next="free some space, or choose another disk with --home DIR (or KMIP_DATA_HOME)",
         )
 

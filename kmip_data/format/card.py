@@ -292,9 +292,7 @@ def read_card(folder: Path) -> Card:
         )
     except FileNotFoundError as error:
         raise UsageError(
-            f"{folder} is not a finished build.",
-            expected=f"{CARD_NAME} in it",
-            found="no such file",
+            f"{folder} is not a finished build: it has no {CARD_NAME}.",
             next="kmip-data build NAME (an unfinished build resumes)",
         ) from error
     except DamagedInput as error:
@@ -302,9 +300,7 @@ def read_card(folder: Path) -> Card:
         if version <= CARD_VERSION:
             raise
         raise UsageError(
-            f"{folder} was written by a newer kmip-data.",
-            expected=f"a card of version {CARD_VERSION}",
-            found=f"version {version}",
+            f"{folder} was written by a newer kmip-data: its card has version {version}, not {CARD_VERSION}.",
             next="upgrade kmip-data, or use another --home or --output with this version",
         ) from error
 

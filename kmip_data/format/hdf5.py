@@ -48,9 +48,7 @@ def check_resources(path: Path, error: BaseException) -> None:
     lacking = isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
     if lacking or isinstance(error, MemoryError):
         raise OutOfResources(
-            f"{path} cannot be read now.",
-            expected="free memory and file descriptors",
-            found=str(error) or type(error).__name__,
+            f"{path} cannot be read now: {str(error) or type(error).__name__}",
             next="close other programs or raise the limit (ulimit -n), and repeat the command",
         ) from error
 
@@ -58,12 +56,8 @@ def check_resources(path: Path, error: BaseException) -> None:
 def check_version(path: Path, found: int | str | None, known: int) -> None:
     """Raise DamagedInput unless a file has the known version of its format."""
     if isinstance(found, int) and found > known:
-        raise DamagedInput(
-            f"{path} was written by a newer kmip-data.",
-            expected=f"format version {known} or older",
-            found=f"format version {found}",
-            next="pip install --upgrade kmip-data",
-        )
+        what = f"{path} was written by a newer kmip-data: format version {found}, not {known}."
+        raise DamagedInput(what, next="pip install --upgrade kmip-data")
     if found != known:
         refuse(path, "has no valid format version", f"{known}", repr(found)[:40])
 
@@ -106,15 +100,11 @@ def put_text(file: h5py.File, name: str, text: str) -> None:
     A variable-length string, the default of h5py, would go through HDF5's global heap: another structure to
     keep deterministic and to distrust when reading.
     """
-    if not text.isascii():
-        raise UsageError(f"The attribute {name!r} cannot be stored.", expected="ASCII text", found=repr(text))
+    if not text.isascii() or len(text) > _MAX_TEXT:
+        expected = f"ASCII text of at most {_MAX_TEXT:,} bytes, the limit of HDF5"
+        found = f"{len(text):,} characters, {text[:40]!r}"
+        raise UsageError(f"The attribute {name!r} cannot be stored.", expected=expected, found=found)
     data = text.encode("ascii")
-    if len(data) > _MAX_TEXT:
-        raise UsageError(
-            f"The attribute {name!r} is too long for HDF5.",
-            expected=f"at most {_MAX_TEXT:,} bytes",
-            found=f"{len(data):,} bytes",
-        )
     file.attrs.create(name, np.array(data or b"\0", dtype=f"S{max(1, len(data))}"))
 
 

@@ -12,7 +12,6 @@ import contextlib
 import io
 import math
 import os
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ import numpy as np
 from h5py import h5a, h5d, h5f, h5g, h5l, h5o, h5p, h5s, h5t, h5z
 
 from kmip_data.errors import KmipDataError
+from kmip_data.files.reading import open_regular
 from kmip_data.format.hdf5 import refuse
 
 MAX_OBJECTS: Final = 1_000
@@ -37,19 +37,7 @@ FILTER_CODES: Final = {
     "gzip": h5z.FILTER_DEFLATE,
     "shuffle": h5z.FILTER_SHUFFLE,
     "fletcher32": h5z.FILTER_FLETCHER32,
-    "lzf": h5z.FILTER_LZF,
     "zstd": 32015,
-}
-TYPE_NAMES: Final = {
-    h5t.VLEN: "variable-length (object) data",
-    h5t.STRING: "variable-length (object) text",
-    h5t.COMPOUND: "compound data",
-    h5t.REFERENCE: "references",
-    h5t.OPAQUE: "opaque data",
-    h5t.ENUM: "an enumeration",
-    h5t.ARRAY: "an array type",
-    h5t.BITFIELD: "a bit field",
-    h5t.TIME: "a time type",
 }
 _LINK_NAMES: Final = {h5l.TYPE_SOFT: "a soft link", h5l.TYPE_EXTERNAL: "an external link"}
 
@@ -74,6 +62,11 @@ class StoredDataset:
 
 def _refuse(what: str, expected: str, found: str) -> NoReturn:
     raise Refused(what, expected, found)
+
+
+def _require(fine: object, what: str, expected: str, found: str) -> None:
+    if not fine:
+        _refuse(what, expected, found)
 
 
 class Inspection:
@@ -121,22 +114,17 @@ class Inspection:
     def object(self, target: h5g.GroupID | h5d.DatasetID, name: str) -> None:
         """Check a group or dataset for a single name and for few and small attributes."""
         address = int(h5o.get_info(target).addr)
-        if address in self.seen:
-            found = f"a second hard link at {name[:80]!r}"
-            _refuse("holds an object twice", "one name for each object", found)
+        fine, what = address not in self.seen, "holds an object twice"
+        _require(fine, what, "one name for each object", f"a second hard link at {name[:80]!r}")
         self.seen.add(address)
-        if len(self.seen) > MAX_OBJECTS:
-            _refuse("holds too many objects", f"at most {MAX_OBJECTS:,}", "more")
-        count = h5a.get_num_attrs(target)
-        if count > MAX_ATTRIBUTES:
-            found = f"{count:,} at {name[:80]!r}"
-            _refuse("has too many attributes", f"at most {MAX_ATTRIBUTES} per object", found)
+        fine = len(self.seen) <= MAX_OBJECTS
+        _require(fine, "holds too many objects", f"at most {MAX_OBJECTS:,}", "more")
+        fine, what = (count := h5a.get_num_attrs(target)) <= MAX_ATTRIBUTES, "has too many attributes"
+        _require(fine, what, f"at most {MAX_ATTRIBUTES} per object", f"{count:,} at {name[:80]!r}")
         for index in range(count):
             attribute = h5a.open(target, index=index)
-            size = attribute.get_storage_size()
-            if size > MAX_ATTRIBUTE_BYTES:
-                found = f"{size:,} bytes at {name[:80]!r}"
-                _refuse("has a huge attribute", f"at most {MAX_ATTRIBUTE_BYTES:,} bytes", found)
+            size, most = attribute.get_storage_size(), f"at most {MAX_ATTRIBUTE_BYTES:,} bytes"
+            _require(size <= MAX_ATTRIBUTE_BYTES, "has a huge attribute", most, f"{size:,} at {name[:80]!r}")
             _ = attribute.dtype  # an invalid type raises here rather than while it is read
 
     def dataset(self, dataset: h5d.DatasetID, name: str) -> None:
@@ -144,22 +132,19 @@ class Inspection:
         shown = repr(name[:80])
         plan = dataset.get_create_plist()
         layout = plan.get_layout()
-        if layout == h5d.VIRTUAL:
-            _refuse("holds a virtual dataset", "data in the file itself", f"a virtual dataset at {shown}")
-        if plan.get_external_count():
-            found = f"a dataset kept in another file, at {shown}"
-            _refuse("holds external data", "data in the file itself", found)
+        inside, found = "data in the file itself", f"a dataset of other files at {shown}"
+        _require(layout != h5d.VIRTUAL, "holds a virtual dataset", inside, found)
+        _require(not plan.get_external_count(), "holds external data", inside, found)
         self.filters(plan, shown)
         kind = dataset.get_type()
         if not isinstance(kind, h5t.TypeIntegerID | h5t.TypeFloatID) and not (
             isinstance(kind, h5t.TypeStringID) and not kind.is_variable_str()
         ):
-            code = kind.get_class()
-            found = f"{TYPE_NAMES.get(code, f'type class {code}')} at {shown}"
+            found = f"{type(kind).__name__} at {shown}"
             _refuse("holds data of a type that is not read", "numbers and fixed-length text", found)
         space = dataset.get_space()
-        if space.get_simple_extent_type() == h5s.NULL:
-            _refuse("holds a dataset without data", "a shape", f"a null dataspace at {shown}")
+        fine, what = space.get_simple_extent_type() != h5s.NULL, "holds a dataset without data"
+        _require(fine, what, "a shape", f"a null dataspace at {shown}")
         stored = StoredDataset(
             kind.dtype, space.shape, dataset.get_offset() if layout == h5d.CONTIGUOUS else None
         )
@@ -170,9 +155,8 @@ class Inspection:
         """Check that reading a dataset runs allowed filters only."""
         for index in range(plan.get_nfilters()):
             code = plan.get_filter(index)[0]
-            if code not in self.allowed:
-                expected = f"no filter but {', '.join(sorted(self.allowed.values()))}"
-                _refuse("uses an unknown filter", expected, f"filter {code} at {shown}")
+            expected = f"no filter but {', '.join(sorted(self.allowed.values()))}"
+            _require(code in self.allowed, "uses an unknown filter", expected, f"filter {code} at {shown}")
             self.needs_zstd |= code == FILTER_CODES["zstd"]
 
     def sizes(
@@ -184,37 +168,26 @@ class Inspection:
         self.declared += stored.dtype.itemsize * math.prod(max(1, size) for size in stored.shape)
         kept = dataset.get_storage_size()
         what = "declares absurd sizes"
-        if self.declared > self.max_declared:
-            _refuse(what, f"at most {self.max_declared:,} bytes of data in all", f"{self.declared:,} bytes")
+        most = f"at most {self.max_declared:,} bytes of data in all"
+        _require(self.declared <= self.max_declared, what, most, f"{self.declared:,} bytes")
+        found = f"{declared:,} bytes declared, {kept:,} stored at {shown}"
         if layout == h5d.CONTIGUOUS and declared:
-            end = (stored.offset or 0) + declared
-            if stored.offset is None or kept != declared or end > self.size:
-                expected = f"data inside the file's {self.size:,} bytes"
-                _refuse(what, expected, f"{declared:,} bytes declared at {shown}")
+            fine = stored.offset is not None and kept == declared and stored.offset + declared <= self.size
+            _require(fine, what, f"data inside the file's {self.size:,} bytes", found)
             return
         if layout == h5d.CHUNKED:
             chunk = math.prod(plan.get_chunk()) * stored.dtype.itemsize
-            if chunk > MAX_CHUNK_BYTES:
-                _refuse(what, f"chunks of at most {MAX_CHUNK_BYTES:,} bytes", f"{chunk:,} bytes at {shown}")
+            most = f"chunks of at most {MAX_CHUNK_BYTES:,} bytes"
+            _require(chunk <= MAX_CHUNK_BYTES, what, most, f"{chunk:,} bytes at {shown}")
         self.excess += max(0, declared - kept * MAX_RATIO)
-        if kept > self.size or self.excess > FREE_BYTES:
-            found = f"{declared:,} bytes declared, {kept:,} stored at {shown}"
-            _refuse(what, f"at most {MAX_RATIO:,} times what is stored", found)
+        fine = kept <= self.size and self.excess <= FREE_BYTES
+        _require(fine, what, f"at most {MAX_RATIO:,} times what is stored", found)
 
 
 SHARD_FILTERS: Final = frozenset({"gzip", "shuffle", "zstd"})
 RAW_FILTERS: Final = frozenset({"gzip", "shuffle", "fletcher32"})
 
 _MAGIC: Final = b"\x89HDF\r\n\x1a\n"
-_OTHER_MAGIC: Final = (
-    (b"PK", "a zip archive"),
-    (b"\x1f\x8b", "a gzip file"),
-    (b"\x28\xb5\x2f\xfd", "a zstd file"),
-    (b"\x80", "a Python pickle"),
-    (b"\x93NUMPY", "a NumPy file"),
-    (b"{", "JSON text"),
-    (b"<", "an HTML or XML page"),
-)
 _AGAIN: Final = "get the file again from where it came (kmip-data verify BUILD --repair rebuilds a shard)"
 # Exceptions of h5py while it reads data of a damaged file.
 _HDF5_ERRORS: Final = (OSError, RuntimeError, LookupError, ValueError, TypeError, MemoryError)
@@ -227,7 +200,7 @@ def open_untrusted(
     """Open an HDF5 file for reading after every object in it has been checked.
 
     All datasets together may declare at most ``max_declared_bytes``, uncompressed, and use the given
-    ``filters`` only, of ``gzip``, ``shuffle``, ``fletcher32``, ``lzf``, ``zstd``. Raises ``DamagedInput`` if
+    ``filters`` only, of ``gzip``, ``shuffle``, ``fletcher32``, ``zstd``. Raises ``DamagedInput`` if
     the file is not HDF5, is damaged, or holds a link, external or virtual data, a type other than numbers and
     fixed-length text, another filter, or absurd sizes, also for errors of HDF5 while the caller reads;
     ``OutOfResources`` if this process lacks memory or file descriptors.
@@ -283,7 +256,7 @@ def read_scalar(file: h5py.File, name: str) -> int | str | None:
         isinstance(kind, h5t.TypeStringID) and not kind.is_variable_str()
     )
     if not fixed or attribute.shape != ():
-        raise ValueError(f"{TYPE_NAMES.get(kind.get_class(), 'a number')} of shape {attribute.shape}")
+        raise ValueError(f"{type(kind).__name__} of shape {attribute.shape}")
     value = np.empty((), attribute.dtype)
     attribute.read(value)
     found = value.item()
@@ -298,19 +271,13 @@ def enable_zstd() -> None:
 def _check_file(path: Path) -> int:
     """Return the size of a regular file with the HDF5 signature; refuse anything else."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO must not block
+        with open_regular(path) as file:
+            head, size = file.read(16), os.fstat(file.fileno()).st_size
     except (OSError, ValueError) as error:  # a zero byte in the path
         found = getattr(error, "strerror", None) or str(error)
         refuse(path, "cannot be opened", "a readable file", found, error, then=_AGAIN)
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            refuse(path, "is not a file", "an HDF5 file", stat.filemode(status.st_mode), then=_AGAIN)
-        head = os.read(descriptor, 16)
-    finally:
-        os.close(descriptor)
     _check_head(path, head)
-    return status.st_size
+    return size
 
 
 def _check_source(path: Path, source: io.RawIOBase) -> int:
@@ -320,8 +287,7 @@ def _check_source(path: Path, source: io.RawIOBase) -> int:
 
 def _check_head(path: Path, head: bytes) -> None:
     if not head.startswith(_MAGIC):
-        names = (name for magic, name in _OTHER_MAGIC if head.lstrip().startswith(magic))
-        found = "an empty file" if not head else next(names, f"a file that starts with {head[:8]!r}")
+        found = f"{head[:16]!r}" if head else "an empty file"
         refuse(path, "is not an HDF5 file", "the HDF5 signature in the first bytes", found, then=_AGAIN)
 
 

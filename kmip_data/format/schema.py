@@ -198,9 +198,7 @@ def expected_datasets(schema: Schema) -> dict[str, Expected]:
     try:
         return parse_schema(schema.to_json())[1]
     except ValueError as error:
-        raise UsageError(
-            "The schema cannot be stored.", expected="a schema as in docs/format.md", found=str(error)
-        ) from error
+        raise UsageError(f"The schema cannot be stored: {error}", next="see docs/format.md") from error
 
 
 @functools.lru_cache(maxsize=16)

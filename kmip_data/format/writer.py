@@ -92,7 +92,7 @@ def encode_shard(
     does not follow the schema; ``UsageError`` if the schema cannot be stored or the compression is unknown.
     """
     if compression not in {None, "gzip", "zstd"}:
-        raise UsageError(f"Unknown compression {compression!r}.", expected="gzip, zstd or none")
+        raise UsageError(f"There is no compression {compression!r}.", expected="gzip, zstd or none")
     layout = expected_datasets(schema)
     graphs = list(records)
     for record in graphs:

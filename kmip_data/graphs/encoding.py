@@ -89,11 +89,8 @@ class Encoding(ABC):
 def check_edges(edge_index: NDArray[np.integer[Any]], num_nodes: int) -> None:
     """Raise DamagedInput if an edge leads to a missing node: compiled code follows edges unchecked."""
     if edge_index.size and (edge_index.min() < 0 or edge_index.max() >= num_nodes):
-        raise DamagedInput(
-            "An edge leads to a missing node.",
-            expected=f"nodes 0 to {num_nodes - 1}",
-            found=f"{edge_index.min()} to {edge_index.max()}",
-        )
+        found = f"{edge_index.min()} to {edge_index.max()}"
+        raise DamagedInput(f"An edge leads to a missing node: {found}, with {num_nodes} nodes.")
 
 
 @functools.cache

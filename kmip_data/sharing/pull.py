@@ -22,9 +22,15 @@ from kmip_data.files.changes import PARTIAL, continued_file, refuse_link, write_
 from kmip_data.files.errors import located, occupied, require_room, writing
 from kmip_data.files.locking import build_lock
 from kmip_data.files.reading import MAX_BYTES, first_fault, read_small, readable_json, sha256_file
-from kmip_data.format.build_files import protect, write_card
+from kmip_data.format.build_files import (
+    CROISSANT_NAME,
+    PAGE_NAME,
+    build_croissant,
+    protect,
+    render_card,
+    write_card,
+)
 from kmip_data.format.card import CARD_NAME, CARD_VERSION, Card, read_card
-from kmip_data.format.card_page import CROISSANT_NAME, PAGE_NAME, build_croissant, render_card
 from kmip_data.manifest import unknown_name
 from kmip_data.runtime.progress import Progress
 from kmip_data.sharing.remote import Remote, exactly, folder_for, not_pushed

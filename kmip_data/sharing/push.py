@@ -18,8 +18,8 @@ from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable
 from kmip_data.files.changes import remove_partials, written_name
 from kmip_data.files.locking import build_lock
 from kmip_data.files.reading import readable_json
+from kmip_data.format.build_files import CROISSANT_NAME, PAGE_NAME, build_croissant, render_card
 from kmip_data.format.card import CARD_NAME, NAME_WORDS, Card, is_name
-from kmip_data.format.card_page import CROISSANT_NAME, PAGE_NAME, build_croissant, render_card
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.runtime.progress import Progress
 from kmip_data.sharing.remote import Remote, blocks_of

@@ -32,8 +32,7 @@ from kmip_data.files.reading import read_small, sha256_file
 from kmip_data.format import writer
 from kmip_data.format.build_files import protect
 from kmip_data.format.card import CARD_NAME, FileEntry, ShardEntry
-from kmip_data.format.contents import check_edges
-from kmip_data.format.reader import Shard
+from kmip_data.format.reader import Shard, check_edges
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Schema, bytes_per
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.encoding import Encoding, Graphs, parse_encoding

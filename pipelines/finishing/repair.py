@@ -15,9 +15,8 @@ from kmip_data.errors import CheckFailed, DamagedInput, UsageError
 from kmip_data.files import changes as files
 from kmip_data.files.locking import build_lock
 from kmip_data.files.reading import read_small, sha256_file
-from kmip_data.format.build_files import protect
+from kmip_data.format.build_files import PAGE_NAME, protect, render_card
 from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, read_card
-from kmip_data.format.card_page import PAGE_NAME, render_card
 from kmip_data.format.reader import Shard
 from kmip_data.format.schema import FORMAT_VERSION
 from kmip_data.pipelines.base import M, Pipeline, check_params, pipeline_of

@@ -119,15 +119,15 @@ def put(folder: Path, file: str, key: str, at: Any, value: Any) -> None:
 
 
 def uses(folder: Path) -> list[Callable[[], object]]:
-    """What users do with a build folder; each may only raise errors of ``kmip_data.errors``."""
+    """Return uses of a build folder; each may only raise errors of ``kmip_data.errors``."""
     from kmip_data import GraphLoader, ShardedDataset
     from kmip_data.builds.columns import added_facts
     from kmip_data.builds.home import Build
     from kmip_data.builds.verify import verify_build
     from kmip_data.cli.info import _build as show
     from kmip_data.drawing.pictures import drawing_of
+    from kmip_data.format.build_files import render_card
     from kmip_data.format.card import read_card
-    from kmip_data.format.card_page import render_card
 
     def build() -> Build:
         return Build(folder, read_card(folder))

@@ -1,4 +1,4 @@
-"""What all dataset classes take: an honest signature, made of what is declared once."""
+"""Signatures of the dataset classes: each argument, declared once, with its default."""
 
 import inspect
 from dataclasses import fields

@@ -1,4 +1,4 @@
-"""What a network is fed, by family of the dataset."""
+"""Inputs of networks, by family of the dataset."""
 
 from __future__ import annotations
 

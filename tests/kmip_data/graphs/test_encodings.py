@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,12 +14,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.cases import Cases
+from support.cases import Cases, check_each
 from torch_geometric.data import Data
 from torch_geometric.transforms import AddRandomWalkPE
 from torch_geometric.utils import get_laplacian, to_scipy_sparse_matrix, to_undirected
 
-from kmip_data.errors import UsageError
+from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.encoding import Graphs, encodings, parse_encoding
 from kmip_data.graphs.encodings.degree_profile import Profile, local_degree_profile
 from kmip_data.graphs.encodings.lappe import Laplacian, laplacian_encoding
@@ -211,6 +212,19 @@ def test_an_encoding_of_several_graphs_is_that_of_each() -> None:
                 wanted = local_degree_profile(edges, nodes, "2.8")
                 np.testing.assert_array_equal(arrays["node/degree_profile"][a:b], wanted)
     assert stops
+
+
+def test_edges_that_lead_to_missing_nodes() -> None:
+    def check(case: tuple[Callable[..., Any], int, int]) -> None:
+        function, node, row = case
+        edges = np.array([[0, 1, 2], [1, 2, 0]])
+        function(edges, 3)
+        edges[row, 1] = node
+        with pytest.raises(DamagedInput, match="missing node"):
+            function(edges, 3)
+
+    functions = (local_degree_profile, laplacian_encoding, random_walk_encoding)
+    check_each(check, itertools.product(functions, (-1, 3, 2**40), (0, 1)))
 
 
 def test_names_of_no_encoding() -> None:
