@@ -1,10 +1,9 @@
 """Parts of a network: their configuration keys, and the questions that training asks of them.
 
-A kind of attention or message passing is one class in a module of ``kmip_data.models.attention.kinds`` or
-``kmip_data.models.layers.kinds``, discovered automatically: a subclass of :class:`Part` named in the module's
-``PARTS``, whose fields are the keys of ``model.attention`` or ``model.local``. It imports torch in ``build``
-alone. A positional encoding is a
-:class:`~kmip_data.models.encodings.Positional`.
+A kind of attention or message passing is one class in ``kmip_data.models.attention.configuration`` or
+``kmip_data.models.layers.configuration``, discovered automatically: a subclass of :class:`Part` that names
+its ``kind``, whose fields are the keys of ``model.attention`` or ``model.local``. It imports torch in
+``build`` alone. A positional encoding is a :class:`~kmip_data.models.encodings.Positional`.
 """
 
 from __future__ import annotations

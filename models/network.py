@@ -16,10 +16,9 @@ from kmip_data.models.encoders import EDGE_ENCODERS, NODE_ENCODERS
 from kmip_data.models.encodings import POSITIONAL
 from kmip_data.models.heads import HEADS
 from kmip_data.models.kinds import Place
-from kmip_data.models.layers.batch import read_batch
-from kmip_data.models.layers.gps import GPSLayer
-from kmip_data.models.layers.norms import ALL, BatchNorm, Rows
-from kmip_data.models.layers.recompute import recomputed
+from kmip_data.models.layers.batch import ALL, Rows, read_batch
+from kmip_data.models.layers.gps import GPSLayer, recomputed
+from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.models.positional import WithPositional, build_positional
 
 

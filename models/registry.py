@@ -1,22 +1,23 @@
-"""Parts and models that a configuration can name, discovered in their folders."""
+"""Parts and models that a configuration can name."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from types import ModuleType
 from typing import Any
 
 from kmip_data.manifest import read_shipped, shipped_names
-from kmip_data.models.attention import kinds as attentions
+from kmip_data.models.attention import configuration as attentions
 from kmip_data.models.kinds import NoPart, Part
-from kmip_data.models.layers import kinds as message_passing
-from kmip_data.runtime.presence import modules_in
+from kmip_data.models.layers import configuration as message_passing
 
 
-def _parts(package: ModuleType) -> dict[str, type[Part]]:
-    parts: list[type[Part]] = [NoPart, *(part for module in modules_in(package) for part in module.PARTS)]
-    return {part.model_fields["kind"].default: part for part in parts}
+def _parts(module: object) -> dict[str, type[Part]]:
+    """Return the parts that a module defines, by the default of their key ``kind``, and none."""
+    found = [each for each in vars(module).values() if isinstance(each, type) and issubclass(each, Part)]
+    parts: list[type[Part]] = [NoPart, *found]
+    named = {part.model_fields["kind"].default: part for part in parts}
+    return {kind: part for kind, part in named.items() if isinstance(kind, str)}
 
 
 ATTENTION = _parts(attentions)  #: by ``model.attention.kind``

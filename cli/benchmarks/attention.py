@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.benchmarks import machine_line, quantity
-from kmip_data.cli.shared.command import Command
+from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.options import json_option, number_option, quiet_option
 from kmip_data.cli.shared.output import beside, check_prefix, print_json, table
 from kmip_data.runtime.progress import say
@@ -45,7 +45,7 @@ class Count(click.ParamType):  # type: ignore[type-arg]
     cls=Command,
     examples=[
         "kmip-data bench attention --max-n 1e4 --save attention",
-        "kmip-data bench attention --methods auto,cpu,dense,keops,faiss --max-n 1e5 --k 100",
+        "kmip-data bench attention --methods auto,cpu,dense,keops --max-n 1e5 --k 100",
         "kmip-data bench attention --data sphere --d 64 --max-n 1e5",
         "kmip-data bench attention --breakdown",
     ],

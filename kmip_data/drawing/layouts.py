@@ -23,7 +23,7 @@ SIZE: Final = (760, 700)  #: pixels of the picture of a molecule
 
 
 def is_molecule(fields: Sequence[str]) -> bool:
-    """Return True if ``x`` with these fields has the features of atoms."""
+    """True if ``x`` with these fields has the features of atoms."""
     return bool(fields) and fields[0] == ATOM
 
 

@@ -29,7 +29,7 @@ SCRIPTS: Final = (
 
 @dataclass(frozen=True)
 class ChosenKeys:
-    """Keys that the heads of one k-MIP layer attend to, for the S nodes in :attr:`Answer.nodes`."""
+    """Keys that the heads of one k-MIP layer chose for the S nodes in :attr:`Answer.nodes`."""
 
     indices: I64  #: (H, S, k) nodes of the graph, the best first; −1: none
     weights: F32  #: (H, S, k) of the softmax, 0 where there is none
@@ -37,7 +37,7 @@ class ChosenKeys:
 
 @dataclass(frozen=True)
 class Answer:
-    """Prediction of a run's best weights for one graph."""
+    """Predictions of a run's best weights for one graph."""
 
     run: str  #: its path below ``runs/``
     split: str | None  #: one of the build's, whose train and val nodes the run has seen

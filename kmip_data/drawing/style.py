@@ -1,4 +1,4 @@
-"""Style of all pictures: colours, fonts and sizes, light, dark or for print; and their files."""
+"""Style of all pictures: colours, fonts and sizes, light, dark or for print, and how they are saved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Preview of a build: some of its records, or the map of a city."""
+"""Pictures of a build: some of its records, or the map of a city."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kmip_data.errors import UsageError
 from kmip_data.graphs.city_columns import is_city
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.reading.dataset import ShardedDataset
-from kmip_data.wording import in_words
+from kmip_data.wording import as_values
 
 SHOWN: Final = 3  #: records drawn unless told which
 MOST: Final = 16  #: records in one picture
@@ -33,7 +33,7 @@ MOST: Final = 16  #: records in one picture
 
 @dataclass(frozen=True)
 class Preview:
-    """A picture that can be drawn, and its default place."""
+    """Kinds of pictures and their default paths."""
 
     draw: Callable[[Path], None]  #: write the picture to a path
     folder: Path
@@ -106,7 +106,7 @@ def _records_view(
         draw_png(
             drawings,
             path,
-            title=f"{card.heading}\n{in_words(card.parameters)}".rstrip(),
+            title=f"{card.heading}\n{as_values(card.parameters)}".rstrip(),
             footer=str(card.license.get("notice", "")),
             class_names=card.class_names,
             up=load_manifest(card.dataset).up_axis if card.dataset in dataset_names() else "z",

@@ -39,13 +39,13 @@ class BuildAfar(Build):
     waits: ClassVar[bool] = True
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The address."""
         return self.address
 
     @property
     def remedy(self) -> str:
-        """The step that resolves a damaged file."""
+        """Advice for a damaged file."""
         return f"ask whoever pushed it to push it again, or {pull_command(self.address)}"
 
     def shard(self, file: str) -> Shard:

@@ -8,16 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from kmip_data.models.layers.adjacency import neighbor_sum
-from kmip_data.models.layers.batch import GraphBatch
-from kmip_data.models.layers.edges import Edges
-from kmip_data.models.layers.normed import ACTIVATIONS, relu_dropout
-from kmip_data.models.layers.norms import BatchNorm, Rows
+from kmip_data.models.layers.batch import Edges, GraphBatch, Rows
+from kmip_data.models.layers.norms import ACTIVATIONS, BatchNorm, relu_dropout
 
 Stack = Literal["lrgb", "graphgps", "graphgym"]
 
 
 class Options(TypedDict, total=False):
-    """What every :class:`Convolution` takes besides its channels."""
+    """Options of every :class:`Convolution` besides its channels."""
 
     dropout: float
     stack: Stack
@@ -57,7 +55,7 @@ class Convolution(nn.Module):
         raise NotImplementedError
 
     def after(self, x: Tensor, rows: Rows) -> Tensor:
-        """What the stack puts after the convolution, (N, d); ``rows`` as a batch norm takes them."""
+        """Apply what the stack has after the convolution, (N, d); ``rows`` as a batch norm takes them."""
         if self.norm is None:
             return self._activated(x)
         # GraphGym scales the rows of the last layer a second time, which changes nothing.

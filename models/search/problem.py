@@ -292,6 +292,16 @@ def check_nodes(x: Tensor, weight: Tensor) -> Tensor:
     return x
 
 
+def check_heads(dim: int, heads: int) -> None:
+    """Raise UsageError where the heads cannot share the channels."""
+    if dim % heads:
+        raise UsageError(
+            "dim cannot be split among the heads",
+            expected=f"a multiple of heads = {heads}",
+            found=f"dim = {dim}",
+        )
+
+
 def _check_finite(name: str, rows: Tensor) -> None:
     # One pass: NaN and infinity stay in a sum. (A sum that overflows says nothing.)
     if math.isfinite(rows.detach().sum(dtype=torch.promote_types(rows.dtype, torch.float32))):

@@ -170,13 +170,11 @@ def cells_of(row: Row) -> list[str]:
 
 def markdown_table(rows: list[tuple[str, Row]], machine: str) -> str:
     """Return the rows as docs/performance.md has them."""
-    lines = ["| what | against | target | measured | command |", "|---|---|---|---|---|"]
+    lines = ["| topic | what | against | target | measured |", "|---|---|---|---|---|"]
     for topic, row in rows:
         ours, theirs, ratio, spread = cells_of(row)[2:6]
-        measured = f"**{ratio}** ({spread}); {ours} against {theirs}" if row.ratio is not None else ours
+        within = f" ({spread})" if row.spread is not None else ""
+        measured = f"**{ratio}**{within}; {ours} against {theirs}" if row.ratio is not None else ours
         measured += "" if row.captured is None else f"; captured {quantity(row.captured, row.unit)}"
-        lines.append(
-            f"| {row.what} | {row.against or '–'} | {row.target or '–'} | {measured} "
-            f"| `make bench TOPIC={topic}` |"
-        )
+        lines.append(f"| {topic} | {row.what} | {row.against or '–'} | {row.target or '–'} | {measured} |")
     return "\n".join([*lines, "", f"Machine: {machine}."])

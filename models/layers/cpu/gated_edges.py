@@ -17,10 +17,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from kmip_data.arrays import F32
-from kmip_data.models.layers.batch import GraphBatch
+from kmip_data.models.layers.batch import GraphBatch, NeighborTable, TableRange
 from kmip_data.models.layers.cpu import gate_kernels
 from kmip_data.models.layers.cpu.gate_kernels import Dropout
-from kmip_data.models.layers.edges import NeighborTable, TableRange
 from kmip_data.models.layers.norms import BatchNorm, constants_of, gradients_of
 from kmip_data.runtime import memory
 from kmip_data.runtime.threads import for_ranges, num_threads

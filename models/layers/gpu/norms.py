@@ -14,9 +14,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from triton import cdiv
 
+from kmip_data.models.layers.batch import ALL, Rows
 from kmip_data.models.layers.gpu import norm_kernels
-from kmip_data.models.layers.gpu.tiles import OPTIONS, channels_of_a_tile, programs
-from kmip_data.models.layers.norms import ALL, BatchNorm, Rows
+from kmip_data.models.layers.gpu.norm_kernels import OPTIONS, channels_of_a_tile, programs
+from kmip_data.models.layers.norms import BatchNorm
 
 BLOCK = 1024  #: elements of a program that takes them one by one
 STEPS, ROWS = 8, 1024  #: steps of a program that sums over rows, and elements of each
@@ -37,7 +38,7 @@ def dropout_of(probability: float, device: torch.device) -> Dropout:
 
 
 def constants_by_tiles(norm: BatchNorm, parts: Tensor, *, repeated: bool) -> tuple[Tensor, Tensor]:
-    """What :func:`.norms.constants_of` gives, of number, mean and squares of tiles (tiles, 3, d)."""
+    """Compute :func:`.norms.constants_of` from number, mean and squares of tiles (tiles, 3, d)."""
     tiles, _, d = parts.shape
     constants = torch.empty(3, d, device=parts.device)
     deviation = torch.empty(d, dtype=torch.float64, device=parts.device)
@@ -67,7 +68,7 @@ def sums_by_tiles(z: Tensor, grad: Tensor, constants: Tensor, drop: Dropout, *, 
 def gradients_by_tiles(
     parts: Tensor, constants: Tensor, deviation: Tensor, share: float, real: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What :func:`.norms.gradients_of` gives, of the sums of :func:`sums_by_tiles`.
+    """Compute :func:`.norms.gradients_of` from the sums of :func:`sums_by_tiles`.
 
     The share is 1 / ``real`` (1,) where that is given, the number of rows that are not padding.
     """

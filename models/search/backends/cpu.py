@@ -28,7 +28,7 @@ RANK = {"cpu": 10}
 
 log = logging.getLogger(__name__)
 
-# Where the ways meet, measured: docs/adr/0100 and 0220.
+# Where the ways meet, measured: ADR 0100 and 0220.
 _FEW_QUERIES = 64  # below: exact
 _FEW_KEYS, _FEW_KEYS_A_K = 3000, 40  # fewer keys than the one and k times the other: exact
 _TREE_KEYS, _TREE_QUERIES = 30_000, 8_192  # from both on: a tree is tried
@@ -106,9 +106,8 @@ def _search_exactly(arrays: _Arrays, query_ptr: I64, key_ptr: I64) -> None:
 # Long: the order of the passes is what it is about; each is one call.
 def _search_large(arrays: _Arrays, hint: I64 | None, head: int, query_rows: I64, key_rows: I64) -> None:
     """One head of one graph."""
-    from kmip_data.models.search.cpu.flat_scan import search_flat
+    from kmip_data.models.search.cpu.filter_scan import search_flat, search_tree
     from kmip_data.models.search.cpu.tree import grow
-    from kmip_data.models.search.cpu.tree_scan import search_tree
 
     (first, last), (low, high) = query_rows.tolist(), key_rows.tolist()
     queries, keys = arrays.queries[head, first:last], arrays.keys[head, low:high]
@@ -220,7 +219,7 @@ def _exactly_for(arrays: _Arrays, head: int, query_rows: I64, key_rows: I64) -> 
 
 
 def _directions(keys: F32) -> float:
-    """How many directions a sample of the keys takes: (tr C)² / tr C² of its covariance C; 1 to d."""
+    """Effective dimension of a sample of the keys: (tr C)² / tr C² of its covariance C; 1 to d."""
     # In torch: numpy's product has threads of its own.
     sample = torch.from_numpy(keys[:: max(1, len(keys) // 1024)]).double()
     sample = sample - sample.mean(0)

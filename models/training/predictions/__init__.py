@@ -1,1 +1,1 @@
-"""What a run predicts of each record of a part, as a file, and the metrics of any such file."""
+"""Predictions for the records of a part, as a file, and the metrics of such files."""

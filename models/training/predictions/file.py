@@ -26,7 +26,7 @@ Array = NDArray[Any]
 
 
 class About(Section):
-    """What a file of predictions says of itself."""
+    """Description of a file of predictions."""
 
     format: Literal["kmip-data predictions"] = "kmip-data predictions"
     version: Literal[1] = 1

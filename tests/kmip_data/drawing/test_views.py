@@ -1,4 +1,4 @@
-"""Previews of builds, and the records that they show."""
+"""Views of a build and the records that they show."""
 
 from __future__ import annotations
 

@@ -19,14 +19,14 @@ from torch_geometric.data import Data
 
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.layers import gated_gcn as layers
+from kmip_data.models.layers.batch import EdgeList, Edges, NeighborTable, UnformedEdges
 from kmip_data.models.layers.cpu import gated_edges as cpu
-from kmip_data.models.layers.edges import EdgeList, Edges, NeighborTable, UnformedEdges
 from kmip_data.models.layers.gated_gcn import GatedGCN
+from kmip_data.models.layers.gps import recomputed
 from kmip_data.models.layers.gpu import gated_edges as gpu
+from kmip_data.models.layers.gpu.norm_kernels import channels_of_a_tile, kept
 from kmip_data.models.layers.gpu.products import multiplied, widths
-from kmip_data.models.layers.gpu.tiles import channels_of_a_tile, kept
 from kmip_data.models.layers.norms import BatchNorm
-from kmip_data.models.layers.recompute import recomputed
 from kmip_data.models.network import build_model
 
 N, SEED = 13, 6
@@ -41,7 +41,7 @@ NAMES = ("quotient", "new", "at_target", "at_source", "message", "old", "weight"
 
 
 def gated_edges(edges, *arguments):
-    """What the kernels make, with the new edges formed."""
+    """Run the kernels, and form the new edges."""
     quotient, new = gpu.gated_edges(batch_of(edges), *arguments)
     return quotient, None if new is None else new.tensor()
 
@@ -87,7 +87,7 @@ def formula(
     norm: BatchNorm | None,
     dropout: float,
 ) -> tuple[Tensor, Tensor | None]:
-    """What the kernels compute, as it is defined; any dtype."""
+    """Compute the definition of the kernels in any dtype."""
     source, target = edges.index
     d = at_target.shape[1]
     z = at_target[target] + at_source[source]
@@ -499,7 +499,7 @@ class InTF32(TorchDispatchMode):
 def in_pieces(
     rows: Tensor, weight: Tensor, addend: Tensor | None = None, *, split: str, of: None = None, **_
 ):
-    """What ``multiplied`` computes on tensor cores."""
+    """Emulate ``multiplied`` on tensor cores."""
     count = {"bf16x3": 2, "bf16x6": 3}[split]
     pieces = []
     for each in (rows, weight.t()):

@@ -14,12 +14,11 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from kmip_data.models.config import ModelConfig
-from kmip_data.models.layers import normed as layers
-from kmip_data.models.layers.batch import read_batch
-from kmip_data.models.layers.gps import GPSLayer
+from kmip_data.models.layers import norms as layers
+from kmip_data.models.layers.batch import Rows, read_batch
+from kmip_data.models.layers.gps import GPSLayer, recomputed
 from kmip_data.models.layers.gpu.norms import normed, relu_dropout
-from kmip_data.models.layers.norms import BatchNorm, Rows
-from kmip_data.models.layers.recompute import recomputed
+from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.models.network import build_model
 
 SEED = 6
@@ -33,7 +32,7 @@ def _interpreted(monkeypatch) -> None:
 
 
 def dropped(rows: Tensor, p: float) -> Tensor:
-    """What the kernels' dropout makes of (N, d), by the next seed."""
+    """Apply the kernels' dropout to (N, d), with the next seed."""
     if not p:
         return rows
     seed = int(torch.empty(1, dtype=torch.int64, device=DEVICE).random_())
@@ -45,7 +44,7 @@ def formula(
     norm: BatchNorm, rows: Tensor, more: Tensor | None, residual: Tensor | None, *, relu: bool, before: float,
     after: float,
 ) -> Tensor:  # fmt: skip
-    """What the kernels compute, as it is defined; any dtype."""
+    """Compute the definition of the kernels in any dtype."""
     rows = rows if more is None else rows + dropped(more, before)
     out = torch.nn.functional.batch_norm(
         rows, norm.running_mean, norm.running_var, norm.weight, norm.bias, True, norm.momentum, norm.eps

@@ -1,4 +1,4 @@
-"""What a network reads from a batch, in both edge forms, and what it refuses."""
+"""Batches as networks read them, in both edge forms, and refusals."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from support.cases import check_each
 from torch_geometric.data import Batch, Data
 
 from kmip_data.errors import UsageError
-from kmip_data.models.layers.batch import read_batch
-from kmip_data.models.layers.edges import EdgeList, NeighborTable
+from kmip_data.models.layers.batch import EdgeList, NeighborTable, read_batch
 from kmip_data.reading.batching import pointers_on_cpu
 
 EDGES = torch.tensor([[0, 1], [1, 2]])

@@ -1,4 +1,4 @@
-"""Who takes a norm of nodes with what stands around it; in torch operations it is what it says."""
+"""Choice of the fused norm of nodes, and its equality to torch operations."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from kmip_data.models.layers import normed as layers
-from kmip_data.models.layers.normed import relu_dropout
-from kmip_data.models.layers.norms import BatchNorm, NoNorm
+from kmip_data.models.layers import norms as layers
+from kmip_data.models.layers.norms import BatchNorm, NoNorm, relu_dropout
 
 needs_triton = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="triton is not installed (Linux only)"
@@ -18,7 +17,7 @@ needs_triton = pytest.mark.skipif(
 
 
 def chosen(device: str, norm: torch.nn.Module, dtypes=(torch.float32,) * 2, rows: int = 4, **options) -> str:
-    """Who takes it; tensors are fake, so that a GPU need not be there."""
+    """Return the choice; tensors are fake, so that no GPU is needed."""
     kernels = importlib.import_module("kmip_data.models.layers.gpu.norms")
     with FakeTensorMode(), torch.device(device), pytest.MonkeyPatch.context() as patch:
         patch.setattr(layers, "triton_runs", lambda device: device.type == "cuda")

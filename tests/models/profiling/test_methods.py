@@ -9,11 +9,11 @@ from support.cases import check_each
 from kmip_data.errors import UsageError
 from kmip_data.models.profiling.methods import default_methods, get_method, method_names
 from kmip_data.models.profiling.workload import Shape, Source, pad, sizes_up_to
-from kmip_data.models.search.registry import backend_names
+from kmip_data.models.search.topk import backend_names
 
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.usefixtures("one_thread")
-EXACT = ["auto", "cpu", "dense", "naive", "faiss"]
+EXACT = ["auto", "cpu", "dense", "naive"]
 
 
 def slow_attention(work, *, k):
@@ -104,8 +104,7 @@ def test_data_are_what_their_name_says():
 
 
 def test_trained_data_are_the_largest_graph_of_a_file(tmp_path):
-    from kmip_data.models.analysis.projections import Projections, write_projections
-    from kmip_data.models.analysis.study import gaussian_projections
+    from kmip_data.models.analysis.projections import Projections, gaussian_projections, write_projections
 
     one, two = (gaussian_projections(12, 3, heads=2, seed=seed) for seed in (0, 1))
     write_projections(tmp_path / "qk", Projections((*one.layers, *two.layers), (0, 2, 9, 12), {}))

@@ -1,4 +1,4 @@
-"""What is written of a part, and what is refused before the work."""
+"""Predictions of a part, and what is refused before any work."""
 
 from __future__ import annotations
 
