@@ -42,7 +42,7 @@ class Answer:
     run: str  #: its path below ``runs/``
     split: str | None  #: one of the build's, whose train and val nodes the run has seen
     classes: I64 | None  #: (N,) as predicted; None where the run classifies no nodes
-    words: str  #: what is said of the whole graph; empty where nothing is
+    words: str  #: prediction for the graph; empty without one
     nodes: I64  #: (S,), sorted: those whose chosen keys are in ``layers``
     layers: tuple[ChosenKeys, ...]  #: of each k-MIP layer; none where the network has none
 
