@@ -267,7 +267,7 @@ def test_nothing_is_written_through_a_link(build, tmp_path, home) -> None:
     (home.built / "rings/shards" / partial_of(build, "shards/00000.h5")).hardlink_to(
         home.root / ".." / "share/README.md"
     )
-    with pytest.raises(UsageError, match="of its own"):
+    with pytest.raises(UsageError, match="is a hard link"):
         pull(str(tmp_path / "share"), home, quiet=True)
     shutil.rmtree(home.built / "rings")
     (home.built / "rings").symlink_to(victim)
@@ -275,7 +275,7 @@ def test_nothing_is_written_through_a_link(build, tmp_path, home) -> None:
         pull(str(tmp_path / "share"), home, quiet=True)
     assert not any(victim.iterdir())
     (home.built / "rings").unlink()
-    shutil.rmtree(home.built / ".locks")
+    shutil.rmtree(home.built / ".locks", ignore_errors=True)
     (home.built / ".locks").symlink_to(victim)  # the lock is inside the folder then
     assert digests(pull(str(tmp_path / "share"), home, quiet=True).path) == digests(build.path)
 
