@@ -19,7 +19,7 @@ from kmip_data.wording import counted
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
-    from kmip_data.models.training.run.result import RunResult
+    from kmip_data.models.training.run.folder import RunResult
 
 CITY = "helsinki"
 MODELS = ("gps-kmip", "gcn", "mlp")
@@ -42,7 +42,7 @@ def command(full: bool, folder: str, as_json: bool) -> None:
     before it runs.
     """
     from kmip_data.builds.home import Home
-    from kmip_data.models.training.run.folders import find_run
+    from kmip_data.models.training.run.folder import find_run
 
     home = Home.locate(folder)
     started = time.monotonic()
@@ -107,8 +107,7 @@ def _run(args: list[str]) -> None:
 
 
 def _results(runs: Mapping[str, Sequence[str]], home: Home) -> dict[str, list[RunResult]]:
-    from kmip_data.models.training.run.folders import find_run
-    from kmip_data.models.training.run.result import read_result
+    from kmip_data.models.training.run.folder import find_run, read_result
 
     return {model: [read_result(find_run(run, home)) for run in each] for model, each in runs.items()}
 

@@ -145,7 +145,7 @@ def _evaluate_file(
             "RUN; or --predictions FILE --dataset TARGET, which take no RUN, --device or --dump-qk",
             ", ".join(found) or "neither",
         )
-    from kmip_data.models.training.predictions.evaluate import evaluate_predictions
+    from kmip_data.models.training.run.predictions import evaluate_predictions
 
     measured = evaluate_predictions(predictions, target, part=part, **where)
     if as_json:

@@ -109,7 +109,7 @@ def _tell(page: Path, found: Mapping[str, Any], *, as_json: bool, no_open: bool)
 
 def _curves(folders: Sequence[Path]) -> list[dict[str, Any]]:
     """Return the learning curves of runs, under their paths below ``runs/``."""
-    from kmip_data.models.training.run.folders import metrics_columns
+    from kmip_data.models.training.run.folder import metrics_columns
 
     return [{"name": "/".join(folder.parts[-3:]), "columns": metrics_columns(folder)} for folder in folders]
 
@@ -140,7 +140,7 @@ def _read(
         build = resolve(first, home, sample=sample)
         return build, None, build.path, []
     from kmip_data.models.analysis.answers import ask
-    from kmip_data.models.training.run.folders import find_run
+    from kmip_data.models.training.run.folder import find_run
 
     folders = [find_run(run, home) for run in targets]
     opened, answer = ask(folders[0], part=part or "test", position=record or 0, home=home, device=device)

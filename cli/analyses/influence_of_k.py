@@ -84,7 +84,7 @@ def command(names: tuple[str, ...], save: str | None, home: Home, as_json: bool)
 
 def _pair(of: str, row: dict[str, Any]) -> str | None:
     """Return a mean with its deviation, or None."""
-    from kmip_data.models.training.run.result import value_text
+    from kmip_data.models.training.run.folder import value_text
 
     mean, runs = row[of], row["paper_runs" if of.startswith("paper") else "runs"]
     std = row[f"{of}_std"] if runs and runs > 1 else None

@@ -159,7 +159,7 @@ def save_paths(name: str, save: str | None, run: str | None = None, home: Any = 
     """Return the paths of picture and figures; raise UsageError if their folder does not exist."""
     prefix = Path(name if save is None else save).expanduser()
     if save is None and run is not None:
-        from kmip_data.models.training.run.folders import find_run
+        from kmip_data.models.training.run.folder import find_run
 
         prefix = find_run(run, home) / name
     check_prefix(prefix)

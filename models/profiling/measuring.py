@@ -1,4 +1,4 @@
-"""Seconds, stages and peak memory of attention methods, measured in this process.
+"""Seconds and peak memory of attention methods, measured in this process.
 
 Each run has inputs of its own, drawn before the clock starts and placed on the device; memory is measured in
 a run of its own after the peak was reset; the first run is not counted.
@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import math
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -21,7 +19,7 @@ import psutil
 import torch
 from torch import Tensor
 
-from kmip_data.models.profiling.methods import Method, gathered, weighted, weights_of
+from kmip_data.models.profiling.methods import Method
 from kmip_data.models.profiling.results import Cell, Setting
 from kmip_data.models.profiling.workload import Source, Workload, pad
 from kmip_data.runtime.memory import peak_host_memory
@@ -30,9 +28,6 @@ from kmip_data.runtime.threads import available_cores
 T = TypeVar("T")
 CHUNK = {"cpu": 64 * 2**20, "cuda": 2**30}  #: bytes of scores at a time
 LONG = 5.0  #: seconds of a run from which memory is measured in a counted run, not in one of its own
-
-#: in their order; "attend" is gather, softmax and multiply in one piece
-STAGES = ("search", "scores", "gather", "softmax", "multiply", "attend", "backward")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,43 +114,6 @@ class Measurer:
     def _wait(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-
-
-def stages(measurer: Measurer, method: Method, n: int) -> dict[str, float]:
-    """Return the median seconds of each stage of one training step, the first run left out.
-
-    A fused forward pass has the stage ``attend``: all of it but the search, which is timed separately. The
-    stages of ``full`` are those of attention without chunks.
-    """
-    runs = [
-        _stages_of(measurer, method, measurer.inputs(method, n, number, training=True))
-        for number in range(measurer.protocol.repeats + 1)
-    ][1:]
-    return {name: statistics.median(run[name] for run in runs) for name in STAGES if name in runs[0]}
-
-
-def _stages_of(measurer: Measurer, method: Method, work: Workload) -> dict[str, float]:
-    timed, chunk, search = measurer.timed, measurer.chunk, method.search
-    queries, keys, values = work.tensors
-    found: dict[str, float] = {}
-    if search is not None and method.fused is None:
-        found["search"], indices = timed(lambda: search(work, chunk))
-        found["gather"], chosen = timed(lambda: gathered(keys, values, indices))
-        found["softmax"], weights = timed(lambda: weights_of(queries, chosen[0]))
-        found["multiply"], out = timed(lambda: weighted(weights, chosen[1]))
-    elif method.name == "full" and work.real is None:
-        found["scores"], scores = timed(lambda: queries @ keys.mT / math.sqrt(queries.shape[-1]))
-        found["softmax"], weights = timed(lambda: scores.softmax(-1))
-        found["multiply"], out = timed(lambda: weights @ values)
-    else:
-        whole, out = timed(lambda: method.attend(work, chunk))
-        if search is not None:
-            with torch.no_grad():
-                found["search"], _ = timed(lambda: search(work, chunk))
-        found["attend"] = max(0.0, whole - found.get("search", 0.0))
-    ones = torch.ones_like(out)
-    found["backward"], _ = timed(lambda: torch.autograd.backward(out, ones))
-    return found
 
 
 class Peak:

@@ -118,27 +118,6 @@ def _symbolic_search(work: Workload, _chunk: int) -> Tensor:
     return found
 
 
-def gathered(keys: Tensor, values: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the chosen keys and values, (…, k, d) and (…, k, v), gathered as in the paper's code."""
-
-    def chosen(rows: Tensor) -> Tensor:
-        shape = (*indices.shape, rows.shape[-1])
-        every = rows.unsqueeze(-2).expand(*rows.shape[:-1], *shape[-2:])
-        return torch.gather(every, -3, indices.unsqueeze(-1).expand(shape))
-
-    return chosen(keys), chosen(values)
-
-
-def weights_of(queries: Tensor, keys: Tensor) -> Tensor:
-    """Return the softmax over the chosen keys."""
-    return ((queries.unsqueeze(-2) * keys).sum(-1) / math.sqrt(queries.shape[-1])).softmax(-1)
-
-
-def weighted(weights: Tensor, values: Tensor) -> Tensor:
-    """Return the weighted sum of the chosen values."""
-    return (weights.unsqueeze(-1) * values).sum(-2)
-
-
 def attend_gathered(work: Workload, indices: Tensor, chunk: int) -> Tensor:
     """Return the paper's gather, softmax and multiply; in parts if no gradient is needed."""
     queries, keys, values = work.tensors
@@ -148,9 +127,17 @@ def attend_gathered(work: Workload, indices: Tensor, chunk: int) -> Tensor:
         step = max(1, chunk // bytes_a_row)
     parts = []
     for rows, which in zip(torch.split(queries, step, -2), torch.split(indices, step, -2), strict=True):
-        chosen_keys, chosen_values = gathered(keys, values, which)
-        parts.append(weighted(weights_of(rows, chosen_keys), chosen_values))
+        near, theirs = (_chosen(tensor, which) for tensor in (keys, values))  # (…, k, d) and (…, k, v)
+        weights = ((rows.unsqueeze(-2) * near).sum(-1) / math.sqrt(queries.shape[-1])).softmax(-1)
+        parts.append((weights.unsqueeze(-1) * theirs).sum(-2))
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-2)
+
+
+def _chosen(rows: Tensor, indices: Tensor) -> Tensor:
+    """Gather rows as in the paper's code."""
+    shape = (*indices.shape, rows.shape[-1])
+    every = rows.unsqueeze(-2).expand(*rows.shape[:-1], *shape[-2:])
+    return torch.gather(every, -3, indices.unsqueeze(-1).expand(shape))
 
 
 def _sdpa(work: Workload, _chunk: int) -> Tensor:

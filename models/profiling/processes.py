@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from kmip_data.errors import KmipDataError
-from kmip_data.models.profiling.measuring import Measurer, Protocol, stages
+from kmip_data.models.profiling.measuring import Measurer, Protocol
 from kmip_data.models.profiling.methods import get_method
 from kmip_data.models.profiling.results import SETTINGS, Cell, Setting, Status
 from kmip_data.models.profiling.workload import Shape, Source
@@ -43,7 +43,6 @@ def measure(
     shape: Shape,
     protocol: Protocol,
     settings: Sequence[Setting] = SETTINGS,
-    by_stage: bool = False,
     tell: Callable[[Cell], None] | None = None,
 ) -> list[Cell]:
     """Measure every method in every setting at every number of nodes, small ones first.
@@ -52,8 +51,6 @@ def measure(
 
     Parameters
     ----------
-    by_stage
-        Measure the stages of a training step instead of its total.
     tell
         Called with each finished cell.
 
@@ -74,7 +71,7 @@ def measure(
                 elif (last := ended.get(setting)) is not None:
                     cell = not_run(status=last.status, note=f"not tried: {last.status} at {last.n:,} nodes")
                 else:
-                    cell = worker.ask(name, setting, n, by_stage)
+                    cell = worker.ask(name, setting, n)
                     if cell.status in {"oom", "time"}:
                         ended[setting] = cell
                 cells.append(cell)
@@ -91,7 +88,7 @@ class _Worker:
         self._process: Any = None
         self._connection: Any = None
 
-    def ask(self, method: str, setting: Setting, n: int, by_stage: bool) -> Cell:
+    def ask(self, method: str, setting: Setting, n: int) -> Cell:
         """Return the cell; its status is ``oom``, ``time`` or ``failed`` if no answer comes."""
         cell = partial(Cell, method=method, setting=setting, n=n)
         too_long = cell(status="time", note=f"longer than {self._limit:g} s")
@@ -99,7 +96,7 @@ class _Worker:
             if self._process is None:
                 self._start()
             # One run may take the limit; repeats and the run for memory as long again.
-            answer: Cell = self._exchange((method, setting, n, by_stage), 3 * self._limit + COMPILE)
+            answer: Cell = self._exchange((method, setting, n), 3 * self._limit + COMPILE)
         except TimeoutError:
             self.close(patience=0)
             return too_long
@@ -156,12 +153,10 @@ def _serve(connection: Connection, shape: Shape, protocol: Protocol) -> None:
             connection.send(_answer(measurer, *connection.recv()))
 
 
-def _answer(measurer: Measurer, name: str, setting: Setting, n: int, by_stage: bool) -> Cell:
-    """Return the cell, with its times or stages, or why there are none."""
+def _answer(measurer: Measurer, name: str, setting: Setting, n: int) -> Cell:
+    """Return the cell, with its times, or why there are none."""
     method, cell = get_method(name), partial(Cell, method=name, setting=setting, n=n)
     try:
-        if by_stage:
-            return cell(status="ok", stages=stages(measurer, method, n))
         return measurer.cell(method, setting, n)
     except Exception as error:  # noqa: BLE001 -- one cell; the next may work
         status: Status = "failed"

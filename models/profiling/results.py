@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from kmip_data.manifest import read_shipped
@@ -31,7 +31,6 @@ class Cell:
     backward: tuple[float, ...] = ()  #: one number per run; empty in inference
     peak_bytes: int | None = None  #: peak memory with the inputs, beyond what was there before
     note: str = ""
-    stages: Mapping[str, float] = field(default_factory=dict)  #: seconds of each stage, instead of the times
 
     @property
     def totals(self) -> list[float]:

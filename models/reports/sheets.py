@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from kmip_data.models.reports.tables import BOUNDS, Row, Table
 from kmip_data.models.reports.writer import FEW, Sheet
 from kmip_data.models.training.objective.metrics import METRICS
-from kmip_data.models.training.run.result import title_of, value_text
+from kmip_data.models.training.run.folder import title_of, value_text
 from kmip_data.wording import rough_time
 
 MOST_CHANGES, MOST_ON_PAPER = 6, 2  #: changes that are written out

@@ -10,8 +10,14 @@ from kmip_data.format.card import remark
 from kmip_data.models.sweeps.cells import Cell
 from kmip_data.models.sweeps.plan import Plan
 from kmip_data.models.training.objective.metrics import is_better
-from kmip_data.models.training.run.folders import RESULT_NAME
-from kmip_data.models.training.run.result import RunResult, mean_std, read_result, title_of, value_text
+from kmip_data.models.training.run.folder import (
+    RESULT_NAME,
+    RunResult,
+    mean_std,
+    read_result,
+    title_of,
+    value_text,
+)
 
 Row = dict[str, Any]  #: keys as in docs/sweeps.md; shares, not percent
 

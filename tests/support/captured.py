@@ -12,7 +12,7 @@ from support.training_data import tiny_config
 from kmip_data.builds.home import Build, Home
 from kmip_data.models.training.capture.graphs import Graphs
 from kmip_data.models.training.capture.steps import CapturedSteps
-from kmip_data.models.training.data.obtain import open_data
+from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.module import TrainingModule
 

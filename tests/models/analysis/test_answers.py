@@ -16,7 +16,7 @@ from kmip_data.errors import UsageError
 from kmip_data.models.analysis.answers import ask, choosing, said
 from kmip_data.models.attention.kmip import KMIPAttention
 from kmip_data.models.training.objective.tasks import Task
-from kmip_data.models.training.predictions.predict import predict
+from kmip_data.models.training.run.predictions import predict
 
 HEADS, K = 2, 3
 

@@ -20,14 +20,14 @@ from kmip_data.errors import OutOfResources
 from kmip_data.models.registry import models
 from kmip_data.models.training import memory
 from kmip_data.models.training.config.keys import RunConfig
-from kmip_data.models.training.config.optimisers import build_optimiser
 from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping
-from kmip_data.models.training.data.obtain import open_data
+from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.data.run_data import BatchSize, RunData
 from kmip_data.models.training.machine import Device
 from kmip_data.models.training.run import train
 from kmip_data.models.training.run.endings import DidNotFit
 from kmip_data.models.training.run.module import TrainingModule
+from kmip_data.models.training.run.optimisation import build_optimiser
 from kmip_data.runtime import memory as host
 
 GIB = 2**30

@@ -18,10 +18,9 @@ from kmip_data.builds.home import Home
 from kmip_data.models.layers import gated_gcn
 from kmip_data.models.search.backends import cuda
 from kmip_data.models.training.capture import steps
-from kmip_data.models.training.capture.reasons import why_plain
-from kmip_data.models.training.capture.steps import CapturedSteps, shape_of
+from kmip_data.models.training.capture.steps import CapturedSteps, shape_of, why_plain
 from kmip_data.models.training.config.overrides import config_from_mapping
-from kmip_data.models.training.data.on_card import OnCard
+from kmip_data.models.training.data.transfer import SentAhead
 from kmip_data.models.training.machine import Device
 from kmip_data.models.training.run import loop
 from kmip_data.models.training.run import train as run_file
@@ -60,7 +59,7 @@ def test_replayed_steps_are_plain_ones(accumulate, clouds, tmp_path):
 
 def test_one_city_is_one_graph(tmp_path, streams, monkeypatch):
     """With hints, which a step leaves for the next, and which every evaluation may change."""
-    monkeypatch.setattr(loop, "sent_ahead", OnCard)  # which knows the rows of the mask
+    monkeypatch.setattr(loop, "sent_ahead", SentAhead)  # which knows the rows of the mask
     build = streets_build(tmp_path / "build", nodes=60)
     changes = {"training": {"epochs": 8, "accumulate": 1}, "model": {"warm_start": True}}
     graphs = EmulatedGraphs()

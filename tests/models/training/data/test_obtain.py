@@ -14,8 +14,7 @@ from kmip_data.format.schema import Column, Schema
 from kmip_data.format.splits import read_split
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for, load_preset
-from kmip_data.models.training.data.many_graphs import EpochBatches
-from kmip_data.models.training.data.obtain import open_data
+from kmip_data.models.training.data.graphs import EpochBatches, open_data
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.train import train
 from kmip_data.pipelines.find import obtain

@@ -25,7 +25,7 @@ from kmip_data.models.registry import models
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.run.checkpoint import LAST, WEIGHTS
 from kmip_data.models.training.run.evaluate import evaluate
-from kmip_data.models.training.run.result import RESULT_NAME, read_result
+from kmip_data.models.training.run.folder import RESULT_NAME, read_result
 from kmip_data.models.training.run.train import resume, train
 
 

@@ -18,12 +18,13 @@ from support.training_data import OPERATORS, tiny_config
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kmip_data.builds.home import Home
-from kmip_data.models.training.data.obtain import open_data
-from kmip_data.models.training.data.on_card import OnCard
-from kmip_data.models.training.objective import links
+from kmip_data.models.training.data.graphs import open_data
+from kmip_data.models.training.data.transfer import SentAhead
+from kmip_data.models.training.objective import metrics
 from kmip_data.models.training.run import loop as loop_file
 from kmip_data.models.training.run.loop import Loop
-from kmip_data.models.training.run.module import TrainingModule, of_part, optimiser_for
+from kmip_data.models.training.run.module import TrainingModule, of_part
+from kmip_data.models.training.run.optimisation import optimiser_for
 
 CPU = torch.device("cpu")
 
@@ -49,7 +50,7 @@ def _steps(build, tmp_path, monkeypatch, **changes) -> list[Counter[str]]:
             yield
         found.append(calls.found)
 
-    monkeypatch.setattr(loop_file, "sent_ahead", lambda batches, *_: OnCard(batches, CPU))
+    monkeypatch.setattr(loop_file, "sent_ahead", lambda batches, *_: SentAhead(batches, CPU))
     config = tiny_config(build, **changes)
     data = open_data(config, home=Home(tmp_path))
     module = TrainingModule(data.pinned(config), data)
@@ -65,7 +66,7 @@ TASKS = {**BUILDS, "graph labels": partial(rings, target="labels")}
 
 @pytest.mark.parametrize("task", TASKS)
 def test_no_step_has_the_host_wait(task, tmp_path, streams, monkeypatch):
-    monkeypatch.setattr(links, "links_alone", links.all_pairs)
+    monkeypatch.setattr(metrics, "links_alone", metrics.all_pairs)
     # As on a GPU: a fused optimiser (others read their count of steps), and no CPU kernels, whose dropout
     # draws its seed on the host.
     steps = _steps(
