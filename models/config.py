@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union
 
 from pydantic import Field, model_validator
 
-from kmip_data.manifest import unknown_name
-from kmip_data.models.encodings import POSITIONAL
-from kmip_data.models.kinds import Part, Section
-from kmip_data.models.registry import ATTENTION, MESSAGE_PASSING, models
+from kmip_data.graphs.encoding import Encoding
+from kmip_data.manifest import read_shipped, shipped_names, unknown_name
+from kmip_data.models.attention import kinds as attentions
+from kmip_data.models.kinds import POSITIONAL, NoPart, Part, Section
+from kmip_data.models.layers import kinds as message_passing
+from kmip_data.runtime.presence import modules_in
+
+
+def _parts(package: ModuleType) -> dict[str, type[Part]]:
+    parts: list[type[Part]] = [NoPart, *(part for module in modules_in(package) for part in module.PARTS)]
+    return {part.model_fields["kind"].default: part for part in parts}
+
+
+ATTENTION = _parts(attentions)  #: by ``model.attention.kind``
+MESSAGE_PASSING = _parts(message_passing)  #: by ``model.local.kind``
+
+
+@functools.cache
+def models() -> Mapping[str, dict[str, Any]]:
+    """Return the keys of every model by name, from its file in ``manifests/models``."""
+    return {name: read_shipped("models", name) for name in shipped_names("models")}
+
 
 if TYPE_CHECKING:
-    from kmip_data.graphs.encodings import Encoding
-
     AnyAttention = Part
     AnyMessagePassing = Part
     AnyPositional = str

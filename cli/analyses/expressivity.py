@@ -46,7 +46,7 @@ def command(brec: Path | None, full: bool, save: str | None, as_json: bool, quie
     from kmip_data.models.analysis.expressivity import ENCODINGS, check_networks
     from kmip_data.models.analysis.graph_pairs import known_pairs, read_pairs
     from kmip_data.models.analysis.refinement import all_tests
-    from kmip_data.models.registry import ATTENTION
+    from kmip_data.models.config import ATTENTION
     from kmip_data.runtime.progress import Progress
 
     saved = save_paths("expressivity", save)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from kmip_data.errors import KmipDataError
-from kmip_data.models.budget import count_parameters
+from kmip_data.models.network import count_parameters
 from kmip_data.models.profiling.measuring import Peak
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import RunData

@@ -21,8 +21,7 @@ from torch_geometric.data import Data
 from kmip_data.errors import OutOfResources
 from kmip_data.files.disk import human_bytes
 from kmip_data.models.attention.kmip import set_training_k
-from kmip_data.models.budget import count_parameters
-from kmip_data.models.network import build_model
+from kmip_data.models.network import build_model, count_parameters
 from kmip_data.models.training.config.keys import KSchedule, RunConfig
 from kmip_data.models.training.data.run_data import BatchSize, RunData
 from kmip_data.models.training.machine import Device, autocast

@@ -7,9 +7,8 @@ import logging
 import pytest
 import torch
 
-from kmip_data.models.budget import count_parameters
 from kmip_data.models.config import ModelConfig
-from kmip_data.models.network import build_model, fit_hidden_dim
+from kmip_data.models.network import build_model, count_parameters, fit_hidden_dim
 
 CITY = ModelConfig(layers=12, hidden_dim=56, attention={"key_dim": 10}, norm="graph-layer")
 LONDON = CITY.model_copy(update={"layers": 7, "hidden_dim": 76})

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 
-from kmip_data.models.encodings import POSITIONAL
+from kmip_data.models.kinds import POSITIONAL
 from kmip_data.models.layers.batch import REAL_SIZES
 from kmip_data.models.training.capture.graphs import CudaGraphs, Graphs, Learned
 from kmip_data.models.training.capture.padding import padded, without_padding

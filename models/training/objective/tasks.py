@@ -29,11 +29,7 @@ def link_targets(batch: Any) -> Tensor:
     ptr, graph = read_graphs(batch, bits)
     width = max(ptr.diff().tolist())
     if width > 8 * bits.shape[1]:
-        raise DamagedInput(
-            "A graph has more nodes than its rows of links have bits.",
-            expected=f"at most {8 * bits.shape[1]:,} nodes",
-            found=f"{width:,}",
-        )
+        raise DamagedInput(f"A graph has {width:,} nodes, its rows of links {8 * bits.shape[1]:,} bits.")
     column = torch.arange(width, device=bits.device)
     found = (bits[:, column // 8] >> (column % 8).to(torch.uint8)) & 1
     there = column < pointers_of(graph, len(ptr) - 1).diff()[graph, None]

@@ -17,8 +17,7 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
 from kmip_data.files.changes import refuse_links, write_file
 from kmip_data.files.locking import build_lock
-from kmip_data.models.budget import count_parameters
-from kmip_data.models.network import build_model
+from kmip_data.models.network import build_model, count_parameters
 from kmip_data.models.search.gpu.launch import forget_not_finite
 from kmip_data.models.training.capture.steps import captured_steps, why_plain
 from kmip_data.models.training.config.keys import RunConfig

@@ -11,9 +11,8 @@ from kmip_data.models.analysis import expressivity
 from kmip_data.models.analysis.expressivity import EQUAL, Check, check_networks
 from kmip_data.models.analysis.graph_pairs import known_pairs
 from kmip_data.models.analysis.refinement import as_graphs
-from kmip_data.models.config import ModelConfig
+from kmip_data.models.config import ATTENTION, ModelConfig
 from kmip_data.models.network import build_model
-from kmip_data.models.registry import ATTENTION
 
 ORDERED = {"bigbird", "exphormer"}  #: blocks of nodes; an expander that is drawn
 

@@ -17,7 +17,7 @@ from support.training_data import learnable_build, tiny_config
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import OutOfResources
-from kmip_data.models.registry import models
+from kmip_data.models.config import models
 from kmip_data.models.training import memory
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping

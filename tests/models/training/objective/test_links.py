@@ -17,8 +17,8 @@ from kmip_data.datasets.molecules import PCQMContact
 from kmip_data.errors import UsageError
 from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import Column, Schema
-from kmip_data.models.heads import LinkHead
 from kmip_data.models.layers.batch import read_batch
+from kmip_data.models.network import LinkHead
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.objective import metrics
 from kmip_data.models.training.objective.losses import LOSSES, link_cross_entropy

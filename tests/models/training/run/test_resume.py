@@ -21,7 +21,7 @@ from support.training_data import OF_THE_MACHINE, learnable_build, read_history,
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, UsageError
-from kmip_data.models.registry import models
+from kmip_data.models.config import models
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.run.checkpoint import LAST, WEIGHTS
 from kmip_data.models.training.run.evaluate import evaluate
