@@ -27,7 +27,6 @@ EXTRAS = {
     "chem": ["rdkit>=2024.3"],
     "images": ["scikit-image>=0.22", "pillow>=10"],
     "distributed": ["dask>=2024.1", "distributed>=2024.1"],
-    "faiss": ["faiss-cpu>=1.8"],
     "cuda": [
         "cuda-core>=0.7; platform_system == 'Linux'",
         "cuda-bindings>=12.9; platform_system == 'Linux'",
@@ -46,6 +45,7 @@ DEV = [
     *EXTRAS["cuda"],  # compiles for cards that are not there
     "build>=1.2",
     "codespell>=2.3",
+    "faiss-cpu>=1.8",
     "flask-cors>=4.0",
     "hypothesis>=6.100",
     "import-linter>=2.0",
@@ -56,7 +56,6 @@ DEV = [
     "nvidia-cuda-nvrtc>=13.0; platform_system == 'Linux'",
     "ogb>=1.3.6",
     "pre-commit>=3.7",
-    "pykdtree>=1.4",
     "pytest>=8",
     "pytest-timeout>=2.3",
     "pytest-xdist>=3.6",
@@ -82,7 +81,7 @@ setup(
     package_data={
         "kmip_data": ["py.typed", "__init__.pyi"],
         "kmip_data.graphs": ["__init__.pyi"],
-        "kmip_data.drawing.explorer": ["assets/*"],
+        "kmip_data.drawing": ["assets/*"],
         "kmip_data.models": ["__init__.pyi"],
         "kmip_data.models.search.gpu": ["kernels/*"],
         "kmip_data.manifests.datasets": ["*.toml"],

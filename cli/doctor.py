@@ -19,7 +19,7 @@ from kmip_data.cli.shared.command import Command
 from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.cli.shared.output import print_json
 from kmip_data.errors import CheckFailed
-from kmip_data.files.disk import human_bytes
+from kmip_data.files.errors import human_bytes
 from kmip_data.runtime.presence import install_command
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def _devices() -> Iterator[Found]:
 
 
 def _backends() -> Iterator[Found]:
-    from kmip_data.models.search.registry import backend_status
+    from kmip_data.models.search.topk import backend_status
     from kmip_data.models.search.trial import failures
 
     rows = backend_status()

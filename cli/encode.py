@@ -10,7 +10,7 @@ from kmip_data.cli.shared.dataset_command import DatasetCommand, resolve
 from kmip_data.cli.shared.names import TARGET
 from kmip_data.cli.shared.options import dask_option, jobs_option, sample_option, work_options
 from kmip_data.cli.shared.output import facts, print_json
-from kmip_data.files.disk import human_bytes
+from kmip_data.files.errors import human_bytes
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -21,11 +21,11 @@ class EncodeCommand(DatasetCommand):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, then each encoding with its parameter."""
-        from kmip_data.graphs.encodings import ENCODINGS
+        from kmip_data.graphs.encoding import encodings
 
         super().format_options(ctx, formatter)
         with formatter.section("Encodings"):
-            for kind in ENCODINGS:
+            for kind in encodings():
                 name = f"{kind.stem}{kind.metavar or '|'.join(kind.choices)}"
                 formatter.write_dl([(f"{name}[-seedS]" if kind.seeded else name, kind.help)])
 
@@ -54,7 +54,7 @@ def command(
     `columns=["rwse20"]`. An encoding that was stopped is resumed; a finished one is returned at once.
     """
     from kmip_data.builds.columns import column_facts
-    from kmip_data.graphs.encodings import parse_encoding
+    from kmip_data.graphs.encoding import parse_encoding
     from kmip_data.pipelines.finishing.encode import encode_build
 
     parsed = [parse_encoding(name) for name in encodings]

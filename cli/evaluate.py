@@ -14,7 +14,7 @@ from kmip_data.cli.shared.names import RUN
 from kmip_data.cli.shared.options import as_trained_option, file_option, look_options
 from kmip_data.cli.shared.output import check_prefix, print_json, table
 from kmip_data.errors import UsageError
-from kmip_data.format.parts import PARTS
+from kmip_data.format.splits import PARTS
 from kmip_data.wording import counted
 
 DUMPED = 10  #: graphs in a file of --dump-qk, from the first

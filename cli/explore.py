@@ -14,12 +14,13 @@ from kmip_data.cli.shared.names import RUN_OR_TARGET
 from kmip_data.cli.shared.options import as_trained_option, file_option, look_options
 from kmip_data.cli.shared.output import check_prefix, place_of_page, print_json
 from kmip_data.errors import UsageError
-from kmip_data.format.parts import PARTS
+from kmip_data.format.splits import PARTS
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
-    from kmip_data.drawing.explorer.answer import Answer
-    from kmip_data.drawing.explorer.graphs import Graph
+    from kmip_data.drawing.graphs import Graph
+    from kmip_data.drawing.page import Answer
+    from kmip_data.models.training.run.evaluate import OpenedRun
 
 
 @click.command(
@@ -53,10 +54,11 @@ def command(
     """Open an interactive page for a graph and its predictions.
 
     TARGET is a city, or a build whose --record is shown. With a RUN its own data are shown, with what its
-    best weights predict, the keys that each k-MIP head chose and their weights, its errors, and the learning
-    curves of all the RUNs named. The page is one file that needs no network.
+    best weights predict, the keys that each k-MIP head chose and their weights, and its errors; of all the
+    RUNs named the learning curves and the influence of other nodes by distance. The page is one file that
+    needs no network.
     """
-    from kmip_data.drawing.explorer.page import PAGE, draw_explorer
+    from kmip_data.drawing.page import PAGE, draw_explorer
     from kmip_data.drawing.style import chosen
 
     if output is not None:
@@ -76,7 +78,7 @@ def command(
 
 def _graph(build: Build, answer: Answer | None, record: int | None, part: str | None) -> Graph:
     """Return the city, or the record of another build."""
-    from kmip_data.drawing.explorer.graphs import city_graph, record_graph
+    from kmip_data.drawing.graphs import city_graph, record_graph
     from kmip_data.graphs.city_columns import is_city
     from kmip_data.manifest import dataset_names, load_manifest
     from kmip_data.reading.dataset import ShardedDataset
@@ -107,11 +109,18 @@ def _tell(page: Path, found: Mapping[str, Any], *, as_json: bool, no_open: bool)
         webbrowser.open(page.absolute().as_uri())
 
 
-def _curves(folders: Sequence[Path]) -> list[dict[str, Any]]:
-    """Return the learning curves of runs, under their paths below ``runs/``."""
+def _curves(runs: Sequence[OpenedRun], part: str, position: int) -> list[dict[str, Any]]:
+    """Return the curves of runs, under their paths below ``runs/``: by epoch, and influence by distance."""
+    from kmip_data.models.analysis.answers import influence_by_hop
     from kmip_data.models.training.run.folder import metrics_columns
 
-    return [{"name": "/".join(folder.parts[-3:]), "columns": metrics_columns(folder)} for folder in folders]
+    found = []
+    for run in runs:
+        columns: dict[str, Any] = metrics_columns(run.folder)
+        if reach := influence_by_hop(run, part, position):
+            columns["influence by hop"] = reach
+        found.append({"name": "/".join(run.folder.parts[-3:]), "columns": columns})
+    return found
 
 
 def _read(
@@ -140,8 +149,9 @@ def _read(
         build = resolve(first, home, sample=sample)
         return build, None, build.path, []
     from kmip_data.models.analysis.answers import ask
-    from kmip_data.models.training.run.folder import find_run
+    from kmip_data.models.training.run.evaluate import open_run
 
-    folders = [find_run(run, home) for run in targets]
-    opened, answer = ask(folders[0], part=part or "test", position=record or 0, home=home, device=device)
-    return opened.data.build, answer, folders[0], _curves(folders)
+    where = part or "test"
+    opened, answer = ask(first, part=where, position=record or 0, home=home, device=device)
+    others = [open_run(run, home=home, device=device) for run in targets[1:]]
+    return opened.data.build, answer, opened.folder, _curves([opened, *others], where, record or 0)

@@ -11,7 +11,7 @@ from kmip_data.cli.shared.dataset_command import RECORDS, DatasetCommand, given,
 from kmip_data.cli.shared.names import TARGET
 from kmip_data.cli.shared.options import look_options
 from kmip_data.cli.shared.output import facts, print_json, table
-from kmip_data.files.disk import human_bytes
+from kmip_data.files.errors import human_bytes
 from kmip_data.wording import OPTIONS, as_values
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _preset(target: str, model: str, home: Home, *, as_json: bool) -> None:
 
 
 def _croissant(target: str, home: Home, *, sample: bool) -> dict[str, Any]:
-    from kmip_data.format.croissant import build_croissant
+    from kmip_data.format.build_files import build_croissant
 
     return build_croissant(resolve(target, home, sample=sample).card)
 

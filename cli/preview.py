@@ -13,14 +13,14 @@ from kmip_data.cli.shared.dataset_command import DatasetCommand, resolve
 from kmip_data.cli.shared.names import RUN, TARGET
 from kmip_data.cli.shared.options import look_options, style_option
 from kmip_data.cli.shared.output import place_of_page, print_json
-from kmip_data.format.parts import PARTS
+from kmip_data.format.splits import PARTS
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from kmip_data.builds.home import Build, Home
-    from kmip_data.drawing.maps.layers import Prediction
+    from kmip_data.drawing.maps import Prediction
 
 
 @click.command(
@@ -96,7 +96,7 @@ def command(
 
 
 def _prediction(run: str, build: Build, home: Home) -> Prediction:
-    from kmip_data.drawing.maps.layers import Prediction
+    from kmip_data.drawing.maps import Prediction
     from kmip_data.models.training.run.evaluate import predict_nodes
 
     classes, result, folder = predict_nodes(run, build, home=home)

@@ -10,7 +10,7 @@ import click
 from kmip_data.cli.shared.command import Command
 from kmip_data.cli.shared.options import work_options
 from kmip_data.cli.shared.output import print_json
-from kmip_data.files.disk import human_bytes
+from kmip_data.files.errors import human_bytes
 from kmip_data.wording import counted
 
 if TYPE_CHECKING:
@@ -53,10 +53,8 @@ def command(
     if as_json:
         about = {"path": found.path, "kind": share.kind, "name": share.name, "digest": share.sealed}
         files = {name: entries[name].sha256 for name in found.files}
-        print_json({**about, "bytes": size, "files": files, "notes": found.notes, "there": found.there})
+        print_json({**about, "bytes": size, "files": files, "there": found.there})
         return
-    for note in found.notes:
-        click.echo(note)
     what = f"{share.kind}: {counted(len(found.files), 'file')}, {human_bytes(size)}"
     click.echo(f"{found.path}  {what}, {'there already' if found.there else 'verified'}")
     click.echo(f"digest  {share.sealed}")

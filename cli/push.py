@@ -11,7 +11,7 @@ from kmip_data.cli.shared.names import RUN_OR_TARGET
 from kmip_data.cli.shared.options import sample_option, work_options
 from kmip_data.cli.shared.output import print_json
 from kmip_data.errors import UsageError
-from kmip_data.files.disk import human_bytes
+from kmip_data.files.errors import human_bytes
 from kmip_data.wording import counted, shown_address
 
 if TYPE_CHECKING:

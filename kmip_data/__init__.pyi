@@ -1,4 +1,5 @@
 # The public names, each imported on use: type checkers read this file, and so does __init__.py.
+from kmip_data.datasets.base import open as open  # noqa: A004
 from kmip_data.datasets.city import CityNetwork as CityNetwork
 from kmip_data.datasets.inputs import LocalDegreeProfile as LocalDegreeProfile
 from kmip_data.datasets.lightning import GraphDataModule as GraphDataModule
@@ -6,7 +7,6 @@ from kmip_data.datasets.malnet import MalNetTiny as MalNetTiny
 from kmip_data.datasets.molecules import PCQMContact as PCQMContact
 from kmip_data.datasets.molecules import PeptidesFunc as PeptidesFunc
 from kmip_data.datasets.molecules import PeptidesStruct as PeptidesStruct
-from kmip_data.datasets.opening import open as open  # noqa: A004
 from kmip_data.datasets.points import S3DIS as S3DIS
 from kmip_data.datasets.points import ShapeNetPart as ShapeNetPart
 from kmip_data.datasets.superpixels import COCOSP as COCOSP

@@ -200,7 +200,7 @@ def unknown_name(
     close = nearest(name, known)
     hint = f" Did you mean {close!r}?" if close else ""
     shown = ", ".join(known[:MOST_SHOWN]) + (", …" if len(known) > MOST_SHOWN else "")
-    return UsageError(f"There is no {kind} called {name!r}.{hint}", expected=shown, found=name, next=command)
+    return UsageError(f"There is no {kind} called {name!r}.{hint}", expected=shown, next=command)
 
 
 def named(manifest: Manifest, name: str) -> Manifest:
@@ -212,10 +212,6 @@ def named(manifest: Manifest, name: str) -> Manifest:
 def no_recipe(manifest: Manifest) -> Manifest:
     """Return ``manifest``; ``UsageError`` for a recipe, which is not a dataset itself."""
     if manifest.recipe and manifest.name == manifest.file:
-        raise UsageError(
-            f"{manifest.name!r} is not a dataset: it makes one.",
-            expected="the name of a build",
-            found=manifest.name,
-            next=f"kmip-data build {manifest.name} --help",
-        )
+        next_command = f"kmip-data build {manifest.name} --help"
+        raise UsageError(f"{manifest.name!r} is not a dataset: it makes one.", next=next_command)
     return manifest

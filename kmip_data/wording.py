@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 import urllib.parse
@@ -36,6 +37,11 @@ def without_controls(text: str) -> str:
     'red�[31m'
     """
     return _CONTROLS.sub("\ufffd", text)
+
+
+def is_address(target: str | os.PathLike[str]) -> bool:
+    """True if a text is an address (``s3://bucket/name``), not a folder or a name."""
+    return re.match(r"[a-z][a-z0-9+.-]+://", os.fspath(target)) is not None
 
 
 def shown_address(address: str) -> str:

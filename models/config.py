@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union
 
 from pydantic import Field, model_validator
 
 from kmip_data.graphs.encoding import Encoding
 from kmip_data.manifest import read_shipped, shipped_names, unknown_name
-from kmip_data.models.attention import kinds as attentions
+from kmip_data.models.attention import configuration as attentions
 from kmip_data.models.kinds import POSITIONAL, NoPart, Part, Section
-from kmip_data.models.layers import kinds as message_passing
-from kmip_data.runtime.presence import modules_in
+from kmip_data.models.layers import configuration as message_passing
 
 
-def _parts(package: ModuleType) -> dict[str, type[Part]]:
-    parts: list[type[Part]] = [NoPart, *(part for module in modules_in(package) for part in module.PARTS)]
-    return {part.model_fields["kind"].default: part for part in parts}
+def _parts(module: object) -> dict[str, type[Part]]:
+    """Return the parts that a module defines, by the default of their key ``kind``, and none."""
+    found = [each for each in vars(module).values() if isinstance(each, type) and issubclass(each, Part)]
+    parts: list[type[Part]] = [NoPart, *found]
+    named = {part.model_fields["kind"].default: part for part in parts}
+    return {kind: part for kind, part in named.items() if isinstance(kind, str)}
 
 
 ATTENTION = _parts(attentions)  #: by ``model.attention.kind``
@@ -64,80 +65,66 @@ class ModelConfig(Section):
 
     name: str = Field(default="gps-kmip", description="architecture: a file of manifests/models")
     layers: int = Field(default=8, ge=1, le=1_000, description="GPS layers")
-    hidden_dim: int = Field(
-        default=USUAL_DIM, ge=1, description="channels of nodes and edges between the layers"
-    )
+    hidden_dim: int = Field(default=USUAL_DIM, ge=1, description="channels of nodes and edges")
     parameter_budget: int | None = Field(
         default=None,
         ge=1,
-        description="largest number of parameters: hidden_dim becomes the widest that fits; a hidden_dim of"
-        " one's own switches it off",
+        description="largest number of parameters: hidden_dim becomes the widest that fits",
     )
-    attention: AnyAttention = Field(
-        default_factory=ATTENTION["k-mip"], description="attention of a layer; none: no such branch"
-    )
+    attention: AnyAttention = Field(default_factory=ATTENTION["k-mip"], description="attention of a layer")
     local: AnyMessagePassing = Field(
         default_factory=MESSAGE_PASSING["gated-gcn"],
-        description="message passing beside the attention; none: no such branch",
+        description="message passing of a layer",
     )
     dropout: float = Field(default=0.1, ge=0, lt=1, description="dropout of all branches of a layer")
     norm: Literal["batch", "graph-layer", "layer", "graph", "none"] = Field(
         default="batch",
-        description="batch; graph-layer (one mean and variance a graph: the code's layer norm); layer"
-        " (a node: the paper's word); graph (a graph and channel); none",
+        description="mean and variance per channel (batch), graph (graph-layer: the code's layer norm),"
+        " node (layer: the paper's) or graph and channel (graph)",
     )
-    feed_forward: bool = Field(
-        default=True, description="two linear layers after the branches; false: stacks of message passing"
-    )
+    feed_forward: bool = Field(default=True, description="two linear layers after the branches")
     ffn_activation: Literal["relu", "gelu"] = Field(
         default="relu",
-        description="activation of the feed-forward block: relu (the code) or gelu (the paper)",
+        description="activation of the feed-forward block: relu (code) or gelu (text)",
     )
     head: Literal["node", "graph", "link"] | None = Field(
-        default=None, description="what a prediction belongs to; none: what the targets belong to"
+        default=None, description="level of a prediction; none: that of the targets"
     )
     head_layers: int = Field(default=2, ge=1, description="linear layers of the head")
-    head_l2norm: bool = Field(
-        default=True, description="rows scaled to length 1 inside the head (the code; the paper does not say)"
-    )
+    head_l2norm: bool = Field(default=True, description="scale hidden rows of the head to length 1 (code)")
     head_dropout: float = Field(
         default=0.0, ge=0, lt=1, description="dropout before each linear layer of the head"
     )
-    head_activation: Literal["relu", "gelu"] = Field(
-        default="relu", description="activation between the linear layers of the head"
-    )
-    pooling: Literal["mean", "max", "sum"] = Field(
-        default="mean", description="nodes to a graph, before a head for graphs"
-    )
+    head_activation: Literal["relu", "gelu"] = Field(default="relu", description="activation of the head")
+    pooling: Literal["mean", "max", "sum"] = Field(default="mean", description="pooling before a graph head")
     node_encoder: Literal["linear", "atom", "voc", "coco"] = Field(
         default="linear",
-        description="raw node features to hidden_dim: linear; atom: embeddings of OGB's nine integers; voc,"
-        " coco: standardised by the constants of the paper's code, then linear",
+        description="encoder of node features: linear; atom: embeddings of OGB's nine integers; voc,"
+        " coco: standardised, then linear",
     )
     node_encoder_norm: bool = Field(
         default=False, description="batch norm after the node encoder (GraphGym's node_encoder_bn)"
     )
     edge_encoder: Literal["dummy", "linear", "bond", "voc", "coco"] = Field(
         default="dummy",
-        description="dummy: one learned vector for all edges; linear: of edge_attr; bond: embeddings of OGB's"
-        " three integers; voc, coco: standardised, then linear",
+        description="encoder of edge features: dummy: one learned vector; linear; bond: embeddings of"
+        " OGB's three integers; voc, coco: standardised, then linear",
     )
     positional: AnyPositional = Field(
         default="none",
-        description="positional encoding: beside the node features Laplacian eigenvectors (lappe, 16"
-        " channels) or return probabilities of random walks (rwse, 28); equivstable: gates of message passing"
-        " scaled by the distance of eigenvectors. Training adds the columns that it reads (kmip-data encode)",
+        description="positional encoding: Laplacian eigenvectors (lappe, 16 channels), random walks"
+        " (rwse, 28), or gates scaled by distances of eigenvectors (equivstable)",
     )
     input_layers: int = Field(
         default=0,
         ge=0,
-        description="blocks before the first layer: linear, batch norm, ReLU, rows scaled to length 1"
+        description="blocks of linear, batch norm, ReLU, rows of length 1 before the first layer"
         " (GraphGym's layers_pre_mp)",
     )
     checkpoint_layers: bool | None = Field(
         default=None,
-        description="recompute each layer in the backward pass, but for its search: a fraction of the memory"
-        " for about a third more time, same result; none: training does so where memory asks for it",
+        description="recompute layers in the backward pass: less memory, a third more time, same bits;"
+        " none: where memory runs short",
     )
 
     @property

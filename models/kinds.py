@@ -1,9 +1,9 @@
 """Parts of a network: their configuration keys, and the questions that training asks of them.
 
-A kind of attention or message passing is one class in a module of ``kmip_data.models.attention.kinds`` or
-``kmip_data.models.layers.kinds``, discovered automatically: a subclass of :class:`Part` named in the module's
-``PARTS``, whose fields are the keys of ``model.attention`` or ``model.local``. It imports torch in ``build``
-alone. A positional encoding is a :class:`Positional`.
+A kind of attention or message passing is one class in ``kmip_data.models.attention.configuration`` or
+``kmip_data.models.layers.configuration``, discovered automatically: a subclass of :class:`Part` that names
+its ``kind``, whose fields are the keys of ``model.attention`` or ``model.local``. It imports torch in
+``build`` alone. A positional encoding is a :class:`Positional`.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class NoPart(Part):
 class MultiHead(Part):
     """Attention whose heads share the channels."""
 
-    heads: int = Field(default=4, ge=1, description="attention heads; hidden_dim must be a multiple of it")
+    heads: int = Field(default=4, ge=1, description="attention heads; must divide hidden_dim")
 
     @property
     def multiple(self) -> int:
@@ -137,8 +137,7 @@ class MessagePassing(Part):
 
     residual: Literal["none", "inside", "outside"] = Field(
         default="none",
-        description="residual connection of the local branch: none (the paper's code), inside the"
-        " message-passing layer (thesis, Exphormer) or after it (LRGB); the last two are equal",
+        description="residual connection: none (code), inside (thesis, Exphormer) or outside (LRGB)",
     )
 
     @property

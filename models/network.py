@@ -14,10 +14,9 @@ from kmip_data.models.config import USUAL_DIM, ModelConfig
 from kmip_data.models.context import PLAIN, ForwardContext
 from kmip_data.models.encoders import EDGE_ENCODERS, NODE_ENCODERS, WithPositional, build_positional
 from kmip_data.models.kinds import POSITIONAL, Place
-from kmip_data.models.layers.batch import GraphBatch, by_graph, pointers_of, read_batch
-from kmip_data.models.layers.gps import GPSLayer
-from kmip_data.models.layers.norms import ALL, BatchNorm, Rows
-from kmip_data.models.layers.recompute import recomputed
+from kmip_data.models.layers.batch import ALL, GraphBatch, Rows, by_graph, pointers_of, read_batch
+from kmip_data.models.layers.gps import GPSLayer, recomputed
+from kmip_data.models.layers.norms import BatchNorm
 
 log = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from kmip_data.errors import UsageError
 from kmip_data.format.card import Card, Receipt
-from kmip_data.format.parts import PARTS
-from kmip_data.format.record import GraphRecord, Skipped
 from kmip_data.format.schema import Column, Schema
+from kmip_data.format.splits import PARTS
+from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.manifest import Manifest, load_manifest, named
 from kmip_data.strict import Strict
 from kmip_data.wording import nearest
@@ -203,7 +203,7 @@ class Pipeline(ABC, Generic[P, S]):
     def records(self, prepared: Prepared, unit: Unit, params: P) -> Iterator[GraphRecord | Skipped]:
         """Yield the records of ``unit`` in order. Pure: no state but the arguments.
 
-        A :class:`~kmip_data.format.record.Skipped` instead of a record is counted and listed on the card.
+        A :class:`~kmip_data.format.writer.Skipped` instead of a record is counted and listed on the card.
         """
 
     @abstractmethod

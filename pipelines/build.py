@@ -7,15 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Unpack
 
-from kmip_data.builds.home import Build, Home
-from kmip_data.builds.lookup import find_build
-from kmip_data.builds.options import BuildArguments, BuildOptions
+from kmip_data.builds.home import Build, BuildArguments, BuildOptions, Home, find_build
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import refuse_links, remove_empty
-from kmip_data.files.digests import content_digest
-from kmip_data.files.disk import left_in
-from kmip_data.files.errors import occupied
+from kmip_data.files.errors import left_in, occupied
 from kmip_data.files.locking import build_lock
+from kmip_data.files.reading import content_digest
 from kmip_data.format.build_files import write_card
 from kmip_data.format.card import PART, Card, read_card
 from kmip_data.format.schema import FORMAT_VERSION
@@ -78,7 +75,7 @@ def build_dataset(
         Build from generated raw files; ``limit`` is their size.
     **options
         How to build: ``archives``, ``offline``, ``accept_license``, ``jobs``, ``output``, ``compression``,
-        ``engine``, ``scheduler``, ``quiet``: see :class:`~kmip_data.builds.options.BuildOptions`.
+        ``engine``, ``scheduler``, ``quiet``: see :class:`~kmip_data.builds.home.BuildOptions`.
 
     Raises
     ------

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
-from kmip_data.format.parts import PARTS
-from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import Schema, View
+from kmip_data.format.splits import PARTS
+from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import (
     Params,
     Pipeline,

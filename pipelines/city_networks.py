@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
-from kmip_data.format.parts import PARTS
+from kmip_data.format.splits import PARTS
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import Prepared, RawFolder
 from kmip_data.pipelines.cities.graph import (

@@ -10,11 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
 from kmip_data.builds.columns import added_names
-from kmip_data.builds.home import Build, Home
-from kmip_data.builds.lookup import build_in, named_build
-from kmip_data.builds.options import BuildArguments, BuildOptions
+from kmip_data.builds.home import Build, BuildArguments, BuildOptions, Home, build_in, named_build
 from kmip_data.errors import UsageError
-from kmip_data.graphs.encodings import parse_encoding
+from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.manifest import dataset_names, load_manifest
 
 
@@ -59,7 +57,7 @@ def obtain(
     The name of a shipped dataset is taken as such, also where a folder is called so; anything else is
     found as by :func:`find`, which has the same arguments. Those of the split that are not given are its
     defaults; a missing split is added also where ``build`` is false. ``options`` say how to build:
-    :class:`~kmip_data.builds.options.BuildOptions`. Raises ``UsageError`` where a name or value is wrong,
+    :class:`~kmip_data.builds.home.BuildOptions`. Raises ``UsageError`` where a name or value is wrong,
     several builds match, or none does and ``build`` is false.
     """
     name, home = os.fspath(target), Home.locate(home)

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from kmip_data.errors import DamagedInput
-from kmip_data.format.parts import PARTS
-from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import Schema
+from kmip_data.format.splits import PARTS
+from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import (
     Params,

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from kmip_data.errors import DamagedInput
-from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import Column
+from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import Prepared, RawFolder, SplitParams
 from kmip_data.pipelines.formats.numpy_pickle import NUMPY
 from kmip_data.pipelines.formats.text import read_columns, write_rows

@@ -20,8 +20,8 @@ from pydantic import Field
 
 from kmip_data.arrays import F64, I64
 from kmip_data.errors import DamagedInput
-from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import Column
+from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import About, Prepared, PublishedSplitParams, RawFolder
 from kmip_data.pipelines.formats.numpy_pickle import NUMPY

@@ -8,11 +8,10 @@ from typing import Any, Final, Unpack
 
 from pydantic import BaseModel
 
-from kmip_data.builds.home import Build, Home
-from kmip_data.builds.options import BuildArguments, BuildOptions
+from kmip_data.builds.home import Build, BuildArguments, BuildOptions, Home
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import remove_empty
-from kmip_data.files.disk import left_in
+from kmip_data.files.errors import left_in
 from kmip_data.files.locking import build_lock
 from kmip_data.manifest import dataset_names, load_manifest, named
 from kmip_data.pipelines.base import check_params, check_sample, load_pipeline

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from kmip_data.errors import DamagedInput
-from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import Schema
+from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.splits import grouped_split, share_of, shuffled_split
 from kmip_data.pipelines.base import About, Pipeline, Prepared, RawFolder, Records, Split, SplitParams, Unit
 from kmip_data.pipelines.clouds import s3dis_raw
@@ -230,7 +230,7 @@ _ROOM = re.compile(r"Area_[1-6]_[A-Za-z0-9_-]+")
 @contextmanager
 def _open(path: Path) -> Iterator[tuple[h5py.Dataset, h5py.Dataset]]:
     """Open one HDF5 file and check what its two datasets are."""
-    from kmip_data.format.hdf5.safety import open_untrusted
+    from kmip_data.format.safety import open_untrusted
 
     with open_untrusted(path, max_declared_bytes=MAX_FILE_BYTES, filters=frozenset({"gzip"})) as file:
         for name, dtype, axes in (("data", "float32", 3), ("label", "uint8", 2)):

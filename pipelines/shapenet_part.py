@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
 from kmip_data.errors import DamagedInput
-from kmip_data.files.small import read_json
-from kmip_data.format.parts import PARTS
-from kmip_data.format.record import GraphRecord
+from kmip_data.files.reading import read_json
 from kmip_data.format.schema import Column, Schema
+from kmip_data.format.splits import PARTS
+from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import Manifest, unknown_name
 from kmip_data.pipelines.base import (
     Pipeline,

@@ -17,8 +17,8 @@ from pydantic import Field
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.card import Card
-from kmip_data.format.record import GraphRecord, Skipped
 from kmip_data.format.schema import Schema, View
+from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.pipelines.base import Prepared, RawFolder, Unit
 from kmip_data.pipelines.images import graph, reading
 from kmip_data.pipelines.raw.copies import list_copies

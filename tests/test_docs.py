@@ -82,7 +82,7 @@ def test_python_compiles_and_its_names_exist():
 
 
 def test_names_in_the_text_exist():
-    """``kmip_data.runtime.buffers.release()`` and the like."""
+    """``kmip_data.runtime.memory.release()`` and the like."""
 
     def check(page):
         prose = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)

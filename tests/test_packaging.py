@@ -31,13 +31,12 @@ OF_EXTRAS = {
     "PIL",
     "dask",
     "distributed",
-    "faiss",
     "huggingface_hub",
     "rdkit",
     "skimage",
     "submitit",
 }  #: asked for where they are missing
-DEV_ONLY = {"geopandas", "ogb", "pandas", "pykdtree", "sklearn"}  #: compared with in benchmarks
+DEV_ONLY = {"geopandas", "ogb", "pandas", "sklearn"}  #: compared with in benchmarks
 
 
 def requirements() -> list[str]:

@@ -44,7 +44,7 @@ class Count(click.ParamType):  # type: ignore[type-arg]
     cls=Command,
     examples=[
         "kmip-data bench attention --max-n 1e4 --save attention",
-        "kmip-data bench attention --methods auto,cpu,dense,keops,faiss --max-n 1e5 --k 100",
+        "kmip-data bench attention --methods auto,cpu,dense,keops --max-n 1e5 --k 100",
         "kmip-data bench attention --data sphere --d 64 --max-n 1e5",
     ],
 )

@@ -17,9 +17,9 @@ from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.files import changes as files
 from kmip_data.files.locking import build_lock
-from kmip_data.files.small import read_json, read_small
+from kmip_data.files.reading import read_json, read_small
+from kmip_data.format.build_files import PAGE_NAME
 from kmip_data.format.card import CARD_NAME, read_card
-from kmip_data.format.card_page import PAGE_NAME
 from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME, files_of_run
 from kmip_data.pipelines.engine.folders import files_of_unfinished
 from kmip_data.pipelines.raw.copies import files_of_raw

@@ -191,7 +191,7 @@ def _dataset_of(target: str, home: str | None) -> str | None:
 
 def _manifest_on(path: Path, *, dataset: str | None = None) -> str | None:
     """Return the shipped manifest that a card names, if it is one of ``dataset``."""
-    from kmip_data.files.small import read_json
+    from kmip_data.files.reading import read_json
     from kmip_data.manifest import dataset_names
 
     try:

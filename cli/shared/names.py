@@ -67,7 +67,7 @@ def _datasets(home: Home) -> list[str]:
 
 def _built(home: Home) -> list[str]:
     """Datasets that are shipped, and those of the builds in the home by their cards, read unchecked."""
-    from kmip_data.files.small import read_json
+    from kmip_data.files.reading import read_json
 
     names = _datasets(home)
     for card in sorted(home.built.glob("*/card.json")):
@@ -90,7 +90,7 @@ def _runs(home: Home) -> list[str]:
 
 
 def _means_build(text: str, home: Home) -> bool:
-    from kmip_data.builds.lookup import build_in
+    from kmip_data.builds.home import build_in
 
     return text in _datasets(home) or build_in(text) is not None or text in _built(home)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kmip_data.errors import UsageError
-from kmip_data.format.parts import PARTS
+from kmip_data.format.splits import PARTS
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home

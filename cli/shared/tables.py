@@ -17,7 +17,7 @@ def written(
 ) -> str:
     """Return ``sheets`` as text, Markdown or LaTeX, or their ``rows`` with all digits as CSV or JSON."""
     from kmip_data.files.changes import csv_bytes
-    from kmip_data.files.digests import readable_json
+    from kmip_data.files.reading import readable_json
 
     if form == "json":
         return readable_json({"rows": rows, "notices": notices})

@@ -13,11 +13,10 @@ from pydantic import FailFast, model_validator
 
 from kmip_data.builds.home import Build
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.digests import json_digest, sealed_json
-from kmip_data.files.small import read_model
+from kmip_data.files.reading import json_digest, read_model, sealed_json
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, Name
 from kmip_data.format.schema import Schema, parse_schema
-from kmip_data.graphs.encodings import Encoding
+from kmip_data.graphs.encoding import Encoding
 from kmip_data.manifest import unknown_name
 from kmip_data.strict import Strict
 
@@ -106,12 +105,8 @@ def read_columns(build: Build, name: str) -> ColumnsCard:
             "added column", name, added_names(build.path), command="kmip-data encode TARGET --help"
         ) from error
     if card.shards_digest != shards_digest(build.card) or card.name != name:
-        raise DamagedInput(
-            f"{path} belongs to other shards.",
-            expected=f"{name} of the shards of build {build.card.key}",
-            found=f"{card.name} of build {card.build_key}",
-            next=again,
-        )
+        found = f"{card.name} of build {card.build_key}"
+        raise DamagedInput(f"{path} belongs to other shards.", found=found, next=again)
     return card
 
 
@@ -161,10 +156,6 @@ def divide_names(build: Build, names: Sequence[str] | None) -> tuple[list[str] |
     for card in added:
         for column in card.schema_.columns:
             if column.attribute in attributes or column.attribute in own:
-                raise UsageError(
-                    f"Two columns give the attribute {column.attribute!r}.",
-                    expected="one of them in columns=[…]",
-                    found=", ".join(names),
-                )
+                raise UsageError(f"Two columns give the attribute {column.attribute!r}: {', '.join(names)}.")
             attributes.append(column.attribute)
     return attributes, added

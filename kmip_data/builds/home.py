@@ -1,16 +1,20 @@
-"""The home folder with raw files, builds and runs, and finished builds."""
+"""The home folder, the finished builds in it and how to find one, and the options of a new build."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.errors import located
+from kmip_data.files.reading import read_json
 from kmip_data.format.card import CARD_NAME, Card, read_card
+from kmip_data.format.writer import Compression
+from kmip_data.manifest import dataset_names, unknown_name
+from kmip_data.wording import as_options
 
 if TYPE_CHECKING:
     from kmip_data.format.reader import Shard
@@ -74,7 +78,7 @@ class Build:
 
     @property
     def remedy(self) -> str:
-        """What to do where one of its files is damaged."""
+        """Command that repairs a damaged file of the build."""
         return f"kmip-data verify {self.path} --repair"
 
     def shard(self, file: str) -> Shard:
@@ -95,9 +99,7 @@ class Build:
         card = read_card(self.path)
         if card.key != self.card.key:
             raise UsageError(
-                f"{self.path} holds another build than it did: another process has built into it.",
-                expected=f"build key {self.card.key}",
-                found=f"build key {card.key}",
+                f"{self.path} holds another build than {self.card.key}: another process has built into it.",
                 next="the same command again, for the build that is there now",
             )
         return card
@@ -112,3 +114,153 @@ def list_builds(home: Home) -> list[Build]:
         except (DamagedInput, UsageError):  # damaged, or of a newer version
             continue
     return found
+
+
+def build_in(target: str | os.PathLike[str]) -> Build | None:
+    """Return the build in the folder ``target``; ``None`` where that is a name.
+
+    Raises ``DamagedInput`` where the folder has no readable card.
+    """
+    text = os.fspath(target)
+    folder = located(text, "build folder")
+    if os.sep not in text and not (folder / CARD_NAME).is_file():
+        return None
+    return Build(folder, read_card(folder))
+
+
+def named_build(
+    home: Home,
+    dataset: str,
+    parameters: Mapping[str, Any] | None = None,
+    *,
+    defaults: Mapping[str, Any] | None = None,
+    sample: bool = False,
+    otherwise: str = "",
+) -> Build:
+    """Return what :func:`find_build` finds; that there is none is a UsageError, too.
+
+    ``defaults`` stand for parameters not given, and the error leaves them out; ``otherwise`` is what it says
+    beside the command that builds it.
+    """
+    usual = defaults or {}
+    found = find_build(home, dataset, {**usual, **(parameters or {})}, sample=sample)
+    if found is not None:
+        return found
+    builds, names = list_builds(home), dataset_names()
+    own = {build.card.dataset for build in builds}
+    if dataset not in {*names, *own}:
+        raise unknown_name("dataset or build folder", dataset, sorted({*names, *own}))
+    asked = {
+        name: value for name, value in (parameters or {}).items() if name not in usual or value != usual[name]
+    }
+    words = " ".join(filter(None, [dataset, as_options(asked), "--sample" if sample else ""]))
+    others = [build.path.name for build in builds if build.card.dataset == dataset]
+    raise UsageError(
+        f"There is no finished build of {words}.",
+        expected=f"a build under {home.built}",
+        found=f"others: {', '.join(others)}" if others else "none",
+        next=f"kmip-data build {words}{otherwise}",
+    )
+
+
+def find_build(
+    home: Home, dataset: str, parameters: Mapping[str, Any] | None = None, *, sample: bool = False
+) -> Build | None:
+    """Return the one finished build that ``dataset`` with ``parameters`` means, or ``None``.
+
+    A build matches when it is of that dataset and has the values in ``parameters``. Samples and builds
+    with a ``limit`` match only when asked for. The whole of a published set goes before part of it. Of
+    matches by several versions of a pipeline only those of the newest count: it supersedes the others.
+    Where ``compression`` is not asked for, an uncompressed build goes before compressed ones. Raises
+    ``UsageError``, which lists their folders, where several builds match, or where the only one was written
+    by a newer kmip-data.
+    """
+    wanted = {"limit": None, **(parameters or {})}
+
+    def means(found_dataset: str, found_sample: bool, found: Mapping[str, Any]) -> bool:
+        same = found_dataset == dataset and found_sample == sample
+        return same and all(found.get(name) == value for name, value in wanted.items())
+
+    matches = [
+        build
+        for build in list_builds(home)
+        if means(build.card.dataset, build.card.sample, build.card.parameters)
+    ]
+    if not matches:
+        _refuse_newer(home, means)
+    matches = [build for build in matches if build.card.complete is not False] or matches
+    newest = max((build.card.pipeline_version for build in matches), default=0)
+    matches = [build for build in matches if build.card.pipeline_version == newest]
+    if "compression" not in wanted:
+        matches = [build for build in matches if build.card.parameters.get("compression") is None] or matches
+    if len(matches) > 1:
+        folders = "\n    ".join(str(build.path) for build in matches)
+        raise UsageError(
+            f"{len(matches)} builds of {dataset!r} match.",
+            found=f"\n    {folders}",
+            next=f"name one, for example: kmip-data info {matches[0].path}",
+        )
+    return matches[0] if matches else None
+
+
+def _refuse_newer(home: Home, means: Callable[[str, bool, Mapping[str, Any]], bool]) -> None:
+    """Raise the error of a build that is meant and was written by a newer kmip-data."""
+    for card_path in sorted(home.built.glob(f"*/{CARD_NAME}")):
+        try:
+            read_card(card_path.parent)
+        except DamagedInput:
+            continue
+        except UsageError:
+            card = read_json(card_path)
+            parameters = card.get("parameters")
+            found = parameters if isinstance(parameters, dict) else {}
+            if means(card.get("dataset", ""), card.get("sample", False), found):
+                raise
+
+
+EngineName = Literal["processes", "dask"]
+
+
+class BuildArguments(TypedDict, total=False):
+    """The fields of :class:`BuildOptions` as keyword arguments of a function."""
+
+    archives: Sequence[Path]
+    offline: bool
+    accept_license: bool | None
+    jobs: int | None
+    output: Path | None
+    compression: Compression | None
+    engine: EngineName
+    scheduler: str | None
+    quiet: bool
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """Options of a build that do not change its bytes, except ``compression``."""
+
+    archives: Sequence[Path] = ()  #: local copies to take instead of a download
+    offline: bool = False  #: open no socket
+    #: agreement to a license that needs one before a download; ``None`` asks on a terminal
+    accept_license: bool | None = None
+    jobs: int | None = None  #: worker processes; ``None``: the cores this process may use
+    output: Path | None = None  #: build into this folder instead of ``built/`` in the home
+    compression: Compression | None = None  #: ``None``, ``"gzip"`` or ``"zstd"``
+    #: ``"processes"`` of this machine, or ``"dask"``: a cluster, with the same bytes
+    engine: EngineName = "processes"
+    #: with ``"dask"``: address or file of a running scheduler; ``None`` starts one here, with ``jobs``
+    #: workers (a script then needs ``if __name__ == "__main__":``)
+    scheduler: str | None = None
+    quiet: bool = False  #: no progress
+
+    @classmethod
+    def of(cls, dataset: str, arguments: Mapping[str, Any]) -> BuildOptions:
+        """Return keyword arguments as one object.
+
+        Raises ``UsageError``, which suggests the nearest, where there is no such option.
+        """
+        names = [field.name for field in fields(cls)]
+        for name in arguments:
+            if name not in names:
+                raise unknown_name("option", name, names, command=f"kmip-data build {dataset} --help")
+        return cls(**arguments)

@@ -1,25 +1,94 @@
-"""Check a whole build: card, shards, values and splits, down to the last bit."""
+"""Check a whole build: card, shards, values, splits and added columns, down to the last bit."""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from kmip_data.builds.columns import added_names
+from kmip_data.builds.columns import (
+    COLUMNS,
+    ColumnsCard,
+    added_names,
+    columns_key,
+    columns_schema,
+    read_columns,
+)
 from kmip_data.builds.home import Build
-from kmip_data.builds.problems import Problem, changes, damage, file_problems, strays, unequal
-from kmip_data.builds.verify_columns import column_problems
-from kmip_data.errors import DamagedInput
-from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, read_card
-from kmip_data.format.contents import content_faults
-from kmip_data.format.reader import Shard
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.files.changes import is_being_written
+from kmip_data.files.reading import read_small
+from kmip_data.format.card import CARD_NAME, Card, FileEntry, ShardEntry, SplitEntry, read_card
+from kmip_data.format.hdf5 import check_resources
+from kmip_data.format.reader import Shard, content_faults
 from kmip_data.format.schema import FORMAT_VERSION, Schema
 from kmip_data.format.splits import NODE_PARTS, SplitFile, keys_digest, node_digests, read_split
+from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.runtime.threads import for_ranges
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One problem, and the file (relative to the build) that has it."""
+
+    file: str
+    what: str
+    expected: str = ""
+    found: str = ""
+
+    def __str__(self) -> str:
+        known = [f"{name} {text}" for name in ("expected", "found") if (text := getattr(self, name))]
+        return f"{self.file}: {self.what}" + (f" ({', '.join(known)})" if known else "")
+
+
+def file_problems(path: Path, entry: FileEntry | SplitEntry) -> Iterator[Problem]:
+    """Yield problems of a file's presence and bytes."""
+    if not (path / entry.file).is_file():  # a device or a pipe may have no end
+        yield Problem(entry.file, "is missing", "the file that the card names", "no such file")
+        return
+    try:
+        with (path / entry.file).open("rb") as file:
+            digest, size = hashlib.file_digest(file, "sha256").hexdigest(), file.tell()
+    except OSError as error:
+        check_resources(path / entry.file, error)
+        yield Problem(entry.file, "cannot be read", "a readable file", error.strerror or str(error))
+        return
+    if isinstance(entry, ShardEntry) and size != entry.bytes:
+        yield Problem(entry.file, "has another size", f"{entry.bytes:,} bytes", f"{size:,} bytes")
+    if digest != entry.sha256:
+        yield Problem(entry.file, "has other bytes", f"SHA-256 {entry.sha256}", digest)
+
+
+def changes(path: Path, file: str, text: str) -> Iterator[Problem]:
+    """Yield a problem if a card is not, to the bit, the text that was written."""
+    if read_small(path / file) != text.encode():
+        yield Problem(file, "was changed after it was written", "the text that its content and digest give")
+
+
+def unequal(file: str, *compared: tuple[str, str, str]) -> Iterator[Problem]:
+    """Yield a problem for each (what, expected, found) of a file whose last two differ."""
+    for what, expected, found in compared:
+        if expected != found:
+            yield Problem(file, what, expected, found)
+
+
+def strays(path: Path, folder: str, known: Container[str]) -> Iterator[str]:
+    """Yield a remark on each file in a folder of a build that its card does not name; such files stay."""
+    there = path / folder
+    for entry in sorted(there.iterdir() if there.is_dir() else ()):
+        if (file := f"{folder}/{entry.name}") not in known and not is_being_written(entry):
+            yield f"{file} is not part of the build; it is left as it is"
+
+
+def damage(path: Path, file: str, error: DamagedInput) -> Iterator[Problem]:
+    """Turn a reader's error about a file into a problem; a missing file has one already."""
+    if (path / file).is_file():
+        what = error.what.removeprefix(f"{path / file} ").removesuffix(".")
+        yield Problem(file, what, error.parts["expected"] or "", error.parts["found"] or "")
 
 
 @dataclass
@@ -197,3 +266,76 @@ def _measure(
         for name, part in parts.items()
     }
     return {name: keys_digest([keys[at] for at in part]) for name, part in parts.items()}, counts
+
+
+def column_problems(build: Build, shards: Sequence[Shard] | None, remarks: list[str]) -> Iterator[Problem]:
+    """Yield what is wrong with the added columns of a build; unfinished ones have no card and are left out.
+
+    ``shards`` are those of the build; ``None`` where some cannot be read. Files that are not of the build are
+    added to ``remarks``.
+    """
+    for name in added_names(build.path):
+        folder = f"{COLUMNS}/{name}"
+        try:
+            card = read_columns(build, name)
+        except DamagedInput as error:
+            if not _is_encoding(name):
+                remarks.append(f"{folder} is not part of the build; it is left as it is")
+                continue
+            parts = (str(error.parts[name]) for name in ("expected", "found"))
+            yield Problem(f"{folder}/{CARD_NAME}", error.what, *parts)
+            continue
+        problems = list(_columns_card_problems(build, folder, card))
+        yield from problems
+        if not problems:
+            known = {f"{folder}/{file}" for file in (CARD_NAME, *(entry.file for entry in card.files))}
+            remarks += strays(build.path, folder, known)
+            for position, entry in enumerate(card.files):
+                shard = None if shards is None else shards[position]
+                yield from _column_file_problems(build.path, folder, card, entry, shard)
+
+
+def _is_encoding(name: str) -> bool:
+    try:
+        parse_encoding(name)
+    except UsageError:
+        return False
+    return True
+
+
+def _columns_card_problems(build: Build, folder: str, card: ColumnsCard) -> Iterator[Problem]:
+    file = f"{folder}/{CARD_NAME}"
+    if changed := list(changes(build.path, file, card.to_json())):
+        yield from changed
+        return
+    try:
+        encoding = parse_encoding(card.name)
+    except UsageError:
+        return  # of another version of this package
+    if card.encoding_version == encoding.version:
+        yield from unequal(file, ("belongs to another build", columns_key(encoding, build.card), card.key))
+        if card.schema_ != columns_schema(encoding, build.card.schema_):
+            yield Problem(file, "has another schema", f"that of {card.name}", "another")
+    wanted = [PurePosixPath(shard.file).name for shard in build.card.shards]
+    if [entry.file for entry in card.files] != wanted:
+        yield Problem(file, "names other files", "one for each shard", f"{len(card.files)} files")
+
+
+def _column_file_problems(
+    path: Path, folder: str, card: ColumnsCard, entry: FileEntry, shard: Shard | None
+) -> Iterator[Problem]:
+    file = f"{folder}/{entry.file}"
+    yield from file_problems(path, entry.model_copy(update={"file": file}))
+    try:
+        found = Shard(path / file)
+        if (found.build_key, found.schema) != (card.key, card.schema_):
+            yield Problem(file, "belongs to another column", f"key {card.key}", f"key {found.build_key}")
+            return
+        if shard is not None and not (
+            np.array_equal(found.node_ptr, shard.node_ptr) and found.keys == shard.keys
+        ):
+            yield Problem(file, "has other records than its shard", "the same keys and sizes", "others")
+        for fault in content_faults(found):
+            yield Problem(file, *fault)
+    except DamagedInput as error:
+        yield from damage(path, file, error)

@@ -1,4 +1,4 @@
-"""Base of the dataset classes: common arguments, and the build that they select."""
+"""Open a build by folder, name or address, and the base of the dataset classes: their common arguments."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any, ClassVar, Final, Unpack, get_args, get_type_hints
 from torch_geometric.data import Data
 from torch_geometric.transforms import Compose
 
-from kmip_data.builds.home import Build, Home
-from kmip_data.builds.options import BuildArguments, BuildOptions
+from kmip_data.builds.home import Build, BuildArguments, BuildOptions, Home
 from kmip_data.errors import UsageError
 from kmip_data.files.errors import located
 from kmip_data.format.card import CARD_NAME
 from kmip_data.format.schema import View
 from kmip_data.manifest import unknown_name
-from kmip_data.pipelines.find import obtain, split_name
+from kmip_data.pipelines.find import find, obtain, split_name
 from kmip_data.reading.dataset import ShardedDataset
+from kmip_data.wording import is_address
 
 Folder = str | os.PathLike[str]
 Transform = Callable[[Data], Data]
@@ -114,7 +114,7 @@ class BuiltDataset(ShardedDataset):
         drawn = {"split": given["split_rule"], "split_seed": given["split_seed"]}
         rule = {**rule, **{key: value for key, value in drawn.items() if value is not None}}
         if root is not None and given["home"] is not None:
-            raise UsageError("root and home both name the home folder.", expected="one of them", found="both")
+            raise UsageError("root and home both name the home folder: give one of them.")
         target: Folder = name
         if root is not None and (located(root, "root") / CARD_NAME).is_file():
             target = located(root, "root")
@@ -157,12 +157,7 @@ class BuiltDataset(ShardedDataset):
         title = type(self).__name__
         command = f"help(kmip_data.{title}), in Python"
         if name in _REFUSED:
-            return UsageError(
-                f"{title} does not take {name}.",
-                expected=f"use {_REFUSED[name]}",
-                found=f"{name}=…",
-                next=command,
-            )
+            return UsageError(f"{title} does not take {name}.", next=f"use {_REFUSED[name]}")
         known = sorted(inspect.signature(type(self)).parameters)
         return unknown_name(f"argument of {title}", name, known, command=command)
 
@@ -188,3 +183,57 @@ def _sign(cls: type[BuiltDataset]) -> None:
 
 
 _sign(BuiltDataset)
+
+
+def open(  # noqa: A001 -- its public name
+    path_or_name: str | os.PathLike[str],
+    split: str | None = None,
+    *,
+    home: str | os.PathLike[str] | Home | None = None,
+    sample: bool = False,
+    split_name: str | None = None,
+    columns: Sequence[str] | None = None,
+    transform: Callable[[Data], Data] | None = None,
+    **parameters: Any,
+) -> ShardedDataset:
+    """Open a finished build. Nothing is built, and no complete file is downloaded.
+
+    Parameters
+    ----------
+    path_or_name
+        A build folder, the name of a dataset with one matching build, or the address of a push
+        (``https://…``, ``s3://…``, ``hf://…``), from which only the rows that are read are fetched.
+    home
+        Home folder with the builds and the cache of remote blocks; default ``$KMIP_DATA_HOME`` or the
+        user's data folder.
+    sample
+        True to look for a sample.
+    split, split_name, columns, transform
+        See :class:`ShardedDataset`.
+    **parameters
+        Values that the build must have (``k=16``, ``compression="gzip"``), also if its folder is given.
+        With a name, the other parameters have the defaults of the dataset.
+
+    Raises
+    ------
+    UsageError
+        No build or several builds match, a name is unknown, or the folder holds a build with other
+        values.
+    DamagedInput
+        The build is damaged.
+    SourceUnavailable
+        An address does not answer.
+
+    Examples
+    --------
+    >>> import kmip_data
+    >>> graphs = kmip_data.open("s3dis", "train", k=32)  # doctest: +SKIP
+    """
+    if is_address(path_or_name):
+        from kmip_data.sharing.afar import open_afar
+
+        afar = open_afar(os.fspath(path_or_name), Home.locate(home))
+        find(afar.path, parameters, sample=sample)  # refuses a build with other parameters
+        return ShardedDataset(afar, split, transform, split_name=split_name, columns=columns)
+    build = find(path_or_name, parameters, home=home, sample=sample)
+    return ShardedDataset(build, split, transform, split_name=split_name, columns=columns)

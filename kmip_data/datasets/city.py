@@ -115,9 +115,5 @@ class CityNetwork(BuiltDataset):
 
 def _not_a_city(name: str, found: str) -> UsageError:
     cities = [city for city in dataset_names() if load_manifest(city).dataset_class == CityNetwork.__name__]
-    return UsageError(
-        f"{name!r} is not a city.",
-        expected=f"one of {', '.join(cities)}, or a city built under a name of its own",
-        found=found,
-        next="kmip-data list",
-    )
+    expected = f"one of {', '.join(cities)}, or a city built under a name of its own"
+    return UsageError(f"{name!r} is not a city.", expected=expected, found=found, next="kmip-data list")

@@ -13,7 +13,7 @@ from torch_geometric.transforms import BaseTransform
 
 from kmip_data.datasets.points import feature_views
 from kmip_data.errors import UsageError
-from kmip_data.files.digests import json_digest
+from kmip_data.files.reading import json_digest
 from kmip_data.format.card import Card
 from kmip_data.format.schema import View
 from kmip_data.graphs.city_columns import Coordinates, city_inputs, input_names, is_city, vocabulary
@@ -118,8 +118,6 @@ def check_vocabulary(card: Card, inputs: Inputs, trained: str, dataset: str) -> 
     """Raise UsageError unless one-hot columns have the categories of training (``trained``, ``dataset``)."""
     if inputs.vocabulary != trained:
         raise UsageError(
-            f"The categories of {card.dataset} are not those of the training data, or unknown.",
-            expected=f"a city built with the vocabulary of {dataset}",
-            found="another vocabulary, or (the published cities) none on its card",
+            f"The categories of {card.dataset} are not those of the training data, or not on its card.",
             next=f"kmip-data build city --set vocabulary={dataset} … builds a city with these categories",
         )

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from kmip_data.datasets.opening import open as open_build
+from kmip_data.datasets.base import open as open_build
 from kmip_data.errors import UsageError
-from kmip_data.format.parts import PARTS
+from kmip_data.format.splits import PARTS
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
 from kmip_data.wording import counted
@@ -145,9 +145,7 @@ class GraphDataModule(LightningDataModule):
         if not self.parts:
             self.setup()
         if name not in self.parts:
-            raise UsageError(
-                f"The split has no {name} part.", expected=name, found=", ".join(self.parts) or "none"
-            )
+            raise UsageError(f"The split has no {name} part: {', '.join(self.parts) or 'none'}.")
         return self.parts[name]
 
     def _in_order(self, part: str) -> GraphLoader:

@@ -79,7 +79,7 @@ class S3DIS(BuiltDataset):
     **arguments
         How to build: ``archives``, ``offline``, ``accept_license``, ``jobs``, ``output``,
         ``compression``, ``engine``, ``scheduler``, ``quiet``: see
-        :class:`~kmip_data.builds.options.BuildOptions`.
+        :class:`~kmip_data.builds.home.BuildOptions`.
 
     Examples
     --------

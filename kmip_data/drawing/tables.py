@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kmip_data.builds.home import Build
-from kmip_data.drawing.maps.city_map import ATTRIBUTION, CityMap, read_city_map
+from kmip_data.drawing.maps import ATTRIBUTION, CityMap, read_city_map
+from kmip_data.format.build_files import SPREADS
 from kmip_data.format.card import Card
-from kmip_data.format.card_page import SPREADS
-from kmip_data.format.parts import in_order
+from kmip_data.format.splits import in_order
 from kmip_data.graphs.city_columns import is_city
 from kmip_data.graphs.splits import largest_deviation
 

@@ -12,9 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.builds.home import Build
-from kmip_data.drawing.maps.city_map import ATTRIBUTION, read_city_map
-from kmip_data.drawing.maps.layers import Prediction, city_layers, prediction_layers
-from kmip_data.drawing.maps.picture import draw_map
+from kmip_data.drawing.maps import (
+    ATTRIBUTION,
+    Prediction,
+    city_layers,
+    draw_map,
+    prediction_layers,
+    read_city_map,
+)
 from kmip_data.drawing.pictures import draw_png, drawing_of
 from kmip_data.errors import UsageError
 from kmip_data.graphs.city_columns import is_city

@@ -2,7 +2,7 @@
 
 A folder is reached by handles: from a root that may be a link (a home, an ``--output``) down through
 folders that may not, so that a link put in later leads nowhere. A file is written under a name that
-its writer alone has and renamed in; such names of writers that are gone are removed.
+its writer alone has and holds the lock of, and renamed in; such files that nobody locks are removed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import errno
-import functools
+import fcntl
 import hashlib
 import io
 import os
@@ -25,13 +25,14 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from kmip_data.errors import UsageError
-from kmip_data.files.digests import readable_json
 from kmip_data.files.errors import writing
+from kmip_data.files.reading import readable_json
 
 PARTIAL = ".partial"
-#: ``NAME.<machine>-<process>-<its start>-<random>.partial``
-_PARTIAL_NAME = re.compile(r"(.+)\.([0-9a-f]{8})-(\d+)-(\d+)-[0-9a-f]{8}\.partial", re.DOTALL)
-_DAY = 86_400.0  #: seconds after which the partial file of another machine counts as left behind
+#: ``NAME.<machine>-<random>.partial``
+_PARTIAL_NAME = re.compile(r"(.+)\.([0-9a-f]{8})-[0-9a-f]{16}\.partial", re.DOTALL)
+_MACHINE = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
+_DAY = 86_400.0  #: seconds after which a partial file counts as left behind where its lock cannot be tried
 _LONGEST_NAME = 255
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _CONTINUED = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -54,7 +55,7 @@ def write_file(path: Path, data: bytes | Iterable[bytes], *, root: Path | None =
         with _opened(path.parent, root) as folder:
             _refuse_irregular(path, folder)
             _remove_stale(folder, f"{path.name}.")
-            _write_new(_partial_name(path.name), pieces, folder, path.name)
+            _write_new(pieces, folder, path.name)
             _sync(folder)
 
 
@@ -86,13 +87,7 @@ def open_partial(path: Path, folder: int | None = None) -> int:
     if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
         return descriptor
     os.close(descriptor)
-    raise UsageError(
-        f"{path} is not a regular file of its own.",
-        expected="the beginning of a download, or nothing",
-        found="a hard link or a special file",
-        left="the file as it is",
-        next=f"remove {path}",
-    )
+    raise UsageError(f"{path} is a hard link or a special file.", next=f"remove {path}")
 
 
 def write_json(path: Path, value: Mapping[str, Any], *, root: Path | None = None) -> None:
@@ -193,7 +188,7 @@ def written_name(name: str) -> str | None:
 
 def is_being_written(path: Path) -> bool:
     """True if this is a half-written file whose writer may still be running."""
-    if _PARTIAL_NAME.fullmatch(path.name) is None:
+    if written_name(path.name) is None:
         return False
     with _opened(path.parent, None) as folder:
         return not _is_stale(path.name, folder)
@@ -243,25 +238,37 @@ def _opened(folder: Path, root: Path | None) -> Iterator[int]:
         os.close(handle)
 
 
-def _write_new(partial: str, pieces: Iterable[bytes], folder: int, name: str) -> None:
-    """Write and sync the new file ``partial`` and rename it to ``name``; it never stays half-written."""
+def _write_new(pieces: Iterable[bytes], folder: int, name: str) -> None:
+    """Write, sync and rename a new file; it never stays half-written."""
+    partial = _partial_name(name)
     try:
         # Within: an interrupt comes as soon as the file is there.
-        descriptor = os.open(partial, _NEW, 0o666, dir_fd=folder)
+        descriptor = _new_locked(partial, folder)
         try:
             for piece in pieces:
                 write_all(descriptor, piece)
             os.fsync(descriptor)
+            # By attribute of os: tests of faults wrap it.
+            os.replace(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
         finally:
             os.close(descriptor)
-        # By attribute of os: tests of faults wrap it.
-        os.replace(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
     except FileExistsError:  # not ours
         raise
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(partial, dir_fd=folder)
         raise
+
+
+def _new_locked(partial: str, folder: int) -> int:
+    """Open a new file and hold its lock, which the kernel frees when its writer ends or is killed."""
+    while True:
+        descriptor = os.open(partial, _NEW, 0o666, dir_fd=folder)
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_nlink:
+            return descriptor
+        os.close(descriptor)  # another writer took it for stale before it was locked
 
 
 def _sync(folder: int) -> None:
@@ -273,8 +280,7 @@ def _sync(folder: int) -> None:
 
 
 def _partial_name(name: str) -> str:
-    pid = os.getpid()
-    suffix = f".{_machine()}-{pid}-{_start(pid) or 0}-{secrets.token_hex(4)}{PARTIAL}"
+    suffix = f".{_MACHINE}-{secrets.token_hex(8)}{PARTIAL}"
     if len(os.fsencode(name)) + len(suffix) > _LONGEST_NAME >= len(os.fsencode(name)):
         name = hashlib.sha256(os.fsencode(name)).hexdigest()
     return name + suffix
@@ -284,47 +290,30 @@ def _remove_stale(folder: int, beginning: str) -> None:
     for name in os.listdir(folder):
         if name.endswith(PARTIAL) and name.startswith(beginning):
             with contextlib.suppress(OSError):  # another process may have removed it
-                if _is_stale(name, folder):
-                    os.unlink(name, dir_fd=folder)
+                _is_stale(name, folder, remove=True)
 
 
-def _is_stale(name: str, folder: int) -> bool:
-    """True if the writer of a partial file is gone (on another machine: the file is a day old)."""
+def _is_stale(name: str, folder: int, *, remove: bool = False) -> bool:
+    """True if nobody holds the lock of a partial file (of another machine: if it is a day old)."""
     found = _PARTIAL_NAME.fullmatch(name)
     status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if found is None or not stat.S_ISREG(status.st_mode):
         return False
-    _, machine, pid, start = found.groups()
-    if machine != _machine():
-        return time.time() - status.st_mtime > _DAY
-    now = _start(int(pid))
-    return now is None or (now != start and "0" not in {now, start})
-
-
-@functools.cache
-def _machine() -> str:
-    """Return a name of this machine since its boot and of its process id space (a container has its own)."""
-    known = [socket.gethostname()]
-    with contextlib.suppress(OSError):
-        known.append(Path("/proc/sys/kernel/random/boot_id").read_text("ascii"))
-        known.append(str(Path("/proc/self/ns/pid").readlink()))
-    return hashlib.sha256("\n".join(known).encode()).hexdigest()[:8]
-
-
-def _start(pid: int) -> str | None:
-    """Return when a process was started (ticks since boot, ``"0"`` if unknown); None if it is gone."""
+    descriptor = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     try:
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-        return None if fields[0] in {b"Z", b"X"} else fields[19].decode()
-    except (OSError, IndexError):
-        pass
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return None
-    except PermissionError:
-        pass
-    return "0"
+        stale = time.time() - status.st_mtime > _DAY
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stale = stale or found[2] == _MACHINE
+        except BlockingIOError:
+            return False
+        except OSError:  # a file system without locks: by age alone
+            pass
+        if stale and remove:  # while it is locked: its writer may be about to lock it
+            os.unlink(name, dir_fd=folder)
+        return stale
+    finally:
+        os.close(descriptor)
 
 
 def _refuse_irregular(path: Path, folder: int) -> None:
@@ -340,19 +329,11 @@ def _refuse_irregular(path: Path, folder: int) -> None:
 def _refuse_device(path: Path, mode: int) -> None:
     """Raise UsageError for a device, pipe or socket: a rename would replace it, ``/dev/null`` too."""
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise UsageError(
-            f"{path} is not a regular file.",
-            expected="the name of a file, new or to be replaced",
-            found="a device, a pipe or a socket",
-            next="choose another place",
-        )
+        raise UsageError(f"{path} is not a regular file: it is a device, a pipe or a socket.")
 
 
 def _is_a_link(path: Path) -> UsageError:
     return UsageError(
         f"{path} is a symbolic link, and nothing is written or removed through it.",
-        expected="files and folders of its own in a folder of kmip-data",
-        found="a symbolic link",
-        left="what it leads to, as it was",
         next=f"replace the link {path} by what it leads to, or remove it",
     )

@@ -1,4 +1,4 @@
-"""Errors of disks and paths, with the step that resolves them."""
+"""Errors of disks and paths, with the step that resolves them; free space."""
 
 from __future__ import annotations
 
@@ -43,12 +43,7 @@ def located(path: str | os.PathLike[str], what: str = "path") -> Path:
             found.lstat()
     except (OSError, RuntimeError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise UsageError(
-            f"This {what} cannot be used: {str(path)[:200]}",
-            expected="a path that a file can have",
-            found=reason,
-            next=f"use another {what}",
-        ) from error
+        raise UsageError(f"This {what} cannot be used: {str(path)[:200]} ({reason}).") from error
     return found
 
 
@@ -91,20 +86,37 @@ def writing(path: Path, **about: Any) -> Iterator[None]:
 
 def unreadable(path: Path, error: OSError) -> DamagedInput:
     """Return our error for a file that is there but cannot be read."""
-    return DamagedInput(
-        f"{path} cannot be read.",
-        expected="a file this user may read, on a working disk",
-        found=error.strerror or str(error),
-        next="check its permissions and the disk",
-    )
+    reason = error.strerror or str(error)
+    return DamagedInput(f"{path} cannot be read: {reason}.", next="check its permissions and the disk")
 
 
 def occupied(folder: Path, expected: str, found: str, option: str = "--output") -> UsageError:
     """Return the error for a folder, which ``option`` names, that holds something else than is put there."""
-    return UsageError(
-        f"{folder} holds something else.",
-        expected=expected,
-        found=found,
-        left="that folder is as it was",
-        next=f"give another {option} folder",
-    )
+    next_step = f"give another {option} folder"
+    return UsageError(f"{folder} holds something else.", expected=expected, found=found, next=next_step)
+
+
+def left_in(folder: Path) -> str:
+    """Return what is left of a folder whose files were removed by name, as words."""
+    if folder.is_dir() and any(folder.iterdir()):
+        return f"in {folder} what kmip-data did not write, and nothing else"
+    return "nothing"
+
+
+def require_room(folder: Path, needed: int, purpose: str) -> None:
+    """Raise OutOfResources when ``needed`` bytes do not fit on the disk of ``folder``."""
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise OutOfResources(
+            f"{purpose} does not fit on the disk: {folder} has {human_bytes(free)} of {human_bytes(needed)}.",
+            next="free some space, or choose another disk with --home DIR (or KMIP_DATA_HOME)",
+        )
+
+
+def human_bytes(count: float) -> str:
+    """Bytes for people, decimal: ``3 kB``, ``1.7 GB``."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit in {"B", "kB"} else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"

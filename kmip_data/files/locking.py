@@ -1,11 +1,9 @@
 """Folder locks: one writer per folder, its owner in a side file, and a message while others wait.
 
 The lock is ``flock`` (:class:`filelock.FileLock`), which the kernel releases with its process, so a
-killed builder never blocks the next one. Some network file systems have no ``flock``; there a lease
-(:class:`filelock.SoftFileLease`) is used instead: a file that its holder touches every ten seconds
-and that others may take over after thirty seconds of silence. A lease can be lost by a holder that
-was only stopped, so nothing relies on the lock for correctness: every file of a build is renamed in
-complete, and two builders of one key write the same bytes.
+killed builder never blocks the next one. A file system without it has no lock, and a line says so.
+Nothing relies on the lock for correctness: every file of a build is renamed in complete, and two
+builders of one key write the same bytes.
 """
 
 from __future__ import annotations
@@ -23,11 +21,10 @@ from typing import Any
 from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.files.changes import refuse_link, remove_empty, remove_file, write_json
 from kmip_data.files.errors import writing
-from kmip_data.files.small import read_json
+from kmip_data.files.reading import read_json
 from kmip_data.runtime.progress import say
 
 LOCKS = ".locks"  #: folder of lock files, beside the build folders
-LEASE_SECONDS = 30.0
 MESSAGE_SECONDS = 30.0
 NO_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
 
@@ -108,17 +105,16 @@ def _acquire(path: Path, owner: Path, folder: Path, *, quiet: bool, wait: bool) 
         except filelock.Timeout:
             if not wait:
                 raise FolderInUse(
-                    f"{folder} is in use.",
-                    expected="a folder that no other process writes to",
-                    found=f"{describe_owner(owner)} has it",
+                    f"{folder} is in use by {describe_owner(owner)}.",
                     next="the same command when that process has ended",
                 ) from None
             timeout = MESSAGE_SECONDS
             say(f"waiting for {folder.name}: {describe_owner(owner)} has it", quiet=quiet)
         except OSError as error:
-            if error.errno not in NO_FLOCK or isinstance(lock, filelock.SoftFileLease):
+            if error.errno not in NO_FLOCK:
                 raise
-            lock = filelock.SoftFileLease(f"{path}.lease", lease_duration=LEASE_SECONDS)
+            say(f"{folder.parent} has no file locks: start no second command on {folder.name}", quiet=quiet)
+            return lock
         else:
             return lock
 

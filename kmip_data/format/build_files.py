@@ -1,4 +1,4 @@
-"""The last files of every build: splits, page, Croissant and finally the card."""
+"""The last files of every build: splits, page, Croissant metadata and finally the card."""
 
 from __future__ import annotations
 
@@ -6,15 +6,302 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from kmip_data.files.changes import write_file, write_json
 from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, SplitPart
-from kmip_data.format.card_page import PAGE_NAME, render_card
-from kmip_data.format.croissant import CROISSANT_NAME, build_croissant
-from kmip_data.format.schema import FORMAT_VERSION, Schema
+from kmip_data.format.schema import EDGE_INDEX, FORMAT_VERSION, NEIGHBOR, Column, Schema
+from kmip_data.format.splits import in_order
+from kmip_data.manifest import Responsible, dataset_names, load_manifest
+from kmip_data.wording import without_controls
+
+PAGE_NAME: Final = "README.md"
+#: Key in the statistics of a card and its caption.
+SPREADS: Final = {
+    "nodes_per_graph": "nodes per graph",
+    "edges_per_graph": "edges per graph",
+    "in_degree": "in-degree",
+    "out_degree": "out-degree",
+}
+_BAR: Final = 24  #: characters of the longest bar of a histogram
+_ROWS: Final = 16  #: most rows of a histogram on the page
+_WEB: Final = re.compile(r"https?://[\w.~:/?#@!$&*+,;=%-]+")  #: permitted target of a link
+#: Markup characters of Markdown; an underline between letters is none.
+_MARKS: Final = re.compile(r"[\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+
+
+def render_card(card: Card) -> str:
+    """Return the card as Markdown; equal cards give equal pages."""
+    schema = card.schema_
+    sections = [
+        _head(card),
+        _section("Columns", _columns(schema)),
+        _section("Splits", _splits(card)),
+        _section("Classes", _classes(card)),
+        _section("Sizes and degrees", _statistics(card.statistics)),
+        _section("How it was built", _origin(card)),
+        _section("Reading a shard with plain h5py", _reading(card, schema)),
+        _section("Licence and citation", _license(card)),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _head(card: Card) -> str:
+    counts = card.counts
+    extents = {True: "; the complete published set", False: "; not the complete published set", None: ""}
+    shards = f"{len(card.shards)} shard" + "s" * (len(card.shards) != 1)
+    size = ", ".join(f"{counts[name]:,} {name}" for name in ("graphs", "nodes", "edges"))
+    lines = [
+        f"# {_text(card.heading)}",
+        f"{size} in {shards}{extents[card.complete]}.",
+        f"Dataset {_code(card.dataset)}, build key {_code(card.key)}.",
+    ]
+    notes = "\n".join(f"- {_text(note)}" for note in card.notes)
+    return "\n\n".join([*lines, notes] if notes else lines)
+
+
+def _section(title: str, body: str) -> str:
+    return f"## {title}\n\n{body}" if body else ""
+
+
+def _text(value: object) -> str:
+    """Return foreign text with all markup of Markdown escaped."""
+    line = " ".join(without_controls(str(value)).split())
+    return _MARKS.sub(r"\\\g<0>", escape(line, quote=False))
+
+
+def _code(value: object) -> str:
+    """Return text as inline code, with backticks replaced."""
+    line = " ".join(without_controls(str(value)).split())
+    return "`" + line.replace("`", "'").replace("|", "\\|") + "`"
+
+
+def code_block(kind: str, text: str) -> str:
+    """Return text as a code block, with a fence that does not occur in it."""
+    fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", text))])
+    return f"{fence}{kind}\n{without_controls(text)}\n{fence}"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(cells) + " |" for cells in (head, *rows)]
+    lines.insert(1, "|" + "---|" * len(head))
+    return "\n".join(lines)
+
+
+def _columns(schema: Schema) -> str:
+    rows = [_column(column) for column in schema.columns]
+    rows += [
+        (_code(view.source), _code(view.attribute), "", f"columns {view.start} to {view.stop - 1}")
+        for view in schema.views
+    ]
+    if schema.edges == "neighbor":
+        text = f"row i holds the {schema.k} sources of node i, nearest first"
+        rows.append((f"`{NEIGHBOR}`", "`edge_index`", f"{schema.index_dtype} (k = {schema.k})", text))
+    elif schema.edges == "index":
+        text = "row 0 sources, row 1 targets, as indices inside the graph"
+        rows.append((f"`{EDGE_INDEX}`", "`edge_index`", schema.index_dtype, text))
+    return _table(("stored as", "item attribute", "type", "meaning"), rows)
+
+
+def _column(column: Column) -> tuple[str, str, str, str]:
+    shape = f" {list(column.shape)}" if column.shape else ""
+    kind = column.stored + shape
+    if column.presented != column.stored:
+        kind += f", presented as {column.presented}"
+    meaning = column.doc + (f" [{column.unit}]" if column.unit else "")
+    if column.fields:
+        meaning += ": " * bool(meaning) + ", ".join(column.fields)
+    return _code(column.key), _code(column.attribute), kind, _text(meaning)
+
+
+def _splits(card: Card) -> str:
+    parts = []
+    for name in sorted(card.splits, key=lambda name: (name != card.default_split, name)):
+        split = card.splits[name]
+        default = " (default)" if name == card.default_split else ""
+        note = f"\n\n{_text(split.note)}" if split.note else ""
+        given = {key: value for key, value in split.parameters.items() if value is not None}
+        parameters = ", ".join(f"{key} = {value}" for key, value in sorted(given.items()))
+        rows = []
+        for part, entry in split.in_order():
+            counts = (f"{count:,}" for count in (entry.graphs, entry.nodes, entry.edges))
+            rows.append((_text(part), *counts, _code(f"{entry.digest[:16]}…")))
+        table = _table(("part", "graphs", "nodes", "edges", "SHA-256 of its keys"), rows)
+        parts.append(f"**{_text(name)}**{default}: {_text(parameters or split.rule)}{note}\n\n{table}")
+    return "\n\n".join(parts)
+
+
+def _classes(card: Card) -> str:
+    counts: Mapping[str, Any] = card.statistics.get("classes", {})
+    total = counts.get("total", [])
+    if not total:
+        return ""
+    names = card.class_names if len(card.class_names) == len(total) else [str(i) for i in range(len(total))]
+    parts = counts.get("splits", {}).get(card.default_split, {})
+    split = {part: parts[part] for part in in_order(parts)}
+    every = sum(total) or 1
+    rows = [
+        (
+            str(i),
+            _text(name),
+            f"{total[i]:,}",
+            f"{total[i] / every:.2%}",
+            *(f"{part[i]:,}" for part in split.values()),
+        )
+        for i, name in enumerate(names)
+    ]
+    return _table(("", "class", "all", "share", *map(_text, split)), rows)
+
+
+def _statistics(statistics: Mapping[str, Any]) -> str:
+    blocks = []
+    for key, title in SPREADS.items():
+        if found := statistics.get(key):
+            text = f"{title.capitalize()}: {found['min']:,} to {found['max']:,}, mean {found['mean']:,.2f}"
+            bars = _bars(found["histogram"]) if found["min"] != found["max"] else ""
+            blocks.append(f"{text}\n\n{code_block('text', bars)}" if bars else text)
+    return "\n\n".join(blocks)
+
+
+def _bars(histogram: Mapping[str, Sequence[int]]) -> str:
+    bins = list(zip(histogram["low"], histogram["high"], histogram["count"], strict=True))
+    step = -(-len(bins) // _ROWS)
+    merged = [
+        (group[0][0], group[-1][1], sum(count for _, _, count in group))
+        for group in (bins[i : i + step] for i in range(0, len(bins), step))
+    ]
+    largest = max(count for _, _, count in merged)
+    labels = [f"{low:,}" if low == high else f"{low:,}–{high:,}" for low, high, _ in merged]
+    width = max(map(len, labels))
+    return "\n".join(
+        f"{label:>{width}}  {'█' * max(1, round(_BAR * count / largest)):<{_BAR}}  {count:,}"
+        for label, (_, _, count) in zip(labels, merged, strict=True)
+    )
+
+
+def _origin(card: Card) -> str:
+    parameters = _table(
+        ("parameter", "value"), [(_text(key), _code(value)) for key, value in sorted(card.parameters.items())]
+    )
+    sources = _table(
+        ("source", "from", "bytes", "SHA-256"),
+        [
+            (_text(entry.name), _text(entry.origin), f"{entry.bytes:,}", _code(entry.sha256))
+            for entry in card.receipts
+        ],
+    )
+    versions = _text(", ".join(f"{name} {version}" for name, version in sorted(card.versions.items())))
+    content = (
+        f"Pipeline version {card.pipeline_version}, shard format version {card.format_version}; {versions}. "
+        f"Content of the raw files: {_code(card.content_digest)}."
+    )
+    return "\n\n".join([parameters, sources, content] if card.receipts else [parameters, content])
+
+
+def _reading(card: Card, schema: Schema) -> str:
+    edges = {"neighbor": NEIGHBOR, "index": EDGE_INDEX}.get(schema.edges)
+    node = next((column.key for column in schema.columns if column.level == "node"), None)
+    lines = [
+        "import h5py",
+        f"with h5py.File({json.dumps(card.shards[0].file)}) as shard:",
+        '    start, stop = shard["graph/node_ptr"][:2]',
+    ]
+    if node is not None:
+        lines.append(f"    rows = shard[{json.dumps(node)}][start:stop]")
+    if edges == NEIGHBOR:
+        lines.append(f'    neighbours = shard["{edges}"][start:stop]')
+    elif edges == EDGE_INDEX:
+        lines.append('    edges = shard["edge/index"][:, slice(*shard["graph/edge_ptr"][:2])]')
+    return code_block("python", "\n".join(lines))
+
+
+def _license(card: Card) -> str:
+    terms = card.license
+    named, url = _text(terms.get("name", "")), str(terms.get("url", ""))
+    if _WEB.fullmatch(url):
+        named = f"[{named}]({url})"
+    text = "\n\n".join(part for part in (named, _text(terms.get("notice", ""))) if part)
+    return f"{text}\n\n{code_block('bibtex', card.citation.strip())}" if card.citation.strip() else text
+
+
+CROISSANT_NAME: Final = "croissant.json"
+_TERMS: Final = (  # noqa: SIM905 -- as a list each would take a line
+    "arrayShape citeAs column containedIn equivalentProperty extract field fileProperty fileObject fileSet "
+    "format includes isArray isLiveDataset jsonPath key md5 parentField path recordSet references regex "
+    "repeated replace samplingRate separator source subField transform"
+).split()
+#: Context from the appendix of the specification; its validator warns of any other set of terms.
+_CONTEXT: Final = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "conformsTo": "dct:conformsTo",
+    "cr": "http://mlcommons.org/croissant/",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "dct": "http://purl.org/dc/terms/",
+    "description": {"@container": "@language"},
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "name": {"@container": "@language"},
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "sc": "https://schema.org/",
+}
+_GENERATED: Final = Responsible(
+    collection="Generated by kmip-data in the layout of the dataset: none of the real data.",
+    biases="Those of a generator of random data.",
+    uses="Trying code. Results on it say nothing about the dataset.",
+    personal="None: generated.",
+)
+
+
+def build_croissant(card: Card) -> dict[str, Any]:
+    """Return the metadata of a build, its files relative to the build folder.
+
+    There are no record sets: they describe how to extract fields, and Croissant cannot read HDF5. The
+    metadata depend on the card and its manifest alone; without a day of publication there, on today's date.
+    """
+    manifest = load_manifest(card.manifest) if card.manifest in dataset_names() else None
+    known = Responsible() if manifest is None else manifest.responsible
+    about = {
+        "name": card.dataset,
+        "description": card.heading + (f". {manifest.summary}" if manifest else ""),
+        "license": str(card.license.get("url") or card.license.get("name") or "Not stated."),
+        "citeAs": card.citation.strip() or card.title or card.dataset,
+        "url": manifest.homepage if manifest else None,
+        "version": f"{card.pipeline_version}.0.0",
+        "datePublished": (manifest.published if manifest else "") or time.strftime("%Y-%m-%d", time.gmtime()),
+        "keywords": ["graph", "kmip-data"],
+    }
+    files = [_file(shard.file, shard.sha256, shard.bytes) for shard in card.shards]
+    files += [_file(split.file, split.sha256) for split in card.splits.values()]
+    rai = _GENERATED if card.sample else known
+    return {
+        "@context": {**_CONTEXT, **{term: f"cr:{term}" for term in _TERMS}},
+        "@type": "sc:Dataset",
+        "conformsTo": ["http://mlcommons.org/croissant/1.1", "http://mlcommons.org/croissant/RAI/1.0"],
+        **{name: value for name, value in about.items() if value is not None},
+        "rai:dataCollection": rai.collection,
+        "rai:dataBiases": rai.biases,
+        "rai:dataUseCases": rai.uses,
+        "rai:personalSensitiveInformation": rai.personal,
+        "distribution": files,
+    }
+
+
+def _file(name: str, sha256: str, size: int | None = None) -> dict[str, Any]:
+    return {
+        "@type": "cr:FileObject",
+        "@id": name,
+        "name": name,
+        "contentUrl": name,
+        **({} if size is None else {"contentSize": f"{size} B"}),
+        "encodingFormat": "application/x-hdf5",
+        "sha256": sha256,
+    }
 
 
 def write_split_file(

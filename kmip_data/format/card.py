@@ -11,10 +11,9 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, JsonValue, model_validator
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.digests import sealed_json
-from kmip_data.files.small import read_json, read_model
-from kmip_data.format.parts import in_order
+from kmip_data.files.reading import read_json, read_model, sealed_json
 from kmip_data.format.schema import Schema, parse_schema
+from kmip_data.format.splits import in_order
 from kmip_data.manifest import Standardisation
 from kmip_data.strict import Strict
 
@@ -293,9 +292,7 @@ def read_card(folder: Path) -> Card:
         )
     except FileNotFoundError as error:
         raise UsageError(
-            f"{folder} is not a finished build.",
-            expected=f"{CARD_NAME} in it",
-            found="no such file",
+            f"{folder} is not a finished build: it has no {CARD_NAME}.",
             next="kmip-data build NAME (an unfinished build resumes)",
         ) from error
     except DamagedInput as error:
@@ -303,9 +300,7 @@ def read_card(folder: Path) -> Card:
         if version <= CARD_VERSION:
             raise
         raise UsageError(
-            f"{folder} was written by a newer kmip-data.",
-            expected=f"a card of version {CARD_VERSION}",
-            found=f"version {version}",
+            f"{folder} was written by a newer kmip-data: its card has version {version}, not {CARD_VERSION}.",
             next="upgrade kmip-data, or use another --home or --output with this version",
         ) from error
 

@@ -17,8 +17,7 @@ import numpy as np
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from kmip_data.errors import UsageError
-from kmip_data.files.digests import canonical_json
-from kmip_data.files.small import first_fault
+from kmip_data.files.reading import canonical_json, first_fault
 
 FORMAT: Final = "kmip-data"  #: value of the root attribute ``format``
 FORMAT_VERSION: Final = 1  #: value of the root attribute ``format_version``
@@ -199,9 +198,7 @@ def expected_datasets(schema: Schema) -> dict[str, Expected]:
     try:
         return parse_schema(schema.to_json())[1]
     except ValueError as error:
-        raise UsageError(
-            "The schema cannot be stored.", expected="a schema as in docs/format.md", found=str(error)
-        ) from error
+        raise UsageError(f"The schema cannot be stored: {error}", next="see docs/format.md") from error
 
 
 @functools.lru_cache(maxsize=16)

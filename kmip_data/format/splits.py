@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,15 +17,26 @@ from numpy.typing import NDArray
 
 from kmip_data.arrays import I64, U8
 from kmip_data.errors import DamagedInput
-from kmip_data.files.digests import canonical_json
-from kmip_data.format.hdf5.file import file_bytes, memory_file, put_text
-from kmip_data.format.parts import PARTS, in_order
-from kmip_data.format.refusals import check_version, refuse
+from kmip_data.files.reading import canonical_json
+from kmip_data.format.hdf5 import check_version, file_bytes, memory_file, put_text, refuse
 
 if TYPE_CHECKING:
     import h5py
 
-    from kmip_data.format.hdf5.safety import StoredDataset
+    from kmip_data.format.safety import StoredDataset
+
+PARTS: Final[tuple[str, ...]] = ("train", "val", "test")
+
+
+def in_order(parts: Iterable[str]) -> list[str]:
+    """Sort names of parts: train, val, test, then others by name.
+
+    >>> in_order(["extra", "test", "train"])
+    ['train', 'test', 'extra']
+    """
+    rank = {part: position for position, part in enumerate(PARTS)}
+    return sorted(parts, key=lambda part: (rank.get(part, len(PARTS)), part))
+
 
 SPLIT_FORMAT: Final = "kmip-data-split"  #: value of the root attribute ``format``
 SPLIT_VERSION: Final = 1
@@ -136,7 +147,7 @@ def read_split(path: str | os.PathLike[str], *, records: int = 0) -> SplitFile:
     Raises ``DamagedInput`` if it is larger, damaged, hostile, not a split file, or from a newer version of
     this package.
     """
-    from kmip_data.format.hdf5.safety import open_inspected
+    from kmip_data.format.safety import open_inspected
 
     path, most = Path(path), max_split_bytes(records)
     with contextlib.suppress(OSError, ValueError):  # raised below, with the reason
@@ -157,7 +168,7 @@ def read_split(path: str | os.PathLike[str], *, records: int = 0) -> SplitFile:
 
 
 def _read_attributes(path: Path, file: h5py.File) -> tuple[str, dict[str, Any], dict[str, str]]:
-    from kmip_data.format.hdf5.safety import read_scalar
+    from kmip_data.format.safety import read_scalar
 
     found = read_scalar(file, "format")
     if found != SPLIT_FORMAT:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
@@ -12,14 +12,44 @@ from numpy.typing import NDArray
 
 from kmip_data.arrays import I64
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.digests import canonical_json
+from kmip_data.files.reading import canonical_json
 from kmip_data.format import schema as names
-from kmip_data.format.hdf5.file import file_bytes, memory_file, put_text
-from kmip_data.format.record import GraphRecord
+from kmip_data.format.hdf5 import file_bytes, memory_file, put_text
 from kmip_data.format.schema import Expected, Schema, expected_datasets
 
 if TYPE_CHECKING:
     import h5py
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A record that was skipped on purpose; the card counts and lists it."""
+
+    key: str  #: upstream identity of the record
+    reason: str  #: the fault, in one line
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphRecord:
+    """One graph as numpy arrays."""
+
+    key: str  #: upstream identity (shape id, ``Area_1_office_1/000016``), unique inside a dataset, ASCII
+    num_nodes: int  #: number of nodes N
+    #: Column key (``node/x``) to array: [N, …] for node columns, [E, …] for edge columns, one row ([…]
+    #: without a leading axis) for graph columns. Dtypes are the schema's stored ones
+    columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    #: [N, k] integer, sources of each target, nearest first; only with edge layout ``neighbor``
+    neighbor: NDArray[np.integer[Any]] | None = None
+    #: [2, E] integer, row 0 sources and row 1 targets; only with edge layout ``index``
+    edge_index: NDArray[np.integer[Any]] | None = None
+
+    @property
+    def num_edges(self) -> int:
+        """Number of stored edges E."""
+        if self.neighbor is not None:
+            return int(self.neighbor.size)
+        return 0 if self.edge_index is None else int(self.edge_index.shape[1])
+
 
 MAX_SHARD_BYTES: Final = 64 * 2**20  #: target size of a shard; a single larger graph may exceed it
 CHUNK_BYTES: Final = 256 * 2**10  #: uncompressed size of a chunk of a compressed dataset
@@ -62,7 +92,7 @@ def encode_shard(
     does not follow the schema; ``UsageError`` if the schema cannot be stored or the compression is unknown.
     """
     if compression not in {None, "gzip", "zstd"}:
-        raise UsageError(f"Unknown compression {compression!r}.", expected="gzip, zstd or none")
+        raise UsageError(f"There is no compression {compression!r}.", expected="gzip, zstd or none")
     layout = expected_datasets(schema)
     graphs = list(records)
     for record in graphs:

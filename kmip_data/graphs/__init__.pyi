@@ -1,6 +1,6 @@
 # The public names, each imported on use: type checkers read this file, and so does __init__.py.
 from kmip_data.graphs.eccentricity import local_eccentricity as local_eccentricity
-from kmip_data.graphs.encodings import parse_encoding as parse_encoding
+from kmip_data.graphs.encoding import parse_encoding as parse_encoding
 from kmip_data.graphs.encodings.degree_profile import local_degree_profile as local_degree_profile
 from kmip_data.graphs.encodings.expander import expander_targets as expander_targets
 from kmip_data.graphs.encodings.lappe import laplacian_encoding as laplacian_encoding

@@ -107,9 +107,7 @@ def feature_statistics(card: Card) -> Mapping[str, Any]:
     fits = {"mean", "std", "coordinate_range"} <= found.keys()
     if not fits or not (len(found["mean"]),) == (len(found["std"]),) == width:
         raise DamagedInput(
-            f"The card of {card.dataset} has no scaling of its features.",
-            expected="mean, std and coordinate_range under statistics.city.features, for each column of x",
-            found=", ".join(found) or "nothing",
+            f"The card of {card.dataset} has no scaling of each feature (mean, std, coordinate_range).",
             next=f"kmip-data build {card.dataset}, in another --output",
         )
     return found

@@ -100,24 +100,15 @@ def _checked(
     if index.size == 0:
         index = index.reshape(2, 0).astype(np.int64)
     if index.ndim != 2 or len(index) != 2 or index.dtype.kind not in "iu" or length.shape != index.shape[1:]:
-        raise UsageError(
-            "Edges and lengths do not fit.",
-            expected="edge_index of integers, (2, E), and edge_length, (E,)",
-            found=f"{index.dtype} {index.shape} and {length.shape}",
-        )
+        found = f"{index.dtype} {index.shape} and {length.shape}"
+        raise UsageError(f"Edges (2, E), integers, and lengths (E,) do not fit: {found}.")
     if hops < 0 or not 0 <= num_nodes < 2**31:
-        raise UsageError(
-            "hops and num_nodes must not be negative, num_nodes below 2³¹.",
-            found=f"hops = {hops}, num_nodes = {num_nodes}",
-        )
+        what = f"hops = {hops} and num_nodes = {num_nodes} must not be negative, num_nodes below 2³¹."
+        raise UsageError(what)
     check_edges(index, num_nodes)
     if (bad := ~(np.isfinite(length) & (length >= 0))).any():
         wrong = int(bad.argmax())
-        raise DamagedInput(
-            "A length is negative or not finite.",
-            expected="0 or more",
-            found=f"{length[wrong]} at edge {wrong}",
-        )
+        raise DamagedInput(f"A length is negative or not finite: {length[wrong]} at edge {wrong}.")
     return index.astype(np.int64, copy=False), length
 
 

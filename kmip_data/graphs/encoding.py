@@ -1,7 +1,8 @@
-"""Base class of the encodings that can be added to a build as columns."""
+"""Base class of the encodings that can be added to a build as columns, and the encoding of a name."""
 
 from __future__ import annotations
 
+import functools
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -11,8 +12,9 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import Column
+from kmip_data.runtime.presence import modules_in
 
 MOST: Final = 1024  #: eigenvectors or steps
 MOST_SEED: Final = 999_999_999
@@ -87,8 +89,27 @@ class Encoding(ABC):
 def check_edges(edge_index: NDArray[np.integer[Any]], num_nodes: int) -> None:
     """Raise DamagedInput if an edge leads to a missing node: compiled code follows edges unchecked."""
     if edge_index.size and (edge_index.min() < 0 or edge_index.max() >= num_nodes):
-        raise DamagedInput(
-            "An edge leads to a missing node.",
-            expected=f"nodes 0 to {num_nodes - 1}",
-            found=f"{edge_index.min()} to {edge_index.max()}",
-        )
+        found = f"{edge_index.min()} to {edge_index.max()}"
+        raise DamagedInput(f"An edge leads to a missing node: {found}, with {num_nodes} nodes.")
+
+
+@functools.cache
+def encodings() -> tuple[type[Encoding], ...]:
+    """Return the encodings, one per module of ``kmip_data.graphs.encodings``."""
+    from kmip_data.graphs import encodings
+
+    return tuple(module.ENCODING for module in modules_in(encodings))
+
+
+def parse_encoding(name: str) -> Encoding:
+    """Return the encoding of a name such as ``rwse20``, ``lappe10`` or ``degree-profile-2.0``.
+
+    Raises ``UsageError`` if no encoding has that name.
+    """
+    for kind in encodings():
+        if (encoding := kind.parse(name)) is not None:
+            return encoding
+    names = (kind.stem + ("|".join(kind.choices) or f"{kind.metavar} (1 to {MOST})") for kind in encodings())
+    raise UsageError(
+        f"There is no encoding called {name!r}.", expected=", ".join(names), next="kmip-data encode --help"
+    )

@@ -62,7 +62,7 @@ def knn_edges(pos: NDArray[np.float32], k: int, *, rule: KnnRule = "exact") -> N
     """
     points = _checked(pos, 1 if len(pos) > 1 else 0, least=0)
     if k < 1:
-        raise UsageError("k must be at least 1.", found=f"k = {k}")
+        raise UsageError(f"k must be at least 1, not {k}.")
     n = len(points)
     wanted = k if rule == "exact" else k + 1
     table = _searched(points, min(wanted, max(n - 1, 0)))
@@ -83,22 +83,14 @@ def knn_edges(pos: NDArray[np.float32], k: int, *, rule: KnnRule = "exact") -> N
 
 def _checked(pos: NDArray[Any], k: int, *, least: int = 1) -> NDArray[np.float32]:
     if pos.ndim != 2 or pos.shape[1] != 3 or pos.dtype != np.float32:
-        raise UsageError(
-            "Positions must be float32 of shape (N, 3).", found=f"{pos.dtype} of shape {pos.shape}"
-        )
-    n = len(pos)
-    if not least <= k <= max(n - 1, 0):
-        raise UsageError(
-            f"k = {k} neighbours need at least {max(k, 1) + 1} points.",
-            expected=f"1 ≤ k ≤ {n - 1}" if n > 1 else "at least 2 points",
-            found=f"{n} points",
-        )
+        raise UsageError(f"Positions must be float32 of shape (N, 3), not {pos.dtype} of shape {pos.shape}.")
+    if not least <= k <= max(len(pos) - 1, 0):
+        need = f"1 or more neighbours and at least {max(k, 1) + 1} points are needed"
+        raise UsageError(f"k = {k} does not fit {len(pos)} points: {need}.")
     points = np.ascontiguousarray(pos)
     finite = np.isfinite(points).all(axis=1)
     if not finite.all():
-        raise DamagedInput(
-            "Positions must be finite.", found=f"NaN or infinity at point {int(finite.argmin())}"
-        )
+        raise DamagedInput(f"Positions must be finite: NaN or infinity at point {int(finite.argmin())}.")
     return points
 
 

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import Column, Schema
+from kmip_data.format.writer import GraphRecord
 
 MAX_BINS = 64  #: a histogram with more distinct values than this is binned
 

@@ -16,8 +16,8 @@ from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Column, ItemForm, Sche
 from kmip_data.manifest import unknown_name
 from kmip_data.reading import gather
 from kmip_data.reading.store import Rows, ShardStore
-from kmip_data.runtime import buffers
-from kmip_data.runtime.helpers import HelperThreads
+from kmip_data.runtime import memory
+from kmip_data.runtime.threads import HelperThreads
 
 Level = Literal["graph", "node", "edge"]
 
@@ -326,7 +326,7 @@ def empty(
         torch_dtype = torch.from_numpy(np.empty(0, dtype)).dtype
         tensor = torch.empty(shape, dtype=torch_dtype, pin_memory=True)
         return tensor.numpy(), tensor
-    array = buffers.empty(shape, dtype)
+    array = memory.empty(shape, dtype)
     return array, torch.from_numpy(array)
 
 

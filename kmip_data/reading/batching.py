@@ -16,7 +16,7 @@ from torch_geometric.data import Batch, Data
 from kmip_data.errors import UsageError
 from kmip_data.reading import gather
 from kmip_data.reading.assemble import Assembler, Field
-from kmip_data.runtime.helpers import HelperThreads
+from kmip_data.runtime.threads import HelperThreads
 
 #: PyTorch Geometric collates attributes with these strings in their names by special rules.
 _SPECIAL: Final = ("index", "batch", "ptr", "adj", "face")
@@ -106,11 +106,8 @@ def graph_pointers(batch: Batch | Data, rows: int) -> torch.Tensor | None:
     whole = isinstance(graph, torch.Tensor) and graph.dtype in {torch.int32, torch.int64}
     fits = whole and graph.shape == (rows,)
     if not fits or bool((graph.diff(prepend=graph.new_zeros(1)) < 0).any()):
-        kind = f"shape {list(graph.shape)}" if whole else type(graph).__name__
         raise UsageError(
-            "batch does not say which nodes belong to which graph.",
-            expected=f"{rows} whole numbers from 0 that never fall, the graph of each node",
-            found="numbers that fall" if fits else kind,
+            f"batch must be {rows} whole numbers from 0 that never fall, the graph of each node.",
             next="order the nodes by graph, as Batch.from_data_list does",
         )
     return torch.nn.functional.pad(graph.bincount().cumsum(0), (1, 0))
@@ -150,11 +147,7 @@ def batch_neighbors(batch: Batch | Data) -> torch.Tensor:
         The batch has no neighbour table, or its ``batch`` is not sorted.
     """
     if "neighbor" not in batch:
-        raise UsageError(
-            "The batch has no neighbour table.",
-            expected="a batch of GraphLoader(…, compact=True)",
-            found=", ".join(batch.keys()),
-        )
+        raise UsageError("The batch has no neighbour table.", next="GraphLoader(…, compact=True)")
     table: torch.Tensor = batch.neighbor
     # torch has few operations on unsigned integers: widen them through the signed type of the same size.
     if table.dtype == torch.uint16:

@@ -107,12 +107,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         self._store = open_store(path, added)
         fields, edges = item_fields(self._store.schema, columns, views)
         if edge_lengths and self._store.schema.edges == "none":
-            raise UsageError(
-                "Edge lengths need edges.",
-                expected="a build with edges",
-                found="none stored",
-                next=f"kmip-data info {self.build.path} (shows what is stored)",
-            )
+            raise UsageError(f"Edge lengths need edges, and {self.build.path} has none.")
         self._assembler = Assembler(self._store, fields, edges=edges, lengths=edge_lengths)
         # Record numbers of this part in source order; ``None``: all records.
         self._records: NDArray[np.int64] | None = None
@@ -125,12 +120,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         if part is None and (len(self._store) != 1 or self.split_name not in names):
             return
         if self.split_name is None:
-            raise UsageError(
-                f"{self.card.dataset} has no splits.",
-                expected="split=None, for all records",
-                found=f"split={part!r}",
-                next=info,
-            )
+            raise UsageError(f"{self.card.dataset} has no splits.", next="split=None, for all records")
         if self.split_name not in names:
             raise unknown_name("split", self.split_name, names, command=info)
         split = self._store.read_split(self.card.splits[self.split_name])

@@ -20,7 +20,7 @@ from kmip_data.reading.assemble import Assembler
 from kmip_data.reading.batching import batch_neighbors, expand_edges, make_batch
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.order import BatchRule, cut_by_nodes
-from kmip_data.runtime.helpers import HelperThreads, ahead
+from kmip_data.runtime.threads import HelperThreads, ahead
 
 __all__ = ["GraphLoader", "batch_neighbors", "expand_edges"]
 
@@ -174,9 +174,8 @@ class GraphLoader:
         table = self.dataset.schema.edges == "neighbor"
         if self.compact and (assembler is None or not assembler.edges or not table):
             raise UsageError(
-                "compact=True needs the stored neighbour table.",
-                expected="a build with k sources per node, its edges among the columns, no transform",
-                found=f"{self.dataset!r}, transform={self.dataset.transform}",
+                f"compact=True needs a stored neighbour table, edges among the columns and no transform: "
+                f"{self.dataset!r} has transform={self.dataset.transform}.",
                 next="leave out compact=True, or apply the transform to the batch",
             )
         return None if assembler is None else assembler.without(self.exclude_keys)
@@ -331,9 +330,7 @@ def _refuse_others(arguments: dict[str, Any]) -> None:
     for name in arguments:
         if name not in _REFUSED:
             raise TypeError(f"GraphLoader() got an unexpected keyword argument {name!r}")
-        raise UsageError(
-            f"GraphLoader does not take {name}.", expected=f"use {_REFUSED[name]}", found=f"{name}=…"
-        )
+        raise UsageError(f"GraphLoader does not take {name}.", next=f"use {_REFUSED[name]}")
 
 
 def _sharded_dataset(dataset: Any) -> ShardedDataset:
@@ -343,9 +340,7 @@ def _sharded_dataset(dataset: Any) -> ShardedDataset:
     if isinstance(dataset, ShardedDataset):
         return dataset
     raise UsageError(
-        "GraphLoader reads datasets of this package.",
-        expected="S3DIS, ShapeNetPart, kmip_data.open(…) or another ShardedDataset",
-        found=type(dataset).__name__,
+        f"GraphLoader reads datasets of this package, not {type(dataset).__name__}.",
         next="kmip_data.save(dataset, folder), then kmip_data.open(folder)",
     )
 
@@ -354,8 +349,7 @@ def _check_numbers(least: int, **arguments: Any) -> None:
     """Refuse anything but whole numbers of at least ``least``."""
     for name, value in arguments.items():
         if not isinstance(value, int | np.integer) or value < least:
-            expected = f"a whole number of at least {least}"
-            raise UsageError(f"{name} is not valid.", expected=expected, found=repr(value))
+            raise UsageError(f"{name} must be a whole number of at least {least}, not {value!r}.")
 
 
 def _refuse_contradictions(
@@ -379,4 +373,4 @@ def _refuse_contradictions(
         "a rank that is not below world_size": rank is not None and rank >= (world_size or 1),
     }
     for clash in (clash for clash, clashing in clashes.items() if clashing):
-        raise UsageError("Arguments of GraphLoader contradict each other.", found=clash)
+        raise UsageError(f"Arguments of GraphLoader contradict each other: {clash}.")

@@ -15,7 +15,7 @@ from kmip_data.arrays import I64
 from kmip_data.builds.columns import COLUMNS, ColumnsCard
 from kmip_data.builds.home import Build
 from kmip_data.errors import DamagedInput
-from kmip_data.files.small import read_small
+from kmip_data.files.reading import read_small
 from kmip_data.format.card import SplitEntry
 from kmip_data.format.reader import Shard
 from kmip_data.format.schema import EDGE_INDEX, Schema

@@ -1,13 +1,29 @@
-"""Memory of this process, used and free, and which errors are failed allocations."""
+"""Memory of this process: used, free, failed allocations, and buffers that batches use again.
+
+A batch of eight S3DIS graphs takes 17 MB. Fresh pages for it cost more than filling it (the kernel
+zeroes each at its first touch), and the C library returns what is freed above 32 MB to the kernel at
+once. A buffer of :func:`empty` comes back as soon as its last tensor is gone, and stays mapped.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import math
+import mmap
 import re
 import resource
 import sys
-from collections.abc import Iterator
+import time
+import weakref
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from operator import itemgetter
 from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from kmip_data.errors import OutOfResources
 
@@ -60,3 +76,101 @@ def _limits() -> Iterator[tuple[int, int]]:
                 limit, used = (int((group / name).read_text("ascii")) for name in names)
                 stat = dict(line.split() for line in (group / "memory.stat").read_text("ascii").splitlines())
                 yield limit, used - int(stat.get("inactive_file", 0))  # pages of files are given up first
+
+
+SMALLEST: Final = 1 << 20  #: bytes; below, ordinary allocation is as fast
+KEEP: Final = 1 << 28  #: bytes of free buffers that a process keeps at most, see :func:`keep_what_is_used`
+
+# Free buffers by size, and the buffers in use by the identity of the weak reference to their array.
+# Each step on them is atomic, so that the callback of a weak reference, which may run at any moment
+# in any thread, needs no lock (and can never wait for one that its own thread holds).
+_free: defaultdict[int, deque[NDArray[np.uint8]]] = defaultdict(deque)
+_asked: dict[int, float] = {}  #: when each size was asked for last; the one out of use longest goes first
+_used: dict[int, tuple[weakref.ref[NDArray[Any]], NDArray[np.uint8]]] = {}
+_most = 0  #: bytes, free and used, up to which more than KEEP may be free
+
+
+def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return an uninitialised array, from a buffer that was used before where there is one.
+
+    ``torch.from_numpy`` of the array itself (not of a view of it) holds the buffer for the life of
+    the tensor's storage, whatever views are taken of the tensor.
+    """
+    nbytes = math.prod(shape) * dtype.itemsize
+    if nbytes < SMALLEST:
+        return np.empty(shape, dtype)
+    size = _size_class(nbytes)
+    _asked[size] = time.monotonic()
+    try:
+        buffer = _free[size].pop()
+    except IndexError:
+        _trim(size)
+        buffer = _map(size)
+    array: NDArray[Any] = np.ndarray(shape, dtype, buffer)
+    reference = weakref.ref(array, _give_back)
+    _used[id(reference)] = (reference, buffer)
+    return array
+
+
+def kept_bytes() -> int:
+    """Bytes of free buffers that wait to be used again."""
+    return sum(size * len(buffers) for size, buffers in list(_free.items()))
+
+
+def keep_what_is_used() -> None:
+    """Let as much wait to be used again, from now until :func:`release`, as is in use now.
+
+    Called where a training step has the most, it makes later steps find all of it mapped.
+    """
+    global _most
+    _most = max(_most, _used_bytes())
+
+
+def _used_bytes() -> int:
+    return sum(buffer.size for _, buffer in list(_used.values()))
+
+
+def release() -> None:
+    """Return all free buffers to the operating system."""
+    global _most
+    _most = 0
+    _free.clear()
+
+
+def _size_class(nbytes: int) -> int:
+    """Round up to a multiple of an eighth of the power of two below: at most 12.5 % is wasted."""
+    step = 1 << max(12, nbytes.bit_length() - 4)
+    return -(-nbytes // step) * step
+
+
+def _map(size: int) -> NDArray[np.uint8]:
+    # Private: Python's default is memory shared with forked children, and their writes would show here.
+    private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+    try:
+        memory = mmap.mmap(-1, size, **private)
+    except (OSError, OverflowError) as error:
+        raise MemoryError(f"no {size:,} bytes of memory: {error}") from error
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without huge pages
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, np.uint8)
+
+
+def _give_back(reference: weakref.ref[NDArray[Any]]) -> None:
+    _, buffer = _used.pop(id(reference))
+    _free[buffer.size].append(buffer)
+    _trim()
+
+
+def _trim(more: int = 0) -> None:
+    """Give free buffers up until few enough are left, with ``more`` bytes about to be used."""
+    excess = kept_bytes() - max(KEEP, _most - _used_bytes() - more)
+    if excess <= 0:
+        return
+    for size, _ in sorted(_asked.items(), key=itemgetter(1)):
+        while excess > 0:
+            try:
+                _free[size].popleft()
+            except IndexError:
+                break
+            excess -= size

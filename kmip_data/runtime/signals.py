@@ -63,7 +63,7 @@ def repeating(
 
 
 def _signal_of(error: BaseException | None) -> int | None:
-    """Which signal raised ``error``, if one did."""
+    """Return the signal that raised ``error``, if one did."""
     if isinstance(error, KeyboardInterrupt):
         return signal.SIGINT
     code = error.code if isinstance(error, SystemExit) else None

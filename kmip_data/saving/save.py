@@ -15,14 +15,12 @@ from kmip_data.builds.home import Build
 from kmip_data.errors import UsageError
 from kmip_data.files import changes as files
 from kmip_data.files.errors import located, writing
-from kmip_data.format.card import CARD_NAME, NAME_WORDS, is_name
+from kmip_data.format.card import NAME_WORDS, is_name
 from kmip_data.format.writer import Compression
 from kmip_data.manifest import dataset_names
 from kmip_data.reading.dataset import ShardedDataset
-from kmip_data.saving.given_split import Positions
-from kmip_data.saving.plain import PlainGraph, Spool, plain_graph
-from kmip_data.saving.survey import Survey
-from kmip_data.saving.writing import write_build
+from kmip_data.saving.survey import PlainGraph, Spool, Survey, plain_graph
+from kmip_data.saving.writing import Positions, write_build
 
 
 def save(  # noqa: PLR0913 -- options, by keyword
@@ -82,12 +80,8 @@ def save(  # noqa: PLR0913 -- options, by keyword
     name = name or folder.name
     _check_target(folder, name)
     partial = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.partial")
-    try:
+    with writing(folder):
         partial.mkdir(parents=True)
-    except OSError as error:
-        raise UsageError(
-            f"{folder} cannot be written.", expected="a folder that may be written to", found=str(error)
-        ) from error
     try:
         graphs = _readable_twice(dataset, partial / "spool")
         card = write_build(
@@ -114,20 +108,11 @@ def save(  # noqa: PLR0913 -- options, by keyword
 def _check_target(folder: Path, name: str) -> None:
     files.refuse_link(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(
-            f"{folder} is there already.",
-            expected="a new folder",
-            found="a build" if (folder / CARD_NAME).exists() else "something else",
-            next="choose another folder, or remove this one first",
-        )
+        raise UsageError(f"{folder} is there already.", next="another folder, or remove this one first")
     if not is_name(name):
-        raise UsageError(
-            "A dataset cannot be called that.", expected=NAME_WORDS, found=repr(name), next="save(…, name=…)"
-        )
+        raise UsageError(f"A dataset cannot be called {name!r}.", expected=NAME_WORDS, next="save(…, name=…)")
     if name in dataset_names():
-        raise UsageError(
-            f"The name {name!r} belongs to a dataset of this package.", expected="another name", found=name
-        )
+        raise UsageError(f"The name {name!r} belongs to a dataset of this package.", next="save(…, name=…)")
 
 
 def _readable_twice(dataset: Any, spool: Path) -> Iterable[PlainGraph]:

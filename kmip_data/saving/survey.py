@@ -1,19 +1,116 @@
-"""One pass over the graphs of a dataset, which gives the schema to store them with."""
+"""Graphs as named arrays, and one pass over them, which gives the schema to store them with."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import inspect
+import pickle
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch_geometric.data import Batch, Data, HeteroData
 
 from kmip_data.errors import UsageError
-from kmip_data.format.record import GraphRecord
+from kmip_data.files.errors import writing
 from kmip_data.format.schema import RESERVED, Column, ItemForm, Schema
-from kmip_data.saving.plain import Kind, PlainGraph
+from kmip_data.format.writer import GraphRecord
+
+Kind = Literal["tensor", "int", "float", "bool", "text"]
+
+_NUMBERS: dict[type, Kind] = {bool: "bool", int: "int", float: "float"}
+_NUMBER_DTYPES = {"int": np.int64, "float": np.float64, "bool": np.bool_}
+
+
+@dataclass(frozen=True)
+class PlainGraph:
+    """One graph as named arrays: a tensor's numbers, a Python number without axes, a text's UTF-8 bytes."""
+
+    name: str  #: for messages and as its key
+    num_nodes: int
+    values: Mapping[str, NDArray[Any]]
+    kinds: Mapping[str, Kind]  #: what each value was
+
+    @property
+    def num_edges(self) -> int | None:
+        """Columns of ``edge_index``; ``None`` without one."""
+        return self.values["edge_index"].shape[1] if "edge_index" in self.values else None
+
+
+def plain_graph(data: Any, name: str) -> PlainGraph:
+    """Return ``data`` as arrays.
+
+    It is a UsageError if it is not a homogeneous ``Data`` of dense tensors, numbers and texts.
+    """
+    kind = type(data).__name__
+    if isinstance(data, HeteroData) or not isinstance(data, Data) or isinstance(data, Batch):
+        advice = "save(data.to_homogeneous() …)" if isinstance(data, HeteroData) else None
+        raise _unfit(name, f"{kind} is not a homogeneous graph (torch_geometric.data.Data)", advice)
+    if any(inspect.getattr_static(type(data), n) is not Data.__dict__[n] for n in ("__inc__", "__cat_dim__")):
+        raise _unfit(name, f"{kind} has rules of its own for batching, which plain Data would not bring back")
+    graph = data.batch
+    if isinstance(graph, torch.Tensor) and graph.numel() and bool((graph != graph.flatten()[0]).any()):
+        raise _unfit(name, "it is several graphs", "save the graphs that it was made of, as a list")
+    values: dict[str, NDArray[Any]] = {}
+    kinds: dict[str, Kind] = {}
+    for attribute, value in data.to_dict().items():
+        values[attribute], kinds[attribute] = _plain(value, attribute, name)
+    edges = values.get("edge_index")
+    if edges is not None and (edges.dtype != np.int64 or edges.ndim != 2 or len(edges) != 2):
+        found = f"{edges.dtype} {list(edges.shape)}"
+        raise _unfit(name, f"its edge_index is not valid: {found}, not int64 [2, E]")
+    return PlainGraph(name, int(data.num_nodes or 0), values, kinds)
+
+
+def _unfit(name: str, why: str, advice: str | None = None) -> UsageError:
+    return UsageError(f"Graph {name} cannot be saved: {why}.", next=advice)
+
+
+def _plain(value: Any, attribute: str, name: str) -> tuple[NDArray[Any], Kind]:
+    if type(value) in _NUMBERS:
+        kind = _NUMBERS[type(value)]
+        try:
+            return np.array(value, _NUMBER_DTYPES[kind]), kind
+        except OverflowError:
+            pass
+    elif isinstance(value, str):
+        text = value.encode("utf-8")
+        if not text.endswith(b"\0"):
+            return np.frombuffer(text, np.uint8), "text"
+    elif type(value) in {torch.Tensor, torch.nn.Parameter} and value.layout == torch.strided:
+        try:
+            array = value.detach().cpu().numpy()
+        except TypeError:  # bfloat16 and others that numpy does not have
+            pass
+        else:
+            if array.dtype.kind in "biuf":
+                return array, "tensor"
+    of = f" ({value.dtype}, {value.layout})" if isinstance(value, torch.Tensor) else ""
+    raise UsageError(
+        f"Attribute {attribute!r} of graph {name} cannot be saved: {type(value).__name__}{of} is not a dense "
+        "tensor of booleans, integers or floats of up to 64 bits, a number or a text.",
+        next=f"leave it out (del data.{attribute}) or turn it into a dense tensor",
+    )
+
+
+class Spool:
+    """Keeps graphs in a new file, which the caller removes, for sources that can be read only once."""
+
+    def __init__(self, path: Path, graphs: Iterable[PlainGraph]) -> None:
+        self._path, self._count = path, 0
+        with writing(path), path.open("xb") as file:
+            for self._count, graph in enumerate(graphs, start=1):
+                pickle.dump(graph, file, pickle.HIGHEST_PROTOCOL)
+
+    def __iter__(self) -> Iterator[PlainGraph]:
+        with self._path.open("rb") as file:
+            for _ in range(self._count):
+                yield pickle.load(file)  # noqa: S301 -- written above
+
 
 _SMALL_GRAPH: Final = 65_536  #: nodes up to which indices take two bytes
 _LARGE_GRAPH: Final = 2**32
@@ -58,14 +155,15 @@ class _Attribute:
         if value.shape != self.shape:
             self.levels.discard("graph")
         if value.dtype != self.dtype or not self.levels:
-            was = " or ".join(sorted(before))
+            was = f"{self.dtype} {list(self.shape)}, as in every graph before"
+            if before != {"graph"}:
+                owners = " or ".join(sorted(before))
+                was = f"{self.dtype}, rows of shape {list(self.shape[1:])}, one for each {owners}"
+            size = f"in a graph of {graph.num_nodes} nodes and {graph.num_edges or 0} edges"
             raise UsageError(
                 f"Attribute {self.name!r} of graph {graph.name} does not go with those before it.",
-                expected=f"{self.dtype}, rows of shape {list(self.shape[1:])}, one for each {was}"
-                if before != {"graph"}
-                else f"{self.dtype} {list(self.shape)}, as in every graph before",
-                found=f"{value.dtype} {list(value.shape)}, in a graph of {graph.num_nodes} nodes and "
-                f"{graph.num_edges or 0} edges",
+                expected=was,
+                found=f"{value.dtype} {list(value.shape)}, {size}",
                 next=f"leave {self.name!r} out or pad it, so that it has one row per node, edge or graph",
             )
 
@@ -127,7 +225,7 @@ class Survey:
         for graph in graphs:
             self._add(graph)
         if not self.graphs:
-            raise UsageError("There is nothing to save.", expected="at least one graph", found="none")
+            raise UsageError("There is nothing to save: no graph.")
 
     def _add(self, graph: PlainGraph) -> None:
         first = self.graphs == 0
@@ -153,18 +251,12 @@ class Survey:
         for name in self._attributes.keys() ^ graph.values.keys():
             raise UsageError(
                 f"Graph {graph.name} has other attributes than those before it.",
-                expected=", ".join(self._attributes),
-                found=", ".join(graph.values),
                 next=f"give every graph the attribute {name!r}, or none",
             )
         for name, kind in graph.kinds.items():
             if kind != self._attributes[name].kind:
-                raise UsageError(
-                    f"Attribute {name!r} of graph {graph.name} has another type than before.",
-                    expected=self._attributes[name].kind,
-                    found=kind,
-                    left="nothing was written",
-                )
+                what = f"Attribute {name!r} of graph {graph.name} has another type than before"
+                raise UsageError(f"{what}: {kind}, not {self._attributes[name].kind}.")
 
     def content_digest(self) -> str:
         """SHA-256 (hex) over names, sizes, dtypes and values of all graphs, in order."""
@@ -216,11 +308,6 @@ def _stored(graph: PlainGraph, column: Column) -> NDArray[Any]:
         value = value[0]
     stored = np.asarray(value).astype(column.stored, copy=False)
     if stored.dtype.kind in "iu" and not np.array_equal(stored, value):
-        raise UsageError(
-            f"Graph {graph.name} changed while it was saved.",
-            expected=f"{column.attribute} as it was read before",
-            found="other values",
-            left="nothing",
-            next="save a list of the graphs",
-        )
+        what = f"Graph {graph.name} changed while it was saved: {column.attribute} has other values."
+        raise UsageError(what, next="save a list of the graphs")
     return stored

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import hashlib
 import io
 import os
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,27 +18,15 @@ from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.files.changes import make_folder, write_file
 from kmip_data.files.errors import writing
-from kmip_data.files.small import MAX_BYTES, read_small
+from kmip_data.files.reading import MAX_BYTES, read_small
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.format.reader import Shard
-from kmip_data.sharing.addresses import pull_command
-from kmip_data.sharing.blocks import Blocks, blocks_between
-from kmip_data.sharing.cache import BlockCache, cache_bytes
-from kmip_data.sharing.ranges import Ranges
-from kmip_data.sharing.share import (
-    BLOCKS_NAME,
-    PUSH_NAME,
-    SHARE_NAME,
-    BlockDigests,
-    Share,
-    damaged,
-    parse_share,
-)
+from kmip_data.sharing.blocks import BlockCache, Blocks, blocks_between, cache_bytes
+from kmip_data.sharing.remote import Remote, not_pushed, pull_command
+from kmip_data.sharing.share import BLOCKS_NAME, SHARE_NAME, BlockDigests, Share, damaged, parse_share
 
 _MOST_SMALL: Final = 2**28  #: bytes of card and splits, which are read whole
 _HEADS: Final = 32  #: shards whose first blocks are fetched together
-
-_noticed: set[str] = set()  #: addresses for which a warning was printed
 
 
 @dataclass(frozen=True)
@@ -110,8 +95,6 @@ class ShardAfar(Shard):
             if self._offsets[key] is None and 0 not in shape:
                 raise UsageError(
                     f"{build.address} cannot be read from afar: it is compressed.",
-                    expected="contiguous data, in which rows are ranges of bytes",
-                    found=f"chunks in {key} of {file}",
                     next=pull_command(build.address),
                 )
 
@@ -170,41 +153,41 @@ class _Opened(io.RawIOBase):
 
 
 def open_afar(address: str, home: Home) -> BuildAfar:
-    """Open the build at an address: what a push puts there, or a plain build folder, unverified.
+    """Open a pushed build where it lies.
 
-    Raises ``UsageError`` where it is no build, is compressed, or lies on a server that gives whole files
+    Raises ``UsageError`` where no build was pushed there, it is compressed, or the server gives whole files
     only; ``DamagedInput`` where something is not what was pushed; ``SourceUnavailable`` where nobody answers.
     """
-    ranges, most = Ranges(address), cache_bytes()
-    address = ranges.address
-    try:
-        data = _whole(ranges, SHARE_NAME, MAX_BYTES)
-    except FileNotFoundError:
-        return _open_unverified(ranges, home)
+    remote, most = Remote(address), cache_bytes()
+    address = remote.address
+    data = remote.range(SHARE_NAME, 0, MAX_BYTES)
+    if data is None:
+        raise not_pushed(address)
     share = parse_share(data, address)
     if share.kind != "build":
-        raise UsageError(
-            f"{address} is not a build.",
-            expected="a build",
-            found=f"a {share.kind}",
-            next=pull_command(address),
-        )
-    try:
-        side = _whole(ranges, BLOCKS_NAME, share.blocks_bytes)
-    except FileNotFoundError as error:
-        raise damaged(f"{address}/{BLOCKS_NAME}", "the side file of a push", str(error)) from error
-    digests = BlockDigests(share, side, address)
+        raise UsageError(f"{address} is not a build but a {share.kind}.", next=pull_command(address))
+    digests = BlockDigests(share, remote.range(BLOCKS_NAME, 0, share.blocks_bytes + 1) or b"", address)
     sizes = {entry.file: entry.bytes for entry in share.files}
-    blocks = Blocks(ranges, sizes, digests, BlockCache(home.cache / "blocks", most) if most else None)
+    blocks = Blocks(remote, sizes, digests, BlockCache(home.cache / "blocks", most) if most else None)
     small = [file for file in sizes if _is_small(file)]
     if CARD_NAME not in sizes or (total := sum(sizes[file] for file in small)) > _MOST_SMALL:
         found = f"no {CARD_NAME}" if CARD_NAME not in sizes else f"{total:,} bytes of them"
         raise damaged(
             f"{address}/{SHARE_NAME}", f"a card, and splits of at most {_MOST_SMALL:,} bytes", found
         )
-    texts = {file: blocks.read(file, 0, sizes[file]).tobytes() for file in small}
-    folder = _unpack(home, f"{share.name}-{share.digest[:32]}", texts)
-    card = _card(folder, address)
+    folder = home.cache / "afar" / f"{share.name}-{share.digest[:32]}"
+    with writing(folder):
+        home.root.mkdir(parents=True, exist_ok=True)
+        for file in small:
+            path, content = folder / file, blocks.read(file, 0, sizes[file]).tobytes()
+            make_folder(path.parent, root=home.root)
+            if not _holds(path, content):
+                write_file(path, content, root=home.root)
+    try:
+        card = read_card(folder)
+    except DamagedInput as error:
+        parts = error.parts
+        raise damaged(f"{address}/{CARD_NAME}", parts["expected"] or "", parts["found"] or "") from error
     _check_shards(card, share, address)
     return BuildAfar(folder, card, address, blocks)
 
@@ -224,71 +207,6 @@ def _check_shards(card: Card, share: Share, address: str) -> None:
             raise damaged(
                 f"{address}/{SHARE_NAME}", f"{entry.file} as {CARD_NAME} names it", "another, or none"
             )
-
-
-def _open_unverified(ranges: Ranges, home: Home) -> BuildAfar:
-    """Open a build folder that was not pushed: its card names its splits and the sizes of its shards."""
-    address = ranges.address
-    with contextlib.suppress(FileNotFoundError):
-        ranges.read(PUSH_NAME, 0, 1)
-        raise UsageError(
-            f"The push to {address} has not ended.",
-            expected=f"{SHARE_NAME}, which a push writes last",
-            found=f"{PUSH_NAME}, which it writes first",
-            next="push again, or wait until the push has ended",
-        )
-    try:
-        data = _whole(ranges, CARD_NAME, MAX_BYTES)
-    except FileNotFoundError as error:
-        raise UsageError(
-            f"{address} is not a build.",
-            expected=f"{SHARE_NAME}, of a push, or {CARD_NAME}, of a build folder",
-            found=str(error),
-            next="correct the address; it is that of the folder, without the name of a file",
-        ) from error
-    name = f"unverified-{hashlib.sha256(data).hexdigest()[:32]}"
-    card = _card(_unpack(home, name, {CARD_NAME: data}), address)
-    files = [entry.file for entry in card.splits.values()]
-    try:
-        texts = {file: _whole(ranges, file, _MOST_SMALL // len(files)) for file in files}
-    except FileNotFoundError as error:
-        raise damaged(address, "the splits that its card names", str(error)) from error
-    if address not in _noticed:
-        _noticed.add(address)
-        text = f"{address} has no {SHARE_NAME}: its shards are read unverified, and not kept in the cache"
-        warnings.warn(text, stacklevel=4)
-    sizes = {entry.file: entry.bytes for entry in card.shards}
-    return BuildAfar(_unpack(home, name, texts), card, address, Blocks(ranges, sizes, None, None))
-
-
-def _card(folder: Path, address: str) -> Card:
-    """Read the card that was copied from an address."""
-    try:
-        return read_card(folder)
-    except DamagedInput as error:
-        parts = error.parts
-        raise damaged(f"{address}/{CARD_NAME}", parts["expected"] or "", parts["found"] or "") from error
-
-
-def _whole(ranges: Ranges, file: str, most: int) -> bytes:
-    """Return a whole file of at most ``most`` bytes."""
-    data = ranges.read(file, 0, most + 1)
-    if len(data) > most:
-        raise damaged(f"{ranges.address}/{file}", f"at most {most:,} bytes", "more")
-    return data
-
-
-def _unpack(home: Home, name: str, texts: dict[str, bytes]) -> Path:
-    """Write small files into a folder of the cache, named by their content."""
-    folder = home.cache / "afar" / name
-    with writing(folder):
-        home.root.mkdir(parents=True, exist_ok=True)
-        for file, data in texts.items():
-            path = folder / file
-            make_folder(path.parent, root=home.root)
-            if not _holds(path, data):
-                write_file(path, data, root=home.root)
-    return folder
 
 
 def _holds(path: Path, data: bytes) -> bool:

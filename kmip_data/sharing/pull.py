@@ -1,29 +1,54 @@
-"""Pull a build or a run from an address into a folder; the card, or the configuration, comes last."""
+"""Pull a build or a run from an address into a folder; the card, or the configuration, comes last.
+
+Files of a push are untrusted: they are copied block by block, each one verified before it is written.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
 import os
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path, PurePosixPath
+from typing import Final
 
 from kmip_data.builds.columns import COLUMNS, read_columns, shards_digest
 from kmip_data.builds.home import Build, Home
-from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.changes import refuse_link
-from kmip_data.files.digests import readable_json
-from kmip_data.files.errors import located, occupied, writing
+from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
+from kmip_data.files.changes import PARTIAL, continued_file, refuse_link, write_all
+from kmip_data.files.errors import located, occupied, require_room, writing
 from kmip_data.files.locking import build_lock
-from kmip_data.files.small import first_fault, read_small
-from kmip_data.format.build_files import protect, write_card
+from kmip_data.files.reading import MAX_BYTES, first_fault, read_small, readable_json, sha256_file
+from kmip_data.format.build_files import (
+    CROISSANT_NAME,
+    PAGE_NAME,
+    build_croissant,
+    protect,
+    render_card,
+    write_card,
+)
 from kmip_data.format.card import CARD_NAME, CARD_VERSION, Card, read_card
-from kmip_data.format.card_page import PAGE_NAME, render_card
-from kmip_data.format.croissant import CROISSANT_NAME, build_croissant
 from kmip_data.manifest import unknown_name
-from kmip_data.sharing.received import UNFINISHED, Received, is_whole, partial_name
-from kmip_data.sharing.share import RUN_FILES, RUN_PROOF, Share, SharedFile, damaged
+from kmip_data.runtime.progress import Progress
+from kmip_data.sharing.remote import Remote, exactly, folder_for, not_pushed
+from kmip_data.sharing.share import (
+    BLOCK,
+    BLOCKS_NAME,
+    RUN_FILES,
+    RUN_PROOF,
+    SHARE_NAME,
+    BlockDigests,
+    Share,
+    SharedFile,
+    damaged,
+    parse_share,
+)
+
+UNFINISHED: Final = "a new folder, or the same pull unfinished"
+_TRIES: Final = 5  #: tries for one file, each of which must bring something
 
 
 @dataclass(frozen=True)
@@ -35,7 +60,6 @@ class Pulled:
     card: Card | None  #: of a build
     files: list[str]  #: requested files, relative to ``path``
     there: bool  #: everything was there already
-    notes: list[str] = field(default_factory=list)  #: what was taken completely although a part was requested
 
 
 def pull(
@@ -43,16 +67,14 @@ def pull(
     home: Home,
     *,
     to: Path | None = None,
-    split: str | None = None,
     columns: Sequence[str] | None = None,
     quiet: bool = False,
 ) -> Pulled:
     """Bring what was pushed to ``address`` here, every digest checked; a pull that was stopped goes on.
 
     It becomes the folder ``to``; by default that of its name below ``home``, and for a run in the working
-    folder: only what lies below ``home`` is taken as the user's own. Shards hold the records of every
-    ``split``, or part of one, so a note says that all came; ``columns`` are added ones to take (all by
-    default), and a note says that stored ones lie in the shards.
+    folder: only what lies below ``home`` is taken as the user's own. ``columns`` are the added ones to take,
+    by default all; shards hold the stored ones.
 
     Raises ``UsageError`` where nothing was pushed there, a name is wrong, or the folder holds something else;
     ``DamagedInput`` where something is not what was pushed, or not what it claims to be;
@@ -61,13 +83,8 @@ def pull(
     """
     received = Received(address)
     name, kind = received.share.name, received.share.kind
-    if kind == "run" and (split is not None or columns is not None):
-        raise UsageError(
-            f"{received.place.address} is a run, which is taken whole.",
-            expected="a build with --columns",
-            found="a run",
-            next="the same command without them",
-        )
+    if kind == "run" and columns is not None:
+        raise UsageError(f"{received.remote.address} is a run, which has no --columns.")
     default = Path.cwd() / name if kind == "run" else home.built / name
     folder = default if to is None else located(to, "folder")
     if to is None and not (folder / CARD_NAME).is_file():  # a place that nobody has named
@@ -77,16 +94,15 @@ def pull(
     with build_lock(folder, quiet=quiet):
         if kind == "run":
             return _pull_run(received, folder, quiet=quiet)
-        return _pull_build(received, folder, split, columns, quiet=quiet)
+        return _pull_build(received, folder, columns, quiet=quiet)
 
 
-def _pull_build(
-    received: Received, folder: Path, split: str | None, columns: Sequence[str] | None, *, quiet: bool
-) -> Pulled:
+def _pull_build(received: Received, folder: Path, columns: Sequence[str] | None, *, quiet: bool) -> Pulled:
     card = _card(received)
     entries = received.share.by_name()
     added = {name: _column_files(received, name) for name in _added(entries)}
-    notes = _notes(card, list(added), split, columns)
+    if unknown := [name for name in columns or () if name not in added]:
+        raise unknown_name("added column", unknown[0], list(added), command="kmip-data pull ADDRESS")
     wanted = list(added) if columns is None else [name for name in added if name in columns]
     files = [entries[name] for name in card.digests]
     there = _card_there(folder, card)
@@ -106,7 +122,7 @@ def _pull_build(
     for name in wanted:
         read_columns(Build(folder, card), name)
     names = [entry.file for entry in (*files, *(entry for name in wanted for entry in added[name]))]
-    return Pulled(folder, received.share, card, names, not came, notes)
+    return Pulled(folder, received.share, card, names, not came)
 
 
 def _card_there(folder: Path, card: Card) -> Card | None:
@@ -147,7 +163,7 @@ def _end(folder: Path, card: Card) -> bool:
 
 def _card(received: Received) -> Card:
     """Return the card of a push, once the files it names are those that were pushed."""
-    where, data = f"{received.place.address}/{CARD_NAME}", received.read(CARD_NAME)
+    where, data = f"{received.remote.address}/{CARD_NAME}", received.read(CARD_NAME)
     try:
         card = Card.model_validate_json(data)
     except (ValueError, RecursionError) as error:
@@ -173,23 +189,6 @@ def _column_files(received: Received, name: str) -> list[SharedFile]:
     return sorted(found, key=lambda entry: entry.file.endswith(f"/{CARD_NAME}"))
 
 
-def _notes(card: Card, added: list[str], split: str | None, columns: Sequence[str] | None) -> list[str]:
-    """Return notes on what cannot be taken in part; UsageError for an unknown name."""
-    schema, notes = card.schema_, []
-    stored = [column.attribute for column in schema.columns] + [view.attribute for view in schema.views]
-    for name in columns or ():
-        if name not in (*added, *stored):
-            raise unknown_name("column", name, [*added, *stored], command="kmip-data pull ADDRESS")
-    if set(columns or ()) & set(stored):
-        notes.append(f"Shards hold all stored columns ({', '.join(stored)}): they are taken whole.")
-    splits = [*card.splits, *{part for entry in card.splits.values() for part in entry.parts}]
-    if split is not None and split not in splits:
-        raise unknown_name("split", split, splits, command="kmip-data pull ADDRESS")
-    if split is not None:
-        notes.append(f"No shard knows a split, and the card names all of them: {split} came with the others.")
-    return notes
-
-
 def _refuse_others(folder: Path, own: Collection[SharedFile]) -> None:
     """Refuse a folder that holds more than an earlier pull of the same push left there."""
     known = {entry.file for entry in own}
@@ -203,7 +202,7 @@ def _refuse_others(folder: Path, own: Collection[SharedFile]) -> None:
 def _pull_run(received: Received, folder: Path, *, quiet: bool) -> Pulled:
     entries = received.share.by_name()
     if others := sorted(entries.keys() - set(RUN_FILES)):
-        raise damaged(received.place.address, f"a run of {', '.join(RUN_FILES)}", ", ".join(others[:5]))
+        raise damaged(received.remote.address, f"a run of {', '.join(RUN_FILES)}", ", ".join(others[:5]))
     files = [entries[name] for name in RUN_FILES if name in entries]
     # No other run has these weights or this result: the folder is a copy of the push.
     ours = any(is_whole(folder / entry.file, entry) for entry in files if entry.file in RUN_PROOF)
@@ -211,3 +210,103 @@ def _pull_run(received: Received, folder: Path, *, quiet: bool) -> Pulled:
         _refuse_others(folder, files)
     came = received.take(files, folder, ours=ours, quiet=quiet)
     return Pulled(folder, received.share, None, list(entries), not came)
+
+
+class Received:
+    """A push at an address.
+
+    Raises ``UsageError`` where there is none, ``SourceUnavailable`` where nobody can say, ``DamagedInput``
+    where manifest or side file are not what was pushed.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.remote = Remote(address)
+        data = self.remote.read(SHARE_NAME)
+        if data is None:
+            raise not_pushed(self.remote.address)
+        self.share = parse_share(data, self.remote.address)
+        digests = self.remote.read(BLOCKS_NAME, self.share.blocks_bytes) or b""
+        self.digests = BlockDigests(self.share, digests, self.remote.address)
+
+    def read(self, file: str) -> bytes:
+        """Return the bytes of a small file."""
+        entry = self.share.by_name().get(file)
+        if entry is None or entry.bytes > MAX_BYTES:
+            raise damaged(self.remote.address, f"{file}, of at most {MAX_BYTES:,} bytes", "none")
+        data = b"".join(self.remote.pieces(file, 0, entry.bytes))
+        self.digests.check(file, 0, data)
+        return data
+
+    def take(
+        self, files: Sequence[SharedFile], folder: Path, *, ours: bool = False, quiet: bool = False
+    ) -> int:
+        """Bring files into ``folder``, in this order, and return how many came; whole ones stay as they are.
+
+        A file of the same name with other bytes is replaced if the folder is ``ours``, a copy of this push.
+        What was verified stays on disk as ``.SHA-256.partial``, and the next call resumes from it; no name
+        in a push begins with a dot. Raises ``DamagedInput`` where a file is not what was pushed,
+        ``SourceUnavailable`` where it could not be had, ``OutOfResources`` without room, ``UsageError`` where
+        another file has the name of one.
+        """
+        for entry in files:  # all, for a file behind a link is not of this folder
+            folder_for(entry.file, folder)
+        missing = [entry for entry in files if not is_whole(folder / entry.file, entry)]
+        if not ours and (others := [e.file for e in missing if os.path.lexists(folder / e.file)]):
+            raise occupied(folder, UNFINISHED, ", ".join(others[:5]), "--to")
+        total = sum(entry.bytes for entry in missing)
+        require_room(folder, total, f"What is missing of {self.remote.address}")
+        with Progress(f"pull {self.share.name}", total, unit="B", quiet=quiet) as progress:
+            for entry in missing:
+                path = folder / entry.file
+                with continued_file(path, partial_name(entry), root=folder) as file:
+                    self._complete(file, entry, progress)
+        return len(missing)
+
+    def _complete(self, file: FileIO, entry: SharedFile, progress: Progress) -> None:
+        start = self._verified(file, entry)
+        progress.update(start)
+        for left in reversed(range(_TRIES)):
+            try:
+                self._append(file, entry, start, progress)
+                break
+            except SourceUnavailable:
+                reached = file.tell()
+                if not left or reached == 0:
+                    raise
+                # Where nothing came after the beginning that is here: a server that knows no ranges.
+                start = reached if reached > start else 0
+                progress.update(start - reached)
+        file.truncate(entry.bytes)
+        file.seek(0)
+        if (found := hashlib.file_digest(file, "sha256").hexdigest()) != entry.sha256:
+            raise damaged(f"{self.remote.address}/{entry.file}", f"SHA-256 {entry.sha256}", found)
+
+    def _verified(self, file: FileIO, entry: SharedFile) -> int:
+        """Return the bytes of an earlier try that are verified blocks from the beginning."""
+        size = 0
+        while size < entry.bytes and (block := exactly(file, min(BLOCK, entry.bytes - size))):
+            try:
+                self.digests.check(entry.file, size // BLOCK, block)
+            except DamagedInput:
+                break
+            size += len(block)
+        return size
+
+    def _append(self, file: FileIO, entry: SharedFile, start: int, progress: Progress) -> None:
+        file.seek(start)
+        for piece in self.remote.pieces(entry.file, start, entry.bytes):
+            self.digests.check(entry.file, start // BLOCK, piece)
+            write_all(file.fileno(), piece)
+            start += len(piece)
+            progress.update(len(piece))
+
+
+def partial_name(entry: SharedFile) -> str:
+    """Return the name of a file while it comes."""
+    return f".{entry.sha256}{PARTIAL}"
+
+
+def is_whole(path: Path, entry: SharedFile) -> bool:
+    """True if a file is there, with the right bytes; a link never is."""
+    regular = path.is_file() and not path.is_symlink()
+    return regular and path.stat().st_size == entry.bytes and sha256_file(path)[0] == entry.sha256

@@ -1,26 +1,28 @@
-"""Push a build or a run to an address: ``push.json`` first, ``share.json`` last, no other file replaced."""
+"""Push a build or a run to an address: ``push.json`` first, ``share.json`` last, no other file replaced.
+
+The page of a push has the YAML header that the Hugging Face hub reads.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 from collections.abc import Container, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Final, Literal
 
 from kmip_data.builds.columns import COLUMNS, added_names, read_columns
 from kmip_data.builds.home import Build
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
 from kmip_data.files.changes import remove_partials, written_name
-from kmip_data.files.digests import readable_json
 from kmip_data.files.locking import build_lock
+from kmip_data.files.reading import readable_json
+from kmip_data.format.build_files import CROISSANT_NAME, PAGE_NAME, build_croissant, render_card
 from kmip_data.format.card import CARD_NAME, NAME_WORDS, Card, is_name
-from kmip_data.format.card_page import PAGE_NAME
-from kmip_data.format.croissant import CROISSANT_NAME, build_croissant
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.runtime.progress import Progress
-from kmip_data.sharing.hub import dataset_page
-from kmip_data.sharing.places import Place, blocks_of
+from kmip_data.sharing.remote import Remote, blocks_of
 from kmip_data.sharing.share import (
     BLOCKS_NAME,
     MAX_FILES,
@@ -31,6 +33,16 @@ from kmip_data.sharing.share import (
     SharedFile,
     parse_share,
 )
+
+#: Names of licences here and on the hub; any other is given by name and link.
+_LICENSES: Final = {
+    "CC BY 4.0": "cc-by-4.0",
+    "CC BY-NC 4.0": "cc-by-nc-4.0",
+    "MIT": "mit",
+    "ODbL 1.0": "odbl",
+}
+_REPAIR: Final = "kmip-data verify TARGET --repair"
+_SIZES: Final = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")
 
 
 def push_build(build: Build, address: str, *, quiet: bool = False) -> Share:
@@ -60,9 +72,7 @@ def _refuse_license(card: Card) -> None:
     terms = shipped if shipped.get("agreement") else card.license
     if terms.get("agreement"):
         raise LicenseNotAccepted(
-            f"The licence of {card.dataset} does not let it be passed on.",
-            expected="a licence under which anybody may have it",
-            found=f"{terms.get('name')}: {terms.get('notice')}",
+            f"The licence of {card.dataset} does not let it be passed on: {terms.get('name')}.",
             next=f"tell others to build it: kmip-data build {card.manifest or card.dataset}",
         )
 
@@ -95,28 +105,21 @@ def push(
     """
     name = source.name
     if not is_name(name):
-        raise UsageError(
-            f"The folder {name!r} cannot be pushed under its name.",
-            expected=NAME_WORDS,
-            found=name,
-            next=f"rename the folder of the {kind}, and push that",
-        )
-    place = Place(address)
-    if place.folder is not None and place.folder.resolve().is_relative_to(source.resolve()):
-        raise UsageError(
-            f"The {kind} {source} cannot be pushed into itself.", next="push to a folder outside of it"
-        )
-    if not place.writable:
-        raise UsageError(f"{place.address} cannot be pushed to.", expected="a folder, hf://, s3:// or gs://")
+        raise UsageError(f"The folder {name!r} cannot be pushed under its name.", expected=NAME_WORDS)
+    remote = Remote(address)
+    if remote.folder is not None and remote.folder.resolve().is_relative_to(source.resolve()):
+        raise UsageError(f"The {kind} {source} cannot be pushed into itself.")
+    if not remote.writable:
+        raise UsageError(f"{remote.address} cannot be pushed to.", expected="a folder, hf://, s3:// or gs://")
     share, blocks = _described(kind, name, content, known or {})
-    with build_lock(place.folder, quiet=quiet) if place.folder is not None else contextlib.nullcontext():
-        _put(place, share, key, {**content, BLOCKS_NAME: blocks}, quiet=quiet)
+    with build_lock(remote.folder, quiet=quiet) if remote.folder is not None else contextlib.nullcontext():
+        _put(remote, share, key, {**content, BLOCKS_NAME: blocks}, quiet=quiet)
     return share
 
 
-def _put(place: Place, share: Share, key: str, content: Mapping[str, Path | bytes], *, quiet: bool) -> None:
-    listed = _listed(place, share, key)
-    there = _there(place, {*listed, PUSH_NAME, SHARE_NAME, BLOCKS_NAME} if listed else set(), share)
+def _put(remote: Remote, share: Share, key: str, content: Mapping[str, Path | bytes], *, quiet: bool) -> None:
+    listed = _listed(remote, share, key)
+    there = _there(remote, {*listed, PUSH_NAME, SHARE_NAME, BLOCKS_NAME} if listed else set(), share)
     wanted = {entry.file: (entry.sha256, entry.bytes) for entry in share.files}
     wanted[BLOCKS_NAME] = (share.blocks, share.blocks_bytes)
     names = {**listed, **{entry.file: entry.sha256 for entry in share.files}}
@@ -125,71 +128,67 @@ def _put(place: Place, share: Share, key: str, content: Mapping[str, Path | byte
         SHARE_NAME: share.to_json().encode(),
     }
     wanted |= {name: (hashlib.sha256(text).hexdigest(), len(text)) for name, text in texts.items()}
-    new = {name for name, wish in wanted.items() if not _is_there(place, name, *wish, there.get(name))}
+    new = {name for name, wish in wanted.items() if not _is_there(remote, name, *wish, there.get(name))}
     if not new:
         return
     total = sum(size for name, (_, size) in wanted.items() if name in new)
     with (
-        place.at_once(f"kmip-data push {share.name}") as at_once,
+        remote.at_once(f"kmip-data push {share.name}") as at_once,
         Progress(f"push {share.name}", total, unit="B", quiet=quiet) as progress,
     ):
         if SHARE_NAME in there and not at_once:
-            place.remove(SHARE_NAME)
+            remote.remove(SHARE_NAME)
         for name in (PUSH_NAME, *content, SHARE_NAME):
             if name in new or name == SHARE_NAME:
-                place.put(name, texts.get(name) or content[name])
+                remote.put(name, texts.get(name) or content[name])
                 progress.update(wanted[name][1])
 
 
-def _listed(place: Place, share: Share, key: str) -> dict[str, str]:
+def _listed(remote: Remote, share: Share, key: str) -> dict[str, str]:
     """Return the files there that a push of the same build or run has written, with their digests.
 
     ``push.json`` lists them; where that is damaged, ``share.json`` does if it is the same to the digest.
     """
     before = None
     with contextlib.suppress(ValueError, RecursionError, DamagedInput):
-        before = PushList.model_validate_json(place.read(PUSH_NAME) or b"")
+        before = PushList.model_validate_json(remote.read(PUSH_NAME) or b"")
     if before is not None and (before.kind, before.key) == (share.kind, key):
         return before.files
     if before is not None:
-        raise _in_the_way(place, share, f"{PUSH_NAME} of the {before.kind} with key {before.key}")
+        raise _in_the_way(remote, share, f"{PUSH_NAME} of the {before.kind} with key {before.key}")
     with contextlib.suppress(DamagedInput):
-        if parse_share(place.read(SHARE_NAME) or b"", place.address).sealed == share.sealed:
+        if parse_share(remote.read(SHARE_NAME) or b"", remote.address).sealed == share.sealed:
             return {entry.file: entry.sha256 for entry in share.files}
     return {}
 
 
-def _there(place: Place, ours: Container[str], share: Share) -> dict[str, int]:
+def _there(remote: Remote, ours: Container[str], share: Share) -> dict[str, int]:
     """Return the files at a place with their sizes; UsageError where one is not ours."""
     found = {}
-    for name, size in place.files():
+    for name, size in remote.files():
         if name not in ours and written_name(name) not in ours:
-            raise _in_the_way(place, share, name)
-        if place.folder is not None and name not in ours:
-            remove_partials((place.folder / name).parent, root=place.folder)
+            raise _in_the_way(remote, share, name)
+        if remote.folder is not None and name not in ours:
+            remove_partials((remote.folder / name).parent, root=remote.folder)
             continue
         found[name] = size
     return found
 
 
-def _is_there(place: Place, name: str, digest: str, size: int, found: int | None) -> bool:
+def _is_there(remote: Remote, name: str, digest: str, size: int, found: int | None) -> bool:
     """True if a file is there with the right bytes: all of them are read."""
     if found != size:
         return False
     whole = hashlib.sha256()
     with contextlib.suppress(SourceUnavailable):
-        for piece in place.pieces(name, 0, size):
+        for piece in remote.pieces(name, 0, size):
             whole.update(piece)
     return whole.hexdigest() == digest
 
 
-def _in_the_way(place: Place, share: Share, found: str) -> UsageError:
-    return UsageError(
-        f"{place.address} holds something else.",
-        expected=f"nothing, or an earlier push of the {share.kind} {share.name}",
-        found=found,
-        next="push to another address",
-    )
+def _in_the_way(remote: Remote, share: Share, found: str) -> UsageError:
+    expected = f"nothing, or an earlier push of the {share.kind} {share.name}"
+    return UsageError(f"{remote.address} holds something else.", expected=expected, found=found)
 
 
 def _described(
@@ -197,11 +196,7 @@ def _described(
 ) -> tuple[Share, bytes]:
     """Read every file once: the manifest and the bytes of its side file."""
     if len(content) > MAX_FILES:
-        raise UsageError(
-            f"{name} has too many files to be pushed.",
-            expected=f"at most {MAX_FILES:,}",
-            found=f"{len(content):,}",
-        )
+        raise UsageError(f"{name} has {len(content):,} files; a push has at most {MAX_FILES:,}.")
     files, blocks = [], bytearray()
     for file, source in content.items():
         whole, size = hashlib.sha256(), 0
@@ -211,13 +206,52 @@ def _described(
                 size += len(block)
                 blocks += hashlib.sha256(block).digest()
         except OSError as error:
-            raise _wrong(f"{file} cannot be read.", "a file of what is pushed", str(error)) from error
+            raise DamagedInput(f"{file} cannot be read: {error}", next=_REPAIR) from error
         found = whole.hexdigest()
         if known.get(file, found) != found:
-            raise _wrong(f"{file} has other bytes than its card says.", f"SHA-256 {known[file]}", found)
+            raise DamagedInput(
+                f"{file} has other bytes than its card says.", expected=known[file], found=found, next=_REPAIR
+            )
         files.append(SharedFile(file=file, sha256=found, bytes=size))
     return Share(kind=kind, name=name, files=files, blocks=hashlib.sha256(blocks).hexdigest()), bytes(blocks)
 
 
-def _wrong(what: str, expected: str, found: str) -> DamagedInput:
-    return DamagedInput(what, expected=expected, found=found, next="kmip-data verify TARGET --repair")
+def header(fields: Mapping[str, Any]) -> str:
+    """Return a YAML block; each value is written as JSON, which is YAML."""
+    lines = [f"{name}: {json.dumps(value)}" for name, value in fields.items()]
+    return "\n".join(["---", *lines, "---", ""])
+
+
+def license_fields(terms: Mapping[str, Any]) -> dict[str, str]:
+    """Return the fields of the hub for a licence as a card has it."""
+    name, link = str(terms.get("name", "")), str(terms.get("url", ""))
+    if name in _LICENSES:
+        return {"license": _LICENSES[name]}
+    if not name:
+        return {"license": "unknown"}
+    return {"license": "other", "license_name": name, **({"license_link": link} if link else {})}
+
+
+def size_category(count: int) -> str:
+    """Return the size category of the hub for a number of records.
+
+    >>> size_category(999), size_category(1000), size_category(10**13)
+    ('n<1K', '1K<n<10K', 'n>1T')
+    """
+    steps = len(str(count)) - 4  #: powers of ten from a thousand on
+    if steps < 0:
+        return "n<1K"
+    return f"{_SIZES[steps]}<n<{_SIZES[steps + 1]}" if steps + 1 < len(_SIZES) else "n>1T"
+
+
+def dataset_page(card: Card) -> bytes:
+    """Return the page of a build with its header; the size of a single graph is its number of nodes."""
+    counts = card.counts
+    fields = {
+        **license_fields(card.license),
+        "pretty_name": card.heading,
+        "task_categories": ["graph-ml"],
+        "size_categories": [size_category(counts["graphs"] if counts["graphs"] > 1 else counts["nodes"])],
+        "tags": ["graph", "hdf5", "kmip-data", *(["sample"] if card.sample else [])],
+    }
+    return f"{header(fields)}\n{render_card(card)}".encode()

@@ -10,8 +10,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import FailFast, Field, model_validator
 
 from kmip_data.errors import DamagedInput
-from kmip_data.files.digests import readable_json, sealed_json
-from kmip_data.files.small import first_fault
+from kmip_data.files.reading import first_fault, readable_json, sealed_json
 from kmip_data.format.card import Count, Name, RelativePath
 from kmip_data.manifest import Digest
 from kmip_data.strict import Strict

@@ -13,16 +13,18 @@ import torch
 from torch import Tensor, nn
 
 from kmip_data.builds.home import Home
-from kmip_data.drawing.explorer.answer import Answer, ChosenKeys
+from kmip_data.drawing.page import Answer, ChosenKeys
 from kmip_data.drawing.pictures import label_words
 from kmip_data.errors import UsageError
+from kmip_data.models.analysis.influence import by_distance, hop_distances, node_influence
 from kmip_data.models.analysis.recording import check_part
 from kmip_data.models.attention.kmip import KMIPAttention, attend_to_best
-from kmip_data.models.layers.batch import GraphBatch
+from kmip_data.models.layers.batch import GraphBatch, read_batch
 from kmip_data.models.training.machine import autocast
 from kmip_data.models.training.objective.tasks import Task, target_column
 from kmip_data.models.training.run.evaluate import OpenedRun, open_run
 
+HOPS, NODES, MOST_NODES = 16, 8, 20_000  #: influence is measured so far, of so many nodes, up to this size
 PAIRS: Final = 2_000_000  #: of node and key, over all heads and layers, in an answer: 16 MB
 
 
@@ -76,6 +78,31 @@ def ask(
         nodes=nodes.numpy(),
         layers=tuple(layers),
     )
+
+
+def influence_by_hop(opened: OpenedRun, part: str = "test", position: int = 0) -> list[tuple[int, float]]:
+    """Return how much the features of all nodes at each distance in hops change a node's output.
+
+    The sum of absolute derivatives, relative to that by the node's own features, is the mean over a fixed
+    draw of nodes. Layers of message passing reach as many hops as there are layers; k-MIP reaches all. Empty
+    for graphs of more than 20,000 nodes, where a derivative for each output takes too long, and without
+    numbers as features.
+    """
+    batch = opened.data.record(part, position).to(opened.device.kind)
+    count = int(batch.num_nodes)
+    if count > MOST_NODES or not isinstance(batch.x, Tensor) or not batch.x.is_floating_point():
+        return []
+    draw = np.random.Generator(np.random.PCG64(0)).choice(count, min(count, NODES), replace=False)
+    with opened.working() as module, torch.compiler.set_stance("force_eager"):
+        module.doing = "exploring"
+        batch.x = batch.x.clone().requires_grad_()
+        outputs = module.eval()(batch)[0]
+        if len(outputs) != count:  # of the graph, not of its nodes
+            return []
+        values = np.stack([node_influence(outputs, batch.x, node) for node in draw.tolist()])
+    distances = hop_distances(read_batch(batch).edges.index, count, draw.tolist())
+    rows = by_distance(values, distances, HOPS)["rows"]
+    return [(int(row["hop"]), float(row["influence"])) for row in rows[1:]]
 
 
 def said(task: Task, logits: Tensor) -> np.ndarray[Any, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from kmip_data.drawing.maps.city_map import read_city_map
+from kmip_data.drawing.maps import read_city_map
 from kmip_data.errors import UsageError
 from kmip_data.graphs.city_columns import is_city
 from kmip_data.models.training.run.evaluate import open_run

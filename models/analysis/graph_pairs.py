@@ -9,7 +9,7 @@ import numpy as np
 
 from kmip_data.arrays import I64
 from kmip_data.errors import DamagedInput
-from kmip_data.files.small import first_fault, read_small
+from kmip_data.files.reading import first_fault, read_small
 
 Pair = tuple[I64, I64]  #: two adjacency matrices (N, N)
 

@@ -17,7 +17,7 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.models.analysis.projections import Projections
 from kmip_data.models.attention.kmip import KMIPAttention
-from kmip_data.models.attention.ragged import pointers
+from kmip_data.models.layers.batch import pointers
 
 if TYPE_CHECKING:
     from kmip_data.models.training.data.run_data import RunData

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.arrays import I64
-from kmip_data.graphs.encodings import Encoding, Graphs, parse_encoding
+from kmip_data.graphs.encoding import Encoding, Graphs, parse_encoding
 
 SAME = 1e-5  #: values of an encoding that are no further apart count as one: they are float32 on disk
 ENCODINGS = ("rwse20", "rwse3", "lappe10")  #: that S-SEG-WL is run with

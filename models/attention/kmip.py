@@ -16,8 +16,7 @@ from kmip_data.models.attention.operators import attend, fused_attention, fuses,
 from kmip_data.models.context import PLAIN, ForwardContext
 from kmip_data.models.layers.batch import GraphBatch, context_of
 from kmip_data.models.search.problem import FLOATS, check_nodes, check_problem, check_ptr, check_rows, strided
-from kmip_data.models.search.registry import get_backend
-from kmip_data.models.search.topk import ranked
+from kmip_data.models.search.topk import get_backend, ranked
 
 Pointers = Tensor | Sequence[int]
 

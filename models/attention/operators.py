@@ -18,7 +18,7 @@ from torch.autograd import forward_ad
 
 from kmip_data.errors import UsageError
 from kmip_data.models.attention import gathered
-from kmip_data.models.layers.triton_devices import triton_runs
+from kmip_data.models.context import triton_runs
 from kmip_data.models.search.problem import check_problem
 from kmip_data.models.search.topk import ranked, topk_inner_product
 

@@ -1,18 +1,28 @@
-"""Performer attention: linear in the nodes, by random features."""
+"""Performer attention by FAVOR+ (Choromanski et al., ICLR 2021): linear in the nodes, by random features.
+
+With features φ of queries and keys a node's result is Σ φ(q)·φ(k) v / Σ φ(q)·φ(k) over the nodes of its
+graph: the sums over keys are made once, and are small. φ takes m channels where a query has d, so features of
+a whole batch would take most of the memory: they are made for some rows at a time, and again in the backward
+pass. Graphs of similar size form the tiles of rows that are worked on together.
+
+Shapes here besides the usual letters: m features; B graphs with W places each, of a tile.
+"""
 
 from __future__ import annotations
 
+import functools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import pad
 
-from kmip_data.models.attention.favor import favor_attention
-from kmip_data.models.attention.ragged import Pointers, pointers
-from kmip_data.models.attention.transformer import check_heads
-from kmip_data.models.layers.batch import context_of
-from kmip_data.models.search.problem import check_nodes
+from kmip_data.models.context import PLAIN, ForwardContext
+from kmip_data.models.layers.batch import Pointers, context_of, pointers
+from kmip_data.models.search.problem import check_heads, check_nodes
 
 
 def orthogonal_directions(count: int, dim: int, generator: torch.Generator | None = None) -> Tensor:
@@ -165,3 +175,215 @@ class PerformerAttention(nn.Module):
 def usual_features(head_dim: int) -> int:
     """Return the usual number of random features."""
     return max(1, int(head_dim * math.log(head_dim)))
+
+
+KEPT = 8  #: tilings that are remembered: all layers ask for the same one, recorded steps for that of a batch
+ALIKE = 0.8  #: the smallest graph of a group has at least this share of the largest one's nodes
+EPSILON = 1e-4  #: added to every feature, as published
+SCRATCH = 16 * 2**20  #: bytes of one tensor of features
+
+
+class Tile(NamedTuple):
+    """Rows that are worked on at once: of several graphs, or a part of one."""
+
+    rows: Tensor  #: (B, W) int64, graph by graph; beyond a graph's end its last row again
+    real: Tensor | None  #: (B, W) bool, whether it is not beyond; None: all are
+
+    def take(self, rows: Tensor) -> Tensor:
+        """(N, H, c) → (B, H, W, c)."""
+        return rows[self.rows].transpose(1, 2)
+
+    def clear(self, values: Tensor) -> Tensor:
+        """(B, H, W, c) with zeros beyond the graphs' ends."""
+        return values if self.real is None else values * self.real[:, None, :, None]
+
+    def put(self, rows: Tensor, values: Tensor) -> None:
+        """Write (B, H, W, c) to its rows of (N, H, c)."""
+        values = values.transpose(1, 2)
+        if self.real is None:
+            rows[self.rows] = values
+        else:
+            rows[self.rows[self.real]] = values[self.real]
+
+
+class Group(NamedTuple):
+    """Graphs that are worked on together: several whole ones in one tile, or one in several tiles."""
+
+    graphs: Tensor  #: (B,) int64
+    tiles: tuple[Tile, ...]
+
+
+@functools.lru_cache(KEPT)
+@torch.inference_mode(False)  # remembered for training, too
+def tiles_of(ptr: tuple[int, ...], most: int, each: int, device: torch.device) -> tuple[Group, ...]:
+    """Put together graphs of like size, and divide large ones.
+
+    At ``most`` so many rows are worked on at once; ``each`` graph counts for so many besides its own.
+    """
+    sizes, groups, members = np.diff(ptr), list[Group](), list[int]()
+    for graph in np.argsort(-sizes, kind="stable").tolist():
+        largest = sizes[members[0]] if members else 0
+        if members and (sizes[graph] < ALIKE * largest or (len(members) + 1) * (largest + each) > most):
+            groups.append(_group(members, ptr, most, device))
+            members = []
+        if sizes[graph]:
+            members.append(graph)
+    return (*groups, _group(members, ptr, most, device)) if members else tuple(groups)
+
+
+def _group(members: list[int], ptr: tuple[int, ...], most: int, device: torch.device) -> Group:
+    starts = torch.tensor([[ptr[graph]] for graph in members])
+    ends = torch.tensor([[ptr[graph + 1]] for graph in members])
+    rows = starts + torch.arange(int((ends - starts).max()))
+    parts = torch.split(rows, most, 1) if len(members) == 1 else (rows,)
+    tiles = tuple(
+        Tile(
+            torch.minimum(part, ends - 1).to(device),
+            None if bool((part < ends).all()) else (part < ends).to(device),
+        )
+        for part in parts
+    )
+    return Group(torch.tensor(members).to(device), tiles)
+
+
+def favor_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    projection: Tensor,
+    ptr: tuple[int, ...],
+    *,
+    legacy_mask: bool = False,
+    context: ForwardContext = PLAIN,
+) -> Tensor:
+    """Attend within each graph: queries and keys (N, H, d), values (N, H, v) → (N, H, v).
+
+    ``projection`` (m, d) are random directions; graph g has the rows ``ptr[g]:ptr[g + 1]``. The largest
+    exponents, which are subtracted before ``exp``, are taken as constants by the gradient; with
+    :data:`EPSILON` that makes a (small) difference. ``legacy_mask`` counts zero keys up to the largest graph
+    of the batch, as the published code did.
+    """
+    most = max(1, SCRATCH // (queries.shape[1] * projection.shape[0] * queries.element_size()))
+    groups = context.kept(tiles_of(ptr, most, values.shape[2] + 1, queries.device))
+    padding = None
+    if legacy_mask:
+        sizes = torch.tensor(ptr).diff()
+        padding = (sizes.max() - sizes).to(queries)
+    out: Tensor = _Favor.apply(queries, keys, values, projection, groups, padding)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _Favor(torch.autograd.Function):
+    """Keeps its operands and its result, no features and no sums."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        projection: Tensor,
+        groups: tuple[Group, ...],
+        padding: Tensor | None,
+    ) -> Tensor:
+        kernel = _Kernel(queries, keys, values, projection, padding)
+        out, tops = torch.empty_like(values), []
+        for group in groups:
+            sums, top = kernel.sums(group)
+            tops.append(top)
+            for tile in group.tiles:
+                found = _times(kernel.query_features(tile)[1], sums)
+                tile.put(out, found[..., :-1] / found[..., -1:])
+        ctx.save_for_backward(queries, keys, values, projection, padding, out, *tops)
+        ctx.groups = groups
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        queries, keys, values, projection, padding, out, *tops = ctx.saved_tensors
+        kernel = _Kernel(queries, keys, values, projection, padding)
+        grad_queries, grad_keys, grad_values = (torch.empty_like(t) for t in (queries, keys, values))
+        for group, top in zip(ctx.groups, tops, strict=True):
+            sums, _ = kernel.sums(group, top)
+            grad_sums = torch.zeros_like(sums)
+            for tile in group.tiles:
+                rows, features = kernel.query_features(tile)
+                grad_out = tile.clear(tile.take(grad))
+                grad_found = torch.cat([grad_out, -(grad_out * tile.take(out)).sum(-1, keepdim=True)], -1)
+                grad_found /= _times(features, sums[..., -1:])
+                grad_sums += _times(features.mT, grad_found)
+                tile.put(grad_queries, kernel.back(rows, features, grad_found @ sums.mT))
+            for tile in group.tiles:
+                rows, features = kernel.key_features(tile, top)
+                tile.put(grad_values, _times(features, grad_sums[..., :-1]))
+                with_one = pad(tile.take(values), (0, 1), value=1.0)
+                tile.put(grad_keys, kernel.back(rows, features, with_one @ grad_sums.mT))
+        return grad_queries, grad_keys, grad_values, None, None, None
+
+
+class _Kernel:
+    """Features of queries and keys less :data:`EPSILON`: exp(w·x − |x|²/2 − largest) where x is t/d^¼.
+
+    The published factor m^-½ of every feature cancels in the result.
+    """
+
+    def __init__(
+        self, queries: Tensor, keys: Tensor, values: Tensor, projection: Tensor, padding: Tensor | None
+    ) -> None:
+        self.queries, self.keys, self.values, self.padding = queries, keys, values, padding
+        self.scale: float = queries.shape[2] ** -0.25
+        self.directions = projection * self.scale  # (m, d)
+
+    def query_features(self, tile: Tile) -> tuple[Tensor, Tensor]:
+        """Queries (B, H, W, d) and their features (B, H, W, m)."""
+        rows, exponents = self._exponents(self.queries, tile)
+        return rows, self._exp(rows, exponents, exponents.amax(-1, keepdim=True))
+
+    def key_features(self, tile: Tile, top: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys (B, H, W, d) and their features (B, H, W, m), given the largest exponents (B, H, 1, 1)."""
+        rows, exponents = self._exponents(self.keys, tile)
+        return rows, self._exp(rows, exponents, top)
+
+    def sums(self, group: Group, top: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Σ φ(k) [v, 1] over each graph's nodes (B, H, m, v + 1), and its largest exponents (B, H, 1, 1)."""
+        held: tuple[Tensor, Tensor] | None = None  # exponents of the only tile
+        zero = None if self.padding is None else self.padding[group.graphs, None, None, None]
+        if top is None:
+            for tile in group.tiles:
+                held = self._exponents(self.keys, tile)
+                here = held[1].amax((-2, -1), keepdim=True)
+                top = here if top is None else torch.maximum(top, here)
+            assert top is not None
+            if zero is not None:  # a zero key has the exponent 0
+                top = torch.where(zero > 0, top.clamp(min=0), top)
+        held = held if len(group.tiles) == 1 else None
+        total: Tensor | None = None
+        for tile in group.tiles:
+            features = self._exp(*held, top) if held else self.key_features(tile, top)[1]
+            part = _times(features.mT, tile.clear(pad(tile.take(self.values), (0, 1), value=1.0)))
+            total = part if total is None else total.add_(part)
+        assert total is not None
+        if zero is not None:
+            total[..., -1:] += zero * ((-top).exp() + EPSILON)
+        return total, top
+
+    def back(self, rows: Tensor, features: Tensor, grad: Tensor) -> Tensor:
+        """Gradient of ``rows`` (B, H, W, d) by that of their features (B, H, W, m), which is overwritten."""
+        grad *= features
+        found: Tensor = grad @ self.directions - rows * (grad.sum(-1, keepdim=True) * self.scale**2)
+        return found
+
+    def _exponents(self, rows: Tensor, tile: Tile) -> tuple[Tensor, Tensor]:
+        """Rows (B, H, W, d) and w·x of each direction (B, H, W, m)."""
+        taken = tile.take(rows)
+        return taken, taken @ self.directions.T
+
+    def _exp(self, rows: Tensor, exponents: Tensor, top: Tensor) -> Tensor:
+        half = rows.square().sum(-1, keepdim=True) * (self.scale**2 / 2)
+        return exponents.sub_(half + top).exp_()
+
+
+def _times(features: Tensor, other: Tensor) -> Tensor:
+    """(features + :data:`EPSILON`) @ other, without a further tensor of features."""
+    return features @ other + EPSILON * other.sum(-2, keepdim=True)

@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
+import functools
+from typing import NamedTuple
+
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, scaled_dot_product_attention
 
-from kmip_data.errors import UsageError
-from kmip_data.models.attention.ragged import Pointers, equal_sizes, pointers
-from kmip_data.models.layers.batch import context_of
-from kmip_data.models.search.problem import check_nodes
+from kmip_data.models.layers.batch import Pointers, context_of, pointers
+from kmip_data.models.search.problem import check_heads, check_nodes
 
+KEPT = 8  #: orders that are remembered: all layers ask for the same one, recorded steps for that of a batch
 WEIGHTS = 2**23  #: attention weights of one call, where dropout needs them all, unless one graph has more
+
+
+class EqualSizes(NamedTuple):
+    """Rows in an order in which graphs with as many nodes follow one another."""
+
+    order: Tensor | None  #: (N,) row at each place; None: as they are
+    inverse: Tensor | None  #: (N,) place of each row
+    groups: tuple[tuple[int, int], ...]  #: (graphs, nodes of each), one group after another
+
+
+@functools.lru_cache(KEPT)
+@torch.inference_mode(False)  # remembered for training, too
+def equal_sizes(ptr: tuple[int, ...], device: torch.device) -> EqualSizes:
+    """Put together graphs of one size; graphs without nodes are left out."""
+    sizes = np.diff(ptr)
+    found, counts = np.unique(sizes[sizes > 0], return_counts=True)
+    groups = tuple(zip(counts.tolist(), found.tolist(), strict=True))
+    by_size = np.argsort(sizes, kind="stable")
+    if (by_size[1:] > by_size[:-1]).all():
+        return EqualSizes(None, None, groups)
+    starts = np.asarray(ptr)[by_size]
+    rows = [np.arange(start, start + size) for start, size in zip(starts, sizes[by_size], strict=True)]
+    order = torch.from_numpy(np.concatenate(rows))
+    return EqualSizes(order.to(device), order.argsort().to(device), groups)
 
 
 class TransformerAttention(nn.Module):
@@ -82,13 +109,3 @@ class TransformerAttention(nn.Module):
     def extra_repr(self) -> str:
         """Options that the sub-modules do not show."""
         return f"heads={self.heads}, dropout={self.dropout}"
-
-
-def check_heads(dim: int, heads: int) -> None:
-    """Raise UsageError where the heads cannot share the channels."""
-    if dim % heads:
-        raise UsageError(
-            "dim cannot be split among the heads",
-            expected=f"a multiple of heads = {heads}",
-            found=f"dim = {dim}",
-        )

@@ -8,10 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from kmip_data.models.layers.adjacency import neighbor_sum
-from kmip_data.models.layers.batch import GraphBatch
-from kmip_data.models.layers.edges import Edges
-from kmip_data.models.layers.normed import ACTIVATIONS, relu_dropout
-from kmip_data.models.layers.norms import BatchNorm, Rows
+from kmip_data.models.layers.batch import Edges, GraphBatch, Rows
+from kmip_data.models.layers.norms import ACTIVATIONS, BatchNorm, relu_dropout
 
 Stack = Literal["lrgb", "graphgps", "graphgym"]
 

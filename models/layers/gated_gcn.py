@@ -1,24 +1,21 @@
 """GatedGCN: message passing where a sigmoid of each edge's features gates its message.
 
 The edges are processed by compiled passes on the CPU (numba, neighbour tables), fused ones on a GPU (Triton,
-tables and lists), or torch operations for all other cases: by the device, the dtype and the layer alone. The
+tables and lists), or torch operations in all other cases: by the device, the dtype and the layer alone. The
 first two drop the same elements for the same seed; torch operations draw other chances.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from kmip_data.models.layers.batch import GraphBatch
-from kmip_data.models.layers.edges import Edges, NeighborTable, UnformedEdges, formed
-from kmip_data.models.layers.normed import Activation, activated, normed
-from kmip_data.models.layers.norms import BatchNorm
-from kmip_data.models.layers.triton_devices import triton_runs
+from kmip_data.models.context import triton_runs
+from kmip_data.models.layers.batch import Edges, GraphBatch, NeighborTable, UnformedEdges, formed
+from kmip_data.models.layers.norms import Activation, BatchNorm, activated, normed
 
 
 class GatedGCN(nn.Module):
@@ -47,7 +44,7 @@ class GatedGCN(nn.Module):
     activation
         ``relu``, or ``gelu`` as LRGB's own code configures it.
     defer_edges
-        The layer may give :class:`~kmip_data.models.layers.edges.UnformedEdges`, for a next one of this
+        The layer may give :class:`~kmip_data.models.layers.batch.UnformedEdges`, for a next one of this
         kind to form in passes of its own. It does so on a GPU.
     """
 
@@ -82,28 +79,10 @@ class GatedGCN(nn.Module):
         ``e`` is (E, d) or (N, k, d), or (1, d) where all edges share one vector; ``batch`` says who is
         connected to whom, and with ``by_distance`` how far the ends are apart.
         """
-        dropout = self.dropout if self.training else 0.0
-        linear = self.D, self.E, self.B, self.C
-        part = EdgePart(
-            *linear,
-            self.norm_e,
-            self.update_edges,
-            self.activation,
-            dropout,
-            self.closeness,
-            self.defer_edges,
-        )
-        gathered, e_new = gated_edges(batch, x, e, part)
-        residual, act = x if self.residual else None, self.activation
-        x_new = normed(
-            self.norm_x,
-            self.A(x),
-            gathered,
-            batch,
-            activation=act,
-            after=dropout,
-            residual=residual,
-        )
+        gathered, e_new = gated_edges(batch, x, e, self)
+        residual, dropout = x if self.residual else None, self.dropout if self.training else 0.0
+        rows = self.A(x), gathered, batch
+        x_new = normed(self.norm_x, *rows, activation=self.activation, after=dropout, residual=residual)
         return x_new, e_new
 
     def extra_repr(self) -> str:
@@ -111,84 +90,64 @@ class GatedGCN(nn.Module):
         return f"dropout={self.dropout}, residual={self.residual}, update_edges={self.update_edges}"
 
 
-@dataclass(frozen=True, eq=False)
-class EdgePart:
-    """What a layer does to its edges."""
-
-    #: target, source, message, product: d → d each, of the nodes at both ends, the source and the old edges
-    target: nn.Linear
-    source: nn.Linear
-    message: nn.Linear
-    product: nn.Linear
-    norm: nn.Module  #: of ê, (E, d) to the same
-    update: bool  #: whether there are new edges
-    activation: Activation
-    dropout: float  #: probability; 0 outside training
-    closeness: nn.Module | None = None  #: factor of the gates, of the edges' distance
-    defer: bool = False  #: whether new edges may be left unformed
-
-
 def gated_edges(
-    batch: GraphBatch, x: Tensor, old: Tensor | UnformedEdges, part: EdgePart
+    batch: GraphBatch, x: Tensor, old: Tensor | UnformedEdges, layer: GatedGCN
 ) -> tuple[Tensor, Tensor | UnformedEdges]:
     """Gate the edges, sum at the targets, and update the edges.
 
-    For an edge j → i: ê = target(x_i) + source(x_j) + product(old), its gate s = sigmoid(ê), and its new
-    features old + dropout(activation(norm(ê))). ``x`` is (N, d); ``old`` is in the form of the edges, or
-    (1, d) where all edges share one vector, or what a layer before left unformed.
+    For an edge j → i: ê = D x_i + E x_j + C old, its gate s = sigmoid(ê), and its new features
+    old + dropout(activation(norm(ê))). ``x`` is (N, d); ``old`` is in the form of the edges, or (1, d) where
+    all edges share one vector, or what the previous layer left unformed.
 
-    Gives Σ s · message(x_j) / (Σ s + 10⁻⁶) over the edges of each node, (N, d), and the new edges in the same
-    form, or ``old`` itself where they are not updated.
+    Gives Σ s · B x_j / (Σ s + 10⁻⁶) over the edges of each node, (N, d), and the new edges in the same form,
+    or ``old`` itself where they are not updated.
     """
-    edges = batch.edges
-    fused = _fused(batch, x, old, part)
+    edges, dropout = batch.edges, layer.dropout if layer.training else 0.0
+    fused = _fused(batch, x, old, layer)
     if fused is None:
-        return _by_operators(batch, x, formed(old), part)
+        return _by_operators(batch, x, formed(old), layer)
     shared = False
     if isinstance(old, Tensor):
         shared = old.ndim == 2 if isinstance(edges, NeighborTable) else len(old) == 1 < _count(edges)
-    weight, norm = None if shared else part.product.weight, part.norm if part.update else None
-    at_target = part.target(x) + (part.product(old) if shared else part.product.bias)
-    quotient, new = fused(batch, at_target, part.source(x), part.message(x), old, weight, norm, part.dropout)
+    weight, norm = None if shared else layer.C.weight, layer.norm_e if layer.update_edges else None
+    at_target = layer.D(x) + (layer.C(old) if shared else layer.C.bias)
+    quotient, new = fused(batch, at_target, layer.E(x), layer.B(x), old, weight, norm, dropout)
     new = old if new is None else new
     # A compiled layer hands tensors on: what follows it was traced for them.
-    return quotient, new if part.defer and not torch.compiler.is_compiling() else formed(new)
+    return quotient, new if layer.defer_edges and not torch.compiler.is_compiling() else formed(new)
 
 
-def _by_operators(batch: GraphBatch, x: Tensor, old: Tensor, part: EdgePart) -> tuple[Tensor, Tensor]:
+def _by_operators(batch: GraphBatch, x: Tensor, old: Tensor, layer: GatedGCN) -> tuple[Tensor, Tensor]:
     edges = batch.edges
-    # Edge tensors rule the memory: this one is allocated once and added to in place.
-    pre = edges.at_source(part.source(x))
-    pre += edges.at_target(part.target(x))
-    pre += part.product(old)
+    # Edge tensors take most of the memory: this one is allocated once and added to in place.
+    pre = edges.at_source(layer.E(x))
+    pre += edges.at_target(layer.D(x))
+    pre += layer.C(old)
     gate = torch.sigmoid(pre)
-    if part.closeness is not None:
-        gate = gate * part.closeness(edges.distance)
-    messages = edges.sum_at_target(gate * edges.at_source(part.message(x)))
+    if layer.closeness is not None:
+        gate = gate * layer.closeness(edges.distance)
+    messages = edges.sum_at_target(gate * edges.at_source(layer.B(x)))
     quotient = messages / (edges.sum_at_target(gate) + 1e-6)
-    if not part.update:
+    if not layer.update_edges:
         return quotient, old
-    flat = pre.view(-1, pre.shape[-1])
-    normed = part.norm(flat, batch.edge_rows) if isinstance(part.norm, BatchNorm) else part.norm(flat)
-    new = activated(normed, part.activation, part.dropout)
+    normed = layer.norm_e(pre.view(-1, pre.shape[-1]), batch.edge_rows)
+    new = activated(normed, layer.activation, layer.dropout if layer.training else 0.0)
     return quotient, new.view(pre.shape) + old
 
 
 def _fused(
-    batch: GraphBatch, x: Tensor, old: Tensor | UnformedEdges, part: EdgePart
+    batch: GraphBatch, x: Tensor, old: Tensor | UnformedEdges, layer: GatedGCN
 ) -> Callable[..., Any] | None:
     """The function of compiled or fused passes that takes these, or None."""
-    edges = batch.edges
+    edges, kind, weight = batch.edges, x.device.type, layer.C.weight
     if (
-        part.closeness is not None
-        or part.activation != "relu"
-        or x.device.type not in {"cpu", "cuda"}
-        or type(part.norm) is not BatchNorm
-        or part.norm.together
+        layer.closeness is not None
+        or layer.activation != "relu"
+        or kind not in {"cpu", "cuda"}
+        or layer.norm_e.together
         or not _count(edges)
     ):
         return None
-    kind, weight = x.device.type, part.product.weight
     lowered = torch.is_autocast_enabled(kind)
     given = (x, weight, old) if isinstance(old, Tensor) else (x, weight)
     plain = all(t.dtype == torch.float32 for t in given) and not lowered

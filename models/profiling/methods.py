@@ -15,8 +15,7 @@ from torch.nn import functional
 from kmip_data.manifest import unknown_name
 from kmip_data.models.attention.kmip import kmip_attention
 from kmip_data.models.profiling.workload import Workload
-from kmip_data.models.search.registry import backend_names, get_backend
-from kmip_data.models.search.topk import topk_inner_product
+from kmip_data.models.search.topk import backend_names, get_backend, topk_inner_product
 
 Step = Callable[[Workload, int], Tensor]
 
@@ -60,7 +59,7 @@ def get_method(name: str) -> Method:
 
 def default_methods(device_type: str) -> list[str]:
     """Return the methods compared by default: ours, the paper's and full attention, if they can run here."""
-    names = ["auto", "symbolic", "naive", "full", "sdpa", "faiss", "flash"]
+    names = ["auto", "symbolic", "naive", "full", "sdpa", "flash"]
     return [name for name in names if get_method(name).unusable(device_type) is None]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.builds.home import Home
-from kmip_data.files.small import read_json, read_small
+from kmip_data.files.reading import read_json, read_small
 from kmip_data.models.sweeps.plan import UNNAMED, read_plan, sweep_names
 from kmip_data.models.sweeps.state import State, state_of_run
 from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME, find_run

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kmip_data.files.digests import json_digest
+from kmip_data.files.reading import json_digest
 from kmip_data.format.card import remark
 from kmip_data.manifest import unknown_name
 from kmip_data.models.reports.intervals import paired, welch

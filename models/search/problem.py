@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kmip_data.errors import OutOfResources, UsageError
-from kmip_data.runtime import buffers
+from kmip_data.runtime import memory
 
 
 class NotFinite(UsageError):
@@ -87,7 +87,7 @@ class SearchProblem:
         shape = (*self.queries.shape[:2], self.k)
         if self.device.type == "cpu":  # fresh memory would cost more than many a search
             kinds = np.dtype(f"f{self.dtype.itemsize}"), np.dtype(np.int64)
-            scores, indices = (torch.from_numpy(buffers.empty(shape, kind)) for kind in kinds)
+            scores, indices = (torch.from_numpy(memory.empty(shape, kind)) for kind in kinds)
         else:
             scores = torch.empty(shape, dtype=self.dtype, device=self.device)
             indices = torch.empty(shape, dtype=torch.int64, device=self.device)
@@ -290,6 +290,16 @@ def check_nodes(x: Tensor, weight: Tensor) -> Tensor:
         found = f"{tuple(x.shape)}, {x.dtype} on {x.device}"
         raise UsageError("the nodes x do not fit the layer", expected=expected, found=found)
     return x
+
+
+def check_heads(dim: int, heads: int) -> None:
+    """Raise UsageError where the heads cannot share the channels."""
+    if dim % heads:
+        raise UsageError(
+            "dim cannot be split among the heads",
+            expected=f"a multiple of heads = {heads}",
+            found=f"dim = {dim}",
+        )
 
 
 def _check_finite(name: str, rows: Tensor) -> None:

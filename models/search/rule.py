@@ -1,15 +1,23 @@
-"""Ranking rule of all search backends, in torch operations for any device.
+"""Ranking rule of all search backends, in torch operations for any device, and proofs from its filters.
 
 The score of a pair is the float64 sum, in index order from +0, of its exact products, rounded once
 to float32 (−0 to +0); the result is the k largest, descending, equal scores by lower index. (Products of two
 float32 numbers are exact in float64, so fused multiply-add changes nothing.) Float64 operands are
 summed the same way but their products are rounded and their scores stay float64.
+
+A backend may rank all keys by any arithmetic whose error has a bound, and keep the best few. They are scored
+by the rule; rows where the bound does not prove that nothing better was left out, such as rows full of ties,
+are scored whole.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
+
+from kmip_data.models.search.problem import SearchProblem
 
 _LOW = 0xFFFFFFFF
 
@@ -56,3 +64,104 @@ def largest(scores: Tensor, k: int, index: Tensor | None = None) -> tuple[Tensor
     keys = (bits.long() << 32) | (_LOW - index)
     places = keys.topk(k, dim=-1).indices
     return scores.gather(-1, places), index.gather(-1, places)
+
+
+SPARE = 6  #: candidates beyond k that make a proof likely
+
+PAIRS = 2**21  #: scored whole at a time
+
+RANKED = 2**26  #: pairs that a filter on the CPU ranks before an interrupt takes effect, 0.1 to 0.5 s
+
+_OVERFLOW = 1e38  # below this bound on |q| |k| no partial sum leaves the float32 range
+
+
+def float32_sum_error(queries: Tensor, keys: Tensor) -> Tensor:
+    """Bound on the error of a float32 inner product summed in any order, (B, R) float64.
+
+    (d + 2) · 2⁻²⁴ · 1.01 times |q| times the longest key (Cauchy-Schwarz on the classical
+    d · 2⁻²⁴ · Σ|q_c k_c|; the rest covers the bound's own arithmetic), plus what flushed subnormals
+    may cost. Infinite where a partial sum could overflow.
+    """
+    dim = queries.shape[2]
+    return _error(queries, keys, (dim + 2) * 2.0**-24 * 1.01, dim * 2.0**-124)
+
+
+def float64_sum_error(queries: Tensor, keys: Tensor) -> Tensor:
+    """Bound on the error of a float64 inner product of float32 rows, once rounded to float32, (B, R)."""
+    dim = queries.shape[2]
+    return _error(queries, keys, 2.0**-24 * 1.01 + dim * 2.0**-51, 2.0**-148)
+
+
+def _error(queries: Tensor, keys: Tensor, relative: float, absolute: float) -> Tensor:
+    longest = keys.double().norm(dim=2).amax(1, keepdim=True)
+    product = queries.double().norm(dim=2) * longest
+    return torch.where(product > _OVERFLOW, torch.inf, product * relative + absolute)
+
+
+def settle(
+    queries: Tensor, keys: Tensor, candidates: Tensor, k: int, error: Tensor, *, pairs: int
+) -> tuple[Tensor, Tensor]:
+    """The k best keys of each query by the rule, from a filter's best c > k: scores and rows, (B, R, k).
+
+    The filter ranked all keys by a score within ``error`` of the exact one. A key that it left out
+    ranked no higher than any candidate j, so its exact score is at most that of j + 2 · error: when
+    even the lowest candidate plus that stays below the k-th best, nothing was missed.
+
+    Queries are (B, R, d) and keys (B, M, d) float32, candidates (B, R, c) distinct rows of keys, the error
+    (B, R) float64; at most ``pairs`` pairs are scored at a time.
+    """
+    # 1. Rank the candidates by the rule.
+    exact = score_candidates(queries, keys, candidates)
+    scores, rows = largest(exact, k, candidates)
+    # 2. Best score that a missed key can have: the worst candidate's, plus twice the filter's error, plus a
+    #    rounding to float32. NaN and infinities prove nothing.
+    lowest = exact.amin(-1).double()
+    rounding = lowest.abs() * 2.0**-23 + 2.0**-148
+    highest_missed = (lowest + 2 * error + rounding).to(exact.dtype)
+    unproven = ~(torch.isfinite(lowest) & (highest_missed < scores[..., -1]))
+    # 3. Rows without a proof, such as rows full of ties, are scored whole, a bounded number of pairs at a
+    #    time.
+    step = max(1, pairs // keys.shape[1])
+    for b in unproven.any(1).nonzero().flatten().tolist():
+        for part in torch.split(unproven[b].nonzero().flatten(), step):
+            whole = score_block(queries[b : b + 1, part], keys[b : b + 1])
+            scores[b, part], rows[b, part] = (found[0] for found in largest(whole, k))
+    return scores, rows
+
+
+def search_by_graph(
+    problem: SearchProblem, find: Callable[[Tensor, Tensor, int], Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Search graph by graph with a filter whose scores are float32 sums in any order; float32 problems only.
+
+    ``find`` leads from queries (H, R, d), keys (H, M, d) and a count c < M to (H, R, c) distinct rows of
+    keys, those that the filter ranks highest; a negative one where it ranks none, such as NaN from an
+    overflow. Gives scores (H, N, k) and indices (H, N, k) by the rule.
+    """
+    scores, indices = problem.new_result()
+    on_cpu = problem.device.type == "cpu"
+    for graph, start in enumerate(problem.query_ptr[:-1]):
+        stop, low, high = problem.query_ptr[graph + 1], problem.key_ptr[graph], problem.key_ptr[graph + 1]
+        if start == stop or low == high:
+            continue
+        queries = problem.queries[:, start:stop].contiguous()
+        keys = problem.keys[:, low:high].contiguous()
+        k, wanted, pairs = min(problem.k, high - low), problem.k + SPARE, problem.heads * (high - low)
+        errors = float32_sum_error(queries, keys) if wanted < high - low else None
+        if errors is None:  # all pairs of a graph this small are few
+            step = max(1, PAIRS // pairs)
+        else:
+            step = max(1, RANKED // pairs) if on_cpu else stop - start
+        for row in range(0, stop - start, step):
+            part = slice(row, min(row + step, stop - start))
+            some = queries[:, part].contiguous()
+            if errors is None:
+                found, rows = largest(score_block(some, keys), k)
+            else:
+                candidates, error = find(some, keys, wanted), errors[:, part]
+                lost = (candidates < 0).any(-1)
+                candidates[lost], error[lost] = torch.arange(wanted, device=problem.device), torch.inf
+                found, rows = settle(some, keys, candidates, k, error, pairs=PAIRS)
+            to = slice(start + part.start, start + part.stop)
+            scores[:, to, :k], indices[:, to, :k] = found, rows + low
+    return scores, indices

@@ -1,16 +1,35 @@
-"""``topk_inner_product``: the k keys with the largest inner product for each query, exactly."""
+"""``topk_inner_product``: the k keys with the largest inner product for each query, exactly.
+
+A backend is one module in ``kmip_data.models.search.backends``, discovered automatically, with
+
+- ``NAME``, ``SUMMARY`` and ``AUTO`` (when ``auto`` takes it), one line each for ``kmip-data doctor``,
+- ``RANK``: order of choice for ``auto`` by kind of device, highest first; where there is none only by name
+  (a fixed order: measured, they lie far apart, see docs/adr/0280),
+- ``unusable(device_type) -> str | None``: why it cannot run on such a device (cheap, imports nothing heavy),
+- ``refuses(problem) -> str | None``: why it cannot take this problem,
+- ``search(problem) -> (scores, indices)``: the rule of :mod:`kmip_data.models.search.rule`,
+- ``CHECKS_VALUES = True``, if it finds NaN and infinity itself; else they are refused before it is called,
+- ``READS_STARTS = True``, if it takes ``starts`` of a problem; else the host reads them before it is called.
+"""
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from kmip_data.errors import UsageError
+from kmip_data.manifest import unknown_name
+from kmip_data.models.search import backends
 from kmip_data.models.search.problem import SearchProblem, check_finite, check_problem, out_of_memory
-from kmip_data.models.search.registry import choose
 from kmip_data.runtime.memory import is_out_of_memory
+from kmip_data.runtime.presence import modules_in
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # data-dependent loops: a compiled model calls it as it is
@@ -47,7 +66,7 @@ def topk_inner_product(
         graph's keys. ``key_ptr`` defaults to ``query_ptr`` when N = M; both absent: one graph.
         Graphs may be empty.
     backend
-        ``auto`` or a name that :func:`kmip_data.models.search.registry.backend_status` lists.
+        ``auto`` or a name that :func:`kmip_data.models.search.topk.backend_status` lists.
     hint
         (H, N, h) integers: rows of ``keys`` that are likely among the best, such as the indices of the
         layer or the step before. They set where the search begins and never its result; negative
@@ -91,3 +110,108 @@ def ranked(problem: SearchProblem, backend: str) -> tuple[Tensor, Tensor]:
                 raise
             raise out_of_memory(problem, error) from error
     return found
+
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackendStatus:
+    """What ``kmip-data doctor`` shows of a backend on one kind of device."""
+
+    name: str
+    summary: str
+    device: str
+    usable: bool
+    reason: str  #: why it cannot run, or when ``auto`` takes it
+
+
+@functools.cache
+def all_backends() -> dict[str, Any]:
+    """Modules of all backends by name."""
+    return {module.NAME: module for module in modules_in(backends)}
+
+
+def backend_names() -> tuple[str, ...]:
+    """``auto`` and the names of all backends."""
+    return ("auto", *sorted(all_backends()))
+
+
+def backend_status(device_types: tuple[str, ...] | None = None) -> list[BackendStatus]:
+    """Every backend on every kind of device at hand, with the reason why it is usable or not."""
+    if device_types is None:
+        device_types = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+    return [
+        BackendStatus(
+            name=name,
+            summary=module.SUMMARY,
+            device=device,
+            usable=why_not is None,
+            reason=why_not or module.AUTO,
+        )
+        for device in device_types
+        for name, module in sorted(all_backends().items())
+        for why_not in (module.unusable(device),)
+    ]
+
+
+def get_backend(name: str) -> Any:
+    """The backend of that name; an unknown one is an error that names the nearest."""
+    if not isinstance(name, str) or name not in all_backends():
+        name = name if isinstance(name, str) else repr(name)
+        raise unknown_name("search backend", name, list(backend_names()), command="kmip-data doctor")
+    return all_backends()[name]
+
+
+def check_backend(name: str, device_type: str) -> None:
+    """Refuse a backend that does not exist or cannot run on such a device, before there is a problem."""
+    if name == "auto":
+        return
+    why_not = get_backend(name).unusable(device_type)
+    if why_not:
+        raise _refused(name, f"a backend that runs on {device_type}", why_not)
+
+
+def _refused(name: str, expected: str, why_not: str) -> UsageError:
+    return UsageError(
+        f"search backend {name!r} cannot take this problem",
+        expected=expected,
+        found=why_not,
+        next="take 'auto' (--search auto); kmip-data doctor says why others are not usable",
+    )
+
+
+@functools.cache
+def _warn(name: str, reasons: str) -> None:
+    """Say once that a GPU has to do with a slower search, and why."""
+    log.warning("search backend %s on cuda%s", name, reasons)
+
+
+def choose(problem: SearchProblem, name: str = "auto") -> Any:
+    """The backend for this problem: the one asked for, else the best that can take it.
+
+    Raises ``UsageError`` where the backend asked for does not exist or cannot take this problem.
+    """
+    device = problem.device.type
+    if name != "auto":
+        module = get_backend(name)
+        why_not = module.unusable(device) or module.refuses(problem)
+        if why_not:
+            raise _refused(name, f"a problem on {device} that it can take", why_not)
+        return module
+    ranked = [module for module in all_backends().values() if device in module.RANK]
+    reasons: list[str] = []
+    for module in sorted(ranked, key=lambda module: -module.RANK[device]):
+        why_not = module.unusable(device) or module.refuses(problem)
+        if why_not is None:
+            log.debug("search backend %s on %s%s", module.NAME, device, "".join(reasons))
+            if reasons and device == "cuda":
+                _warn(module.NAME, "".join(reasons))
+            return module
+        reasons.append(f"; not {module.NAME}: {why_not}")
+    raise UsageError(
+        f"no search backend can take this problem on {device}",
+        expected="a device of type cpu or cuda",
+        found="".join(reasons).lstrip("; ") or device,
+        next="kmip-data doctor",
+    )

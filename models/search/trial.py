@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 
 from kmip_data.models.search.problem import check_problem
-from kmip_data.models.search.registry import BackendStatus, get_backend
+from kmip_data.models.search.topk import BackendStatus, get_backend
 
 #: Seconds until the first result, for all backends together: importing torch and compiling kernels take one
 #: to two minutes of CPU, and on a busy machine many times that. Passing it means slow.

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import KmipDataError, UsageError
-from kmip_data.files.digests import json_digest
-from kmip_data.files.small import read_small
+from kmip_data.files.reading import json_digest, read_small
 from kmip_data.manifest import dataset_names, load_manifest, no_recipe
 from kmip_data.models.sweeps.plan import MOST_RUNS, Change, Plan
 from kmip_data.models.training.config.keys import RunConfig

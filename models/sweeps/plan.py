@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
 from kmip_data.errors import UsageError
-from kmip_data.files.small import read_small
+from kmip_data.files.reading import read_small
 from kmip_data.manifest import read_shipped, shipped_names, unknown_name
 from kmip_data.models.kinds import Section
 from kmip_data.wording import nearest

@@ -10,19 +10,18 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from kmip_data.builds.home import Home
-from kmip_data.builds.options import BuildArguments
+from kmip_data.builds.home import BuildArguments, Home
 from kmip_data.errors import KmipDataError
 from kmip_data.files.changes import make_folder, refuse_link, write_file
-from kmip_data.files.digests import canonical_json
 from kmip_data.files.errors import writing
 from kmip_data.files.locking import FolderInUse, build_lock
+from kmip_data.files.reading import canonical_json
 from kmip_data.models.sweeps.cells import Cell
 from kmip_data.models.sweeps.state import ERROR, failure, is_done, is_free, job_path, log_of, state_of
 from kmip_data.models.training.run.folder import CONFIG_NAME
 from kmip_data.pipelines.find import obtain, obtain_columns
-from kmip_data.runtime.processes import begin_process
 from kmip_data.runtime.progress import Progress, say
+from kmip_data.runtime.threads import begin_process
 from kmip_data.wording import counted
 
 LOOK = 0.2  #: seconds between two looks at the processes

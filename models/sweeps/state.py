@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from kmip_data.errors import KmipDataError
 from kmip_data.files.locking import LOCKS, FolderInUse, build_lock
-from kmip_data.files.small import MAX_BYTES, open_regular, read_small
+from kmip_data.files.reading import MAX_BYTES, open_regular, read_small
 from kmip_data.models.sweeps.cells import Cell
 from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME, metrics_columns
 from kmip_data.wording import rough_time

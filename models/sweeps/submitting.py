@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kmip_data.builds.home import Home
-from kmip_data.builds.options import BuildArguments
+from kmip_data.builds.home import BuildArguments, Home
 from kmip_data.errors import UsageError
 from kmip_data.files.changes import make_folder, refuse_links, write_file
 from kmip_data.files.errors import writing

@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 
 from kmip_data.errors import UsageError
-from kmip_data.models.layers.triton_devices import triton_runs
+from kmip_data.models.context import triton_runs
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.wording import counted
 

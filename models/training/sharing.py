@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from kmip_data.files.digests import sha256_file
+from kmip_data.files.reading import sha256_file
+from kmip_data.format.build_files import PAGE_NAME, code_block
 from kmip_data.format.card import remark
-from kmip_data.format.card_page import PAGE_NAME, code_block
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.run.checkpoint import WEIGHTS, read_weights
 from kmip_data.models.training.run.folder import CONFIG_NAME, RunResult, metrics_table, read_result
-from kmip_data.sharing.hub import header
-from kmip_data.sharing.push import push
+from kmip_data.sharing.push import header, push
 from kmip_data.sharing.share import RUN_FILES, Share
 
 

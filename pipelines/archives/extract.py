@@ -12,9 +12,8 @@ from pathlib import Path
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import remove_scratch, write_all
-from kmip_data.files.digests import content_digest, sha256_file
-from kmip_data.files.disk import require_room
-from kmip_data.files.errors import unreadable, writing
+from kmip_data.files.errors import require_room, unreadable, writing
+from kmip_data.files.reading import content_digest, sha256_file
 from kmip_data.manifest import Content, Member
 from kmip_data.pipelines.archives.reader import (
     Archive,

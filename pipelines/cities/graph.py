@@ -18,8 +18,8 @@ from pydantic import Field, field_validator
 
 from kmip_data.arrays import F32, I64, U8
 from kmip_data.errors import DamagedInput
-from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import COORDINATES, Column, Schema, View
+from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.city_columns import coordinate_range, encode_coordinates, encoding_names
 from kmip_data.pipelines.base import Params
 from kmip_data.pipelines.cities.splits import split_codes

@@ -9,8 +9,8 @@ from typing import ClassVar, Final, TypeVar
 
 import numpy as np
 
-from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import Schema
+from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import About, Pipeline, Prepared, Records, Split, Unit
 from kmip_data.pipelines.cities.graph import (
     CityParams,

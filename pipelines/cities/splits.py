@@ -11,8 +11,8 @@ from pydantic import Field
 
 from kmip_data.arrays import F32, I64, U8
 from kmip_data.errors import UsageError
-from kmip_data.format.parts import PARTS
 from kmip_data.format.schema import EDGE_INDEX
+from kmip_data.format.splits import PARTS
 from kmip_data.pipelines.base import Records, Split, SplitParams
 from kmip_data.wording import counted
 

@@ -9,8 +9,8 @@ from pydantic import Field
 
 from kmip_data.arrays import F32
 from kmip_data.errors import DamagedInput
-from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import Column, EdgeLayout, Schema, View
+from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.knn import KnnRule, knn_edges, knn_table
 from kmip_data.pipelines.base import Params
 

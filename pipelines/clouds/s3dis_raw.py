@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from kmip_data.arrays import F32, U8
 from kmip_data.errors import DamagedInput
-from kmip_data.files.disk import require_room
+from kmip_data.files.errors import require_room
 from kmip_data.manifest import LinePatch, Manifest
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.clouds.room_blocks import BLOCK_POINTS, block_rows, normalised

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
-from kmip_data.files.digests import git_blob, md5_file
-from kmip_data.files.disk import human_bytes, require_room
-from kmip_data.files.errors import writing
+from kmip_data.files.errors import human_bytes, require_room, writing
 from kmip_data.files.locking import build_lock
+from kmip_data.files.reading import git_blob, md5_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Mirror, Source
 from kmip_data.pipelines.archives.decompression import compression_of

@@ -9,10 +9,8 @@ from pathlib import Path
 
 from kmip_data.errors import UsageError
 from kmip_data.files.changes import fsync_path, move, open_partial, remove_file, write_all, write_json
-from kmip_data.files.digests import sha256_file
-from kmip_data.files.disk import human_bytes
-from kmip_data.files.errors import writing
-from kmip_data.files.small import read_small
+from kmip_data.files.errors import human_bytes, writing
+from kmip_data.files.reading import read_small, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Mirror
 from kmip_data.strict import Strict

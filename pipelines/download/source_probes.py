@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from kmip_data.files.disk import human_bytes
+from kmip_data.files.errors import human_bytes
 from kmip_data.manifest import Manifest, Mirror, Source
 from kmip_data.pipelines.download.fetch import declared_length, kind_of
 from kmip_data.runtime.http_client import Patience, content_range, open_response

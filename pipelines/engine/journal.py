@@ -16,9 +16,8 @@ from typing import Any, Self
 
 from kmip_data.errors import UsageError
 from kmip_data.files.changes import write_all
-from kmip_data.files.digests import canonical_json
 from kmip_data.files.errors import disk_error, writing
-from kmip_data.files.small import read_small
+from kmip_data.files.reading import canonical_json, read_small
 
 JOURNAL_VERSION = 1
 _BEGINNING = b'{"journal":'

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar, get_args
 
-from kmip_data.builds.options import BuildOptions, EngineName
+from kmip_data.builds.home import BuildOptions, EngineName
 from kmip_data.errors import UsageError
 from kmip_data.pipelines.engine.executors import Executor, Job, WorkerDiedError
 from kmip_data.pipelines.engine.workers import ENVIRONMENT, start_worker

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from kmip_data.errors import KmipDataError
 from kmip_data.files import changes as files
-from kmip_data.files.digests import sha256_file
 from kmip_data.files.errors import writing
+from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import CARD_NAME, Card
 from kmip_data.pipelines.base import Prepared, SplitParams, Unit
 from kmip_data.pipelines.engine.executors import Executor, Job, WorkerDiedError, worker_died

@@ -20,7 +20,7 @@ from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources
 from kmip_data.files.changes import fsync_path, write_file
 from kmip_data.files.errors import FULL
 from kmip_data.format import writer
-from kmip_data.format.record import GraphRecord, Skipped
+from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.graphs.statistics import UnitStatistics
 from kmip_data.pipelines.base import Params, Pipeline, Prepared, RawFolder, Unit
 from kmip_data.pipelines.engine.executors import UNIT_MEMORY

@@ -22,23 +22,20 @@ from kmip_data.builds.columns import (
     read_columns,
     shards_digest,
 )
-from kmip_data.builds.home import Build
-from kmip_data.builds.options import BuildArguments, BuildOptions
+from kmip_data.builds.home import Build, BuildArguments, BuildOptions
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
 from kmip_data.files import changes as files
 from kmip_data.files.changes import write_file
-from kmip_data.files.digests import sha256_file
 from kmip_data.files.errors import writing
 from kmip_data.files.locking import build_lock
-from kmip_data.files.small import read_small
+from kmip_data.files.reading import read_small, sha256_file
 from kmip_data.format import writer
 from kmip_data.format.build_files import protect
 from kmip_data.format.card import CARD_NAME, FileEntry, ShardEntry
-from kmip_data.format.contents import check_edges
-from kmip_data.format.reader import Shard
-from kmip_data.format.record import GraphRecord
+from kmip_data.format.reader import Shard, check_edges
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Schema, bytes_per
-from kmip_data.graphs.encodings import Encoding, Graphs, parse_encoding
+from kmip_data.format.writer import GraphRecord
+from kmip_data.graphs.encoding import Encoding, Graphs, parse_encoding
 from kmip_data.pipelines.engine.executors import EXECUTOR_FILES
 from kmip_data.pipelines.engine.folders import JOURNAL, WORK
 from kmip_data.pipelines.engine.journal import Journal
@@ -104,7 +101,7 @@ def encode_build(
     thorough
         Believe that a file is finished by its digest, not by its size.
     **options
-        ``jobs``, ``engine``, ``scheduler`` and ``quiet`` of :class:`~kmip_data.builds.options.BuildOptions`.
+        ``jobs``, ``engine``, ``scheduler`` and ``quiet`` of :class:`~kmip_data.builds.home.BuildOptions`.
 
     Raises
     ------

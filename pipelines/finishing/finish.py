@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
-from kmip_data.files.digests import content_digest
+from kmip_data.files.reading import content_digest
 from kmip_data.format.build_files import finish, write_split_file
 from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, read_card
-from kmip_data.format.contents import column_faults, refuse_faults
-from kmip_data.format.reader import Shard
+from kmip_data.format.reader import Shard, column_faults, refuse_faults
 from kmip_data.format.schema import Schema
 from kmip_data.format.splits import NODE_PARTS, encode_node_split, encode_split
 from kmip_data.graphs.statistics import count_classes, summarise

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from kmip_data import __version__
-from kmip_data.builds.home import Home
-from kmip_data.builds.options import BuildOptions
-from kmip_data.files.digests import json_digest
+from kmip_data.builds.home import BuildOptions, Home
 from kmip_data.files.errors import located
+from kmip_data.files.reading import json_digest
 from kmip_data.format.schema import FORMAT_VERSION
 from kmip_data.format.writer import Compression
 from kmip_data.pipelines.base import Params, Pipeline, RawFolder

@@ -9,17 +9,14 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from kmip_data.builds.columns import COLUMNS
-from kmip_data.builds.home import Build, Home
-from kmip_data.builds.options import BuildArguments, BuildOptions
+from kmip_data.builds.home import Build, BuildArguments, BuildOptions, Home
 from kmip_data.builds.verify import VerifyReport, verify_build
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
 from kmip_data.files import changes as files
-from kmip_data.files.digests import sha256_file
 from kmip_data.files.locking import build_lock
-from kmip_data.files.small import read_small
-from kmip_data.format.build_files import protect
+from kmip_data.files.reading import read_small, sha256_file
+from kmip_data.format.build_files import PAGE_NAME, protect, render_card
 from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, read_card
-from kmip_data.format.card_page import PAGE_NAME, render_card
 from kmip_data.format.reader import Shard
 from kmip_data.format.schema import FORMAT_VERSION
 from kmip_data.pipelines.base import M, Pipeline, check_params, pipeline_of

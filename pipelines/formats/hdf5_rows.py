@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
-from kmip_data.format.hdf5.chunks import inflate
+from kmip_data.format.hdf5 import inflate
 
 if TYPE_CHECKING:
     import h5py

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from kmip_data.errors import DamagedInput
-from kmip_data.format.parts import PARTS
-from kmip_data.format.record import GraphRecord, Skipped
 from kmip_data.format.schema import Column, Schema
+from kmip_data.format.splits import PARTS
+from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.pipelines.base import Params, Pipeline, Prepared, Records, Split, SplitParams, Unit
 from kmip_data.pipelines.formats.text import Rows
 from kmip_data.pipelines.molecules.features import (

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
-from kmip_data.files.small import read_json
+from kmip_data.files.reading import read_json
 
 if TYPE_CHECKING:
     from shapely import Geometry

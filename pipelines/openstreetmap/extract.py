@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
-from kmip_data.files.small import first_fault
+from kmip_data.files.reading import first_fault
 from kmip_data.pipelines.openstreetmap.land_use import LandUse, assemble
 from kmip_data.pipelines.openstreetmap.network.streets import direction, is_street
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from kmip_data.arrays import F64, I64
 from kmip_data.errors import DamagedInput
-from kmip_data.files.small import read_json
+from kmip_data.files.reading import read_json
 
 if TYPE_CHECKING:
     from shapely import Geometry

@@ -6,13 +6,11 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from kmip_data.builds.home import Home
-from kmip_data.builds.lookup import build_in, named_build
+from kmip_data.builds.home import Home, build_in, named_build
 from kmip_data.errors import UsageError
 from kmip_data.files.changes import write_json
-from kmip_data.files.digests import sha256_file
-from kmip_data.files.disk import require_room
-from kmip_data.files.errors import writing
+from kmip_data.files.errors import require_room, writing
+from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.archives.extract import fingerprint, open_archive, recognise, write_members

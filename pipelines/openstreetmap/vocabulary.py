@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import field_validator
 
 from kmip_data.errors import DamagedInput
-from kmip_data.files.small import first_fault, read_small
+from kmip_data.files.reading import first_fault, read_small
 from kmip_data.strict import Strict
 
 OTHERS: Final = "others"

@@ -22,10 +22,9 @@ from pydantic import field_validator
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files import changes as files
 from kmip_data.files.changes import fsync_path, write_json
-from kmip_data.files.digests import content_digest
 from kmip_data.files.errors import writing
 from kmip_data.files.locking import build_lock
-from kmip_data.files.small import open_regular, read_model, read_small
+from kmip_data.files.reading import content_digest, open_regular, read_model, read_small
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.archives.reader import check_name

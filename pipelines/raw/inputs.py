@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from kmip_data.builds.home import Home
-from kmip_data.builds.options import BuildOptions
+from kmip_data.builds.home import BuildOptions, Home
 from kmip_data.errors import DamagedInput, KmipDataError, SourceUnavailable, UsageError
-from kmip_data.files.digests import sha256_file
+from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import PACKAGE, Content, Manifest, Source
 from kmip_data.pipelines.archives.extract import Selection, fingerprint, open_archive, recognise

@@ -10,7 +10,7 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import LicenseNotAccepted
 from kmip_data.files.changes import write_json
 from kmip_data.files.errors import writing
-from kmip_data.files.small import read_json
+from kmip_data.files.reading import read_json
 from kmip_data.manifest import Manifest
 from kmip_data.runtime.progress import say
 from kmip_data.wording import timestamp

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from kmip_data.builds.home import Home
-from kmip_data.builds.options import BuildArguments, BuildOptions
+from kmip_data.builds.home import BuildArguments, BuildOptions, Home
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import move
 from kmip_data.files.errors import writing

@@ -12,9 +12,8 @@ from typing import Final
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
-from kmip_data.files.digests import CHUNK
-from kmip_data.files.disk import require_room
-from kmip_data.files.errors import writing
+from kmip_data.files.errors import require_room, writing
+from kmip_data.files.reading import CHUNK
 from kmip_data.pipelines.raw.copies import RawCopy, StoredSource, local_source, store_own
 
 _THREADS: Final = 8  #: files copied at a time; most are small and wait for the disk

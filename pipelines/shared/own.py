@@ -11,8 +11,8 @@ from pydantic import Field, model_validator
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput
-from kmip_data.format.parts import PARTS
-from kmip_data.format.record import Skipped
+from kmip_data.format.splits import PARTS
+from kmip_data.format.writer import Skipped
 from kmip_data.graphs.splits import share_of
 from kmip_data.pipelines.base import Params, Pipeline, Records, Split, SplitParams
 from kmip_data.pipelines.raw.copies import RawCopy

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from kmip_data.errors import DamagedInput
-from kmip_data.format.parts import PARTS
+from kmip_data.format.splits import PARTS
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import RawFolder, Split
 

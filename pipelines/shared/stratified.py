@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.format.parts import PARTS
-from kmip_data.format.splits import NO_PART
+from kmip_data.format.splits import NO_PART, PARTS
 from kmip_data.graphs.splits import meta_labels, stratified_parts
 from kmip_data.pipelines.base import Pipeline, Records, Split, SplitParams
 

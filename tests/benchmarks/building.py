@@ -27,25 +27,15 @@ def rows(*, quick: bool = False) -> list[Row]:
         home = Path(folder)
         _build(home, blocks, jobs=2)  # generates the raw files, compiles the kernels
         with _peak_of_workers() as peak:
-            two, one, ratio, spread = compare(
+            times = compare(
                 lambda: _build(home, blocks, jobs=2),
                 lambda: _build(home, blocks, jobs=1),
                 repeats=1 if quick else 3,
                 warmup=0,
             )
+        what, note = f"build of {blocks:,} S3DIS-size blocks, 2 jobs", f"building: {os.cpu_count()} cores"
         found = [
-            Row(
-                what=f"build of {blocks:,} S3DIS-size blocks, 2 jobs",
-                against="itself, 1 job",
-                ours=two,
-                theirs=one,
-                unit="s",
-                ratio=ratio,
-                spread=spread,
-                target=f"{SPEEDUP}×",
-                met=ratio >= SPEEDUP,
-                note=f"building: {os.cpu_count()} cores",
-            ),
+            Row.compared(what, "itself, 1 job", times, target=SPEEDUP, note=note),
             _memory_row(blocks, peak),
         ]
     if os.environ.get(LONG):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from benchmarks.table import Row
+from benchmarks.table import Row, bytes_below
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -35,22 +35,13 @@ def rows(*, quick: bool = False) -> list[Row]:
             build = write_generated(Path(folder) / "build", graphs, name=name, nodes=nodes)
             file = Path(folder) / "data.pt"
             InMemoryDataset.save([_as_pyg(item, columns) for item in ShardedDataset(build)], str(file))
-            ours = sum(path.stat().st_size for path in build.path.rglob("*") if path.is_file())
-            theirs = file.stat().st_size
-        k = build.card.parameters["k"]
-        found.append(
-            Row(
-                what=f"bytes on disk a graph, {name}",
-                against="PyG InMemoryDataset.save, items of PyG's class with edges",
-                ours=ours / graphs,
-                theirs=theirs / graphs,
-                unit="B",
-                ratio=theirs / ours,
-                target=f"≥ {target:g}×",
-                met=theirs / ours >= target,
-                note=f"generated {name} graphs: {graphs} of {nodes} nodes, k = {k}",
-            )
+            ours, theirs = bytes_below(build.path), file.stat().st_size
+        what, against = (
+            f"bytes on disk a graph, {name}",
+            "PyG InMemoryDataset.save, items of PyG's class with edges",
         )
+        note = f"generated {name} graphs: {graphs} of {nodes} nodes, k = {build.card.parameters['k']}"
+        found.append(Row.of(what, against, ours / graphs, theirs / graphs, "B", target, note=note))
     return found
 
 
@@ -61,15 +52,10 @@ def _as_pyg(item: Data, columns: slice) -> Data:
 
 def write_generated(folder: Path, graphs: int, *, name: str, nodes: int) -> Build:
     """Write a build of random graphs with the schema that the pipeline of a dataset has."""
-    import hashlib
-    import json
+    from support.builds import write_build
 
-    from kmip_data.builds.home import Build
-    from kmip_data.files.changes import write_file
-    from kmip_data.format.card import CARD_NAME, Card, ShardEntry
-    from kmip_data.format.record import GraphRecord
-    from kmip_data.format.schema import FORMAT_VERSION, bytes_per
-    from kmip_data.format.writer import MAX_SHARD_BYTES, encode_shard
+    from kmip_data.format.schema import bytes_per
+    from kmip_data.format.writer import MAX_SHARD_BYTES, GraphRecord
     from kmip_data.manifest import load_manifest
     from kmip_data.pipelines.base import load_pipeline
 
@@ -89,39 +75,7 @@ def write_generated(folder: Path, graphs: int, *, name: str, nodes: int) -> Buil
         table = generator.integers(0, nodes, (nodes, k), schema.index_dtype)
         return GraphRecord(key=f"generated/{number:06d}", num_nodes=nodes, columns=columns, neighbor=table)
 
-    (folder / "shards").mkdir(parents=True)
     per_graph, per_node, per_edge = bytes_per(schema)
     step = max(1, MAX_SHARD_BYTES // (per_graph + nodes * (per_node + k * per_edge)))
-    shards: list[ShardEntry] = []
-    for start in range(0, graphs, step):
-        records = [record(number) for number in range(start, min(start + step, graphs))]
-        shard = encode_shard(records, schema, dataset=name, build_key="0" * 12)
-        file = f"shards/{len(shards):05d}.h5"
-        write_file(folder / file, shard.data)
-        counts = {"graphs": shard.graphs, "nodes": shard.nodes, "edges": shard.edges}
-        shards.append(ShardEntry(file=file, sha256=shard.sha256, bytes=len(shard.data), **counts))
-    card = Card(
-        dataset=name,
-        title="generated for a benchmark",
-        key="0" * 12,
-        sample=True,
-        complete=False,
-        parameters={"k": k, "limit": None},
-        pipeline_version=pipeline.version,
-        format_version=FORMAT_VERSION,
-        license={},
-        citation="",
-        receipts=[],
-        content_digest=hashlib.sha256(b"generated").hexdigest(),
-        data_schema=json.loads(schema.to_json()),
-        default_split="",
-        class_names=[],
-        shards=shards,
-        splits={},
-        counts={"graphs": graphs, "nodes": graphs * nodes, "edges": graphs * nodes * k},
-        statistics={},
-        versions={},
-        notes=[],
-    )
-    write_file(folder / CARD_NAME, card.to_json().encode())
-    return Build(folder, card)
+    records = [record(number) for number in range(graphs)]
+    return write_build(folder, records, schema, dataset=name, per_shard=step, sample=True, complete=False)

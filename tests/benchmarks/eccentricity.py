@@ -1,4 +1,4 @@
-"""Local eccentricity: groups of balls at once, against one search a node, on a road-like graph."""
+"""Local eccentricity: groups of balls at once, against networkx, on a road-like graph."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ import time
 from typing import Any
 
 import numpy as np
-from benchmarks.table import Row, compare, thread_count
+from benchmarks.table import Row, check_equal, compare, thread_count
 from numpy.typing import NDArray
-
-from kmip_data.runtime.threads import njit_nogil
 
 SIDE = 755  #: of the grid: 570,025 nodes, as London has
 STREETS = 756_502  #: London's
@@ -27,11 +25,8 @@ def rows(*, quick: bool = False) -> list[Row]:
     from kmip_data.runtime.threads import available_cores, set_num_threads
 
     graph = road_like(150 if quick else SIDE)
-    small = graph if quick else road_like(150)
     edges, lengths, n = graph
-    repeats = 1 if quick else 3
-    local_eccentricity(*small, HOPS, quiet=True)  # compiles
-    straightforward(*small)
+    local_eccentricity(*(graph if quick else road_like(150)), HOPS, quiet=True)  # compiles
     most = min(2, available_cores())
 
     def ours(threads: int) -> NDArray[np.float32]:
@@ -39,56 +34,13 @@ def rows(*, quick: bool = False) -> list[Row]:
         return local_eccentricity(edges, lengths, n, HOPS, quiet=True)
 
     try:
-        if not np.array_equal(ours(most), straightforward(edges, lengths, n)):
-            msg = "the two sides do not agree"
-            raise AssertionError(msg)
         whole = f"{WHAT} of {n:,} nodes and {edges.shape[1] // 2:,} streets"
-        mine, other, ratio, spread = compare(
-            lambda: ours(most), lambda: straightforward(edges, lengths, n), repeats=repeats, warmup=0
-        )
-        found = [
-            _against_networkx(graph),
-            Row(
-                what=f"{whole}, {most} threads",
-                against="one compiled search and Dijkstra with a heap a node, as many threads",
-                ours=mine,
-                theirs=other,
-                unit="s",
-                ratio=ratio,
-                spread=spread,
-                target="1× (aim 2.5×)",
-                met=ratio >= 1,
-            ),
-        ]
+        found = [_against_networkx(graph)]
         if most > 1:
-            mine, other, ratio, spread = compare(lambda: ours(2), lambda: ours(1), repeats=repeats, warmup=0)
-            found.append(
-                Row(
-                    what=f"{whole}, 2 threads",
-                    against="itself with one thread",
-                    ours=mine,
-                    theirs=other,
-                    unit="s",
-                    ratio=ratio,
-                    spread=spread,
-                    target="1.7×",
-                    met=ratio >= 1.7,
-                )
-            )
-        peak = _peak_memory(lambda: ours(most)) / 2**30
-        what = f"{whole}: memory beside the graph"
-        found.append(
-            Row(
-                what=what,
-                against="",
-                ours=peak,
-                theirs=None,
-                unit="GiB",
-                ratio=None,
-                target="1 GiB",
-                met=peak < 1,
-            )
-        )
+            times = compare(lambda: ours(2), lambda: ours(1), repeats=1 if quick else 3, warmup=0)
+            found.append(Row.compared(f"{whole}, 2 threads", "itself with one thread", times, target=1.7))
+        peak, what = _peak_memory(lambda: ours(most)) / 2**30, f"{whole}: memory beside the graph"
+        found.append(Row(what=what, against="", ours=peak, unit="GiB", target="1 GiB", met=peak < 1))
         return found
     finally:
         set_num_threads(None)
@@ -114,17 +66,6 @@ def road_like(side: int, seed: int = 0) -> Graph:
     return edges[:, order], np.concatenate([length, length])[order], side * side
 
 
-def straightforward(edges: NDArray[np.int64], lengths: NDArray[np.float32], n: int) -> NDArray[np.float32]:
-    """Search for each node by itself, on the threads that kernels use."""
-    from kmip_data.runtime.threads import for_ranges
-
-    pointer = np.zeros(n + 1, np.int64)
-    np.cumsum(np.bincount(edges[0], minlength=n), out=pointer[1:])
-    neighbor, weight, out = edges[1].astype(np.int32), lengths.astype(np.float64), np.empty(n)
-    for_ranges(lambda a, b: _search_each(pointer, neighbor, weight, HOPS, out, a, b), n, grain=256)
-    return out.astype(np.float32)
-
-
 def _against_networkx(graph: Graph) -> Row:
     """Compare with what City-Networks' own generator does, on a few nodes."""
     import networkx as nx
@@ -147,26 +88,16 @@ def _against_networkx(graph: Graph) -> Row:
 
     with thread_count(1):
         found = local_eccentricity(edges, lengths, n, HOPS, quiet=True)
-        if [np.float32(upstream(node)) for node in nodes] != found[nodes].tolist():
-            msg = "the two sides do not agree"
-            raise AssertionError(msg)
+        check_equal([np.float32(upstream(node)) for node in nodes] == found[nodes].tolist())
         mine, other, _, _ = compare(
             lambda: local_eccentricity(edges, lengths, n, HOPS, quiet=True),
             lambda: [upstream(node) for node in nodes],
             repeats=3,
             warmup=0,
         )
-    ours, theirs = mine / n, other / SAMPLED
-    return Row(
-        what=f"{WHAT}, one node, one thread",
-        against=f"k_hop_subgraph and networkx.eccentricity, {SAMPLED} nodes of {n:,}",
-        ours=ours,
-        theirs=theirs,
-        unit="s",
-        ratio=theirs / ours,
-        target="1,500×",
-        met=theirs / ours >= 1_500,
-    )
+    what = f"{WHAT}, one node, one thread"
+    against = f"k_hop_subgraph and networkx.eccentricity, {SAMPLED} nodes of {n:,}"
+    return Row.of(what, against, mine / n, other / SAMPLED, "s", 1_500)
 
 
 def _peak_memory(function: Any) -> int:
@@ -191,54 +122,3 @@ def _peak_memory(function: Any) -> int:
         done.set()
         thread.join()
     return int(peak - before)
-
-
-@njit_nogil()
-def _search_each(
-    pointer: Any, neighbor: Any, weight: Any, hops: int, out: Any, start: int, stop: int
-) -> None:
-    """Breadth-first search for the ball, Dijkstra's algorithm with a binary heap in it; node by node."""
-    n = len(pointer) - 1
-    hop, distance, ball = np.full(n, -1, np.int32), np.full(n, np.inf), np.empty(n, np.int32)
-    heap_key, heap_node = np.empty(len(neighbor) + 1), np.empty(len(neighbor) + 1, np.int32)
-    for source in range(start, stop):
-        ball[0], hop[source], found, seen = source, 0, 1, 0
-        while seen < found:
-            u = ball[seen]
-            seen += 1
-            if hop[u] < hops:
-                for e in range(pointer[u], pointer[u + 1]):
-                    v = neighbor[e]
-                    if hop[v] < 0:
-                        hop[v], ball[found] = hop[u] + 1, v
-                        found += 1
-        distance[source], heap_key[0], heap_node[0], size, farthest = 0.0, 0.0, source, 1, 0.0
-        while size > 0:
-            key, u = heap_key[0], heap_node[0]
-            size -= 1
-            last_key, last_node, hole = heap_key[size], heap_node[size], 0
-            while 2 * hole + 1 < size:
-                child = 2 * hole + 1
-                if child + 1 < size and heap_key[child + 1] < heap_key[child]:
-                    child += 1
-                if heap_key[child] >= last_key:
-                    break
-                heap_key[hole], heap_node[hole] = heap_key[child], heap_node[child]
-                hole = child
-            heap_key[hole], heap_node[hole] = last_key, last_node
-            if key > distance[u]:
-                continue
-            farthest = max(farthest, key)
-            for e in range(pointer[u], pointer[u + 1]):
-                v, other = neighbor[e], key + weight[e]
-                if hop[v] >= 0 and other < distance[v]:
-                    distance[v], hole = other, size
-                    size += 1
-                    while hole > 0 and heap_key[(hole - 1) // 2] > other:
-                        parent = (hole - 1) // 2
-                        heap_key[hole], heap_node[hole] = heap_key[parent], heap_node[parent]
-                        hole = parent
-                    heap_key[hole], heap_node[hole] = other, v
-        out[source] = farthest
-        for i in range(found):
-            hop[ball[i]], distance[ball[i]] = -1, np.inf

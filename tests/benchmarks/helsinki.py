@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from benchmarks.table import Row, _seconds
 
-from kmip_data.builds.home import Home
-from kmip_data.builds.options import BuildOptions
+from kmip_data.builds.home import BuildOptions, Home
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.build import build_raw
@@ -60,12 +59,10 @@ def rows(*, quick: bool = False) -> list[Row]:
         f"helsinki: upstream is OSMnx on XML, land use, features ({made:.3g} s) and labels "
         f"({labels:.3g} s, EXTRAPOLATED from {nodes} of {total:,} nodes); ours has its files in it"
     )
-    theirs = made + labels
+    both = "OSMnx + upstream's code"
     return [
-        _row(
-            "Helsinki: extract to finished build", "OSMnx + upstream's code", mine, theirs, note, target=20.0
-        ),
-        _row("the same without files", "OSMnx + upstream's code", inside, theirs, note),
+        _row("Helsinki: extract to finished build", both, mine, made + labels, note, target=20.0),
+        _row("the same without files", both, inside, made + labels, note),
         _row("the same, labels left out of theirs", "OSMnx + upstream's features", inside, made, note),
     ]
 
@@ -73,19 +70,8 @@ def rows(*, quick: bool = False) -> list[Row]:
 def _row(
     what: str, against: str, mine: list[float], theirs: float, note: str, target: float | None = None
 ) -> Row:
-    ours = statistics.median(mine)
-    return Row(
-        what=what,
-        against=against,
-        ours=ours,
-        theirs=theirs,
-        unit="s",
-        ratio=theirs / ours,
-        spread=(theirs / max(mine), theirs / min(mine)),
-        target="" if target is None else f"≥ {target:g}×",
-        met=None if target is None else theirs / ours >= target,
-        note=note,
-    )
+    ours, spread = statistics.median(mine), (theirs / max(mine), theirs / min(mine))
+    return Row.of(what, against, ours, theirs, "s", target, spread=spread, note=note)
 
 
 def _upstream(folder: Path, sample: int) -> tuple[float, float, int]:

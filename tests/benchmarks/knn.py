@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from benchmarks.table import Row, compare
+from benchmarks.table import Row, check_equal, compare
 from numpy.typing import NDArray
 
 Clouds = list[NDArray[np.float32]]
@@ -37,7 +34,6 @@ def rows(*, quick: bool = False) -> list[Row]:
             _row("4,096 points of a room, k = 32", rooms, 32, repeats, target=2.0),
             _row("4,096 uniform points, k = 32", uniform, 32, repeats),
             _row(f"{SHAPE:,} points of a room, k = 8", shapes, 8, repeats),
-            *_against_pykdtree(rooms, 32, repeats),
         ]
     finally:
         set_num_threads(None)
@@ -46,77 +42,19 @@ def rows(*, quick: bool = False) -> list[Row]:
 def _row(what: str, clouds: Clouds, k: int, repeats: int, *, target: float | None = None) -> Row:
     from kmip_data.graphs.knn import knn_table
 
-    what = f"k-NN of {what}, in the exact order"
-    against = "scipy cKDTree, one worker, with the same order fixed up"
-    if importlib.util.find_spec("scipy") is None:
-        alone = compare(lambda: [knn_table(cloud, k) for cloud in clouds], lambda: None, repeats=repeats)
-        ours = alone[0] / len(clouds)
-        note = "k-NN: nothing to compare with, scipy is not installed: python -m pip install scipy pykdtree"
-        return Row(what=what, against=against, ours=ours, theirs=None, unit="s", ratio=None, note=note)
     for cloud in clouds:
-        if not np.array_equal(knn_table(cloud, k), ckdtree_in_order(cloud, k)):
-            msg = "the two sides do not agree"
-            raise AssertionError(msg)
-    return _timed(
-        what,
-        against,
-        clouds,
-        lambda cloud: knn_table(cloud, k),
-        lambda cloud: ckdtree_in_order(cloud, k),
-        repeats,
-        target=target,
-    )
-
-
-def _against_pykdtree(clouds: Clouds, k: int, repeats: int) -> list[Row]:
-    """Return a row against pykdtree, whose ties come in no order, where it is installed."""
-    try:
-        from pykdtree.kdtree import KDTree
-        from threadpoolctl import threadpool_limits
-    except ImportError:
-        return []
-    from kmip_data.graphs.knn import knn_table
-
-    with threadpool_limits(1):
-        return [
-            _timed(
-                "k-NN of 4,096 points of a room, k = 32, in the exact order",
-                "pykdtree, one thread, ties in any order",
-                clouds,
-                lambda cloud: knn_table(cloud, k),
-                lambda cloud: KDTree(cloud).query(cloud, k=k + 1),
-                repeats,
-            )
-        ]
-
-
-def _timed(
-    what: str,
-    against: str,
-    clouds: Clouds,
-    ours: Callable[[NDArray[np.float32]], Any],
-    theirs: Callable[[NDArray[np.float32]], Any],
-    repeats: int,
-    *,
-    target: float | None = None,
-) -> Row:
-    mine, other, ratio, spread = compare(
-        lambda: [ours(cloud) for cloud in clouds],
-        lambda: [theirs(cloud) for cloud in clouds],
+        check_equal(np.array_equal(knn_table(cloud, k), ckdtree_in_order(cloud, k)))
+    times = compare(
+        lambda: [knn_table(cloud, k) for cloud in clouds],
+        lambda: [ckdtree_in_order(cloud, k) for cloud in clouds],
         repeats=repeats,
     )
-    return Row(
-        what=what,
-        against=against,
-        ours=mine / len(clouds),
-        theirs=other / len(clouds),
-        unit="s",
-        ratio=ratio,
-        spread=spread,
-        target="" if target is None else f"≥ {target:g}×",
-        met=None if target is None else ratio >= target,
-        note="k-NN: sample rooms, whose blocks hold 15 to 30 % coincident points; one thread on both sides",
+    what, against = (
+        f"k-NN of {what}, in the exact order",
+        "scipy cKDTree, one worker, with the same order fixed up",
     )
+    note = "k-NN: sample rooms, whose blocks hold 15 to 30 % coincident points; one thread on both sides"
+    return Row.compared(what, against, times, per=len(clouds), target=target, note=note)
 
 
 def ckdtree_in_order(pos: NDArray[np.float32], k: int) -> NDArray[np.int64]:

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.table import Row, compare
+from benchmarks.table import Row, bytes_below, compare
 
 from kmip_data.files.changes import remove_scratch
 
@@ -47,34 +47,13 @@ def rows(*, quick: bool = False) -> list[Row]:
             remove_scratch(folder / "pyg" / "processed")
             _pyg(folder / "pyg")
 
-        mine, other, ratio, spread = compare(ours, theirs, repeats=1 if quick else 7)
-        size = sum(path.stat().st_size for path in shards.iterdir())
-        pyg = (folder / "pyg" / "processed" / "data.pt").stat().st_size
+        times = compare(ours, theirs, repeats=1 if quick else 7)
+        size, pyg = bytes_below(shards), (folder / "pyg" / "processed" / "data.pt").stat().st_size
     note = f"malnet: {graphs:,} generated call graphs, one process, files in the page cache"
+    what, against = "bytes on disk a graph, malnet-tiny", "PyG MalNetTiny's data.pt"
     return [
-        Row(
-            what="MalNet-Tiny build, one process",
-            against="PyG MalNetTiny.process",
-            ours=mine,
-            theirs=other,
-            unit="s",
-            ratio=ratio,
-            spread=spread,
-            target="≥ 8×",
-            met=ratio >= 8,
-            note=note,
-        ),
-        Row(
-            what="bytes on disk a graph, malnet-tiny",
-            against="PyG MalNetTiny's data.pt",
-            ours=size / graphs,
-            theirs=pyg / graphs,
-            unit="B",
-            ratio=pyg / size,
-            target="≥ 3.5×",
-            met=pyg / size >= 3.5,
-            note=note,
-        ),
+        Row.compared("MalNet-Tiny build, one process", "PyG MalNetTiny.process", times, target=8, note=note),
+        Row.of(what, against, size / graphs, pyg / graphs, "B", 3.5, note=note),
     ]
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from benchmarks.table import Row, compare
+from benchmarks.table import Row, check_equal, compare
 from numpy.typing import NDArray
 
 
@@ -35,28 +35,12 @@ def rows(*, quick: bool = False) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         write_sample(Path(folder), limit=shapes)
         paths = sorted(Path(folder).glob("[0-9]*/*.txt"))
-        for path in paths:
-            if ours(path).tobytes() != pyg(path).tobytes():
-                msg = "the two sides do not agree"
-                raise AssertionError(msg)
+        check_equal(all(ours(path).tobytes() == pyg(path).tobytes() for path in paths))
+        note = f"parsing: {shapes} sample shapes, a shape at a time, files in the page cache"
         for against, theirs, target in (("PyG read_txt_array", pyg, 5.0), ("numpy.loadtxt", numpy, None)):
-            mine, other, ratio, spread = compare(
-                partial(_each, ours, paths), partial(_each, theirs, paths), repeats=repeats
-            )
-            found.append(
-                Row(
-                    what="ShapeNet-Part text to float32",
-                    against=against,
-                    ours=mine / len(paths),
-                    theirs=other / len(paths),
-                    unit="s",
-                    ratio=ratio,
-                    spread=spread,
-                    target="" if target is None else f"≥ {target:g}×",
-                    met=None if target is None else ratio >= target,
-                    note=f"parsing: {shapes} sample shapes, a shape at a time, files in the page cache",
-                )
-            )
+            times = compare(partial(_each, ours, paths), partial(_each, theirs, paths), repeats=repeats)
+            what, each = "ShapeNet-Part text to float32", len(paths)
+            found.append(Row.compared(what, against, times, per=each, target=target, note=note))
     return found
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.table import Row, compare
+from benchmarks.table import Row, bytes_below, compare
 
 from kmip_data.files.changes import remove_scratch
 
@@ -40,39 +40,15 @@ def rows(*, quick: bool = False) -> list[Row]:
 
         build = ours(1)
         for jobs, target in ((1, 1.2), (2, 2.0)):
-            mine, other, ratio, spread = compare(
-                partial(ours, jobs), theirs, repeats=1 if quick else 3, warmup=0
-            )
-            found.append(
-                Row(
-                    what=f"peptides-func build, {peptides:,} peptides, {jobs} process{'es' * (jobs > 1)}",
-                    against="serial smiles2graph, PyG collate and save",
-                    ours=mine,
-                    theirs=other,
-                    unit="s",
-                    ratio=ratio,
-                    spread=spread,
-                    target=f"≥ {target:g}×",
-                    met=ratio >= target,
-                    note="peptides: ours from the archive to the card, workers started anew",
-                )
-            )
-        size = sum(path.stat().st_size for path in build.path.rglob("*") if path.is_file())
-        pyg = (folder / "data.pt").stat().st_size
-        found.append(
-            Row(
-                what="bytes on disk a graph, peptides-func",
-                against="PyG InMemoryDataset.save",
-                ours=size / peptides,
-                theirs=pyg / peptides,
-                unit="B",
-                ratio=pyg / size,
-                target="≥ 5×",
-                met=pyg / size >= 5,
-                note="peptides: the whole build folder, split and card among it",
-            )
-        )
-    return found
+            times = compare(partial(ours, jobs), theirs, repeats=1 if quick else 3, warmup=0)
+            what = f"peptides-func build, {peptides:,} peptides, {jobs} process{'es' * (jobs > 1)}"
+            note = "peptides: ours from the archive to the card, workers started anew"
+            against = "serial smiles2graph, PyG collate and save"
+            found.append(Row.compared(what, against, times, target=target, note=note))
+        size, pyg = bytes_below(build.path), (folder / "data.pt").stat().st_size
+    what, note = "bytes on disk a graph, peptides-func", "peptides: the complete build folder"
+    against = "PyG InMemoryDataset.save"
+    return [*found, Row.of(what, against, size / peptides, pyg / peptides, "B", 5, note=note)]
 
 
 def _as_pyg(raw: Path, file: Path) -> None:

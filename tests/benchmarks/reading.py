@@ -66,7 +66,7 @@ def row_of(found: Compared, against: str, target: float) -> Row:
 
 def against_memory(loader: Any, what: str, repeats: int) -> Row:
     """Compare with filling as many bytes with one value, which no batch can be much faster than."""
-    from kmip_data.runtime import buffers
+    from kmip_data.runtime import memory
 
     batch = next(iter(loader))
     sizes = [value.nbytes for value in batch.to_dict().values() if hasattr(value, "nbytes")]
@@ -74,7 +74,7 @@ def against_memory(loader: Any, what: str, repeats: int) -> Row:
     def fill() -> None:
         held: Any = None
         for _ in range(len(loader)):
-            arrays = [buffers.empty((size,), np.dtype(np.uint8)) for size in sizes]
+            arrays = [memory.empty((size,), np.dtype(np.uint8)) for size in sizes]
             for array in arrays:
                 array.fill(1)
             held = arrays  # one batch is alive while the next is made, as in a loop over a loader

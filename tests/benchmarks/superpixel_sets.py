@@ -12,7 +12,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 from benchmarks.table import Row
 
@@ -41,35 +40,17 @@ def rows(*, quick: bool = False) -> list[Row]:
             for who, found in runs.items():
                 found.append(_run(who, folder))
     seconds = {who: [run["seconds"] for run in found] for who, found in runs.items()}
-    memory = {who: max(run["peak"] for run in found) for who, found in runs.items()}
-    size = {who: found[0]["bytes"] for who, found in runs.items()}
     ratios = [b / a for a, b in zip(seconds["ours"], seconds["theirs"], strict=True)]
+    times = (*map(statistics.median, seconds.values()), statistics.median(ratios), (min(ratios), max(ratios)))
+    memory = [max(run["peak"] for run in found) for found in runs.values()]
+    size = [found[0]["bytes"] / graphs for found in runs.values()]
     note = f"superpixel_sets: {graphs:,} generated graphs of 441 to 529 superpixels, one process each"
     against = "PyG LRGBDataset.process"
-
-    def row(
-        what: str, ours: float, theirs: float, unit: str, target: float, ratio: float, **other: Any
-    ) -> Row:
-        return Row(
-            what=what, against=against, ours=ours, theirs=theirs, unit=unit, ratio=ratio,
-            target=f"≥ {target:g}×", met=ratio >= target, note=note, **other,
-        )  # fmt: skip
-
     return [
-        row(
-            f"COCO-SP-like pickle of {graphs:,} graphs",
-            statistics.median(seconds["ours"]), statistics.median(seconds["theirs"]),
-            "s", 5, statistics.median(ratios), spread=(min(ratios), max(ratios)),
-        ),
-        row(
-            "peak memory of it",
-            memory["ours"], memory["theirs"], "MiB", 4, memory["theirs"] / memory["ours"],
-        ),
-        row(
-            "bytes on disk a graph, coco-sp",
-            size["ours"] / graphs, size["theirs"] / graphs, "B", 2, size["theirs"] / size["ours"],
-        ),
-    ]  # fmt: skip
+        Row.compared(f"COCO-SP-like pickle of {graphs:,} graphs", against, times, target=5, note=note),
+        Row.of("peak memory of it", against, *memory, "MiB", 4, note=note),
+        Row.of("bytes on disk a graph, coco-sp", against, *size, "B", 2, note=note),
+    ]
 
 
 def _write(raw: Path, graphs: int) -> None:

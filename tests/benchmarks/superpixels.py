@@ -40,25 +40,13 @@ def rows(*, quick: bool = False) -> list[Row]:
             )
 
         ours(1)
-        mine, other, ratio, spread = compare(
-            partial(ours, 2), partial(ours, 1), repeats=1 if quick else 3, warmup=0
-        )
-    kind = "" if given else ", generated"
-    return [
-        Row(
-            what=f"superpixels of {pictures} pictures{kind}, 2 processes",
-            against="1 process",
-            ours=mine,
-            theirs=other,
-            unit="s",
-            ratio=ratio,
-            spread=spread,
-            target="≥ 1.7×",
-            met=ratio >= 1.7,
-            note="superpixels: from the folders to the card, workers started anew; "
-            "other pictures by KMIP_DATA_PICTURES=DIR with images/ and masks/",
-        )
-    ]
+        times = compare(partial(ours, 2), partial(ours, 1), repeats=1 if quick else 3, warmup=0)
+    what = f"superpixels of {pictures} pictures{'' if given else ', generated'}, 2 processes"
+    note = (
+        "superpixels: from the folders to the card, workers started anew; "
+        "other pictures by KMIP_DATA_PICTURES=DIR with images/ and masks/"
+    )
+    return [Row.compared(what, "1 process", times, target=1.7, note=note)]
 
 
 def _generated(folder: Path, pictures: int) -> Path:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import click
 
@@ -50,18 +51,43 @@ class Row:
     ) -> Row:
         """Make the row of what :func:`compare` gave, in seconds of each of ``per`` things done."""
         ours, theirs, ratio, spread = times
-        return cls(
-            what=what,
-            against=against,
-            ours=ours / per,
-            theirs=theirs / per,
-            unit="s",
-            ratio=ratio,
-            spread=spread,
-            target="" if target is None else f"≥ {target:g}×",
-            met=None if target is None else ratio >= target,
-            note=note,
+        return cls.of(
+            what, against, ours / per, theirs / per, "s", target, ratio=ratio, spread=spread, note=note
         )
+
+    @classmethod
+    def of(
+        cls,
+        what: str,
+        against: str,
+        ours: float,
+        theirs: float,
+        unit: str,
+        target: float | None = None,
+        *,
+        ratio: float | None = None,
+        spread: tuple[float, float] | None = None,
+        note: str = "",
+    ) -> Row:
+        """Make the row of two figures, of which less is better."""
+        ratio = theirs / ours if ratio is None else ratio
+        aim = "" if target is None else f"≥ {target:,g}×"
+        met = None if target is None else ratio >= target
+        return cls(
+            what=what, against=against, ours=ours, theirs=theirs, unit=unit, ratio=ratio, spread=spread,
+            target=aim, met=met, note=note,
+        )  # fmt: skip
+
+
+def check_equal(same: bool) -> None:
+    """Raise AssertionError unless both sides of a row give the same."""
+    if not same:
+        raise AssertionError("the two sides do not agree")
+
+
+def bytes_below(folder: Path) -> int:
+    """Return the bytes of all files below a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def compare(
@@ -144,13 +170,11 @@ def cells_of(row: Row) -> list[str]:
 
 def markdown_table(rows: list[tuple[str, Row]], machine: str) -> str:
     """Return the rows as docs/performance.md has them."""
-    lines = ["| what | against | target | measured | command |", "|---|---|---|---|---|"]
+    lines = ["| topic | what | against | target | measured |", "|---|---|---|---|---|"]
     for topic, row in rows:
         ours, theirs, ratio, spread = cells_of(row)[2:6]
-        measured = f"**{ratio}** ({spread}); {ours} against {theirs}" if row.ratio is not None else ours
+        within = f" ({spread})" if row.spread is not None else ""
+        measured = f"**{ratio}**{within}; {ours} against {theirs}" if row.ratio is not None else ours
         measured += "" if row.captured is None else f"; captured {quantity(row.captured, row.unit)}"
-        lines.append(
-            f"| {row.what} | {row.against or '–'} | {row.target or '–'} | {measured} "
-            f"| `make bench TOPIC={topic}` |"
-        )
+        lines.append(f"| {topic} | {row.what} | {row.against or '–'} | {row.target or '–'} | {measured} |")
     return "\n".join([*lines, "", f"Machine: {machine}."])

@@ -10,7 +10,7 @@ import pytest
 from support.browser import act
 from support.cli import kmip
 
-from kmip_data.drawing.explorer.graphs import EXTENT
+from kmip_data.drawing.graphs import EXTENT
 
 TARGET = ("s3dis", "--sample", "--limit", "12", "--k", "4", "--home")
 

@@ -17,7 +17,7 @@ from torch_geometric.data import Data
 import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.errors import KmipDataError, UsageError
-from kmip_data.files.digests import sealed_json
+from kmip_data.files.reading import sealed_json
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.sharing.pull import pull
 from kmip_data.sharing.share import SHARE_NAME

@@ -22,7 +22,7 @@ from support.sweeps import SMALL, environment, write_plan
 from support.training_data import learnable_build, read_history
 
 from kmip_data.models.sweeps import running
-from kmip_data.runtime import processes
+from kmip_data.runtime import threads
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,7 +37,7 @@ def plan(home: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """No network is trained."""
-    monkeypatch.setattr(processes, "PROGRAM", sweeps.PROGRAM)
+    monkeypatch.setattr(threads, "PROGRAM", sweeps.PROGRAM)
     monkeypatch.setattr(running, "LOOK", 0.01)
     for name, value in environment().items():
         monkeypatch.setenv(name, value)

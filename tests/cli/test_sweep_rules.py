@@ -23,7 +23,7 @@ from support.sweeps import SMALL, environment, write_plan
 from support.training_data import learnable_build
 
 from kmip_data.models.sweeps import running
-from kmip_data.runtime import processes
+from kmip_data.runtime import threads
 
 MINE = b"years of work"
 
@@ -32,7 +32,7 @@ MINE = b"years of work"
 def plan(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """One run on data that are there, by the stand-in for training."""
     learnable_build(home / "built/clouds")
-    monkeypatch.setattr(processes, "PROGRAM", sweeps.PROGRAM)
+    monkeypatch.setattr(threads, "PROGRAM", sweeps.PROGRAM)
     monkeypatch.setattr(running, "LOOK", 0.01)
     for name, value in environment().items():
         monkeypatch.setenv(name, value)

@@ -182,13 +182,12 @@ def test_a_stack_of_gated_gcn_has_the_published_number_of_parameters() -> None:
 PLUGGED = """
 import sys
 from pathlib import Path
-from kmip_data.models.attention import kinds
-
-folder = Path(sys.argv[1])
-(folder / "halved.py").write_text('''
 from typing import Literal
 from pydantic import Field
+from kmip_data.models.attention import configuration
 from kmip_data.models.kinds import Part
+
+folder = Path(sys.argv[1])
 
 class Halved(Part):
     reads = ("weight",)
@@ -207,9 +206,7 @@ class Halved(Part):
 
         return Layer()
 
-PARTS = (Halved,)
-''')
-kinds.__path__.append(str(folder))
+configuration.Halved = Halved
 sys.path.insert(0, sys.argv[2])
 
 import torch
@@ -235,7 +232,7 @@ assert read_config(folder / "config.toml") == run
 """
 
 
-def test_a_module_in_the_folder_is_a_kind_with_keys_in_every_place(tmp_path) -> None:
+def test_a_class_of_the_module_is_a_kind_with_keys_in_every_place(tmp_path) -> None:
     """Nothing else is edited: configuration, overrides, documented keys, network, budget."""
     done = subprocess.run(
         [sys.executable, "-c", PLUGGED, str(tmp_path), str(ROOT / "tests")],

@@ -11,8 +11,7 @@ from kmip_data.errors import UsageError
 from kmip_data.models import ModelConfig, build_model
 from kmip_data.models.encoders import build_positional
 from kmip_data.models.kinds import POSITIONAL
-from kmip_data.models.layers.batch import read_batch
-from kmip_data.models.layers.edges import EdgeList
+from kmip_data.models.layers.batch import EdgeList, read_batch
 from kmip_data.models.layers.gated_gcn import GatedGCN
 
 K, STEPS = 10, 20

@@ -20,12 +20,10 @@ from support.toy_pipeline import (
     write_raw,
 )
 
-from kmip_data.builds.home import Build, Home, list_builds
-from kmip_data.builds.lookup import find_build
-from kmip_data.builds.options import BuildOptions
+from kmip_data.builds.home import Build, BuildOptions, Home, find_build, list_builds
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
-from kmip_data.files.digests import content_digest
+from kmip_data.files.reading import content_digest
 from kmip_data.format.card import read_card
 from kmip_data.format.splits import read_split
 from kmip_data.pipelines import base as base_module

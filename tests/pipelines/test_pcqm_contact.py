@@ -17,7 +17,7 @@ from torch_geometric.utils import to_undirected
 
 from kmip_data import GraphLoader, PCQMContact
 from kmip_data.errors import DamagedInput
-from kmip_data.format.record import Skipped
+from kmip_data.format.writer import Skipped
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.molecules.features import RefusedSmilesError

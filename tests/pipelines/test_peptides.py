@@ -28,7 +28,7 @@ from torch_geometric.loader import DataLoader
 from kmip_data import GraphLoader, PeptidesFunc, PeptidesStruct
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput
-from kmip_data.format.record import Skipped
+from kmip_data.format.writer import Skipped
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.build import build_dataset

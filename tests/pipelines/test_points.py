@@ -13,7 +13,7 @@ from support.sample_rooms import ROW, write_sample
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.reader import Shard
-from kmip_data.format.record import Skipped
+from kmip_data.format.writer import Skipped
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import RawFolder, Unit, load_pipeline
 from kmip_data.pipelines.clouds.files import read_points

@@ -13,7 +13,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from kmip_data.models.attention import cpu_kernels
-from kmip_data.runtime import buffers
+from kmip_data.runtime import memory
 
 
 def peak_of(work: Callable[[], object]) -> int:
@@ -38,4 +38,4 @@ def count_numpy_too(monkeypatch: pytest.MonkeyPatch) -> None:
         return torch.from_numpy(np.empty(0, dtype)).new_zeros(tuple(shape)).numpy()
 
     monkeypatch.setattr(cpu_kernels, "np", SimpleNamespace(empty=empty, zeros=zeros))
-    monkeypatch.setattr(buffers, "empty", empty)
+    monkeypatch.setattr(memory, "empty", empty)

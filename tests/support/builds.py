@@ -12,11 +12,11 @@ import numpy as np
 
 from kmip_data.builds.home import Build
 from kmip_data.files.changes import write_file
-from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, SplitPart
-from kmip_data.format.record import GraphRecord
+from kmip_data.format.build_files import write_split_file
+from kmip_data.format.card import CARD_NAME, Card, ShardEntry
 from kmip_data.format.schema import Column, Schema, View
 from kmip_data.format.splits import encode_node_split, encode_split
-from kmip_data.format.writer import encode_shard
+from kmip_data.format.writer import GraphRecord, encode_shard
 from kmip_data.manifest import dataset_names
 
 
@@ -57,6 +57,39 @@ def s3dis_records(
     return records
 
 
+def put_build(
+    folder: Path,
+    shards: Sequence[Sequence[GraphRecord]],
+    schema: Schema,
+    *,
+    dataset: str,
+    key: str,
+    compression: Any = None,
+    **card: Any,
+) -> Build:
+    """Write a build by the writers of the package: shards and the card, whose other fields are ``card``."""
+    (folder / "shards").mkdir(parents=True)
+    (folder / "splits").mkdir(exist_ok=True)
+    entries = []
+    for number, records in enumerate(shards):
+        done = encode_shard(records, schema, dataset=dataset, build_key=key, compression=compression)
+        file = f"shards/{number:05d}.h5"
+        write_file(folder / file, done.data)
+        entries.append(ShardEntry(file=file, **done.facts))
+    empty = dict(class_names=[], notes=[], receipts=[], splits={}, versions={}, statistics={}, license={})
+    plain = dict(title=dataset, sample=False, complete=None, content_digest="0" * 64, citation="")
+    found: dict[str, Any] = dict(dataset=dataset, key=key, shards=entries)
+    found |= dict(pipeline_version=1, format_version=1)
+    found["counts"] = {
+        name: sum(getattr(entry, name) for entry in entries) for name in ("graphs", "nodes", "edges")
+    }
+    found["data_schema"] = json.loads(schema.to_json())
+    found["default_split"] = next(iter(card.get("splits", {})), "")
+    described = Card(**{**empty, **plain, **found, **card})
+    write_file(folder / CARD_NAME, described.to_json().encode())
+    return Build(folder, described)
+
+
 def write_build(
     folder: Path,
     records: Sequence[GraphRecord],
@@ -66,79 +99,35 @@ def write_build(
     per_shard: int = 7,
     parts: Mapping[str, Sequence[int]] | None = None,
     node_code: np.ndarray[Any, Any] | None = None,
-    compression: Any = None,
-    sample: bool = False,
-    complete: bool | None = None,
     parameters: Mapping[str, Any] | None = None,
     class_names: Sequence[str] = (),
+    **options: Any,
 ) -> Build:
-    """Write shards, the split ``default`` and the card."""
-    key = hashlib.sha256(f"{dataset}{parameters}".encode()).hexdigest()[:12]
-    (folder / "shards").mkdir(parents=True)
-    (folder / "splits").mkdir()
-    shards, splits = [], {}
-    for i, start in enumerate(range(0, len(records), per_shard)):
-        done = encode_shard(
-            records[start : start + per_shard],
-            schema,
-            dataset=dataset,
-            build_key=key,
-            compression=compression,
-        )
-        name = f"shards/{i:05d}.h5"
-        write_file(folder / name, done.data)
-        counts = {"graphs": done.graphs, "nodes": done.nodes, "edges": done.edges}
-        shards.append(ShardEntry(file=name, sha256=done.sha256, bytes=len(done.data), **counts))
-    if parts is not None or node_code is not None:
-        if parts is not None:
-            keys = [record.key for record in records]
-            arrays = {name: np.asarray(part, np.int64) for name, part in parts.items()}
-            data, digests = encode_split(arrays, rule="given", parameters={}, keys=keys)
-            sizes = {name: len(part) for name, part in parts.items()}
-        else:
-            data, digests = encode_node_split(node_code, rule="given", parameters={})
-            sizes = dict.fromkeys(digests, 1)
-        write_file(folder / "splits/default.h5", data)
-        splits["default"] = SplitEntry(
-            file="splits/default.h5",
-            sha256=hashlib.sha256(data).hexdigest(),
-            rule="given",
-            parameters={},
-            parts={
-                name: SplitPart(graphs=sizes[name], nodes=0, edges=0, digest=digest)
-                for name, digest in digests.items()
-            },
-        )
-    card = Card(
+    """Write shards, the split ``default`` and the card; ``options`` are those of :func:`put_build`."""
+    (folder / "splits").mkdir(parents=True)
+    rule: dict[str, Any] = {"rule": "given", "parameters": {}}
+    encoded = None
+    if parts is not None:
+        arrays = {name: np.asarray(part, np.int64) for name, part in parts.items()}
+        encoded = encode_split(arrays, keys=[record.key for record in records], **rule)
+    elif node_code is not None:
+        encoded = encode_node_split(node_code, **rule)
+    splits = {}
+    if encoded is not None:
+        sizes = {name: (len(parts[name]) if parts else 1, 0, 0) for name in encoded[1]}
+        splits["default"] = write_split_file(folder, "default", encoded, sizes, **rule)
+    return put_build(
+        folder,
+        [records[start : start + per_shard] for start in range(0, len(records), per_shard)],
+        schema,
         dataset=dataset,
+        key=hashlib.sha256(f"{dataset}{parameters}".encode()).hexdigest()[:12],
         manifest=dataset if dataset in dataset_names() else "",
-        title=dataset,
-        key=key,
-        sample=sample,
-        complete=complete,
         parameters={"k": schema.k, "limit": None, **(parameters or {})},
-        pipeline_version=1,
-        format_version=1,
-        license={},
-        citation="",
-        receipts=[],
-        content_digest="0" * 64,
-        data_schema=json.loads(schema.to_json()),
-        default_split="default" if splits else "",
-        class_names=list(class_names),
-        shards=shards,
         splits=splits,
-        counts={
-            "graphs": len(records),
-            "nodes": sum(record.num_nodes for record in records),
-            "edges": sum(record.num_edges for record in records),
-        },
-        statistics={},
-        versions={},
-        notes=[],
+        class_names=list(class_names),
+        **options,
     )
-    write_file(folder / CARD_NAME, card.to_json().encode())
-    return Build(folder, card)
 
 
 def numbered_build(

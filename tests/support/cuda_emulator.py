@@ -8,7 +8,7 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
-from kmip_data.models.search.gpu.card import KERNELS
+from kmip_data.models.search.gpu.launch import KERNELS
 from kmip_data.models.search.gpu.plan import Launch, Program
 
 COMPILER = shutil.which("g++")

@@ -9,8 +9,8 @@ from support.triton_compiled import compile_for
 
 from kmip_data.models.layers.gpu import gate_kernels, norm_kernels, products
 from kmip_data.models.layers.gpu.gated_edges import DIFFERENTIATE, GATE, SOURCES, by_node
+from kmip_data.models.layers.gpu.norm_kernels import OPTIONS, channels_of_a_tile
 from kmip_data.models.layers.gpu.norms import BLOCK, FINISH, ROWS, STEPS
-from kmip_data.models.layers.gpu.tiles import OPTIONS, channels_of_a_tile
 
 #: (d, k), 0: a list of edges, as S3DIS and ShapeNet-Part, superpixels and cities have them
 SIZES = ((56, 32), (64, 16), (76, 16), (100, 16), (76, 0))

@@ -8,22 +8,14 @@ import struct
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
 
-Attack = Callable[[Path, Path], None]  # (file to write, secret file that must not be opened)
+Attack = Callable[[Path, Path], object]  # (file to write, secret file that must not be opened)
 ATTACKS: dict[str, tuple[str, Attack]] = {}
-
-
-def attack(refusal: str) -> Callable[[Attack], Attack]:
-    """Register a builder under its name, with a part of the message that refuses its file."""
-
-    def register(build: Attack) -> Attack:
-        ATTACKS[build.__name__] = (refusal, build)
-        return build
-
-    return register
+H5 = h5py.File
 
 
 def open_descriptors() -> int:
@@ -51,135 +43,142 @@ class OpenWatch:
         os.close(self.descriptor)
 
 
-@attack("holds a link")
-def external_link(path: Path, secret: Path) -> None:
-    with h5py.File(path, "w") as file:
-        file["node"] = h5py.ExternalLink(str(secret), "/x")
+def attack(refusal: str, **options: Any) -> Callable[[Callable[[H5, Path], object]], None]:
+    """Register a writer of a new file, opened with ``options``, and a part of the message that refuses it."""
+
+    def register(write: Callable[[H5, Path], object]) -> None:
+        def build(path: Path, secret: Path) -> None:
+            with H5(path, "w", **options) as file:
+                write(file, secret)
+
+        ATTACKS[write.__name__] = (refusal, build)
+
+    return register
+
+
+def one(refusal: str, /, **attacks: Callable[[H5, Path], object]) -> None:
+    """Register attacks of one expression each, by name."""
+    for name, write in attacks.items():
+        write.__name__ = name
+        attack(refusal)(write)
+
+
+def put(*arguments: Any, **options: Any) -> Callable[[H5, Path], object]:
+    """Return a writer of the dataset ``x``."""
+    return lambda file, secret: file.create_dataset("x", *arguments, **options)
 
 
 @attack("holds a link")
-def external_link_below(path: Path, secret: Path) -> None:
-    with h5py.File(path, "w") as file:
-        file["a/b/c"] = h5py.ExternalLink(str(secret), "/x")
+def soft_link(file: H5, secret: Path) -> None:
+    file["x"] = np.arange(3)
+    file["y"] = h5py.SoftLink("/x")
 
 
 @attack("holds a link")
-def soft_link(path: Path, secret: Path) -> None:
-    with h5py.File(path, "w") as file:
-        file["x"] = np.arange(3)
-        file["y"] = h5py.SoftLink("/x")
-
-
-@attack("holds a link")
-def soft_link_loop(path: Path, secret: Path) -> None:
-    with h5py.File(path, "w") as file:
-        file["x"] = h5py.SoftLink("/y")
-        file["y"] = h5py.SoftLink("/x")
+def soft_link_loop(file: H5, secret: Path) -> None:
+    file["x"], file["y"] = h5py.SoftLink("/y"), h5py.SoftLink("/x")
 
 
 @attack("holds an object twice")
-def hard_link_loop(path: Path, secret: Path) -> None:
-    with h5py.File(path, "w") as file:
-        group = file.create_group("a/b/c")
-        group["up"] = file["a"]
+def hard_link_loop(file: H5, secret: Path) -> None:
+    group = file.create_group("a/b/c")
+    group["up"] = file["a"]
 
 
 @attack("holds an object twice")
-def hard_link_to_root(path: Path, secret: Path) -> None:
-    with h5py.File(path, "w") as file:
-        file["again"] = file["/"]
+def second_name(file: H5, secret: Path) -> None:
+    file["x"] = np.arange(3)
+    file["y"] = file["x"]
 
 
-@attack("holds an object twice")
-def second_name(path: Path, secret: Path) -> None:
-    with h5py.File(path, "w") as file:
-        file["x"] = np.arange(3)
-        file["y"] = file["x"]
-
-
-@attack("holds external data")
-def external_storage(path: Path, secret: Path) -> None:
-    with h5py.File(path, "w") as file:
-        file.create_dataset("x", (64,), "u1", external=[(str(secret), 0, 64)])
-
-
-@attack("holds a virtual dataset")
-def virtual_dataset(path: Path, secret: Path) -> None:
+@attack("holds a virtual dataset", libver="latest")
+def virtual_dataset(file: H5, secret: Path) -> None:
     layout = h5py.VirtualLayout((64,), "u1")
     layout[:] = h5py.VirtualSource(str(secret), "x", (64,))
-    with h5py.File(path, "w", libver="latest") as file:
-        file.create_virtual_dataset("x", layout)
+    file.create_virtual_dataset("x", layout)
 
 
-@attack("holds a virtual dataset")
-def virtual_dataset_unlimited(path: Path, secret: Path) -> None:
-    layout = h5py.VirtualLayout((64,), "u1", maxshape=(None,))
-    layout[: h5py.h5s.UNLIMITED] = h5py.VirtualSource(str(secret), "x", (64,), maxshape=(None,))[
-        : h5py.h5s.UNLIMITED
-    ]
-    with h5py.File(path, "w", libver="latest") as file:
-        file.create_virtual_dataset("x", layout)
+@attack("holds a virtual dataset", libver="latest")
+def virtual_dataset_unlimited(file: H5, secret: Path) -> None:
+    layout, every = h5py.VirtualLayout((64,), "u1", maxshape=(None,)), slice(h5py.h5s.UNLIMITED)
+    layout[every] = h5py.VirtualSource(str(secret), "x", (64,), maxshape=(None,))[every]
+    file.create_virtual_dataset("x", layout)
 
 
-@attack("variable-length (object) text")
-def object_text(path: Path, secret: Path) -> None:
-    with h5py.File(path, "w") as file:
-        file.create_dataset("x", data=["a", "bc"], dtype=h5py.string_dtype())
+@attack("TypeArrayID")
+def array_type(file: H5, secret: Path) -> None:
+    kind = h5py.h5t.array_create(h5py.h5t.NATIVE_INT32, (1000, 1000))
+    h5py.h5d.create(file.id, b"x", kind, h5py.h5s.create_simple((2,)))
 
 
-@attack("variable-length (object) data")
-def object_arrays(path: Path, secret: Path) -> None:
-    with h5py.File(path, "w") as file:
-        file.create_dataset("x", (2,), h5py.vlen_dtype(np.int32))
+@attack("declares absurd sizes")
+def decompression_bomb(file: H5, secret: Path) -> None:
+    x = put((256 * 2**20,), "u1", chunks=(2**20,), compression="gzip")(file, secret)
+    for start in range(0, 256 * 2**20, 2**20):
+        x.id.write_direct_chunk((start,), zlib.compress(bytes(2**20), 4))  # type: ignore[attr-defined]
 
 
-@attack("compound data")
-def compound(path: Path, secret: Path) -> None:
-    with h5py.File(path, "w") as file:
-        file["x"] = np.zeros(3, [("a", "f4"), ("b", "i8")])
+@attack("declares absurd sizes")
+def many_datasets_together(file: H5, secret: Path) -> None:
+    for number in range(900):
+        file.create_dataset(f"x{number}", (60 * 2**20,), "u1", chunks=(2**20,))
 
 
-@attack("references")
-def references(path: Path, secret: Path) -> None:
-    with h5py.File(path, "w") as file:
-        file.create_dataset("x", (2,), h5py.ref_dtype)
+@attack("has a huge attribute", libver="latest")
+def huge_attribute(file: H5, secret: Path) -> None:
+    file.attrs["a"] = np.zeros(2**20)
 
 
-@attack("an enumeration")
-def enumeration(path: Path, secret: Path) -> None:
-    with h5py.File(path, "w") as file:
-        file["x"] = np.zeros(3, bool)
+@attack("has too many attributes", libver="latest")
+def many_attributes(file: H5, secret: Path) -> None:
+    file["x"] = np.arange(3)
+    for number in range(100):
+        file["x"].attrs[f"a{number}"] = number
 
 
-@attack("opaque data")
-def opaque(path: Path, secret: Path) -> None:
-    with h5py.File(path, "w") as file:
-        file["x"] = np.zeros(3, "V8")
+@attack("holds too many objects")
+def many_groups(file: H5, secret: Path) -> None:
+    for number in range(1_500):
+        h5py.h5g.create(file.id, b"g%d" % number)
 
 
-@attack("an array type")
-def array_type(path: Path, secret: Path) -> None:
-    with h5py.File(path, "w") as file:
-        kind = h5py.h5t.array_create(h5py.h5t.NATIVE_INT32, (1000, 1000))
-        h5py.h5d.create(file.id, b"x", kind, h5py.h5s.create_simple((2,)))
+@attack("is not an HDF5 file", userblock_size=512)
+def user_block(file: H5, secret: Path) -> None:
+    file["x"] = np.arange(3)
 
 
-@attack("holds a named type")
-def named_type(path: Path, secret: Path) -> None:
-    with h5py.File(path, "w") as file:
-        file["x"] = np.dtype("f4")
+one(
+    "holds a link",
+    external_link=lambda file, secret: file.__setitem__("node", h5py.ExternalLink(str(secret), "/x")),
+    external_link_below=lambda file, secret: file.__setitem__("a/b/c", h5py.ExternalLink(str(secret), "/x")),
+)
+one("holds an object twice", hard_link_to_root=lambda file, secret: file.__setitem__("again", file["/"]))
+one(
+    "holds external data",
+    external_storage=lambda f, secret: put((64,), "u1", external=str(secret))(f, secret),
+)
+one("TypeStringID", object_text=put(data=["a", "bc"], dtype=h5py.string_dtype()))
+one("TypeVlenID", object_arrays=put((2,), h5py.vlen_dtype(np.int32)))
+one("TypeCompoundID", compound=put(data=np.zeros(3, [("a", "f4"), ("b", "i8")])))
+one("TypeReferenceID", references=put((2,), h5py.ref_dtype))
+one("TypeEnumID", enumeration=put(data=np.zeros(3, bool)))
+one("TypeOpaqueID", opaque=put(data=np.zeros(3, "V8")))
+one("holds a named type", named_type=lambda file, secret: file.__setitem__("x", np.dtype("f4")))
+one("uses an unknown filter", other_filter=put(data=np.arange(1000), compression="lzf"))
+one(
+    "declares absurd sizes",
+    declared_without_data=put((69 * 2**30,), "u1"),
+    declared_chunks_without_data=put((69 * 2**30,), "u1", chunks=(2**16,), compression="gzip"),
+    huge_chunk=put((2**27,), "u1", chunks=(2**27,), compression="gzip"),
+    huge_text=put((2,), "S2147483000", chunks=(1,)),
+)
+one("nests too deep", deep_groups=lambda file, secret: file.create_group("/".join("abcdefghij" * 5)))
+one("holds a dataset without data", null_space=lambda file, secret: file.__setitem__("x", h5py.Empty("f4")))
 
 
-@attack("uses an unknown filter")
-def other_filter(path: Path, secret: Path) -> None:
-    with h5py.File(path, "w") as file:
-        file.create_dataset("x", data=np.arange(1000), compression="lzf")
-
-
-@attack("uses an unknown filter")
 def unknown_filter(path: Path, secret: Path) -> None:
-    with h5py.File(path, "w") as file:
-        file.create_dataset("x", data=np.arange(1000), compression="gzip")
+    with H5(path, "w") as file:
+        put(data=np.arange(1000), compression="gzip")(file, secret)
     data = path.read_bytes()
     # A v1 filter message names the filter: code 1, name length, flags, one value, "deflate".
     at = data.index(b"deflate\0") - 8
@@ -187,142 +186,28 @@ def unknown_filter(path: Path, secret: Path) -> None:
     path.write_bytes(data[:at] + struct.pack("<H", 31_999) + data[at + 2 :])
 
 
-@attack("declares absurd sizes")
-def declared_without_data(path: Path, secret: Path) -> None:
-    with h5py.File(path, "w") as file:
-        file.create_dataset("x", (69 * 2**30,), "u1")
-
-
-@attack("declares absurd sizes")
-def declared_chunks_without_data(path: Path, secret: Path) -> None:
-    with h5py.File(path, "w") as file:
-        file.create_dataset("x", (69 * 2**30,), "u1", chunks=(2**16,), compression="gzip")
-
-
-@attack("declares absurd sizes")
-def decompression_bomb(path: Path, secret: Path) -> None:
-    with h5py.File(path, "w") as file:
-        x = file.create_dataset("x", (256 * 2**20,), "u1", chunks=(2**20,), compression="gzip")
-        chunk = zlib.compress(bytes(2**20), 4)
-        for start in range(0, 256 * 2**20, 2**20):
-            x.id.write_direct_chunk((start,), chunk)
-
-
-@attack("declares absurd sizes")
-def huge_chunk(path: Path, secret: Path) -> None:
-    with h5py.File(path, "w") as file:
-        file.create_dataset("x", (2**27,), "u1", chunks=(2**27,), compression="gzip")
-
-
-@attack("declares absurd sizes")
-def many_datasets_together(path: Path, secret: Path) -> None:
-    with h5py.File(path, "w") as file:
-        for number in range(900):
-            file.create_dataset(f"x{number}", (60 * 2**20,), "u1", chunks=(2**20,))
-
-
-@attack("declares absurd sizes")
-def huge_text(path: Path, secret: Path) -> None:
-    with h5py.File(path, "w") as file:
-        file.create_dataset("x", (2,), "S2147483000", chunks=(1,))
-
-
-@attack("has a huge attribute")
-def huge_attribute(path: Path, secret: Path) -> None:
-    with h5py.File(path, "w", libver="latest") as file:
-        file.attrs["a"] = np.zeros(2**20)
-
-
-@attack("has too many attributes")
-def many_attributes(path: Path, secret: Path) -> None:
-    with h5py.File(path, "w", libver="latest") as file:
-        file["x"] = np.arange(3)
-        for number in range(100):
-            file["x"].attrs[f"a{number}"] = number
-
-
-@attack("nests too deep")
-def deep_groups(path: Path, secret: Path) -> None:
-    with h5py.File(path, "w") as file:
-        file.create_group("/".join("abcdefghij" * 5))
-
-
-@attack("holds too many objects")
-def many_groups(path: Path, secret: Path) -> None:
-    with h5py.File(path, "w") as file:
-        for number in range(1_500):
-            h5py.h5g.create(file.id, b"g%d" % number)
-
-
-@attack("holds a dataset without data")
-def null_space(path: Path, secret: Path) -> None:
-    with h5py.File(path, "w") as file:
-        file["x"] = h5py.Empty("f4")
-
-
-@attack("is not an HDF5 file")
-def user_block(path: Path, secret: Path) -> None:
-    with h5py.File(path, "w", userblock_size=512) as file:
-        file["x"] = np.arange(3)
-
-
-@attack("an HTML or XML page")
-def html(path: Path, secret: Path) -> None:
-    path.write_bytes(b"\n <!DOCTYPE html><html><body>Sign in to continue</body></html>")
-
-
-@attack("a zip archive")
-def zip_archive(path: Path, secret: Path) -> None:
-    path.write_bytes(b"PK\x03\x04" + bytes(100))
-
-
-@attack("a gzip file")
-def gzip_file(path: Path, secret: Path) -> None:
-    path.write_bytes(b"\x1f\x8b\x08" + bytes(100))
-
-
-@attack("a Python pickle")
-def pickle_file(path: Path, secret: Path) -> None:
-    path.write_bytes(b"\x80\x04cposix\nsystem\n")
-
-
-@attack("an empty file")
-def empty(path: Path, secret: Path) -> None:
-    path.write_bytes(b"")
-
-
-@attack("a file that starts with")
-def noise(path: Path, secret: Path) -> None:
-    path.write_bytes(np.random.default_rng(0).bytes(5_000))
-
-
-@attack("is damaged")
-def signature_only(path: Path, secret: Path) -> None:
-    path.write_bytes(b"\x89HDF\r\n\x1a\n")
-
-
-@attack("is damaged")
 def truncated(path: Path, secret: Path) -> None:
-    with h5py.File(path, "w") as file:
+    with H5(path, "w") as file:
         file["x"] = np.arange(10_000)
     path.write_bytes(path.read_bytes()[:-1])
 
 
-@attack("cannot be opened")
-def missing(path: Path, secret: Path) -> None:
-    path.unlink(missing_ok=True)
+def holding(data: bytes) -> Attack:
+    """Return a writer of a file of these bytes."""
+    return lambda path, secret: path.write_bytes(data)
 
 
-@attack("is not a file")
-def folder(path: Path, secret: Path) -> None:
-    path.mkdir()
-
-
-@attack("is not a file")
-def fifo(path: Path, secret: Path) -> None:
-    os.mkfifo(path)
-
-
-@attack("is not a file")
-def device(path: Path, secret: Path) -> None:
-    path.symlink_to("/dev/zero")
+ATTACKS |= {
+    "unknown_filter": ("uses an unknown filter", unknown_filter),
+    "truncated": ("is damaged", truncated),
+    "signature_only": ("is damaged", holding(b"\x89HDF\r\n\x1a\n")),
+    "html": ("<!DOCTYPE", holding(b"\n <!DOCTYPE html><html><body>Sign in</body></html>")),
+    "zip_archive": ("b'PK", holding(b"PK\x03\x04" + bytes(100))),
+    "pickle_file": ("is not an HDF5 file", holding(b"\x80\x04cposix\nsystem\n")),
+    "empty": ("an empty file", holding(b"")),
+    "noise": ("is not an HDF5 file", holding(np.random.default_rng(0).bytes(5_000))),
+    "missing": ("cannot be opened", lambda path, secret: path.unlink(missing_ok=True)),
+    "folder": ("cannot be opened", lambda path, secret: path.mkdir()),
+    "fifo": ("cannot be opened", lambda path, secret: os.mkfifo(path)),
+    "device": ("cannot be opened", lambda path, secret: path.symlink_to("/dev/zero")),
+}

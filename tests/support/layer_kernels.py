@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from kmip_data.models.context import ForwardContext
-from kmip_data.models.layers.batch import GraphBatch
-from kmip_data.models.layers.cpu.arithmetic import store, where_drawn
-from kmip_data.models.layers.edges import Edges, NeighborTable
+from kmip_data.models.layers.batch import Edges, GraphBatch, NeighborTable
+from kmip_data.models.layers.cpu.gate_kernels import store, where_drawn
 from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.models.search.cpu.lanes import splat
 

@@ -101,7 +101,7 @@ class Sandbox:
         (away / "journal.jsonl").write_bytes(self.bait_journal or PRECIOUS)
 
     def _around(self, link: Path) -> set[str]:
-        """What lies beside the folder, by name."""
+        """Return the entries next to the folder, by name."""
         return {path.name for path in self.folder.parent.iterdir()} | {link.name}
 
 

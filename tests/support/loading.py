@@ -1,4 +1,4 @@
-"""What worker processes import in reading tests."""
+"""Functions that worker processes of reading tests import."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Break product lines one at a time and count how many breaks the tests notice.
 
 ``python tests/support/mutants.py --count 100 --seed 0`` changes one place at a time (a comparison, an
-operator, a number, a condition), runs the tests of that room until one fails, and puts the file back. The
-working tree must be clean. The same seed chooses the same places in the same tree.
+operator, a number, a condition), runs tests until one fails, and puts the file back: first the test files
+that mirror or import the module, then all tests of its room. ``--root`` names another checkout, to compare
+two commits. Its working tree must be clean. The same seed chooses the same places in the same tree.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import ast
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -63,36 +65,49 @@ def changed(text: str, node: ast.expr | ast.Return, replacement: ast.expr) -> st
     return (data[:begin] + f"({ast.unparse(replacement)})".encode() + data[end:]).decode()
 
 
-def tests_of(path: Path) -> list[str]:
-    """Return the tests of a file's room: the folder that mirrors its own, or the nearest one above."""
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    named = [str(found) for found in (ROOT / "tests" / parts[0]).rglob(f"test_{parts[-1]}.py")]
-    for depth in range(len(parts) - 1, 0, -1):
-        folder = ROOT / "tests" / Path(*parts[:depth])
-        if folder.is_dir():
-            return [*named, str(folder)]
-    return [str(ROOT / "tests")]
-
-
-def noticed(path: Path, jobs: int) -> bool:
-    """Run the tests of a room until one fails."""
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-x",
-        "-n",
-        str(jobs),
-        "-m",
-        "not torture",
-        *tests_of(path),
+def near(root: Path, path: Path) -> list[Path]:
+    """Return the test files that mirror a module or name it in an import."""
+    parts = path.relative_to(root).with_suffix("").parts
+    dotted = ".".join(parts if parts[0] == "kmip_data" else ("kmip_data", *parts))
+    parent, _, stem = dotted.rpartition(".")
+    named = re.compile(rf"{re.escape(dotted)}\b|from {re.escape(parent)} import .*\b{stem}\b")
+    tests = sorted((root / "tests").rglob("test_*.py"))
+    mirror = [test for test in tests if test.stem == f"test_{parts[-1]}" and parts[0] in test.parts]
+    return [
+        *mirror,
+        *(test for test in tests if test not in mirror and named.search(test.read_text("utf-8"))),
     ]
-    try:
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=LIMIT, check=False)
-    except subprocess.TimeoutExpired:
-        return True
-    return done.returncode not in {0, 5}
+
+
+def room(root: Path, path: Path) -> Path:
+    """Return the folder of tests that mirrors a module's folder, or the nearest one above."""
+    folder = root / "tests" / path.relative_to(root).parent
+    while not folder.is_dir() or not any(folder.rglob("test_*.py")):
+        folder = folder.parent
+    return folder
+
+
+def noticed(root: Path, path: Path) -> str:
+    """Return the first test that fails, or nothing."""
+    for tests in (near(root, path), [room(root, path)]):
+        if not tests:
+            continue
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not torture", "-p", "no:cacheprovider"]
+        try:
+            done = subprocess.run(
+                [*command, *map(str, tests)],
+                cwd=root,
+                capture_output=True,
+                text=True,
+                timeout=LIMIT,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return f"more than {LIMIT} s"
+        if done.returncode not in {0, 5}:
+            failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+            return failed[1] if failed else f"exit {done.returncode}"
+    return ""
 
 
 def main() -> None:
@@ -102,26 +117,26 @@ def main() -> None:
     )
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--root", type=Path, default=ROOT)
     options = parser.parse_args()
+    root = options.root.resolve()
     status = ["git", "status", "--porcelain", *FOLDERS]
-    if subprocess.run(status, cwd=ROOT, capture_output=True, check=True).stdout:
+    if subprocess.run(status, cwd=root, capture_output=True, check=True).stdout:
         raise SystemExit("The working tree has changes: commit them first.")
-    files = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+    files = sorted(path for folder in FOLDERS for path in (root / folder).rglob("*.py"))
     found = [(path, *place) for path in files for place in places(path)]
+    chosen = random.Random(options.seed).sample(found, options.count)
     caught = 0
-    for number, (path, node, replacement) in enumerate(
-        random.Random(options.seed).sample(found, options.count)
-    ):
+    for number, (path, node, replacement) in enumerate(chosen, 1):
         before = path.read_text("utf-8")
         try:
             path.write_text(changed(before, node, replacement), "utf-8")
-            seen = noticed(path, options.jobs)
+            by = noticed(root, path)
         finally:
             path.write_text(before, "utf-8")
-        caught += seen
-        place = f"{path.relative_to(ROOT)}:{node.lineno}"
-        line = f"{number + 1:4} {'caught' if seen else 'MISSED'} {place}  {ast.unparse(replacement)[:60]}"
+        caught += bool(by)
+        place = f"{path.relative_to(root)}:{node.lineno}"
+        line = f"{number:4} {'caught' if by else 'MISSED'} {place}  {ast.unparse(replacement)[:60]}  {by}"
         print(line, flush=True)  # noqa: T201
     print(f"{caught} of {options.count} caught")  # noqa: T201
 

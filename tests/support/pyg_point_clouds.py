@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torch_geometric.datasets import S3DIS, ShapeNet
 
-from kmip_data.format.record import GraphRecord
+from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import Pipeline, RawFolder, load_pipeline
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
+from support.builds import put_build
 
-from kmip_data.files.changes import write_file
-from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, SplitPart
+from kmip_data.format.build_files import write_split_file
+from kmip_data.format.card import Card
 from kmip_data.format.reader import Shard
-from kmip_data.format.record import GraphRecord
-from kmip_data.format.schema import EDGE_INDEX, FORMAT_VERSION, NEIGHBOR, STORED_DTYPES, Column, Schema
+from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, STORED_DTYPES, Column, Schema
 from kmip_data.format.splits import encode_split
-from kmip_data.format.writer import encode_shard
+from kmip_data.format.writer import GraphRecord
 
 POINT_SCHEMA = Schema(
     columns=(
@@ -82,66 +80,36 @@ def make_build(
     dataset: str = "sample-points",
 ) -> Card:
     """Write a complete build folder (shards, one split, card) by the writers of the package; sample data."""
-    (folder / "shards").mkdir(parents=True)
-    (folder / "splits").mkdir()
-    entries = []
-    for number, records in enumerate(shards):
-        shard = encode_shard(
-            records, schema, dataset=dataset, build_key="0123456789ab", compression=compression
-        )
-        file = f"shards/{number:05d}.h5"
-        write_file(folder / file, shard.data)
-        counts = {name: getattr(shard, name) for name in ("graphs", "nodes", "edges")}
-        entries.append(ShardEntry(file=file, sha256=shard.sha256, bytes=len(shard.data), **counts))
+    (folder / "splits").mkdir(parents=True)
     everything = [record for records in shards for record in records]
     positions = np.arange(len(everything))
     parts = {"train": positions[::2], "val": positions[1::4], "test": positions[3::4]}
-    data, digests = encode_split(
-        parts, rule="stride", parameters={"step": 2}, keys=[record.key for record in everything]
+    rule: dict[str, Any] = {"rule": "stride", "parameters": {"step": 2}}
+    sizes = np.array([(1, record.num_nodes, record.num_edges) for record in everything]).reshape(-1, 3)
+    split = write_split_file(
+        folder,
+        "stride",
+        encode_split(parts, keys=[record.key for record in everything], **rule),
+        {name: tuple(sizes[part].sum(axis=0).tolist()) for name, part in parts.items()},
+        **rule,
     )
-    write_file(folder / "splits/stride.h5", data)
-    split = SplitEntry(
-        file="splits/stride.h5",
-        sha256=hashlib.sha256(data).hexdigest(),
-        rule="stride",
-        parameters={"step": 2},
-        parts={
-            name: SplitPart(
-                graphs=len(part),
-                nodes=sum(everything[at].num_nodes for at in part),
-                edges=sum(everything[at].num_edges for at in part),
-                digest=digests[name],
-            )
-            for name, part in parts.items()
-        },
-    )
-    card = Card(
+    return put_build(
+        folder,
+        shards,
+        schema,
         dataset=dataset,
-        title="Random graphs (sample)",
         key="0123456789ab",
+        compression=compression,
+        title="Random graphs (sample)",
         sample=True,
         complete=False,
         parameters={"k": schema.k},
-        pipeline_version=1,
-        format_version=FORMAT_VERSION,
         license={"name": "none"},
-        citation="",
-        receipts=[],
         content_digest="",
-        data_schema=json.loads(schema.to_json()),
-        default_split="stride",
-        class_names=[],
-        shards=entries,
         splits={"stride": split},
-        counts={
-            name: sum(getattr(entry, name) for entry in entries) for name in ("graphs", "nodes", "edges")
-        },
         statistics={"mean": 0.1},
-        versions={},
         notes=["letters beyond ASCII: ä, ö, ü"],
-    )
-    write_file(folder / CARD_NAME, card.to_json().encode())
-    return card
+    ).card
 
 
 def read_records(shard: Shard) -> list[GraphRecord]:

@@ -1,4 +1,4 @@
-"""Whether two PyTorch Geometric objects are the same, bit for bit."""
+"""Compare two PyTorch Geometric objects bit for bit."""
 
 from __future__ import annotations
 

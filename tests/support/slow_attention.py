@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from kmip_data.models.attention.block_plan import draw_random_blocks
+from kmip_data.models.attention.bigbird import draw_random_blocks
 
 Weights = Mapping[str, Tensor]
 

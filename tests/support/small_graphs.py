@@ -13,7 +13,7 @@ import torch
 from support.shared import shared_data
 from torch_geometric.datasets import GNNBenchmarkDataset, LRGBDataset, MalNetTiny
 
-from kmip_data.format.record import GraphRecord, Skipped
+from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import Pipeline, Prepared, RawFolder, load_pipeline
 

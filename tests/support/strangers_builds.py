@@ -18,9 +18,9 @@ import torch
 from support.builds import write_build
 
 from kmip_data.format.card import CARD_NAME
-from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import Column, Schema, View
-from kmip_data.graphs.encodings import parse_encoding
+from kmip_data.format.writer import GraphRecord
+from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.pipelines.finishing import encode
 from kmip_data.pipelines.finishing.encode import encode_build
 
@@ -119,15 +119,15 @@ def put(folder: Path, file: str, key: str, at: Any, value: Any) -> None:
 
 
 def uses(folder: Path) -> list[Callable[[], object]]:
-    """What users do with a build folder; each may only raise errors of ``kmip_data.errors``."""
+    """Return uses of a build folder; each may only raise errors of ``kmip_data.errors``."""
     from kmip_data import GraphLoader, ShardedDataset
     from kmip_data.builds.columns import added_facts
     from kmip_data.builds.home import Build
     from kmip_data.builds.verify import verify_build
     from kmip_data.cli.info import _build as show
     from kmip_data.drawing.pictures import drawing_of
+    from kmip_data.format.build_files import render_card
     from kmip_data.format.card import read_card
-    from kmip_data.format.card_page import render_card
 
     def build() -> Build:
         return Build(folder, read_card(folder))

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from support.strangers_builds import copy_build, quiet, reseal, uses
 
 from kmip_data.errors import KmipDataError
-from kmip_data.format.hdf5.file import put_text
+from kmip_data.format.hdf5 import put_text
 
 VALUES = [
     *(

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.models.sweeps.submitting import Task
-from kmip_data.runtime import processes
+from kmip_data.runtime import threads
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = (sys.executable, "-m", "support.stand_in_train")
@@ -44,7 +44,7 @@ class StandInTask(Task):
     """A job that runs its cell by the stand-in."""
 
     def __call__(self) -> None:
-        processes.PROGRAM = PROGRAM
+        threads.PROGRAM = PROGRAM
         super().__call__()
 
 
@@ -82,7 +82,7 @@ def main(plan: str, home: str, jobs: str) -> None:
 
     for number in ENDING:
         signal.signal(number, end)
-    processes.PROGRAM = PROGRAM
+    threads.PROGRAM = PROGRAM
     found, place = read_plan(plan), Home.locate(home)
     folder = place.root / "sweeps" / found.name
     running.run_cells(

@@ -11,8 +11,8 @@ from support.city_data import streets_build
 from support.training_data import learnable_build
 
 from kmip_data.builds.home import Build
-from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import Column, Schema
+from kmip_data.format.writer import GraphRecord
 
 
 def rings(folder: Path, target: str, graphs: int = 12) -> Build:

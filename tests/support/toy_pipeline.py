@@ -18,12 +18,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from kmip_data.builds.home import Build, Home
-from kmip_data.builds.options import BuildOptions
+from kmip_data.builds.home import Build, BuildOptions, Home
 from kmip_data.errors import DamagedInput, KmipDataError
 from kmip_data.format.card import Receipt
-from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import Column, Schema
+from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import (
     Params,

@@ -9,8 +9,8 @@ import numpy as np
 from support.builds import write_build
 
 from kmip_data.builds.home import Build
-from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import Column, Schema
+from kmip_data.format.writer import GraphRecord
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import config_from_mapping
 

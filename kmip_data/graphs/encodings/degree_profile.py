@@ -65,9 +65,7 @@ def local_degree_profile(
     float32 (N, 5), :data:`FIELDS`.
     """
     if rule not in get_args(DegreeProfile):
-        raise UsageError(
-            "There is no such degree profile.", expected=", ".join(get_args(DegreeProfile)), found=repr(rule)
-        )
+        raise UsageError(f"There is no degree profile {rule!r}.", expected=", ".join(get_args(DegreeProfile)))
     check_edges(edge_index, num_nodes)
     source, target = (np.asarray(row, np.int64) for row in edge_index)
     degree = np.bincount(source, minlength=num_nodes)

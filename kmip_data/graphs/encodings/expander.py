@@ -37,7 +37,7 @@ def expander_targets(num_nodes: int, degree: int, rng: np.random.Generator) -> N
         on are −1.
     """
     if degree < 1:
-        raise UsageError("There is no such degree.", expected="1 or more", found=str(degree))
+        raise UsageError(f"The degree must be 1 or more, not {degree}.")
     targets = np.full((num_nodes, degree), -1, np.int32)
     if num_nodes <= COMPLETE:
         return targets

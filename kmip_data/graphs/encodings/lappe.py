@@ -186,12 +186,9 @@ def _sparse(adjacency: csr_array, count: int) -> tuple[NDArray[np.float64], NDAr
         try:
             _, modes = eigsh(matrix, missing, sigma=shift, OPinv=inverse, v0=project(start))
         except ArpackError as error:
+            what = f"Lanczos did not converge to {missing} pairs of a component of {nodes:,} nodes: {error}"
             raise OutOfResources(
-                f"Lanczos did not converge on a component of {nodes:,} nodes.",
-                expected=f"{missing} pairs",
-                found=str(error),
-                left="finished columns",
-                next="fewer eigenpairs, such as lappe10",
+                what, left="finished columns", next="fewer pairs, such as lappe10"
             ) from error
         basis, _ = np.linalg.qr(np.concatenate([basis, project(modes)], axis=1))
         small = basis[:, 1:].T @ (matrix @ basis[:, 1:])

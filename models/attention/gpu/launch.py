@@ -12,8 +12,7 @@ import triton
 from torch import Tensor
 
 from kmip_data.models.attention import gathered
-from kmip_data.models.attention.gpu.attending import attend_rows, slope_rows
-from kmip_data.models.attention.gpu.summing import add_segments, sum_segments
+from kmip_data.models.attention.gpu.kernels import add_segments, attend_rows, slope_rows, sum_segments
 from kmip_data.models.attention.gpu.transposing import Transposed, transpose
 
 MOST_K = 1024  #: a program holds all keys of a query; torch operations take more

@@ -2,7 +2,7 @@
 
 Written out in torch operations a layer makes ten tensors of the size of its edges and keeps four. Here
 compiled passes make two, z and the new edges, and keep z alone: gates and dropout are computed again
-in the backward pass. Large tensors come from :mod:`kmip_data.runtime.buffers`, because fresh memory costs as
+in the backward pass. Large tensors come from :mod:`kmip_data.runtime.memory`, because fresh memory costs as
 much as a matrix product.
 """
 
@@ -17,12 +17,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from kmip_data.arrays import F32
-from kmip_data.models.layers.batch import GraphBatch
+from kmip_data.models.layers.batch import GraphBatch, NeighborTable, TableRange
 from kmip_data.models.layers.cpu import gate_kernels
 from kmip_data.models.layers.cpu.gate_kernels import Dropout
-from kmip_data.models.layers.edges import NeighborTable, TableRange
 from kmip_data.models.layers.norms import BatchNorm, constants_of, gradients_of
-from kmip_data.runtime import buffers
+from kmip_data.runtime import memory
 from kmip_data.runtime.threads import for_ranges, num_threads
 
 GRAIN = 64  #: nodes that are worth handing to a thread
@@ -146,7 +145,7 @@ class _GatedEdges(torch.autograd.Function):
         step = min(num_threads(), len(parts))
         largest = max(part.stop - part.start for part in parts) * k
         grad_pre = _new_edges(step * largest, d).view(step, largest, d)
-        buffers.keep_what_is_used()  # by all layers of a network; the next step wants it again
+        memory.keep_what_is_used()  # by all layers of a network; the next step wants it again
 
         def work(jobs: list[tuple[TableRange, Tensor, Tensor]]) -> None:
             for part, rows, sums in jobs:
@@ -197,7 +196,7 @@ def flat(array: Any) -> F32:
 
 
 def _new_edges(rows: int, d: int) -> Tensor:
-    return torch.from_numpy(buffers.empty((rows, d), np.dtype(np.float32)))
+    return torch.from_numpy(memory.empty((rows, d), np.dtype(np.float32)))
 
 
 def _statistics(sums: Tensor, squares: Tensor, k: int) -> tuple[Tensor, Tensor]:

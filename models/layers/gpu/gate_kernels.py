@@ -13,8 +13,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from kmip_data.models.layers.gpu.norm_kernels import before_norm, join
-from kmip_data.models.layers.gpu.tiles import tile_of
+from kmip_data.models.layers.gpu.norm_kernels import before_norm, join, tile_of
 
 
 @triton.jit  # type: ignore[untyped-decorator]

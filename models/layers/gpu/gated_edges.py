@@ -17,9 +17,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from triton import cdiv
 
-from kmip_data.models.layers.batch import GraphBatch
-from kmip_data.models.layers.edges import NeighborTable, UnformedEdges
+from kmip_data.models.layers.batch import GraphBatch, NeighborTable, UnformedEdges
 from kmip_data.models.layers.gpu import gate_kernels, norm_kernels, products
+from kmip_data.models.layers.gpu.norm_kernels import OPTIONS, channels_of_a_tile, programs
 from kmip_data.models.layers.gpu.norms import (
     BLOCK,
     Dropout,
@@ -28,7 +28,6 @@ from kmip_data.models.layers.gpu.norms import (
     gradients_by_tiles,
     sums_by_tiles,
 )
-from kmip_data.models.layers.gpu.tiles import OPTIONS, channels_of_a_tile, programs
 from kmip_data.models.layers.norms import BatchNorm, constants_of
 
 #: Elements of a tile, and slots of a neighbour table taken at a time, of the two kernels by target.

@@ -14,9 +14,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from triton import cdiv
 
+from kmip_data.models.layers.batch import ALL, Rows
 from kmip_data.models.layers.gpu import norm_kernels
-from kmip_data.models.layers.gpu.tiles import OPTIONS, channels_of_a_tile, programs
-from kmip_data.models.layers.norms import ALL, BatchNorm, Rows
+from kmip_data.models.layers.gpu.norm_kernels import OPTIONS, channels_of_a_tile, programs
+from kmip_data.models.layers.norms import BatchNorm
 
 BLOCK = 1024  #: elements of a program that takes them one by one
 STEPS, ROWS = 8, 1024  #: steps of a program that sums over rows, and elements of each

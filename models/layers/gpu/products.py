@@ -15,9 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kmip_data.models.layers.gpu.norm_kernels import activated, through_norm
+from kmip_data.models.layers.gpu.norm_kernels import OPTIONS, activated, through_norm
 from kmip_data.models.layers.gpu.norms import Dropout
-from kmip_data.models.layers.gpu.tiles import OPTIONS
 
 Norming = tuple[
     Tensor, Tensor, Dropout

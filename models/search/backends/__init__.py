@@ -1,1 +1,1 @@
-"""One module per search backend; see :mod:`kmip_data.models.search.registry` for what it holds."""
+"""One module per search backend; see :mod:`kmip_data.models.search.topk` for what it holds."""

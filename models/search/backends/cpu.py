@@ -106,9 +106,8 @@ def _search_exactly(arrays: _Arrays, query_ptr: I64, key_ptr: I64) -> None:
 # Long: the order of the passes is what it is about; each is one call.
 def _search_large(arrays: _Arrays, hint: I64 | None, head: int, query_rows: I64, key_rows: I64) -> None:
     """One head of one graph."""
-    from kmip_data.models.search.cpu.flat_scan import search_flat
+    from kmip_data.models.search.cpu.filter_scan import search_flat, search_tree
     from kmip_data.models.search.cpu.tree import grow
-    from kmip_data.models.search.cpu.tree_scan import search_tree
 
     (first, last), (low, high) = query_rows.tolist(), key_rows.tolist()
     queries, keys = arrays.queries[head, first:last], arrays.keys[head, low:high]

@@ -50,9 +50,7 @@ def refuses(problem: SearchProblem) -> str | None:
 
 def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     """Scores (H, N, k) and indices (H, N, k) by the rule."""
-    from kmip_data.models.search.gpu.card import card_of
-    from kmip_data.models.search.gpu.launch import run
+    from kmip_data.models.search.gpu.launch import device_of, run
 
     with torch.cuda.device(problem.device):
-        index = torch.cuda.current_device()
-        return run(problem, card_of(index))
+        return run(problem, device_of(torch.cuda.current_device()))

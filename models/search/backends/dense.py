@@ -12,9 +12,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from kmip_data.models.search.cpu.filtering import SPARE, float64_sum_error, settle
 from kmip_data.models.search.problem import SearchProblem
-from kmip_data.models.search.rule import largest, score_block
+from kmip_data.models.search.rule import SPARE, float64_sum_error, largest, score_block, settle
 
 NAME = "dense"
 SUMMARY = "chunked matrix products with exact ranking (torch)"

@@ -22,8 +22,8 @@ from filelock import FileLock
 from torch import Tensor
 
 from kmip_data.errors import UsageError
-from kmip_data.models.search.cpu.filtering import search_by_graph
 from kmip_data.models.search.problem import SearchProblem
+from kmip_data.models.search.rule import search_by_graph
 
 NAME = "keops"
 SUMMARY = "the paper's symbolic argKmin with exact ranking (pykeops)"

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kmip_data.arrays import F32, I64
+from kmip_data.models.search.cpu.candidates import LAST, unordered
 from kmip_data.models.search.cpu.lanes import (
     above,
     absorb_16,
@@ -27,7 +28,6 @@ from kmip_data.models.search.cpu.lanes import (
     splat,
     store,
 )
-from kmip_data.models.search.cpu.selection import LAST, unordered
 from kmip_data.runtime.threads import njit_nogil
 
 TILE = 16  #: queries of two registers

@@ -82,7 +82,7 @@ def plan_for(
     hinted: int,
     ptrs: tuple[tuple[int, ...], tuple[int, ...]],
     device: torch.device,
-    card: tuple[int, int],
+    hardware: tuple[int, int],
     _stream: int = 0,
     *,
     unread: bool = False,
@@ -90,7 +90,7 @@ def plan_for(
     """Plan a search.
 
     ``shape`` is (H, N, M, d), ``hinted`` the columns of the hint (0: none); ``ptrs`` begin the graphs of
-    queries and keys; ``card`` has the number of processors and the kind of tensor cores (``TENSOR_CORES``).
+    queries and keys; ``hardware`` is the number of processors and the kind of tensor cores.
     Tables are copied to the device on the current stream, so that each stream has plans of its own.
 
     ``unread``: only the device knows where the graphs begin, and each search makes the tables anew, which are
@@ -100,7 +100,7 @@ def plan_for(
     heads, queries, keys, dim = shape
     if unread:
         ptrs = ((*ptrs[0], queries), (*ptrs[1], keys))
-    processors, tensor_cores = card
+    processors, tensor_cores = hardware
     query_counts, key_counts = map(_sizes, ptrs)
     graphs, most_keys, rows = len(query_counts), int(key_counts.max()), heads * queries
     buckets = graphs * (_KEY_BUCKETS + _QUERY_BUCKETS)
@@ -146,13 +146,13 @@ def plan_for(
 
 
 def plan_of(problem: SearchProblem, processors: int, tensor_cores: int) -> Plan:
-    """The plan of a problem on a card."""
+    """Return the plan of a problem on a device."""
     hinted = 0 if problem.hint is None or problem.hint.shape[2] < problem.k else problem.hint.shape[2]
     shape = (problem.heads, problem.queries.shape[1], problem.keys.shape[1], problem.dim)
     ptrs = (problem.query_ptr, problem.key_ptr)
     stream = torch.cuda.current_stream(problem.device).cuda_stream if problem.device.type == "cuda" else 0
-    card, unread = (processors, tensor_cores), problem.starts is not None
-    return plan_for(shape, problem.k, hinted, ptrs, problem.device, card, stream, unread=unread)
+    hardware, unread = (processors, tensor_cores), problem.starts is not None
+    return plan_for(shape, problem.k, hinted, ptrs, problem.device, hardware, stream, unread=unread)
 
 
 def _on(device: torch.device, table: NDArray[np.int32], *, copied: bool) -> Tensor:
@@ -179,7 +179,7 @@ def _up(count: int, size: int) -> int:
 
 def _tiles(dim: int, rows: int, most_keys: int, *, ordered: bool) -> tuple[int, int]:
     """Tiles of 16 queries that a warp takes, and whether warps share keys (``TILES`` and ``STAGED``)."""
-    # One graph of 10^5: four times the warps beat shared memory, whose blocks would not fill the card.
+    # One graph of 10^5: four times the warps beat shared memory, whose blocks would not fill the GPU.
     lone = most_keys >= 50_000 and rows < 200_000
     if ordered and rows >= _MANY_ROWS and not lone and dim <= 24:
         return 4, 1

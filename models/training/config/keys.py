@@ -20,13 +20,9 @@ class OptimiserConfig(Section):
 
     name: Literal["adamw", "adam", "sgd"] = Field(default="adamw", description="class of torch.optim")
     lr: float = Field(default=1e-3, gt=0, description="learning rate at the top of the schedule")
-    weight_decay: float = Field(
-        default=0.0, ge=0, description="decoupled weight decay in adamw, L2 regularisation in the others"
-    )
-    betas: tuple[_Share, _Share] | None = Field(
-        default=None, description="adamw, adam: decay of the two moments; none: PyTorch's default"
-    )
-    momentum: _Share | None = Field(default=None, description="sgd: momentum; none: PyTorch's default")
+    weight_decay: float = Field(default=0.0, ge=0, description="weight decay, decoupled in adamw, else L2")
+    betas: tuple[_Share, _Share] | None = Field(default=None, description="decay of Adam's two moments")
+    momentum: _Share | None = Field(default=None, description="momentum of sgd")
 
     @model_validator(mode="after")
     def _takes_what_is_set(self) -> Self:
@@ -39,15 +35,11 @@ class ScheduleConfig(Section):
     """Schedule of the learning rate."""
 
     kind: Literal["cosine_with_warmup", "constant", "reduce_on_plateau"] = Field(
-        default="cosine_with_warmup", description="name of the schedule"
+        default="cosine_with_warmup", description="schedule of the learning rate"
     )
-    per: Literal["epoch", "step"] = Field(
-        default="epoch", description="when the rate moves: after each epoch, or each step of the optimiser"
-    )
-    warmup_epochs: int = Field(default=10, ge=0, description="cosine_with_warmup: epochs of linear warm-up")
-    patience: int = Field(
-        default=10, ge=0, description="plateau: epochs without a lower validation loss before half the rate"
-    )
+    per: Literal["epoch", "step"] = Field(default="epoch", description="interval at which the rate moves")
+    warmup_epochs: int = Field(default=10, ge=0, description="epochs of linear warm-up")
+    patience: int = Field(default=10, ge=0, description="plateau: epochs without a lower validation loss")
 
     @model_validator(mode="after")
     def _can_move_then(self) -> Self:
@@ -91,27 +83,25 @@ class KSchedule:
 class DataConfig(Section):
     """Dataset, its parameters and its split."""
 
-    dataset: str = Field(description="name of a dataset, or a build folder")
-    sample: bool = Field(default=False, description="the generated miniature instead of the real data")
+    dataset: str = Field(description="dataset name or build folder")
+    sample: bool = Field(default=False, description="use the generated miniature")
     parameters: dict[str, Any] = Field(
-        default_factory=dict, description="build parameters, such as k or limit; others keep their defaults"
+        default_factory=dict, description="build parameters that differ from their defaults, such as k"
     )
-    split: dict[str, Any] = Field(
-        default_factory=dict, description="split parameters, such as split, test_area or split_seed"
-    )
+    split: dict[str, Any] = Field(default_factory=dict, description="split parameters, such as test_area")
     split_seed_follows_run: bool = Field(
         default=False,
-        description="draw the split with the run's seed, so that each seed has validation records of its own",
+        description="draw the split with the run's seed",
     )
     features: str = Field(
         default="all",
-        description="view of the node features, where the dataset has one (all: every column), or"
-        " degree-profile: five numbers computed from the edges",
+        description="view of the node features (all: every column), or degree-profile: five numbers"
+        " computed from the edges",
     )
     coordinates: Literal["replace", "append", "none"] = Field(
         default="replace",
-        description="cities: sinusoids instead of longitude and latitude (the code, 67 columns),"
-        " beside them (the text, 69), or neither (35)",
+        description="cities: sinusoids replace longitude and latitude (code, 67 columns), follow them"
+        " (text, 69), or neither (35)",
     )
 
 
@@ -123,10 +113,10 @@ class TrainingConfig(Section):
     accumulate: int = Field(
         default=1,
         ge=1,
-        description="batches per step; every loss is divided by it, also in a short last group",
+        description="batches per optimiser step",
     )
     clip_norm: float = Field(default=1.0, ge=0, description="largest norm of the gradient; 0: no clipping")
-    shuffle: bool = Field(default=True, description="new order of the train graphs in every epoch")
+    shuffle: bool = Field(default=True, description="shuffle the train graphs each epoch")
     loss: (
         Literal["weighted_cross_entropy", "cross_entropy", "binary_cross_entropy", "l1", "link_cross_entropy"]
         | None
@@ -152,39 +142,38 @@ class TrainingConfig(Section):
     )
     neighbors: tuple[Annotated[int, Field(ge=1)], ...] = Field(
         default=(),
-        description="one large graph: train on batch_size nodes at a time, with at most this many sampled"
-        " neighbours per node in each hop, such as [10, 10] for two hops; empty: on the whole graph",
+        description="one large graph: train on batch_size nodes with at most this many sampled neighbours"
+        " per hop, such as [10, 10]; empty: whole graph",
     )
     k_schedule: str = Field(
         default="",
-        description="how k moves in training, such as cosine:50:5 or linear:50:5, from the first epoch to the"
-        " last; evaluations take model.attention.k, where it ends",
+        description="k from the first epoch to the last, such as cosine:50:5 or linear:50:5; it ends at"
+        " model.attention.k, which evaluations use",
     )
     eval_every: int = Field(
-        default=1, ge=1, description="epochs between evaluations; the first and the last are always evaluated"
+        default=1, ge=1, description="epochs between evaluations; the first and last are always evaluated"
     )
     patience: int | None = Field(
         default=None,
         ge=1,
-        description="end the run after so many evaluations in a row without a better validation metric; none:"
-        " all epochs",
+        description="stop after this many evaluations without improvement",
     )
     ema: float | None = Field(
         default=None,
         gt=0,
         lt=1,
-        description="decay of an exponential moving average of the weights, such as 0.999, taken after each"
-        " step; its weights are what is evaluated and saved; none: the weights themselves",
+        description="decay of an exponential moving average of the weights, which is then evaluated and"
+        " saved",
     )
     init_from: str = Field(
         default="",
-        description="run whose weights the model begins with, where name and shape fit; empty: drawn anew",
+        description="run to take initial weights from, where name and shape fit",
     )
-    seed: int = Field(default=0, ge=0, lt=2**32, description="seed of the weights, dropout and order")
+    seed: int = Field(default=0, ge=0, lt=2**32, description="seed of weights, dropout and order")
     precision: Literal["32", "tf32", "bf16x3", "16-mixed", "bf16-mixed"] = Field(
         default="32",
-        description="arithmetic of the model; weights and loss stay float32. tf32 and bf16x3 (GPU): as 32 but"
-        " for matrix products, all of them or those of GatedGCN's edges",
+        description="arithmetic of the model; weights and loss stay float32. tf32 (GPU): all matrix"
+        " products; bf16x3 (GPU): those of GatedGCN's edges",
     )
 
 
@@ -192,41 +181,35 @@ class SystemConfig(Section):
     """Use of the machine. It never changes what is learned, up to rounding."""
 
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: a GPU if there is one")
-    devices: int = Field(
-        default=1, ge=1, description="processes per machine, one per GPU; each takes its share of a batch"
-    )
-    nodes: int = Field(default=1, ge=1, description="machines, under torchrun")
+    devices: int = Field(default=1, ge=1, description="processes per machine, one per GPU")
+    nodes: int = Field(default=1, ge=1, description="machines, under torchrun or SLURM")
     compile: bool = Field(default=False, description="torch.compile the model")
     capture: Literal["auto", "off"] = Field(
         default="auto",
-        description="GPU: steps recorded once and replayed as CUDA graphs, where that is possible (auto), or"
-        " operation by operation (off)",
+        description="GPU: replay steps as CUDA graphs where possible",
     )
     deterministic: bool = Field(
-        default=False, description="PyTorch's deterministic kernels where it has them (slower on a GPU)"
+        default=False, description="use PyTorch's deterministic kernels (slower on a GPU)"
     )
     logger: Literal["csv", "tensorboard", "wandb"] = Field(
-        default="csv", description="where metrics go besides metrics.csv"
+        default="csv", description="logger of the metrics, besides metrics.csv"
     )
     checkpoint_every: float | None = Field(
         default=None,
         gt=0,
-        description="minutes from one checkpoint within an epoch to the next; none: after each epoch alone",
+        description="minutes between checkpoints within an epoch; none: after each epoch only",
     )
-    log_every: int = Field(
-        default=50, ge=0, description="steps from one row of steps.csv to the next; 0: no such file"
-    )
+    log_every: int = Field(default=50, ge=0, description="steps per row of steps.csv; 0: no file")
 
 
 class RunConfig(Section):
     """Everything that defines a run; written as ``config.toml`` into its folder."""
 
-    version: Literal[1] = Field(default=1, description="version of this file's layout")
-    preset: str = Field(default="", description="preset the run began with; empty: none")
+    version: Literal[1] = Field(default=1, description="layout version")
+    preset: str = Field(default="", description="preset of the run")
     variant: str = Field(
         default="code",
-        description="what the preset follows where the paper's code and text disagree: code, text, or another"
-        " variant that it names",
+        description="variant of the preset: code, text, or another that it names",
     )
     data: DataConfig
     model: ModelConfig = Field(default_factory=ModelConfig)

@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.small import read_small
+from kmip_data.files.reading import read_small
 from kmip_data.manifest import unknown_name
 from kmip_data.models.config import ATTENTION, MESSAGE_PASSING
 from kmip_data.models.training.config.keys import RunConfig

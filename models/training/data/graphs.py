@@ -10,11 +10,9 @@ from typing import Any, Unpack
 import torch
 from torch_geometric.data import Data
 
-from kmip_data.builds.home import Build, Home
-from kmip_data.builds.options import BuildArguments
+from kmip_data.builds.home import Build, BuildArguments, Home
 from kmip_data.errors import UsageError
-from kmip_data.format.parts import PARTS
-from kmip_data.format.splits import read_split
+from kmip_data.format.splits import PARTS, read_split
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.presets import folder_of
 from kmip_data.models.training.data.neighbors import NeighborBatches

@@ -13,8 +13,8 @@ from kmip_data.builds.columns import added_names
 from kmip_data.builds.home import Build
 from kmip_data.datasets.inputs import DEGREE_PROFILE, Inputs, network_inputs
 from kmip_data.errors import UsageError
-from kmip_data.format.parts import PARTS
 from kmip_data.format.schema import LINKS, Column
+from kmip_data.format.splits import PARTS
 from kmip_data.models.network import fit_hidden_dim
 from kmip_data.models.training.config.keys import RunConfig, without_none
 from kmip_data.models.training.config.overrides import apply_overrides

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from kmip_data.format.parts import PARTS
+from kmip_data.format.splits import PARTS
 
 
 def rows_of(part: str) -> str:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
 from kmip_data.files.changes import write_file
-from kmip_data.files.small import first_fault, open_regular
+from kmip_data.files.reading import first_fault, open_regular
 
 LAST = "checkpoints/last.ckpt"  #: everything that resuming needs
 BEST = "checkpoints/best.safetensors"  #: weights of the best epoch so far

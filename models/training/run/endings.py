@@ -14,7 +14,7 @@ from kmip_data.models.training.machine import is_main_process
 from kmip_data.models.training.memory import out_of_memory
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.module import Diverged
-from kmip_data.runtime import buffers
+from kmip_data.runtime import memory
 from kmip_data.runtime.memory import is_out_of_memory
 from kmip_data.runtime.progress import say
 
@@ -48,7 +48,7 @@ def explained(loop: Loop, folder: Path | None, checkpoint: Path | None) -> Itera
             raise
         raise found from error
     finally:
-        buffers.release()
+        memory.release()
 
 
 def _explained(error: Exception, loop: Loop, folder: Path | None) -> Exception:

@@ -26,9 +26,9 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import refuse_links_below
 from kmip_data.files.errors import located, writing
 from kmip_data.files.locking import build_lock
-from kmip_data.files.small import read_model, read_small
+from kmip_data.files.reading import read_model, read_small
 from kmip_data.format.card import remark
-from kmip_data.format.parts import PARTS
+from kmip_data.format.splits import PARTS
 from kmip_data.models.kinds import Section
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig
 from kmip_data.models.training.config.presets import folder_of

@@ -20,7 +20,7 @@ from torch import Tensor, distributed
 from kmip_data.drawing.style import PALETTE, look, new_figure, percent, save, styled
 from kmip_data.errors import UsageError
 from kmip_data.files.changes import csv_bytes, write_file
-from kmip_data.format.parts import PARTS
+from kmip_data.format.splits import PARTS
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import BatchSize
 from kmip_data.models.training.objective.metrics import METRICS

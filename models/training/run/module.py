@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from kmip_data.errors import CheckFailed
-from kmip_data.format.parts import PARTS
+from kmip_data.format.splits import PARTS
 from kmip_data.models.attention.kmip import set_training_k
 from kmip_data.models.context import ForwardContext
 from kmip_data.models.layers.batch import REAL_SIZES

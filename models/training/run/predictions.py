@@ -20,7 +20,7 @@ from torch.nn.functional import one_hot
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files.changes import write_output
-from kmip_data.files.small import first_fault, open_regular
+from kmip_data.files.reading import first_fault, open_regular
 from kmip_data.format.splits import keys_digest, read_split
 from kmip_data.models.kinds import Section
 from kmip_data.models.training.config.presets import config_for, folder_of

@@ -1,4 +1,4 @@
-"""Links in a build folder lead nowhere: no command writes, removes or changes anything through one."""
+"""Links in a build folder lead nowhere, whatever the command; of two builders of one, one waits."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from support.cli import kmip
 from support.links import KINDS, Command, Kind, Sandbox, run_all
 from support.training_data import learnable_build
+from support.two_writers import play
 
 MADE = (
     *("work", "work/journal.jsonl", "work/prepared", "work/prepared.begun", "work/stop", "columns/work"),
@@ -66,19 +67,8 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
         return lambda folder: (folder / name).write_text(text)
 
     def train(folder: Path) -> list[object]:
-        words = [
-            "train",
-            "--dataset",
-            folder,
-            "--home",
-            top / "runs",
-            "--epochs",
-            "1",
-            "--device",
-            "cpu",
-            "-q",
-        ]
-        return [*words, "--set", "model.positional=rwse", *SMALL]
+        words = ["train", "--dataset", folder, "--home", top / "runs", "--epochs", "1", "--device", "cpu"]
+        return [*words, "-q", "--set", "model.positional=rwse", *SMALL]
 
     found = {
         "build again": Command(whole, build),
@@ -147,3 +137,17 @@ def test_every_link_in_a_build_under_every_command(
     count, failed = run_all(_sandbox(commands, tmp_path), commands.found, MADE, kind)
     assert not failed, "\n\n".join(failed)
     torture_count("links", count)
+
+
+@pytest.mark.slow  # most of it waits
+def test_two_writers_of_one_build(tmp_path: Path) -> None:
+    assert play("build", tmp_path, most=6) == 6
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("part", range(2))
+def test_two_writers_of_one_build_at_any_moment(
+    tmp_path: Path, part: int, torture_count: Callable[..., None]
+) -> None:
+    torture_count("two writers", play("build", tmp_path, part=part, parts=2))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -12,11 +13,12 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from support.cases import check_each
 from support.records import EDGE_SCHEMA, POINT_SCHEMA, make_build, make_records
 
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import UsageError
-from kmip_data.format import contents
+from kmip_data.format import reader
 from kmip_data.format.card import CARD_NAME, read_card
 from kmip_data.format.reader import Shard
 from kmip_data.format.splits import encode_node_split, encode_split
@@ -84,7 +86,7 @@ def test_good_build(build):
 
 
 def test_small_blocks_give_the_same(build, monkeypatch):
-    monkeypatch.setattr(contents, "BLOCK_VALUES", 7)
+    monkeypatch.setattr(reader, "BLOCK_VALUES", 7)
     assert verify_build(build).ok
 
 
@@ -150,34 +152,38 @@ def test_every_bit_of_the_card_counts(points):
         assert CARD_NAME in {problem.file for problem in verify_build(points).problems}
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]", "null", "{}", '{"version": 1}', "\xff", "<html>", "[" * 100_000]
-)
-def test_card_that_is_none(points, text):
-    (points / CARD_NAME).write_text(text, encoding="latin-1")
-    assert found(verify_build(points)) == [(CARD_NAME, "cannot be read as a card")]
+def test_cards_that_cannot_be_read(points):
+    text = (points / CARD_NAME).read_text()
 
-
-def test_card_with_a_schema_that_is_none(points):
-    card = (points / CARD_NAME).read_text()
-    for schema in ({}, {"columns": 1}, {"columns": [], "views": [], "edges": "index", "colour": 1}):
-        (points / CARD_NAME).write_text(card)
-        change_card(points, lambda card, schema=schema: vars(card).update({"data_schema": schema}))
-        assert found(verify_build(points)) == [(CARD_NAME, "cannot be read as a card")]
-
-
-def test_truncation_is_found(points):
-    data = (points / SHARDS[2]).read_bytes()
-    for size in range(0, len(data), 4096):
-        (points / SHARDS[2]).write_bytes(data[:size])
+    def check(change):
+        (points / CARD_NAME).write_text(text)
+        if isinstance(change, str):
+            (points / CARD_NAME).write_text(change, encoding="latin-1")
+        else:
+            change_card(points, change)
         report = verify_build(points)
-        assert report.broken_shards == [SHARDS[2]]
+        assert found(report) == [(CARD_NAME, "cannot be read as a card")]
+        assert not report.checked
+
+    schemas = ({}, {"columns": 1}, {"columns": [], "views": [], "edges": "index", "colour": 1})
+    elsewhere = ("../elsewhere.h5", "/etc/passwd", "shards/a/b.h5", "shards/..", "other/x.h5")
+    check_each(
+        check,
+        [
+            *("", "{", "[]", "null", "{}", '{"version": 1}', "\xff", "<html>", "[" * 100_000),
+            *(lambda card, value=value: vars(card).update({"data_schema": value}) for value in schemas),
+            *(lambda card, name=name: vars(card.shards[0]).update({"file": name}) for name in elsewhere),
+            lambda card: card.counts.clear(),
+            lambda card: vars(card).update({"default_split": "absent"}),
+        ],
+    )
 
 
-def test_appended_bytes_are_found(points):
-    with (points / SHARDS[0]).open("ab") as file:
-        file.write(b"\0")
-    assert verify_build(points).broken_shards == [SHARDS[0]]
+def test_shards_of_another_length_are_found(points):
+    data = (points / SHARDS[2]).read_bytes()
+    for changed in (data + b"\0", *(data[:size] for size in range(0, len(data), 4096))):
+        (points / SHARDS[2]).write_bytes(changed)
+        assert verify_build(points).broken_shards == [SHARDS[2]]
 
 
 def test_missing_and_extra_shards(points):
@@ -221,33 +227,34 @@ def patch(folder, file, key, position, value):
     reseal(folder)
 
 
-@pytest.mark.parametrize(
-    ("schema", "key", "position", "value", "expected", "record", "row"),
-    [
-        (POINT_SCHEMA, "edge/neighbor", 4 * 41 + 1, 30, "indices inside their graph", "g3", 0),
-        (POINT_SCHEMA, "edge/neighbor", 4 * 40 + 3, 1, "indices inside their graph", "g2", 0),
-        (POINT_SCHEMA, "edge/neighbor", 4 * 70 + 3, 65_535, "indices inside their graph", "g3", 29),
-        (POINT_SCHEMA, "node/x", 6 * 40 + 5, np.nan, "finite values", "g2", 0),
-        (POINT_SCHEMA, "node/x", 6 * 70, -np.inf, "finite values", "g3", 29),
-        (POINT_SCHEMA, "node/y", 41, 13, "at most 12", "g3", 0),
-        (POINT_SCHEMA, "graph/category", 1, 16, "at most 15", "g1", 0),
-        (EDGE_SCHEMA, "node/x", 0, np.inf, "finite values", "g0", 0),
-        (EDGE_SCHEMA, "edge/index", 0, 40, "indices inside their graph", "g0", 0),
-        (EDGE_SCHEMA, "edge/attr", 2 * 3, np.nan, "finite values", "g0", 3),
-    ],
-)
-@pytest.mark.parametrize("block", [2**20, 10])
-def test_wrong_value_is_found(
-    tmp_path, monkeypatch, schema, key, position, value, expected, record, row, block
-):
-    monkeypatch.setattr(contents, "BLOCK_VALUES", block)
-    make_build(tmp_path / "build", dealt(schema), schema)
-    patch(tmp_path / "build", SHARDS[0], key, position, value)
-    report = verify_build(tmp_path / "build")
-    assert found(report) == [(SHARDS[0], f"{key} holds wrong values")]
-    assert report.problems[0].expected == expected
-    assert report.problems[0].found == f"1 other, the first in record {record!r}, row {row}"
-    assert report.broken_shards == [SHARDS[0]]
+WRONG = [  # schema, dataset, position, value, what was expected, record, row in it
+    (POINT_SCHEMA, "edge/neighbor", 4 * 41 + 1, 30, "indices inside their graph", "g3", 0),
+    (POINT_SCHEMA, "edge/neighbor", 4 * 40 + 3, 1, "indices inside their graph", "g2", 0),
+    (POINT_SCHEMA, "edge/neighbor", 4 * 70 + 3, 65_535, "indices inside their graph", "g3", 29),
+    (POINT_SCHEMA, "node/x", 6 * 40 + 5, np.nan, "finite values", "g2", 0),
+    (POINT_SCHEMA, "node/x", 6 * 70, -np.inf, "finite values", "g3", 29),
+    (POINT_SCHEMA, "node/y", 41, 13, "at most 12", "g3", 0),
+    (POINT_SCHEMA, "graph/category", 1, 16, "at most 15", "g1", 0),
+    (EDGE_SCHEMA, "node/x", 0, np.inf, "finite values", "g0", 0),
+    (EDGE_SCHEMA, "edge/index", 0, 40, "indices inside their graph", "g0", 0),
+    (EDGE_SCHEMA, "edge/attr", 2 * 3, np.nan, "finite values", "g0", 3),
+]
+
+
+def test_wrong_values_are_found(tmp_path, monkeypatch):
+    def check(case):
+        (schema, key, position, value, expected, record, row), block = case
+        monkeypatch.setattr(reader, "BLOCK_VALUES", block)
+        shutil.rmtree(tmp_path / "build", ignore_errors=True)
+        make_build(tmp_path / "build", dealt(schema), schema)
+        patch(tmp_path / "build", SHARDS[0], key, position, value)
+        report = verify_build(tmp_path / "build")
+        assert found(report) == [(SHARDS[0], f"{key} holds wrong values")]
+        assert report.problems[0].expected == expected
+        assert report.problems[0].found == f"1 other, the first in record {record!r}, row {row}"
+        assert report.broken_shards == [SHARDS[0]]
+
+    check_each(check, itertools.product(WRONG, (2**20, 10)))
 
 
 def test_wrong_values_in_compressed_shards(tmp_path):
@@ -278,26 +285,16 @@ def test_pointers_out_of_order(points):
     assert found(report) == [(SHARDS[0], "has row pointers that are not in order (graph/node_ptr)")]
 
 
-@pytest.mark.parametrize(
-    ("options", "what"),
-    [
-        (dict(dataset="other", build_key="0123456789ab"), "belongs to another dataset"),
-        (dict(dataset="sample-points", build_key="ba9876543210"), "belongs to another build"),
-    ],
-)
-def test_shard_of_another_build(points, options, what):
-    shard = encode_shard(dealt(POINT_SCHEMA)[1], POINT_SCHEMA, **options)
-    (points / SHARDS[1]).write_bytes(shard.data)
-    reseal(points)
-    assert found(verify_build(points)) == [(SHARDS[1], what)]
-
-
-def test_shard_of_another_schema(points):
-    schema = dataclasses.replace(POINT_SCHEMA, directed=False)
-    shard = encode_shard(dealt(POINT_SCHEMA)[1], schema, dataset="sample-points", build_key="0123456789ab")
-    (points / SHARDS[1]).write_bytes(shard.data)
-    reseal(points)
-    assert found(verify_build(points)) == [(SHARDS[1], "has another schema")]
+def test_shards_of_other_builds_are_found(points):
+    schema, own = dataclasses.replace(POINT_SCHEMA, directed=False), dict(dataset="sample-points")
+    for other, options, what in (
+        (POINT_SCHEMA, dict(dataset="other", build_key="0123456789ab"), "belongs to another dataset"),
+        (POINT_SCHEMA, dict(build_key="ba9876543210", **own), "belongs to another build"),
+        (schema, dict(build_key="0123456789ab", **own), "has another schema"),
+    ):
+        (points / SHARDS[1]).write_bytes(encode_shard(dealt(other)[1], other, **options).data)
+        reseal(points)
+        assert found(verify_build(points)) == [(SHARDS[1], what)]
 
 
 def test_key_twice(points):
@@ -308,44 +305,32 @@ def test_key_twice(points):
     assert ("shards", "hold two records with the same key") in found(verify_build(points))
 
 
-def test_counts_of_the_card(points):
-    change_card(points, lambda card: card.counts.update(nodes=1))
-    assert found(verify_build(points)) == [(CARD_NAME, "has a wrong count of nodes")]
-    change_card(points, lambda card: card.counts.clear())
-    assert found(verify_build(points)) == [(CARD_NAME, "cannot be read as a card")]
+def test_cards_that_contradict_the_files(points):
+    text = (points / CARD_NAME).read_text()
+    for change, what in (
+        (lambda card: card.counts.update(nodes=1), "has a wrong count of nodes"),
+        (lambda card: vars(card).update({"format_version": 2}), "has another format version"),
+        (lambda card: vars(card).update({"default_split": ""}), "has no default split"),
+        (
+            lambda card: vars(card.splits["stride"].parts["val"]).update({"nodes": 3}),
+            "has a wrong count of records in val of splits/stride.h5",
+        ),
+    ):
+        (points / CARD_NAME).write_text(text)
+        change_card(points, change)
+        assert found(verify_build(points)) == [(CARD_NAME, what)]
 
 
-@pytest.mark.parametrize(
-    "name", ["../elsewhere.h5", "/etc/passwd", "shards/a/b.h5", "shards/..", "other/x.h5"]
-)
-def test_card_that_points_elsewhere(points, name):
-    change_card(points, lambda card: vars(card.shards[0]).update({"file": name}))
-    report = verify_build(points)
-    assert found(report) == [(CARD_NAME, "cannot be read as a card")]
-    assert not report.checked
-
-
-@pytest.mark.parametrize("name", [SHARDS[0], "splits/stride.h5"])
-def test_files_without_end(points, name):
+def test_files_that_are_missing_or_have_no_end(points):
     """A link to a device, or a pipe, in the place of a file is not read."""
-    (points / name).unlink()
-    (points / name).symlink_to("/dev/zero")
-    assert found(verify_build(points)) == [(name, "is missing")]
-    (points / name).unlink()
-    os.mkfifo(points / name)
-    assert found(verify_build(points)) == [(name, "is missing")]
-
-
-def test_card_of_another_format(points):
-    change_card(points, lambda card: vars(card).update({"format_version": 2}))
-    assert found(verify_build(points)) == [(CARD_NAME, "has another format version")]
-
-
-def test_card_without_its_default_split(points):
-    change_card(points, lambda card: vars(card).update({"default_split": ""}))
-    assert found(verify_build(points)) == [(CARD_NAME, "has no default split")]
-    change_card(points, lambda card: vars(card).update({"default_split": "absent"}))
-    assert found(verify_build(points)) == [(CARD_NAME, "cannot be read as a card")]
+    for name in (SHARDS[0], "splits/stride.h5"):
+        data = (points / name).read_bytes()
+        for put in (lambda _: None, lambda path: path.symlink_to("/dev/zero"), os.mkfifo):
+            (points / name).unlink()
+            put(points / name)
+            assert found(verify_build(points)) == [(name, "is missing")]
+            (points / name).unlink(missing_ok=True)
+            (points / name).write_bytes(data)
 
 
 # Splits
@@ -360,19 +345,10 @@ KEYS = [f"g{i}" for i in range(8)]
 PARTS = {"train": [0, 2, 4, 6], "val": [1, 5], "test": [3, 7]}
 
 
-def test_missing_split(points):
-    (points / "splits/stride.h5").unlink()
-    assert found(verify_build(points)) == [("splits/stride.h5", "is missing")]
-
-
-def test_split_that_is_none(points):
-    put_split(points, b"<html>")
-    assert found(verify_build(points)) == [("splits/stride.h5", "is not an HDF5 file")]
-
-
-@pytest.mark.parametrize(
-    ("options", "what"),
-    [
+def test_splits_that_are_not_those_of_the_card(points):
+    original = {"parts": PARTS, "rule": "stride", "parameters": {"step": 2}, "keys": KEYS}
+    for options, what in (
+        (None, "is not an HDF5 file"),
         (dict(rule="room"), "follows another rule"),
         (dict(parameters={"step": 3}), "follows another rule"),
         (dict(parts={**PARTS, "train": [2, 0, 4, 6]}), "has other records in train"),
@@ -380,32 +356,16 @@ def test_split_that_is_none(points):
         (dict(keys=[*KEYS[:-1], "other"]), "has other records in test"),
         (dict(parts={"train": PARTS["train"], "val": PARTS["val"]}), "has other parts"),
         (dict(parts={**PARTS, "more": []}), "has other parts"),
-    ],
-)
-def test_other_split(points, options, what):
-    data, _ = encode_split(
-        **{"parts": PARTS, "rule": "stride", "parameters": {"step": 2}, "keys": KEYS, **options}
-    )
-    put_split(points, data)
-    assert found(verify_build(points)) == [("splits/stride.h5", what)]
-
-
-@pytest.mark.parametrize(
-    ("part", "position", "value"), [("val", 0, 2), ("val", 1, 1), ("test", 0, 8), ("train", 0, -1)]
-)
-def test_split_positions(points, part, position, value):
-    """Overlapping, repeated and out of range: what the writer refuses, made by hand."""
-    with h5py.File(points / "splits/stride.h5", "r+") as file:
-        file[f"split/{part}"][position] = value
-    reseal(points)
-    assert found(verify_build(points)) == [("splits/stride.h5", "has parts that are not valid")]
-
-
-def test_split_counts_of_the_card(points):
-    change_card(points, lambda card: vars(card.splits["stride"].parts["val"]).update({"nodes": 3}))
-    assert found(verify_build(points)) == [
-        (CARD_NAME, "has a wrong count of records in val of splits/stride.h5")
-    ]
+    ):
+        put_split(points, b"<html>" if options is None else encode_split(**{**original, **options})[0])
+        assert found(verify_build(points)) == [("splits/stride.h5", what)]
+    # Overlapping, repeated and out of range: what the writer refuses, made by hand.
+    for part, position, value in (("val", 0, 2), ("val", 1, 1), ("test", 0, 8), ("train", 0, -1)):
+        put_split(points, encode_split(**original)[0])
+        with h5py.File(points / "splits/stride.h5", "r+") as file:
+            file[f"split/{part}"][position] = value
+        reseal(points)
+        assert found(verify_build(points)) == [("splits/stride.h5", "has parts that are not valid")]
 
 
 def node_build(folder, code):

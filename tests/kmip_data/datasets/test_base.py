@@ -1,4 +1,4 @@
-"""What all dataset classes take: an honest signature, made of what is declared once."""
+"""Signatures of the dataset classes: each argument, declared once, with its default."""
 
 import inspect
 from dataclasses import fields
@@ -6,7 +6,7 @@ from dataclasses import fields
 from support.cases import Cases
 
 import kmip_data
-from kmip_data.builds.options import BuildArguments, BuildOptions
+from kmip_data.builds.home import BuildArguments, BuildOptions
 from kmip_data.manifest import dataset_names, load_manifest
 
 OPTIONS = [field.name for field in fields(BuildOptions)]

@@ -1,4 +1,4 @@
-"""What a network is fed, by family of the dataset."""
+"""Inputs of networks, by family of the dataset."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from support.builds import write_build
 
 from kmip_data.datasets.inputs import DEGREE_PROFILE, check_vocabulary, network_inputs
 from kmip_data.errors import UsageError
-from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import COORDINATES, Column, Schema
+from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.city_columns import family
 from kmip_data.graphs.encodings.degree_profile import FIELDS
 

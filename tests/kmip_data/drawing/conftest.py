@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kmip_data.builds.home import Build, Home
-from kmip_data.drawing.maps.city_map import CityMap, read_city_map
+from kmip_data.drawing.maps import CityMap, read_city_map
 from kmip_data.pipelines.build import build_dataset
 
 OPTIONS = {"jobs": 1, "quiet": True}

@@ -14,8 +14,8 @@ from kmip_data.drawing.layouts import draw_molecule, is_molecule, layout
 from kmip_data.drawing.pictures import Drawing, draw_png, drawing_of
 from kmip_data.drawing.style import chosen, class_colors
 from kmip_data.errors import UsageError
-from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import Column, Schema
+from kmip_data.format.writer import GraphRecord
 from kmip_data.reading.dataset import ShardedDataset
 
 

@@ -80,7 +80,7 @@ def test_colours_differ_in_lightness_or_hue_for_all_eyes():
 
 def test_no_other_module_has_colours_of_its_own():
     """Grey of a curve's rival and the map's categories aside, colours are the style's."""
-    allowed = {"kmip_data/drawing/style.py", "kmip_data/drawing/maps/layers.py", "models/analysis/drawing.py"}
+    allowed = {"kmip_data/drawing/style.py", "kmip_data/drawing/maps.py", "models/analysis/drawing.py"}
     for folder in ("kmip_data/drawing", "models/analysis", "models/profiling", "models/training"):
         for path in (ROOT / folder).rglob("*.py"):
             name = path.relative_to(ROOT).as_posix()

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
+import itertools
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.cases import check_each, contents
+from support.two_writers import play
 
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.files import changes as files
@@ -51,49 +55,63 @@ def test_short_writes_are_continued(tmp_path, monkeypatch):
     assert (tmp_path / "a.h5").read_bytes() == DATA
 
 
-def _name(machine=None, pid=None, start=None):
-    """Name a partial file of ``a.h5`` by another writer, or by this process."""
-    own = os.getpid()
-    machine, pid = machine or files._machine(), pid or own
-    return f"a.h5.{machine}-{pid}-{start or files._start(own)}-00000000.partial"
+def _name(machine=files._MACHINE):
+    """Name a partial file of ``a.h5`` by another writer."""
+    return f"a.h5.{machine}-{'0' * 16}.partial"
 
 
-def _dead():
-    """Process id of a process that has ended."""
-    with subprocess.Popen([sys.executable, "-c", ""]) as child:
-        child.wait()
-    return child.pid
+def test_partial_files_of_writers_that_are_gone_are_removed(tmp_path):
+    cases = [  # name, age in seconds, locked by a writer, removed
+        (_name(), 0, False, True),
+        (_name(), 10**6, True, False),
+        (_name("00000000"), 80_000, False, False),
+        (_name("00000000"), 90_000, False, True),
+        (_name("00000000"), 90_000, True, False),
+        ("a.h5.partial", 10**6, False, False),  # a name that anybody may choose
+        (_name().replace("a.h5", "b.h5"), 0, False, False),  # for the writer of b.h5
+    ]
+
+    def check(case):
+        name, age, locked, removed = case
+        left = tmp_path / name
+        left.write_bytes(b"left by another writer, longer than the new data")
+        os.utime(left, (time.time() - age,) * 2)
+        with left.open("rb") as writer:
+            if locked:
+                fcntl.flock(writer, fcntl.LOCK_EX)
+            write_file(tmp_path / "a.h5", b"new")
+            assert (tmp_path / "a.h5").read_bytes() == b"new"
+            assert left.exists() is not removed
+
+    check_each(check, cases)
 
 
-@pytest.mark.parametrize(
-    ("name", "age", "removed"),
-    [
-        (lambda: _name(pid=_dead()), 0, True),
-        (lambda: _name(start="1"), 0, True),  # the process id was given anew
-        (_name, 10**6, False),  # as another thread of this process has it
-        (lambda: _name(pid=os.getppid(), start="0"), 10**6, False),  # where the start is not known
-        (lambda: _name(machine="00000000", pid=_dead()), 80_000, False),
-        (lambda: _name(machine="00000000"), 90_000, True),
-        (lambda: "a.h5.partial", 10**6, False),  # a name that anybody may choose
-        (lambda: _name(pid=_dead()).replace("a.h5", "b.h5"), 0, False),  # for the writer of b.h5
-    ],
-)
-def test_partial_files_of_writers_that_are_gone_are_removed(tmp_path, name, age, removed):
-    left = tmp_path / name()
-    left.write_bytes(b"left by another writer, longer than the new data")
-    os.utime(left, (time.time() - age,) * 2)
+def test_without_locks_the_age_of_a_partial_file_counts(tmp_path, monkeypatch):
+    def missing(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", missing)
+    left = tmp_path / _name()
+    for age in (80_000, 90_000):
+        left.write_bytes(b"half")
+        os.utime(left, (time.time() - age,) * 2)
+        write_file(tmp_path / "a.h5", b"new")
+        assert left.exists() is (age == 80_000)
+
+
+def test_a_new_file_that_is_taken_for_stale_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
+    real, taken = fcntl.flock, []
+
+    def late(descriptor, how):
+        if not taken:
+            taken.extend(tmp_path.glob("*.partial"))
+            taken[0].unlink()
+        real(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
     write_file(tmp_path / "a.h5", b"new")
-    assert (tmp_path / "a.h5").read_bytes() == b"new"
-    assert left.exists() is not removed
-
-
-def test_a_zombie_writes_no_more(tmp_path):
-    child = subprocess.Popen([sys.executable, "-c", ""])
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    (tmp_path / _name(pid=child.pid)).write_bytes(b"half")
-    write_file(tmp_path / "a.h5", b"new")
-    child.wait()
-    assert [entry.name for entry in tmp_path.iterdir()] == ["a.h5"]
+    assert taken
+    assert contents(tmp_path) == {"a.h5": b"new"}
 
 
 def test_two_writers_never_show_half_a_file(tmp_path, monkeypatch):
@@ -122,7 +140,6 @@ def test_two_writers_never_show_half_a_file(tmp_path, monkeypatch):
 
 WRITER = """
 import os, sys, time
-from collections.abc import Iterator
 from pathlib import Path
 from kmip_data.files.changes import write_file
 real = os.write
@@ -160,23 +177,21 @@ def test_many_writers_of_one_file(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.h5"]
 
 
-@pytest.mark.parametrize("target_exists", [True, False])
-def test_a_link_is_not_written_through_nor_replaced(tmp_path, target_exists):
+def test_a_link_is_not_written_through_nor_replaced(tmp_path):
     victim = tmp_path / "victim"
-    if target_exists:
-        victim.write_bytes(b"precious")
     (tmp_path / "a.h5").symlink_to(victim)
-    with pytest.raises(UsageError, match=r"a\.h5 is a symbolic link"):
-        write_file(tmp_path / "a.h5", b"new")
-    assert (tmp_path / "a.h5").is_symlink()
-    assert victim.exists() == target_exists
-    assert not target_exists or victim.read_bytes() == b"precious"
+    for before in ({}, {"victim": b"precious"}):
+        for name, data in before.items():
+            (tmp_path / name).write_bytes(data)
+        with pytest.raises(UsageError, match=r"a\.h5 is a symbolic link"):
+            write_file(tmp_path / "a.h5", b"new")
+        assert contents(tmp_path) == {"a.h5": b"a link", **before}
 
 
 def test_the_name_of_a_partial_file_cannot_be_taken_beforehand(tmp_path, monkeypatch):
     """Whoever guesses the name is refused, not written through."""
     victim = tmp_path / "victim"
-    monkeypatch.setattr(files.secrets, "token_hex", lambda _: "00000000")
+    monkeypatch.setattr(files.secrets, "token_hex", lambda _: "0" * 16)
     (tmp_path / _name()).symlink_to(victim)
     with pytest.raises(UsageError, match="cannot be written"):
         write_file(tmp_path / "a.h5", b"new")
@@ -192,14 +207,15 @@ def test_a_file_of_the_user_is_written_where_a_link_leads(tmp_path):
         assert (tmp_path / "there/picture.png").read_bytes() == data
 
 
-@pytest.mark.parametrize("what", ["pipe", "link", "loop"])
-def test_a_link_to_a_device_is_not_replaced(tmp_path, what):
+def test_a_pipe_or_a_link_to_one_is_not_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to(tmp_path / "pipe")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    message = "is a symbolic link" if what == "loop" else "is not a regular file"
-    with pytest.raises(UsageError, match=message):
-        write_output(tmp_path / what, b"x")
+    for write, what in ((write_output, "pipe"), (write_output, "link"), (write_file, "pipe")):
+        with pytest.raises(UsageError, match="is not a regular file"):
+            write(tmp_path / what, b"x")
+    with pytest.raises(UsageError, match="is a symbolic link"):
+        write_output(tmp_path / "loop", b"x")
     assert (tmp_path / "pipe").is_fifo()
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["link", "loop", "pipe"]
 
@@ -217,9 +233,9 @@ CALLS = ("open", "stat", "listdir", "unlink", "rmdir", "mkdir", "replace", "scan
 
 
 def _victim(folder):
-    """What a link leads to: with all the names that are written or removed."""
+    """Make the target of a link, with all the names that are written or removed."""
     (folder / "b/empty").mkdir(parents=True)
-    for name in ("mine", "b/mine", "b/" + _name(start="1"), "empty"):
+    for name in ("mine", "b/mine", "b/" + _name(), "empty"):
         (folder / name).write_text("precious")
     return sorted((path, path.is_file() and path.read_text()) for path in folder.rglob("*"))
 
@@ -251,15 +267,18 @@ def _swapped(tmp_path, monkeypatch, operation, turn, swapped):
     return count
 
 
-@pytest.mark.parametrize("swapped", ["a", "a/b"])
-@pytest.mark.parametrize("operation", OPERATIONS)
-def test_nothing_is_done_through_a_link_below_the_root(tmp_path, monkeypatch, operation, swapped):
-    assert _swapped(tmp_path, monkeypatch, operation, 1, swapped)
+SWAPS = [(operation, swapped) for operation in OPERATIONS for swapped in ("a", "a/b")]
+
+
+def test_nothing_is_done_through_a_link_below_the_root(tmp_path, monkeypatch):
+    def check(case):
+        assert _swapped(tmp_path / case[0] / case[1], monkeypatch, case[0], 1, case[1])
+
+    check_each(check, SWAPS)
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize("swapped", ["a", "a/b"])
-@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize(("operation", "swapped"), SWAPS)
 def test_a_link_that_is_put_in_between_leads_nowhere(
     tmp_path, monkeypatch, operation, swapped, torture_count
 ):
@@ -270,52 +289,52 @@ def test_a_link_that_is_put_in_between_leads_nowhere(
     torture_count("links", calls)
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO])
-@pytest.mark.parametrize(
-    ("call", "turn"), [("write", 1), ("write", 2), ("write", 3), ("fsync", 1), ("replace", 1)]
-)
-def test_disk_that_does_not_take_it(tmp_path, monkeypatch, call, turn, code):
-    (tmp_path / "a.h5").write_bytes(b"old")
-    real_write, real = os.write, getattr(os, call)
-    count = 0
+def test_disk_that_does_not_take_it(tmp_path, monkeypatch):
+    calls = [("write", 1), ("write", 2), ("write", 3), ("fsync", 1), ("replace", 1)]
+    codes = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
-    def fail(*args, **more):
-        nonlocal count
-        count += 1
-        if count == turn:
-            raise OSError(code, os.strerror(code))
-        return real_write(args[0], bytes(args[1][:1000])) if call == "write" else real(*args, **more)
+    def check(case):
+        (call, turn), code = case
+        (tmp_path / "a.h5").write_bytes(b"old")
+        real_write, real = os.write, getattr(os, call)
+        count = 0
 
-    monkeypatch.setattr(os, call, fail)
-    with pytest.raises(OutOfResources) as caught:
+        def fail(*args, **more):
+            nonlocal count
+            count += 1
+            if count == turn:
+                raise OSError(code, os.strerror(code))
+            return real_write(args[0], bytes(args[1][:1000])) if call == "write" else real(*args, **more)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, fail)
+            with pytest.raises(OutOfResources) as caught:
+                write_file(tmp_path / "a.h5", DATA)
+        text = str(caught.value)
+        assert all(
+            part in text for part in (f"{len(DATA):,} bytes", os.strerror(code), "bytes free", "next: ")
+        )
+        assert contents(tmp_path) == {"a.h5": b"old"}
         write_file(tmp_path / "a.h5", DATA)
-    text = str(caught.value)
-    assert f"{len(DATA):,} bytes" in text
-    assert os.strerror(code) in text
-    assert "bytes free" in text
-    assert caught.value.parts["next"]
-    assert [entry.name for entry in tmp_path.iterdir()] == ["a.h5"]
-    assert (tmp_path / "a.h5").read_bytes() == b"old"
-    monkeypatch.undo()
-    write_file(tmp_path / "a.h5", DATA)
-    assert (tmp_path / "a.h5").read_bytes() == DATA
+        assert contents(tmp_path) == {"a.h5": DATA}
+
+    check_each(check, itertools.product(calls, codes))
 
 
-@pytest.mark.parametrize("call", ["open", "write", "fsync"])
-def test_interrupt_leaves_nothing(tmp_path, monkeypatch, call):
-    """Nor does one that comes as soon as a call has returned."""
-    real = getattr(os, call)
+def test_an_interrupt_as_soon_as_a_call_has_returned_leaves_nothing(tmp_path, monkeypatch):
+    for call, real in {name: getattr(os, name) for name in ("open", "write", "fsync")}.items():
 
-    def interrupt(*args, **options):
-        done = real(*args, **options)
-        if call != "open" or ".partial" in str(args[0]):
-            raise KeyboardInterrupt
-        return done
+        def interrupt(*args, call=call, real=real, **options):
+            done = real(*args, **options)
+            if call != "open" or ".partial" in str(args[0]):
+                raise KeyboardInterrupt
+            return done
 
-    monkeypatch.setattr(os, call, interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        write_file(tmp_path / "a.h5", DATA)
-    assert list(tmp_path.iterdir()) == []
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                write_file(tmp_path / "a.h5", DATA)
+        assert contents(tmp_path) == {}
 
 
 def test_folder_that_cannot_be_synced(tmp_path, monkeypatch):
@@ -335,7 +354,7 @@ def test_folder_that_cannot_be_synced(tmp_path, monkeypatch):
 
 def test_wrong_places(tmp_path):
     (tmp_path / "file").write_bytes(b"")
-    for path in (tmp_path / "absent" / "a.h5", tmp_path / "file" / "a.h5", tmp_path / ("a" * 300)):
+    for path in (*map(tmp_path.__truediv__, ("absent/a.h5", "file/a.h5", "a" * 300)), Path("/"), Path()):
         with pytest.raises(UsageError, match="cannot be written"):
             write_file(path, DATA)
     (tmp_path / "folder").mkdir()
@@ -348,7 +367,6 @@ def test_file_size_limit_of_the_system(tmp_path):
     """RLIMIT_FSIZE: a signal that kills most programs, EFBIG in Python; no traceback, no leftovers."""
     code = """
 import resource, sys
-from collections.abc import Iterator
 from pathlib import Path
 from kmip_data.errors import OutOfResources
 from kmip_data.files.changes import write_file
@@ -380,7 +398,6 @@ def test_killed_before_any_call(tmp_path):
     """Death at each step leaves the old file or the new one, and the next write succeeds."""
     code = """
 import os, sys
-from collections.abc import Iterator
 from pathlib import Path
 from kmip_data.files.changes import write_file
 name, turn = sys.argv[2], int(sys.argv[3])
@@ -404,21 +421,6 @@ write_file(Path(sys.argv[1]) / "a.h5", b"new" * 1000)
         assert path.read_bytes() == (b"new" * 1000 if (name, turn) == ("fsync", 2) else b"old")
         write_file(path, b"newer")
         assert [entry.name for entry in tmp_path.iterdir()] == ["a.h5"]
-
-
-@pytest.mark.parametrize("place", ["/", "."])
-def test_a_folder_without_a_name_is_no_file(place):
-    with pytest.raises(UsageError, match="cannot be written"):
-        write_file(Path(place), b"x")
-
-
-def test_a_pipe_or_device_is_not_replaced(tmp_path):
-    path = tmp_path / "null"
-    os.mkfifo(path)
-    with pytest.raises(UsageError, match="is not a regular file"):
-        write_file(path, b"x")
-    assert path.is_fifo()
-    assert [entry.name for entry in tmp_path.iterdir()] == ["null"]
 
 
 def test_pieces_become_one_file_or_none(tmp_path: Path) -> None:
@@ -449,3 +451,13 @@ def test_a_continued_file_appears_when_it_is_whole(tmp_path: Path) -> None:
         file.write(b"cd")
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
     assert (tmp_path / "a").read_bytes() == b"abcd"
+
+
+def test_two_writers_of_one_file(tmp_path: Path) -> None:
+    assert play("file", tmp_path, most=12) == 12
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(3600)
+def test_two_writers_of_one_file_at_any_moment(tmp_path: Path, torture_count: Callable[..., None]) -> None:
+    torture_count("two writers", play("file", tmp_path))

@@ -11,8 +11,8 @@ import pytest
 from support.toy_pipeline import build_toy, write_raw
 
 from kmip_data.builds.home import Build
+from kmip_data.format.build_files import render_card
 from kmip_data.format.card import Card, read_card
-from kmip_data.format.card_page import render_card
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,7 @@ from support.cli import kmip
 
 from kmip_data.builds.home import Build
 from kmip_data.builds.verify import verify_build
-from kmip_data.format.build_files import write_card
-from kmip_data.format.croissant import CROISSANT_NAME, build_croissant
+from kmip_data.format.build_files import CROISSANT_NAME, build_croissant, write_card
 from kmip_data.manifest import dataset_names, load_manifest
 
 

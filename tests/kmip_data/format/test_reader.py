@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import copy
+import itertools
 import json
 import multiprocessing
 import pickle
@@ -34,11 +35,15 @@ def write(path, schema=POINT_SCHEMA, sizes=SIZES, compression=None):
     return records
 
 
-@pytest.fixture(params=[None, "gzip", "zstd"])
-def compressed(request, tmp_path):
-    path = tmp_path / "00000.h5"
-    records = write(path, compression=request.param)
-    return Shard(path), records
+COMPRESSIONS = (None, "gzip", "zstd")
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    """A shard of each compression, with its records."""
+    folder = tmp_path_factory.mktemp("shards")
+    written = [(folder / f"{name}.h5", name) for name in COMPRESSIONS]
+    return [(write(path, compression=name), Shard(path))[::-1] for path, name in written]
 
 
 def test_mapped_is_a_read_only_view(tmp_path):
@@ -67,19 +72,15 @@ def test_compressed_and_empty_are_not_mapped(tmp_path):
     assert shard.mapped("graph/key").shape == (2,)
 
 
-def test_read_is_a_fresh_writable_copy(compressed):
-    shard, records = compressed
-    first = shard.read("node/x", 0, 40)
-    first += 1
-    np.testing.assert_array_equal(shard.read("node/x", 0, 40), records[0].columns["node/x"])
-    assert shard.read("node/x", 0, 40).flags.owndata
-
-
-def test_read_slices_like_numpy(compressed):
-    shard, records = compressed
-    whole = np.concatenate([record.columns["node/x"] for record in records])
-    for start, stop in ((0, 0), (3, 9), (340, 341), (0, 341), (330, 400), (341, 341)):
-        np.testing.assert_array_equal(shard.read("node/x", start, stop), whole[start:stop])
+def test_read_slices_like_numpy_and_copies(shards):
+    for shard, records in shards:
+        whole = np.concatenate([record.columns["node/x"] for record in records])
+        for start, stop in ((0, 0), (3, 9), (340, 341), (0, 341), (330, 400), (341, 341)):
+            first = shard.read("node/x", start, stop)
+            np.testing.assert_array_equal(first, whole[start:stop])
+            assert first.flags.owndata
+            first += 1
+            np.testing.assert_array_equal(shard.read("node/x", start, stop), whole[start:stop])
 
 
 def test_edge_index_is_read_by_columns(tmp_path):
@@ -90,11 +91,11 @@ def test_edge_index_is_read_by_columns(tmp_path):
     assert shard.read("edge/index", 2, 2).shape == (2, 0)
 
 
-def test_unknown_dataset(compressed):
-    shard, _ = compressed
-    for read in (lambda: shard.mapped("node/pos"), lambda: shard.read("edge/index", 0, 1)):
-        with pytest.raises(UsageError, match="node/x"):
-            read()
+def test_unknown_dataset(shards):
+    for shard, _ in shards:
+        for read, *arguments in ((shard.mapped, "node/pos"), (shard.read, "edge/index", 0, 1)):
+            with pytest.raises(UsageError, match="node/x"):
+                read(*arguments)
 
 
 def test_no_edges_gives_zero_pointers(tmp_path):
@@ -105,23 +106,16 @@ def test_no_edges_gives_zero_pointers(tmp_path):
     assert_same_records(read_records(shard), records)
 
 
-def test_holds_no_descriptors(tmp_path):
-    write(tmp_path / "s.h5")
-    before = open_descriptors()
-    shards = [Shard(tmp_path / "s.h5") for _ in range(50)]
-    for shard in shards:
-        shard.read("node/x", 0, 5)
-        pickle.loads(pickle.dumps(shard)).read("node/y", 0, 5)
-    assert open_descriptors() == before
-
-
 def test_more_shards_than_descriptors(tmp_path):
     write(tmp_path / "s.h5")
+    before = open_descriptors()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (open_descriptors() + 20, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before + 20, hard))
     try:
         shards = [Shard(tmp_path / "s.h5") for _ in range(60)]
         assert len({shard.read("node/x", 3, 9).tobytes() for shard in shards}) == 1
+        pickle.loads(pickle.dumps(shards[0])).read("node/y", 0, 5)
+        assert open_descriptors() == before
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
@@ -144,13 +138,13 @@ def test_maps_are_given_back(tmp_path):
     assert maps() == 0
 
 
-def test_pickle_and_copy_keep_nothing_open(compressed):
-    shard, records = compressed
-    shard.read("node/x", 0, 5)
-    data = pickle.dumps(shard)
-    assert len(data) < 5_000
-    for twin in (pickle.loads(data), copy.deepcopy(shard)):
-        assert_same_records(read_records(twin), records)
+def test_pickle_and_copy_keep_nothing_open(shards):
+    for shard, records in shards:
+        shard.read("node/x", 0, 5)
+        data = pickle.dumps(shard)
+        assert len(data) < 5_000
+        for twin in (pickle.loads(data), copy.deepcopy(shard)):
+            assert_same_records(read_records(twin), records)
 
 
 def _read_in_child(shard):
@@ -158,11 +152,8 @@ def _read_in_child(shard):
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_every_start_method(tmp_path, method):
-    shards = []
-    for compression in (None, "gzip"):
-        write(tmp_path / f"{compression}.h5", compression=compression)
-        shards.append(Shard(tmp_path / f"{compression}.h5"))
+def test_every_start_method(shards, method):
+    shards = [shard for shard, _ in shards]
     expected = [_read_in_child(shard) for shard in shards]  # the parent has map and handle open when it forks
     context = multiprocessing.get_context(method)
     with concurrent.futures.ProcessPoolExecutor(2, mp_context=context) as pool:
@@ -170,18 +161,17 @@ def test_every_start_method(tmp_path, method):
     assert [_read_in_child(shard) for shard in shards] == expected
 
 
-def test_threads(compressed):
-    shard, records = compressed
-    whole = np.concatenate([record.columns["node/x"] for record in records])
-
-    def read(seed):
+def test_threads(shards):
+    def read(case):
+        seed, (shard, records) = case
+        whole = np.concatenate([record.columns["node/x"] for record in records])
         random = np.random.default_rng(seed)
         for _ in range(50):
             start, stop = sorted(random.integers(0, 342, 2))
             np.testing.assert_array_equal(shard.read("node/x", start, stop), whole[start:stop])
 
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        list(pool.map(read, range(8)))
+        list(pool.map(read, itertools.product(range(8), shards)))
 
 
 # Files that are not what they should be: each is a good shard with one thing changed by h5py.
@@ -243,10 +233,7 @@ FAULTS = [
     (attribute("dataset", "points"), "'dataset' that is not valid"),
     (attribute("dataset", np.array([b"points"] * 3)), "'dataset' that is not valid"),
     (attribute("dataset", np.bytes_("Büro".encode())), "'dataset' that is not valid"),
-    (
-        edit(lambda file: file.attrs.create("dataset", ["points" * 1000] * 1000, dtype=h5py.string_dtype())),
-        "'dataset' that is not valid",
-    ),
+    (attribute("dataset", ["points" * 1000] * 1000), "'dataset' that is not valid"),
     *((attribute("schema", np.bytes_(text)), NOT_VALID) for text in (b"{", b"[1]", b"[" * 50_000)),
     *((schema_with(**change), NOT_VALID) for change in ({"colour": 1}, {"k": "4"}, {"columns": [1]})),
     *((schema_with(**change), OTHER) for change in ({"edges": "none"}, {"k": 5})),
@@ -284,7 +271,7 @@ FAULTS = [
     (replace("node/x", np.zeros((341, 6), ">f4")), OTHER),
     (replace("graph/key", np.array([b"a"] * 4, "S80")), OTHER),
     (edit(lambda file: file.__setitem__("extra", h5py.SoftLink("/node"))), "holds a link"),
-    (replace("node/y", ["a"] * 341), "variable-length"),
+    (replace("node/y", ["a"] * 341), "TypeStringID"),
 ]
 
 
@@ -385,34 +372,34 @@ def test_missing_chunk(tmp_path):
         shard.read("node/x", 0, 65)
 
 
-@pytest.mark.parametrize("compression", [None, "gzip"])
-def test_lack_of_descriptors_is_not_damage(tmp_path, compression):
-    path = tmp_path / "s.h5"
-    write(path, compression=compression)
-    shard = Shard(path)
+def test_lack_of_descriptors_is_not_damage(tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
-    try:
-        with pytest.raises(OutOfResources, match="cannot be read now"):
-            Shard(path)
-        with pytest.raises(OutOfResources, match="cannot be read now"):
-            shard.read("node/x", 0, 5)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert shard.read("node/x", 0, 5).shape == (5, 6)
+    for compression in (None, "gzip"):
+        path = tmp_path / f"{compression}.h5"
+        write(path, compression=compression)
+        shard = Shard(path)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+        try:
+            with pytest.raises(OutOfResources, match="cannot be read now"):
+                Shard(path)
+            with pytest.raises(OutOfResources, match="cannot be read now"):
+                shard.read("node/x", 0, 5)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert shard.read("node/x", 0, 5).shape == (5, 6)
 
 
-@pytest.mark.parametrize("compression", ["gzip", "zstd"])
-def test_damaged_chunk(tmp_path, compression):
+def test_damaged_chunk(tmp_path):
     path = tmp_path / "s.h5"
-    write(path, compression=compression)
-    with h5py.File(path) as file:
-        chunk = file["node/x"].id.get_chunk_info(0)
-    data = bytearray(path.read_bytes())
-    data[chunk.byte_offset : chunk.byte_offset + chunk.size] = bytes(chunk.size)
-    path.write_bytes(data)
-    with pytest.raises(DamagedInput, match="is damaged in node/x"):
-        Shard(path).read("node/x", 0, 5)
+    for compression in ("gzip", "zstd"):
+        write(path, compression=compression)
+        with h5py.File(path) as file:
+            chunk = file["node/x"].id.get_chunk_info(0)
+        data = bytearray(path.read_bytes())
+        data[chunk.byte_offset : chunk.byte_offset + chunk.size] = bytes(chunk.size)
+        path.write_bytes(data)
+        with pytest.raises(DamagedInput, match="is damaged in node/x"):
+            Shard(path).read("node/x", 0, 5)
 
 
 def test_truncation_is_always_detected(tmp_path):

@@ -7,8 +7,8 @@ import pytest
 from support.builds import write_build
 
 from kmip_data.errors import DamagedInput
-from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import COORDINATES, Column, Schema
+from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.city_columns import city_inputs, is_city, vocabulary
 
 

@@ -69,5 +69,5 @@ def test_appends_to_x_and_takes_narrow_edges():
 
 
 def test_unknown_rule():
-    with pytest.raises(UsageError, match="no such degree profile"):
+    with pytest.raises(UsageError, match=r"no degree profile '2\.5'"):
         local_degree_profile(np.zeros((2, 0), np.int64), 1, "2.5")

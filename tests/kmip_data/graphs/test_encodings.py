@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,13 +14,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.cases import Cases
+from support.cases import Cases, check_each
 from torch_geometric.data import Data
 from torch_geometric.transforms import AddRandomWalkPE
 from torch_geometric.utils import get_laplacian, to_scipy_sparse_matrix, to_undirected
 
-from kmip_data.errors import UsageError
-from kmip_data.graphs.encodings import ENCODINGS, Graphs, parse_encoding
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.graphs.encoding import Graphs, encodings, parse_encoding
 from kmip_data.graphs.encodings.degree_profile import Profile, local_degree_profile
 from kmip_data.graphs.encodings.lappe import Laplacian, laplacian_encoding
 from kmip_data.graphs.encodings.rwse import RandomWalk, random_walk_encoding
@@ -213,6 +214,19 @@ def test_an_encoding_of_several_graphs_is_that_of_each() -> None:
     assert stops
 
 
+def test_edges_that_lead_to_missing_nodes() -> None:
+    def check(case: tuple[Callable[..., Any], int, int]) -> None:
+        function, node, row = case
+        edges = np.array([[0, 1, 2], [1, 2, 0]])
+        function(edges, 3)
+        edges[row, 1] = node
+        with pytest.raises(DamagedInput, match="missing node"):
+            function(edges, 3)
+
+    functions = (local_degree_profile, laplacian_encoding, random_walk_encoding)
+    check_each(check, itertools.product(functions, (-1, 3, 2**40), (0, 1)))
+
+
 def test_names_of_no_encoding() -> None:
     for name in ("rwse", "rwse0", "lappe-1", "lappe9999", "degree-profile", "rwse20 ", "../rwse20"):
         with pytest.raises(UsageError, match="no encoding called"):
@@ -235,7 +249,7 @@ found.loader.exec_module(sys.modules[found.name])
 
 from click.testing import CliRunner
 from kmip_data.cli.encode import command
-from kmip_data.graphs.encodings import parse_encoding
+from kmip_data.graphs.encoding import parse_encoding
 
 assert parse_encoding("degrees3").name == "degrees3"
 text = CliRunner().invoke(command, ["--help"]).output
@@ -272,5 +286,5 @@ def test_every_encoding_reads_its_own_name_and_no_other():
     for kind, parameter in ((RandomWalk, 20), (Laplacian, 10), (Profile, "2.8")):
         encoding = kind(parameter)
         assert parse_encoding(encoding.name) == encoding
-        assert [other for other in ENCODINGS if other.parse(encoding.name)] == [kind]
+        assert [other for other in encodings() if other.parse(encoding.name)] == [kind]
     assert RandomWalk(7) != Laplacian(7)

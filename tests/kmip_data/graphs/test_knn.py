@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.cases import Cases
+from support.cases import Cases, check_each
 from support.knn_oracle import exact_table, order_of, torch_cluster_edges
 
 from kmip_data.errors import DamagedInput, UsageError
@@ -126,16 +126,15 @@ def test_large_clouds_with_many_coincident_points():
         assert np.array_equal(table[i], order[order != i][:8])
 
 
-@pytest.mark.parametrize("threads", [1, 2, 5])
-def test_any_number_of_threads_gives_the_same(threads):
-    cloud = np.random.default_rng(5).random((9000, 3), dtype=np.float32)
+def test_any_number_of_threads_gives_the_same():
+    cloud, tables = np.random.default_rng(5).random((9000, 3), dtype=np.float32), []
     try:
-        set_num_threads(1)
-        alone = knn_table(cloud, 16)
-        set_num_threads(threads)
-        assert np.array_equal(knn_table(cloud, 16), alone)
+        for threads in (1, 2, 5):
+            set_num_threads(threads)
+            tables.append(knn_table(cloud, 16))
     finally:
         set_num_threads(None)
+    assert all(np.array_equal(table, tables[0]) for table in tables)
 
 
 def test_order_in_memory_does_not_matter():
@@ -162,9 +161,8 @@ def test_edges_of_short_graphs():
                     assert np.array_equal(edges[0].reshape(n, -1), exact_table(cloud, 32))
 
 
-@pytest.mark.parametrize(
-    ("pos", "k", "error"),
-    [
+def test_what_cannot_be_done_is_an_error():
+    cases = [
         (np.zeros((5, 3)), 2, UsageError),  # float64
         (np.zeros((5, 2), np.float32), 2, UsageError),
         (np.zeros(15, np.float32), 2, UsageError),
@@ -173,14 +171,13 @@ def test_edges_of_short_graphs():
         (np.zeros((1, 3), np.float32), 1, UsageError),
         (np.array([[0, 0, 0], [0, np.nan, 0]], np.float32), 1, DamagedInput),
         (np.array([[0, 0, 0], [0, 0, -np.inf]], np.float32), 1, DamagedInput),
-    ],
-)
-def test_what_cannot_be_done_is_an_error(pos, k, error):
-    with pytest.raises(error):
-        knn_table(pos, k)
+    ]
 
+    def check(case):
+        with pytest.raises(case[2]):
+            knn_table(*case[:2])
 
-def test_error_names_the_point():
+    check_each(check, cases)
     cloud = np.zeros((9, 3), np.float32)
     cloud[7, 1] = np.nan
     with pytest.raises(DamagedInput, match="point 7"):

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import Column, Schema
+from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.statistics import MAX_BINS, UnitStatistics, count_classes, histogram, summarise
 
 LABEL = Column(key="node/y", attribute="y", stored="uint8", presented="int64", num_classes=4)

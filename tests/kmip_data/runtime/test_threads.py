@@ -1,14 +1,18 @@
-"""The pool of threads: all rows once, from anywhere, also from inside itself and after a fork."""
+"""Threads: the pool of kernels, helpers that share work, results made ahead; after a fork, too."""
 
+import gc
 import os
 import subprocess
 import sys
 import threading
+import time
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from kmip_data.runtime import threads
+from kmip_data.runtime.threads import HelperThreads, ahead
 
 
 @pytest.fixture(autouse=True)
@@ -83,7 +87,7 @@ def test_a_child_forked_from_a_busy_pool_has_its_own():
 
 
 def test_interrupt_while_ranges_are_handed_over(monkeypatch) -> None:
-    """What was handed over and has not begun is dropped; the pool is free for the next call."""
+    """Ranges that have not begun are dropped; the pool is free for the next call."""
     release = threading.Event()
     begun: list[int] = []
 
@@ -108,3 +112,172 @@ def test_interrupt_while_ranges_are_handed_over(monkeypatch) -> None:
         assert sum(future.cancelled() for future in handed[:19]) >= 19 - pool._max_workers
     finally:
         release.set()
+
+
+# Helpers
+
+
+def helping():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("kmip-data-help")]
+
+
+@pytest.fixture
+def helpers():
+    helpers = HelperThreads(3)
+    yield helpers
+    helpers.close()
+
+
+def test_every_part_once(helpers):
+    for bounds in ([0, 9], [0, 4, 9], [0, 1, 2, 3, 9], list(range(30)), [0, 0, 5]):
+        seen = []
+        helpers.run(lambda start, stop, seen=seen: seen.append((start, stop)), bounds)
+        assert sorted(seen) == sorted(pairwise(bounds))
+
+
+def test_parts_run_at_the_same_time(helpers):
+    barrier = threading.Barrier(4, timeout=600)
+    threads = set()
+
+    def work(start, stop):
+        barrier.wait()
+        threads.add(threading.current_thread())
+
+    helpers.run(work, [0, 1, 2, 3, 4])
+    assert len(threads) == 4
+    assert threading.current_thread() in threads
+
+
+@pytest.mark.parametrize("broken", [0, 1, 3])
+def test_errors_are_raised_after_all_parts_ended(helpers, broken):
+    ended = []
+
+    def work(start, stop):
+        if start == broken:
+            message = "this part"
+            raise ValueError(message)
+        time.sleep(0.05)
+        ended.append(start)
+
+    with pytest.raises(ValueError, match="this part"):
+        helpers.run(work, [0, 1, 2, 3, 4])
+    assert len(ended) == 3
+
+
+def test_without_helpers():
+    helpers = HelperThreads(0)
+    seen = []
+    helpers.run(lambda start, stop: seen.append((start, stop, threading.current_thread())), [0, 3, 7])
+    assert seen == [(0, 7, threading.current_thread())]
+    helpers.close()
+
+
+def test_closed_helpers_end(helpers):
+    helpers.run(lambda start, stop: None, [0, 1, 2])
+    assert helping()
+    helpers.close()
+    deadline = time.monotonic() + 600
+    while helping() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not helping()
+
+
+def test_a_forked_child_does_it_all(helpers):
+    helpers.run(lambda start, stop: None, [0, 1, 2])
+    child = os.fork()
+    if child == 0:
+        seen = []
+        helpers.run(lambda start, stop: seen.append((start, stop)), [0, 1, 2])
+        helpers.close()
+        os._exit(0 if seen == [(0, 2)] else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+# Results made ahead
+
+
+def making():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("kmip-data-ahead")]
+
+
+def test_in_order_whatever_takes_long():
+    def make(number):
+        time.sleep(0.02 if number % 3 == 0 else 0)
+        return number * number
+
+    assert list(ahead(range(20), make, threads=4, depth=6)) == [n * n for n in range(20)]
+    assert list(ahead([], make, threads=2, depth=2)) == []
+
+
+def test_no_more_is_made_than_asked_for():
+    made = []
+    results = ahead(range(100), made.append, threads=2, depth=3)
+    for number in range(5):
+        next(results)
+        time.sleep(0.02)
+        assert len(made) <= number + 1 + 3
+    results.close()
+    time.sleep(0.05)
+    assert len(made) <= 8
+
+
+def test_the_source_is_read_in_the_callers_thread():
+    seen = set()
+
+    def items():
+        for number in range(6):
+            seen.add(threading.current_thread())
+            yield number
+
+    assert list(ahead(items(), abs, threads=3, depth=3)) == list(range(6))
+    assert seen == {threading.current_thread()}
+
+
+def test_errors_come_in_their_place():
+    def make(number):
+        return 1 // (number - 4)
+
+    results = ahead(range(9), make, threads=3, depth=8)
+    for _ in range(4):
+        next(results)
+    with pytest.raises(ZeroDivisionError):
+        next(results)
+    assert not making()
+
+
+def test_closed_by_a_collection():
+    class Holder:
+        pass
+
+    holder = Holder()
+    holder.results = ahead(range(1000), abs, threads=2, depth=4)
+    holder.itself = holder
+    next(holder.results)
+    assert making()
+    del holder
+    gc.collect()
+    deadline = time.monotonic() + 600
+    while making() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not making()
+
+
+def test_collected_in_one_of_its_own_threads():
+    """The last reference may go in a background thread, which cannot wait for itself."""
+    results, only_one_left, closed_by = {}, threading.Event(), []
+
+    def make(number):
+        if number == 2:
+            only_one_left.wait(10)
+            results.clear()
+            closed_by.append(threading.current_thread())
+        return number
+
+    results["it"] = ahead(range(50), make, threads=1, depth=2)
+    assert next(results["it"]) == 0
+    only_one_left.set()
+    deadline = time.monotonic() + 600
+    while making() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not making()
+    assert closed_by[0] is not threading.current_thread()

@@ -20,7 +20,7 @@ from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.models.training.run.train import train
 from kmip_data.models.training.sharing import push_run
 from kmip_data.pipelines.find import obtain_columns
-from kmip_data.sharing import places
+from kmip_data.sharing import remote
 from kmip_data.sharing.pull import pull
 from kmip_data.sharing.push import push_build
 
@@ -69,15 +69,15 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 @contextlib.contextmanager
 def killed_at(number: int) -> Iterator[None]:
     """End the process, as it seems, before the write of this number, and after half of a file."""
-    put, calls = places.Place.put, iter(range(1000))
+    put, calls = remote.Remote.put, iter(range(1000))
 
-    def dying(place: places.Place, name: str, content: Path | bytes) -> None:
+    def dying(at: remote.Remote, name: str, content: Path | bytes) -> None:
         if next(calls) == number:
             raise Killed
-        put(place, name, content)
+        put(at, name, content)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(places.Place, "put", dying)
+        patch.setattr(remote.Remote, "put", dying)
         yield
 
 
@@ -155,12 +155,12 @@ def test_a_push_that_was_killed_at_any_file_resumes(build, runs, tmp_path) -> No
                 with cases(f"{kind} at file {number}"):
                     with killed_at(number), contextlib.suppress(Killed):
                         push(str(folder))
-                    torn = folder / "shards/00000.h5.00000000-1-1-00000000.partial"
+                    torn = folder / f"shards/00000.h5.00000000-{'0' * 16}.partial"
                     if number > 5 and kind == "build":  # the machine went down
                         torn.write_bytes(b"half")
                         os.utime(torn, (0, 0))
                     if kind == "build" and folder.exists():
-                        with pytest.raises(UsageError):  # neither a build nor an unverified one
+                        with pytest.raises(UsageError):
                             kmip_data.open(folder.as_uri(), home=home.root)
                     push(str(folder))
                     assert contents(folder) == whole

@@ -23,14 +23,13 @@ import kmip_data
 from kmip_data.builds.home import Build, Home
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import DamagedInput, KmipDataError, LicenseNotAccepted, SourceUnavailable, UsageError
-from kmip_data.files.digests import sealed_json
+from kmip_data.files.reading import sealed_json
 from kmip_data.format.build_files import write_card
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.find import obtain_columns
-from kmip_data.sharing import places, ranges
-from kmip_data.sharing.hub import dataset_page, license_fields, size_category
+from kmip_data.sharing import remote
 from kmip_data.sharing.pull import pull
-from kmip_data.sharing.push import push_build
+from kmip_data.sharing.push import dataset_page, license_fields, push_build, size_category
 from kmip_data.sharing.share import BLOCK, BLOCKS_NAME, RUN_FILES, SHARE_NAME
 
 PLACES = ["folder", "memory", "s3"]
@@ -119,18 +118,18 @@ def test_manifest_and_side_file_are_what_the_page_defines(build, tmp_path) -> No
 
 def test_the_manifest_comes_last_and_goes_first(build, monkeypatch, tmp_path) -> None:
     address, order = str(tmp_path / "share"), []
-    put, remove = places.Place.put, places.Place.remove
+    put, remove = remote.Remote.put, remote.Remote.remove
 
-    def recorded(place: places.Place, name: str, content: Path | bytes) -> None:
+    def recorded(at: remote.Remote, name: str, content: Path | bytes) -> None:
         order.append(name)
-        put(place, name, content)
+        put(at, name, content)
 
-    def removed(place: places.Place, name: str) -> None:
+    def removed(at: remote.Remote, name: str) -> None:
         order.append(f"-{name}")
-        remove(place, name)
+        remove(at, name)
 
-    monkeypatch.setattr(places.Place, "put", recorded)
-    monkeypatch.setattr(places.Place, "remove", removed)
+    monkeypatch.setattr(remote.Remote, "put", recorded)
+    monkeypatch.setattr(remote.Remote, "remove", removed)
     push_build(build, address, quiet=True)
     assert order[-1] == SHARE_NAME
     order.clear()
@@ -144,35 +143,35 @@ def test_the_manifest_comes_last_and_goes_first(build, monkeypatch, tmp_path) ->
 
 
 def test_a_stopped_push_is_none_and_goes_on(build, monkeypatch, address, home) -> None:
-    put, calls = places.Place.put, iter(range(100))
+    put, calls = remote.Remote.put, iter(range(100))
 
-    def failing(place: places.Place, name: str, content: Path | bytes) -> None:
+    def failing(at: remote.Remote, name: str, content: Path | bytes) -> None:
         if next(calls) == 3:
             raise KeyboardInterrupt
-        put(place, name, content)
+        put(at, name, content)
 
-    monkeypatch.setattr(places.Place, "put", failing)
+    monkeypatch.setattr(remote.Remote, "put", failing)
     with pytest.raises(KeyboardInterrupt):
         push_build(build, address, quiet=True)
     with pytest.raises(UsageError, match="Nothing was pushed"):
         pull(address, home, quiet=True)
-    monkeypatch.setattr(places.Place, "put", put)
+    monkeypatch.setattr(remote.Remote, "put", put)
     push_build(build, address, quiet=True)
     assert digests(pull(address, home, quiet=True).path) == digests(build.path)
 
 
 def test_a_stopped_pull_goes_on_within_a_file(build, monkeypatch, address, home) -> None:
     push_build(build, address, quiet=True)
-    monkeypatch.setattr(places, "PIECE", BLOCK)
-    pieces, asked = places.Place.pieces, []
+    monkeypatch.setattr(remote, "PIECE", BLOCK)
+    pieces, asked = remote.Remote.pieces, []
 
-    def cut(place: places.Place, name: str, start: int, stop: int) -> Iterator[bytes]:
-        for number, piece in enumerate(pieces(place, name, start, stop)):
+    def cut(at: remote.Remote, name: str, start: int, stop: int) -> Iterator[bytes]:
+        for number, piece in enumerate(pieces(at, name, start, stop)):
             if name.startswith("shards/") and number == 2:
                 raise KeyboardInterrupt
             yield piece
 
-    monkeypatch.setattr(places.Place, "pieces", cut)
+    monkeypatch.setattr(remote.Remote, "pieces", cut)
     with pytest.raises(KeyboardInterrupt):
         pull(address, home, quiet=True)
     partial = home.built / "rings/shards" / partial_of(build, "shards/00000.h5")
@@ -181,11 +180,11 @@ def test_a_stopped_pull_goes_on_within_a_file(build, monkeypatch, address, home)
         file.seek(BLOCK + 17)
         file.write(b"?")
 
-    def recorded(place: places.Place, name: str, start: int, stop: int) -> Iterator[bytes]:
+    def recorded(at: remote.Remote, name: str, start: int, stop: int) -> Iterator[bytes]:
         asked.append((name, start))
-        return pieces(place, name, start, stop)
+        return pieces(at, name, start, stop)
 
-    monkeypatch.setattr(places.Place, "pieces", recorded)
+    monkeypatch.setattr(remote.Remote, "pieces", recorded)
     assert digests(pull(address, home, quiet=True).path) == digests(build.path)
     assert ("shards/00000.h5", BLOCK) in asked, (
         "the block that is not whole comes again, the one before does not"
@@ -327,16 +326,13 @@ def test_a_name_that_nobody_could_pull_is_not_pushed(build, name, tmp_path) -> N
 def test_added_columns_are_a_part_that_can_be_taken(build, tmp_path, home) -> None:
     share = str(tmp_path / "share")
     push_build(build, share, quiet=True)
-    found = pull(share, home, columns=["x"], split="train", quiet=True)
+    found = pull(share, home, columns=[], quiet=True)
     assert not (found.path / "columns").exists()
-    assert len(found.notes) == 2
     assert verify_build(found.path).ok
     found = pull(share, home, columns=["degree-profile-2.8"], quiet=True)
-    assert found.notes == []
     assert digests(found.path) == digests(build.path)
-    for wrong in ({"columns": ["rwse3"]}, {"split": "room"}):
-        with pytest.raises(UsageError, match="There is no"):
-            pull(share, home, quiet=True, **wrong)
+    with pytest.raises(UsageError, match="There is no added column"):
+        pull(share, home, columns=["rwse3"], quiet=True)
 
 
 def test_a_licence_that_forbids_it_is_named(build, tmp_path) -> None:
@@ -398,9 +394,9 @@ def trickle(handler: Handler) -> None:
 
 
 def test_a_server_that_redirects_elsewhere_fails_or_is_silent_is_named(home, build, monkeypatch) -> None:
-    """None of these answers makes a push into none, or into an unverified build."""
+    """None of these answers makes a push into none."""
     monkeypatch.setenv("KMIP_DATA_STALL_TIMEOUT", "2")
-    monkeypatch.setattr(ranges, "_ATTEMPTS", 1)
+    monkeypatch.setattr(remote, "_ATTEMPTS", 1)
     card = (build.path / "card.json").read_bytes()
     answers = {
         "file": (redirect("file:///etc/passwd"), "redirects to file"),
@@ -486,8 +482,8 @@ def test_a_push_to_a_hub_is_one_commit(build, monkeypatch, home) -> None:
 
 def test_a_connection_that_is_cut_is_taken_up_again(build, monkeypatch, tmp_path, home) -> None:
     push_build(build, str(tmp_path / "share"), quiet=True)
-    monkeypatch.setattr(places, "PIECE", BLOCK)
-    opened, cuts = places.Place._opened, iter([1, 2])
+    monkeypatch.setattr(remote, "PIECE", BLOCK)
+    opened, cuts = remote.Remote._opened, iter([1, 2])
 
     class Cut:
         def __init__(self, file: object, after: int) -> None:
@@ -500,11 +496,11 @@ def test_a_connection_that_is_cut_is_taken_up_again(build, monkeypatch, tmp_path
             return self.file.read(count)
 
     @contextlib.contextmanager
-    def cutting(place: places.Place, name: str, start: int) -> Iterator[object]:
-        with opened(place, name, start) as file:
+    def cutting(at: remote.Remote, name: str, start: int, stop: int | None = None) -> Iterator[object]:
+        with opened(at, name, start, stop) as file:
             yield Cut(file, next(cuts, 99)) if name.startswith("shards/") else file
 
-    monkeypatch.setattr(places.Place, "_opened", cutting)
+    monkeypatch.setattr(remote.Remote, "_opened", cutting)
     assert digests(pull(str(tmp_path / "share"), home, quiet=True).path) == digests(build.path)
     assert next(cuts, None) is None
 

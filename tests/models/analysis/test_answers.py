@@ -96,6 +96,10 @@ def test_the_command_writes_curves_answers_and_keys(run, tmp_path):
     header = json.loads(re.search(r'id="header">(.*?)</script>', page.read_text("utf-8"), re.DOTALL)[1])
     explore = header["explore"]
     assert [len(curve["columns"]["val_loss"]) for curve in explore["curves"]] == [2, 2]
+    for curve in explore["curves"]:
+        hops, influence = zip(*curve["columns"]["influence by hop"], strict=True)
+        assert hops == tuple(range(1, 17))
+        assert sum(influence) > 0, "derivatives reach other nodes"
     assert [layer["heads"] for layer in explore["keys"]["layers"]] == [HEADS, HEADS]
     assert np.sum(explore["confusion"]) == header["x"]["count"]
     assert "right or wrong" in [layer["name"] for layer in header["layers"]]

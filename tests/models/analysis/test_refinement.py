@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support.cases import check_each
 
-from kmip_data.graphs.encodings import parse_encoding
+from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.models.analysis.graph_pairs import known_pairs
 from kmip_data.models.analysis.refinement import all_tests, refine, seg_wl
 

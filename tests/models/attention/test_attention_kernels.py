@@ -34,7 +34,7 @@ def test_longer_cases_in_the_interpreter() -> None:
 COMPILE = """
 import json
 from support.triton_compiled import compile_for
-from kmip_data.models.attention.gpu import attending, launch, summing, transposing
+from kmip_data.models.attention.gpu import kernels, launch, transposing
 numbers = "indices cuts order start counts bucket_start turn dealt"
 floats = "scores values weights out grad keys slopes grad_queries queries grad_keys grad_values sums"
 types = {**dict.fromkeys(floats.split(), "*fp32"), **dict.fromkeys(numbers.split(), "*i32")}
@@ -45,12 +45,12 @@ for target in (80, 90):
     for k, width in ((10, 14), (15, 19), (10, 76), (1, 8)):
         sizes = launch._tile(k, width)
         for drop in (False, True):
-            rows = compile_for(attending.attend_rows, target, {"DROP": drop, "WEIGHTS": True, **sizes}, types)
-            found += [rows, compile_for(attending.slope_rows, target, {"DROP": drop, **sizes}, types)]
+            rows = compile_for(kernels.attend_rows, target, {"DROP": drop, "WEIGHTS": True, **sizes}, types)
+            found += [rows, compile_for(kernels.slope_rows, target, {"DROP": drop, **sizes}, types)]
     for width in (14, 76):
         sizes = launch._segment_sizes(width)
-        found.append(compile_for(summing.sum_segments, target, {"DROP": True, **sizes}, of_sums))
-        found.append(compile_for(summing.add_segments, target, sizes, of_sums))
+        found.append(compile_for(kernels.sum_segments, target, {"DROP": True, **sizes}, of_sums))
+        found.append(compile_for(kernels.add_segments, target, sizes, of_sums))
     sizes = {"BLOCK": transposing._BLOCK, "SHARED": transposing._SHARED, "num_warps": 4}
     sizes["SEGMENT"] = launch.SEGMENT
     for name in ("count_lists", "count_buckets", "fill_buckets", "order_buckets"):

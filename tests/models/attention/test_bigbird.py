@@ -17,8 +17,8 @@ from torch_geometric.data import Batch, Data
 
 from kmip_data.errors import UsageError
 from kmip_data.models import BigBirdAttention, GPSLayer, ModelConfig, build_model, read_batch
-from kmip_data.models.attention.block_plan import draw_random_blocks
-from kmip_data.models.attention.kinds.bigbird import BigBirdPart
+from kmip_data.models.attention.bigbird import draw_random_blocks
+from kmip_data.models.attention.configuration import BigBirdPart
 from kmip_data.models.network import count_parameters, fit_hidden_dim
 
 SIZES = [20, 1, 45, 2, 0, 9, 10, 31]

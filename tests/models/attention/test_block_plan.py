@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from support.cases import check_each
 
-from kmip_data.models.attention.block_plan import Pattern, draw_random_blocks, plan_blocks
+from kmip_data.models.attention.bigbird import Pattern, draw_random_blocks, plan_blocks
 
 #: Blocks of 3 nodes -> what upstream's ``_bigbird_block_rand_mask_with_head`` gave for 4 heads, 3 random
 #: blocks and ``numpy.random.seed(0)``: rows 1 and 2 of the first head, the last two of the last, the sum of

@@ -17,8 +17,8 @@ from torch_geometric.data import Batch, Data
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.encodings.expander import expander_targets
 from kmip_data.models import ExphormerAttention, ExphormerEdges, ModelConfig, build_model, read_batch
-from kmip_data.models.attention.exphormer_edges import expander_edges
-from kmip_data.models.layers.edges import EdgeList, NeighborTable
+from kmip_data.models.attention.exphormer import expander_edges
+from kmip_data.models.layers.batch import EdgeList, NeighborTable
 
 D, HEADS, V = 8, 2, 3
 MIXED, LARGE = (13, 1, 2, 7, 12), (13, 11)  #: with complete graphs, and where all edges fit a table

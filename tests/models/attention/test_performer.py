@@ -11,11 +11,11 @@ from torch import nn
 from torch_geometric.data import Data
 
 from kmip_data.models import PerformerAttention, read_batch
-from kmip_data.models.attention import favor
+from kmip_data.models.attention import performer
 from kmip_data.models.attention.performer import orthogonal_directions
 from kmip_data.models.config import ATTENTION
 from kmip_data.models.kinds import Place
-from kmip_data.models.layers.recompute import recomputed
+from kmip_data.models.layers.gps import recomputed
 
 PTR = [0, 4, 4, 5, 17, 21, 23, 40]
 DIM, HEADS, WIDE = 6, 2, 5
@@ -79,7 +79,7 @@ SMALL = [0, 3, 4, 4, 6, 11]
 def test_equals_the_oracle_with_its_gradients(monkeypatch) -> None:
     def holds(case) -> None:
         training, legacy, rows = case
-        monkeypatch.setattr(favor, "SCRATCH", rows * HEADS * 8 * 8)
+        monkeypatch.setattr(performer, "SCRATCH", rows * HEADS * 8 * 8)
         attention, x = layer(legacy_mask=legacy).train(training), nodes(SMALL[-1])
         assert attention.fast_attention.projection_matrix.shape == (8, WIDE)  # int(5 · ln 5)
         found, expected = attention(x, SMALL), oracle(attention, x, SMALL, pads=legacy)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kmip_data.models.attention.ragged import equal_sizes, tiles_of
+from kmip_data.models.attention.performer import tiles_of
+from kmip_data.models.attention.transformer import equal_sizes
 
 PTR = [0, 4, 4, 5, 17, 21, 23, 40]
 

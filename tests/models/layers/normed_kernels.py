@@ -14,12 +14,11 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from kmip_data.models.config import ModelConfig
-from kmip_data.models.layers import normed as layers
-from kmip_data.models.layers.batch import read_batch
-from kmip_data.models.layers.gps import GPSLayer
+from kmip_data.models.layers import norms as layers
+from kmip_data.models.layers.batch import Rows, read_batch
+from kmip_data.models.layers.gps import GPSLayer, recomputed
 from kmip_data.models.layers.gpu.norms import normed, relu_dropout
-from kmip_data.models.layers.norms import BatchNorm, Rows
-from kmip_data.models.layers.recompute import recomputed
+from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.models.network import build_model
 
 SEED = 6

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kmip_data.models.layers.adjacency import neighbor_sum
-from kmip_data.models.layers.edges import EdgeList, NeighborTable
+from kmip_data.models.layers.batch import EdgeList, NeighborTable
 
 N, K, D = 9, 3, 4
 

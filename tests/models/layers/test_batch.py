@@ -8,8 +8,7 @@ from support.cases import check_each
 from torch_geometric.data import Batch, Data
 
 from kmip_data.errors import UsageError
-from kmip_data.models.layers.batch import read_batch
-from kmip_data.models.layers.edges import EdgeList, NeighborTable
+from kmip_data.models.layers.batch import EdgeList, NeighborTable, read_batch
 from kmip_data.reading.batching import pointers_on_cpu
 
 EDGES = torch.tensor([[0, 1], [1, 2]])

@@ -14,7 +14,7 @@ from torch_geometric.nn import GATConv, GCNConv, GINEConv
 
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.layers.convolutions import GAT, GCN, GINE, MLP, Convolution
-from kmip_data.models.layers.normed import relu_dropout
+from kmip_data.models.layers.norms import relu_dropout
 
 D, K, P = 5, 3, 0.3
 CASES = [(kind, stack) for kind in (MLP, GCN, GAT, GINE) for stack in ("lrgb", "graphgym")]

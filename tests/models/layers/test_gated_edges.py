@@ -6,12 +6,10 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from kmip_data.models import context
 from kmip_data.models.layers import gated_gcn as layers
-from kmip_data.models.layers import triton_devices
-from kmip_data.models.layers.batch import GraphBatch
-from kmip_data.models.layers.edges import EdgeList, NeighborTable
-from kmip_data.models.layers.gated_gcn import EdgePart
-from kmip_data.models.layers.norms import BatchNorm
+from kmip_data.models.layers.batch import EdgeList, GraphBatch, NeighborTable
+from kmip_data.models.layers.gated_gcn import GatedGCN
 
 
 def chosen(
@@ -19,8 +17,9 @@ def chosen(
 ) -> str:
     """The folder of the function that takes it; tensors are fake, so that a GPU need not be there."""
     count = options.pop("edges", 12)
-    part = EdgePart(*[torch.nn.Linear(5, 5, dtype=dtype)] * 4, BatchNorm(5), True, "relu", 0.0)
-    part = EdgePart(**{**vars(part), **options})
+    layer = GatedGCN(5, dropout=0.0, residual=False, **options)
+    for linear in (layer.B, layer.C, layer.D, layer.E):
+        linear.to(dtype)
     with FakeTensorMode(), torch.device(device), pytest.MonkeyPatch.context() as patch:
         # Not torch.autocast, which needs the device.
         patch.setattr(torch, "is_autocast_enabled", lambda kind: kind == device and autocast is not None)
@@ -28,12 +27,7 @@ def chosen(
         table = NeighborTable(torch.empty(count // 3, 3, dtype=torch.int64))
         edges = table if form == "table" else EdgeList(*(torch.empty(count, dtype=torch.int64),) * 2, 4)
         batch = GraphBatch(None, edges, None, None, None)
-        found = layers._fused(
-            batch,
-            torch.empty(4, 5, dtype=dtype),
-            torch.empty(12, 5, dtype=dtype),
-            part,
-        )
+        found = layers._fused(batch, *(torch.empty(rows, 5, dtype=dtype) for rows in (4, 12)), layer)
     return "torch" if found is None else found.__module__.split(".")[-2]
 
 
@@ -50,8 +44,7 @@ def test_who_takes_the_edges(form: str, monkeypatch) -> None:
         assert chosen(device, form, torch.bfloat16) == "torch"
         assert chosen(device, form, edges=0) == "torch"
         assert chosen(device, form, activation="gelu") == "torch"
-        assert chosen(device, form, closeness=torch.nn.Identity()) == "torch"
-        assert chosen(device, form, norm=torch.nn.BatchNorm1d(5)) == "torch"
+        assert chosen(device, form, by_distance=True) == "torch"
 
 
 def test_without_triton_a_gpu_takes_torch_operations(monkeypatch) -> None:
@@ -61,11 +54,11 @@ def test_without_triton_a_gpu_takes_torch_operations(monkeypatch) -> None:
 
 def test_what_triton_needs(monkeypatch) -> None:
     there = {"triton": object(), "card": (8, 0), "cc": "/usr/bin/cc"}
-    monkeypatch.setattr(triton_devices.importlib.util, "find_spec", lambda name: there[name])
+    monkeypatch.setattr(context.importlib.util, "find_spec", lambda name: there[name])
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: there["card"])
-    monkeypatch.setattr(triton_devices.shutil, "which", lambda _: there["cc"])
-    assert triton_devices.triton_runs.__wrapped__(torch.device("cuda"))
+    monkeypatch.setattr(context.shutil, "which", lambda _: there["cc"])
+    assert context.triton_runs.__wrapped__(torch.device("cuda"))
     for name, gone in (("triton", None), ("card", (7, 5)), ("cc", None)):
         with monkeypatch.context() as patch:
             patch.setitem(there, name, gone)
-            assert not triton_devices.triton_runs.__wrapped__(torch.device("cuda"))
+            assert not context.triton_runs.__wrapped__(torch.device("cuda"))

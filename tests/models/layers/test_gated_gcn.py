@@ -10,7 +10,7 @@ from support.cases import check_each
 from support.layer_kernels import batch_of
 from support.slow_models import slow_gated_gcn
 
-from kmip_data.models.layers.edges import EdgeList, NeighborTable
+from kmip_data.models.layers.batch import EdgeList, NeighborTable
 from kmip_data.models.layers.gated_gcn import GatedGCN
 
 N, K, D = 12, 3, 5

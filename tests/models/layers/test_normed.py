@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from kmip_data.models.layers import normed as layers
-from kmip_data.models.layers.normed import relu_dropout
-from kmip_data.models.layers.norms import BatchNorm, NoNorm
+from kmip_data.models.layers import norms as layers
+from kmip_data.models.layers.norms import BatchNorm, NoNorm, relu_dropout
 
 needs_triton = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="triton is not installed (Linux only)"

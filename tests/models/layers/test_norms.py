@@ -7,7 +7,8 @@ import itertools
 import torch
 from support.cases import check_each
 
-from kmip_data.models.layers.norms import NORMS, BatchNorm, Rows
+from kmip_data.models.layers.batch import Rows
+from kmip_data.models.layers.norms import NORMS, BatchNorm
 
 PTR = [0, 5, 6, 20]
 GRAPH = torch.tensor([0] * 5 + [1] + [2] * 14)

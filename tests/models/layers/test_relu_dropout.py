@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kmip_data.models.layers.normed import relu_dropout
+from kmip_data.models.layers.norms import relu_dropout
 
 X = torch.randn(3, 41, 7, generator=torch.Generator().manual_seed(0))  # 861 elements: no multiple of four
 

@@ -9,11 +9,11 @@ from support.cases import check_each
 from kmip_data.errors import UsageError
 from kmip_data.models.profiling.methods import default_methods, get_method, method_names
 from kmip_data.models.profiling.workload import Shape, Source, pad, sizes_up_to
-from kmip_data.models.search.registry import backend_names
+from kmip_data.models.search.topk import backend_names
 
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.usefixtures("one_thread")
-EXACT = ["auto", "cpu", "dense", "naive", "faiss"]
+EXACT = ["auto", "cpu", "dense", "naive"]
 
 
 def slow_attention(work, *, k):

@@ -18,16 +18,14 @@ from support.cases import check_each
 from support.odd_numbers import numbers
 from support.slow_models import slow_search
 
-from kmip_data.models.search import topk_inner_product
-from kmip_data.models.search.backends import cpu, dense, faiss, keops
-from kmip_data.models.search.cpu import filtering
-from kmip_data.models.search.cpu.filtering import SPARE
-from kmip_data.models.search.rule import largest, score_block
+from kmip_data.models.search import rule, topk_inner_product
+from kmip_data.models.search.backends import cpu, dense, keops
+from kmip_data.models.search.problem import check_problem
+from kmip_data.models.search.rule import SPARE, largest, score_block
 from kmip_data.runtime.threads import set_num_threads
 
 KEOPS_DIM, KEOPS_K = 3, 2  # one pair: KeOps compiles a kernel for each
 
-needs_faiss = pytest.mark.skipif(faiss.unusable("cpu") is not None, reason=str(faiss.unusable("cpu")))
 needs_keops = pytest.mark.skipif(keops.unusable("cpu") is not None, reason=str(keops.unusable("cpu")))
 
 
@@ -112,13 +110,6 @@ def test_exact_scan_across_its_blocks(monkeypatch) -> None:
     check_each(holds, itertools.product([1, 16, 17, 40, 130, 600], [3, 256]))
 
 
-@needs_faiss
-@settings(deadline=None, max_examples=30)
-@given(problems(most=24))
-def test_faiss(problem) -> None:
-    check(problem, "faiss")
-
-
 @settings(deadline=None, max_examples=60)
 @given(problems())
 def test_dense_padding_small_graphs(problem) -> None:
@@ -159,7 +150,7 @@ def blocks(*, tied: bool, dim: int = KEOPS_DIM) -> tuple[torch.Tensor, torch.Ten
 
 @needs_keops
 @pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize("backend", ["cpu", "keops", "faiss"])
+@pytest.mark.parametrize("backend", ["cpu", "keops"])
 def test_backends_agree_on_large_graphs(backend: str, tied: bool) -> None:
     queries, keys, ptr = blocks(tied=tied)
     expected = topk_inner_product(queries, keys, KEOPS_K, query_ptr=ptr, backend="dense")
@@ -347,15 +338,14 @@ def test_raw_libraries_agree_where_rounding_leaves_no_doubt(raw) -> None:
     assert torch.equal(found[sure], indices[0, sure, :count])
 
 
-@needs_faiss
 def test_filters_in_parts(monkeypatch) -> None:
     queries, keys, _ = blocks(tied=True, dim=5)
     expected = topk_inner_product(queries, keys, 6, backend="cpu")
-    monkeypatch.setattr(filtering, "RANKED", 7 * keys.shape[0] * keys.shape[1])
-    assert_same(
-        topk_inner_product(queries[:, :100], keys, 6, backend="faiss"),
-        (expected[0][:, :100], expected[1][:, :100]),
+    monkeypatch.setattr(rule, "RANKED", 7 * keys.shape[0] * keys.shape[1])
+    found = rule.search_by_graph(
+        check_problem(queries[:, :100], keys, 6), lambda q, k, count: (q @ k.mT).topk(count).indices
     )
+    assert_same(found, (expected[0][:, :100], expected[1][:, :100]))
 
 
 def test_float32_sums_would_rank_otherwise() -> None:

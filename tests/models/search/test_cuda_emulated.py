@@ -22,8 +22,7 @@ from torch import Tensor
 
 from kmip_data.models.search import topk_inner_product
 from kmip_data.models.search.gpu import launch, plan
-from kmip_data.models.search.gpu.card import KERNELS
-from kmip_data.models.search.gpu.launch import run
+from kmip_data.models.search.gpu.launch import KERNELS, run
 from kmip_data.models.search.problem import NotFinite, SearchProblem, check_problem
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no g++: the kernels cannot be emulated")

@@ -1,4 +1,4 @@
-"""The CUDA backend: machine code, compiled without a card where NVRTC is installed, and results on a card."""
+"""The CUDA backend: machine code, compiled without a GPU where NVRTC is installed, and results on one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 from kmip_data.errors import UsageError
 from kmip_data.models.search import backend_status, topk_inner_product
 from kmip_data.models.search.backends import cuda as backend
-from kmip_data.models.search.gpu import card
+from kmip_data.models.search.gpu import launch
 from kmip_data.models.search.gpu.plan import Program
 
 
@@ -53,7 +53,7 @@ MAIN = [
 )
 def test_main_sizes_hardly_spill(target: str, sizes: tuple[int, ...]) -> None:
     log = io.StringIO()
-    card.compile_program(Program(*sizes), target, ptxas_options="-v", log=log)
+    launch.compile_program(Program(*sizes), target, ptxas_options="-v", log=log)
     found = re.findall(
         r"Function properties for (\w+)\n.*?(\d+) bytes spill stores, (\d+) bytes spill loads", log.getvalue()
     )
@@ -77,7 +77,7 @@ def test_main_sizes_hardly_spill(target: str, sizes: tuple[int, ...]) -> None:
     ],
 )
 def test_other_cards(target: str, tensor_cores: int) -> None:
-    assert card.compile_program(Program(10, 128, 1, 2, 0, 0, tensor_cores), target)
+    assert launch.compile_program(Program(10, 128, 1, 2, 0, 0, tensor_cores), target)
 
 
 def test_a_program_is_compiled_once(tmp_path, monkeypatch, caplog) -> None:
@@ -87,15 +87,15 @@ def test_a_program_is_compiled_once(tmp_path, monkeypatch, caplog) -> None:
         asked.append(target)
         return b"code"
 
-    monkeypatch.setattr(card.platformdirs, "user_cache_dir", lambda *_, **__: str(tmp_path))
-    monkeypatch.setattr(card, "compile_program", compile_program)
+    monkeypatch.setattr(launch.platformdirs, "user_cache_dir", lambda *_, **__: str(tmp_path))
+    monkeypatch.setattr(launch, "compile_program", compile_program)
     program = Program(*MAIN[0])
     with caplog.at_level(logging.INFO):
-        assert [card.compiled(program, target) for target in ("sm_90", "sm_90", "sm_80")] == [b"code"] * 3
+        assert [launch.compiled(program, target) for target in ("sm_90", "sm_90", "sm_80")] == [b"code"] * 3
     assert asked == ["sm_90", "sm_80"]
     assert "d = 10" in caplog.text
-    monkeypatch.setattr(card.platformdirs, "user_cache_dir", lambda *_, **__: "/proc/nowhere")
-    assert card.compiled(program, "sm_90") == b"code"
+    monkeypatch.setattr(launch.platformdirs, "user_cache_dir", lambda *_, **__: "/proc/nowhere")
+    assert launch.compiled(program, "sm_90") == b"code"
 
 
 def test_machine_code_that_the_driver_refuses_is_told(monkeypatch) -> None:
@@ -106,8 +106,8 @@ def test_machine_code_that_the_driver_refuses_is_told(monkeypatch) -> None:
         monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
     sys.modules["cuda.bindings"].driver = None  # type: ignore[attr-defined]
     sys.modules["cuda.core"].ObjectCode = types.SimpleNamespace(from_cubin=refuse)  # type: ignore[attr-defined]
-    monkeypatch.setattr(card, "compiled", lambda *_: b"code")
-    here = object.__new__(card.Card)
+    monkeypatch.setattr(launch, "compiled", lambda *_: b"code")
+    here = object.__new__(launch.Device)
     here._modules, here._target = {}, "sm_90"
     for _ in range(2):
         with pytest.raises(UsageError, match="could not be loaded") as caught:
@@ -134,15 +134,15 @@ def test_it_refuses_what_it_cannot_take() -> None:
     assert "1024" in str(refusal(torch.ones(1, 2, 2), 1025))
 
 
-needs_card = pytest.mark.skipif(
+needs_gpu = pytest.mark.skipif(
     backend.unusable("cuda") is not None, reason=f"only emulated and compiled: {backend.unusable('cuda')}"
 )
 
 
-@needs_card
+@needs_gpu
 @pytest.mark.parametrize("dim", [3, 10, 64, 256])
 @pytest.mark.parametrize("k", [1, 10, 100, 1000])
-def test_on_a_card(dim: int, k: int) -> None:
+def test_on_a_gpu(dim: int, k: int) -> None:
     generator = torch.Generator().manual_seed(3)
     queries, keys = (torch.randn(2, 20_000, dim, generator=generator).cuda() for _ in range(2))
     ptr = [0, 500, 501, 15_000, 20_000]
@@ -153,7 +153,7 @@ def test_on_a_card(dim: int, k: int) -> None:
         assert torch.equal(found[0].view(torch.int32), expected[0].view(torch.int32))
 
 
-@needs_card
+@needs_gpu
 def test_a_captured_graph_searches_again() -> None:
     queries = torch.randn(2, 20_000, 10, device="cuda")
     topk_inner_product(queries, queries, 10, backend="cuda")  # compiles, loads and plans

@@ -18,7 +18,7 @@ from kmip_data.models.search import (
     backend_names,
     backend_status,
     backends,
-    registry,
+    topk,
     topk_inner_product,
     trial,
 )
@@ -38,13 +38,13 @@ def test_status_names_every_backend_with_a_reason() -> None:
 
 def chosen(dim: int, dtype: torch.dtype = torch.float32) -> str:
     rows = torch.ones(1, 4, dim, dtype=dtype)
-    return str(registry.choose(check_problem(rows, rows, 2)).NAME)
+    return str(topk.choose(check_problem(rows, rows, 2)).NAME)
 
 
 def test_auto(caplog) -> None:
     assert chosen(10) == "cpu"
     assert chosen(64) == "cpu"
-    with caplog.at_level(logging.DEBUG, logger="kmip_data.models.search.registry"):
+    with caplog.at_level(logging.DEBUG, logger="kmip_data.models.search.topk"):
         assert chosen(10, torch.float64) == "dense"
     assert "not cpu: takes float32" in caplog.text
 
@@ -59,13 +59,13 @@ def test_a_backend_is_one_file(tmp_path, monkeypatch) -> None:
         "    return scores, indices * 0\n"
     )
     monkeypatch.setattr(backends, "__path__", [*backends.__path__, str(tmp_path)])
-    registry.all_backends.cache_clear()
+    topk.all_backends.cache_clear()
     try:
         rows = torch.ones(1, 3, 2)
         assert topk_inner_product(rows, rows, 1)[1].tolist() == [[[0], [0], [0]]]
         assert "zeros" in backend_names()
     finally:
-        registry.all_backends.cache_clear()
+        topk.all_backends.cache_clear()
 
 
 def test_keops_without_a_compiler(monkeypatch) -> None:
@@ -104,12 +104,12 @@ def test_importing_search_loads_no_compiler() -> None:
 
 
 def test_a_backend_is_refused_before_there_is_a_problem() -> None:
-    registry.check_backend("auto", "cpu")
-    registry.check_backend("dense", "cpu")
+    topk.check_backend("auto", "cpu")
+    topk.check_backend("dense", "cpu")
     with pytest.raises(UsageError, match="no search backend called 'kepos'"):
-        registry.check_backend("kepos", "cpu")
+        topk.check_backend("kepos", "cpu")
     with pytest.raises(UsageError, match="'cpu' cannot") as caught:
-        registry.check_backend("cpu", "cuda")
+        topk.check_backend("cpu", "cuda")
     assert "CPU only" in str(caught.value)
 
 
@@ -121,13 +121,13 @@ def test_a_backend_that_ends_its_process_is_a_line(tmp_path, monkeypatch) -> Non
     }
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, sys.path)]))
     monkeypatch.syspath_prepend(tmp_path)
-    modules = {"dense": registry.get_backend("dense")}
+    modules = {"dense": topk.get_backend("dense")}
     for name, body in bodies.items():
         (tmp_path / f"{name}.py").write_text(f"def search(problem):\n    {body}\n")
         modules[name] = importlib.import_module(name)
-    monkeypatch.setattr(registry, "all_backends", lambda: modules)
+    monkeypatch.setattr(topk, "all_backends", lambda: modules)
     rows = [
-        registry.BackendStatus(name=name, summary="", device="cpu", usable=name != "broken", reason="")
+        topk.BackendStatus(name=name, summary="", device="cpu", usable=name != "broken", reason="")
         for name in modules
     ]
     found = trial.failures(rows)
@@ -145,11 +145,11 @@ def test_keops_is_taken_by_name_only() -> None:
 def test_a_gpu_without_the_fast_search_is_told_once(monkeypatch, caplog):
     fast = SimpleNamespace(NAME="fast", RANK={"cuda": 2}, unusable=lambda _: "it is not installed")
     slow = SimpleNamespace(NAME="slow", RANK={"cuda": 1}, unusable=lambda _: None, refuses=lambda _: None)
-    monkeypatch.setattr(registry, "all_backends", lambda: {"fast": fast, "slow": slow})
+    monkeypatch.setattr(topk, "all_backends", lambda: {"fast": fast, "slow": slow})
     problem = SimpleNamespace(device=torch.device("cuda"))
-    registry._warn.cache_clear()
+    topk._warn.cache_clear()
     with caplog.at_level("WARNING"):
-        assert registry.choose(problem) is registry.choose(problem) is slow
+        assert topk.choose(problem) is topk.choose(problem) is slow
     assert [record.getMessage() for record in caplog.records] == [
         "search backend slow on cuda; not fast: it is not installed"
     ]

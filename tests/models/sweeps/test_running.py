@@ -21,13 +21,13 @@ from kmip_data.models.sweeps.cells import Cell, cells_of
 from kmip_data.models.sweeps.plan import read_plan
 from kmip_data.models.sweeps.state import log_of, state_of
 from kmip_data.models.sweeps.table import rows_of
-from kmip_data.runtime import processes
+from kmip_data.runtime import threads
 
 
 @pytest.fixture
 def run(home: Home, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Cell]]:
     """Run a plan by the stand-in, in this process, and return its cells."""
-    monkeypatch.setattr(processes, "PROGRAM", sweeps.PROGRAM)
+    monkeypatch.setattr(threads, "PROGRAM", sweeps.PROGRAM)
     monkeypatch.setattr(running, "LOOK", 0.01)
 
     def call(
@@ -106,7 +106,7 @@ def test_a_cell_that_fails_is_a_reason_and_not_the_end(run, home, tmp_path):
 
 def test_a_process_that_says_nothing_has_a_reason_too(run, home, tmp_path, monkeypatch):
     monkeypatch.setattr(sweeps, "PROGRAM", ("sh", "-c", "kill -9 $$"))
-    monkeypatch.setattr(processes, "PROGRAM", sweeps.PROGRAM)
+    monkeypatch.setattr(threads, "PROGRAM", sweeps.PROGRAM)
     plan = write_plan(tmp_path / "plan.toml", seeds=[0])
     states = [state_of(cell, place(home, plan)) for cell in run(plan)]
     assert [(state.kind, state.reason) for state in states] == [("failed", "it ended by signal 9")] * 2

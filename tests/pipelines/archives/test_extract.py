@@ -21,7 +21,7 @@ from support.archive_attacks import ATTACKS, CONTENT, GOOD, WANTED, good_tar, go
 from support.shared import shared_data
 
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
-from kmip_data.files.digests import sha256_file
+from kmip_data.files.reading import sha256_file
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.archives.extract import open_archive, recognise, write_members
 from kmip_data.pipelines.archives.reader import Limits

@@ -35,7 +35,7 @@ from support.http_server import (
 from support.ordinary_user import ordinary_user
 
 from kmip_data.errors import DamagedInput, OutOfResources, SourceUnavailable, UsageError
-from kmip_data.files.digests import git_blob
+from kmip_data.files.reading import git_blob
 from kmip_data.manifest import Mirror, Source
 from kmip_data.pipelines.download.fetch import fetch_source
 from kmip_data.pipelines.download.partial import Partial, PartialState

@@ -16,9 +16,9 @@ from types import SimpleNamespace
 import pytest
 from support.toy_pipeline import build_toy, built_units, digests, write_raw
 
-from kmip_data.builds.options import BuildOptions
+from kmip_data.builds.home import BuildOptions
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
-from kmip_data.graphs.encodings import parse_encoding
+from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.pipelines.engine import cluster_worker
 from kmip_data.pipelines.engine.cluster_worker import Sight, look, own_versions
 from kmip_data.pipelines.engine.pool import check_options

@@ -27,8 +27,7 @@ from support.toy_pipeline import (
     write_raw,
 )
 
-from kmip_data.builds.home import Home
-from kmip_data.builds.options import BuildOptions
+from kmip_data.builds.home import BuildOptions, Home
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.format.card import read_card
 from kmip_data.format.reader import Shard

@@ -16,7 +16,7 @@ from kmip_data.builds.verify import verify_build
 from kmip_data.errors import UsageError
 from kmip_data.files.locking import build_lock
 from kmip_data.format.card import read_card
-from kmip_data.graphs.encodings import parse_encoding
+from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.pipelines import build as build_module
 from kmip_data.pipelines.build import ensure_split
 from kmip_data.pipelines.finishing import encode as encode_module

@@ -19,7 +19,7 @@ from kmip_data.builds.columns import added_names, read_columns
 from kmip_data.builds.home import Build
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.graphs.encodings import parse_encoding
+from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.graphs.encodings.lappe import laplacian_encoding
 from kmip_data.graphs.encodings.rwse import random_walk_encoding
 from kmip_data.pipelines.finishing import encode

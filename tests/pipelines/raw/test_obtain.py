@@ -20,8 +20,7 @@ from support.http_server import File, page, serving, status
 from support.ordinary_user import ordinary_user
 from support.shared import shared_data
 
-from kmip_data.builds.home import Home
-from kmip_data.builds.options import BuildOptions
+from kmip_data.builds.home import BuildOptions, Home
 from kmip_data.errors import (
     DamagedInput,
     LicenseNotAccepted,
@@ -29,7 +28,7 @@ from kmip_data.errors import (
     SourceUnavailable,
     UsageError,
 )
-from kmip_data.files.digests import sha256_file
+from kmip_data.files.reading import sha256_file
 from kmip_data.manifest import Content, Expected, License, Manifest, Member, Mirror, Source, load_manifest
 from kmip_data.pipelines.base import Params, Pipeline, load_pipeline
 from kmip_data.pipelines.raw.copies import list_copies
@@ -654,7 +653,7 @@ def counted(*args, **options):
     return original(*args, **options)
 import kmip_data
 from kmip_data.builds.home import Home
-from kmip_data.builds.options import BuildOptions
+from kmip_data.builds.home import BuildOptions
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.raw.obtain import fetch_dataset
 setattr(os, call, counted)

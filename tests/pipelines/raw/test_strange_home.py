@@ -14,7 +14,7 @@ from support.http_server import File, serving
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import KmipDataError
-from kmip_data.files.digests import content_digest
+from kmip_data.files.reading import content_digest
 from kmip_data.manifest import Expected, License, Manifest, Mirror, Source
 from kmip_data.pipelines.raw.copies import files_of_raw, list_copies
 from kmip_data.pipelines.raw.license import accepted_licenses

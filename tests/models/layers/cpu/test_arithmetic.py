@@ -6,7 +6,7 @@ import numba
 import numpy as np
 import pytest
 
-from kmip_data.models.layers.cpu.arithmetic import load, sigmoid, store, where_drawn
+from kmip_data.models.layers.cpu.gate_kernels import load, sigmoid, store, where_drawn
 from kmip_data.models.search.cpu.lanes import splat
 
 

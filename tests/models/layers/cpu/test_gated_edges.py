@@ -7,9 +7,9 @@ import torch
 from support.layer_kernels import batch_of
 
 from kmip_data.errors import UsageError
-from kmip_data.models.layers import edges as edges_module
+from kmip_data.models.layers import batch as edges_module
 from kmip_data.models.layers import gated_gcn as layers
-from kmip_data.models.layers.edges import NeighborTable
+from kmip_data.models.layers.batch import NeighborTable
 from kmip_data.models.layers.gated_gcn import GatedGCN
 from kmip_data.runtime import threads
 

@@ -7,8 +7,7 @@ import itertools
 import torch
 from support.cases import check_each
 
-from kmip_data.models.search.cpu.filtering import float32_sum_error, float64_sum_error, settle
-from kmip_data.models.search.rule import largest, score_block
+from kmip_data.models.search.rule import float32_sum_error, float64_sum_error, largest, score_block, settle
 
 GENERATOR = torch.Generator().manual_seed(3)
 

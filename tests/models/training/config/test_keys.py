@@ -259,9 +259,13 @@ def test_the_page_has_every_key():
     text = page.read_text("utf-8")
     begin, end = text.index("-->", text.index("<!-- keys:")) + 3, text.index("<!-- end of keys -->")
     rows = ["| key | type | default | what |", "|---|---|---|---|"]
+    kinds: dict[tuple[str, ...], list[str]] = {}  # of a row that several kinds share
     for key in documented_keys():
         default = "must be given" if key.default is ... else f"`{shown(key.default)}`"
-        cells = (f"`{key.name}`", key.type, default, key.doc)
+        doc = key.doc.removeprefix(f"{key.kind}: ")
+        kinds.setdefault((f"`{key.name}`", key.type, default, doc), []).append(key.kind)
+    for (*first, doc), of in kinds.items():
+        cells = (*first, f"{', '.join(of)}: {doc}" if any(of) else doc)
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     table = "\n\n" + "\n".join(rows) + "\n\n"
     if os.environ.get("KMIP_DATA_WRITE_DOCS"):

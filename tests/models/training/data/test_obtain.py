@@ -9,9 +9,9 @@ from support.training_data import CLASSES, learnable_build, tiny_config
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
-from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.splits import read_split
+from kmip_data.format.writer import GraphRecord
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for, load_preset
 from kmip_data.models.training.data.graphs import EpochBatches, open_data

@@ -11,8 +11,8 @@ from support.training_data import tiny_config
 from kmip_data.builds.columns import added_names
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
-from kmip_data.format.record import GraphRecord
 from kmip_data.format.schema import Column, Schema
+from kmip_data.format.writer import GraphRecord
 from kmip_data.models.kinds import POSITIONAL
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.run.evaluate import evaluate
@@ -125,9 +125,9 @@ def test_numbers_may_be_labels_some_of_them_unknown(tmp_path):
         ("values", {"training": {"loss": "cross_entropy"}}, r"training\.loss = cross_entropy does not fit"),
         ("classes", {"training": {"metric": "mae"}}, r"training\.metric = mae does not fit"),
         ("classes", {"model": {"head": "node"}}, r"model\.head = node does not fit"),
-        ("classes", {"model": {"node_encoder": "atom"}}, "OGB's"),
+        ("classes", {"model": {"node_encoder": "atom"}}, "not those of OGB's molecules"),
         ("classes", {"model": {"node_encoder": "voc"}}, "expected: 14 columns"),
-        ("classes", {"model": {"edge_encoder": "bond"}}, "OGB's"),
+        ("classes", {"model": {"edge_encoder": "bond"}}, "not those of OGB's molecules"),
     ],
 )
 def test_what_does_not_go_together(tmp_path, kind, sections, message):

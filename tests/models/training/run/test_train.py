@@ -34,7 +34,7 @@ from kmip_data.models.training.run.optimisation import cosine_with_warmup
 from kmip_data.models.training.run.train import train
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
-from kmip_data.runtime import buffers
+from kmip_data.runtime import memory
 
 
 @pytest.fixture(scope="module")
@@ -295,10 +295,10 @@ def test_it_prints_its_plan_and_its_epochs(build, tmp_path, capfd, recwarn):
 
 
 def test_free_memory_is_given_back_at_the_end(build, tmp_path):
-    buffers.empty((2 << 20,), np.dtype(np.uint8))
-    assert buffers.kept_bytes() > 0
+    memory.empty((2 << 20,), np.dtype(np.uint8))
+    assert memory.kept_bytes() > 0
     train(tiny_config(build, training={"epochs": 1}), home=Home(tmp_path), quiet=True)
-    assert buffers.kept_bytes() == 0
+    assert memory.kept_bytes() == 0
 
 
 @pytest.mark.skipif(keops.unusable("cpu") is not None, reason=str(keops.unusable("cpu")))

@@ -1,0 +1,47 @@
+// The arrays of the map: one gzip stream in base64, cut up as the header says.
+
+const KINDS = { u8: Uint8Array, u32: Uint32Array, f32: Float32Array, f64: Float64Array, u16: Uint16Array };
+
+async function readArrays(text) {
+  if (!("DecompressionStream" in window)) {
+    throw new Error("This map needs a browser of 2023 or later.");
+  }
+  // fetch() of a data: address is no network request; it is the fastest way from base64 to bytes.
+  const packed = await fetch("data:application/octet-stream;base64," + text);
+  const stream = packed.body.pipeThrough(new DecompressionStream("gzip"));
+  const bytes = await new Response(stream).arrayBuffer();
+  return ({ kind, at, count }) => new KINDS[kind](bytes, at, count);
+}
+
+// A column as a function of the intersection. Columns of few distinct values are codes into a table.
+function readColumn(column, array) {
+  const values = array(column.values);
+  if (!column.codes) return (node) => values[node];
+  const codes = array(column.codes);
+  return (node) => values[codes[node]];
+}
+
+// The nearest wanted node within `limit` of (px, py), or -1: a million are looked at in a few milliseconds.
+function nearestNode(x, y, px, py, limit, wanted) {
+  let [best, least] = [-1, limit * limit];
+  for (let node = 0; node < x.length; node++) {
+    const distance = (x[node] - px) ** 2 + (y[node] - py) ** 2;
+    if (distance <= least && wanted(node)) {
+      best = node;
+      least = distance;
+    }
+  }
+  return best;
+}
+
+// The box around all nodes: west, south, east, north.
+function boundsOf(x, y) {
+  const bounds = [Infinity, Infinity, -Infinity, -Infinity];
+  for (let i = 0; i < x.length; i++) {
+    bounds[0] = Math.min(bounds[0], x[i]);
+    bounds[1] = Math.min(bounds[1], y[i]);
+    bounds[2] = Math.max(bounds[2], x[i]);
+    bounds[3] = Math.max(bounds[3], y[i]);
+  }
+  return bounds;
+}

@@ -1,0 +1,265 @@
+"""One graph for the explorer's page: a city, or a record of another build, with its arrays packed."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.arrays import F32, I64
+from kmip_data.builds.home import Build
+from kmip_data.drawing.layouts import ATOM
+from kmip_data.drawing.maps import (
+    ATTRIBUTION,
+    RIGHT_WRONG,
+    Categories,
+    CityMap,
+    Layer,
+    Prediction,
+    Scale,
+    city_layers,
+    prediction_layers,
+    ramp,
+    read_city_map,
+)
+from kmip_data.drawing.pictures import class_name, drawing_of
+from kmip_data.drawing.style import class_colors
+from kmip_data.errors import UsageError
+from kmip_data.wording import counted, in_words
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+    from kmip_data.reading.dataset import ShardedDataset
+
+KINDS: Final = {"uint8": "u8", "uint16": "u16", "uint32": "u32", "float32": "f32", "float64": "f64"}
+EXTENT: Final = 1_000.0  #: length of the longest axis of a record on its page
+COLORS: Final = ("red", "green", "blue")  #: how the fields of a colour begin, whatever follows
+TOPS: Final = (1, 255, 65_535)  #: what the brightest shade may be
+STEPS: Final = 16  #: shades of a colour channel: all of them together fit any texture
+#: Of the elements by their numbers: those that molecules have most.
+SYMBOLS: Final = {1: "H", 5: "B", 6: "C", 7: "N", 8: "O", 9: "F", 15: "P", 16: "S", 17: "Cl", 35: "Br"}
+CROWDED: Final = 4  #: edges a node from which only those of the node pointed at are drawn
+
+
+class Packer:
+    """Arrays one after another, and where each begins."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._bytes = 0
+
+    def add(self, values: NDArray[Any]) -> dict[str, Any]:
+        """Append an array; return what the page needs to find it."""
+        data = np.ascontiguousarray(values).tobytes()
+        found = {"kind": KINDS[values.dtype.name], "at": self._bytes, "count": values.size}
+        padded = data + bytes(-len(data) % 8)  # typed arrays begin at a multiple of their width
+        self._pieces.append(padded)
+        self._bytes += len(padded)
+        return found
+
+    def add_column(self, values: NDArray[Any]) -> dict[str, Any]:
+        """Append a column without loss; one of few distinct values as codes into a table of them."""
+        # Identifiers are whole numbers below 2**53, which float64 holds exactly.
+        numbers = values if values.dtype == np.float32 else values.astype(np.float64)
+        distinct, codes = np.unique(numbers, return_inverse=True)
+        if len(distinct) > min(65_536, len(numbers) // 2):
+            return {"values": self.add(numbers)}
+        narrow = np.uint8 if len(distinct) <= 256 else np.uint16
+        return {"values": self.add(distinct), "codes": self.add(codes.astype(narrow))}
+
+    def text(self) -> str:
+        """All of it, compressed, as base64; equal arrays give equal text."""
+        return base64.b64encode(gzip.compress(b"".join(self._pieces), compresslevel=6, mtime=0)).decode()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Graph:
+    """One graph, ready for its page."""
+
+    title: str
+    credit: str
+    thing: str  #: what a node is called
+    header: dict[str, Any]  #: what the page says, and where it finds its arrays
+    packer: Packer  #: the arrays
+    truth: I64 | None  #: (N,) class of each node
+    names: tuple[str, ...]  #: of the classes
+    test: NDArray[np.bool_]  #: (N,) nodes that a run is measured on
+    eccentricity: F32 | None = None  #: (N,) of a city
+    unit: str = ""  #: of it
+
+
+def city_graph(build: Build, classes: I64 | None, split: str | None, run: str) -> Graph:
+    """Return a city, with a run's predicted ``classes`` (N,) where there are any.
+
+    ``split`` is the one that the run learned from, if it is one of the build's. Raises as
+    :func:`~kmip_data.drawing.maps.read_city_map` does.
+    """
+    city, packer = read_city_map(build), Packer()
+    layers = city_layers(city)
+    if classes is not None:
+        said = prediction_layers(city, Prediction(run, classes, split))
+        layers = [*said[:1], *layers, *said[1:]]
+    header = _map_header(city, layers, packer)
+    header["explore"] = {"hops": city.hops, "unit": city.unit, "map": True}
+    if city.unit == "m":  # the eccentricity adds up lengths; a build keeps no travel times
+        header["explore"]["lengths"] = packer.add(city.lengths)
+    known = split if split is not None else build.card.default_split
+    codes = city.splits.get(known, np.full(len(city.classes), 2))
+    return Graph(
+        title=city.title,
+        credit=ATTRIBUTION,
+        thing="intersection",
+        header=header,
+        packer=packer,
+        truth=city.classes,
+        names=tuple(f"{number}: {extent}" for number, extent in enumerate(city.class_ranges())),
+        test=codes == 2,
+        eccentricity=city.eccentricity,
+        unit=city.unit,
+    )
+
+
+def record_graph(
+    dataset: ShardedDataset, position: int, classes: I64 | None, run: str, up: str = "z"
+) -> Graph:
+    """Return a record of a build, with a run's predicted ``classes`` (N,) where there are any.
+
+    ``up`` is the axis of a cloud that points up. Raises ``UsageError`` where there is no such record.
+    """
+    if not 0 <= position < len(dataset):
+        expected = f"0 to {len(dataset) - 1}" if len(dataset) else "a part with records"
+        raise UsageError(f"There is no record {position}.", expected=expected)
+    drawing, data, packer, card = drawing_of(dataset, position), dataset[position], Packer(), dataset.card
+    columns = _columns(dataset, data)
+    names: tuple[str, ...] = ()
+    layers: list[Layer] = []
+    if drawing.y is not None:
+        names = tuple(class_name(i, card.class_names) for i in range(int(dataset.num_classes)))
+        layers.append(_classes("class", drawing.y, names, "of the nodes, as labelled"))
+        if classes is not None:
+            right = drawing.y == classes
+            note = f"{run}: {right.mean():.1%} right"
+            labels, colors = ("right", "wrong"), tuple(color for _, color in RIGHT_WRONG)[:2]
+            layers.append(Categories("right or wrong", (~right).astype(np.uint8), labels, colors, note))
+            layers.append(_classes("predicted class", classes, names, f"by {run}"))
+    layers += [*own_colors(columns), *elements(columns)]
+    layers.append(Scale("edges of a node", drawing.degrees()[1].astype(np.float32), "", "that leave it"))
+    lines = np.unique(np.sort(drawing.edge_index, axis=0), axis=1)
+    lines = lines[:, lines[0] != lines[1]]
+    facts = f"{drawing.key}: {counted(len(drawing.pos), 'node')}, {counted(lines.shape[1], 'edge')}"
+    place = f" ({drawing.place})" if drawing.place else ""
+    header = _page_header(_fitted(drawing.pos, up), lines, columns, layers, packer)
+    test = data.test_mask.numpy() if "test_mask" in data else np.ones(len(drawing.pos), bool)
+    return Graph(
+        title=card.heading,
+        credit=str(card.license.get("notice", "")),
+        thing="node",
+        header={
+            "facts": "; ".join(filter(None, [facts + place, in_words(card.parameters)])),
+            **header,
+            "explore": {
+                "hops": 1, "label": drawing.label, "crowded": lines.shape[1] > CROWDED * len(drawing.pos),
+            },
+        },
+        packer=packer,
+        truth=drawing.y,
+        names=names,
+        test=test,
+    )  # fmt: skip
+
+
+def _classes(name: str, codes: I64, names: tuple[str, ...], note: str) -> Categories:
+    narrow = np.uint8 if len(names) <= 256 else np.uint16
+    return Categories(name, codes.astype(narrow), names, tuple(class_colors(len(names))), note)
+
+
+def _columns(dataset: ShardedDataset, data: Data) -> dict[str, NDArray[Any]]:
+    """Every number of a node by its name."""
+    found: dict[str, NDArray[Any]] = {}
+    for column in dataset.schema.columns:
+        if column.level != "node" or column.attribute not in data:
+            continue
+        values = data[column.attribute].numpy().reshape(int(data.num_nodes), -1)
+        names = column.fields or [
+            column.attribute + (f" {i}" if values.shape[1] > 1 else "") for i in range(values.shape[1])
+        ]
+        found |= dict(zip(names, values.T, strict=False))
+    return found
+
+
+def own_colors(columns: Mapping[str, NDArray[Any]]) -> list[Layer]:
+    """The colours of the nodes themselves, where the features have them, of one, eight or sixteen bits."""
+    found: list[NDArray[Any]] = []
+    for color in COLORS:
+        names = [name for name in columns if name.removeprefix("mean ").startswith(color)]
+        found += [columns[name] for name in names[:1]]
+    if len(found) < len(COLORS):
+        return []
+    shades = np.stack(found, axis=1)
+    shades = (shades / next((top for top in TOPS if shades.max(initial=0) <= top), TOPS[-1])).clip(0, 1)
+    steps = np.rint(shades * (STEPS - 1)).astype(np.int64)
+    distinct, codes = np.unique(steps, axis=0, return_inverse=True)
+    colors = ["#" + "".join(f"{step * 255 // (STEPS - 1):02x}" for step in row) for row in distinct.tolist()]
+    note = "the nodes' own, in 16 shades a channel"
+    codes = codes.reshape(-1).astype(np.uint16)
+    return [Categories("colour", codes, tuple(colors), tuple(colors), note)]
+
+
+def elements(columns: Mapping[str, NDArray[Any]]) -> list[Layer]:
+    """The elements of a molecule's atoms."""
+    if ATOM not in columns:
+        return []
+    found, codes = np.unique(columns[ATOM].astype(np.int64) + 1, return_inverse=True)
+    names = tuple(SYMBOLS.get(number, f"element {number}") for number in found.tolist())
+    return [_classes("element", codes, names, "of the atoms")]
+
+
+def _fitted(pos: NDArray[Any], up: str) -> NDArray[np.float64]:
+    """Places about the middle, the longest axis :data:`EXTENT` long; what is up in a cloud is last."""
+    if pos.shape[1] == 3 and up == "y":
+        pos = pos[:, [0, 2, 1]] * (1, -1, 1)
+    low, high = pos.min(axis=0), pos.max(axis=0)
+    fitted: NDArray[np.float64] = (pos - (low + high) / 2) * (EXTENT / max(float((high - low).max()), 1e-9))
+    return fitted
+
+
+def _map_header(city: CityMap, layers: Sequence[Layer], packer: Packer) -> dict[str, Any]:
+    """Append the arrays of a city to ``packer``; return what its page says and where it finds them."""
+    facts = f"{counted(len(city.position), 'intersection')}, {counted(city.streets.shape[1], 'street')}"
+    header = _page_header(city.position, city.streets, city.columns, layers, packer)
+    return {"facts": f"{facts}; {city.options}", "metres": True, "degrees": list(city.columns)[:2], **header}
+
+
+def _page_header(
+    position: NDArray[Any],
+    pairs: NDArray[np.int64],
+    columns: Mapping[str, NDArray[Any]],
+    layers: Sequence[Layer],
+    packer: Packer,
+) -> dict[str, Any]:
+    """Return what any graph's page has: (N, 2 or 3) places, (2, S) lines, numbers of nodes, colours."""
+    scales = {layer.name: layer.values for layer in layers if isinstance(layer, Scale)}
+    axes = dict(zip("xyz", position.T.astype(np.float32), strict=False))
+    return {
+        **{axis: packer.add(values) for axis, values in axes.items()},
+        "streets": packer.add(pairs.T.astype(np.uint32)),
+        "layers": [_layer(layer, packer) for layer in layers],
+        "columns": [
+            {"name": name, **packer.add_column(values)} for name, values in {**scales, **columns}.items()
+        ],
+        "ramp": ramp("viridis", 32),
+    }
+
+
+def _layer(layer: Layer, packer: Packer) -> dict[str, Any]:
+    shown: dict[str, Any] = {"name": layer.name, "note": layer.note}
+    if isinstance(layer, Scale):
+        return {**shown, "unit": layer.unit}
+    labels = {"labels": layer.labels, "colors": layer.colors, "counts": layer.counts}
+    return {**shown, **labels, "codes": packer.add(layer.codes)}

@@ -1,0 +1,350 @@
+"""Maps of a city: its arrays, what it is coloured by, and pictures of one map a layer."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.builds.home import Build
+from kmip_data.drawing.pictures import broken_line
+from kmip_data.drawing.style import NOTE, PALETTE, look, new_figure, save, styled
+from kmip_data.errors import UsageError
+from kmip_data.format.card import SplitEntry
+from kmip_data.format.reader import content_faults, refuse_faults
+from kmip_data.format.schema import COORDINATES, EDGE_INDEX
+from kmip_data.format.splits import NO_PART, NODE_PARTS
+from kmip_data.graphs.city_columns import is_city, vocabulary
+from kmip_data.reading.store import ShardStore, open_store
+from kmip_data.wording import in_words
+
+EARTH_RADIUS: Final = 6_371_009.0  #: metres
+ATTRIBUTION: Final = "© OpenStreetMap contributors, ODbL 1.0"
+PART_NAMES: Final = (*NODE_PARTS, "no part")  #: by the codes of :attr:`CityMap.splits`
+PART_COLORS: Final = ("#d55e00", "#0072b2", "#b4b4b4", "#cc79a7")  #: of :data:`PART_NAMES`
+BUFFER: Final = "dropped by the buffer"  #: what "no part" is where blocks of the map are the parts
+RIGHT_WRONG: Final = (
+    ("right (test)", PALETTE[0]),
+    ("wrong (test)", PALETTE[1]),
+    ("right (train, val)", f"{PALETTE[0]}59"),  # 35 %: pale on light and dark ground
+    ("wrong (train, val)", f"{PALETTE[1]}59"),
+)
+LONGEST_SIDE: Final = 8.0  #: inches of a map
+MOST_ROWS: Final = 24  #: of a legend; of more classes every second, third … is named
+
+
+@dataclass(frozen=True, kw_only=True)
+class CityMap:
+    """A city as arrays, ready to be drawn."""
+
+    title: str  #: what this is; a sample says so
+    options: str  #: what it was built with
+    position: NDArray[np.float64]  #: (N, 2), metres east and north of the middle of the map
+    #: (2, S), both ends of each, every pair once; a build does not keep their courses
+    streets: NDArray[np.int64]
+    lengths: NDArray[np.float32]  #: (S,) metres of each
+    hops: int | None  #: radius of the balls that the eccentricity is measured in; None: not said
+    classes: NDArray[np.int64]  #: (N,) labels
+    num_classes: int  #: how many there may be
+    eccentricity: NDArray[np.float32]  #: (N,)
+    unit: str  #: of it, ``m`` or ``s``
+    splits: Mapping[str, NDArray[np.uint8]]  #: name on the card -> (N,) position in :data:`PART_NAMES`
+    columns: Mapping[str, NDArray[Any]]  #: name with unit -> (N,) of every other column but the sinusoids
+
+    def class_ranges(self) -> list[str]:
+        """Least and largest eccentricity of each class, such as ``310–904 m``."""
+        ranges = []
+        for number in range(self.num_classes):
+            found = self.eccentricity[self.classes == number]
+            ranges.append(f"{found.min():,.0f}–{found.max():,.0f} {self.unit}" if len(found) else "none")
+        return ranges
+
+
+def read_city_map(build: Build) -> CityMap:
+    """Read a city.
+
+    Raises ``UsageError`` where the build is not a city; ``DamagedInput`` where a shard or split is missing or
+    damaged.
+    """
+    card = build.card
+    schema = card.schema_
+    drawn = {"node/y", "node/eccentricity", "edge/length"} <= {column.key for column in schema.columns}
+    one = card.counts["graphs"] == len(card.shards) == 1
+    if not (is_city(card) and one and drawn and schema.edges == "index"):
+        raise UsageError(f"{card.dataset} is not a city: not one graph of streets.", next="kmip-data list")
+    hops = card.parameters.get("hops")
+    store = open_store(build)
+    shard = store.shards[0]
+    refuse_faults(shard, content_faults(shard))
+    features = shard.read("node/x", 0, shard.nodes)
+    source, target = shard.read(EDGE_INDEX, 0, shard.edges).astype(np.int64)
+    labels, eccentricity = schema.column("node/y"), schema.column("node/eccentricity")
+    names = column_names(schema.column("node/x").fields, vocabulary(card))
+    columns = dict(zip(names, features.T, strict=False))
+    known = {"node/x", "node/y", "node/eccentricity", COORDINATES}
+    for column in schema.columns:
+        if column.level == "node" and column.key not in known and not column.shape:
+            columns[column.attribute] = shard.read(column.key, 0, shard.nodes)
+    return CityMap(
+        title=card.heading,
+        options=in_words(card.parameters),
+        position=project(features[:, :2]),
+        streets=np.stack([source, target])[:, source < target],
+        lengths=shard.read("edge/length", 0, shard.edges)[source < target],
+        hops=hops if isinstance(hops, int) else None,
+        classes=shard.read("node/y", 0, shard.nodes).astype(np.int64),
+        num_classes=int(labels.num_classes or 0),
+        eccentricity=shard.read("node/eccentricity", 0, shard.nodes),
+        unit=eccentricity.unit,
+        splits={name: _codes(store, entry) for name, entry in card.splits.items()},
+        columns=columns,
+    )
+
+
+def project(lon_lat: NDArray[Any]) -> NDArray[np.float64]:
+    """Return metres east and north of the middle, (N, 2) float64, of (N, 2) degrees.
+
+    An equirectangular projection: a city spans so little of the globe that distances and directions are
+    right to about a thousandth (50 km across at 60° north: 0.7 % at the northern and southern ends). A city
+    on the antimeridian stays in one piece.
+    """
+    lon, lat = lon_lat.astype(np.float64).T
+    if not len(lon):
+        return np.zeros((0, 2))
+    # Measured from the first intersection, so that a city on the antimeridian is not torn apart.
+    lon = (lon - lon[0] + 180) % 360 - 180
+    middle_lon, middle_lat = ((axis.min() + axis.max()) / 2 for axis in (lon, lat))
+    east = np.radians(lon - middle_lon) * np.cos(np.radians(middle_lat))
+    return EARTH_RADIUS * np.stack([east, np.radians(lat - middle_lat)], axis=1)
+
+
+def column_names(fields: tuple[str, ...], categories: Any) -> list[str]:
+    """Add to the names of one-hot columns what they stand for, where the card says so.
+
+    >>> column_names(("length [m]", "highway_0"), {"highway": ["footway"]})
+    ['length [m]', 'highway_0 footway']
+    """
+    names = []
+    for field in fields:
+        found = re.fullmatch(r"([a-z]+)_(\d+)", field)
+        known = categories.get(found[1], []) if found and categories else []
+        position = int(found[2]) if found else 0
+        names.append(f"{field} {known[position]}" if position < len(known) else field)
+    return names
+
+
+def _codes(store: ShardStore, entry: SplitEntry) -> NDArray[np.uint8]:
+    code = store.read_split(entry).node_code
+    if code is None:  # parts of graphs: all nodes of the one graph would be in one part
+        return np.full(store.shards[0].nodes, len(NODE_PARTS), np.uint8)
+    return np.where(code == NO_PART, len(NODE_PARTS), code).astype(np.uint8)
+
+
+@dataclass(frozen=True)
+class Categories:
+    """A category of each intersection."""
+
+    name: str
+    codes: NDArray[np.integer[Any]]  #: (N,) uint8 or uint16, position in ``labels``
+    labels: tuple[str, ...]
+    colors: tuple[str, ...]  #: #rrggbb or #rrggbbaa
+    note: str = ""  #: a sentence below the title
+
+    @property
+    def counts(self) -> list[int]:
+        """Number of intersections of each category."""
+        counts: list[int] = np.bincount(self.codes, minlength=len(self.labels)).tolist()
+        return counts
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A number of each intersection, (N,) float."""
+
+    name: str
+    values: NDArray[Any]
+    unit: str
+    note: str = ""
+
+
+Layer = Categories | Scale
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a model says about a city."""
+
+    run: str
+    classes: NDArray[np.int64]  #: (N,), as predicted
+    split: str | None  #: one of the card's, whose train and val nodes the model has seen; None: none
+    folder: Path | None = None  #: of the run
+
+
+def ramp(name: str, count: int, high: float = 0.94) -> tuple[str, ...]:
+    """Hex colours, evenly spaced on one of matplotlib's scales, without the ends that the ground hides."""
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    return tuple(to_hex(colormaps[name](float(at))) for at in np.linspace(look().darkest, high, count))
+
+
+def city_layers(city: CityMap) -> list[Layer]:
+    """Class, eccentricity and every split."""
+    return [
+        _classes(city, "class", city.classes, "equally large chunks by eccentricity"),
+        Scale("eccentricity", city.eccentricity, city.unit, "longest shortest path around the intersection"),
+        *(
+            Categories(
+                f"split {name}" if len(city.splits) > 1 else "split", codes, *_parts(name, codes), note=name
+            )
+            for name, codes in city.splits.items()
+        ),
+    ]
+
+
+def prediction_layers(city: CityMap, prediction: Prediction) -> list[Layer]:
+    """Where a model is right, and what it says."""
+    right = prediction.classes == city.classes
+    code = np.where(right, 0, 1).astype(np.uint8)
+    note = f"{prediction.run}: {right.mean():.1%} right"
+    labels: tuple[str, ...] = ("right", "wrong")
+    colors = tuple(color for _, color in RIGHT_WRONG)[:2]
+    if prediction.split is not None:
+        labels, colors = zip(*RIGHT_WRONG, strict=True)
+        codes = city.splits[prediction.split]
+        code[codes < PART_NAMES.index("test")] += 2
+        none = PART_NAMES.index("no part")
+        if (codes == none).any():
+            names, drawn = _parts(prediction.split, codes)
+            code[codes == none] = len(labels)
+            labels, colors = (*labels, names[none]), (*colors, drawn[none])
+        shares = [
+            f"{part} {right[codes == number].mean():.1%}"
+            for number, part in enumerate(PART_NAMES[:3])
+            if (codes == number).any()
+        ]
+        note = f"{prediction.run}: right in {', '.join(shares)}"
+    return [
+        Categories("right or wrong", code, labels, colors, note),
+        _classes(city, "predicted class", prediction.classes, f"by {prediction.run}"),
+    ]
+
+
+def _classes(city: CityMap, name: str, classes: NDArray[np.int64], note: str) -> Categories:
+    labels = tuple(f"{number}: {extent}" for number, extent in enumerate(city.class_ranges()))
+    colors = ramp("viridis", city.num_classes)  # classes are ordered, as the eccentricities they are made of
+    return Categories(name, classes.astype(np.uint8), labels, colors, note)
+
+
+def _parts(split: str, codes: NDArray[np.uint8]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names and colours of the parts; "no part", or why, only where an intersection is in none."""
+    count = max(3, int(codes.max(initial=0)) + 1)
+    names = (*PART_NAMES[:-1], BUFFER) if split.startswith("spatial-") else PART_NAMES
+    return names[:count], PART_COLORS[:count]
+
+
+@styled
+def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
+    """Draw the streets as lines and the intersections as points, once for each of ``layers``.
+
+    Every map has its legend, and a scale bar; north is up.
+    """
+    from matplotlib.colors import ListedColormap
+
+    low, high = _frame(city.position)
+    width, height = LONGEST_SIDE * (high - low) / (high - low).max()
+    legend = 2.6
+    columns = _columns(len(layers), width + legend, height)
+    rows = -(-len(layers) // columns)
+    size = (columns * (width + legend), rows * (height + 0.7) + 1.0)
+    title = f"{city.title}\n{city.options}"
+    figure = new_figure(*size, title=title, footer=ATTRIBUTION, layout="compressed")
+    shrunk = figure.get_figwidth() / size[0]
+    halves = 2 if len(layers) % columns else 1  # the maps of a last row that is not full stand in its middle
+    grid = figure.add_gridspec(rows, halves * columns)
+    # Points that just about touch where the city is evenly dense.
+    points = 72.0**2 * width * height / max(1, len(city.position))
+    area = min(14.0, max(0.35, 0.12 * points)) * shrunk**2
+    lines = broken_line(city.position, city.streets)
+    for number, layer in enumerate(layers):
+        row, column = divmod(number, columns)
+        lacking = columns - min(columns, len(layers) - row * columns)
+        first = halves * column + (lacking if halves == 2 else 0)
+        axes = figure.add_subplot(grid[row, first : first + halves])
+        axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
+        axes.set_axis_off()
+        axes.set_title(f"{layer.name}\n{layer.note}")
+        axes.plot(*lines, color=look().faint, linewidth=min(0.7, 0.35 * math.sqrt(area)), zorder=1)
+        marks = {"s": area, "linewidths": 0, "zorder": 2}
+        x, y = city.position.T
+        if isinstance(layer, Scale):
+            colors = ListedColormap(ramp("viridis", 256))
+            drawn = axes.scatter(x, y, c=layer.values, cmap=colors, **marks)
+            # Inside the place of the map: a colour bar of its own would stand where the panel ends.
+            beside = axes.inset_axes((1.04, 0.25, 0.04, 0.5))
+            figure.colorbar(drawn, cax=beside, label=f"{layer.name} [{layer.unit}]", format="{x:,.0f}")
+        else:
+            axes.scatter(x, y, c=layer.codes, cmap=ListedColormap(layer.colors),
+                         vmin=-0.5, vmax=len(layer.labels) - 0.5, **marks)  # fmt: skip
+            _legend(axes, layer)
+        _scale_bar(axes, low, high)
+    margin = min(0.2, max(0.0, (look().widest - figure.get_figwidth()) / 2))
+    save(figure, path, bbox_inches="tight", pad_inches=margin)
+
+
+def nice_length(longest: float) -> float:
+    """Return 1, 2 or 5 times a power of ten, the largest that is not longer.
+
+    >>> nice_length(730.0), nice_length(1_000.0)
+    (500.0, 1000.0)
+    """
+    power = 10.0 ** math.floor(math.log10(longest))
+    return max(step * power for step in (1, 2, 5) if step * power <= longest)
+
+
+def _frame(position: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Corners of the map, with a margin; below it there is room for the scale bar."""
+    low, high = position.min(axis=0), position.max(axis=0)
+    longest = max(float((high - low).max()), 1.0)
+    # A street village along one line is still a map, not a line.
+    lacking = np.maximum(0.25 * longest - (high - low), 0) / 2
+    margin = 0.02 * longest
+    return low - lacking - [margin, margin + 0.06 * longest], high + lacking + margin
+
+
+def _columns(maps: int, width: float, height: float) -> int:
+    """Return how many maps side by side make the picture most like a screen, without many gaps."""
+
+    def badness(columns: int) -> float:
+        rows = -(-maps // columns)
+        gaps = 1 - maps / (rows * columns)
+        return abs(math.log(columns * width / (rows * height) / 1.6)) + 1.5 * gaps
+
+    return min(range(1, maps + 1), key=badness)
+
+
+def _legend(axes: Any, layer: Categories) -> None:
+    from matplotlib.lines import Line2D
+
+    step = -(-len(layer.labels) // MOST_ROWS)
+    rows = list(zip(layer.labels, layer.colors, layer.counts, strict=True))[::step]
+    handles = [
+        Line2D([], [], marker="o", linestyle="", markersize=7, color=color, label=f"{label}  ({count:,})")
+        for label, color, count in rows
+    ]
+    axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5), handletextpad=0.2)
+
+
+def _scale_bar(axes: Any, low: NDArray[np.float64], high: NDArray[np.float64]) -> None:
+    across, longest = float(high[0] - low[0]), float((high - low).max())
+    length = nice_length(across / 3)
+    x, y = low[0] + 0.03 * across, low[1] + 0.02 * longest
+    axes.plot([x, x + length], [y, y], color=look().ink, linewidth=2.5, solid_capstyle="butt", zorder=3)
+    text = f"{length / 1000:g} km" if length >= 1000 else f"{length:g} m"
+    axes.annotate(text, (x, y), xytext=(0, 3), textcoords="offset points", fontsize=NOTE)

@@ -1,1 +1,0 @@
-"""Maps of cities: a build of one street graph, drawn where its intersections lie."""

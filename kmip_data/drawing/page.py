@@ -1,0 +1,161 @@
+"""The explorer's page: a graph, what a run predicts and attends to, and learning curves, in one file."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.arrays import F32, I64
+from kmip_data.drawing.graphs import Graph, Packer
+from kmip_data.drawing.style import PALETTE, STYLES, Style
+from kmip_data.files.changes import write_output
+
+BINS: Final = 10  #: of equally many nodes, from the smallest eccentricity to the largest
+PAGE: Final = "explore.html"  #: in the folder of a build or run
+#: In the order in which they are read.
+SCRIPTS: Final = (
+    "elements.js", "data.js", "drawing.js", "view.js", "ball.js", "figures.js", "explore.js", "page.js",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ChosenKeys:
+    """What the heads of one k-MIP layer attend to, of the S nodes in :attr:`Answer.nodes`."""
+
+    indices: I64  #: (H, S, k) nodes of the graph, the best first; −1: none
+    weights: F32  #: (H, S, k) of the softmax, 0 where there is none
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the best weights of a run say about one graph."""
+
+    run: str  #: its path below ``runs/``
+    split: str | None  #: one of the build's, whose train and val nodes the run has seen
+    classes: I64 | None  #: (N,) as predicted; None where the run classifies no nodes
+    words: str  #: what is said of the whole graph; empty where nothing is
+    nodes: I64  #: (S,), sorted: those whose chosen keys are in ``layers``
+    layers: tuple[ChosenKeys, ...]  #: of each k-MIP layer; none where the network has none
+
+
+def draw_explorer(graph: Graph, answer: Answer | None, curves: Sequence[Any], path: Path) -> None:
+    """Write one file that needs no network.
+
+    The graph can be moved and zoomed by mouse, fingers and keys, coloured by its layers (the first when it
+    opens) and by every column, and shows all columns, without loss, of the node that is pointed at.
+
+    Parameters
+    ----------
+    graph
+        What is drawn.
+    answer
+        What a run predicts and attends to; ``None`` for the graph alone.
+    curves
+        Learning curves: runs with a ``name``, and ``columns`` of pairs (epoch from 1, value).
+    path
+        Where the page goes.
+    """
+    explore = graph.header["explore"]
+    explore["curves"] = list(curves)
+    if answer is not None:
+        explore |= _answered(graph, answer)
+    fields = {
+        "title": escape(graph.title),
+        "credit": escape(graph.credit),
+        "thing": graph.thing,
+        "style": page_style(),
+        "header": embedded({**graph.header, "thing": graph.thing}),
+        "data": graph.packer.text(),
+        "script": "\n".join(map(asset, SCRIPTS)),
+    }
+    # A field is put in by a function: what stands in it is no pattern, and is not filled in turn.
+    page = re.sub(r"\{\{(\w+)\}\}", lambda found: fields[found[1]], asset("page.html"))
+    write_output(path, page.encode())
+
+
+def embedded(value: Mapping[str, Any]) -> str:
+    """Return JSON for an element of a page; no "</script>" in a name ends that element."""
+    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def asset(name: str) -> str:
+    """Return the text of a script, style sheet or template."""
+    return (files("kmip_data.drawing") / "assets" / name).read_text("utf-8").rstrip()
+
+
+def page_style() -> str:
+    """Return the style sheet, with the colours and fonts of pictures, for light and dark mode."""
+
+    def root(style: Style, link: str) -> str:
+        colors = {"ground": style.ground, "ink": style.ink, "pale": style.quiet, "line": style.faint}
+        variables = {**colors, "link": link, "font": f'"{style.font}"', "palette": " ".join(PALETTE)}
+        return f":root {{ {' '.join(f'--{name}: {value};' for name, value in variables.items())} }}"
+
+    light, dark = root(STYLES["light"], PALETTE[0]), root(STYLES["dark"], PALETTE[5])
+    return f"{light}\n@media (prefers-color-scheme: dark) {{ {dark} }}\n{asset('page.css')}"
+
+
+def _answered(graph: Graph, answer: Answer) -> dict[str, Any]:
+    found: dict[str, Any] = {"run": answer.run, "words": answer.words}
+    if answer.classes is not None and graph.truth is not None:
+        measured = graph.test
+        truth, predicted = graph.truth[measured], answer.classes[measured]
+        found["names"] = graph.names
+        found["measured"] = "test" if not measured.all() else "all"
+        found["confusion"] = confusion(truth, predicted, len(graph.names)).tolist()
+        if graph.eccentricity is not None:
+            found["errors"] = error_by(graph.eccentricity[measured], truth != predicted)
+    if answer.layers:
+        found["keys"] = _keys(answer, len(graph.test), graph.packer)
+    return found
+
+
+def _keys(answer: Answer, count: int, packer: Packer) -> dict[str, Any]:
+    """Chosen keys, (S, H, k) of each layer: those of a node lie together.
+
+    A key is a number as narrow as ``count`` nodes allow, ``count`` for none; a weight a 65,535th, which is
+    finer than what the page shows of it.
+    """
+    narrow = np.uint16 if count < 2**16 else np.uint32
+    layers = []
+    for layer in answer.layers:
+        heads, _, k = layer.indices.shape
+        indices, weights = (values.transpose(1, 0, 2) for values in (layer.indices, layer.weights))
+        keys = packer.add(np.where(indices < 0, count, indices).astype(narrow))
+        shares = packer.add(np.rint(weights * 65_535).astype(np.uint16))
+        layers.append({"heads": heads, "k": k, "indices": keys, "weights": shares})
+    nodes = packer.add(answer.nodes.astype(np.uint32))
+    return {"nodes": nodes, "all": len(answer.nodes) == count, "layers": layers}
+
+
+def confusion(truth: I64, predicted: I64, count: int) -> I64:
+    """Return how many nodes of each class (row) were given each class (column), (C, C)."""
+    cells = np.bincount(truth * count + predicted, minlength=count * count)
+    return cells.reshape(count, count)
+
+
+def error_by(values: NDArray[Any], wrong: NDArray[np.bool_]) -> list[dict[str, float]]:
+    """Return the share of wrong nodes in :data:`BINS` of equally many, by rising value.
+
+    Ties are broken by the number of the node, as the classes of a city are cut.
+    """
+    order = np.argsort(values, kind="stable")
+    return [
+        {
+            "low": float(values[some[0]]),
+            "high": float(values[some[-1]]),
+            "count": len(some),
+            "wrong": int(wrong[some].sum()),
+        }
+        for some in np.array_split(order, BINS)
+        if len(some)
+    ]

@@ -1,0 +1,163 @@
+"""Small files of unknown origin, read within a limit that is checked first; digests and canonical JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from kmip_data.errors import DamagedInput
+from kmip_data.files.errors import unreadable
+
+M = TypeVar("M", bound=BaseModel)
+
+MAX_BYTES: Final = 2**24  #: 16 MiB, the largest card, configuration or result that is read
+_LISTED: Final = 1_000  #: most faults of a model that are formatted one by one
+
+
+@contextlib.contextmanager
+def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> Iterator[io.FileIO]:
+    """Open a regular file to read, unbuffered; all else, without ``follow`` a link too, is an ``OSError``."""
+    # Without O_NONBLOCK, opening a pipe waits for a writer.
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
+    descriptor = os.open(path, flags)
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            raise OSError(f"not a regular file: {stat.filemode(mode)}")
+        with open(descriptor, "rb", buffering=0, closefd=False) as file:
+            yield file
+    finally:
+        os.close(descriptor)
+
+
+def read_small(path: str | os.PathLike[str], most: int = MAX_BYTES) -> bytes:
+    """Return the bytes of a regular file of at most ``most`` bytes.
+
+    Raises ``OSError`` if it cannot be opened, is a folder, device, pipe or socket, or is larger; a larger
+    file is not read at all.
+    """
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        data = io.BufferedReader(file).read(most + 1) if size <= most else b""
+    if (size := max(size, len(data))) > most:
+        raise OSError(f"{size:,} bytes, which is more than the {most:,} that are read")
+    return data
+
+
+def read_json(path: str | os.PathLike[str], most: int = MAX_BYTES) -> Any:
+    """Return the value in a JSON file (UTF-8) of at most ``most`` bytes.
+
+    Raises ``OSError`` as :func:`read_small` does, and ``ValueError`` if the file is not JSON, is nested too
+    deeply, or holds a string that cannot be encoded.
+    """
+    text = read_small(path, most).decode("utf-8-sig")
+    try:
+        value = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("JSON that is nested too deeply") from error
+    # Half a surrogate pair ("\ud800") is valid JSON, but no terminal, file name or table can take it.
+    if "\\ud" in text.lower():
+        json.dumps(value, ensure_ascii=False).encode()
+    return value
+
+
+def read_model(
+    path: Path,
+    model: type[M],
+    what: str,
+    *,
+    expected: str,
+    next: str,  # noqa: A002 -- as in the errors
+) -> M:
+    """Read a JSON file that follows ``model``; the error is its path and ``what`` ("cannot be read as …").
+
+    Raises ``FileNotFoundError`` if there is no such file, and ``DamagedInput`` if it cannot be read or does
+    not follow the model.
+    """
+    try:
+        return model.model_validate_json(read_small(path))
+    except FileNotFoundError:
+        raise
+    except (ValueError, RecursionError, OSError) as error:
+        raise DamagedInput(
+            f"{path} {what}.", expected=expected, found=first_fault(error), next=next
+        ) from error
+
+
+def first_fault(error: Exception) -> str:
+    """Return one line on the first fault in text that could not be parsed."""
+    if not isinstance(error, ValidationError):
+        return (str(error).splitlines() or [type(error).__name__])[0][:200]
+    if error.error_count() > _LISTED:
+        return f"{error.error_count():,} faults"
+    fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    place = ".".join(str(part)[:80] for part in fault["loc"])
+    return f"{place}: {fault['msg']}"[:300] if place else fault["msg"][:300]
+
+
+CHUNK = 2**20  #: bytes read at a time where a file is streamed
+
+
+def canonical_json(value: Any) -> str:
+    """JSON with sorted keys, no spaces and ASCII only: equal values give equal text."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+def readable_json(value: Mapping[str, Any]) -> str:
+    """JSON for people, sorted likewise, with a line feed at its end."""
+    return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def json_digest(value: Any) -> str:
+    """SHA-256 (hex) of a value as canonical JSON."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+def content_digest(members: Mapping[str, str]) -> str:
+    """SHA-256 (hex) over the paths and digests of raw files, whatever container they came in."""
+    return json_digest(members)
+
+
+def sealed_json(content: Mapping[str, Any]) -> str:
+    """Readable JSON of ``content`` with ``digest``, made anew from all other fields.
+
+    A card that was changed on disk differs from this, even where it parses to the same values.
+    """
+    others = {name: value for name, value in content.items() if name != "digest"}
+    return readable_json({**others, "digest": json_digest(others)})
+
+
+def sha256_file(path: Path) -> tuple[str, int]:
+    """SHA-256 and size of a file, streamed; raises ``DamagedInput`` where it cannot be read."""
+    return _stream(path, hashlib.sha256)
+
+
+def md5_file(path: Path) -> str:
+    """MD5 of a file, by which some owners publish what they give out; raises as :func:`sha256_file`."""
+    return _stream(path, lambda: hashlib.md5(usedforsecurity=False))[0]
+
+
+def git_blob(path: Path) -> str:
+    """Return git's name for the content of a file, SHA-1 of size and bytes; raises as :func:`sha256_file`."""
+
+    def start() -> Any:
+        return hashlib.sha1(f"blob {path.stat().st_size}\0".encode(), usedforsecurity=False)
+
+    return _stream(path, start)[0]
+
+
+def _stream(path: Path, start: Callable[[], Any]) -> tuple[str, int]:
+    try:
+        with path.open("rb", buffering=0) as file:
+            return hashlib.file_digest(file, start).hexdigest(), file.tell()
+    except OSError as error:
+        raise unreadable(path, error) from error

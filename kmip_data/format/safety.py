@@ -1,0 +1,304 @@
+"""Open an HDF5 file that a stranger may have made, and refuse harmful constructs.
+
+HDF5 can point out of its file (external links, external storage, virtual datasets), run plugins
+(filters), and declare arrays far larger than the file. None of this occurs in shards or in the raw files
+that pipelines read, so :func:`open_untrusted` visits every object with the low-level interface, follows no
+link, and refuses the file before any data are read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import h5py
+import numpy as np
+from h5py import h5a, h5d, h5f, h5g, h5l, h5o, h5p, h5s, h5t, h5z
+
+from kmip_data.errors import KmipDataError
+from kmip_data.files.reading import open_regular
+from kmip_data.format.hdf5 import refuse
+
+MAX_OBJECTS: Final = 1_000
+MAX_DEPTH: Final = 16
+MAX_ATTRIBUTES: Final = 64  #: of one object
+MAX_ATTRIBUTE_BYTES: Final = 2**16
+MAX_CHUNK_BYTES: Final = 2**26
+MAX_RATIO: Final = 200  #: uncompressed to stored, beyond FREE_BYTES; graph data reach 3 to 20
+FREE_BYTES: Final = 2**26  #: bytes of a file that may be declared beyond that
+
+FILTER_CODES: Final = {
+    "gzip": h5z.FILTER_DEFLATE,
+    "shuffle": h5z.FILTER_SHUFFLE,
+    "fletcher32": h5z.FILTER_FLETCHER32,
+    "zstd": 32015,
+}
+_LINK_NAMES: Final = {h5l.TYPE_SOFT: "a soft link", h5l.TYPE_EXTERNAL: "an external link"}
+
+
+class Refused(Exception):
+    """A refused construct: ``what``, ``expected`` and ``found``; caught in this module."""
+
+
+@dataclass(frozen=True)
+class StoredDataset:
+    """One dataset of a file; ``offset`` is set for contiguous data that are not empty."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    offset: int | None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the data, uncompressed."""
+        return self.dtype.itemsize * math.prod(self.shape)
+
+
+def _refuse(what: str, expected: str, found: str) -> NoReturn:
+    raise Refused(what, expected, found)
+
+
+def _require(fine: object, what: str, expected: str, found: str) -> None:
+    if not fine:
+        _refuse(what, expected, found)
+
+
+class Inspection:
+    """Visit every object of a file and enforce the limits."""
+
+    def __init__(self, size: int, filters: frozenset[str], max_declared: int) -> None:
+        self.size = size
+        self.max_declared = max_declared
+        self.allowed = {FILTER_CODES[name]: name for name in filters}
+        self.seen: set[int] = set()
+        self.datasets: dict[str, StoredDataset] = {}
+        self.declared = 0
+        self.excess = 0  #: declared bytes beyond MAX_RATIO, of all datasets together
+        self.needs_zstd = False
+
+    def group(self, group: h5g.GroupID, name: str, depth: int) -> None:
+        """Check a group and its members."""
+        self.object(group, name or "/")
+        if depth > MAX_DEPTH:
+            _refuse("nests too deep", f"at most {MAX_DEPTH} groups in each other", f"more, at {name[:80]!r}")
+        links = group.links
+        names: list[bytes] = []
+
+        def collect(link: bytes) -> bool | None:
+            names.append(link)
+            return True if len(names) > MAX_OBJECTS else None  # a value stops the iteration
+
+        if group.get_num_objs():
+            links.iterate(collect)
+        for link in names:
+            child = f"{name}/{os.fsdecode(link)}".removeprefix("/")
+            kind = links.get_info(link).type
+            if kind != h5l.TYPE_HARD:
+                found = _LINK_NAMES.get(kind, "a user-defined link")
+                _refuse("holds a link", "groups and datasets only", f"{found} at {child[:80]!r}")
+            target = h5o.open(group, link)
+            if isinstance(target, h5g.GroupID):
+                self.group(target, child, depth + 1)
+            elif isinstance(target, h5d.DatasetID):
+                self.object(target, child)
+                self.dataset(target, child)
+            else:
+                _refuse("holds a named type", "groups and datasets only", f"a type at {child[:80]!r}")
+
+    def object(self, target: h5g.GroupID | h5d.DatasetID, name: str) -> None:
+        """Check a group or dataset for a single name and for few and small attributes."""
+        address = int(h5o.get_info(target).addr)
+        fine, what = address not in self.seen, "holds an object twice"
+        _require(fine, what, "one name for each object", f"a second hard link at {name[:80]!r}")
+        self.seen.add(address)
+        fine = len(self.seen) <= MAX_OBJECTS
+        _require(fine, "holds too many objects", f"at most {MAX_OBJECTS:,}", "more")
+        fine, what = (count := h5a.get_num_attrs(target)) <= MAX_ATTRIBUTES, "has too many attributes"
+        _require(fine, what, f"at most {MAX_ATTRIBUTES} per object", f"{count:,} at {name[:80]!r}")
+        for index in range(count):
+            attribute = h5a.open(target, index=index)
+            size, most = attribute.get_storage_size(), f"at most {MAX_ATTRIBUTE_BYTES:,} bytes"
+            _require(size <= MAX_ATTRIBUTE_BYTES, "has a huge attribute", most, f"{size:,} at {name[:80]!r}")
+            _ = attribute.dtype  # an invalid type raises here rather than while it is read
+
+    def dataset(self, dataset: h5d.DatasetID, name: str) -> None:
+        """Check a dataset, its layout first: the shape of a virtual one would open its sources."""
+        shown = repr(name[:80])
+        plan = dataset.get_create_plist()
+        layout = plan.get_layout()
+        inside, found = "data in the file itself", f"a dataset of other files at {shown}"
+        _require(layout != h5d.VIRTUAL, "holds a virtual dataset", inside, found)
+        _require(not plan.get_external_count(), "holds external data", inside, found)
+        self.filters(plan, shown)
+        kind = dataset.get_type()
+        if not isinstance(kind, h5t.TypeIntegerID | h5t.TypeFloatID) and not (
+            isinstance(kind, h5t.TypeStringID) and not kind.is_variable_str()
+        ):
+            found = f"{type(kind).__name__} at {shown}"
+            _refuse("holds data of a type that is not read", "numbers and fixed-length text", found)
+        space = dataset.get_space()
+        fine, what = space.get_simple_extent_type() != h5s.NULL, "holds a dataset without data"
+        _require(fine, what, "a shape", f"a null dataspace at {shown}")
+        stored = StoredDataset(
+            kind.dtype, space.shape, dataset.get_offset() if layout == h5d.CONTIGUOUS else None
+        )
+        self.sizes(dataset, stored, layout, plan, shown)
+        self.datasets[name] = stored
+
+    def filters(self, plan: h5p.PropDCID, shown: str) -> None:
+        """Check that reading a dataset runs allowed filters only."""
+        for index in range(plan.get_nfilters()):
+            code = plan.get_filter(index)[0]
+            expected = f"no filter but {', '.join(sorted(self.allowed.values()))}"
+            _require(code in self.allowed, "uses an unknown filter", expected, f"filter {code} at {shown}")
+            self.needs_zstd |= code == FILTER_CODES["zstd"]
+
+    def sizes(
+        self, dataset: h5d.DatasetID, stored: StoredDataset, layout: int, plan: h5p.PropDCID, shown: str
+    ) -> None:
+        """Check the declared size of a dataset against the size of the file."""
+        declared = stored.nbytes
+        # An axis of length 0 must not hide the others: (0, 10**10) takes 6 GB as soon as it is converted.
+        self.declared += stored.dtype.itemsize * math.prod(max(1, size) for size in stored.shape)
+        kept = dataset.get_storage_size()
+        what = "declares absurd sizes"
+        most = f"at most {self.max_declared:,} bytes of data in all"
+        _require(self.declared <= self.max_declared, what, most, f"{self.declared:,} bytes")
+        found = f"{declared:,} bytes declared, {kept:,} stored at {shown}"
+        if layout == h5d.CONTIGUOUS and declared:
+            fine = stored.offset is not None and kept == declared and stored.offset + declared <= self.size
+            _require(fine, what, f"data inside the file's {self.size:,} bytes", found)
+            return
+        if layout == h5d.CHUNKED:
+            chunk = math.prod(plan.get_chunk()) * stored.dtype.itemsize
+            most = f"chunks of at most {MAX_CHUNK_BYTES:,} bytes"
+            _require(chunk <= MAX_CHUNK_BYTES, what, most, f"{chunk:,} bytes at {shown}")
+        self.excess += max(0, declared - kept * MAX_RATIO)
+        fine = kept <= self.size and self.excess <= FREE_BYTES
+        _require(fine, what, f"at most {MAX_RATIO:,} times what is stored", found)
+
+
+SHARD_FILTERS: Final = frozenset({"gzip", "shuffle", "zstd"})
+RAW_FILTERS: Final = frozenset({"gzip", "shuffle", "fletcher32"})
+
+_MAGIC: Final = b"\x89HDF\r\n\x1a\n"
+_AGAIN: Final = "get the file again from where it came (kmip-data verify BUILD --repair rebuilds a shard)"
+# Exceptions of h5py while it reads data of a damaged file.
+_HDF5_ERRORS: Final = (OSError, RuntimeError, LookupError, ValueError, TypeError, MemoryError)
+
+
+@contextlib.contextmanager
+def open_untrusted(
+    path: str | os.PathLike[str], *, max_declared_bytes: int, filters: frozenset[str] = RAW_FILTERS
+) -> Iterator[h5py.File]:
+    """Open an HDF5 file for reading after every object in it has been checked.
+
+    All datasets together may declare at most ``max_declared_bytes``, uncompressed, and use the given
+    ``filters`` only, of ``gzip``, ``shuffle``, ``fletcher32``, ``zstd``. Raises ``DamagedInput`` if
+    the file is not HDF5, is damaged, or holds a link, external or virtual data, a type other than numbers and
+    fixed-length text, another filter, or absurd sizes, also for errors of HDF5 while the caller reads;
+    ``OutOfResources`` if this process lacks memory or file descriptors.
+    """
+    with open_inspected(path, max_declared_bytes=max_declared_bytes, filters=filters) as (file, _):
+        yield file
+
+
+@contextlib.contextmanager
+def open_inspected(
+    path: str | os.PathLike[str],
+    *,
+    max_declared_bytes: int,
+    filters: frozenset[str],
+    source: io.RawIOBase | None = None,
+) -> Iterator[tuple[h5py.File, dict[str, StoredDataset]]]:
+    """As :func:`open_untrusted`, but yield every dataset by key (``node/x``), too.
+
+    ``source`` supplies the bytes of a file that is not at ``path``.
+    """
+    path = Path(path)
+    size = _check_file(path) if source is None else _check_source(path, source)
+    with contextlib.ExitStack() as stack:
+        try:
+            file = h5py.File(source, "r") if source is not None else _open(path)
+            stack.callback(file.close)
+            inspection = Inspection(size, filters, max_declared_bytes)
+            inspection.group(h5g.open(file.id, b"/"), "", 0)
+            if inspection.needs_zstd:
+                enable_zstd()
+        except Refused as refused:
+            refuse(path, *refused.args, then=_AGAIN)
+        except Exception as error:  # noqa: BLE001 -- on a damaged file h5py may raise anything
+            _refuse_damaged(path, error)
+        try:
+            yield file, inspection.datasets
+        except KmipDataError:
+            raise
+        except _HDF5_ERRORS as error:
+            _refuse_damaged(path, error)
+
+
+def read_scalar(file: h5py.File, name: str) -> int | str | None:
+    """Return an attribute of the root that is one whole number or fixed-length ASCII text, or ``None``.
+
+    Another type is a ``ValueError``: variable-length data could refer to one large object many times.
+    """
+    if name not in file.attrs:
+        return None
+    attribute = h5a.open(file.id, name.encode())
+    kind = attribute.get_type()
+    fixed = isinstance(kind, h5t.TypeIntegerID) or (
+        isinstance(kind, h5t.TypeStringID) and not kind.is_variable_str()
+    )
+    if not fixed or attribute.shape != ():
+        raise ValueError(f"{type(kind).__name__} of shape {attribute.shape}")
+    value = np.empty((), attribute.dtype)
+    attribute.read(value)
+    found = value.item()
+    return found.decode("ascii") if isinstance(found, bytes) else int(found)
+
+
+def enable_zstd() -> None:
+    """Register the zstd filter with HDF5 in this process."""
+    import hdf5plugin  # noqa: F401 -- importing it registers its filters
+
+
+def _check_file(path: Path) -> int:
+    """Return the size of a regular file with the HDF5 signature; refuse anything else."""
+    try:
+        with open_regular(path) as file:
+            head, size = file.read(16), os.fstat(file.fileno()).st_size
+    except (OSError, ValueError) as error:  # a zero byte in the path
+        found = getattr(error, "strerror", None) or str(error)
+        refuse(path, "cannot be opened", "a readable file", found, error, then=_AGAIN)
+    _check_head(path, head)
+    return size
+
+
+def _check_source(path: Path, source: io.RawIOBase) -> int:
+    _check_head(path, source.read(16) or b"")
+    return source.seek(0, os.SEEK_END)
+
+
+def _check_head(path: Path, head: bytes) -> None:
+    if not head.startswith(_MAGIC):
+        found = f"{head[:16]!r}" if head else "an empty file"
+        refuse(path, "is not an HDF5 file", "the HDF5 signature in the first bytes", found, then=_AGAIN)
+
+
+def _open(path: Path) -> h5py.File:
+    access = h5p.create(h5p.FILE_ACCESS)
+    access.set_fclose_degree(h5f.CLOSE_STRONG)
+    if hasattr(access, "set_file_locking"):  # network file systems may have no locks; we only read
+        access.set_file_locking(False, True)
+    return h5py.File(h5f.open(os.fsencode(path), h5f.ACC_RDONLY, fapl=access))
+
+
+def _refuse_damaged(path: Path, error: Exception) -> NoReturn:
+    found = " ".join(str(error).split())[:200] or type(error).__name__
+    refuse(path, "is damaged", "a complete HDF5 file", found, error, then=_AGAIN)

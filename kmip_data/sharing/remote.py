@@ -1,0 +1,362 @@
+"""Files at an address: a folder, a web server, or anything that fsspec reaches.
+
+Web servers are read by our own client: fsspec reads an answer to its end before anyone can see that it is
+the whole file, or that it never ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import os
+import threading
+import time
+import urllib.parse
+from collections.abc import Iterator
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final
+
+import requests
+
+from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
+from kmip_data.files.changes import make_folder, remove_file, write_file
+from kmip_data.files.errors import writing
+from kmip_data.files.reading import MAX_BYTES, open_regular
+from kmip_data.runtime.http_client import Patience, Session, body, content_range, open_response
+from kmip_data.runtime.http_errors import MirrorFailed, from_status
+from kmip_data.runtime.presence import install_command
+from kmip_data.sharing.share import BLOCK, SHARE_NAME, damaged
+from kmip_data.wording import shown_address, without_secrets
+
+PIECE: Final = 8 * BLOCK  #: bytes requested at a time
+_ATTEMPTS: Final = 5  #: a dataset is read in thousands of requests, each of which may meet a bad moment
+_MISSING: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
+
+_own = threading.local()  #: ``session`` of a thread and ``owner``, the process that opened it
+
+
+def pull_command(address: str) -> str:
+    """Return the command that copies everything at an address to this machine."""
+    return f"kmip-data pull {shown_address(address)}, and open the copy"
+
+
+def not_pushed(address: str) -> UsageError:
+    """Return the error for an address without a manifest."""
+    return UsageError(
+        f"Nothing was pushed to {address}, or the push has not ended.",
+        expected=f"{SHARE_NAME} there, which a push writes last",
+        next="correct the address, which is that of the folder; or ask whoever pushed to push again",
+    )
+
+
+def file_system(address: str) -> tuple[Any, str]:
+    """Return fsspec's file system of an address and the path in it, ``~`` expanded.
+
+    Raises ``UsageError`` where fsspec knows no such address, or lacks the package for it.
+    """
+    import fsspec
+
+    try:
+        # An empty text would be the working folder.
+        system, root = fsspec.core.url_to_fs(address or "nothing://")
+    except Exception as error:  # each file system has errors of its own
+        raise UsageError(
+            f"{shown_address(address) or 'An empty text'} is not an address that can be reached from here.",
+            expected="a folder, or hf://, s3://, gs://, https:// with the packages for it",
+            found=without_secrets(str(error), address),
+            next=f"{install_command('hub')} (hf://), or pip install s3fs (s3://) or gcsfs (gs://)",
+        ) from error
+    return system, root.rstrip("/")
+
+
+class Remote:
+    """Files below an address; what fails there is ``SourceUnavailable`` with the reason.
+
+    ``address`` is what may be shown of it; ``folder`` is the path of a folder, ``None`` elsewhere, which is
+    written to as all folders of this package are. Raises ``UsageError`` where fsspec knows no such address.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._target, self.address = address, shown_address(address).rstrip("/")
+        self._patience = Patience.from_environment()
+        self.writable = not address.startswith(("http://", "https://"))
+        self.folder: Path | None = None
+        self._is_hub = False
+        if self.writable:
+            system, root = file_system(address)
+            names = {system.protocol} if isinstance(system.protocol, str) else set(system.protocol)
+            self.folder, self._is_hub = Path(root or "/") if "local" in names else None, "hf" in names
+        self._pending: list[tuple[str, Path | bytes]] | None = None  #: for one commit
+
+    def read(self, name: str, most: int = MAX_BYTES) -> bytes | None:
+        """Return the bytes of a file of at most ``most`` bytes; ``None`` where there is none."""
+        with self._asked(name):
+            try:
+                with self._opened(name, 0) as file:
+                    data = exactly(file, most + 1)
+            except Exception as error:
+                if _is_missing(error):
+                    return None
+                raise
+        if len(data) > most:
+            raise damaged(f"{self.address}/{name}", f"at most {most:,} bytes", "more")
+        return data
+
+    def pieces(self, name: str, start: int, stop: int) -> Iterator[bytes]:
+        """Yield bytes ``start`` to ``stop`` of a file, each but the last :data:`PIECE` long."""
+        with self._asked(name), self._opened(name, start) as file:
+            while start < stop:
+                piece = exactly(file, size := min(PIECE, stop - start))
+                if len(piece) < size:
+                    raise EOFError(f"{start + len(piece):,} of {stop:,} bytes came")
+                yield piece
+                start += len(piece)
+
+    def range(self, name: str, start: int, stop: int) -> bytes | None:
+        """Return bytes ``start`` to ``stop`` of a file; fewer where it ends before, ``None`` without a file.
+
+        Tries again what may pass. Raises ``UsageError`` where the server gives whole files only;
+        ``DamagedInput`` where it gives more than asked for; ``SourceUnavailable`` where it does not answer.
+        """
+        for attempt in itertools.count(1):
+            try:
+                with self._asked(name):
+                    data = self._range(name, start, stop)
+                break
+            except SourceUnavailable as error:
+                cause = error.__cause__
+                if attempt == _ATTEMPTS or not getattr(
+                    cause, "again", not isinstance(cause, PermissionError)
+                ):
+                    raise
+                time.sleep(getattr(cause, "wait", None) or self._patience.pause * 2 ** (attempt - 1))
+        if data is not None and len(data) > stop - start:
+            raise damaged(f"{self.address}/{name}", f"bytes {start:,} to {stop:,}", "more")
+        return data
+
+    def _range(self, name: str, start: int, stop: int) -> bytes | None:
+        try:
+            if self.folder is not None or not self.writable:
+                with self._opened(name, start, stop) as file:
+                    return exactly(file, stop - start + (self.folder is None))
+            system, root = file_system(self._target)  # which fsspec keeps for each process
+            # Where files are opened to read from them, a cache of fsspec's would ask for more than is needed.
+            options = {} if system.async_impl else {"cache_type": "none"}
+            return bytes(system.cat_file(f"{root}/{name}", start=start, end=stop, **options))
+        except Exception as error:
+            if _is_missing(error):
+                return None
+            raise
+
+    @contextlib.contextmanager
+    def at_once(self, message: str) -> Iterator[bool]:
+        """Collect what is written in the block into one commit, if the address is a repository of the hub.
+
+        One commit a file would be hundreds, which the hub refuses. Yields True for such a repository.
+        """
+        system, root = file_system(self._target)
+        with self._asked(""):
+            known: Any = system.resolve_path(root) if self._is_hub else None
+        if not hasattr(known, "repo_id"):  # a bucket of the hub has none
+            yield False
+            return
+        from huggingface_hub import CommitOperationAdd, HfApi
+
+        self._pending = []
+        yield True
+        inside = f"{known.path_in_repo}/".lstrip("/")
+        files = [
+            CommitOperationAdd(inside + name, content if isinstance(content, bytes) else str(content))
+            for name, content in self._pending
+        ]
+        about = {"repo_type": known.repo_type, "revision": known.revision, "commit_message": message}
+        with self._asked(""):
+            HfApi().create_commit(known.repo_id, files, **about)
+            system.invalidate_cache()
+
+    def files(self) -> Iterator[tuple[str, int]]:
+        """Yield name and size in bytes of each file there; hidden ones at the top (``.git``) are left out.
+
+        In a folder a link is a file of unknown size (-1), whatever it leads to.
+        """
+        system, root = file_system(self._target)
+        with self._asked(""):
+            if self.folder is not None:
+                yield from _files_below(self.folder)
+                return
+            system.invalidate_cache()
+            with contextlib.suppress(FileNotFoundError):
+                for path, about in system.find(root, detail=True).items():
+                    name = path.removeprefix(system._strip_protocol(root)).lstrip("/")  # noqa: SLF001
+                    if name and not name.startswith(".") and not name.endswith("/"):  # a mark of a folder
+                        yield name, int(about.get("size") or 0)
+
+    def put(self, name: str, content: Path | bytes) -> None:
+        """Write a file, from another or from memory."""
+        if self._pending is not None:
+            self._pending.append((name, content))
+            return
+        system, root = file_system(self._target)
+        with self._asked(name):
+            if self.folder is not None:
+                folder_for(name, self.folder)
+                write_file(self.folder / name, blocks_of(content), root=self.folder)
+            elif isinstance(content, bytes):
+                system.pipe_file(f"{root}/{name}", content)
+            else:
+                system.put_file(str(content), f"{root}/{name}")
+
+    def remove(self, name: str) -> None:
+        """Remove a file that this package has put there."""
+        system, root = file_system(self._target)
+        with self._asked(name):
+            if self.folder is not None:
+                remove_file(self.folder / name, root=self.folder)
+            else:
+                system.rm_file(f"{root}/{name}")
+
+    @contextlib.contextmanager
+    def _opened(self, name: str, start: int, stop: int | None = None) -> Iterator[Any]:
+        """Open a file at ``start``: as one stream from its beginning, with ranges from elsewhere."""
+        if self.folder is not None:
+            with open_regular(self.folder / name) as local:  # a pipe is not waited for
+                local.seek(start)
+                yield local
+            return
+        if not self.writable:
+            with self._streamed(name, start, stop) as stream:
+                yield stream
+            return
+        system, root = file_system(self._target)
+        streamed = not start and self._is_hub
+        with system.open(f"{root}/{name}", "rb", block_size=0 if streamed else PIECE) as file:
+            if start:
+                file.seek(start)
+            yield file
+
+    @contextlib.contextmanager
+    def _streamed(self, name: str, start: int, stop: int | None) -> Iterator[Any]:
+        """Open a file of a web server as one stream, within the time that its bytes may take.
+
+        With ``stop`` only bytes up to it are requested, and a server that gives whole files is refused.
+        """
+        base, mark, query = self._target.partition("#")[0].partition("?")
+        url = f"{base.rstrip('/')}/{urllib.parse.quote(name)}{mark}{query}"
+        # An answer that is compressed on the way would be bytes of something else.
+        headers, partial = {"Accept-Encoding": "identity"}, bool(start) or stop is not None
+        if partial:
+            headers["Range"] = f"bytes={start}-{'' if stop is None else stop - 1}"
+        with open_response(url, headers, self._patience, _session()) as response:
+            if response.status_code in _MISSING:
+                # Redirected to where there is no such file, which says nothing of this address.
+                if response.url != requests.Request("GET", url).prepare().url:
+                    raise MirrorFailed("redirects to an address without this file")
+                raise FileNotFoundError(f"{self.address}/{name} answers {response.status_code}")
+            if stop is not None and response.status_code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+                yield io.BytesIO()  # past the end
+                return
+            if not response.ok:
+                raise from_status(response, self._patience.longest_wait)
+            if partial and response.status_code != HTTPStatus.PARTIAL_CONTENT:
+                if stop is None:
+                    raise MirrorFailed("gives whole files only")
+                raise UsageError(
+                    f"{self.address} cannot be read from afar: its server gives whole files only.",
+                    next=pull_command(self.address),
+                )
+            sent = content_range(response)
+            if partial and (sent is None or sent[0] != start):
+                raise MirrorFailed("gives other bytes than asked for")
+            size = sent[1] + 1 - start if partial and sent else 0
+            yield io.BufferedReader(_Body(body(response, self._patience), size), PIECE)
+
+    @contextlib.contextmanager
+    def _asked(self, name: str) -> Iterator[None]:
+        """Turn any exception of a file system into ``SourceUnavailable``: each has classes of its own."""
+        try:
+            yield
+        except KmipDataError:
+            raise
+        except Exception as error:
+            told = error.__cause__ or error  # of a server's answer fsspec says only that there is no file
+            found = error.reason if isinstance(error, MirrorFailed) else f"{type(told).__name__}: {told}"
+            raise SourceUnavailable(
+                f"{self.address}/{name} cannot be reached.",
+                found=" ".join(without_secrets(found, self._target).split())[:300],
+                left="what was finished before",
+                next="check address, network and credentials; the same command resumes",
+            ) from error
+
+
+class _Body(io.RawIOBase):
+    """The body of an answer, of at least ``size`` bytes, as a file."""
+
+    def __init__(self, pieces: Iterator[bytes], size: int) -> None:
+        self._pieces, self._rest, self._size = pieces, b"", size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        view = memoryview(buffer).cast("B")
+        self._rest = self._rest or next(self._pieces, b"")
+        count = min(len(view), len(self._rest))
+        view[:count], self._rest = self._rest[:count], self._rest[count:]
+        self._size -= count
+        if not count and self._size > 0:
+            raise MirrorFailed("cut the connection", again=True)
+        return count
+
+
+def _session() -> Session:
+    if getattr(_own, "owner", None) != os.getpid():  # a forked child shares no connection with its parent
+        _own.owner, _own.session = os.getpid(), Session()
+    session: Session = _own.session
+    return session
+
+
+def _is_missing(error: Exception) -> bool:
+    """True if this says that there is no such file; of the hub, that its server answered so."""
+    for one in (error, error.__cause__):
+        if (status := getattr(getattr(one, "response", None), "status_code", None)) is not None:
+            return bool(status == HTTPStatus.NOT_FOUND)
+    return isinstance(error, FileNotFoundError)
+
+
+def _files_below(folder: Path, inside: str = "") -> Iterator[tuple[str, int]]:
+    """Yield the files below a folder, if there is one, in the order of their names."""
+    if not inside and not os.path.lexists(folder):
+        return
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        if not inside and entry.name.startswith("."):
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            yield from _files_below(Path(entry.path), f"{inside}{entry.name}/")
+        else:
+            regular = entry.is_file(follow_symlinks=False)
+            yield inside + entry.name, entry.stat(follow_symlinks=False).st_size if regular else -1
+
+
+def folder_for(file: str, root: Path) -> None:
+    """Make ``root`` and the folder of a file below it, where they are missing."""
+    with writing(root):
+        root.mkdir(parents=True, exist_ok=True)
+        if "/" in file:
+            make_folder((root / file).parent, root=root)
+
+
+def blocks_of(content: Path | bytes) -> Iterator[bytes]:
+    """Yield the blocks of a file, on disk or in memory."""
+    with io.BytesIO(content) if isinstance(content, bytes) else open_regular(content) as file:
+        while block := exactly(file, BLOCK):
+            yield block
+
+
+def exactly(file: Any, count: int) -> bytes:
+    """Read ``count`` bytes, fewer only at the end: one read of a stream may bring less."""
+    data = bytearray()
+    while len(data) < count and (piece := file.read(min(PIECE, count - len(data)))):
+        data += piece
+    return bytes(data)

@@ -1,0 +1,228 @@
+"""Attention kernels: forward pass, gradients of scores and queries, and of keys and values.
+
+A program by query has BQ queries of one head with all of their keys, BK ≥ k places; rows of values and keys
+pass through it BC channels at a time, so nothing of size (N, k, d) is ever stored. A pair is a place in
+(H, N, k). Rows are those of (H, ·, d) tensors with any stride between heads and between rows, and 1 between
+channels.
+
+Gradients of keys and values are sums over sorted pairs, in one order and without atomics (ADR 0270). Pairs
+are in the order of their keys (:mod:`~kmip_data.models.attention.gpu.transposing`): those of one key are a
+list, by query. A list is cut where a multiple of SEGMENT of the ordered places falls into it, so a key that
+thousands of queries chose is summed by many programs, and where the cuts are depends on the indices alone.
+Segment s is the first of key s (keys of all heads in one row); those after the keys' begin at the multiples
+of SEGMENT, and :func:`add_segments` adds them to the first of their list. No size depends on values, so
+nothing waits for the GPU.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _pairs(
+    indices: tl.tensor, row: tl.tensor, rows: tl.tensor, k: tl.tensor, BK: tl.constexpr
+) -> tuple[tl.tensor, ...]:
+    """Pairs of these rows (BQ, BK), whether they are in the tensor, their keys and whether there is one."""
+    slot = tl.arange(0, BK)
+    pair = (tl.program_id(1).to(tl.int64) * rows + row)[:, None] * k + slot[None, :]
+    inside = (row < rows)[:, None] & (slot < k)[None, :]
+    key = tl.load(indices + pair, inside, -1)
+    return pair, inside, key.to(tl.int64), key >= 0
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _gather(
+    of_head: tl.tensor,
+    key: tl.tensor,
+    stride: tl.tensor,
+    there: tl.tensor,
+    channel: tl.tensor,
+    width: tl.tensor,
+) -> tl.tensor:
+    """Some channels of the chosen rows: (BQ, BK, BC); zero where there is no key."""
+    place = of_head + key[:, :, None] * stride + channel[None, None, :]
+    return tl.load(place, there[:, :, None] & (channel < width)[None, None, :], 0.0)
+
+
+@triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
+def attend_rows(
+    scores: tl.tensor, indices: tl.tensor, keep: tl.tensor, values: tl.tensor, value_head: tl.tensor,
+    value_row: tl.tensor, weights: tl.tensor, out: tl.tensor, rows: tl.tensor, k: tl.tensor,
+    width: tl.tensor, scale: tl.tensor,
+    BQ: tl.constexpr, BK: tl.constexpr, BC: tl.constexpr, DROP: tl.constexpr, WEIGHTS: tl.constexpr,
+) -> None:  # fmt: skip
+    """Softmax of the scores and the weighted sum of the values; program (tile of queries, head).
+
+    Parameters
+    ----------
+    scores, indices, keep
+        (H, rows, k) float32, int32 or int64 (−1: no key), and bytes, 0 where dropped (read with DROP).
+    values
+        (H, M, width) float32, strides ``value_head`` and ``value_row``.
+    weights
+        Out, with WEIGHTS: (H, rows, k) float32, of the softmax itself.
+    out
+        Out: (H, rows, width) float32; zero for a row without keys.
+    """
+    head, row = tl.program_id(1).to(tl.int64), tl.program_id(0).to(tl.int64) * BQ + tl.arange(0, BQ)
+    pair, inside, key, there = _pairs(indices, row, rows, k, BK)
+    score = tl.where(there, tl.load(scores + pair, inside, 0.0), float("-inf"))
+    largest = tl.max(score, 1)
+    score = (score - tl.where(largest == float("-inf"), 0.0, largest)[:, None]) * scale
+    weight = tl.where(there, tl.exp(score), 0.0)
+    total = tl.sum(weight, 1)
+    # Rounded as on the CPU: the weight of an only key is 1, not nearly.
+    weight = tl.div_rn(weight, tl.broadcast_to(tl.where(total > 0, total, 1.0)[:, None], [BQ, BK]))
+    if WEIGHTS:
+        tl.store(weights + pair, weight, inside)
+    if DROP:
+        weight = tl.where(tl.load(keep + pair, inside, 0) != 0, weight, 0.0)
+    for first in range(0, width, BC):
+        channel = first + tl.arange(0, BC)
+        value = _gather(values + head * value_head, key, value_row, there, channel, width)
+        place = out + (head * rows + row)[:, None] * width + channel[None, :]
+        tl.store(
+            place, tl.sum(weight[:, :, None] * value, 1), (row < rows)[:, None] & (channel < width)[None, :]
+        )
+
+
+@triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
+def slope_rows(
+    grad: tl.tensor, grad_head: tl.tensor, grad_row: tl.tensor, keys: tl.tensor, key_head: tl.tensor,
+    key_row: tl.tensor, values: tl.tensor, value_head: tl.tensor, value_row: tl.tensor, indices: tl.tensor,
+    weights: tl.tensor, keep: tl.tensor, slopes: tl.tensor, grad_queries: tl.tensor, rows: tl.tensor,
+    k: tl.tensor, dim: tl.tensor, width: tl.tensor, scale: tl.tensor,
+    BQ: tl.constexpr, BK: tl.constexpr, BC: tl.constexpr, DROP: tl.constexpr,
+) -> None:  # fmt: skip
+    """Derivatives of the scores, and of the queries; program (tile of queries, head).
+
+    Parameters
+    ----------
+    grad
+        (H, rows, width) float32, gradient of the output.
+    keys, values
+        (H, M, dim) and (H, M, width) float32.
+    indices, weights, keep
+        As :func:`attend_rows` takes and gives them.
+    slopes
+        Out: (H, rows, k) float32, gradient of query · key of each pair; 0 where there is no key.
+    grad_queries
+        Out: (H, rows, dim) float32.
+    """
+    head, row = tl.program_id(1).to(tl.int64), tl.program_id(0).to(tl.int64) * BQ + tl.arange(0, BQ)
+    pair, inside, key, there = _pairs(indices, row, rows, k, BK)
+    of_weight = tl.zeros((BQ, BK), tl.float32)
+    for first in range(0, width, BC):
+        channel = first + tl.arange(0, BC)
+        value = _gather(values + head * value_head, key, value_row, there, channel, width)
+        place = grad + head * grad_head + row[:, None] * grad_row + channel[None, :]
+        gradient = tl.load(place, (row < rows)[:, None] & (channel < width)[None, :], 0.0)
+        of_weight += tl.sum(value * gradient[:, None, :], 2)
+    if DROP:
+        of_weight = tl.where(tl.load(keep + pair, inside, 0) != 0, of_weight, 0.0)
+    weight = tl.load(weights + pair, inside, 0.0)
+    slope = weight * (of_weight - tl.sum(of_weight * weight, 1)[:, None]) * scale
+    tl.store(slopes + pair, slope, inside)
+    for first in range(0, dim, BC):
+        channel = first + tl.arange(0, BC)
+        chosen = _gather(keys + head * key_head, key, key_row, there, channel, dim)
+        place = grad_queries + (head * rows + row)[:, None] * dim + channel[None, :]
+        tl.store(
+            place, tl.sum(slope[:, :, None] * chosen, 1), (row < rows)[:, None] & (channel < dim)[None, :]
+        )
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _rows(
+    source: tl.tensor,
+    row: tl.tensor,
+    stride: tl.tensor,
+    live: tl.tensor,
+    channel: tl.tensor,
+    width: tl.tensor,
+) -> tl.tensor:
+    """Some channels of some rows: (BP, BC); zero where there is none."""
+    place = source + row[:, None] * stride + channel[None, :]
+    return tl.load(place, live[:, None] & (channel < width)[None, :], 0.0)
+
+
+@triton.jit(do_not_specialize=["rows", "keys", "all_keys"])  # type: ignore[untyped-decorator]
+def sum_segments(
+    order: tl.tensor, cuts: tl.tensor, start: tl.tensor, slopes: tl.tensor, queries: tl.tensor,
+    query_head: tl.tensor, query_row: tl.tensor, weights: tl.tensor, keep: tl.tensor, grad: tl.tensor,
+    grad_head: tl.tensor, grad_row: tl.tensor, grad_keys: tl.tensor, grad_values: tl.tensor,
+    rows: tl.tensor, k: tl.tensor, keys: tl.tensor, all_keys: tl.tensor, dim: tl.tensor, width: tl.tensor,
+    SEGMENT: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr, DROP: tl.constexpr,
+) -> None:  # fmt: skip
+    """Σ slope · query and Σ weight · gradient over the pairs of a segment; program (segment, channels).
+
+    Parameters
+    ----------
+    order, cuts, start
+        As :class:`~kmip_data.models.attention.gpu.transposing.Transposed` has them.
+    slopes, queries
+        (H, rows, k) and (H, rows, dim) float32.
+    weights, keep, grad
+        (H, rows, k) float32, bytes, 0 where a weight counts as 0 (read with DROP), (H, rows, width) float32.
+    grad_keys, grad_values
+        Out: (segments, dim) and (segments, width) float32. Where a segment after the keys' begins a list, or
+        has no key, what stands there is not read.
+    """
+    # 1. A program sums at most SEGMENT pairs of one key: the first of its list, or those from a cut on.
+    segment = tl.program_id(0).to(tl.int64)
+    own, cut = segment < all_keys, (segment - all_keys + 1) * SEGMENT
+    key = tl.load(cuts + segment - all_keys + 1, segment >= all_keys, 0).to(tl.int64)
+    key = tl.where(own, segment, key)
+    first = tl.where(own, tl.load(start + key), cut)
+    # No key: nothing begins here.
+    last = tl.load(start + key + 1, key < all_keys, 0)
+    last = tl.minimum(last, (first // SEGMENT + 1) * SEGMENT)
+    head = key // keys
+    channel = tl.program_id(1) * BC + tl.arange(0, BC)
+    # 2. Add BP pairs side by side, always in the same order, then across.
+    of_key, of_value = tl.zeros((BP, BC), tl.float32), tl.zeros((BP, BC), tl.float32)
+    for begin in range(first, last, BP):
+        place = begin + tl.arange(0, BP)
+        live = place < last
+        pair = tl.load(order + place, live, 0)
+        slope, weight = tl.load(slopes + pair, live, 0.0), tl.load(weights + pair, live, 0.0)
+        if DROP:
+            weight = tl.where(tl.load(keep + pair, live, 0) != 0, weight, 0.0)
+        row = tl.where(live, pair // k - head * rows, 0)
+        of_key += slope[:, None] * _rows(queries + head * query_head, row, query_row, live, channel, dim)
+        of_value += weight[:, None] * _rows(grad + head * grad_head, row, grad_row, live, channel, width)
+    tl.store(grad_keys + segment * dim + channel, tl.sum(of_key, 0), channel < dim)
+    tl.store(grad_values + segment * width + channel, tl.sum(of_value, 0), channel < width)
+
+
+@triton.jit(do_not_specialize=["all_keys"])  # type: ignore[untyped-decorator]
+def add_segments(
+    cuts: tl.tensor,
+    start: tl.tensor,
+    sums: tl.tensor,
+    all_keys: tl.tensor,
+    width: tl.tensor,
+    SEGMENT: tl.constexpr,
+    BP: tl.constexpr,
+    BC: tl.constexpr,
+) -> None:
+    """Add a list's later segments to its first; program (segment after the keys', channels).
+
+    The program of the first cut in a list does it, the others nothing. ``sums`` (segments, width) are
+    gradients of keys or of values as :func:`sum_segments` leaves them, the other arguments are as there.
+    """
+    number = tl.program_id(0).to(tl.int64)
+    cut = (number + 1) * SEGMENT
+    key = tl.load(cuts + number + 1).to(tl.int64)
+    first, last = tl.load(start + key), tl.load(start + key + 1, key < all_keys, 0)
+    if (key < all_keys) & (first < cut) & (first >= cut - SEGMENT):
+        channel = tl.program_id(1) * BC + tl.arange(0, BC)
+        later = (last - 1 - cut) // SEGMENT + 1
+        total = tl.zeros((BP, BC), tl.float32)
+        for begin in range(0, later, BP):
+            each = begin + tl.arange(0, BP)
+            total += _rows(sums, all_keys + number + each, width, each < later, channel, width)
+        own = sums + key * width + channel
+        tl.store(own, tl.load(own, channel < width, 0.0) + tl.sum(total, 0), channel < width)

@@ -1,0 +1,307 @@
+"""Compiled search behind a float32 filter: of every key, or of those that no cone of the tree excludes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.arrays import F32, I64
+from kmip_data.models.search.cpu.candidates import (
+    OUT,
+    Block,
+    append,
+    begin,
+    cut,
+    error_of_cones,
+    finish,
+    kth_largest,
+    new_store,
+    offer,
+    set_floor,
+    view,
+)
+from kmip_data.models.search.cpu.lanes import (
+    at_least,
+    hold,
+    load,
+    lowest_bit,
+    minus,
+    multiply_add,
+    pointer,
+    splat,
+    square_root,
+    store,
+    times,
+    where_at_least,
+)
+from kmip_data.models.search.cpu.tree import BRANCH, CONE, Tree
+from kmip_data.runtime.threads import njit_nogil
+
+BLOCK = 64  # queries that share what they bring into the cache
+ROWS = BLOCK + 1  # one more stands in for the queries that an unfinished tile lacks
+_NEAR = 8192  # float32 numbers of keys that stay in the nearest cache
+
+
+@njit_nogil(error_model="numpy", forceinline=True)
+def _multiply_pair(points: Any, leaf: int, dim: int, block: Block, i: int) -> None:
+    """Multiply two leaves with four queries: eight sums in registers, six loads for eight products."""
+    zero = splat(np.float32(0))
+    a, b, c, d, e, f, g, h = zero, zero, zero, zero, zero, zero, zero, zero
+    at = leaf * dim * 16
+    unit = i * dim
+    for column in range(dim):
+        left = load(points, at + column * 16)
+        right = load(points, at + (dim + column) * 16)
+        query = splat(block.unit[unit + column])
+        a, b = multiply_add(query, left, a), multiply_add(query, right, b)
+        query = splat(block.unit[unit + dim + column])
+        c, d = multiply_add(query, left, c), multiply_add(query, right, d)
+        query = splat(block.unit[unit + 2 * dim + column])
+        e, f = multiply_add(query, left, e), multiply_add(query, right, f)
+        query = splat(block.unit[unit + 3 * dim + column])
+        g, h = multiply_add(query, left, g), multiply_add(query, right, h)
+    place = leaf * 16
+    offer(block, i, a, place)
+    offer(block, i, b, place + 16)
+    offer(block, i + 1, c, place)
+    offer(block, i + 1, d, place + 16)
+    offer(block, i + 2, e, place)
+    offer(block, i + 2, f, place + 16)
+    offer(block, i + 3, g, place)
+    offer(block, i + 3, h, place + 16)
+
+
+@njit_nogil(error_model="numpy")
+def search_flat(
+    tree: Tree, queries: F32, keys: F32, k: int, low: int, start: int, stop: int,
+    scores: F32, indices: I64, failed: NDArray[np.bool_]
+) -> None:  # fmt: skip
+    """Search for the rows ``start`` to ``stop``; arguments as of :func:`search_tree`."""
+    dim, leaves = tree.dim, -(-tree.keys // 16)
+    memory = new_store(BLOCK, dim, k)
+    block = view(memory, BLOCK, dim, k)
+    points, number = pointer(tree.points), pointer(tree.number)
+    to_scores, to_indices = pointer(scores), pointer(indices)
+    step = max(2, _NEAR // (16 * dim)) & ~1
+    for first in range(start, stop, BLOCK):
+        count = min(BLOCK, stop - first)
+        begin(block, queries, first, count, tree.scale, tree.longest)
+        for i in range(count, (count + 3) & ~3):  # of an unfinished tile
+            block.filled[i] = 0
+            set_floor(block, i, OUT)
+        for leaf in range(0, leaves, step):
+            for i in range(0, count, 4):
+                for pair in range(leaf, min(leaf + step, leaves), 2):
+                    _multiply_pair(points, pair, dim, block, i)
+        finish(block, count, number, queries, keys, first, low, to_scores, to_indices, failed)
+    hold(memory)
+
+
+@njit_nogil(error_model="numpy", forceinline=True)
+def _reach(cones: Any, group: int, dim: int, unit: Any, base: int) -> Any:
+    """Upper bounds of a query's products with the keys in each of 16 cones, where positive.
+
+    With the angle a between query and axis and the half-angle b: R inside the cone (a ≤ b), else
+    R cos(a − b) = R (cos a cos b + sin a sin b).
+    """
+    # 1. cos a of 16 cones at once: one lane a cone.
+    at = group * (dim + CONE) * 16
+    dot = splat(np.float32(0))
+    for c in range(dim):
+        dot = multiply_add(splat(unit[base + c]), load(cones, at + 16 * c), dot)
+    at += 16 * dim
+    # 2. sin a. The root of a number near 0 errs by more than the number: add its largest error first.
+    room = splat(np.float32(1 + 4 * error_of_cones(dim)))
+    across = square_root(minus(room, times(dot, dot)))
+    # 3. R cos a cos b + R sin a sin b, or R for a query inside; set_floor's margin covers the rounding.
+    beside = multiply_add(dot, load(cones, at + 16), times(across, load(cones, at + 32)))
+    return where_at_least(dot, load(cones, at), load(cones, at + 48), beside)
+
+
+@njit_nogil(error_model="numpy", forceinline=True)
+def _visit(points: Any, cones: Any, dim: int, twig: int, block: Block, i: int) -> int:
+    """Search one twig for one query; returns how many of its leaves were."""
+    base = i * dim
+    reach = _reach(cones, twig, dim, block.unit, base)
+    mask = at_least(reach, splat(block.limit[i]))
+    leaves = 0
+    while mask:
+        leaf = twig * 16 + lowest_bit(mask)
+        mask &= mask - 1
+        dots = splat(np.float32(0))
+        for c in range(dim):
+            dots = multiply_add(splat(block.unit[base + c]), load(points, (leaf * dim + c) * 16), dots)
+        hits = at_least(dots, splat(block.floor[i]))
+        leaves += 1
+        if hits and append(block, i, dots, hits, leaf * 16):
+            cut(block, i, block.k // 8)
+            mask &= at_least(reach, splat(block.limit[i]))
+    return leaves
+
+
+@njit_nogil(error_model="numpy", forceinline=True)
+def _multiply_leaf(points: Any, leaf: int, dim: int, block: Block, pick: Any, at: int) -> None:
+    """Multiply a leaf with four queries."""
+    i, j, m, n = pick[at], pick[at + 1], pick[at + 2], pick[at + 3]
+    zero = splat(np.float32(0))
+    a, b, c, d = zero, zero, zero, zero
+    place = leaf * dim * 16
+    for column in range(dim):
+        keys = load(points, place + column * 16)
+        a = multiply_add(splat(block.unit[i * dim + column]), keys, a)
+        b = multiply_add(splat(block.unit[j * dim + column]), keys, b)
+        c = multiply_add(splat(block.unit[m * dim + column]), keys, c)
+        d = multiply_add(splat(block.unit[n * dim + column]), keys, d)
+    offer(block, i, a, leaf * 16)
+    offer(block, j, b, leaf * 16)
+    offer(block, m, c, leaf * 16)
+    offer(block, n, d, leaf * 16)
+
+
+@njit_nogil(error_model="numpy", forceinline=True)
+def _visit_together(
+    points: Any, cones: Any, dim: int, twig: int, lane: int, block: Block, count: int, masks: Any,
+    pick: Any, picked: Any,
+) -> int:  # fmt: skip
+    """Search one twig for all queries whose mask asks for it; returns how many leaves were."""
+    for leaf in range(16):
+        picked[leaf] = 0
+    for i in range(count):
+        if (masks[i] >> lane) & 1:
+            mask = at_least(_reach(cones, twig, dim, block.unit, i * dim), splat(block.limit[i]))
+            while mask:
+                leaf = lowest_bit(mask)
+                mask &= mask - 1
+                pick[leaf * (BLOCK + 4) + picked[leaf]] = i
+                picked[leaf] += 1
+    leaves = 0
+    for leaf in range(16):
+        n = picked[leaf]
+        leaves += n
+        for j in range(n, (n + 3) & ~3):
+            pick[leaf * (BLOCK + 4) + j] = BLOCK
+        for j in range(0, n, 4):
+            _multiply_leaf(points, twig * 16 + leaf, dim, block, pick, leaf * (BLOCK + 4) + j)
+    return leaves
+
+
+@njit_nogil(error_model="numpy", forceinline=True)
+def _most_promising(
+    cones: Any, branches: int, dim: int, block: Block, i: int, twigs: Any, reaches: Any, count: int
+) -> None:
+    """The ``count`` twigs that reach farthest, best first; −1 where there are fewer."""
+    for j in range(count):
+        twigs[j], reaches[j] = -1, -OUT
+    for branch in range(branches):
+        reach = _reach(cones, branch, dim, block.unit, i * dim)
+        mask = at_least(reach, splat(reaches[count - 1]))
+        if mask:
+            store(block.line, 0, reach)
+        while mask:
+            lane = lowest_bit(mask)
+            mask &= mask - 1
+            value = block.line[lane]
+            if value > reaches[count - 1]:
+                j = count - 1
+                while j > 0 and reaches[j - 1] < value:
+                    twigs[j], reaches[j] = twigs[j - 1], reaches[j - 1]
+                    j -= 1
+                twigs[j], reaches[j] = branch * 16 + lane, value
+
+
+@njit_nogil(error_model="numpy")
+def _take_hint(tree: Tree, hint: I64, row: int, low: int, seen: Any, block: Block, i: int) -> bool:
+    """Set the floor from the keys a hint names; False where these are fewer than k.
+
+    ``seen`` (M,) holds the last row of queries for which each key was named.
+    """
+    points = pointer(tree.points)
+    n, base = 0, i * block.space
+    for j in range(hint.shape[1]):
+        key = hint[row, j] - low
+        if key < 0 or key >= tree.keys or seen[key] == row or n == 2 * block.k:
+            continue
+        seen[key] = row
+        at = (tree.place[key] // 16) * tree.dim * 16 + tree.place[key] % 16
+        dot = np.float32(0)
+        for c in range(tree.dim):
+            dot += block.unit[i * tree.dim + c] * points[at + 16 * c]
+        block.near[base + n] = dot
+        n += 1
+    if n < block.k:
+        return False
+    # Summed without fused operations: as near the exact product as the filter's, so twice the slack is safe.
+    least = kth_largest(block.near, base, base + n, block.k, 0)[0] if n > block.k else np.float32(np.inf)
+    if n == block.k:
+        for j in range(n):
+            least = min(least, block.near[base + j])
+    set_floor(block, i, least - block.slack[i])
+    return True
+
+
+@njit_nogil(error_model="numpy")
+def search_tree(
+    tree: Tree, queries: F32, keys: F32, hint: I64, k: int, low: int, warm: int, start: int, stop: int,
+    scores: F32, indices: I64, failed: NDArray[np.bool_]
+) -> int:  # fmt: skip
+    """Search for the rows ``start`` to ``stop`` of one graph's queries; count the leaves multiplied.
+
+    The tree is of the graph's M > k keys (M, d), of which ``low`` is the first among those of the head.
+    Queries are (R, d), hints (R, h), rows of all keys of the head; h = 0: none. ``warm`` twigs are searched
+    first, which sets the floor. Scores and indices (R, k) are written for those rows, but those that fail:
+    ``failed`` (R,) is set where the filter cannot tell too many keys apart.
+    """
+    dim, branches = tree.dim, -(-tree.keys // BRANCH)
+    memory = new_store(ROWS, dim, k)
+    block = view(memory, ROWS, dim, k)
+    lists = np.empty(BLOCK + 16 * (BLOCK + 5), np.int64)
+    masks, picked, pick = pointer(lists), pointer(lists[BLOCK:]), pointer(lists[BLOCK + 16 :])
+    twigs, reach = np.empty(BLOCK * warm, np.int64), np.empty(warm, np.float32)
+    seen = np.full(tree.keys if hint.shape[1] else 0, -1, np.int64)
+    reaches, first_twigs = pointer(reach), pointer(twigs)
+    points, leaf_cones, twig_cones = pointer(tree.points), pointer(tree.leaf), pointer(tree.twig)
+    number, to_scores, to_indices = pointer(tree.number), pointer(scores), pointer(indices)
+    leaves = 0
+    for first in range(start, stop, BLOCK):
+        count = min(BLOCK, stop - first)
+        begin(block, queries, first, count, tree.scale, tree.longest)
+        # 1. Warm up each query alone: a floor from the hint, or from the 3 most promising twigs (768 keys).
+        for i in range(count):
+            for j in range(warm):
+                twigs[i * warm + j] = -1
+            if block.floor[i] == OUT:
+                continue
+            if hint.shape[1] and _take_hint(tree, hint, first + i, low, seen, block, i):
+                continue
+            some = pointer(twigs[i * warm :])
+            _most_promising(twig_cones, branches, dim, block, i, some, reaches, warm)
+            for j in range(warm):
+                if some[j] >= 0:
+                    leaves += _visit(points, leaf_cones, dim, some[j], block, i)
+            cut(block, i, 0)
+        # 2. One query more, which nothing reaches, fills the last tile of four.
+        block.filled[BLOCK] = 0
+        set_floor(block, BLOCK, OUT)
+        # 3. All 64 queries walk the tree together, branch by branch, so that a twig is read into the cache
+        #    once: a twig is visited if any query's bound reaches its floor, by those queries only.
+        for branch in range(branches):
+            union = 0
+            for i in range(count):
+                mask = at_least(_reach(twig_cones, branch, dim, block.unit, i * dim), splat(block.limit[i]))
+                for j in range(i * warm, (i + 1) * warm):
+                    if first_twigs[j] >> 4 == branch:
+                        mask &= ~(1 << (first_twigs[j] & 15))
+                masks[i] = mask
+                union |= mask
+            while union:
+                lane = lowest_bit(union)
+                union &= union - 1
+                leaves += _visit_together(
+                    points, leaf_cones, dim, branch * 16 + lane, lane, block, count, masks, pick, picked
+                )
+        # 4. Rank the candidates by the rule.
+        finish(block, count, number, queries, keys, first, low, to_scores, to_indices, failed)
+    hold(memory), hold(lists), hold(twigs), hold(reach)
+    return leaves

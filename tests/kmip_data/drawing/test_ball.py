@@ -1,0 +1,79 @@
+"""Balls and farthest paths, as the page finds them, against networkx and against the labels of the build."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from importlib.resources import files
+
+import networkx as nx
+import numpy as np
+import pytest
+
+SCRIPT = files("kmip_data.drawing") / "assets" / "ball.js"
+#: What is asked comes on stdin; the answers go to stdout.
+ASK = """
+const { count, pairs, lengths, nodes, hops } = JSON.parse(require("fs").readFileSync(0));
+const graph = neighbourhoods(count, pairs, lengths);
+console.log(JSON.stringify(nodes.map((node) => {
+  const ball = ballOf(graph, node, hops);
+  const { to, length, path } = farthestPath(graph, ball, node);
+  return { ball: [...ball], to, length, path };
+})));
+"""
+
+
+def ask(count, pairs, lengths, nodes, hops):
+    if shutil.which("node") is None:
+        pytest.skip("no node on this machine")
+    asked = {"count": count, "nodes": nodes, "hops": hops}
+    asked |= {"pairs": np.asarray(pairs).T.ravel().tolist(), "lengths": [float(each) for each in lengths]}
+    script = SCRIPT.read_text("utf-8") + ASK
+    done = subprocess.run(
+        ["node", "-e", script], input=json.dumps(asked), capture_output=True, text=True, check=True
+    )
+    return json.loads(done.stdout)
+
+
+def graph_of(pairs, lengths, count):
+    graph = nx.Graph()
+    graph.add_nodes_from(range(count))
+    graph.add_weighted_edges_from(
+        (*pair, float(each)) for pair, each in zip(pairs.T.tolist(), lengths, strict=True)
+    )
+    return graph
+
+
+@pytest.mark.parametrize("hops", [1, 3, 16])
+@pytest.mark.parametrize("whole", [True, False], ids=["ties", "reals"])
+def test_balls_and_paths_are_those_of_networkx(hops, whole):
+    rng = np.random.default_rng(hops)
+    graph = nx.gnm_random_graph(150, 190, seed=hops)
+    pairs = np.array(graph.edges).T
+    lengths = rng.integers(0, 4, pairs.shape[1]) if whole else rng.random(pairs.shape[1], dtype=np.float32)
+    graph, nodes = graph_of(pairs, lengths, 150), list(range(0, 150, 7))
+    for node, found in zip(nodes, ask(150, pairs, lengths, nodes, hops), strict=True):
+        reached = nx.single_source_shortest_path_length(graph, node, cutoff=hops)
+        assert dict(found["ball"]) == reached
+        ball = graph.subgraph(reached)
+        far = nx.single_source_dijkstra_path_length(ball, node)
+        assert found["length"] == max(far.values())
+        assert found["to"] == min(each for each, length in far.items() if length == found["length"])
+        assert (found["path"][0], found["path"][-1]) == (node, found["to"])
+        assert set(found["path"]) <= set(reached)
+        walked = 0.0
+        for step in zip(found["path"], found["path"][1:], strict=False):
+            walked += ball.edges[step]["weight"]
+        assert walked == found["length"]
+
+
+def test_the_path_is_as_long_as_the_eccentricity_that_makes_the_label(city):
+    nodes = [0, 1, 700, 1234, 2525]
+    found = ask(len(city.position), city.streets, city.lengths, nodes, city.hops)
+    assert [np.float32(each["length"]) for each in found] == city.eccentricity[nodes].tolist()
+
+
+def test_a_node_alone_is_its_own_ball():
+    (found,) = ask(3, np.array([[0], [1]]), [2.0], [2], 16)
+    assert found == {"ball": [[2, 0]], "to": 2, "length": 0, "path": [2]}

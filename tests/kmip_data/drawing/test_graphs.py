@@ -1,0 +1,43 @@
+"""Records as the explorer shows them: colours of their own, the nodes that count, what can be turned."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.city_data import streets, streets_build
+from support.training_data import learnable_build
+
+from kmip_data.drawing.graphs import elements, own_colors, record_graph
+from kmip_data.drawing.layouts import ATOM
+from kmip_data.errors import UsageError
+from kmip_data.reading.dataset import ShardedDataset
+
+
+@pytest.mark.parametrize("top", [1, 255, 65_535])
+@pytest.mark.parametrize("form", ["{} [0-1]", "mean {} [0-1]", "{}"])
+def test_colours_are_those_of_the_features(top, form):
+    shades = np.array([[0, 0.5, 1], [1, 1, 1], [0, 0, 0], [0, 0.5, 1]], np.float32)
+    columns = {f"deviation of {color}": shades[:, 0] for color in ("red", "green", "blue")}
+    columns |= {form.format(color): shades[:, i] * top for i, color in enumerate(("red", "green", "blue"))}
+    (layer,) = own_colors(columns)
+    assert [layer.colors[code] for code in layer.codes] == ["#0088ff", "#ffffff", "#000000", "#0088ff"]
+    columns.pop(form.format("green"))
+    assert own_colors(columns) == []
+
+
+def test_atoms_are_coloured_by_element():
+    (layer,) = elements({ATOM: np.array([5, 5, 33, 7, 5], np.float32)})
+    assert [layer.labels[code] for code in layer.codes] == ["C", "C", "element 34", "O", "C"]
+    assert elements({"degree": np.zeros(3)}) == []
+
+
+def test_of_one_graph_the_test_nodes_count(tmp_path):
+    graph = record_graph(ShardedDataset(streets_build(tmp_path / "build")), 0, None, "")
+    np.testing.assert_array_equal(graph.test, streets().test_mask.numpy())
+    assert [layer["name"] for layer in graph.header["layers"]] == ["class", "edges of a node"]
+
+
+def test_no_such_record(tmp_path):
+    dataset = ShardedDataset(learnable_build(tmp_path / "build"))
+    with pytest.raises(UsageError, match="no record 10"):
+        record_graph(dataset, 10, None, "")

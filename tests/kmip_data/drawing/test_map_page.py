@@ -1,0 +1,262 @@
+"""The interactive map, in a real browser: it draws, it answers, and every number on it is the build's."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib import image
+from support.browser import act, screenshot
+
+from kmip_data.drawing.graphs import Graph, Packer, _map_header
+from kmip_data.drawing.maps import ATTRIBUTION, Prediction, city_layers, prediction_layers
+from kmip_data.drawing.page import draw_explorer
+
+#: What a finger or mouse does, as events.
+EVENTS = """
+const canvas = document.getElementById("canvas"), map = window.cityMap;
+const box = canvas.getBoundingClientRect();
+const point = (kind, x, y, id = 1) => canvas.dispatchEvent(new PointerEvent(kind, {
+  clientX: box.left + x, clientY: box.top + y, pointerId: id, bubbles: true }));
+const key = (name) => canvas.dispatchEvent(new KeyboardEvent("keydown", { key: name, bubbles: true }));
+const rows = () => Object.fromEntries([...document.querySelectorAll("#details tr")].map((row) =>
+  [...row.cells].map((cell) => cell.textContent)));
+const over = (node) => {
+  const at = map.view.toScreen(map.x[node], map.y[node]);
+  point("pointermove", ...at);
+  return at;
+};
+const colors = () => {
+  map.drawNow();
+  const gl = canvas.getContext("webgl2"), bytes = new Uint8Array(4 * canvas.width * canvas.height);
+  gl.readPixels(0, 0, canvas.width, canvas.height, gl.RGBA, gl.UNSIGNED_BYTE, bytes);
+  const found = {};
+  for (let i = 0; i < bytes.length; i += 4) {
+    const hex = "#" + [0, 1, 2].map((k) => bytes[i + k].toString(16).padStart(2, "0")).join("");
+    found[hex] = (found[hex] || 0) + 1;
+  }
+  return found;
+};
+"""
+
+
+def draw_page(city, layers, path):
+    packer = Packer()
+    header = {
+        **_map_header(city, layers, packer),
+        "explore": {"hops": city.hops, "unit": city.unit, "map": True},
+    }
+    about = {"title": city.title, "credit": ATTRIBUTION, "thing": "intersection"}
+    test = np.ones(len(city.classes), bool)
+    graph = Graph(**about, header=header, packer=packer, truth=None, names=(), test=test)
+    draw_explorer(graph, None, (), path)
+
+
+@pytest.fixture(scope="module")
+def layers(city):
+    """Those of a run that is right on a third."""
+    rng = np.random.default_rng(3)
+    guess = np.where(
+        rng.random(len(city.classes)) < 0.3, city.classes, rng.integers(0, 10, len(city.classes))
+    )
+    return [*city_layers(city), *prediction_layers(city, Prediction("mine", guess, "random-seed0"))]
+
+
+@pytest.fixture(scope="module")
+def page(city, layers, tmp_path_factory) -> Path:
+    """Helsinki as a page."""
+    path = tmp_path_factory.mktemp("page") / "map.html"
+    draw_page(city, layers, path)
+    return path
+
+
+def test_pointing_at_an_intersection_shows_all_its_columns(city, layers, page, tmp_path):
+    nodes = [0, 700, 1234, 2525]
+    found = act(
+        page,
+        EVENTS
+        + f"""
+        return {nodes}.map((node) => {{
+          key("0");
+          map.view.zoom(1e6, ...map.view.toScreen(map.x[node], map.y[node]));
+          const at = over(node);
+          const text = (id) => document.getElementById(id).textContent;
+          return {{ found: map.find(...at), rows: rows(), tip: text("tip"), title: text("chosen") }};
+        }});""",
+        tmp_path,
+    )
+    for node, shown in zip(nodes, found, strict=True):
+        assert shown["found"] == node or (city.position[shown["found"]] == city.position[node]).all()
+        node = shown["found"]  # noqa: PLW2901 -- one of two at the same place
+        assert shown["title"] == f"Intersection {node}"
+        rows = shown["rows"]
+        assert f"class: {city.classes[node]}: " in shown["tip"]
+        for layer in layers:
+            if hasattr(layer, "codes"):
+                assert rows[layer.name] == layer.labels[layer.codes[node]]
+        assert float(rows["eccentricity"].removesuffix(" m")) == pytest.approx(
+            city.eccentricity[node], rel=1e-6
+        )
+        for name, values in city.columns.items():
+            assert float(rows[name]) == pytest.approx(float(values[node]), rel=1e-6, abs=1e-7), name
+        assert int(rows["osm_id"]) == city.columns["osm_id"][node]
+
+
+def test_every_way_to_colour_draws_its_colours(layers, page, tmp_path):
+    names = [layer.name for layer in layers]
+    found = act(
+        page,
+        EVENTS
+        + f"""
+        const select = document.getElementById("by"), drawn = {{}};
+        map.view.zoom(4);
+        for (const option of [...select.options]) {{
+          select.value = option.value;
+          select.dispatchEvent(new Event("change"));
+          map.drawNow();
+          drawn[option.textContent] = {{ legend: document.getElementById("legend").textContent }};
+          if (!{json.dumps(names)}.includes(option.textContent)) continue;
+          const button = document.querySelector("#legend button");
+          drawn[option.textContent].seen = colors();
+          if (!button) continue;
+          button.click();
+          drawn[option.textContent].hidden = colors();
+        }}
+        return drawn;""",
+        tmp_path,
+        size=(900, 500),
+    )
+    assert len(found) == len(layers) + 38, "layers and columns; eccentricity is both"
+    assert all(entry["legend"] for entry in found.values())
+    for layer in layers:
+        seen = found[layer.name]["seen"]
+        if not hasattr(layer, "codes"):
+            assert len(seen) > 20
+            continue
+        shown = set(layer.colors) & set(seen)
+        assert len(shown) > 1, layer.name
+        hidden = set(layer.colors) & set(found[layer.name]["hidden"])
+        assert hidden == shown - {layer.colors[0]}, "the first category is gone, the others are not"
+
+
+def test_mouse_fingers_and_keys_move_the_map(page, tmp_path):
+    found = act(
+        page,
+        EVENTS
+        + """
+        const view = map.view, seen = {};
+        const whole = view.metre;
+        const [before] = [view.toMap(300, 200)];
+        canvas.dispatchEvent(new WheelEvent("wheel", {
+          deltaY: -200, clientX: box.left + 300, clientY: box.top + 200, cancelable: true }));
+        seen.wheel = [view.metre / whole, before, view.toMap(300, 200)];
+        point("pointerdown", 100, 100); point("pointermove", 160, 130); point("pointerup", 160, 130);
+        seen.drag = [view.toMap(360, 230), before];
+        key("0");
+        point("pointerdown", 200, 300, 1); point("pointerdown", 300, 300, 2);
+        point("pointermove", 150, 300, 1); point("pointermove", 350, 300, 2);
+        point("pointerup", 150, 300, 1); point("pointerup", 350, 300, 2);
+        seen.pinch = view.metre / whole;
+        key("0"); key("+"); seen.plus = view.metre / whole; key("-"); seen.minus = view.metre / whole;
+        const center = view.center[0]; key("ArrowRight"); seen.right = view.center[0] - center;
+        document.getElementById("fit").click(); seen.fit = [view.metre / whole, ...view.center];
+        document.getElementById("in").click(); seen.in = view.metre / whole;
+        key("Enter"); seen.enter = document.getElementById("chosen").textContent;
+        key("Escape"); seen.escape = document.getElementById("chosen").textContent;
+        const kept = view.metre;
+        document.body.style.gridTemplateColumns = "1fr 200px";
+        await new Promise((done) => requestAnimationFrame(() => setTimeout(done, 50)));
+        seen.resized = view.metre / kept;
+        seen.ring = document.getElementById("ring").hidden;
+        return seen;""",
+        tmp_path,
+    )
+    factor, before, after = found["wheel"]
+    assert factor == pytest.approx(np.exp(0.4))
+    assert np.allclose(before, after), "what is under the pointer stays there"
+    assert np.allclose(*found["drag"]), "the map goes with the pointer"
+    assert found["pinch"] == pytest.approx(2.0)
+    assert found["plus"] == pytest.approx(1.5)
+    assert found["minus"] == pytest.approx(1.0)
+    assert found["right"] > 0
+    assert np.allclose(found["fit"], [1, 0, 0], atol=1e-3)
+    assert found["in"] == pytest.approx(1.5)
+    assert re.fullmatch(r"Intersection \d+ \(held\)", found["enter"])
+    assert found["escape"] == "Point at an intersection"
+    assert found["resized"] == 1, "a window of another size leaves the view where it was moved to"
+    assert found["ring"] is True
+
+
+def test_the_nearest_intersection_is_found(city, page, tmp_path):
+    rng = np.random.default_rng(4)
+    asked = rng.uniform(city.position.min(axis=0) - 50, city.position.max(axis=0) + 50, (300, 2))
+    find = f"{asked.round(3).tolist()}.map(([x, y]) => map.find(...map.view.toScreen(x, y)))"
+    found, metre = act(page, f"{EVENTS} return [{find}, map.view.metre];", tmp_path)
+    distance = np.linalg.norm(asked[:, None] - city.position[None], axis=2)
+    reach = 24 / metre
+    for answer, row in zip(found, distance, strict=True):
+        if answer < 0:
+            assert row.min() > reach - 0.1
+        else:
+            assert row[answer] == pytest.approx(row.min(), abs=0.01)
+
+
+@pytest.mark.parametrize("size", [(1200, 800), (500, 800)])
+def test_the_window_shows_a_map(page, size, tmp_path):
+    pixels = image.imread(screenshot(page, tmp_path, size=size))[..., :3]
+    assert pixels.shape[:2] == (size[1], size[0])
+    upper = pixels[: size[1] // 2, : size[0] * 2 // 3]
+    coloured = np.ptp(upper, axis=2) > 0.2
+    assert coloured.mean() > 0.002, "points of the map"
+
+
+def test_names_from_the_map_are_text_and_nothing_else(city, tmp_path):
+    evil = '</script><script>wrong.push("ran")</script><img src=x onerror=wrong.push(1)> {{data}} &amp;'
+    names = list(city.columns)
+    columns = {(evil if name == names[-1] else name): city.columns[name] for name in names}
+    page = tmp_path / "evil.html"
+    draw_page(replace(city, title=evil, columns=columns), city_layers(city), page)
+    found = act(
+        page,
+        EVENTS
+        + """key("Enter"); return { title: document.querySelector("h1").textContent, head: document.title,
+        rows: rows(), images: document.images.length };""",
+        tmp_path,
+    )
+    assert found["title"] == evil
+    assert found["head"] == evil
+    assert evil in found["rows"]
+    assert found["images"] == 0
+
+
+def test_the_page_is_one_file_with_attribution(city, layers, page, tmp_path):
+    text = page.read_text("utf-8")
+    assert "© OpenStreetMap contributors, ODbL 1.0" in text
+    assert not re.search(r"""src\s*=|href="|@import|url\(""", text)
+    draw_page(city, layers, tmp_path / "again.html")
+    assert (tmp_path / "again.html").read_text("utf-8") == text
+
+
+def test_columns_are_packed_without_loss(city):
+    packer = Packer()
+    columns = {**city.columns, "few": np.float32([1, 2, 2, 1]), "nan": np.float32([1, np.nan, 3, 4, np.nan])}
+    found = {name: packer.add_column(values) for name, values in columns.items()}
+    raw = gzip.decompress(base64.b64decode(packer.text()))
+    dtypes = {"u8": "u1", "u16": "<u2", "f32": "<f4", "f64": "<f8"}
+
+    def read(place):
+        return np.frombuffer(raw, dtypes[place["kind"]], place["count"], place["at"])
+
+    for name, values in columns.items():
+        stored = read(found[name]["values"])
+        if "codes" in found[name]:
+            stored = stored[read(found[name]["codes"])]
+        assert np.array_equal(stored, values, equal_nan=values.dtype.kind == "f"), name
+    assert "codes" in found["few"]
+    assert json.dumps(found)

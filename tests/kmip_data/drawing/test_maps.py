@@ -1,0 +1,177 @@
+"""Maps of a city: the same values as the build, and pictures with the same bytes from the same build."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyproj
+import pytest
+from matplotlib import image
+from support.builds import s3dis_records, s3dis_schema, write_build
+
+import kmip_data
+from kmip_data.drawing.maps import (
+    RIGHT_WRONG,
+    Categories,
+    Prediction,
+    Scale,
+    city_layers,
+    column_names,
+    draw_map,
+    nice_length,
+    prediction_layers,
+    project,
+    read_city_map,
+)
+from kmip_data.drawing.style import chosen
+from kmip_data.errors import UsageError
+
+
+def test_the_map_is_the_build(build, city):
+    data = kmip_data.open(build.path)[0]
+    assert city.classes.tolist() == data.y.tolist()
+    assert city.eccentricity.tolist() == data.eccentricity.tolist()
+    pairs = {tuple(sorted(pair)) for pair in data.edge_index.T.tolist()}
+    assert len(pairs) == city.streets.shape[1]
+    assert {tuple(pair) for pair in city.streets.T.tolist()} == pairs
+    for number, values in enumerate(list(city.columns.values())[:37]):
+        assert values.tolist() == data.x[:, number].tolist()
+    assert city.columns["osm_id"].tolist() == data.osm_id.tolist()
+    masks = [data.train_mask, data.val_mask, data.test_mask]
+    assert set(city.splits) == set(build.card.splits) == {"random-seed0", "spatial-150m-buffer1-seed0"}
+    codes = city.splits[build.card.default_split]
+    assert all((codes == number).tolist() == mask.tolist() for number, mask in enumerate(masks))
+
+
+def test_classes_are_named_by_their_range(city):
+    lows, highs = zip(
+        *(
+            (city.eccentricity[city.classes == c].min(), city.eccentricity[city.classes == c].max())
+            for c in range(10)
+        ),
+        strict=True,
+    )
+    assert city.class_ranges() == [f"{a:,.0f}–{b:,.0f} m" for a, b in zip(lows, highs, strict=True)]
+
+
+@pytest.mark.parametrize("center", [(24.9, 60.2), (-0.1, 51.5), (179.99, -17.0), (-78.5, 0.0)])
+def test_distances_on_the_map_are_those_on_the_ground(center):
+    """Over 20 km, against geodesics of the ellipsoid."""
+    rng = np.random.default_rng(0)
+    lon_lat = np.asarray(center) + rng.uniform(-0.09, 0.09, (60, 2))
+    lon_lat[:, 0] = (lon_lat[:, 0] + 180) % 360 - 180
+    position = project(lon_lat)
+    assert np.allclose(position.min(axis=0), -position.max(axis=0)), "the middle is the origin"
+    a, b = rng.integers(0, 60, (2, 100))
+    _, _, ground = pyproj.Geod(ellps="WGS84").inv(*lon_lat[a].T, *lon_lat[b].T)
+    drawn = np.hypot(*(position[a] - position[b]).T)
+    assert np.allclose(drawn, ground, rtol=0.009, atol=1)
+
+
+def test_north_is_up_and_east_is_right():
+    position = project(np.array([[10.0, 50.0], [10.1, 50.0], [10.0, 50.1]]))
+    assert position[1, 0] > position[0, 0]
+    assert position[2, 1] > position[0, 1]
+    assert project(np.zeros((0, 2))).shape == (0, 2)
+
+
+def test_one_hot_columns_say_what_they_stand_for(city):
+    assert "highway_0 footway" in city.columns
+    assert "lanes_1 2" in city.columns
+    assert column_names(("lanes_7", "speed [km/h]"), None) == ["lanes_7", "speed [km/h]"]
+    assert column_names(("lanes_7",), {"lanes": ["nan"]}) == ["lanes_7"]
+
+
+def test_what_is_no_city_is_refused(tmp_path):
+    build = write_build(tmp_path / "b", s3dis_records(3), s3dis_schema(4))
+    with pytest.raises(UsageError, match="not a city"):
+        read_city_map(build)
+
+
+def test_layers_of_a_city(city):
+    classes, eccentricity, random, spatial = city_layers(city)
+    assert isinstance(classes, Categories)
+    assert sum(classes.counts) == len(city.classes)
+    assert classes.labels[3].startswith("3: ")
+    assert isinstance(eccentricity, Scale)
+    assert eccentricity.unit == "m"
+    assert [random.name, spatial.name] == ["split random-seed0", "split spatial-150m-buffer1-seed0"]
+    assert random.counts == [252, 252, 2022]
+    assert random.labels == ("train", "val", "test"), "no word of a part that nobody is in"
+    assert spatial.labels == ("train", "val", "test", "dropped by the buffer")
+    assert len(set(spatial.colors)) == 4
+    assert spatial.counts[3] == (city.splits[spatial.note] == 3).sum() > 0
+    assert len(set(classes.colors)) == 10
+
+
+def test_right_and_wrong(city):
+    rng = np.random.default_rng(1)
+    guess = np.where(
+        rng.random(len(city.classes)) < 0.4, city.classes, rng.integers(0, 10, len(city.classes))
+    )
+    drawn, said = prediction_layers(city, Prediction("mine", guess, "random-seed0"))
+    labels = [name for name, _ in RIGHT_WRONG]
+    seen = city.splits["random-seed0"]
+    for node in range(0, len(guess), 17):
+        word = "right" if guess[node] == city.classes[node] else "wrong"
+        part = "test" if seen[node] == 2 else "train, val"
+        assert drawn.labels[drawn.codes[node]] == f"{word} ({part})"
+    assert list(drawn.labels) == labels
+    test = seen == 2
+    assert f"test {(guess == city.classes)[test].mean():.1%}" in drawn.note
+    assert said.codes.tolist() == guess.tolist()
+    buffered, _ = prediction_layers(city, Prediction("mine", guess, "spatial-150m-buffer1-seed0"))
+    dropped = city.splits["spatial-150m-buffer1-seed0"] == 3
+    assert buffered.labels == (*labels, "dropped by the buffer"), "what was dropped is not called a test node"
+    assert ((buffered.codes == 4) == dropped).all()
+    elsewhere, _ = prediction_layers(city, Prediction("mine", guess, None))
+    assert elsewhere.labels == ("right", "wrong")
+    assert elsewhere.counts[0] == (guess == city.classes).sum()
+
+
+def test_the_picture_has_all_colours_and_is_reproducible(city, tmp_path):
+    layers = city_layers(city)[:1]
+    for name in ("one.png", "two.png"):
+        draw_map(city, layers, tmp_path / name)
+    assert (tmp_path / "one.png").read_bytes() == (tmp_path / "two.png").read_bytes()
+    pixels = image.imread(tmp_path / "one.png")[..., :3]
+    for color in layers[0].colors:
+        wanted = np.array([int(color[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+        assert (np.abs(pixels - wanted).max(axis=2) < 0.02).sum() > 50, color
+
+
+def test_four_maps_are_two_rows(city, tmp_path):
+    layers = city_layers(city)
+    heights = []
+    for count in (1, 4):
+        draw_map(city, layers[:count], tmp_path / "m.png")
+        heights.append(image.imread(tmp_path / "m.png").shape[0])
+    assert 1.7 < heights[1] / heights[0] < 2.1
+
+
+def test_in_print_maps_are_as_wide_as_a_page(city, tmp_path):
+    layers = city_layers(city)
+    for count in (1, 4):
+        with chosen("paper"):
+            draw_map(city, layers[:count], tmp_path / "m.png")
+        assert image.imread(tmp_path / "m.png").shape[1] <= 7.0 * 300
+
+
+@pytest.mark.parametrize("kind", ["point", "line", "empty streets"])
+def test_odd_cities_are_drawn(city, kind, tmp_path):
+    position = {
+        "point": np.zeros_like(city.position),
+        "line": city.position * [1.0, 0.0],
+        "empty streets": city.position,
+    }[kind]
+    streets = city.streets[:, :0] if kind == "empty streets" else city.streets
+    draw_map(replace(city, position=position, streets=streets), city_layers(city)[1:2], tmp_path / "m.png")
+    assert (tmp_path / "m.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_scale_bars_have_round_lengths():
+    for longest in np.geomspace(0.5, 99_999, 200):
+        length = nice_length(float(longest))
+        assert longest / 2.5 < length <= longest
+        assert float(f"{length:.0e}"[0]) in {1, 2, 5}

@@ -1,0 +1,205 @@
+"""The explorer's page: what is embedded, what a browser shows of it, and that names stay text."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.browser import act
+
+from kmip_data.drawing.graphs import city_graph
+from kmip_data.drawing.page import BINS, Answer, ChosenKeys, confusion, draw_explorer, error_by
+
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+KINDS = {"u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "f32": np.float32, "f64": np.float64}
+NODE = 1234
+
+
+@pytest.fixture(scope="module")
+def answer(city) -> Answer:
+    """Of a run that is right on a third, with two layers of two heads and three keys."""
+    rng = np.random.default_rng(3)
+    count = len(city.classes)
+    guess = np.where(rng.random(count) < 0.3, city.classes, rng.integers(0, 10, count))
+    layers = []
+    for _ in range(2):
+        weights = rng.dirichlet(np.ones(3), (2, count)).astype(np.float32)
+        layers.append(ChosenKeys(rng.integers(0, count, (2, count, 3)), weights))
+    layers[1].indices[:, NODE, 2] = -1
+    return Answer("helsinki/gps-kmip/mine", "random-seed0", guess, "", np.arange(count), tuple(layers))
+
+
+def write(build, answer, path, curves=()):
+    graph = city_graph(
+        build, answer and answer.classes, answer and answer.split, answer.run if answer else ""
+    )
+    draw_explorer(graph, answer, curves, path)
+    return path
+
+
+def read(path):
+    """The header, and the arrays by what the header says of them."""
+    text = path.read_text("utf-8")
+    header = json.loads(re.search(r'id="header">(.*?)</script>', text, re.DOTALL)[1])
+    data = gzip.decompress(base64.b64decode(re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1]))
+    return header, lambda at: np.frombuffer(data, KINDS[at["kind"]], at["count"], at["at"])
+
+
+def test_what_is_embedded_is_the_build_and_the_answer(build, city, answer, tmp_path):
+    header, array = read(write(build, answer, tmp_path / "page.html"))
+    explore, count = header["explore"], len(city.classes)
+    np.testing.assert_array_equal(array(header["streets"]).reshape(-1, 2).T, city.streets)
+    np.testing.assert_array_equal(array(explore["lengths"]), city.lengths)
+    assert explore["hops"] == 16
+    np.testing.assert_array_equal(array(explore["keys"]["nodes"]), np.arange(count))
+    for stored, layer in zip(explore["keys"]["layers"], answer.layers, strict=True):
+        indices = array(stored["indices"]).astype(np.int64).reshape(count, 2, 3).transpose(1, 0, 2)
+        weights = array(stored["weights"]).reshape(count, 2, 3).transpose(1, 0, 2) / 65_535
+        np.testing.assert_array_equal(np.where(indices == count, -1, indices), layer.indices)
+        np.testing.assert_allclose(weights, layer.weights, atol=1 / 65_535)
+    test = city.splits["random-seed0"] == 2
+    matrix = np.array(explore["confusion"])
+    assert matrix.sum() == test.sum()
+    assert np.trace(matrix) == (answer.classes == city.classes)[test].sum()
+    assert sum(each["wrong"] for each in explore["errors"]) == matrix.sum() - np.trace(matrix)
+
+
+def test_without_a_run_there_are_labels_balls_and_paths_alone(build, tmp_path):
+    header, _ = read(write(build, None, tmp_path / "page.html"))
+    assert not {"run", "keys", "confusion", "errors"} & header["explore"].keys()
+    assert "right or wrong" not in [layer["name"] for layer in header["layers"]]
+
+
+def test_keys_of_a_draw_say_so(build, answer, tmp_path):
+    some = np.arange(0, len(answer.nodes), 5)
+    layers = tuple(ChosenKeys(one.indices[:, some], one.weights[:, some]) for one in answer.layers)
+    drawn = replace(answer, nodes=some, layers=layers)
+    page = write(build, drawn, tmp_path / "page.html")
+    header, array = read(page)
+    assert header["explore"]["keys"]["all"] is False
+    np.testing.assert_array_equal(array(header["explore"]["keys"]["nodes"]), some)
+    asked = """
+    const text = () => document.getElementById("kept").textContent;
+    explorer.show(5);
+    const there = [text(), explorer.state.links.length];
+    explorer.show(6);
+    const missing = [text(), explorer.state.links.length];
+    document.querySelector("#kept button").click();
+    return [there, missing, explorer.state.node, [...cityMap.x], [...cityMap.y]];"""
+    (there, links), (missing, none), near, *axes = act(page, asked, tmp_path)
+    away = np.hypot(*(np.array(values) - values[6] for values in axes))
+    assert near == some[np.argmin(away[some])]
+    assert there == "Keys of 506 intersections, drawn at random, are in the page."
+    assert "none of those" in missing
+    assert (links, none) == (6, 0)
+
+
+def test_a_browser_shows_ball_path_keys_and_errors(build, city, answer, tmp_path):
+    curves = [
+        {"name": name, "columns": {"epoch": [[1, 0]], "val_accuracy": [[1, 0.1], [2, end]]}}
+        for name, end in (("one", 0.2), ("two", 0.3))
+    ]
+    found = act(
+        write(build, answer, tmp_path / "page.html", curves),
+        f"""
+        explorer.search("{city.columns["osm_id"][NODE]}");
+        cityMap.drawNow();
+        const {{ state }} = explorer, text = (id) => document.getElementById(id).textContent;
+        document.getElementById("layer").value = "1";
+        document.getElementById("layer").dispatchEvent(new Event("change"));
+        const rows = [...document.querySelectorAll("#chosen-keys tbody tr")].map((row) =>
+          [...row.cells].map((cell) => cell.textContent));
+        const pen = document.getElementById("overlay").getContext("2d");
+        const {{ width, height }} = pen.canvas;
+        const ink = pen.getImageData(0, 0, width, height).data.some((byte) => byte > 0);
+        return {{ node: state.node, ball: state.ball.size, path: state.path, rows, ink, story: text("story"),
+                 matrix: document.querySelectorAll("#confusion td").length,
+                 bars: document.querySelectorAll("#errors rect").length,
+                 curves: document.querySelectorAll("#curves path.curve").length, legend: text("curves"),
+                 link: document.querySelector("#story a").href }};""",
+        tmp_path,
+    )
+    assert found["node"] == NODE
+    assert np.float32(found["path"]["length"]) == city.eccentricity[NODE]
+    assert f"{found['ball']:,} intersections within 16 hops" in found["story"]
+    assert f"Class {city.classes[NODE]}: " in found["story"]
+    assert f"predicted {answer.classes[NODE]}: " in found["story"]
+    assert "That is the eccentricity" in found["story"]
+    layer = answer.layers[1]
+    wanted = {
+        (int(layer.indices[h, NODE, j]), h, round(float(layer.weights[h, NODE, j]), 3))
+        for h in (0, 1)
+        for j in (0, 1)
+    }
+    assert {
+        (int(key), int(head), round(float(weight), 3)) for key, head, weight, _ in found["rows"]
+    } == wanted
+    assert found["ink"]
+    assert (found["matrix"], found["bars"], found["curves"]) == (100, 10, 2)
+    assert "two: 0.3 at the end" in found["legend"]
+    assert found["link"] == f"https://www.openstreetmap.org/node/{city.columns['osm_id'][NODE]}"
+
+
+def test_keys_of_the_keyboard_move_and_pick(build, city, tmp_path):
+    found = act(
+        write(build, None, tmp_path / "page.html"),
+        """
+        const canvas = document.getElementById("canvas");
+        const key = (name) =>
+          canvas.dispatchEvent(new KeyboardEvent("keydown", { key: name, bubbles: true }));
+        key("Enter");
+        const picked = explorer.state.node, story = document.getElementById("story").textContent;
+        key("Escape");
+        explorer.search("nowhere");
+        return [picked, explorer.state.node, document.getElementById("query").validationMessage,
+                document.documentElement.scrollWidth <= innerWidth, story];""",
+        tmp_path,
+        size=(500, 800),
+    )
+    assert found[0] >= 0
+    assert found[1:4] == [-1, "There is no such intersection.", True]
+    assert found[4].startswith(f"Class {city.classes[found[0]]}: ")
+
+
+def test_names_from_outside_are_text(build, answer, tmp_path):
+    curves = [{"name": HOSTILE, "columns": {HOSTILE: [[1, 0.5]]}}]
+    page = write(build, replace(answer, run=HOSTILE, words=HOSTILE), tmp_path / "page.html", curves)
+    text = page.read_text("utf-8")
+    assert "<img" not in text
+    assert text.count("</script>") == 3
+    assert "default-src 'none'" in text
+    assert not re.search(r'(src|href)="https?:', text)
+    found = act(
+        page,
+        """explorer.show(3);
+        return [document.images.length, document.getElementById("words").textContent,
+                document.getElementById("column").value];""",
+        tmp_path,
+    )
+    assert found == [0, f"Predicted: {HOSTILE}\nRun {HOSTILE}", HOSTILE]
+
+
+def test_confusion_counts_each_pair():
+    rng = np.random.default_rng(0)
+    truth, predicted = rng.integers(0, 5, (2, 300))
+    found = confusion(truth, predicted, 6)
+    for i in range(6):
+        for j in range(6):
+            assert found[i, j] == sum(t == i and p == j for t, p in zip(truth, predicted, strict=True))
+
+
+def test_errors_by_value_are_of_tenths():
+    values = np.array([3, 1, 2, 2, 5, 4, 9, 8, 7, 6, 0, 2], np.float32)
+    wrong = values > 4
+    found = error_by(values, wrong)
+    assert len(found) == BINS
+    assert sum(each["count"] for each in found) == len(values)
+    assert sum(each["wrong"] for each in found) == wrong.sum()
+    assert [each["low"] for each in found] == sorted(each["low"] for each in found)
+    assert (found[0]["low"], found[-1]["high"]) == (0, 9)
+    assert error_by(values[:0], wrong[:0]) == []

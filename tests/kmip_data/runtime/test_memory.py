@@ -1,0 +1,125 @@
+"""Memory that is used again: never while anything refers to it, and not without bound."""
+
+import gc
+import os
+
+import numpy as np
+import pytest
+import torch
+
+from kmip_data.runtime import memory
+
+FLOAT = np.dtype(np.float32)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def imported_modules_are_not_searched():
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept():
+    gc.collect()
+    memory.release()
+    yield
+    memory.release()
+
+
+def address(array):
+    return array.__array_interface__["data"][0]
+
+
+def test_memory_of_a_dropped_tensor_is_used_again():
+    array = memory.empty((1000, 1000), FLOAT)
+    where = address(array)
+    tensor = torch.from_numpy(array)
+    del array, tensor
+    again = memory.empty((999, 1001), FLOAT)
+    assert address(again) == where
+
+
+def test_memory_in_use_is_not_given_out():
+    for keep in (
+        lambda tensor: tensor[5:7],
+        lambda tensor: tensor.T,
+        lambda tensor: tensor.numpy(),
+        lambda tensor: tensor.numpy()[1:],
+        lambda tensor: tensor.view(torch.int32),
+        lambda tensor: tensor.untyped_storage(),
+        lambda tensor: {"a": [tensor]},
+    ):
+        memory.release()
+        array = memory.empty((1000, 1000), FLOAT)
+        where = address(array)
+        kept = keep(torch.from_numpy(array))
+        del array
+        gc.collect()
+        assert memory.kept_bytes() == 0
+        assert address(memory.empty((1000, 1000), FLOAT)) != where
+        del kept
+        gc.collect()
+        assert memory.kept_bytes() > 0
+
+
+def test_small_arrays_are_ordinary():
+    array = memory.empty((10, 2), FLOAT)
+    assert array.shape == (10, 2)
+    assert array.flags.owndata
+    assert memory.empty((0, 3), np.dtype(np.int64)).shape == (0, 3)
+
+
+def test_no_more_is_kept_than_said(monkeypatch):
+    monkeypatch.setattr(memory, "KEEP", 10 << 20)
+    arrays = [memory.empty((4 << 20,), np.dtype(np.uint8)) for _ in range(5)]
+    arrays.clear()
+    gc.collect()
+    assert 0 < memory.kept_bytes() <= 10 << 20
+    assert not memory._used
+
+
+def test_size_classes_waste_little():
+    for nbytes in (1 << 20, (1 << 20) + 1, 3_333_333, 17 << 20, 123_456_789):
+        size = memory._size_class(nbytes)
+        assert nbytes <= size <= nbytes * 1.126
+        assert size % 4096 == 0
+
+
+@pytest.mark.parametrize("in_use", [True, False])
+def test_a_forked_child_writes_into_pages_of_its_own(in_use):
+    array = memory.empty((1000, 1000), FLOAT)
+    array[:] = 1
+    where = address(array)
+    if not in_use:
+        del array  # the child takes the buffer from the free list it inherited
+    child = os.fork()
+    if child == 0:
+        mine = array if in_use else memory.empty((1000, 1000), FLOAT)
+        same = address(mine) == where
+        mine[:] = 2
+        os._exit(0 if same else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    here = array if in_use else memory.empty((1000, 1000), FLOAT)
+    assert address(here) == where
+    assert (here == 1).all()
+
+
+def test_as_much_is_kept_as_was_used_at_once(monkeypatch):
+    monkeypatch.setattr(memory, "KEEP", 0)
+    size = 4 << 20
+    held = [memory.empty((size,), np.dtype(np.uint8)) for _ in range(3)]
+    memory.keep_what_is_used()
+    held.pop()
+    held.clear()
+    assert memory.kept_bytes() == 3 * size
+    other = memory.empty((2 * size,), np.dtype(np.uint8))  # of another size: others make room for it
+    assert memory.kept_bytes() == size
+    del other
+    assert memory.kept_bytes() == 3 * size
+    memory.release()
+    del held
+    assert memory.kept_bytes() == 0
+    again = memory.empty((size,), np.dtype(np.uint8))
+    del again
+    assert memory.kept_bytes() == 0
