@@ -288,7 +288,8 @@ def evaluate_predictions(
     if isinstance(predictions, Mapping):
         if unknown := predictions.keys() - set(ARRAYS):
             raise UsageError(f"{min(unknown)!r} is not an array of predictions.", next=", ".join(ARRAYS))
-        predictions = Predictions(**{name: np.asarray(value) for name, value in predictions.items()})
+        given: dict[str, Any] = {name: np.asarray(value) for name, value in predictions.items()}
+        predictions = Predictions(**given)
     elif not isinstance(predictions, Predictions):
         predictions = read_predictions(Path(predictions))
     about, home = predictions.about, home or Home.locate()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kmip_data.models.profiling import processes
-from kmip_data.models.profiling.measuring import Measurer, Protocol, stages
+from kmip_data.models.profiling.measuring import Measurer, Protocol
 from kmip_data.models.profiling.methods import get_method
 from kmip_data.models.profiling.processes import measure
 from kmip_data.models.profiling.results import Cell, growth_exponent, published
@@ -28,7 +28,7 @@ def _ends(action):
     def serve(connection, shape, protocol):
         connection.send(True)
         while True:
-            method, setting, n, _ = connection.recv()
+            method, setting, n = connection.recv()
             if n != 10 and setting != "training":
                 action()
             cell = Cell(method=method, setting=setting, n=n, status="ok", forward=(0.5,))
@@ -119,18 +119,6 @@ def test_inputs_differ_between_runs_and_repeat_between_methods():
     assert not torch.equal(one.keys, two.keys)
     assert torch.equal(one.keys, again.keys[0])
     assert again.keys.requires_grad
-
-
-def test_stages_of_a_step():
-    expected = {
-        "naive": {"search", "gather", "softmax", "multiply", "backward"},
-        "full": {"scores", "softmax", "multiply", "backward"},
-        "auto": {"search", "attend", "backward"},
-        "sdpa": {"attend", "backward"},
-    }
-    found = {name: stages(measurer(repeats=2), get_method(name), 50) for name in expected}
-    assert {name: set(of) for name, of in found.items()} == expected
-    assert all(seconds >= 0 for of in found.values() for seconds in of.values())
 
 
 def test_growth_is_fitted_over_the_last_decade():

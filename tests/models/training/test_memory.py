@@ -45,7 +45,10 @@ def data(tmp_path_factory) -> RunData:
 def measured(config: RunConfig, data: RunData, monkeypatch: pytest.MonkeyPatch, *, recompute: bool) -> int:
     """Most bytes that a second step has allocated, beyond what there was before it."""
     module = TrainingModule(config, data, recompute=recompute).train()
-    optimiser, batch = build_optimiser(module, config.optimiser), next(iter(data.batches(lambda: 0)))
+    optimiser, batch = (
+        build_optimiser(module, config, torch.device("cpu")),
+        next(iter(data.batches(lambda: 0))),
+    )
 
     def step() -> None:
         module.learn(batch)[3].backward()

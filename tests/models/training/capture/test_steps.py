@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from support.captured import assert_same, learn
+from support.captured import assert_same, fused, learn
 from support.city_data import streets_build
 from support.emulated_graph import EmulatedGraphs
 from support.training_data import OF_THE_MACHINE, learnable_build, read_history, tiny_config
@@ -70,8 +70,8 @@ def test_one_city_is_one_graph(tmp_path, streams, monkeypatch):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"optimiser": {"name": "sgd", "momentum": 0.5, "fused": True}},
-        {"optimiser": {"name": "adam", "decay_norms_and_biases": False}, "training": {"clip_norm": 0.0}},
+        {"optimiser": {"name": "sgd", "momentum": 0.5}},
+        {"optimiser": {"name": "adam"}, "training": {"clip_norm": 0.0}},
         {"model": {"k": 2}, "training": {"k_schedule": "linear:6:2"}},
         {"training": {"precision": "bf16-mixed"}},
         {"model": {"attention": {"kind": "performer"}, "local": {"kind": "gcn"}}},
@@ -180,7 +180,8 @@ def test_a_run_resumes_bit_for_bit(clouds, tmp_path, monkeypatch):
 
     monkeypatch.setattr(run_file, "why_plain", lambda *_, **__: None)
     monkeypatch.setattr(run_file, "captured_steps", emulated)
-    config = tiny_config(clouds, training={"epochs": 6, "accumulate": 1}, optimiser={"fused": True})
+    monkeypatch.setattr(loop, "build_optimiser", fused)
+    config = tiny_config(clouds, training={"epochs": 6, "accumulate": 1})
     whole = train(config, home=Home(tmp_path / "whole"), quiet=True).runs[0]
     evaluate = loop.Loop.evaluate
 
@@ -211,8 +212,6 @@ def test_a_run_resumes_bit_for_bit(clouds, tmp_path, monkeypatch):
         ({"system": {"compile": True}}, "system.compile"),
         ({"system": {"devices": 2}}, "several processes exchange gradients"),
         ({"training": {"precision": "16-mixed"}}, "16-mixed looks at the gradients before it steps"),
-        ({"optimiser": {"name": "rmsprop"}}, "rmsprop has no fused step"),
-        ({"optimiser": {"fused": False}}, "adamw has no fused step"),
         ({"model": {"search": "dense"}}, "the search dense waits for the GPU"),
         ({}, None),
     ],
@@ -228,8 +227,6 @@ def test_further_reasons(clouds, tmp_path):
     options = {"recompute": False}
     assert why_plain(config, fixed, Device("cpu", "", ""), **options) == "no GPU"
     assert why_plain(config, fixed, GPU, recompute=True) == "recomputed layers"
-    traced = tiny_config(clouds, system={"profile": True})
-    assert why_plain(traced, fixed, GPU, **options) == "system.profile shows operations"
     for attention, reason in (
         ({"kind": "bigbird"}, "BigBird's blocks are laid out on the host"),
         ({"kind": "exphormer"}, "Exphormer's expander is checked on the host"),
