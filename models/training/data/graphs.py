@@ -234,13 +234,14 @@ def open_data(
     home: Home,
     required: tuple[str, ...] = ("train", "val"),
     build: bool = True,
+    split: str | None = None,
     **build_options: Unpack[BuildArguments],
 ) -> RunData:
     """Open the build that ``config.data`` means, building it first where it is missing.
 
     An encoding that the network reads is added to it where that is missing, unless ``build=False``.
-    ``required`` are parts that must not be empty; others as for
-    :func:`kmip_data.pipelines.find.obtain`.
+    ``required`` are parts that must not be empty; ``split`` is the name of a split of the build, instead of
+    ``config.data.split``; others as for :func:`kmip_data.pipelines.find.obtain`.
     Raises ``UsageError`` where there is no such dataset, split or view, a part is empty, or the data cannot
     be trained on.
     """
@@ -249,10 +250,10 @@ def open_data(
     found = obtain(
         target, data.parameters, data.split, home=home, sample=data.sample, build=build, **build_options
     )
-    name = split_name(found, data.split)
+    name = split if split in found.card.splits else split_name(found, data.split)
     check_columns(found, config)
     if build:
         obtain_columns(found, [encoding.name for encoding in config.model.encodings], **build_options)
-    split = read_split(found.path / found.card.splits[name].file, records=found.card.split_records)
-    kind = ManyGraphs if split.node_code is None else OneGraph
+    parts = read_split(found.path / found.card.splits[name].file, records=found.card.split_records)
+    kind = ManyGraphs if parts.node_code is None else OneGraph
     return kind(found, name, config, required)

@@ -21,20 +21,18 @@ from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files.changes import write_output
 from kmip_data.files.reading import first_fault, open_regular
-from kmip_data.format.splits import keys_digest, read_split
 from kmip_data.models.kinds import Section
-from kmip_data.models.training.config.presets import config_for, folder_of
-from kmip_data.models.training.data.run_data import USUAL, check_columns, task_of
+from kmip_data.models.training.config.presets import config_for
+from kmip_data.models.training.data.graphs import open_data
+from kmip_data.models.training.data.run_data import USUAL, RunData
 from kmip_data.models.training.data.transfer import sent_ahead
 from kmip_data.models.training.machine import autocast
 from kmip_data.models.training.objective.metrics import SplitMetrics
-from kmip_data.models.training.objective.tasks import NO_PAIR, Kind, Level, Task, is_class, target_column
+from kmip_data.models.training.objective.tasks import NO_PAIR, Kind, Level
 from kmip_data.models.training.run.evaluate import open_run
 from kmip_data.models.training.run.folder import metrics_table
 from kmip_data.models.training.run.module import of_part
-from kmip_data.pipelines.find import obtain, split_name
 from kmip_data.reading.dataset import ShardedDataset
-from kmip_data.reading.loader import GraphLoader
 from kmip_data.runtime.memory import free_host_memory
 
 ARRAYS = ("logits", "pred", "key", "ptr")
@@ -91,37 +89,21 @@ class Predictions:
         return {name: value for name in ARRAYS if (value := getattr(self, name)) is not None}
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Rows of the predictions of a part, and their targets."""
-
-    targets: ShardedDataset  #: the part, or the one graph whose nodes are split, with its targets alone
-    key: Array  #: as in :class:`Predictions`
-    ptr: NDArray[np.int64] | None  #: likewise
-    one_graph: bool
-
-    def __len__(self) -> int:
-        return len(self.key) if self.ptr is None else int(self.ptr[-1])
-
-    @classmethod
-    def of(cls, build: Build, split: str, part: str, task: Task) -> Rows:
-        """Rows of a part of a split of ``build``; raises UsageError where it is empty."""
-        column, entry = target_column(build.card.schema_), build.card.splits[split]
-        code = read_split(build.path / entry.file, records=build.card.split_records).node_code
-        sizes = {name: found.graphs if code is None else found.nodes for name, found in entry.parts.items()}
-        if column is None or not sizes.get(part):
-            raise UsageError(
-                f"There is nothing to predict in the part {part!r} of {build.card.dataset}.",
-                next=f"another --split: {' or '.join(name for name, size in sizes.items() if size)}",
-            )
-        dataset = ShardedDataset(build, part, split_name=split, columns=[column.attribute])
-        if code is not None:
-            return cls(dataset, dataset[0][f"{part}_mask"].numpy().nonzero()[0], None, one_graph=True)
-        ptr = None
-        if task.level != "graph":
-            each = dataset.nodes**2 if task.level == "link" else dataset.nodes
-            ptr = np.concatenate([[0], np.cumsum(each)]).astype(np.int64)
-        return cls(dataset, np.array(dataset.keys), ptr, one_graph=False)
+def rows_of(data: RunData, part: str) -> tuple[Array, NDArray[np.int64] | None]:
+    """Return ``key`` and ``ptr`` of the predictions of a part; raise UsageError where it is empty."""
+    if part not in data.sizes:
+        raise UsageError(
+            f"There is nothing to predict in the part {part!r} of {data.build.card.dataset}.",
+            next=f"another --split: {' or '.join(data.parts)}",
+        )
+    if data.unit == "nodes":
+        return data.example[f"{part}_mask"].numpy().nonzero()[0], None
+    dataset = ShardedDataset(data.build, part, split_name=data.split_name, columns=[])
+    keys = np.array(dataset.keys)
+    if data.task.level == "graph":
+        return keys, None
+    each = dataset.nodes**2 if data.task.level == "link" else dataset.nodes
+    return keys, np.concatenate([[0], np.cumsum(each)]).astype(np.int64)
 
 
 def predict(
@@ -141,7 +123,7 @@ def predict(
     opened = open_run(run, target=target, sample=sample, home=home, device=device)
     data, config, where = opened.data, opened.config, opened.device.kind
     task, card = data.task, data.build.card
-    rows = Rows.of(data.build, data.split_name, part, task)
+    key, ptr = rows_of(data, part)
     found = []
     with opened.working() as module, torch.inference_mode(), autocast(config.training.precision, where):
         module.eval()
@@ -170,11 +152,11 @@ def predict(
         batch_size=config.training.batch_size,
     )
     if task.kind == "regression":
-        return Predictions(None, values.numpy(), rows.key, rows.ptr, about)
+        return Predictions(None, values.numpy(), key, ptr, about)
     pred = None
     if task.kind != "links":
         pred = (values > 0 if task.kind == "multilabel" else values.argmax(dim=-1)).numpy()
-    return Predictions(values.numpy(), pred, rows.key, rows.ptr, about)
+    return Predictions(values.numpy(), pred, key, ptr, about)
 
 
 def check_npz(path: Path) -> None:
@@ -264,7 +246,7 @@ def evaluate_predictions(
     predictions
         A file that ``kmip-data predict`` wrote, an ``.npz`` file, or arrays by name: ``logits``, or
         ``pred`` for classes and values, in the order of the part, shaped as in :class:`Predictions`.
-        ``key`` and ``ptr`` are checked where they are there, and the split is the one with these keys.
+        ``key`` and ``ptr`` are checked where they are there; the split is that of the file, or the default.
     target
         A dataset or build folder.
     part
@@ -293,62 +275,55 @@ def evaluate_predictions(
     elif not isinstance(predictions, Predictions):
         predictions = read_predictions(Path(predictions))
     about, home = predictions.about, home or Home.locate()
-    build = obtain(folder_of(target) or target, home=home, sample=sample, build=False)
-    task = _task(build, target, about, home)
     part = part or (about.part if about is not None else "test")
-    name, key = split_name(build), predictions.key
-    if key is not None:  # the split whose part has these keys
-        digest = keys_digest([str(each) for each in key.ravel().tolist()])
-        splits = build.card.splits.items()
-        found = (s for s, entry in splits if part in entry.parts and entry.parts[part].digest == digest)
-        name = next(found, name)
-    rows = Rows.of(build, name, part, task)
-    for array, expected in ((key, rows.key), (predictions.ptr, rows.ptr)):
+    data = _opened(target, about, home, sample=sample)
+    own = (data.task.level, data.task.kind, tuple(data.build.card.class_names))
+    if about is not None and (about.level, about.kind, about.class_names) != own:
+        given = (about.level, about.kind, about.class_names)
+        words = [
+            f"{kind} predictions of a {level} ({', '.join(of[:3])} …)" for level, kind, of in (own, given)
+        ]
+        raise _unfit(data, *words)
+    key, ptr = rows_of(data, part)
+    for name, expected in (("key", key), ("ptr", ptr)):
+        array = predictions.arrays.get(name)
         # Keys may be text or objects.
         same = expected is not None and np.array_equal(np.asarray(array, str), expected.astype(str))
         if array is not None and not same:
-            raise _unfit(build, f"keys and ptr of the part {part}, in its order", "others")
-    values = _values(predictions, len(rows), task, build)
-    metrics, start = SplitMetrics(task), 0
-    size = about.batch_size if about is not None else BATCH
-    for batch in [rows.targets[0]] if rows.one_graph else GraphLoader(rows.targets, size):
-        targets = task.targets(batch)
+            raise _unfit(data, f"keys and ptr of the part {part}, in its order", "others")
+    values = _values(predictions, len(key) if ptr is None else int(ptr[-1]), data)
+    metrics, start = SplitMetrics(data.task), 0
+    for batch in data.passes((part,))[0][1]:
+        targets = data.task.targets(batch)
         targets = of_part(batch, part, targets, targets)[1]
-        real = targets != NO_PAIR if task.kind == "links" else None
+        real = targets != NO_PAIR if data.task.kind == "links" else None
         count = len(targets) if real is None else int(real.sum())
         chosen = values[start : start + count]
         if real is not None:
             chosen = chosen.new_zeros(real.shape).masked_scatter(real, chosen)
-        elif task.kind == "single-label" and chosen.ndim == 1:  # classes alone
-            chosen = one_hot(chosen, task.outputs)
+        elif data.task.kind == "single-label" and chosen.ndim == 1:  # classes alone
+            chosen = one_hot(chosen, data.task.outputs)
         metrics.update(chosen, targets, torch.zeros(()))
         start += count
     measured = {metric: value for metric, value in metrics.compute().items() if metric != "loss"}
-    return PredictionMetrics(build, name, part, measured, about)
+    return PredictionMetrics(data.build, data.split_name, part, measured, about)
 
 
-def _task(build: Build, target: str, about: About | None, home: Home) -> Task:
-    """Return the task that the build poses; numbers may be values or labels, as the predictions say."""
+def _opened(target: str, about: About | None, home: Home, *, sample: bool) -> RunData:
+    """Open the data that predictions are of; numbers may be values or labels, as the predictions say."""
     config = config_for(target, home=home)
-    column = check_columns(build, config)
-    if about is not None and about.kind in {"multilabel", "regression"} and column.shape:
-        training = config.training.model_copy(update={"loss": USUAL[about.kind][0], "metric": None})
-        config = config.model_copy(update={"training": training})
-    classes = ShardedDataset(build, columns=[column.attribute]).num_classes if is_class(column) else 0
-    task, names = task_of(column, config, num_classes=classes), tuple(build.card.class_names)
-    own = (task.level, task.kind, names)
-    if about is not None and (about.level, about.kind, about.class_names) != own:
-        words = [
-            f"{kind} predictions of a {level} ({', '.join(of[:3])} …)"
-            for level, kind, of in (own, (about.level, about.kind, about.class_names))
-        ]
-        raise _unfit(build, *words)
-    return task
+    own = {"dataset": target, "sample": sample, "parameters": {}, "split": {}}
+    changes: dict[str, Any] = {"data": config.data.model_copy(update=own)}
+    if about is not None:
+        training = {"batch_size": about.batch_size, "loss": USUAL[about.kind][0], "metric": None}
+        changes["training"] = config.training.model_copy(update=training)
+    split = about.split if about is not None else None
+    return open_data(config.model_copy(update=changes), home=home, required=(), build=False, split=split)
 
 
-def _values(given: Predictions, rows: int, task: Task, build: Build) -> Tensor:
+def _values(given: Predictions, rows: int, data: RunData) -> Tensor:
     """Return checked values for the metrics: (rows, outputs); scores of links, or classes alone, (rows,)."""
-    logits, pred = given.logits, given.pred
+    logits, pred, task = given.logits, given.pred, data.task
     if task.kind == "regression":
         logits, pred = (logits if pred is None else pred), None
     shapes = [(rows, task.outputs), *([(rows,)] if task.outputs == 1 else [])]
@@ -364,12 +339,12 @@ def _values(given: Predictions, rows: int, task: Task, build: Build) -> Tensor:
     if task.kind == "single-label":
         expected += f", or pred, whole numbers from 0 to {task.outputs - 1} of shape {(rows,)}"
     shown = ", ".join(f"{name} {array.dtype} {array.shape}" for name, array in given.arrays.items())
-    raise _unfit(build, expected, shown or "nothing")
+    raise _unfit(data, expected, shown or "nothing")
 
 
-def _unfit(build: Build, expected: str, found: str) -> UsageError:
+def _unfit(data: RunData, expected: str, found: str) -> UsageError:
     return UsageError(
-        f"The predictions do not fit {build.card.dataset}.",
+        f"The predictions do not fit {data.build.card.dataset}.",
         expected=expected,
         found=found,
         next="predictions in the order of the part: kmip_data.open(TARGET, split=…).keys",

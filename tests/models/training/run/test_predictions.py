@@ -165,10 +165,10 @@ def test_what_does_not_fit_is_refused(predictions, clouds) -> None:
 
 def test_predictions_of_another_task_are_refused(predictions, clouds) -> None:
     other = predictions.about.model_copy(update={"kind": "links", "level": "link"})
-    with pytest.raises(UsageError, match="links predictions of a link"):
+    with pytest.raises(UsageError, match=r"do(es)? not fit"):
         evaluate_predictions(file.Predictions(predictions.logits, about=other), clouds)
     other = predictions.about.model_copy(update={"class_names": ("b", "a")})
-    with pytest.raises(UsageError, match="b, a"):
+    with pytest.raises(UsageError, match="do not fit"):
         evaluate_predictions(file.Predictions(predictions.logits, about=other), clouds)
 
 
