@@ -16,8 +16,8 @@ from kmip_data.wording import counted
 
 if TYPE_CHECKING:
     from kmip_data.models.profiling.measuring import Protocol
+    from kmip_data.models.profiling.methods import Shape
     from kmip_data.models.profiling.results import Cell
-    from kmip_data.models.profiling.workload import Shape
 
 SHARE = 0.8  #: of the free memory that a method may take
 SETTINGS = ("inference", "training")
@@ -77,11 +77,9 @@ def command(
     method in a process of its own: out of memory or time is a cell of the table. The paper's A100 figures are
     shown with them, marked as such.
     """
-    from kmip_data.models.profiling.measuring import Protocol
-    from kmip_data.models.profiling.methods import default_methods, method_names
-    from kmip_data.models.profiling.processes import measure
+    from kmip_data.models.profiling.measuring import Protocol, measure
+    from kmip_data.models.profiling.methods import Shape, Source, default_methods, method_names, sizes_up_to
     from kmip_data.models.profiling.results import published
-    from kmip_data.models.profiling.workload import Shape, Source, sizes_up_to
     from kmip_data.models.training.machine import choose_device
     from kmip_data.runtime.memory import free_host_memory
 
@@ -123,7 +121,7 @@ def command(
 def _save(prefix: Path, cells: list[Cell], title: str, paper: Any) -> None:
     """Write the cells as CSV and as a picture."""
     from kmip_data.files.changes import csv_bytes, write_output
-    from kmip_data.models.profiling.drawing import draw_sweep
+    from kmip_data.models.profiling.results import draw_sweep
 
     rows = [cell.as_dict() for cell in cells]
     write_output(beside(prefix, ".csv"), csv_bytes([*rows[0]], (row.values() for row in rows)))

@@ -18,8 +18,7 @@ from kmip_data.models.config import ModelConfig
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.network import GPSNetwork
 from kmip_data.models.profiling.measuring import CHUNK
-from kmip_data.models.profiling.methods import attend_gathered, get_method
-from kmip_data.models.profiling.workload import Workload, pad
+from kmip_data.models.profiling.methods import Workload, attend_gathered, get_method, pad
 
 
 class PyGLayer(nn.Module):

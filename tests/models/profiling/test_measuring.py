@@ -8,12 +8,10 @@ import time
 import pytest
 import torch
 
-from kmip_data.models.profiling import processes
-from kmip_data.models.profiling.measuring import Measurer, Protocol
-from kmip_data.models.profiling.methods import get_method
-from kmip_data.models.profiling.processes import measure
+from kmip_data.models.profiling import measuring
+from kmip_data.models.profiling.measuring import Measurer, Protocol, measure
+from kmip_data.models.profiling.methods import Shape, Source, get_method
 from kmip_data.models.profiling.results import Cell, growth_exponent, published
-from kmip_data.models.profiling.workload import Shape, Source
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -72,12 +70,12 @@ def test_a_cell_that_does_not_fit_is_a_result():
 
 @pytest.mark.slow
 def test_whatever_ends_the_process_is_a_cell(monkeypatch):
-    monkeypatch.setattr(processes, "COMPILE", 0.5)
-    monkeypatch.setattr(processes, "METHOD", "fork")  # a stand-in cannot be sent to a new process
+    monkeypatch.setattr(measuring, "COMPILE", 0.5)
+    monkeypatch.setattr(measuring, "METHOD", "fork")  # a stand-in cannot be sent to a new process
     cases = {killed: "oom", aborted: "oom", broken: "failed", hanging: "time"}
     wrong = []
     for serve, status in cases.items():
-        monkeypatch.setattr(processes, "_serve", serve)
+        monkeypatch.setattr(measuring, "_serve", serve)
         reported = []
         protocol = Protocol(threads=1, time_limit=1.0)
         cells = measure(["naive"], [10, 20, 30], shape=Shape(), protocol=protocol, tell=reported.append)
