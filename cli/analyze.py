@@ -2,22 +2,82 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 import click
 
-from kmip_data.cli.shared.command import LazyGroup
+from kmip_data.cli.shared.commands import Command, Group
+from kmip_data.cli.shared.options import (
+    RUN,
+    SWEEP_OR_RUN,
+    file_option,
+    home_option,
+    json_option,
+    number_list,
+    number_option,
+    quiet_option,
+    several,
+    work_options,
+)
+from kmip_data.cli.shared.output import beside, check_prefix, print_json, table
+from kmip_data.errors import UsageError
+from kmip_data.format.card import remark
+from kmip_data.wording import counted
 
-ANALYSES = {
-    "approximation": "Distance of k-MIP attention to full attention, for each k.",
-    "cumulative-weight": "Share of the attention weight on the k best keys.",
-    "influence-of-k": "Metric and seconds per epoch over k, with the paper's.",
-    "expressivity": "Graphs that networks tell apart, and functions they fit (Theorems 1 and 2).",
-}
+if TYPE_CHECKING:
+    from kmip_data.builds.home import Home
+    from kmip_data.models.analysis.projections import Projections
+    from kmip_data.models.analysis.study import Study
+
+save_option = click.option(
+    "--save",
+    metavar="PREFIX",
+    help="Write PREFIX.png (or PREFIX.svg, PREFIX.pdf) and PREFIX.csv.  [default: named as the analysis, in "
+    "the run folder or here]",
+)
+
+
+class Range(click.ParamType):  # type: ignore[type-arg]
+    """Two whole numbers with a separator between them."""
+
+    def __init__(self, separator: str) -> None:
+        self.name, self.separator = f"A{separator}B", separator
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
+        """Read ``2500x16`` or ``1001..5000``."""
+        found = re.fullmatch(rf"(\d{{1,9}}){re.escape(self.separator)}(\d{{1,9}})", str(value))
+        if found is None or not all(map(int, found.groups())):
+            self.fail(f"{value!r} is not {self.name} of numbers above 0", param, ctx)
+        return int(found[1]), int(found[2])
+
+
+#: Source of the projections, their selection, values of k, and where results go.
+analysis_options = several(
+    click.argument("run", required=False, type=RUN),
+    file_option("--qk", help="Queries, keys and values that `kmip-data evaluate RUN --dump-qk FILE` wrote."),
+    click.option(
+        "--gaussian", type=Range("x"), metavar="NxD", help="Standard normal numbers, such as 2500x16."
+    ),
+    number_option("--graphs", "First N graphs; with --gaussian, N draws.  [default: 50; 1]"),
+    click.option(
+        "--nodes", type=Range(".."), default="1..5000", show_default=True, metavar="A..B",
+        help="Sizes of graphs; the work grows with the square.",
+    ),
+    number_option("--queries", "N random nodes of each graph, each against all keys.  [default: all]"),
+    click.option("--k", "ks", metavar="LIST", help="Such as 1,10,100.  [default: the paper's 43, up to n]"),
+    save_option,
+    work_options,
+)  # fmt: skip
 
 
 @click.group(
-    cls=LazyGroup,
-    package="kmip_data.cli.analyses",
-    commands_in=ANALYSES,
+    cls=Group,
     invoke_without_command=True,
     examples=[
         "kmip-data analyze approximation --gaussian 2500x16",
@@ -29,3 +89,284 @@ def command(ctx: click.Context) -> None:
     """Study attention, on a trained run or on generated data."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
+
+
+@command.command(
+    cls=Command,
+    examples=[
+        "kmip-data analyze approximation --gaussian 2500x16",
+        "kmip-data analyze approximation --gaussian 2500x16 --as-published --k 1,5,11,95,198",
+        "kmip-data analyze approximation malnet-tiny/gps-kmip/mine --nodes 1001..5000",
+    ],
+)
+@analysis_options
+@click.option(
+    "--as-published", is_flag=True, help="Also show what the published code computed: the k smallest scores."
+)
+def approximation(as_published: bool, **options: Any) -> None:
+    """Distance of k-MIP attention to full attention, for each k.
+
+    Mean Euclidean distance of their outputs for the queries, keys and values of RUN, a file or a normal
+    distribution. The picture and the CSV file have the right computation and the published one, which sorted
+    the keys in the wrong order.
+    """
+    from kmip_data.models.analysis.drawing import APPROXIMATION_LINES, draw_study
+    from kmip_data.models.analysis.study import approximation as measure
+
+    draw = partial(
+        draw_study,
+        lines=APPROXIMATION_LINES,
+        title="k-MIP against full attention",
+        ylabel="mean L2 distance to the output of full attention",
+    )
+    columns = {"as published": "as published"} if as_published else {}
+    columns |= {"k-MIP": "distance", "random": "normal outputs"}
+    _analyse("approximation", options, measure, draw, columns)
+
+
+@command.command(
+    cls=Command,
+    examples=[
+        "kmip-data analyze cumulative-weight --gaussian 1500x16",
+        "kmip-data analyze cumulative-weight --qk qk.safetensors --k 1,10,100",
+    ],
+)
+@analysis_options
+def cumulative_weight(**options: Any) -> None:
+    """Share of the attention weight on the k best keys.
+
+    Mean, over nodes and heads, of the sum of the k largest softmax weights, for the queries and keys
+    of RUN, a file or a normal distribution.
+    """
+    from kmip_data.models.analysis.drawing import WEIGHT_LINES, draw_study
+    from kmip_data.models.analysis.study import weight_share
+
+    draw = partial(
+        draw_study,
+        lines=WEIGHT_LINES,
+        title="Attention weight of the k best keys",
+        ylabel="cumulative attention weight",
+        most=1.0,
+    )
+    columns = {"k-MIP": "weight", "Gaussian": "Gaussian"}
+    _analyse("cumulative-weight", options, weight_share, draw, columns)
+
+
+def _analyse(
+    name: str,
+    options: Mapping[str, Any],
+    measure: Any,
+    draw: Callable[..., None],
+    columns: Mapping[str, str],
+) -> None:
+    """Apply a measure, save its picture and figures, and print ``columns``: name of a curve to heading."""
+    from kmip_data.files.changes import write_output
+    from kmip_data.models.analysis.study import run_study
+
+    saved = _save_paths(name, options["save"], options["run"], options["home"])
+    least, most = options["nodes"]
+    ks = None if options["ks"] is None else sorted(set(number_list("--k", options["ks"])))
+    projections = _projections(name, options)
+    study = run_study(
+        projections, measure, ks=ks, graphs=options["graphs"] or 50,
+        sizes=(least, max(most, *(options["gaussian"] or (1,)))),
+        queries=options["queries"], quiet=options["quiet"],
+    )  # fmt: skip
+    about = dict(projections.about)
+    draw(study, saved[0], subtitle=_source(about))
+    write_output(saved[1], study.to_csv())
+    if options["as_json"]:
+        summaries = {name: study.summary(name) for name in study.curves}
+        curves = {
+            name: {"mean": mean.tolist(), "std": std.tolist()} for name, (mean, std) in summaries.items()
+        }
+        found = {"k": study.ks, "samples": len(study.samples), "curves": curves}
+        print_json({"analysis": name, "about": about, **found, "saved": saved})
+        return
+    click.echo(_study_table(study, columns))
+    click.echo(f"{_source(about)}; {counted(len(study.samples), 'sample')} (a layer of a graph)")
+    click.echo("saved  " + "  ".join(map(str, saved)))
+
+
+def _study_table(study: Study, columns: Mapping[str, str]) -> str:
+    """Return the means over k, with deviations if there are several graphs."""
+    figures = 1 if len({graph for _, graph, _ in study.samples}) == 1 else 2
+    header = ["k", *(word for heading in columns.values() for word in (heading, "±")[:figures])]
+    shown = [figure for name in columns for figure in study.summary(name)[:figures]]
+    return table(header, ([k, *(f"{x[i]:.4f}" for x in shown)] for i, k in enumerate(study.ks)))
+
+
+def _projections(name: str, options: Mapping[str, Any]) -> Projections:
+    """Return the data to analyse; raise UsageError unless exactly one source is named."""
+    from kmip_data.models.analysis.projections import gaussian_projections, read_projections, record_run
+
+    run, qk, gaussian = options["run"], options["qk"], options["gaussian"]
+    given = [name for name, value in {"RUN": run, "--qk": qk, "--gaussian": gaussian}.items() if value]
+    if len(given) != 1:
+        raise UsageError(
+            "One source of queries and keys must be named.",
+            expected="RUN, --qk FILE or --gaussian NxD",
+            found=" and ".join(given) or "none",
+            next=f"kmip-data analyze {name} --gaussian 2500x16",
+        )
+    if gaussian:
+        return gaussian_projections(*gaussian, graphs=options["graphs"] or 1)
+    if qk is not None:
+        return read_projections(qk)
+    return record_run(run, graphs=options["graphs"] or 50, sizes=options["nodes"], home=options["home"])
+
+
+def _save_paths(name: str, save: str | None, run: str | None = None, home: Any = None) -> list[Path]:
+    """Return the paths of picture and figures; raise UsageError if their folder does not exist."""
+    prefix = Path(name if save is None else save).expanduser()
+    if save is None and run is not None:
+        from kmip_data.models.training.run.folder import find_run
+
+        prefix = find_run(run, home) / name
+    check_prefix(prefix)
+    return [beside(prefix, suffix) for suffix in (".png", ".csv")]
+
+
+def _source(about: Mapping[str, Any]) -> str:
+    """Return one line with the source of the projections."""
+    if about.get("data") == "Gaussian":
+        return f"Gaussian queries, keys and values, n = {about['n']:,}, d = {about['d']}"
+    extent = remark(bool(about.get("sample")), about.get("complete"))
+    run = "/".join(Path(str(about.get("run"))).parts[-3:])  # DATASET/MODEL/NAME, wherever it lies
+    return f"{about.get('dataset')}{extent}, part {about.get('part')}, run {run}"
+
+
+@command.command(
+    cls=Command,
+    examples=[
+        "kmip-data analyze influence-of-k",
+        "kmip-data analyze influence-of-k malnet-tiny/gps-kmip/k1 malnet-tiny/gps-kmip/k10",
+    ],
+)
+@click.argument("names", metavar="[SWEEP|RUN…]", nargs=-1, type=SWEEP_OR_RUN)
+@save_option
+@home_option
+@json_option
+def influence_of_k(names: tuple[str, ...], save: str | None, home: Home, as_json: bool) -> None:
+    """Metric and seconds per epoch over k, with the paper's.
+
+    Takes the finished runs of sweeps, those named RUN, or all of the home. Runs that differ only in k and the
+    seed are a curve: mean ± standard deviation over seeds for each k.
+    """
+    from kmip_data.files.changes import csv_bytes, write_output
+    from kmip_data.models.analysis.drawing import draw_over_k
+    from kmip_data.models.reports.listing import folders_of
+    from kmip_data.models.reports.runs import read_runs
+    from kmip_data.models.reports.tables import rows_over_k, tables_of
+
+    saved = _save_paths("influence-of-k", save)
+    runs, notes = read_runs(folders_of(names, home))
+    tables, others = tables_of(runs)
+    curves = [(ours, paper) for ours, paper in map(rows_over_k, tables) if ours]
+    rows = [row for ours, _ in curves for row in ours]
+    if not rows:
+        raise UsageError(
+            "No finished runs differ in k alone.",
+            expected="runs of k-MIP attention with several k",
+            found="; ".join(notes) or f"{len(runs)} runs",
+            next="kmip-data train --dataset helsinki --set model.attention.k=5, and the same with another k",
+        )
+    devices = ", ".join(dict.fromkeys(row["device"] for row in rows))
+    notes += [*others, f"Seconds of a training epoch on {devices}; the paper's on a V100 with 16 GB."]
+    draw_over_k(curves, saved[0])
+    write_output(saved[1], csv_bytes([*rows[0]], (row.values() for row in rows)))
+    if as_json:
+        print_json({"analysis": "influence-of-k", "rows": rows, "notes": notes, "saved": saved})
+        return
+    header = ["runs of", "k", "n", "test", "s/epoch", "the paper's", "its s/epoch"]
+    means = ("test", "seconds", "paper_test", "paper_seconds")
+    cells = ([row["curve"], row["k"], row["runs"], *(_mean_of(row, of) for of in means)] for row in rows)
+    click.echo(table(header, cells))
+    click.echo("\n".join([*notes, "saved  " + "  ".join(map(str, saved))]))
+
+
+def _mean_of(row: Mapping[str, Any], of: str) -> str | None:
+    """Return a mean with its deviation, or None."""
+    from kmip_data.models.training.run.folder import value_text
+
+    mean, runs = row[of], row["paper_runs" if of.startswith("paper") else "runs"]
+    std = row[f"{of}_std"] if runs and runs > 1 else None
+    return None if mean is None else value_text(row["metric"] if of.endswith("test") else "", mean, std)
+
+
+@command.command(
+    cls=Command, examples=["kmip-data analyze expressivity", "kmip-data analyze expressivity --full"]
+)
+@click.option("--full", is_flag=True, help="Fit up to 16 blocks with 1,000 steps each: minutes, not seconds.")
+@save_option
+@json_option
+@quiet_option
+def expressivity(full: bool, save: str | None, as_json: bool, quiet: bool) -> None:
+    """Graphs that networks tell apart, and functions they fit (Theorems 1 and 2).
+
+    First, 1-WL and S-SEG-WL refine colours on pairs of graphs, and networks of every attention with random
+    weights compare the same pairs: none may tell apart what S-SEG-WL does not. Second, k-MIP transformers of
+    2 heads of size 1 and 4 hidden channels, ever deeper, are fitted to a larger one with full attention: the
+    error by depth and k, relative to that of the identity.
+    """
+    from kmip_data.files.changes import csv_bytes, write_output
+    from kmip_data.models.analysis.drawing import draw_refinement
+    from kmip_data.models.analysis.expressivity import ENCODINGS, check_networks
+    from kmip_data.models.analysis.refinement import all_tests, known_pairs
+    from kmip_data.models.config import ATTENTION
+    from kmip_data.runtime.progress import Progress
+
+    saved = _save_paths("expressivity", save)
+    pairs = known_pairs()
+    tests = {name: all_tests(pair) for name, pair in pairs.items()}
+    header = ["separated in iteration", "nodes", *next(iter(tests.values()))]
+    rows = [[n, len(pairs[n][0]), *(one.separated for one in of.values())] for n, of in tests.items()]
+    checks = []
+    with Progress("attentions", len(ENCODINGS) * len(ATTENTION), unit="networks", quiet=quiet) as progress:
+        for check in check_networks(pairs):
+            checks.append(check)
+            progress.update(1)
+    depths, errors, copies = _fitted(full, quiet)
+    draw_refinement(pairs, tests, saved[0])
+    write_output(saved[1], csv_bytes(header, rows))
+    if as_json:
+        networks = [{**check._asdict(), "verdict": check.verdict} for check in checks]
+        refined = {name: dict(zip(header[2:], row[1:], strict=True)) for name, *row in rows}
+        fits = {"depths": depths, "errors": errors, "copied": {k: one for k, (one, _) in copies.items()}}
+        print_json({"separated": refined, "networks": networks, "fits": fits, "saved": saved})
+        return
+    click.echo(table(header, ([*row[:2], *("never" if x is None else x for x in row[2:])] for row in rows)))
+    cells = (
+        [c.attention, c.positional, f"{c.gap:.0e}", f"{c.relabelled:.0e}",
+         f"{min(c.by_encoding.values()):.0e}" if c.by_encoding else "–", c.verdict]
+        for c in checks
+    )  # fmt: skip
+    columns = ["attention", "encoding", "not separated", "relabelled", "separated by encoding", "verdict"]
+    click.echo(f"\n{table(columns, cells)}")
+    click.echo(
+        "Figures are differences of outputs. order of nodes: a graph differs from itself with its nodes in"
+        " another order, so that a premise of the theorem is not met.\n"
+    )
+    fitted = zip([*depths, "copied"], *([*of, copies[k][0]] for k, of in errors.items()), strict=True)
+    cells = ([name, *(f"{error:.4f}" for error in row)] for name, *row in fitted)
+    click.echo(table(["blocks", *(f"k = {k}" for k in errors)], cells))
+    most = max(errors)
+    click.echo(f"copied weights, k = N = {most}: within {copies[most][1]:.0e} of full attention")
+    click.echo("saved  " + "  ".join(map(str, saved)))
+
+
+def _fitted(
+    full: bool, quiet: bool
+) -> tuple[tuple[int, ...], dict[int, list[float]], dict[int, tuple[float, float]]]:
+    """Return depths, the errors of fitted transformers by k and depth, and those of copied weights by k."""
+    from kmip_data.models.analysis.expressivity import NODES, copied, fit
+    from kmip_data.runtime.progress import Progress
+
+    depths, steps = ((1, 2, 4, 8, 16), 1000) if full else ((1, 2, 4), 150)
+    errors: dict[int, list[float]] = {k: [] for k in ((1, 2, 4, NODES) if full else (1, NODES))}
+    with Progress("fit", len(errors) * len(depths), unit="networks", quiet=quiet) as progress:
+        for k, found in errors.items():
+            for error in fit(k, depths, steps=steps):
+                found.append(error)
+                progress.update(1)
+    return depths, errors, {k: copied(k) for k in errors}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from kmip_data.cli.shared.command import LazyGroup
+from kmip_data.cli.shared.commands import LazyGroup
 
 
 @click.group(

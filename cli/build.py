@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kmip_data.cli.list import build_facts
-from kmip_data.cli.shared.dataset_command import RECORDS, SHARDS, SOURCES, SPLITS, DatasetCommand, given
-from kmip_data.cli.shared.names import DATASET
+from kmip_data.cli.shared.datasets import RECORDS, SHARDS, SOURCES, SPLITS, DatasetCommand, given, set_option
 from kmip_data.cli.shared.options import (
+    DATASET,
     dask_option,
     jobs_option,
-    output_option,
     raw_options,
     sample_option,
     work_options,
 )
 from kmip_data.cli.shared.output import facts, print_json, table
-from kmip_data.cli.shared.parameters import set_option
 from kmip_data.files.errors import human_bytes
 from kmip_data.wording import as_options
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from kmip_data.builds.home import Build, Home
 
 
@@ -49,7 +47,12 @@ if TYPE_CHECKING:
 @set_option
 @jobs_option
 @dask_option
-@output_option
+@click.option(
+    "--output",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Build into DIR instead of the home folder.",
+)
 @work_options
 def command(
     name: str, *, archives: tuple[Path, ...], sample: bool, home: Home, as_json: bool, **options: Any
@@ -72,16 +75,19 @@ def command(
     for warning in build.card.statistics.get("city", {}).get("warnings", ()):
         click.echo(f"warning: {warning}", err=True)
     if as_json:
-        print_json(result(build, split))
+        parts = build.card.splits[split].in_order()
+        facts_of_split = {"split": split, "splits": {part: counts.model_dump() for part, counts in parts}}
+        shards = {shard.file: shard.sha256 for shard in build.card.shards}
+        print_json(build_facts(build) | facts_of_split | {"shards": shards})
     else:
-        click.echo(summary(build, split))
+        click.echo(_summary(build, split))
 
 
 def _build_recipe(
     recipe: str, archives: tuple[Path, ...], *, sample: bool, home: Home, **options: Any
 ) -> Build:
     from kmip_data.errors import UsageError
-    from kmip_data.pipelines.recipes import build_own
+    from kmip_data.pipelines.build import build_own
 
     sources = given(SOURCES)
     name = sources.pop("name", None)
@@ -90,9 +96,8 @@ def _build_recipe(
             f"{recipe!r} makes a dataset from your own files, under a name of your own.",
             expected=f"--name NAME and {_SOURCES[recipe]}",
             found="--sample" if sample else "no --name" if name is None else f"{len(archives)} × --archive",
-            next="kmip-data build helsinki --sample" if recipe == "city" and sample
-            else f"kmip-data build {recipe} --help",
-        )  # fmt: skip
+            next=f"kmip-data build {recipe} --help",
+        )
     if archives:
         sources[_source(recipe, archives[0])] = archives[0]
     options |= {"parameters": given(RECORDS), "split_parameters": given(SPLITS)}
@@ -110,14 +115,11 @@ def _source(recipe: str, path: Path) -> str:
     """Return the source that ``--archive`` means for a recipe: maps and street graphs by their content."""
     if recipe == "points":
         return "path"
-    path = path.expanduser()
-    try:
-        if not path.is_file():  # a folder of tensors; anything else is refused by name, and a pipe never read
-            return "archive"
-        with path.open("rb") as file:
-            head = file.read(4096)
-    except (OSError, ValueError):
-        return "archive"
+    head = b""
+    with contextlib.suppress(OSError, ValueError):  # refused by name later; a pipe is never read
+        if path.expanduser().is_file():  # else a folder of tensors
+            with path.expanduser().open("rb") as file:
+                head = file.read(4096)
     if b"<graphml" in head:
         return "graphml"
     xml = head.lstrip().startswith((b"<", b"\xef\xbb\xbf<"))
@@ -126,44 +128,23 @@ def _source(recipe: str, path: Path) -> str:
     return "archive"
 
 
-def result(build: Build, split: str) -> dict[str, Any]:
-    """Return the object of ``build --json``."""
-    card = build.card
-    return build_facts(build) | {
-        "split": split,
-        "splits": {part: counts.model_dump() for part, counts in card.splits[split].in_order()},
-        "shards": {shard.file: shard.sha256 for shard in card.shards},
-    }
-
-
-def summary(build: Build, split: str) -> str:
+def _summary(build: Build, split: str) -> str:
     """Return the path, counts and split of a build, and the next commands."""
     from kmip_data.pipelines.raw.license import SHOWN
 
-    card = build.card
-    rows = [
-        [part, counts.graphs, counts.nodes, counts.edges, counts.digest[:12]]
-        for part, counts in card.splits[split].in_order()
-    ]
+    card, parts = build.card, build.card.splits[split].in_order()
+    rows = [[part, one.graphs, one.nodes, one.edges, one.digest[:12]] for part, one in parts]
     folder, size = shlex.quote(str(build.path)), human_bytes(sum(entry.bytes for entry in card.shards))
     chosen = "" if split == card.default_split else as_options(card.splits[split].parameters, "data.split.")
-    return "\n".join(
-        [
-            f"{card.dataset}{card.remark} is built.",
-            facts(
-                [
-                    ("path", str(build.path)),
-                    *((name, card.counts.get(name)) for name in ("graphs", "nodes", "edges")),
-                    ("shards", f"{len(card.shards)} ({size})"),
-                    ("split", split),
-                    ("license", None if card.manifest in SHOWN else card.license.get("notice")),
-                ],
-                indent=2,
-            ),
-            "",
-            table(["part", "graphs", "nodes", "edges", "digest"], rows, indent=2),
-            "",
-            f"Next: kmip-data verify {folder}",
-            f"      kmip-data train --dataset {folder} {chosen}".rstrip(),
-        ]
-    )
+    pairs = [
+        ("path", str(build.path)),
+        *((name, card.counts.get(name)) for name in ("graphs", "nodes", "edges")),
+        ("shards", f"{len(card.shards)} ({size})"),
+        ("split", split),
+        ("license", None if card.manifest in SHOWN else card.license.get("notice")),
+    ]
+    return (
+        f"{card.dataset}{card.remark} is built.\n{facts(pairs, indent=2)}\n\n"
+        f"{table(['part', 'graphs', 'nodes', 'edges', 'digest'], rows, indent=2)}\n\n"
+        f"Next: kmip-data verify {folder}\n      kmip-data train --dataset {folder} {chosen}"
+    ).rstrip()

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.command import Command
+from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.options import json_option
 from kmip_data.cli.shared.output import print_json
 from kmip_data.wording import counted
 
 if TYPE_CHECKING:
-    from kmip_data.builds.home import Home
     from kmip_data.models.training.run.folder import RunResult
 
 CITY = "helsinki"
@@ -42,12 +41,14 @@ def command(full: bool, folder: str, as_json: bool) -> None:
     before it runs.
     """
     from kmip_data.builds.home import Home
-    from kmip_data.models.training.run.folder import find_run
+    from kmip_data.cli.main import PROGRAM, root
+    from kmip_data.models.training.run.folder import find_run, read_result
 
     home = Home.locate(folder)
     started = time.monotonic()
     name = time.strftime("demo-%Y%m%d-%H%M%S")
-    runs = {model: _runs(model, name, full=full) for model in MODELS}
+    endings = [f"-seed{seed}" for seed in range(SEEDS)] if full else [""]
+    runs = {model: [f"{model}/{name}{ending}" for ending in endings] for model in MODELS}
     # With --json stdout is for the one object at the end; the rest goes to stderr.
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
         click.echo(
@@ -59,8 +60,10 @@ def command(full: bool, folder: str, as_json: bool) -> None:
         for number, (title, step) in enumerate(steps, start=1):
             args = [*step, "--home", str(home.root)]
             click.echo(f"\n[{number}/{len(steps)}] {title}\n$ kmip-data {shlex.join(args)}")
-            _run(args)
-        seconds, results = time.monotonic() - started, _results(runs, home)
+            with root.make_context(PROGRAM, args) as context:  # an error of a step is one of the demo
+                root.invoke(context)
+        seconds = time.monotonic() - started
+        results = {model: [read_result(find_run(run, home)) for run in each] for model, each in runs.items()}
         run = find_run(runs[MODELS[0]][0], home)
         click.echo(f"\nDone in {seconds:.0f} s. Open {run / 'explore.html'}\n\n{compared(results)}")
         click.echo(
@@ -71,11 +74,6 @@ def command(full: bool, folder: str, as_json: bool) -> None:
         models = {model: [result.metrics for result in each] for model, each in results.items()}
         page = run / "explore.html"
         print_json({"home": home.root, "run": run, "page": page, "models": models, "seconds": seconds})
-
-
-def _runs(model: str, name: str, *, full: bool) -> list[str]:
-    """Return the runs of a model, as other commands name them."""
-    return [f"{model}/{name}-seed{seed}" for seed in range(SEEDS)] if full else [f"{model}/{name}"]
 
 
 def _steps(runs: Mapping[str, Sequence[str]], name: str, *, full: bool) -> list[tuple[str, list[str]]]:
@@ -96,20 +94,6 @@ def _steps(runs: Mapping[str, Sequence[str]], name: str, *, full: bool) -> list[
         ("Draw the map again, with where the model is right", ["preview", CITY, "--run", first]),
         ("Write an interactive page of the graph and its predictions", ["explore", first, "--no-open"]),
     ]  # fmt: skip
-
-
-def _run(args: list[str]) -> None:
-    """Run one command; its errors are those of the demo."""
-    from kmip_data.cli.main import PROGRAM, root
-
-    with root.make_context(PROGRAM, args) as context:
-        root.invoke(context)
-
-
-def _results(runs: Mapping[str, Sequence[str]], home: Home) -> dict[str, list[RunResult]]:
-    from kmip_data.models.training.run.folder import find_run, read_result
-
-    return {model: [read_result(find_run(run, home)) for run in each] for model, each in runs.items()}
 
 
 def compared(results: Mapping[str, Sequence[RunResult]]) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 import kmip_data
-from kmip_data.cli.shared.command import Command
+from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.cli.shared.output import print_json
 from kmip_data.errors import CheckFailed
@@ -23,7 +23,7 @@ from kmip_data.files.errors import human_bytes
 from kmip_data.runtime.presence import install_command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from kmip_data.builds.home import Home
 
@@ -33,7 +33,6 @@ REQUIREMENT = re.compile(
 )
 MARKS = {"ok": "ok", "no": "--", "problem": "!!"}
 LOW_DISK = 10 * 10**9  #: bytes; the largest raw archive and its build need less
-Found = tuple[str, str, str]  #: name, status and detail of a :class:`Finding`
 
 
 class Finding(NamedTuple):
@@ -45,33 +44,25 @@ class Finding(NamedTuple):
     detail: str
 
 
-@click.command(
-    cls=Command, examples=["kmip-data doctor", "kmip-data doctor --json", "kmip-data doctor --sources"]
-)
-@click.option("--sources", is_flag=True, help="Check every mirror of every dataset instead.")
+@click.command(cls=Command, examples=["kmip-data doctor", "kmip-data doctor --json"])
 @home_option
 @json_option
-def command(sources: bool, home: Home, as_json: bool) -> None:
+def command(home: Home, as_json: bool) -> None:
     """Check what this machine has, and what works on it.
 
     Versions, devices, search backends and why each is or is not usable, HDF5 filters, disk, home and
     licenses. Ends with exit code 1 if something that is needed is missing, or a backend is broken.
-
-    With --sources one byte of every mirror is requested: status, size, resumable or not. Exit code 1 then
-    means that a source has no mirror that answers.
     """
-    sections: dict[str, Callable[[], Iterator[Found]]] = {
-        "Program": _program,
-        "Packages": _packages,
-        "Extras": lambda: _packages(extras=True),
-        "Devices": _devices,
-        "Search backends": _backends,
-        "HDF5": _filters,
-        "Home": lambda: _home(home),
+    sections: dict[str, Iterator[tuple[str, str, str]]] = {
+        "Program": _program(),
+        "Packages": _packages(),
+        "Extras": _packages(extras=True),
+        "Devices": _devices(),
+        "Search backends": _backends(),
+        "HDF5": _filters(),
+        "Home": _home(home),
     }
-    checked = ((name, *line) for name, check in sections.items() for line in check())
-    found = _sources() if sources else checked
-    findings = [Finding(*line) for line in found]
+    findings = [Finding(name, *line) for name, found in sections.items() for line in found]
     problems = [finding for finding in findings if finding.status == "problem"]
     if as_json:
         print_json({"ok": not problems, "findings": [finding._asdict() for finding in findings]})
@@ -82,37 +73,20 @@ def command(sources: bool, home: Home, as_json: bool) -> None:
             for finding in of_section:
                 click.echo(f"  {MARKS[finding.status]}  {finding.name:{width}}  {finding.detail}".rstrip())
     if problems:
-        what = "mirrors do not answer, and their sources have no other" if sources else "checks failed"
         raise CheckFailed(
-            f"{len(problems)} {what}.",
+            f"{len(problems)} checks failed.",
             found="; ".join(f"{finding.name}: {finding.detail}" for finding in problems),
-            next="kmip-data build NAME --archive PATH (a local copy), or the same command later"
-            if sources
-            else "install or repair what is named above",
+            next="install or repair what is named above",
         )
 
 
-def _sources() -> Iterator[tuple[str, str, str, str]]:
-    """One line per mirror: a problem only where no other mirror of its source can be used."""
-    from kmip_data.manifest import dataset_names, load_manifest
-    from kmip_data.pipelines.download.source_probes import probe_sources
-
-    probes = probe_sources(map(load_manifest, dataset_names()))
-    reached = {(probe.dataset, probe.source) for probe in probes if probe.usable}
-    for probe in probes:
-        lacking = "no" if (probe.dataset, probe.source) in reached else "problem"
-        code = f"{probe.status}, " if probe.usable else ""
-        status = "ok" if probe.usable else lacking
-        yield probe.dataset, probe.address, status, f"{code}{probe.detail}"
-
-
-def _program() -> Iterator[Found]:
+def _program() -> Iterator[tuple[str, str, str]]:
     yield "kmip-data", "ok", f"{kmip_data.__version__} at {Path(kmip_data.__file__).parent}"
     yield "Python", "ok", f"{platform.python_version()} at {sys.executable}"
     yield "system", "ok", f"{platform.system()} {platform.release()} {platform.machine()}"
 
 
-def _packages(*, extras: bool = False) -> Iterator[Found]:
+def _packages(*, extras: bool = False) -> Iterator[tuple[str, str, str]]:
     """Packages against the least version that the metadata ask for; those of extras may be missing."""
     try:
         needed = importlib.metadata.requires("kmip-data") or []
@@ -140,7 +114,7 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in leading[0].split(".")) if leading else ()
 
 
-def _devices() -> Iterator[Found]:
+def _devices() -> Iterator[tuple[str, str, str]]:
     import psutil
     import torch
 
@@ -160,7 +134,7 @@ def _devices() -> Iterator[Found]:
         yield "cuda", "no", "torch finds no CUDA device or driver"
 
 
-def _backends() -> Iterator[Found]:
+def _backends() -> Iterator[tuple[str, str, str]]:
     from kmip_data.models.search.topk import backend_status
     from kmip_data.models.search.trial import failures
 
@@ -176,7 +150,7 @@ def _backends() -> Iterator[Found]:
     yield "C++ compiler", "ok" if compilers else "no", compilers or "none found; only keops needs one"
 
 
-def _filters() -> Iterator[Found]:
+def _filters() -> Iterator[tuple[str, str, str]]:
     import h5py
 
     yield "library", "ok", f"{h5py.version.hdf5_version} (h5py {h5py.__version__})"
@@ -187,7 +161,7 @@ def _filters() -> Iterator[Found]:
     yield "zstd", "ok" if usable else "no", f"hdf5plugin {hdf5plugin.version}"
 
 
-def _home(home: Home) -> Iterator[Found]:
+def _home(home: Home) -> Iterator[tuple[str, str, str]]:
     from kmip_data.builds.home import list_builds
     from kmip_data.pipelines.raw.license import accepted_licenses
 

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.dataset_command import DatasetCommand, resolve
-from kmip_data.cli.shared.names import TARGET
-from kmip_data.cli.shared.options import dask_option, jobs_option, sample_option, work_options
+from kmip_data.cli.shared.datasets import DatasetCommand, resolve
+from kmip_data.cli.shared.options import TARGET, dask_option, jobs_option, sample_option, work_options
 from kmip_data.cli.shared.output import facts, print_json
 from kmip_data.files.errors import human_bytes
 
@@ -55,7 +54,7 @@ def command(
     """
     from kmip_data.builds.columns import column_facts
     from kmip_data.graphs.encoding import parse_encoding
-    from kmip_data.pipelines.finishing.encode import encode_build
+    from kmip_data.pipelines.engine.encode import encode_build
 
     parsed = [parse_encoding(name) for name in encodings]
     build = resolve(target, home, sample=sample)

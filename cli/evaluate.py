@@ -8,10 +8,8 @@ from typing import Any
 
 import click
 
-from kmip_data.cli.shared.command import Command
-from kmip_data.cli.shared.dataset_command import other_data_option
-from kmip_data.cli.shared.names import RUN
-from kmip_data.cli.shared.options import as_trained_option, file_option, look_options
+from kmip_data.cli.shared.commands import Command
+from kmip_data.cli.shared.options import RUN, as_trained_option, file_option, look_options, other_data_option
 from kmip_data.cli.shared.output import check_prefix, print_json, table
 from kmip_data.errors import UsageError
 from kmip_data.format.splits import PARTS
@@ -69,50 +67,43 @@ def command(
     predictions in a file.
     """
     if predictions is not None or run is None:
-        others = {"RUN": run, "--device": data.pop("device"), "--dump-qk": dump}
-        others |= {"--by-class": by_class or None}
+        device = data.pop("device")
+        others = {"RUN": run, "--device": device, "--dump-qk": dump, "--by-class": by_class or None}
         _evaluate_file(predictions, part, others, as_json=as_json, **data)
         return
     from kmip_data.models.training.run.evaluate import evaluate
 
     if part is not None and dump is None:
-        expected = "--split with --predictions or --dump-qk"
-        raise _usage("A run is measured on every part.", expected, "--split with RUN alone")
-    dump_part = part or "test"
+        raise UsageError(
+            "A run is measured on every part.", next="leave out --split, or add --predictions or --dump-qk"
+        )
     if dump is not None:
         check_prefix(dump, "--dump-qk")
     found = evaluate(run, **data)
-    dumped: dict[str, Any] = {}
-    if dump is not None:
-        from kmip_data.models.analysis.projections import write_projections
-        from kmip_data.models.analysis.recording import record_run
-
-        projections = record_run(run, part=dump_part, graphs=DUMPED, **data)
-        write_projections(dump, projections)
-        dumped = {
-            "file": dump,
-            "part": dump_part,
-            "graphs": len(projections.sizes),
-            "layers": len(projections.layers),
-            "nodes": projections.ptr[-1],
-        }
-    classes: dict[str, Any] = {}
+    text, further = [found.table(), f"run  {found.run}"], dict[str, Any]()
     if by_class:
-        from kmip_data.models.analysis.classes import class_accuracy
+        from kmip_data.models.analysis.answers import class_accuracy
 
-        classes = vars(class_accuracy(run, **data))
+        further["classes"] = vars(class_accuracy(run, **data))
+        text.append(f"\n{_class_table(**further['classes'])}")
+    if dump is not None:
+        further["dump"] = dumped = _dump(run, dump, part or "test", data)
+        counts = ", ".join(counted(dumped[f"{noun}s"], noun) for noun in ("layer", "graph", "node"))
+        text.append(f"dump  {dump}: {counts}, of {dumped['part']}")
     if as_json:
-        further = {"dump": dumped, "classes": classes}
-        print_json({**found.to_dict(), **{name: value for name, value in further.items() if value}})
-        return
-    click.echo(f"{found.table()}\nrun  {found.run}")
-    if classes:
-        click.echo(f"\n{_class_table(**classes)}")
-    if dumped:
-        click.echo(
-            f"dump  {dump}: {counted(dumped['layers'], 'layer')}, "
-            f"{counted(dumped['graphs'], 'graph')} of {dump_part}, {counted(dumped['nodes'], 'node')}"
-        )
+        print_json({**found.to_dict(), **further})
+    else:
+        click.echo("\n".join(text))
+
+
+def _dump(run: str, file: Path, part: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the input of the attention layers; return the facts about the file."""
+    from kmip_data.models.analysis.projections import record_run, write_projections
+
+    found = record_run(run, part=part, graphs=DUMPED, **data)
+    write_projections(file, found)
+    counts = {"graphs": len(found.sizes), "layers": len(found.layers), "nodes": found.ptr[-1]}
+    return {"file": file, "part": part, **counts}
 
 
 def _class_table(
@@ -139,20 +130,16 @@ def _evaluate_file(
 ) -> None:
     given = [name for name, value in others.items() if value is not None]
     if predictions is None or target is None or given:
-        found = ["--predictions"] * (predictions is not None) + ["--dataset"] * (target is not None) + given
-        raise _usage(
+        raise UsageError(
             "Either a run or a file of predictions is measured.",
-            "RUN; or --predictions FILE --dataset TARGET, which take no RUN, --device or --dump-qk",
-            ", ".join(found) or "neither",
+            expected="RUN; or --predictions FILE --dataset TARGET, which take no RUN, --device or --dump-qk",
+            found=", ".join(given) or ("--predictions alone" if predictions else "neither"),
+            next="kmip-data evaluate --help",
         )
     from kmip_data.models.training.run.predictions import evaluate_predictions
 
     measured = evaluate_predictions(predictions, target, part=part, **where)
     if as_json:
         print_json({"predictions": predictions, **measured.to_dict()})
-        return
-    click.echo(f"{measured.table()}\npredictions  {predictions}")
-
-
-def _usage(what: str, expected: str, found: str) -> UsageError:
-    return UsageError(what, expected=expected, found=found, next="kmip-data evaluate --help")
+    else:
+        click.echo(f"{measured.table()}\npredictions  {predictions}")

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.command import Command
-from kmip_data.cli.shared.names import DATASET
-from kmip_data.cli.shared.options import archive_options, work_options
+from kmip_data.cli.shared.commands import Command
+from kmip_data.cli.shared.options import DATASET, archive_options, work_options
 from kmip_data.cli.shared.output import print_json, table
 from kmip_data.files.errors import human_bytes
 

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.list import build_facts, builds_table
-from kmip_data.cli.shared.dataset_command import RECORDS, DatasetCommand, given, resolve
-from kmip_data.cli.shared.names import TARGET
-from kmip_data.cli.shared.options import look_options
+from kmip_data.cli.shared.datasets import RECORDS, DatasetCommand, given, resolve
+from kmip_data.cli.shared.options import TARGET, look_options
 from kmip_data.cli.shared.output import facts, print_json, table
 from kmip_data.files.errors import human_bytes
 from kmip_data.wording import OPTIONS, as_values
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kmip_data.builds.home import Build, Home
 
 ROWS = {"graph": "1", "node": "N", "edge": "E"}  #: rows of a column on an item of N nodes and E edges
@@ -42,7 +43,9 @@ def command(target: str, croissant: bool, model: str | None, sample: bool, home:
     if model is not None:
         _preset(target, model, home, as_json=as_json)
     elif croissant:
-        print_json(_croissant(target, home, sample=sample))
+        from kmip_data.format.build_files import build_croissant
+
+        print_json(build_croissant(resolve(target, home, sample=sample).card))
     elif name_alone:
         _dataset(target, home, as_json=as_json)
     else:
@@ -61,22 +64,20 @@ def _dataset(name: str, home: Home, *, as_json: bool) -> None:
     command = f"kmip-data build {name}{' --name NAME' if manifest.recipe else ''}"
     presets = presets_of(name)
     if as_json:
-        print_json(
-            {**manifest.model_dump(), "presets": presets, "builds": [build_facts(build) for build in builds]}
-        )
+        more = {"presets": presets, "builds": [build_facts(build) for build in builds]}
+        print_json({**manifest.model_dump(), **more})
         return
     expected, license_ = manifest.expected, manifest.license
     averages = [("nodes", expected.avg_nodes), ("edges", expected.avg_edges)]
     built_in = manifest.dataset_class != "ShardedDataset"
-    splits = [
-        (f"split {rule}", ", ".join(f"{part} {count:,}" for part, count in parts.items()))
-        for rule, parts in expected.splits.items()
-    ]
     pairs = [
         ("task", manifest.task),
         ("graphs", expected.graphs),
         ("average", ", ".join(f"{value:,.1f} {what}" for what, value in averages if value is not None)),
-        *splits,
+        *(
+            (f"split {rule}", ", ".join(f"{part} {count:,}" for part, count in parts.items()))
+            for rule, parts in expected.splits.items()
+        ),
         ("classes", _classes(manifest.class_names)),
         ("presets", ", ".join(presets)),
         ("class", f"from kmip_data import {manifest.dataset_class}" if built_in else "kmip_data.open(NAME)"),
@@ -109,10 +110,9 @@ def _preset(target: str, model: str, home: Home, *, as_json: bool) -> None:
     config = config_for(target, model, home=home)
     preset = read_preset(*config.preset.split("/")) if config.preset else None
     if as_json:
-        about = preset.model_dump(exclude={"code", "extends"}) if preset is not None else None
-        print_json(
-            {"preset": config.preset or None, "about": about, "config": config.model_dump(mode="json")}
-        )
+        about = preset and preset.model_dump(exclude={"code", "extends"})
+        found = {"preset": config.preset or None, "about": about}
+        print_json({**found, "config": config.model_dump(mode="json")})
         return
     kinds = {"", config.model.attention.kind, config.model.local.kind}
     keys = [key for key in documented_keys() if key.kind in kinds]
@@ -121,29 +121,17 @@ def _preset(target: str, model: str, home: Home, *, as_json: bool) -> None:
     if preset is None:
         click.echo(f"There is no preset for {target}: these are the defaults.")
         return
-    paper = preset.paper
-    result = (
-        f"{paper.metric} {paper.mean} ± {paper.std or 0} ({paper.runs} runs, {paper.source})" if paper else ""
-    )
-    pairs = [
-        ("source", preset.source),
-        ("variants", ", ".join(preset.variants)),
-        ("the paper's result", result),
-    ]
-    click.echo(facts([("preset", preset.name), *pairs]))
+    result, paper = "", preset.paper
+    if paper:
+        result = f"{paper.metric} {paper.mean} ± {paper.std or 0} ({paper.runs} runs, {paper.source})"
+    pairs = [("preset", preset.name), ("source", preset.source), ("variants", ", ".join(preset.variants))]
+    click.echo(facts([*pairs, ("the paper's result", result)]))
     rows = [[each.key, each.code, each.paper] for each in preset.text]
     if rows:
-        click.echo(
-            f"\nThe paper's text differs from its code in\n{table(['key', 'code', 'text'], rows, indent=2)}"
-        )
+        click.echo("\nThe paper's text differs from its code in")
+        click.echo(table(["key", "code", "text"], rows, indent=2))
     for note in preset.note:
         click.echo(f"\n{note.topic}: {note.text}")
-
-
-def _croissant(target: str, home: Home, *, sample: bool) -> dict[str, Any]:
-    from kmip_data.format.build_files import build_croissant
-
-    return build_croissant(resolve(target, home, sample=sample).card)
 
 
 def _parameters(name: str) -> list[list[str]]:
@@ -152,15 +140,11 @@ def _parameters(name: str) -> list[list[str]]:
     from kmip_data.pipelines.base import load_pipeline
 
     pipeline = load_pipeline(load_manifest(name))
-    fields = {**pipeline.Params.model_fields, **pipeline.SplitParams.model_fields}
-    return [
-        [
-            OPTIONS.get(key, f"--set {key}="),
-            "–" if field.default in (None, ()) else str(field.default),
-            field.description or "",
-        ]
-        for key, field in fields.items()
-    ]
+    rows = []
+    for key, field in {**pipeline.Params.model_fields, **pipeline.SplitParams.model_fields}.items():
+        default = "–" if field.default in (None, ()) else str(field.default)
+        rows.append([OPTIONS.get(key, f"--set {key}="), default, field.description or ""])
+    return rows
 
 
 def _classes(names: tuple[str, ...] | list[str]) -> str:
@@ -192,8 +176,10 @@ def _build(build: Build, *, as_json: bool) -> None:
     ]
     click.echo(f"{card.heading}\n\n{facts(pairs)}")
     click.echo(f"\nColumns\n{columns_table(card.schema_, indent=2)}")
-    if added := added_table(build, indent=2):
-        click.echo(f"\nAdded columns\n{added}")
+    if added := added_facts(build):
+        cells = (_added(entry, build) for entry in added)
+        click.echo("\nAdded columns")
+        click.echo(table(["name", "attributes", "bytes", "what"], cells, indent=2))
     rows = [
         [name + (" (default)" if name == card.default_split else ""), part, counts.graphs, counts.digest[:12]]
         for name, split in card.splits.items()
@@ -208,21 +194,15 @@ def _build(build: Build, *, as_json: bool) -> None:
         click.echo(f"\n{note}")
 
 
-def added_table(build: Build, *, indent: int = 0) -> str:
-    """The columns that ``encode`` added, and what each is; empty where there are none."""
-    from kmip_data.builds.columns import added_facts
-
-    rows = [
-        [entry["name"], "–", "–", f"damaged: {entry['damaged']} kmip-data verify {build.path} --repair"]
-        if "damaged" in entry
-        else [entry["name"], ", ".join(entry["attributes"]), human_bytes(entry["bytes"]), entry["definition"]]
-        for entry in added_facts(build)
-    ]
-    return table(["name", "attributes", "bytes", "what"], rows, indent=indent) if rows else ""
+def _added(entry: Mapping[str, Any], build: Build) -> list[str]:
+    """Return a column that ``encode`` added, and what it is."""
+    attributes, size = ", ".join(entry.get("attributes", "–")), entry.get("bytes")
+    what = entry.get("definition") or f"damaged: {entry['damaged']} kmip-data verify {build.path} --repair"
+    return [entry["name"], attributes, "–" if size is None else human_bytes(size), what]
 
 
 def columns_table(schema: Any, *, indent: int = 0) -> str:
-    """What each column holds, how it is stored and how it is presented."""
+    """Return the columns: content, storage and presentation of each."""
     rows = [
         [
             column.attribute,

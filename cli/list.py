@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from dataclasses import asdict
+from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.command import Command
+from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.cli.shared.output import annotated, print_json, table
 from kmip_data.files.errors import human_bytes
-from kmip_data.wording import as_values
+from kmip_data.wording import as_values, counted
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
@@ -32,31 +34,25 @@ def command(home: Home, as_json: bool) -> None:
     makes room.
     """
     from kmip_data.builds.home import list_builds
-    from kmip_data.cli.shared.belongings import sizes
     from kmip_data.format.card import CARD_NAME
     from kmip_data.manifest import dataset_names, load_manifest
-    from kmip_data.pipelines.engine.folders import unfinished_builds
+    from kmip_data.pipelines.engine.journal import unfinished_builds
 
     manifests = [load_manifest(name) for name in dataset_names()]
     builds, unfinished = list_builds(home), unfinished_builds(home)
-    readable = {build.path for build in builds}
-    unreadable = [
-        card.parent for card in sorted(home.built.glob(f"*/{CARD_NAME}")) if card.parent not in readable
-    ]
-    folders = sizes(home)
+    cards = [card.parent for card in sorted(home.built.glob(f"*/{CARD_NAME}"))]
+    unreadable = [path for path in cards if path not in {build.path for build in builds}]
+    folders = _sizes(home)
     total = sum(size for _, _, size in folders)
-    free = shutil.disk_usage(
-        next(folder for folder in (home.root, *home.root.parents) if folder.exists())
-    ).free
+    disk = next(folder for folder in (home.root, *home.root.parents) if folder.exists())
+    free = shutil.disk_usage(disk).free
     if as_json:
+        about = [m.model_dump(include={"name", "title", "task"}) for m in manifests]
+        more = [{"graphs": m.expected.graphs, "license": m.license.name} for m in manifests]
         print_json(
             {
                 "home": home.root,
-                "datasets": [
-                    m.model_dump(include={"name", "title", "task"})
-                    | {"graphs": m.expected.graphs, "license": m.license.name}
-                    for m in manifests
-                ],
+                "datasets": [one | other for one, other in zip(about, more, strict=True)],
                 "builds": [build_facts(build) for build in builds],
                 "unreadable": unreadable,
                 "unfinished": [asdict(entry) for entry in unfinished],
@@ -66,12 +62,12 @@ def command(home: Home, as_json: bool) -> None:
             }
         )
         return
-    rows = [[m.name, m.title, m.expected.graphs] for m in manifests]
-    click.echo(table(["dataset", "what", "graphs"], rows))
+    click.echo(
+        table(["dataset", "what", "graphs"], ([m.name, m.title, m.expected.graphs] for m in manifests))
+    )
     click.echo("Licenses and sources: kmip-data info NAME\n")
     if builds:
-        click.echo(f"Builds in {home.built}")
-        click.echo(builds_table(builds))
+        click.echo(f"Builds in {home.built}\n{builds_table(builds)}")
     else:
         click.echo(f"No builds in {home.built} yet: kmip-data build {OFFLINE} (needs no download)")
     for path in unreadable:
@@ -81,11 +77,8 @@ def command(home: Home, as_json: bool) -> None:
         click.echo(f"unfinished: {entry.path} has {entry.finished}{of} shards")
     click.echo(f"\n{home.root}: {human_bytes(total)}, and {human_bytes(free)} free on its disk")
     if folders:
-        click.echo(
-            table(
-                ["folder", "what", "disk"], [[name, kind, human_bytes(size)] for name, kind, size in folders]
-            )
-        )
+        rows = [[name, kind, human_bytes(size)] for name, kind, size in folders]
+        click.echo(table(["folder", "what", "disk"], rows))
 
 
 def build_facts(build: Build) -> dict[str, Any]:
@@ -117,3 +110,28 @@ def builds_table(builds: list[Build]) -> str:
     ]
     notes = [[*wrap(as_values(build.card.parameters), 76), build.card.extent] for build in builds]
     return annotated(table(["folder", "graphs", "nodes", "edges", "disk"], rows), notes)
+
+
+def _sizes(home: Home) -> list[tuple[str, str, int]]:
+    """Return folder, content and bytes of all that takes room, the largest first; runs by dataset and model.
+
+    The last entries are what lies in the home besides, and compiled kernels in the user's cache folder.
+    """
+    import platformdirs
+
+    from kmip_data.cli.shared.belongings import belongings, bytes_below
+
+    found, what, runs = Counter[str](), dict[str, str](), Counter[str]()
+    for each in belongings(home):
+        name = each.name.rpartition("/")[0] if each.kind == "run" else each.name
+        runs[name] += each.kind == "run"
+        found[name] += bytes_below(each.path)
+        what[name] = counted(runs[name], "run") if runs[name] else each.kind
+    known = {"sweeps": "logs of sweeps", "cache": "blocks of remote builds"}
+    found |= {name: size for name in known if (size := bytes_below(home.root / name))}
+    linked = (top for top in (home.built, home.raw, home.runs, home.root / "sweeps") if top.is_symlink())
+    rest = bytes_below(home.root) + sum(map(bytes_below, linked)) - found.total()
+    cache = platformdirs.user_cache_dir("kmip-data", appauthor=False)
+    found |= Counter({"others": rest, cache: bytes_below(Path(cache))})
+    what |= {**known, "others": "other files", cache: "compiled kernels"}
+    return [(name, what[name], size) for name, size in found.most_common() if size]

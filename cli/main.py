@@ -17,7 +17,8 @@ from typing import Any, NoReturn
 import click
 
 import kmip_data
-from kmip_data.cli.shared.command import ON_LINE, LazyGroup
+from kmip_data.cli.shared.commands import LazyGroup
+from kmip_data.cli.shared.datasets import ON_LINE
 from kmip_data.cli.shared.output import JSON_PRINTED, filtered
 from kmip_data.errors import (
     INTERRUPTED,
@@ -159,21 +160,13 @@ def explain(error: Exception, args: Sequence[str] = ()) -> KmipDataError | None:
             next=f"{path} --help",
         )
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))):
-        return OutOfResources(
-            "The memory ran out.",
-            found=str(error).partition("\n")[0] or None,
-            left="what was finished before is kept",
-            next="the same command with --jobs 1, or smaller batches",
-        )
+        found = str(error).partition("\n")[0] or None
+        return OutOfResources("The memory ran out.", found=found, next="--jobs 1, or smaller batches")
     if isinstance(error, OSError) and error.errno in FULL:
         return disk_error(error, Path(error.filename or "."), left="what was finished before is kept")
     if isinstance(error, OSError) and error.filename is not None:
         return UsageError(
-            f"A file or folder cannot be used: {error.filename}",
-            expected="a path that this user may read, and write where something is saved",
-            found=error.strerror,
-            left="nothing was changed there",
-            next=f"{PROGRAM} doctor (shows the home folder), or another --home or --output",
+            f"{error.filename} cannot be used: {error.strerror}", next="another path, --home or --output"
         )
     return None
 
@@ -194,8 +187,7 @@ def _unknown(error: Exception) -> KmipDataError:
             file.write(f"{PROGRAM} {kmip_data.__version__}\n{' '.join(sys.argv)}\n\n{text}")
         where = file.name
     return KmipDataError(
-        f"Something went wrong that {PROGRAM} does not know: {type(error).__name__}: {error}",
+        f"Unexpected error, a bug in {PROGRAM}: {type(error).__name__}: {error}",
         found=f"the traceback is {where}",
-        left="finished shards, splits and checkpoints are kept",
-        next=f"{PROGRAM} doctor, and a bug report with that traceback; {DEBUG}=1 shows it at once",
+        next=f"a bug report with that traceback; {DEBUG}=1 shows it at once",
     )

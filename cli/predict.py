@@ -7,10 +7,15 @@ from typing import Any
 
 import click
 
-from kmip_data.cli.shared.command import Command
-from kmip_data.cli.shared.dataset_command import other_data_option
-from kmip_data.cli.shared.names import RUN
-from kmip_data.cli.shared.options import as_trained_option, file_option, look_options, split_option
+from kmip_data.cli.shared.commands import Command
+from kmip_data.cli.shared.options import (
+    RUN,
+    as_trained_option,
+    file_option,
+    look_options,
+    other_data_option,
+    split_option,
+)
 from kmip_data.cli.shared.output import check_prefix, print_json
 from kmip_data.wording import counted
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.dataset_command import DatasetCommand, resolve
-from kmip_data.cli.shared.names import RUN, TARGET
-from kmip_data.cli.shared.options import look_options, style_option
+from kmip_data.cli.shared.datasets import DatasetCommand, resolve
+from kmip_data.cli.shared.options import RUN, TARGET, look_options, style_option
 from kmip_data.cli.shared.output import place_of_page, print_json
 from kmip_data.format.splits import PARTS
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.command import Command
+from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.options import work_options
 from kmip_data.cli.shared.output import print_json
 from kmip_data.files.errors import human_bytes

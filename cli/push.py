@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.dataset_command import DatasetCommand, resolve
-from kmip_data.cli.shared.names import RUN_OR_TARGET
-from kmip_data.cli.shared.options import sample_option, work_options
+from kmip_data.cli.shared.datasets import DatasetCommand, resolve
+from kmip_data.cli.shared.options import RUN_OR_TARGET, sample_option, work_options
 from kmip_data.cli.shared.output import print_json
 from kmip_data.errors import UsageError
 from kmip_data.files.errors import human_bytes

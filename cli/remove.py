@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.command import Command
+from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.cli.shared.output import print_json, table
 from kmip_data.errors import UsageError

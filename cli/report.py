@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.command import Command
-from kmip_data.cli.shared.names import Name
-from kmip_data.cli.shared.options import home_option
+from kmip_data.cli.shared.commands import Command
+from kmip_data.cli.shared.options import Name, home_option
+from kmip_data.cli.shared.output import written
 from kmip_data.errors import UsageError
 from kmip_data.runtime.progress import say
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
-    from kmip_data.models.reports.tables import Table
 
 REPORTED = Name("sweep", "run", words=("datasets", "sweep"))
 FORMS = ("text", "markdown", "csv", "json", "latex", "html")
@@ -50,37 +49,34 @@ def command(
     """
     from kmip_data.models.reports.listing import folders_of
 
-    folders = [] if names == ("datasets",) else folders_of(names, home)
-    from kmip_data.cli.shared.tables import written
+    of_datasets = names == ("datasets",)
+    folders = [] if of_datasets else folders_of(names, home)  # names are checked before PyTorch is imported
     from kmip_data.files.changes import write_output
-    from kmip_data.models.reports.datasets import dataset_facts, dataset_sheet
     from kmip_data.models.reports.page import page_of
     from kmip_data.models.reports.runs import read_runs
-    from kmip_data.models.reports.sheets import grid_of, sheet_of
+    from kmip_data.models.reports.sheets import dataset_rows, dataset_sheet, grid_of, sheet_of
     from kmip_data.models.reports.tables import tables_of
 
-    tables: list[Table] = []
-    notices: list[str] = []
-    if names == ("datasets",):
-        rows = dataset_facts(home)
+    runs, notices = read_runs(folders)
+    tables, others = tables_of(runs, against) if runs else ([], [])
+    notices += others
+    if of_datasets:
+        rows = dataset_rows(home)
         sheets = [dataset_sheet(rows)]
     else:
-        runs, notices = read_runs(folders)
-        tables, others = tables_of(runs, against)
-        notices += others
         rows, sheets = [row for each in tables for row in each.rows], [sheet_of(each) for each in tables]
-        if grid and tables:
-            sheets, tables = [grid_of(tables)], []
     if not rows:
         raise UsageError(
             "There is no finished run to report.",
             found="; ".join(notices) or f"none below {home.runs}",
             next="kmip-data train --dataset helsinki --epochs 20",
         )
+    if grid:
+        sheets, tables = [grid_of(tables)], []
     for notice in notices:
         say(notice)
-    if form == "html":
-        text = page_of("kmip-data report", sheets, tables, notices)
-    else:
-        text = written(sheets, rows, form, notices)
+    html = form == "html"
+    text = (
+        page_of("kmip-data report", sheets, tables, notices) if html else written(sheets, rows, form, notices)
+    )
     click.echo(text, nl=False) if output is None else write_output(output, text.encode())

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.command import Command
-from kmip_data.cli.shared.names import SWEEP
-from kmip_data.cli.shared.options import home_option, number_list, number_option, quiet_option
-from kmip_data.cli.shared.output import print_json
+from kmip_data.cli.shared.commands import Command
+from kmip_data.cli.shared.options import SWEEP, home_option, number_list, number_option, quiet_option
+from kmip_data.cli.shared.output import print_json, written
 from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from kmip_data.builds.home import Home
@@ -79,17 +78,23 @@ def command(
     if ways["gpus"] and ways["submit"]:
         raise UsageError(
             "--gpus is for runs on this machine, and --submit is for a cluster.",
-            expected="one of the two",
-            found=f"--gpus and --submit {ways['submit']}",
             next="leave out --gpus: each submitted run has a GPU, unless system.device=cpu",
         )
     sweep = _with_choices(read_plan(plan), chosen)
     folder = home.root / "sweeps" / sweep.name
+    cells: list[Cell] = []
     if sweep.datasets or not status:  # a sweep without a plan is listed by its runs alone
         cells = _run(sweep, home, folder, None if dry_run or status else {"quiet": quiet}, ways)
-    else:
-        cells = []
     _print(sweep, cells, home, folder, dry_run=dry_run, status=status or bool(ways["submit"]), form=form)
+
+
+def _with_choices(plan: Plan, chosen: Mapping[str, Any]) -> Plan:
+    """Return the plan with the options of the command line."""
+    given = {name: tuple(chosen[name].split(",")) for name in ("datasets", "models") if chosen[name]}
+    if chosen["seeds"] is not None:
+        given["seeds"] = tuple(number_list("--seeds", chosen["seeds"]))
+    epochs = chosen["epochs"] or plan.epochs
+    return plan.model_copy(update={**given, "epochs": epochs, "set": (*plan.set, *chosen["overrides"])})
 
 
 def _run(plan: Plan, home: Home, folder: Path, options: Any, ways: Mapping[str, Any]) -> list[Cell]:
@@ -105,12 +110,16 @@ def _run(plan: Plan, home: Home, folder: Path, options: Any, ways: Mapping[str, 
         from kmip_data.runtime.presence import require_extra
 
         require_extra("slurm", "--submit slurm")
-        begin = partial(submit_cells, settings=_settings(ways["slurm"]))
+        pairs = [item.partition("=") for item in ways["slurm"]]
+        if wrong := [key for key, equals, _ in pairs if not equals]:
+            raise click.BadParameter(f"{wrong[0]!r} is not KEY=VALUE", param_hint="--slurm")
+        settings = {key: int(value) if value.isdecimal() else value for key, _, value in pairs}
+        begin = partial(submit_cells, settings=settings)
     cells = cells_of(plan, home)
     if options is not None:
         begin(cells, home=home, folder=folder, options=options)
     if plan.then:
-        from kmip_data.models.sweeps.best_of_each import best_of_each
+        from kmip_data.models.sweeps.table import best_of_each
 
         combined = best_of_each(plan, cells, home)
         if combined and options is not None:
@@ -119,29 +128,11 @@ def _run(plan: Plan, home: Home, folder: Path, options: Any, ways: Mapping[str, 
     return cells
 
 
-def _settings(items: Sequence[str]) -> dict[str, int | str]:
-    """Read KEY=VALUE, numbers as such."""
-    pairs = [item.partition("=") for item in items]
-    if wrong := [key for key, equals, _ in pairs if not equals]:
-        raise click.BadParameter(f"{wrong[0]!r} is not KEY=VALUE", param_hint="--slurm")
-    return {key: int(value) if value.isdecimal() else value for key, _, value in pairs}
-
-
-def _with_choices(plan: Plan, chosen: Mapping[str, Any]) -> Plan:
-    """Return the plan with the options of the command line."""
-    given = {name: tuple(chosen[name].split(",")) for name in ("datasets", "models") if chosen[name]}
-    if chosen["seeds"] is not None:
-        given["seeds"] = tuple(number_list("--seeds", chosen["seeds"]))
-    epochs = chosen["epochs"] or plan.epochs
-    return plan.model_copy(update={**given, "epochs": epochs, "set": (*plan.set, *chosen["overrides"])})
-
-
 def _print(
     plan: Plan, cells: list[Cell], home: Home, folder: Path, *, dry_run: bool, status: bool, form: str
 ) -> None:
     """Print the runs and the results; raise CheckFailed if runs failed that were to be run."""
-    from kmip_data.cli.shared.tables import written
-    from kmip_data.models.reports.writer import Sheet
+    from kmip_data.models.reports.sheets import Sheet
     from kmip_data.models.sweeps.cells import other_cells
     from kmip_data.models.sweeps.state import state_of
 
@@ -150,27 +141,25 @@ def _print(
     states = [state_of(cell, folder) for cell in cells]
     listed = [_listed(cell, state) for cell, state in zip(cells, states, strict=True)]
     rows: list[dict[str, Any]] = []
-    shown: list[dict[str, Any]] = []
     if cells and not dry_run:
         from kmip_data.models.sweeps.table import for_people, rows_of
 
         rows = rows_of(plan, cells)
-        shown = [for_people(row) for row in rows]
     runs = listed if dry_run or status else [row for row in listed if row["state"] == "failed"]
     if form == "json":
         print_json({"sweep": plan.name, "runs": listed, "results": rows})
-    elif form == "csv":
-        click.echo(written([], rows or listed, form) if cells else "", nl=False)
     elif not cells:
-        click.echo(f"The sweep {plan.name} has no run yet.")
+        click.echo(f"The sweep {plan.name} has no run yet." if form != "csv" else "", nl=form != "csv")
+    elif form == "csv":
+        click.echo(written([], rows or listed, form), nl=False)
     else:
         if runs and (dry_run or form == "text"):
             click.echo(written([Sheet.of("", runs)], runs, form))
             count = Counter(state.kind for state in states)
             then = "; then best-of-each" * bool(dry_run and plan.then)
             click.echo(", ".join(f"{number:,} {kind}" for kind, number in count.items()) + f"{then}\n")
-        if shown:
-            click.echo(written([Sheet.of("", shown)], rows, form), nl=False)
+        if rows:
+            click.echo(written([Sheet.of("", [for_people(row) for row in rows])], rows, form), nl=False)
     reasons = [state.reason for state in states if state.kind == "failed"]
     if reasons and not (dry_run or status):
         raise CheckFailed(
@@ -183,6 +172,5 @@ def _print(
 def _listed(cell: Cell, state: State) -> dict[str, Any]:
     """Return a cell and its state as a row."""
     named = {name: getattr(cell, name) for name in ("dataset", "model", "change", "seed")}
-    epoch = f"{state.epoch}/{cell.config.training.epochs}"
-    far = {"state": state.kind, "epoch": epoch, "left": state.left}
+    far = {"state": state.kind, "epoch": f"{state.epoch}/{cell.config.training.epochs}", "left": state.left}
     return {**named, **far, "run": cell.folder.name, "reason": state.reason}

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from kmip_data.cli.shared.dataset_command import RECORDS, SPLITS, DatasetCommand, given
-from kmip_data.cli.shared.names import RUN, TARGET
-from kmip_data.cli.shared.options import number_list, number_option, sample_option, work_options
+from kmip_data.cli.shared.datasets import RECORDS, SPLITS, DatasetCommand, given
+from kmip_data.cli.shared.options import RUN, TARGET, number_list, number_option, sample_option, work_options
 from kmip_data.cli.shared.output import print_json
 from kmip_data.errors import UsageError
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
     from kmip_data.builds.home import Home
     from kmip_data.models.training.config.keys import RunConfig
-    from kmip_data.models.training.run.folder import Summary
 
 
 @click.command(
@@ -111,13 +109,18 @@ def command(
             found="--resume with another" if resume else "none of them",
             next="kmip-data train --help",
         )
-    if config_file is not None and (ignored := [name for name in ("model", "as") if _given(name)]):
+    given_here = _on_line()
+    if config_file is not None and (ignored := [name for name in given_here if name in {"--model", "--as"}]):
         raise UsageError(
-            f"A configuration names its model itself, so --{ignored[0]} has no effect.",
-            next=f"leave out --{ignored[0]}, or --set model.name=… to change the model",
+            f"A configuration names its model itself, so {ignored[0]} has no effect.",
+            next=f"leave out {ignored[0]}, or --set model.name=… to change the model",
         )
     if resume is not None:
-        _refuse_changes()
+        if changes := set(given_here) - {"--resume", "--set", "--home", "--json", "--quiet"}:
+            raise UsageError(
+                f"A resumed run continues as it began, without {', '.join(sorted(changes))}.",
+                next="--resume RUN alone or with --set optimiser.lr=…, or another run with --dataset",
+            )
         from kmip_data.models.training.run.train import resume as resume_run
 
         summary = resume_run(resume, home=home, quiet=quiet, overrides=chosen["overrides"])
@@ -134,34 +137,17 @@ def command(
         return
     if as_json:
         print_json(summary.to_dict())
-    else:
-        click.echo(report(summary))
+        return
+    runs = "\n".join(f"run  {run}" for run in summary.runs)
+    click.echo(f"{summary.table()}\n\n{runs}\nNext: kmip-data evaluate {summary.runs[0]}")
 
 
-def _given(option: str) -> bool:
-    """True if an option of this command is on the line."""
+def _on_line() -> list[str]:
+    """Return the options of this command that are on the line."""
     context = click.get_current_context()
-    names = {parameter.opts[0]: str(parameter.name) for parameter in context.command.params}
-    return context.get_parameter_source(names[f"--{option}"]) is ParameterSource.COMMANDLINE
-
-
-def _refuse_changes() -> None:
-    """Raise UsageError for an option that would make a resumed run another one."""
-    context = click.get_current_context()
-    kept = {"resume", "overrides", "home", "as_json", "quiet"}
-    changes = [
-        parameter.opts[-1]
-        for parameter in context.command.params
-        if parameter.name not in kept
-        and context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
-    ]
-    if changes:
-        raise UsageError(
-            "A resumed run continues as it began.",
-            expected="--resume RUN alone, or with --set optimiser.lr=…: the run's config.toml says the rest",
-            found=", ".join(changes),
-            next="leave them out, or begin another run with --dataset",
-        )
+    params = [param for param in context.command.params if isinstance(param, click.Option)]
+    given_here = ParameterSource.COMMANDLINE
+    return [p.opts[0] for p in params if context.get_parameter_source(str(p.name)) is given_here]
 
 
 #: Options of the line -> the key of the configuration that they set.
@@ -214,11 +200,3 @@ def configuration(
     if options.get("epochs") is not None:
         config = with_epochs(config, options["epochs"])
     return apply_overrides(config, options.get("overrides", ()))
-
-
-def report(summary: Summary) -> str:
-    """Return the result table, where the runs lie, and what to do next."""
-    lines = [summary.table(), ""]
-    lines += [f"run  {run}" for run in summary.runs]
-    lines.append(f"Next: kmip-data evaluate {summary.runs[0]}")
-    return "\n".join(lines)

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.dataset_command import DatasetCommand, resolve
-from kmip_data.cli.shared.names import TARGET
-from kmip_data.cli.shared.options import jobs_option, raw_options, sample_option, work_options
+from kmip_data.cli.shared.datasets import DatasetCommand, resolve
+from kmip_data.cli.shared.options import TARGET, jobs_option, raw_options, sample_option, work_options
 from kmip_data.cli.shared.output import print_json
 from kmip_data.errors import CheckFailed
 from kmip_data.wording import counted
@@ -42,57 +41,33 @@ def command(target: str, repair: bool, sample: bool, home: Home, as_json: bool, 
     report = verify_build(path)
     repaired: list[str] = []
     if repair and not report.ok:
-        from kmip_data.pipelines.finishing.repair import repair_build
+        from kmip_data.pipelines.engine.repair import repair_build
 
         repaired = repair_build(path, home=home, **options)
         report = verify_build(path)
-    remarks = [*report.remarks, *(_remarks(path) if report.ok else ())]
     if as_json:
-        print_json(
-            {
-                "path": path,
-                "ok": report.ok,
-                "checked": report.checked,
-                "broken_shards": report.broken_shards,
-                "problems": [vars(problem) for problem in report.problems],
-                "repaired": repaired,
-                "remarks": remarks,
-            }
-        )
-    elif repaired:
-        click.echo(f"Rebuilt: {', '.join(repaired)}")
-    if report.ok and not as_json:
+        facts = {"path": path, "ok": report.ok, "checked": report.checked}
+        facts |= {"broken_shards": report.broken_shards, "problems": [vars(each) for each in report.problems]}
+        print_json({**facts, "repaired": repaired, "remarks": report.remarks})
+    else:
         checked = ", ".join(counted(count, what.removesuffix("s")) for what, count in report.checked.items())
-        click.echo(f"{path} is sound: {checked}.")
-    if not as_json:
-        for remark in remarks:
-            click.echo(remark)
+        lines = [f"Rebuilt: {', '.join(repaired)}"] if repaired else []
+        lines += [f"{path} is sound: {checked}."] if report.ok else []
+        click.echo("\n".join([*lines, *report.remarks]), nl=bool(lines or report.remarks))
     if not report.ok:
         raise _failed(path, report, repaired=repaired if repair else None)
 
 
-def _remarks(path: Path) -> list[str]:
-    """Return the remarks of the dataset's pipeline on a sound build."""
-    from kmip_data.format.card import read_card
-    from kmip_data.pipelines.base import Pipeline, pipeline_of
-    from kmip_data.pipelines.finishing.finish import read_records
-
-    card = read_card(path)
-    pipeline = pipeline_of(card)
-    if pipeline is None or type(pipeline).remarks is Pipeline.remarks:  # nothing to read the records for
-        return []
-    return list(pipeline.remarks(read_records(path, [shard.file for shard in card.shards], card.schema_)))
-
-
 def _failed(path: Path, report: VerifyReport, *, repaired: list[str] | None) -> CheckFailed:
     """Return the error for a broken build; ``repaired`` is what a repair wrote, if there was one."""
-    problems = [f"\n    {problem}" for problem in report.problems]
-    broken, after = ", ".join(report.broken_shards), "" if repaired is None else "still "
-    what = f"{path} is {after}broken{' after the repair' if after else ''}{f': {broken}' if broken else ''}."
+    problems = "".join(f"\n    {problem}" for problem in report.problems)
+    broken = f": {', '.join(report.broken_shards)}" if report.broken_shards else ""
     if repaired is None:
-        left, following = "nothing was changed", f"kmip-data verify {path} --repair"
-    else:
-        left = f"rebuilt: {', '.join(repaired) or 'nothing'}; the rest as it was"
-        following = f"check the disk, then remove {path} and build it again"
-    expected = "every file as it was built"
-    return CheckFailed(what, expected=expected, found="".join(problems), left=left, next=following)
+        step = f"kmip-data verify {path} --repair"
+        return CheckFailed(f"{path} is broken{broken}.", found=problems, next=step)
+    return CheckFailed(
+        f"{path} is still broken after the repair{broken}.",
+        found=problems,
+        left=f"rebuilt: {', '.join(repaired) or 'nothing'}; the rest as it was",
+        next=f"check the disk, then remove {path} and build it again",
+    )

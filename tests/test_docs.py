@@ -1,4 +1,4 @@
-"""What the pages in docs/ name is there: commands, options, functions, variables of the environment."""
+"""Pages in docs/ name commands, options, functions and variables that exist."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ import pytest
 from support.cases import check_each
 
 from kmip_data.cli.main import root
-from kmip_data.cli.shared.dataset_command import TYPED
-from kmip_data.cli.shared.names import Name
-from kmip_data.cli.shared.parameters import options_of
+from kmip_data.cli.shared.datasets import TYPED, options_of
+from kmip_data.cli.shared.options import Name
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.base import load_pipeline
 

@@ -13,17 +13,8 @@ import pytest
 import kmip_data
 
 ROOT = Path(__file__).resolve().parents[1]
-HEAVY = [
-    "torch",
-    "torch_geometric",
-    "lightning",
-    "h5py",
-    "numpy",
-    "numba",
-    "pydantic",
-    "matplotlib",
-    "requests",
-]
+HEAVY = ["torch", "torch_geometric", "lightning", "h5py", "numpy", "numba"]
+HEAVY += ["pydantic", "matplotlib", "requests"]
 
 
 def run(code: str, **options: object) -> str:
@@ -49,11 +40,12 @@ def test_pipelines_load_no_torch():
 
 def test_every_module_imports_alone_and_starts_with_what_it_is():
     folders = {"": "kmip_data", "pipelines.": "pipelines", "models.": "models", "cli.": "cli"}
-    names = []
-    for prefix, folder in folders.items():
-        for info in pkgutil.walk_packages([str(ROOT / folder)], f"kmip_data.{prefix}"):
-            names.append(info.name)
-    names = [name for name in names if not name.endswith("__main__")]
+    names = [
+        info.name
+        for prefix, folder in folders.items()
+        for info in pkgutil.walk_packages([str(ROOT / folder)], f"kmip_data.{prefix}")
+        if not info.name.endswith("__main__")
+    ]
     code = (
         "import importlib\n"
         f"for name in {names}:\n"
@@ -83,12 +75,8 @@ def test_clone_works_with_nothing_installed():
     names = "kmip_data, kmip_data.models, kmip_data.pipelines.base, kmip_data.cli.main"
     code = f"{WITHOUT_EDITABLE}\nimport {names}\nprint(kmip_data.models.__file__)"
     assert run(code, cwd=ROOT) == str(ROOT / "models" / "__init__.py")
-
-
-def test_python_m_kmip_data_from_the_clone():
-    done = subprocess.run(
-        [sys.executable, "-m", "kmip_data", "--version"], capture_output=True, text=True, check=True, cwd=ROOT
-    )
+    command = [sys.executable, "-m", "kmip_data", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     assert kmip_data.__version__ in done.stdout
 
 

@@ -20,22 +20,10 @@ ROOT = Path(__file__).resolve().parents[1]
 CODE = ("kmip_data", "pipelines", "models", "cli", "manifests")
 IMPORTED_AS = {"torch-geometric": "torch_geometric", "tomli-w": "tomli_w"}
 SEAMS = {"wandb", "mlflow", "pyarrow", "tensorboard", "tensorboardX"}  #: that a user installs if wanted
-COME_WITH = {
-    "fsspec": "torch",
-    "llvmlite": "numba",
-    "mpl_toolkits": "matplotlib",
-    "pydantic_core": "pydantic",
-}
-OF_EXTRAS = {
-    "lightning",
-    "PIL",
-    "dask",
-    "distributed",
-    "huggingface_hub",
-    "rdkit",
-    "skimage",
-    "submitit",
-}  #: asked for where they are missing
+COME_WITH = {"fsspec", "llvmlite", "mpl_toolkits", "pydantic_core"}  #: torch, numba, matplotlib, pydantic
+#: Asked for where they are missing.
+OF_EXTRAS = {"lightning", "dask", "distributed", "huggingface_hub", "submitit"}
+OF_DATASETS = {"PIL", "rdkit", "skimage"}  #: likewise
 DEV_ONLY = {"geopandas", "ogb", "pandas", "sklearn"}  #: compared with in benchmarks
 
 
@@ -81,11 +69,16 @@ def test_required_packages_of_the_issue_are_always_installed():
 
 
 def test_every_import_is_declared():
-    """What the code imports is the standard library, ourselves, or a requirement."""
-    declared = (
-        {IMPORTED_AS.get(name, name) for name in names_of(requirements())} | SEAMS | OF_EXTRAS | DEV_ONLY
+    """Imports are of the standard library, ourselves, or a requirement."""
+    declared = {IMPORTED_AS.get(name, name) for name in names_of(requirements())}
+    known = (
+        declared
+        | SEAMS
+        | OF_EXTRAS
+        | DEV_ONLY
+        | set(sys.stdlib_module_names)
+        | {"kmip_data", "triton", "cuda", *COME_WITH}
     )
-    known = declared | set(sys.stdlib_module_names) | {"kmip_data", "triton", "cuda", *COME_WITH}
     for folder in CODE:
         for path in (ROOT / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -111,11 +104,8 @@ def built(tmp_path_factory):
     for path in ROOT.iterdir():
         if path.is_file() and path.name != ".git":
             shutil.copy(path, copy)
-    subprocess.run(
-        [sys.executable, "-m", "build", "--no-isolation", "--outdir", copy / "dist", copy],
-        check=True,
-        capture_output=True,
-    )
+    words = [sys.executable, "-m", "build", "--no-isolation", "--outdir", copy / "dist", copy]
+    subprocess.run(words, check=True, capture_output=True)
     return copy / "dist"
 
 
@@ -124,28 +114,32 @@ def installed(built, tmp_path_factory):
     """The wheel, installed into a folder of its own."""
     target = tmp_path_factory.mktemp("target")
     wheel = next(built.glob("*.whl"))
-    subprocess.run(
-        [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", target, wheel],
-        check=True,
-        capture_output=True,
-    )
+    words = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-deps",
+        "--no-index",
+        "--target",
+        target,
+        wheel,
+    ]
+    subprocess.run(words, check=True, capture_output=True)
     return target
 
 
 @pytest.mark.slow
 def test_wheel_holds_the_code_the_data_and_nothing_else(built):
     names = zipfile.ZipFile(next(built.glob("*.whl"))).namelist()
-    assert {name.split("/")[0] for name in names} == {
-        "kmip_data",
-        f"kmip_data-{kmip_data.__version__}.dist-info",
-    }
+    info = f"kmip_data-{kmip_data.__version__}.dist-info"
+    assert {name.split("/")[0] for name in names} == {"kmip_data", info}
     for folder in CODE:
         prefix = "" if folder == "kmip_data" else f"{folder}/"
         for path in (ROOT / folder).rglob("*"):
-            if (
-                path.suffix in {".py", ".pyi", ".toml", ".js", ".css", ".html", ".cu", ".cuh"}
-                or path.name == "py.typed"
-            ):
+            shipped = {".py", ".pyi", ".toml", ".js", ".css", ".html", ".cu", ".cuh"}
+            if path.suffix in shipped or path.name == "py.typed":
                 assert f"kmip_data/{prefix}{path.relative_to(ROOT / folder).as_posix()}" in names, path
 
 
@@ -168,28 +162,18 @@ def test_installed_wheel_works_from_an_empty_folder(installed, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(installed), "KMIP_DATA_HOME": str(tmp_path / "home")}
 
     def python(*args: str) -> str:
-        done = subprocess.run(
-            [sys.executable, *args],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=tmp_path,
-            env=environment,
-        )
+        options = {"capture_output": True, "text": True, "cwd": tmp_path, "env": environment}
+        done = subprocess.run([sys.executable, *args], check=False, **options)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     where = "import kmip_data, kmip_data.models; print(kmip_data.__file__, kmip_data.models.__file__)"
     assert python("-c", where).count(str(installed)) == 2
     assert '"shapenet-part"' in python("-m", "kmip_data", "list", "--json")
-    built = python(
-        "-m", "kmip_data", "build", "s3dis", "--sample", "--limit", "2", "--k", "4", "-q", "--json"
-    )
-    assert str(tmp_path / "home") in built
-    assert (
-        "kmip-data = kmip_data.cli.main:main"
-        in next(installed.glob("*.dist-info/entry_points.txt")).read_text()
-    )
+    line = "-m kmip_data build s3dis --sample --limit 2 --k 4 -q --json"
+    assert str(tmp_path / "home") in python(*line.split())
+    entries = next(installed.glob("*.dist-info/entry_points.txt")).read_text()
+    assert "kmip-data = kmip_data.cli.main:main" in entries
 
 
 @pytest.mark.slow

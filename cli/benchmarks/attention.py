@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.benchmarks import machine_line, quantity
-from kmip_data.cli.shared.command import Command
+from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.options import json_option, number_option, quiet_option
 from kmip_data.cli.shared.output import beside, check_prefix, print_json, table
 from kmip_data.runtime.progress import say

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from kmip_data.cli.benchmarks import machine_line, quantity
-from kmip_data.cli.shared.command import Command
+from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.options import json_option, number_option
 from kmip_data.cli.shared.output import print_json, table
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.benchmarks import machine_line, quantity
-from kmip_data.cli.shared.command import Command
-from kmip_data.cli.shared.names import TARGET
-from kmip_data.cli.shared.options import sample_option, work_options
+from kmip_data.cli.shared.commands import Command
+from kmip_data.cli.shared.options import TARGET, sample_option, work_options
 from kmip_data.cli.shared.output import print_json, table
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""What the commands share: options, output, help, and lazy loading."""
+"""Options, output, help and lazy loading, shared by the commands."""

@@ -1,4 +1,4 @@
-"""Folders of a home: their kind, their size, and the files in them that kmip-data wrote."""
+"""Folders of a home that can be removed: found by name, and the files in them that kmip-data wrote."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import os
 import tomllib
 import zipfile
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -21,14 +20,15 @@ from kmip_data.files.reading import read_json, read_small
 from kmip_data.format.build_files import PAGE_NAME
 from kmip_data.format.card import CARD_NAME, read_card
 from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME, files_of_run
-from kmip_data.pipelines.engine.folders import files_of_unfinished
+from kmip_data.pipelines.engine.journal import files_of_unfinished
 from kmip_data.pipelines.raw.copies import files_of_raw
-from kmip_data.wording import counted, nearest
+from kmip_data.wording import nearest
 
 LAST = "checkpoints/last.ckpt"
 SHOWN = 5  #: names that a message lists
 #: Files that commands write next to a card by default.
 BESIDE = ("preview.png", "preview.html", "explore.html", "croissant.json")
+_WRONG = (OSError, ValueError, zipfile.BadZipFile)  #: reading a file that is not what its name says
 
 
 @dataclass(frozen=True)
@@ -42,23 +42,17 @@ class Belonging:
 
 def belongings(home: Home) -> list[Belonging]:
     """Return all builds, raw files and runs of a home, without links and hidden folders."""
-    patterns = {home.built: "*", home.raw: "*", home.runs: "*/*/*"}
-    return [
-        Belonging(_kind(path, home), path, path.relative_to(home.root).as_posix())
-        for top, pattern in patterns.items()
-        for path in sorted(top.glob(pattern))
-        if path.is_dir()
-        and not path.name.startswith(".")
-        and path.resolve() == top.resolve() / path.relative_to(top)
-    ]
-
-
-def _kind(path: Path, home: Home) -> Literal["build", "unfinished build", "raw files", "run"]:
-    if path.is_relative_to(home.runs):
-        return "run"
-    if path.is_relative_to(home.raw):
-        return "raw files"
-    return "build" if (path / CARD_NAME).is_file() else "unfinished build"
+    found = []
+    for top, pattern in {home.built: "*", home.raw: "*", home.runs: "*/*/*"}.items():
+        for path in sorted(top.glob(pattern)):
+            hidden = path.name.startswith(".") or path.resolve() != top.resolve() / path.relative_to(top)
+            if path.is_dir() and not hidden:
+                built: Literal["build", "unfinished build"] = (
+                    "build" if (path / CARD_NAME).is_file() else "unfinished build"
+                )
+                kind = "run" if top == home.runs else "raw files" if top == home.raw else built
+                found.append(Belonging(kind, path, path.relative_to(home.root).as_posix()))
+    return found
 
 
 def find(target: str, home: Home) -> Belonging:
@@ -67,42 +61,39 @@ def find(target: str, home: Home) -> Belonging:
     Raises ``UsageError`` where that is nothing, several, or outside of the home's builds, raw files and runs.
     """
     known = belongings(home)
-    place = Path(os.path.abspath(os.path.expanduser(target)))  # noqa: PTH100, PTH111 -- no error, links stay
-    path = Path(target)
-    parts = path.parts
+    full = Path(os.path.abspath(os.path.expanduser(target)))  # noqa: PTH100, PTH111 -- no error, links stay
+    path, parts = Path(target), Path(target).parts
     matches = [
         each
         for each in known
-        if each.path == place
+        if each.path == full
         or (parts and each.path.parts[-len(parts) :] == parts and each.kind != "raw files")
         or each.name == path.as_posix()
     ]
     if len(matches) == 1:
         return matches[0]
-    if not matches and os.path.isdir(place) and (os.sep in target or target in {".", "..", "~"}):  # noqa: PTH112
-        raise _outside(place, home)
+    if matches:
+        names = "\n    ".join(["", *(each.name for each in matches)])
+        raise UsageError(f"{len(matches)} folders are called {target!r}.", found=names, next="one of them")
+    if os.path.isdir(full) and (os.sep in target or target in {".", "..", "~"}):  # noqa: PTH112
+        raise _outside(full, home)
     # Raw files may have taken hours to come: only who writes raw/ is led to them.
     rest = [each for each in known if each.kind != "raw files" or target.startswith("raw")]
     of_dataset = [each.name for each in rest if each.path.name.startswith(f"{target}-")]
     close = of_dataset[0] if len(of_dataset) == 1 else nearest(target, [each.name for each in rest])
-    raise UsageError(
-        f"{len(matches)} folders are called {target!r}." if matches else f"There is no {target!r}.",
-        expected="the folder of a build or run, such as kmip-data list shows it, or raw/NAME",
-        found="\n    ".join(["", *(each.name for each in matches)]) if matches else "no such folder",
-        next=f"kmip-data remove {close}" if close and not matches else "kmip-data list lists the folders",
-    )
+    step = f"kmip-data remove {close}" if close else "kmip-data list lists the folders"
+    raise UsageError(f"There is no {target!r}: the folder of a build or run, or raw/NAME.", next=step)
 
 
-def _outside(place: Path, home: Home) -> UsageError:
+def _outside(folder: Path, home: Home) -> UsageError:
     """Return the error for a folder that is not a build, raw files or a run of the home."""
     ours: list[str] = []
     for kind in ("build", "unfinished build", "run"):
         with contextlib.suppress(KmipDataError, OSError):
-            ours += [name for name in _own_files(Belonging(kind, place, "")) if (place / name).is_file()]
+            ours += [name for name in _own_files(Belonging(kind, folder, "")) if (folder / name).is_file()]
     more = f" and {len(ours) - SHOWN:,} more" if len(ours) > SHOWN else ""
     return UsageError(
-        f"{place} is not a build, raw files or a run in {home.root}, so nothing in it is removed.",
-        expected=f"a folder in {home.built}, {home.raw} or {home.runs}",
+        f"{folder} is not a build, raw files or a run in {home.root}, so nothing in it is removed.",
         found=f"files of kmip-data: {', '.join(ours[:SHOWN])}{more}" if ours else "no file of kmip-data",
         next="delete these yourself" if ours else "kmip-data list lists the folders",
     )
@@ -116,29 +107,6 @@ def bytes_below(folder: Path) -> int:
             with contextlib.suppress(OSError):  # removed meanwhile
                 found += os.lstat(os.path.join(place, name)).st_size  # noqa: PTH118
     return found
-
-
-def sizes(home: Home) -> list[tuple[str, str, int]]:
-    """Return folder, content and bytes of all that takes room, the largest first; runs by dataset and model.
-
-    The last entries are what lies in the home besides, and compiled kernels in the user's cache folder.
-    """
-    import platformdirs
-
-    found, what, runs = Counter[str](), dict[str, str](), Counter[str]()
-    for each in belongings(home):
-        name = each.name.rpartition("/")[0] if each.kind == "run" else each.name
-        runs[name] += each.kind == "run"
-        found[name] += bytes_below(each.path)
-        what[name] = counted(runs[name], "run") if runs[name] else each.kind
-    known = {"sweeps": "logs of sweeps", "cache": "blocks of remote builds"}
-    found |= {name: size for name in known if (size := bytes_below(home.root / name))}
-    linked = (top for top in (home.built, home.raw, home.runs, home.root / "sweeps") if top.is_symlink())
-    rest = bytes_below(home.root) + sum(map(bytes_below, linked)) - found.total()
-    cache = platformdirs.user_cache_dir("kmip-data", appauthor=False)
-    found |= Counter({"others": rest, cache: bytes_below(Path(cache))})
-    what |= {**known, "others": "other files", cache: "compiled kernels"}
-    return [(name, what[name], size) for name, size in found.most_common() if size]
 
 
 def remove(those: Sequence[Belonging], home: Home) -> None:
@@ -162,20 +130,19 @@ def remove(those: Sequence[Belonging], home: Home) -> None:
             if not own and any(each.path.iterdir()):
                 raise UsageError(
                     f"Nothing in {each.path} proves that kmip-data wrote it, so nothing in it is removed.",
-                    expected="a card, a journal, a receipt, or the result or checkpoint of a run",
                     next="delete what you do not need yourself",
                 )
         # Every folder below built/, raw/ or runs/ is opened anew, and none through a link: one that was put
         # in since the question leads nowhere.
-        for each, top, place, own in zip(those, tops, inside, names, strict=True):
+        for each, top, below, own in zip(those, tops, inside, names, strict=True):
             files.refuse_links_below(top, each.path)
             for folder in {"", *(str(PurePosixPath(name).parent) for name in own)}:
                 with contextlib.suppress(OSError, ValueError):  # a link, or NUL in a name
                     files.remove_partials(each.path / folder, root=top)
-            folders = [f"{place}/{name}" for name in _own_folders(each)]
-            files.remove_files(top, [f"{place}/{name}" for name in own], folders=folders)
-    for top, place in zip(tops, inside, strict=True):
-        files.remove_files(top, [], folders=[place, *map(str, PurePosixPath(place).parents[:-1])])
+            folders = [f"{below}/{name}" for name in _own_folders(each)]
+            files.remove_files(top, [f"{below}/{name}" for name in own], folders=folders)
+    for top, below in zip(tops, inside, strict=True):
+        files.remove_files(top, [], folders=[below, *map(str, PurePosixPath(below).parents[:-1])])
 
 
 def _own_files(item: Belonging) -> list[str]:
@@ -191,10 +158,10 @@ def _own_files(item: Belonging) -> list[str]:
 
 def _own_folders(item: Belonging) -> list[str]:
     """Names of folders that kmip-data makes there, which go where they are empty."""
+    if item.kind == "run":
+        return ["checkpoints"]
     begun = [f"work/{path.name}" for path in (item.path / "work").glob("prepared*") if path.is_dir()]
-    return {"unfinished build": [*begun, "work", "shards", "splits"], "run": ["checkpoints"]}.get(
-        item.kind, []
-    )
+    return [*begun, "work", "shards", "splits"] if item.kind == "unfinished build" else []
 
 
 def _is_run(folder: Path) -> bool:
@@ -202,19 +169,18 @@ def _is_run(folder: Path) -> bool:
 
     A run that was stopped before its first checkpoint has a configuration, and no file of another name.
     """
-    wrong = (OSError, ValueError, zipfile.BadZipFile)
-    with contextlib.suppress(*wrong):
+    with contextlib.suppress(*_WRONG):
         result = read_json(folder / RESULT_NAME)
         if isinstance(result, dict) and {"build_key", "config", "metrics"} <= result.keys():
             return True
-    with contextlib.suppress(*wrong):
+    with contextlib.suppress(*_WRONG):
         config = tomllib.loads(read_small(folder / CONFIG_NAME).decode())
         if not {"data", "model", "training", "variant"} <= config.keys():
             return False
-        with contextlib.suppress(*wrong), zipfile.ZipFile(folder / LAST) as checkpoint:
+        with contextlib.suppress(*_WRONG), zipfile.ZipFile(folder / LAST) as checkpoint:
             return any(name.endswith("/data.pkl") for name in checkpoint.namelist())
         there = [
-            path for path in folder.rglob("*") if not path.is_dir() and not path.name.startswith(".lock")
+            each for each in folder.rglob("*") if not each.is_dir() and not each.name.startswith(".lock")
         ]
         return len(there) == len(files_of_run(folder))
     return False

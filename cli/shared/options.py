@@ -1,7 +1,12 @@
-"""Options that several commands share, each written once."""
+"""Options that several commands share, and the types of names, which are checked while a line is read.
+
+A name that means nothing ends the command in a fraction of a second, before anything heavy is imported; the
+shell completes the names that exist. ``--home`` is read first, as names are looked up there.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -13,17 +18,101 @@ from kmip_data.errors import UsageError
 from kmip_data.format.splits import PARTS
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from kmip_data.builds.home import Home
 
 F = TypeVar("F", bound=Callable[..., Any])
 MOST_NUMBERS = 10_000  #: in one list
 
 
-def _home(ctx: click.Context, param: click.Parameter, value: str | None) -> Home:
+def _home(ctx: click.Context | None, param: click.Parameter | None = None, value: str | None = None) -> Home:
     from kmip_data.builds.home import Home
 
     return Home.locate(value)
 
+
+def _names(kind: str, home: Home) -> list[str]:
+    """Return the names that there are: shipped, built (by their cards, read unchecked), or trained."""
+    from kmip_data.files.reading import read_json
+    from kmip_data.manifest import dataset_names, shipped_names
+
+    if kind == "sweep":
+        return shipped_names("sweeps")
+    if kind == "run":
+        found = sorted(home.runs.glob("*/*/*/config.toml"))
+        return [path.parent.relative_to(home.runs).as_posix() for path in found]
+    names = dataset_names()
+    for card in sorted(home.built.glob("*/card.json")) if kind == "build" else ():
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # `list` names it
+            names.append(str(read_json(card)["dataset"]))
+    return names
+
+
+def _is_one(kind: str, text: str, home: Home) -> bool:
+    """True if ``text`` means something: a name, a file of a plan, a folder, or the end of a run's path."""
+    if kind == "sweep" and text.endswith(".toml"):
+        return True
+    if kind == "run":  # `find_run` refuses an end of several
+        in_folder = (Path(text).expanduser() / "config.toml").is_file()
+        ending = f"/{text.strip('/')}"
+        return in_folder or any(f"/{name}".endswith(ending) for name in _names(kind, home))
+    if kind == "build" and text not in _names("dataset", home):
+        from kmip_data.builds.home import build_in
+
+        return build_in(text) is not None or text in _names(kind, home)
+    return text in _names(kind, home)
+
+
+#: What each is called, and the command that lists them.
+_TITLES = {
+    "dataset": ("dataset", "kmip-data list"),
+    "build": ("dataset or build folder", "kmip-data list"),
+    "sweep": ("sweep", "kmip-data sweep --help"),
+    "run": ("run", "kmip-data runs"),
+}
+
+
+class Name(click.ParamType[str]):
+    """A name of one of ``kinds`` (``dataset``, ``build``, ``sweep``, ``run``), or one of ``words``."""
+
+    def __init__(self, *kinds: str, words: tuple[str, ...] = ()) -> None:
+        self.kinds, self.words = kinds, words
+        self.name = " or ".join(kinds)
+
+    def _known(self, home: Home) -> list[str]:
+        return sorted({*self.words, *(name for kind in self.kinds for name in _names(kind, home))})
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return ``value`` unchanged; raises ``UsageError``, with the nearest name, if it means nothing."""
+        text, home = str(value), _home(ctx, value=ctx.params.get("home") if ctx is not None else None)
+        if text in self.words or any(self._means(kind, text, home) for kind in self.kinds):
+            return text
+        from kmip_data.manifest import unknown_name
+
+        title = " or ".join(_TITLES[kind][0] for kind in self.kinds)
+        raise unknown_name(title, text, self._known(home), command=_TITLES[self.kinds[-1]][1])
+
+    def _means(self, kind: str, text: str, home: Home) -> bool:
+        try:
+            return _is_one(kind, text, home)
+        except UsageError:  # a path to no build: only an error of its own if nothing else could be meant
+            if len(self.kinds) == 1:
+                raise
+            return False
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Complete the names that exist; paths are left to the shell."""
+        from click.shell_completion import CompletionItem
+
+        known = self._known(_home(ctx, value=ctx.params.get("home")))
+        return [CompletionItem(name) for name in known if name.startswith(incomplete)]
+
+
+DATASET, TARGET, SWEEP, RUN = Name("dataset"), Name("build"), Name("sweep"), Name("run")
+RUN_OR_TARGET, SWEEP_OR_RUN = Name("run", "build"), Name("sweep", "run")
 
 home_option = click.option(
     "--home",
@@ -61,6 +150,14 @@ split_option = click.option(
 as_trained_option = click.option(
     "--device", type=click.Choice(["auto", "cpu", "cuda"]), help="Device.  [default: as the run was trained]"
 )
+#: Data that a trained model is measured on.
+other_data_option = click.option(
+    "--dataset",
+    "target",
+    metavar="TARGET",
+    type=TARGET,
+    help="Other data with the same features and classes.  [default: the data of the run]",
+)
 
 
 def several(*options: Callable[[F], F]) -> Callable[[F], F]:
@@ -94,23 +191,12 @@ archive_options = several(
         help="Agree to the owner's terms where a download asks for it (or set KMIP_DATA_ACCEPT_LICENSE=1).",
     ),
 )
-offline_option = click.option(
-    "--offline", is_flag=True, help="Use no network: what is already built or fetched must be enough."
-)
 #: Where raw files come from.
-raw_options = several(archive_options, offline_option)
-jobs_option = click.option(
-    "--jobs",
-    "-j",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Worker processes of a build.  [default: the cores this process may use]",
-)
-output_option = click.option(
-    "--output",
-    metavar="DIR",
-    type=click.Path(path_type=Path),
-    help="Build into DIR instead of the home folder.",
+raw_options = several(
+    archive_options,
+    click.option(
+        "--offline", is_flag=True, help="Use no network: what is already built or fetched must be enough."
+    ),
 )
 
 
@@ -126,11 +212,19 @@ def number_option(
     default: int | None = None,
     *,
     type: click.ParamType[Any] | None = None,  # noqa: A002
-    metavar: str = "N",
 ) -> Callable[[F], F]:
     """Make an option that takes a number; its default, if it has one, is shown."""
     kind, shown = type or click.IntRange(min=1), default is not None
-    return click.option(flag, type=kind, default=default, show_default=shown, metavar=metavar, help=help)
+    return click.option(flag, type=kind, default=default, show_default=shown, metavar="N", help=help)
+
+
+jobs_option = click.option(
+    "--jobs",
+    "-j",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Worker processes of a build.  [default: the cores this process may use]",
+)
 
 
 def _dask(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
@@ -160,10 +254,8 @@ def number_list(option: str, text: str) -> list[int]:
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
         if not first <= last < first + MOST_NUMBERS - len(numbers):
             raise UsageError(
-                f"{option} is not a list of numbers.",
-                expected=f"such as 0..3 or 1,5,10, at most {MOST_NUMBERS:,} numbers",
-                found=text,
-                next=f"{option} 1,2",
+                f"{option} is not a list of numbers: {text}",
+                next=f"{option} 0..3 or 1,5,10, at most {MOST_NUMBERS:,} numbers",
             )
         numbers.extend(range(first, last + 1))
     return numbers

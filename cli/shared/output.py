@@ -9,47 +9,29 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kmip_data.errors import UsageError
 from kmip_data.wording import without_controls
 
+if TYPE_CHECKING:
+    from kmip_data.models.reports.sheets import Sheet
+
 JSON_PRINTED = "kmip_data.json_printed"  #: key in ``ctx.meta``: the one JSON object is out
-
-
-#: Style of the lines that begin so, on a terminal.
-_COLOURS: dict[str, dict[str, Any]] = {
-    "Error:": {"fg": "red", "bold": True},
-    "  next:": {"fg": "green"},
-    "Next:": {"fg": "green"},
-    "warning:": {"fg": "yellow"},
-}
 _RESET = "\x1b[0m"  #: written at exit by colorama, which numba imports
-_HEAD = "\x1e"  #: marks the head of a table; a control character, which no name from outside can contain
 
 
 class _Filtered:
-    """A text stream without control characters: names from files and servers cannot move the cursor.
-
-    Colours are added after the filter, if the stream is a terminal and ``NO_COLOR`` is not set.
-    """
+    """A text stream without control characters: names from files and servers cannot move the cursor."""
 
     def __init__(self, stream: Any) -> None:
         self.unfiltered = stream
-        self.coloured = (
-            stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-        )
 
     def write(self, text: str) -> int:
-        if text == _RESET:
-            return 0
-        lines = text.split("\n")
-        shown = (
-            _coloured(line) if self.coloured else without_controls(line.removeprefix(_HEAD)) for line in lines
-        )
-        self.unfiltered.write("\n".join(shown))
+        if text != _RESET:
+            self.unfiltered.write(without_controls(text))
         return len(text)
 
     def __getattr__(self, name: str) -> Any:
@@ -58,24 +40,11 @@ class _Filtered:
         return getattr(self.unfiltered, name)
 
 
-def _coloured(line: str) -> str:
-    if line.startswith(_HEAD):
-        return click.style(without_controls(line[1:]), bold=True)
-    text = without_controls(line)
-    for begin, style in _COLOURS.items():
-        if text.startswith(begin):
-            return click.style(begin, **style) + text[len(begin) :]
-    return text
-
-
 @contextlib.contextmanager
 def filtered() -> Iterator[None]:
     """Strip control characters from stdout and stderr, including warnings; progress bars bypass it."""
-    with contextlib.ExitStack() as stack:
-        if sys.stdout is not None:
-            stack.enter_context(contextlib.redirect_stdout(_Filtered(sys.stdout)))
-        if sys.stderr is not None:
-            stack.enter_context(contextlib.redirect_stderr(_Filtered(sys.stderr)))
+    out, err = (None if stream is None else _Filtered(stream) for stream in (sys.stdout, sys.stderr))
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         yield
 
 
@@ -113,9 +82,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, indent: in
         width = max(map(len, (head, *cells)))
         right = bool(cells) and all(_is_number(cell) or cell in {"", "–"} for cell in cells)
         padded.append([cell.rjust(width) if right else cell.ljust(width) for cell in (head, *cells)])
-    lines = [(" " * indent + "  ".join(line)).rstrip() for line in zip(*padded, strict=True)]
-    head = _HEAD if getattr(sys.stdout, "coloured", False) else ""
-    return "\n".join([head + lines[0], *lines[1:]])
+    return "\n".join((" " * indent + "  ".join(line)).rstrip() for line in zip(*padded, strict=True))
 
 
 def annotated(lines: str, notes: Iterable[Iterable[str | None]]) -> str:
@@ -127,7 +94,7 @@ def annotated(lines: str, notes: Iterable[Iterable[str | None]]) -> str:
         shuffled
     test
     """
-    head, *rows = lines.split("\n")  # not splitlines, which splits at the mark of a head
+    head, *rows = lines.splitlines()
     found = [head]
     for row, texts in zip(rows, notes, strict=True):
         found += [row, *(f"    {text}" for text in texts if text)]
@@ -175,10 +142,8 @@ def check_prefix(prefix: Path, option: str = "--save") -> None:
     """Raise UsageError before the work if files that begin with ``prefix`` cannot be written."""
     if not prefix.name or not prefix.parent.is_dir() or not os.access(prefix.parent, os.W_OK):
         raise UsageError(
-            "Results cannot be saved there.",
-            expected=f"{option} FOLDER/NAME in a folder that exists and may be written to",
-            found=str(prefix),
-            next=f"another {option}",
+            f"Results cannot be saved there: {prefix}",
+            next=f"{option} FOLDER/NAME in a folder that exists and may be written to",
         )
 
 
@@ -191,3 +156,20 @@ def place_of_page(stem: str, folder: Path, name: str) -> Path:
         return folder / name
     click.echo(f"{folder} may not be written to: saving in the current folder.", err=True)
     return Path(f"{stem}-{name}").absolute()
+
+
+def written(
+    sheets: Sequence[Sheet], rows: Sequence[dict[str, Any]], form: str, notices: Sequence[str] = ()
+) -> str:
+    """Return ``sheets`` as text, Markdown or LaTeX, or their ``rows`` with all digits as CSV or JSON."""
+    from kmip_data.files.changes import csv_bytes
+    from kmip_data.files.reading import readable_json
+
+    if form == "json":
+        return readable_json({"rows": rows, "notices": notices})
+    if form == "csv":
+        return csv_bytes([*rows[0]], (row.values() for row in rows)).decode()
+    if form == "text":
+        parts = [(each.title, table(each.header, each.cells), each.notes) for each in sheets]
+        return "\n\n".join("\n".join(filter(None, lines)) for lines in parts) + "\n"
+    return "\n\n".join(each.written(form) for each in sheets) + "\n"

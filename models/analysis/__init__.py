@@ -1,1 +1,1 @@
-"""What trained attention does: its projections, and how k-MIP attention compares with full attention."""
+"""Analyses of trained attention, compared with full attention, and answers of a run for the explorer."""

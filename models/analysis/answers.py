@@ -1,28 +1,35 @@
-"""Prediction of a run for one graph, and the keys that its k-MIP heads chose."""
+"""Prediction of a run for one graph, the keys that its k-MIP heads chose, and its accuracy by class."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import dijkstra
 from torch import Tensor, nn
 
 from kmip_data.builds.home import Home
+from kmip_data.drawing.maps import read_city_map
 from kmip_data.drawing.page import Answer, ChosenKeys
 from kmip_data.drawing.pictures import label_words
 from kmip_data.errors import UsageError
-from kmip_data.models.analysis.influence import by_distance, hop_distances, node_influence
-from kmip_data.models.analysis.recording import check_part
+from kmip_data.graphs.city_columns import is_city
+from kmip_data.models.analysis.projections import check_part
 from kmip_data.models.attention.kmip import KMIPAttention, attend_to_best
 from kmip_data.models.layers.batch import GraphBatch, read_batch
 from kmip_data.models.training.machine import autocast
 from kmip_data.models.training.objective.tasks import Task, target_column
 from kmip_data.models.training.run.evaluate import OpenedRun, open_run
+from kmip_data.models.training.run.module import measure_parts
 
 HOPS, NODES, MOST_NODES = 16, 8, 20_000  #: influence is measured so far, of so many nodes, up to this size
 PAIRS: Final = 2_000_000  #: of node and key, over all heads and layers, in an answer: 16 MB
@@ -51,9 +58,7 @@ def ask(
     if not 0 <= position < count:
         raise UsageError(
             f"The part {part} has no record {position}.",
-            expected=f"0 to {count - 1}",
-            found=str(position),
-            next="another --record or --split",
+            next=f"--record 0 to {count - 1}, or another --split",
         )
     batch = data.record(part, position)
     with (
@@ -100,9 +105,34 @@ def influence_by_hop(opened: OpenedRun, part: str = "test", position: int = 0) -
         if len(outputs) != count:  # of the graph, not of its nodes
             return []
         values = np.stack([node_influence(outputs, batch.x, node) for node in draw.tolist()])
-    distances = hop_distances(read_batch(batch).edges.index, count, draw.tolist())
-    rows = by_distance(values, distances, HOPS)["rows"]
-    return [(int(row["hop"]), float(row["influence"])) for row in rows[1:]]
+    return list(enumerate(by_hop(values, read_batch(batch).edges.index, draw.tolist(), HOPS).tolist()))[1:]
+
+
+def node_influence(outputs: Tensor, x: Tensor, node: int) -> NDArray[np.float64]:
+    """Return Σ |∂ outputs[node, c] / ∂ x[u, f]| over c and f for every node u: (N,) float64.
+
+    ``outputs`` (N, C) must have been computed from ``x`` (N, F), which requires a gradient; one backward pass
+    per output. k-MIP attention is differentiated as in training, through the chosen pairs.
+    """
+    total = torch.zeros(len(x), dtype=torch.float64, device=x.device)
+    for output in outputs[node]:
+        (gradient,) = torch.autograd.grad(output, x, retain_graph=True)
+        total += gradient.abs().sum(1)
+    return total.cpu().numpy()
+
+
+def by_hop(
+    values: NDArray[np.float64], edge_index: Tensor, nodes: list[int], hops: int
+) -> NDArray[np.float64]:
+    """Sum influence ``values`` (S, N) on S ``nodes`` by distance against the edges: (hops + 1,).
+
+    The sums are means over the nodes, relative to the influence of the node itself.
+    """
+    source, target = edge_index.cpu().numpy()
+    backwards = coo_array((np.ones(len(source)), (target, source)), (values.shape[1],) * 2).tocsr()
+    distances = np.asarray(dijkstra(backwards, indices=nodes, unweighted=True))
+    totals = [float(values[distances == hop].sum()) for hop in range(hops + 1)]
+    return np.array(totals) / totals[0]
 
 
 def said(task: Task, logits: Tensor) -> np.ndarray[Any, Any]:
@@ -148,3 +178,36 @@ def _choose(
     )
     indices, weights = found.indices.cpu()[:, nodes], found.weights.float().cpu()[:, nodes]
     layers.append(ChosenKeys(indices.numpy(), weights.masked_fill(indices < 0, 0).numpy()))
+
+
+@dataclass(frozen=True)
+class ClassAccuracy:
+    """Nodes or graphs of each class, and how many of them a run gets right, by part."""
+
+    names: list[str]
+    rows: dict[str, list[int]]  #: part -> number of each class
+    right: dict[str, list[int]]  #: part -> correct ones of each class
+
+
+def class_accuracy(run: str | Path, **where: Any) -> ClassAccuracy:
+    """Measure the best weights of ``run`` on each class of every part.
+
+    Options are those of :func:`.evaluate.open_run`. Raises ``UsageError`` if the run does not predict one
+    class for each node or graph.
+    """
+    opened = open_run(run, **where)
+    with opened.working() as module:
+        if module.task.kind != "single-label":
+            raise UsageError(f"{run} does not predict one class.", next="leave out --by-class")
+        device = torch.device(opened.device.kind)
+        found = {
+            part: counted.rows.compute().long()  # (C, C) confusion: true class by predicted class
+            for part, counted in measure_parts(module, opened.data, opened.data.parts, device).items()
+        }
+    build = opened.data.build
+    names = list(build.card.class_names)
+    if is_city(build.card):
+        names = read_city_map(build).class_ranges()
+    rows = {part: confusion.sum(1).tolist() for part, confusion in found.items()}
+    names = names or [str(number) for number in range(len(next(iter(rows.values()))))]
+    return ClassAccuracy(names, rows, {part: confusion.diag().tolist() for part, confusion in found.items()})

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from kmip_data.drawing.layouts import layout
 from kmip_data.drawing.pictures import broken_line
 from kmip_data.drawing.style import NOTE, PALETTE, class_colors, look, new_figure, percent, save, styled
-from kmip_data.models.analysis.graph_pairs import Pair
-from kmip_data.models.analysis.refinement import Refinement
+from kmip_data.models.analysis.refinement import Pair, Refinement
 from kmip_data.models.analysis.study import Study
+from kmip_data.models.training.objective.metrics import METRICS
 from kmip_data.wording import counted
 
 Curve = tuple[str, str, str]  #: label, colour, style
+Row = Mapping[str, Any]
 APPROXIMATION_LINES: dict[str, Curve] = {
     "k-MIP": ("k largest scores: k-MIP attention", PALETTE[0], "-"),
     "as published": ("k smallest scores: as the published code computed", PALETTE[1], "--"),
@@ -32,14 +33,15 @@ WEIGHT_LINES: dict[str, Curve] = {
 def draw_study(
     study: Study,
     path: Path,
-    lines: Mapping[str, Curve],
     *,
+    lines: Mapping[str, Curve],
     title: str,
+    subtitle: str,
     ylabel: str,
     most: float | None = None,
 ) -> None:
     """Draw the mean of each curve over k, with its deviation over graphs as a band from 0 to ``most``."""
-    figure = new_figure(8, 5, title=title)
+    figure = new_figure(8, 5, title=f"{title}\n{subtitle}")
     axes = figure.subplots()
     for name, (label, colour, style) in lines.items():
         mean, std = study.summary(name)
@@ -55,53 +57,50 @@ def draw_study(
     save(figure, path)
 
 
-class Panel(NamedTuple):
-    """The column ``y`` of rows, ± ``y_std`` if there is one, over their column ``x``: a line a ``curve``."""
-
-    x: str
-    y: str
-    label: str
-    rows: Sequence[Mapping[str, Any]]
-    scales: tuple[str, str] = ("linear", "linear")
-    across: str = ""  #: what ``x`` is in words, where its name does not say it
-    percent: bool = False  #: whether ``y`` is a share
-
-
 @styled
-def draw_panels(panels: Sequence[Panel], path: Path, *, title: str) -> None:
-    """Draw panels, two or three in a row; a curve has one colour and one legend entry."""
-    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+def draw_over_k(curves: Sequence[tuple[Sequence[Row], Sequence[Row]]], path: Path) -> None:
+    """Draw, for each pair of our rows and the paper's, metric and seconds over k, and metric over seconds.
 
-    across = 2 if len(panels) % 3 else 3
-    figure = new_figure(5 * across, 4.2 * (len(panels) // across), title=title)
-    names = list(dict.fromkeys(row["curve"] for panel in panels for row in panel.rows))
-    shown = {}
-    for axes, panel in zip(
-        figure.subplots(len(panels) // across, across, squeeze=False).flat, panels, strict=True
-    ):
-        for number, name in enumerate(names):
-            if rows := [row for row in panel.rows if row["curve"] == name]:
-                x, y, std = ([row.get(of) for row in rows] for of in (panel.x, panel.y, f"{panel.y}_std"))
-                spread = std if None not in std and any(std) else None
-                style = {"fmt": "o-", "color": f"C{number % 10}", "markersize": 4, "capsize": 2}
-                shown[name] = axes.errorbar(x, y, spread, **style)
-        axes.set(xlabel=panel.across or panel.x, ylabel=panel.label)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        if panel.percent:
-            axes.yaxis.set_major_formatter(percent)
-        for axis, scale, log in zip(
-            (axes.xaxis, axes.yaxis), panel.scales, (axes.set_xscale, axes.set_yscale), strict=True
-        ):
-            if scale == "log":  # no line down to a zero, and plain numbers: pictures show no markup
-                log("log", nonpositive="mask")
-                low, high = axis.get_view_interval()
-                steps = MaxNLocator(5, steps=[1, 2, 5, 10])  # less than a decade may have no power of ten
-                axis.set_major_locator(LogLocator(subs=(1, 2, 5)) if high > 10 * low else steps)
-                axis.set_minor_locator(NullLocator())
-                axis.set_major_formatter("{x:g}")
-        axes.grid()
+    Rows are those of :func:`~kmip_data.models.reports.tables.rows_over_k`. A curve has one colour and one
+    legend entry.
+    """
+    figure = new_figure(15, 4.2 * len(curves), title="Influence of k")
+    names = list(dict.fromkeys(row["curve"] for both in curves for rows in both for row in rows))
+    shown: dict[str, Any] = {}
+    epoch = "seconds of a training epoch"
+    for across, (ours, paper) in zip(figure.subplots(len(curves), 3, squeeze=False), curves, strict=True):
+        metric = METRICS[ours[0]["metric"]]
+        test = f"{ours[0]['dataset']}: {metric.title} on test"
+        panels = (("k", "test", "k", test), ("k", "seconds", "k", epoch), ("seconds", "test", epoch, test))
+        for axes, (x, y, xlabel, ylabel) in zip(across, panels, strict=True):
+            for number, name in enumerate(names):
+                if rows := [row for row in (*ours, *paper) if row["curve"] == name]:
+                    columns = [[row.get(of) for row in rows] for of in (x, y, f"{y}_std")]
+                    spread = columns[2] if None not in columns[2] and any(columns[2]) else None
+                    style = {"fmt": "o-", "color": f"C{number % 10}", "markersize": 4, "capsize": 2}
+                    shown[name] = axes.errorbar(*columns[:2], spread, **style)
+            axes.set(xlabel=xlabel, ylabel=ylabel)
+            if y == "test" and metric.percent:
+                axes.yaxis.set_major_formatter(percent)
+            for axis, set_scale in [(axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale)][
+                : 1 + (y == "seconds")
+            ]:
+                set_scale("log", nonpositive="mask")
+                _plain_ticks(axis)
+            axes.grid()
     figure.legend([*shown.values()], [*shown], loc="outside lower center")
     save(figure, path)
+
+
+def _plain_ticks(axis: Any) -> None:
+    """Label a logarithmic axis with plain numbers; less than a decade may have no power of ten."""
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+
+    low, high = axis.get_view_interval()
+    steps = MaxNLocator(5, steps=[1, 2, 5, 10])
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)) if high > 10 * low else steps)
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter("{x:g}")
 
 
 @styled

@@ -1,39 +1,33 @@
-"""Apply a measure of attention to many layers and graphs, and summarise it."""
+"""Distance of k-MIP attention to full attention, and attention weight of the k best keys, over many graphs.
+
+Both put the keys of each query in order, a block of queries at a time. All sums are float64: these are
+analyses, whose figures should not depend on the order of a sum.
+
+The paper's figure of the distance (appendix "Not an approximation of full attention") was computed with the
+keys in the wrong order; ``published`` repeats that computation, ``error`` is the right one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from kmip_data.errors import UsageError
 from kmip_data.files.changes import csv_bytes
-from kmip_data.models.analysis.measures import approximation_error, check_ks, cumulative_weight, paper_ks
 from kmip_data.models.analysis.projections import Projections, Sample
 from kmip_data.runtime.progress import Progress
 
+SCRATCH = 64 * 2**20  #: bytes of a block
 Curves = Mapping[str, NDArray[np.float64]]
 Measure = Callable[[Sample, Sequence[int]], Curves]
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Samples of a study. The paper's: 50 graphs of more than 1,000 nodes, without the first layer."""
-
-    #: counted from 0; ``None``: all but the first, whose input has many equal rows (the only one where there
-    #: is one)
-    layers: tuple[int, ...] | None = None
-    graphs: int = 50  #: at most this many of those large enough, the first ones
-    #: min_nodes, max_nodes: sizes of graphs taken; the work grows with the square of the size unless
-    #: ``queries`` is set
-    min_nodes: int = 1
-    max_nodes: int = 5000
-    #: measure this many random nodes of each graph, each against all keys; ``None``: all
-    queries: int | None = None
-    seed: int = 0  #: draws those nodes
 
 
 @dataclass(frozen=True)
@@ -60,38 +54,52 @@ class Study:
         return csv_bytes(["layer", "graph", "nodes", "k", *self.curves], rows)
 
 
-def gaussian_projections(n: int, d: int, *, heads: int = 1, graphs: int = 1, seed: int = 0) -> Projections:
-    """Return standard normal queries, keys and values: ``graphs`` graphs of n nodes, one layer."""
-    generator = torch.Generator().manual_seed(seed)
-    queries, keys, values = torch.randn(3, heads, graphs * n, d, generator=generator)
-    ptr = tuple(range(0, graphs * n + 1, n))
-    return Projections(((queries, keys, values),), ptr, {"data": "Gaussian", "n": n, "d": d, "seed": seed})
-
-
 def run_study(
     projections: Projections,
     measure: Measure,
     *,
-    choice: Choice = Choice(),
     ks: Sequence[int] | None = None,
+    layers: Sequence[int] | None = None,
+    graphs: int = 50,
+    sizes: tuple[int, int] = (1, 5000),
+    queries: int | None = None,
     quiet: bool = True,
 ) -> Study:
-    """Apply a measure, :func:`approximation` or :func:`weight_share`, to the chosen layers and graphs.
+    """Apply a measure, :func:`approximation` or :func:`weight_share`, to layers and graphs.
 
-    ``ks`` increase; default: the paper's, up to the largest graph. Raises ``UsageError`` if no graph or layer
-    fits the choice.
+    The paper's are 50 graphs of more than 1,000 nodes, without the first layer. Raises ``UsageError`` without
+    such graphs or layers.
+
+    Parameters
+    ----------
+    ks
+        Rising values of k; default: the paper's, up to the largest graph.
+    layers
+        Counted from 0; default: all but the first, whose input has many equal rows, unless it stands alone.
+    graphs, sizes
+        The first graphs with a number of nodes in this range. The work grows with its square.
+    queries
+        Measure this many random nodes of each graph, each against all keys; default: all.
     """
-    layers, graphs = _chosen(projections, choice)
-    sizes = projections.sizes
-    ks = check_ks(ks) if ks is not None else paper_ks(max(sizes[graph] for graph in graphs))
+    count, nodes = len(projections.layers), projections.sizes
+    layers = list(range(min(1, count - 1), count) if layers is None else layers)
+    if not layers or not all(0 <= layer < count for layer in layers):
+        raise UsageError(f"There is no such layer: {layers}.", next=f"layers 0 to {count - 1}")
+    chosen = [g for g, size in enumerate(nodes) if max(1, sizes[0]) <= size <= sizes[1]][:graphs]
+    if not chosen:
+        raise UsageError(
+            f"None of {len(nodes):,} graphs has {sizes[0]:,} to {sizes[1]:,} nodes.",
+            found=f"{min(nodes):,} to {max(nodes):,}" if nodes else None,
+            next="another --nodes A..B (with --queries 1000, a large graph takes less time)",
+        )
+    ks = check_ks(ks) if ks is not None else paper_ks(max(nodes[graph] for graph in chosen))
     samples, found = [], []
-    generator = torch.Generator().manual_seed(choice.seed)
-    total = len(layers) * len(graphs)
-    with Progress("layers of graphs", total, unit="layer", quiet=quiet) as progress:
-        for sample in projections.samples(layers, graphs):
+    generator = torch.Generator().manual_seed(0)
+    with Progress("layers of graphs", len(layers) * len(chosen), unit="layer", quiet=quiet) as progress:
+        for sample in projections.samples(layers, chosen):
             n = sample.keys.shape[1]
-            if choice.queries is not None and choice.queries < n:
-                rows = torch.randperm(n, generator=generator)[: choice.queries]
+            if queries is not None and queries < n:
+                rows = torch.randperm(n, generator=generator)[:queries]
                 sample = sample._replace(queries=sample.queries[:, rows])  # noqa: PLW2901
             found.append(measure(sample, ks))
             samples.append((sample.layer, sample.graph, n))
@@ -119,24 +127,113 @@ def weight_share(sample: Sample, ks: Sequence[int]) -> Curves:
     }
 
 
-def _chosen(projections: Projections, choice: Choice) -> tuple[list[int], list[int]]:
-    count = len(projections.layers)
-    layers = list(choice.layers if choice.layers is not None else range(min(1, count - 1), count))
-    if not layers or not all(0 <= layer < count for layer in layers):
-        raise UsageError(
-            "There is no such layer.",
-            expected=f"0 … {count - 1}",
-            found=", ".join(map(str, layers)) or "none",
-            next="name other --layers",
-        )
-    sizes = projections.sizes
-    fit = [g for g, size in enumerate(sizes) if max(1, choice.min_nodes) <= size <= choice.max_nodes]
-    if not fit:
-        found = f"{len(sizes)} graphs of {min(sizes):,} to {max(sizes):,} nodes" if sizes else "no graph"
-        raise UsageError(
-            "No graph has the size asked for.",
-            expected=f"{choice.min_nodes:,} to {choice.max_nodes:,} nodes",
-            found=found,
-            next="other --min-nodes and --max-nodes (with --queries 1000, a large graph takes less time)",
-        )
-    return layers, fit[: choice.graphs]
+class ApproximationError(NamedTuple):
+    """Mean Euclidean distances to the output of full attention, over nodes and heads."""
+
+    error: NDArray[np.float64]  #: (len(ks),) of k-MIP attention; 0 where k ≥ n
+    published: NDArray[np.float64]  #: (len(ks),) of what the published code computed
+    random: float  #: of standard normal outputs, the paper's yardstick
+
+
+def approximation_error(
+    queries: Tensor, keys: Tensor, values: Tensor, ks: Sequence[int], *, seed: int = 0
+) -> ApproximationError:
+    """Compare k-MIP attention for each of rising k with full attention (both scaled by 1/√d).
+
+    Queries are (H, m, d), keys (H, n, d), values (H, n, v): m queries against the n keys of one graph. Where
+    k ≥ n both are the same and the distance is 0. ``seed`` is that of the normal outputs of ``random``.
+
+    The published code sorted ascending, so its "k-MIP" output sums the k *smallest* scores; divided
+    that by the sum of k + 1 weights; and left graphs with n < k at 0 (at k = n it failed; 0 here).
+    """
+    ks = check_ks(ks)
+    n = keys.shape[1]
+    generator = torch.Generator().manual_seed(seed)
+    error, published = torch.zeros(len(ks), dtype=torch.float64), torch.zeros(len(ks), dtype=torch.float64)
+    random = 0.0
+    for head, scores in _score_blocks(queries, keys, values.shape[2]):
+        value = values[head].double()
+        full = torch.softmax(scores, -1) @ value
+        noise = torch.randn(full.shape, generator=generator, dtype=torch.float64)
+        random += float((noise - full).norm(dim=-1).sum())
+        for distances, largest_first in ((error, True), (published, False)):
+            weights, order = _ranked_weights(scores, largest_first=largest_first)
+            numerators, denominators = _prefix_sums(weights, value[order], ks)
+            if not largest_first:
+                beyond = [min(k, n - 1) for k in ks]  # the (k + 1)-th smallest joins the denominator only
+                denominators = denominators + weights[:, beyond]
+            distance = (numerators / denominators[..., None] - full[:, None]).norm(dim=-1)
+            distances += distance.sum(0)  # noqa: PLW2901 -- in place
+    count = queries.shape[0] * queries.shape[1]
+    inside = torch.tensor(ks) < n
+    return ApproximationError(
+        torch.where(inside, error / count, 0.0).numpy(),
+        torch.where(inside, published / count, 0.0).numpy(),
+        random / count,
+    )
+
+
+def cumulative_weight(queries: Tensor, keys: Tensor, ks: Sequence[int]) -> NDArray[np.float64]:
+    """Return the sum of the k largest softmax weights, mean over queries and heads, for each k: (len(ks),).
+
+    As the published code computes it: scores are scaled by 1/√d, and the sum over queries is a mean;
+    the formula in the paper's text has neither. Queries (H, m, d), keys (H, n, d) of one graph; values of k
+    rise, and where k ≥ n it is 1.
+    """
+    ks = check_ks(ks)
+    last = torch.tensor(ks).clamp_max(keys.shape[1]) - 1
+    total = torch.zeros(len(ks), dtype=torch.float64)
+    for _, scores in _score_blocks(queries, keys, 1):
+        total += _ranked_weights(scores)[0].cumsum(1)[:, last].sum(0)
+    return (total / (queries.shape[0] * queries.shape[1])).numpy()
+
+
+def paper_ks(largest: int) -> tuple[int, ...]:
+    """Return the values of k of the paper's experiment, up to ``largest``, which is the last.
+
+    A geometric progression of ratio 1.2, rounded, each value once.
+
+    >>> paper_ks(20)
+    (1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 15, 18, 20)
+    """
+    found = []
+    value = 1.0
+    while round(value) < largest:
+        found.append(round(value))
+        value *= 1.2
+    return (*dict.fromkeys(found), largest)
+
+
+def check_ks(ks: Sequence[int]) -> tuple[int, ...]:
+    """Return ``ks`` as a tuple; raise UsageError unless they increase from 1 or more."""
+    ks = tuple(ks)
+    if not ks or ks[0] < 1 or any(low >= high for low, high in pairwise(ks)):
+        raise UsageError(f"The values of k are wrong: {ks}.", next="whole numbers ≥ 1 that rise")
+    return ks
+
+
+def _score_blocks(queries: Tensor, keys: Tensor, width: int) -> Iterator[tuple[int, Tensor]]:
+    """Yield a head and float64 scores q · k / √d (rows, n) of some of its queries, in blocks of bounded size.
+
+    ``width``: further float64 numbers that each pair of a query and a key needs.
+    """
+    step = max(1, SCRATCH // (8 * max(1, keys.shape[1]) * (width + 4)))
+    for head in range(queries.shape[0]):
+        every = keys[head].double().mT
+        for some in torch.split(queries[head], step):
+            yield head, some.double() @ every / math.sqrt(queries.shape[2])
+
+
+def _ranked_weights(scores: Tensor, *, largest_first: bool = True) -> tuple[Tensor, Tensor]:
+    """Return softmax weights and keys, both (rows, n), in order of score; equal ones by index."""
+    ranked, order = scores.sort(dim=-1, descending=largest_first, stable=True)
+    return torch.softmax(ranked, -1), order
+
+
+def _prefix_sums(weights: Tensor, values: Tensor, ks: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Return Σ_{j<k} w_j v_j (rows, len(ks), v) and Σ_{j<k} w_j (rows, len(ks)), for each k."""
+    bounds = [min(k, weights.shape[1]) for k in (0, *ks)]
+    parts = [slice(start, stop) for start, stop in pairwise(bounds)]
+    numerators = torch.stack([(weights[:, None, p] @ values[:, p]).squeeze(1) for p in parts], 1)
+    denominators = torch.stack([weights[:, p].sum(1) for p in parts], 1)
+    return numerators.cumsum(1), denominators.cumsum(1)

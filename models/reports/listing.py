@@ -79,9 +79,8 @@ def _listed(home: Home, folder: Path, begun: float) -> Listed:
             metric = str(found["metric"])
             result = {"metric": metric, "test": float(found["metrics"]["test"][metric])}
         except _WRONG:
-            state = State(
-                "stopped", state.epoch, "", f"{RESULT_NAME} cannot be read; resuming writes it again"
-            )
+            why = f"{RESULT_NAME} cannot be read; resuming writes it again"
+            state = State("stopped", state.epoch, "", why)
     run, resume = folder.relative_to(home.runs).as_posix(), None
     if state.kind in {"stopped", "failed"}:
         elsewhere = "" if home == Home.locate() else f" --home {shlex.quote(str(home.root))}"

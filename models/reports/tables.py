@@ -1,7 +1,12 @@
-"""Group runs into tables: a row is the seeds of one configuration, a table has rows on the same data."""
+"""Group runs into tables: a row is the seeds of one configuration, a table has rows on the same data.
+
+Differences of means have 95 % intervals by Student's t. Rows that differ in k alone are curves, next to those
+of the paper's experiment on the influence of k.
+"""
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,15 +14,16 @@ from typing import Any
 
 from kmip_data.files.reading import json_digest
 from kmip_data.format.card import remark
-from kmip_data.manifest import unknown_name
-from kmip_data.models.reports.intervals import paired, welch
-from kmip_data.models.reports.runs import Run
+from kmip_data.manifest import read_shipped, unknown_name
+from kmip_data.models.reports.runs import K, Run
 from kmip_data.models.sweeps.cells import digest
 from kmip_data.models.training.config.keys import SystemConfig
 from kmip_data.models.training.objective.metrics import METRICS
 
 Row = dict[str, Any]  #: keys as in docs/reports.md; shares, not percent
+Interval = tuple[float, float | None, float | None]  #: the difference and its bounds; None for too few runs
 BOUNDS, NONE = ("", "_low", "_high"), (None, None, None)
+OVER_K = ("test", "test_std", "seconds", "seconds_std")  #: compared with the paper's
 
 
 @dataclass(frozen=True)
@@ -135,3 +141,85 @@ def _digest(run: Run) -> str:
 
 def _bounds(name: str, values: Sequence[float | None]) -> Row:
     return {f"{name}{bound}": value for bound, value in zip(BOUNDS, values, strict=True)}
+
+
+def welch(ours: Sequence[float], mean: float, std: float | None, runs: int) -> Interval:
+    """Return the mean of ``ours`` minus a published mean, with the interval for unequal variances.
+
+    ``std`` is published with ddof 0; its variance is converted to ``runs − 1`` first.
+    """
+    value = statistics.fmean(ours) - mean
+    if len(ours) < 2 or runs < 2 or std is None:
+        return value, None, None
+    # Squared standard errors of the two means; std² n / (n − 1) over n.
+    own, published = statistics.variance(ours) / len(ours), std**2 / (runs - 1)
+    spread = own**2 / (len(ours) - 1) + published**2 / (runs - 1)
+    return _around(value, own + published, (own + published) ** 2 / spread if spread else 1.0)
+
+
+def paired(differences: Sequence[float]) -> Interval:
+    """Return the mean of paired differences, and its interval."""
+    value = statistics.fmean(differences)
+    if (runs := len(differences)) < 2:
+        return value, None, None
+    return _around(value, statistics.variance(differences) / runs, runs - 1)
+
+
+def _around(value: float, variance: float, freedom: float) -> Interval:
+    from scipy.special import stdtrit
+
+    half = float(stdtrit(freedom, 0.975)) * math.sqrt(variance)
+    return value, value - half, value + half
+
+
+def curves_over_k(table: Table) -> dict[str, dict[int, Row]]:
+    """Return the rows that differ in k alone: name of model and shared changes -> k -> row.
+
+    Each row also has ``seconds`` and ``seconds_std`` of a training epoch, over its seeds.
+    """
+    found: dict[str, dict[int, Row]] = {}
+    for row, runs in zip(table.rows, table.runs, strict=True):
+        k = getattr(runs[0].config.model.attention, "k", None)
+        if not isinstance(k, int):  # no k, or one a layer
+            continue
+        others = [change for change in runs[0].changes if not change.startswith(K)]
+        variant = [] if row["variant"] == "code" else [f"({row['variant']})"]
+        seconds = [run.result.seconds.train_epoch for run in runs]
+        spent = {"seconds": statistics.fmean(seconds), "seconds_std": statistics.pstdev(seconds)}
+        found.setdefault(" ".join([row["model"], *variant, *others]), {})[k] = {**row, **spent}
+    return {name: {k: rows[k] for k in sorted(rows)} for name, rows in found.items()}
+
+
+def published_over_k(dataset: str, metric: str) -> list[Row]:
+    """Return the paper's rows: ``k``, :data:`OVER_K` and ``runs``; none for other datasets."""
+    paper = read_shipped("results", "influence-of-k")
+    for curve in paper["dataset"]:
+        if (curve["name"], curve["metric"]) == (dataset, metric):
+            tests = ([value / 100 for value in curve[name]] for name in ("mean", "std"))  # all are shares
+            columns = zip(paper["k"], *tests, curve["seconds"], curve["seconds_std"], strict=True)
+            return [
+                dict(zip(("k", *OVER_K), each, strict=True)) | {"runs": paper["runs"]} for each in columns
+            ]
+    return []
+
+
+def rows_over_k(table: Table) -> tuple[list[Row], list[Row]]:
+    """Return the rows of curves with several k, with the paper's figures, and all rows of the paper.
+
+    ``curve`` names the curve of a row. The paper's figures, ``paper_…``, are only given for complete
+    published data.
+    """
+    first = table.rows[0]
+    share = f" ({first['share']})" if first["share"] not in {"", "all"} else ""
+    paper = [] if share else published_over_k(first["dataset"], first["metric"])
+    published = {row["k"]: {f"paper_{name}": row[name] for name in ("runs", *OVER_K)} for row in paper}
+    none = dict.fromkeys(f"paper_{name}" for name in ("runs", *OVER_K))
+    ours = [
+        {"curve": f"{row['dataset']}{share}, {name}", "k": k}
+        | {column: row[column] for column in ("dataset", "metric", "runs", "seeds", "device", *OVER_K)}
+        | published.get(k, none)
+        for name, of in curves_over_k(table).items()
+        for k, row in of.items()
+        if len(of) > 1
+    ]
+    return ours, [{"curve": f"{first['dataset']}, the paper's", **row} for row in paper]

@@ -53,12 +53,11 @@ def cells_of(plan: Plan, home: Home) -> list[Cell]:
     has no run or more than ``MOST_RUNS``.
     """
     if not 0 < plan.runs <= MOST_RUNS:
+        counts = ", ".join(
+            f"{len(getattr(plan, x)):,} {x}" for x in ("datasets", "models", "changes", "seeds")
+        )
         raise UsageError(
-            f"The sweep {plan.name} has {plan.runs or 'no'} runs.",
-            expected=f"1 to {MOST_RUNS:,}: datasets × models × changes × seeds",
-            found=f"{len(plan.datasets):,} datasets, {len(plan.models):,} models, {len(plan.seeds):,} seeds, "
-            f"{len(plan.changes):,} changes",
-            next="another --dataset, --model or --seeds",
+            f"The sweep {plan.name} has {plan.runs or 'no'} runs: {counts}.", next=f"1 to {MOST_RUNS:,} runs"
         )
     axes = product(dict.fromkeys(plan.datasets), dict.fromkeys(plan.models), plan.changes or (UNCHANGED,))
     return [

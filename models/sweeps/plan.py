@@ -118,11 +118,10 @@ def read_plan(name: str | None) -> Plan:
     if shipped and name not in sweep_names():
         raise unknown_name("sweep", name, sweep_names(), command="kmip-data sweep NAME, or FILE.toml")
     try:
-        values = (
-            read_shipped("sweeps", name)
-            if shipped
-            else tomllib.loads(read_small(Path(name), _MOST_BYTES).decode())
-        )
+        if shipped:
+            values = read_shipped("sweeps", name)
+        else:
+            values = tomllib.loads(read_small(Path(name), _MOST_BYTES).decode())
         return Plan.model_validate({**values, "name": Path(name).stem})
     except (OSError, ValueError, RecursionError) as error:  # pydantic's is a ValueError
         faults = map(_fault, error.errors()) if isinstance(error, ValidationError) else [str(error)]

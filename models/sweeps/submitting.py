@@ -24,7 +24,7 @@ LIVE = {"PENDING", "RUNNING", "CONFIGURING", "REQUEUED", "SUSPENDED", "COMPLETIN
 
 @dataclass(frozen=True)
 class Task:
-    """Work of one job: run one cell, or resume it."""
+    """One job of the cluster: run a cell, or resume it."""
 
     cell: Cell
     home: Home
@@ -79,11 +79,8 @@ def submit_cells(
                 jobs = [executor.submit(Task(cell, home, folder, options)) for cell in fresh]
         except (RuntimeError, NameError, ValueError, FailedJobError) as error:
             raise UsageError(
-                f"The runs of {folder.name} cannot be submitted.",
-                expected="a machine with sbatch and srun, and settings that submitit knows",
-                found=" ".join(str(error).split()),
-                left="missing data are built",
-                next="other --slurm KEY=VALUE, or --jobs without --submit",
+                f"The runs of {folder.name} cannot be submitted: {' '.join(str(error).split())}",
+                next="a machine with sbatch and srun, other --slurm KEY=VALUE, or --jobs without --submit",
             ) from error
         for cell, job in zip(fresh, jobs, strict=True):
             write_file(job_path(cell, folder), job.job_id.encode())

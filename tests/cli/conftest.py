@@ -6,10 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support import sweeps
 from support.builds import s3dis_records, s3dis_schema, write_build
 from support.cli import kmip
 
 from kmip_data.builds.home import Build
+from kmip_data.models.sweeps import running
+from kmip_data.runtime import threads
 
 
 @pytest.fixture
@@ -55,3 +58,12 @@ def home_of_sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def sample(home_of_sample: Path) -> Path:
     """The build folder itself."""
     return next((home_of_sample / "built").glob("s3dis-sample-*"))
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sweeps train no network."""
+    monkeypatch.setattr(threads, "PROGRAM", sweeps.PROGRAM)
+    monkeypatch.setattr(running, "LOOK", 0.01)
+    for name, value in sweeps.environment().items():
+        monkeypatch.setenv(name, value)

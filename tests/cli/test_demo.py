@@ -30,7 +30,7 @@ def test_the_city_is_real_data(tmp_path, monkeypatch):
 
 
 def test_without_full_each_model_has_one_run():
-    runs = {model: demo._runs(model, "x", full=False) for model in demo.MODELS}
+    runs = {model: [f"{model}/x"] for model in demo.MODELS}
     steps = [step for _, step in demo._steps(runs, "x", full=False)]
     assert sum(step[0] == "train" for step in steps) == 3
     assert not any("--seeds" in step for step in steps)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import re
 import signal
@@ -12,12 +13,16 @@ import sys
 from pathlib import Path
 
 import click
+import numpy as np
 import pytest
+import torch
+from support.cases import check_each
 from support.cli import kmip, kmip_process
 
 from kmip_data import errors
 from kmip_data.cli import main
-from kmip_data.cli.shared.command import Command
+from kmip_data.cli.shared.commands import Command
+from kmip_data.cli.shared.output import print_json
 from kmip_data.runtime.progress import Progress
 
 ENDINGS = [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
@@ -29,16 +34,26 @@ CLASSES = {
     errors.LicenseNotAccepted: 5,
     errors.OutOfResources: 6,
 }
+#: Runs ``body`` as the command ``list``, in a process.
+AS_LIST = (
+    "import sys, os, signal, time, warnings, weakref, click; from kmip_data.cli import main\n"
+    "from kmip_data.runtime.progress import Progress\n"
+    "{body}\n"
+    "main.root.get_command = lambda ctx, name: click.Command('list', callback=body)\n"
+    "sys.argv = ['kmip-data', 'list']; main.main()"
+)
 
 
 @pytest.fixture
 def command_that(monkeypatch):
-    """Put a command ``x`` on the command line that runs the function given."""
+    """Put a command ``x`` on the command line that runs the function given, or raises the error."""
 
     def make(body):
         @click.command(cls=Command, examples=["kmip-data x"])
         @click.option("--json", "as_json", is_flag=True)
         def x(as_json):
+            if isinstance(body, BaseException):
+                raise body
             body()
 
         monkeypatch.setitem(main.COMMANDS, "x", "Fails.")
@@ -47,30 +62,43 @@ def command_that(monkeypatch):
     return make
 
 
-def raising(error):
-    def body():
-        raise error
+def test_exit_code_and_five_parts(command_that):
+    defined = [value for value in vars(errors).values() if isinstance(value, type)]
+    assert {each for each in defined if issubclass(each, errors.KmipDataError)} == {
+        errors.KmipDataError, *CLASSES
+    }, "no class is forgotten"  # fmt: skip
 
-    return body
+    def check(case):
+        error, code = case
+        command_that(error("It broke.", expected="a", found="b", left="c", next="d"))
+        outcome = kmip("x")
+        assert (outcome.code, outcome.out) == (code, "")
+        assert outcome.err == "Error: It broke.\n  expected: a\n  found: b\n  on disk: c\n  next: d\n"
 
-
-def test_no_error_class_is_forgotten():
-    defined = {
-        value
-        for value in vars(errors).values()
-        if isinstance(value, type)
-        and issubclass(value, errors.KmipDataError)
-        and value is not errors.KmipDataError
-    }
-    assert defined == set(CLASSES)
+    check_each(check, CLASSES.items())
 
 
-@pytest.mark.parametrize(("error", "code"), CLASSES.items())
-def test_exit_code_and_five_parts(command_that, error, code):
-    command_that(raising(error("It broke.", expected="a", found="b", left="c", next="d")))
-    outcome = kmip("x")
-    assert (outcome.code, outcome.out) == (code, "")
-    assert outcome.err == "Error: It broke.\n  expected: a\n  found: b\n  on disk: c\n  next: d\n"
+def test_exit_codes_of_other_errors(command_that):
+    def check(case):
+        body, code, words = case
+        command_that(body)
+        outcome = kmip("x", "--json")
+        assert outcome.code == code
+        assert all(word in outcome.err for word in words)
+
+    full = [errno.ENOSPC, errno.EDQUOT, errno.EFBIG]
+    denied = PermissionError(errno.EACCES, "Permission denied", "/root/secret")
+    check_each(
+        check,
+        [
+            *((OSError(number, os.strerror(number), "/somewhere"), 6, ["/somewhere"]) for number in full),
+            (MemoryError(), 6, []),
+            (lambda: torch.empty(2**60), 6, ["memory"]),
+            (denied, 2, ["/root/secret", "next:"]),
+            (KeyboardInterrupt(), 130, ["Interrupted"]),
+            (SystemExit(143), 143, []),
+        ],
+    )
 
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\r\x7f\x9b31m\u202egnp.exe\u2066"
@@ -88,48 +116,27 @@ def test_no_text_moves_the_cursor(command_that):
     command_that(body)
     outcome = kmip("x", "--json")
     assert outcome.code == 4
-    for word in ("class", "\tof\nlines"):
-        assert word in outcome.out
-    for word in ("said", "is damaged", "gnp.exe"):
-        assert word in outcome.err
+    assert [word for word in ("class", "\tof\nlines") if word not in outcome.out] == []
+    assert [word for word in ("said", "is damaged", "gnp.exe") if word not in outcome.err] == []
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", outcome.out + outcome.err)
 
 
 def test_on_a_terminal_only_bars_of_progress_move_the_cursor():
     """As a process with a terminal: the bar is drawn, the name beside it is not obeyed."""
-    program = (
-        "import sys, warnings, click; from kmip_data.cli import main\n"
-        "from kmip_data.runtime.progress import Progress\n"
-        "def body():\n"
-        "    warnings.warn('warned \\x1b[2J')\n"
-        "    with Progress('unpack a\\x1b[2Jb', 10) as bar: bar.update(10)\n"
-        "    click.echo('class \\x1b[2J\\x9b')\n"
-        "main.root.get_command = lambda ctx, name: click.Command('list', callback=body)\n"
-        "sys.argv = ['kmip-data', 'list']; main.main()"
-    )
-    shown = in_terminal(program)
-    assert "warned \ufffd[2J" in shown
-    assert "10/10" in shown
-    assert "\r" in shown
-    assert "unpack a\ufffd[2Jb" in shown
-    assert "\x1b[2J" not in shown
-
-
-def in_terminal(program: str) -> str:
-    """What a program writes to a terminal."""
     import pty
     import termios
 
+    body = (
+        "def body():\n"
+        "    warnings.warn('warned \\x1b[2J')\n"
+        "    with Progress('unpack a\\x1b[2Jb', 10) as bar: bar.update(10)\n"
+        "    click.echo('class \\x1b[2J\\x9b')"
+    )
     main_end, other_end = pty.openpty()
     termios.tcsetwinsize(main_end, (40, 120))
     environment = {**os.environ, "PYTHONIOENCODING": "utf-8", "TERM": "xterm"}
-    with subprocess.Popen(
-        [sys.executable, "-c", program],
-        stdin=other_end,
-        stdout=other_end,
-        stderr=other_end,
-        env=environment,
-    ) as process:
+    words, end = [sys.executable, "-c", AS_LIST.format(body=body)], other_end
+    with subprocess.Popen(words, stdin=end, stdout=end, stderr=end, env=environment) as process:
         os.close(other_end)
         pieces = []
         with contextlib.suppress(OSError):  # Linux: EIO when the other end is closed
@@ -137,26 +144,18 @@ def in_terminal(program: str) -> str:
                 pieces.append(piece)
         os.close(main_end)
     assert process.returncode == 0
-    return b"".join(pieces).decode()
+    shown = b"".join(pieces).decode()
+    expected = ("warned \ufffd[2J", "10/10", "\r", "unpack a\ufffd[2Jb")
+    assert [word for word in expected if word not in shown] == []
+    assert "\x1b[2J" not in shown
 
 
 def test_json_error_is_one_object_on_stdout_and_text_on_stderr(command_that):
-    command_that(raising(errors.DamagedInput("It broke.", expected="a", left="c")))
+    command_that(errors.DamagedInput("It broke.", expected="a", left="c"))
     outcome = kmip("x", "--json")
-    assert outcome.json == {
-        "error": {
-            "class": "DamagedInput",
-            "exit_code": 4,
-            "what": "It broke.",
-            "expected": "a",
-            "on_disk": "c",
-        }
-    }
+    about = {"class": "DamagedInput", "exit_code": 4, "what": "It broke.", "expected": "a", "on_disk": "c"}
+    assert outcome.json == {"error": about}
     assert "It broke." in outcome.err
-
-
-def test_json_error_after_the_result_adds_nothing_to_stdout(command_that):
-    from kmip_data.cli.shared.output import print_json
 
     def body():
         print_json({"ok": False})
@@ -164,130 +163,72 @@ def test_json_error_after_the_result_adds_nothing_to_stdout(command_that):
 
     command_that(body)
     outcome = kmip("x", "--json")
-    assert (outcome.code, outcome.json) == (1, {"ok": False})
+    assert (outcome.code, outcome.json) == (1, {"ok": False}), "after the result it adds nothing to stdout"
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
-def test_full_disk_is_6(command_that, number):
-    command_that(raising(OSError(number, os.strerror(number), "/somewhere")))
-    outcome = kmip("x")
-    assert outcome.code == 6
-    assert "/somewhere" in outcome.err
-
-
-def test_memory_error_is_6(command_that):
-    command_that(raising(MemoryError()))
-    assert kmip("x").code == 6
-
-
-def test_what_torch_says_of_memory_is_6(command_that):
-    import torch
-
-    command_that(lambda: torch.empty(2**60))
-    outcome = kmip("x", "--json")
-    assert outcome.code == 6
-    assert outcome.json["error"]["class"] == "OutOfResources"
-
-
-@pytest.mark.parametrize(("number", "code"), ENDINGS)
-def test_interrupt_in_a_callback_of_a_weak_reference_is_not_lost(number, code):
-    """Python prints and forgets what is raised there."""
-    program = (
-        "import os, signal, sys, time, weakref, click; from kmip_data.cli import main\n"
-        "def body():\n"
-        "    class A: pass\n"
-        "    a = A()\n"
-        f"    r = weakref.ref(a, lambda _: [os.kill(os.getpid(), {number:d}), len('')])\n"
-        "    del a\n"
-        "    time.sleep(20)\n"
-        "main.root.get_command = lambda ctx, name: click.Command('list', callback=body)\n"
-        "sys.argv = ['kmip-data', 'list']; main.main()"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=600
-    )
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_json_has_no_nan(command_that):
-    import json
-
-    import numpy as np
-
-    from kmip_data.cli.shared.output import print_json
-
+def test_json_has_no_nan_and_is_ascii(command_that, home):
+    out = kmip("info", "s3dis", "--json").out
+    assert out.isascii()
+    assert "\\u00a9" in out
     value = {"a": float("nan"), "b": [np.float32("inf"), np.int64(3), (2.5,)], "c": Path("x"), "d": "NaN"}
     command_that(lambda: print_json(value))
     found = json.loads(kmip("x", "--json").out, parse_constant=pytest.fail)
     assert found == {"a": None, "b": [None, 3, [2.5]], "c": "x", "d": "NaN"}
 
 
-def test_path_that_cannot_be_used_is_2(command_that):
-    command_that(raising(PermissionError(errno.EACCES, "Permission denied", "/root/secret")))
-    outcome = kmip("x")
-    assert outcome.code == 2
-    assert "/root/secret" in outcome.err
-    assert "next:" in outcome.err
+def test_interrupt_in_a_callback_of_a_weak_reference_is_not_lost():
+    """Python prints and forgets what is raised there."""
+
+    def check(case):
+        number, code = case
+        body = (
+            "def body():\n"
+            "    class A: pass\n"
+            "    a = A()\n"
+            f"    r = weakref.ref(a, lambda _: [os.kill(os.getpid(), {number:d}), len('')])\n"
+            "    del a\n"
+            "    time.sleep(20)"
+        )
+        words = [sys.executable, "-c", AS_LIST.format(body=body)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=600)
+        assert done.returncode == code, done.stderr
+        assert "Traceback" not in done.stderr
+
+    check_each(check, ENDINGS)
+
+
+def test_signals_end_a_process_with_its_code_and_without_a_traceback():
+    def check(case):
+        number, code = case
+        words = [sys.executable, "-c"]
+        words += [AS_LIST.format(body="body = lambda: (print('ready', flush=True), time.sleep(7200))")]
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(number)
+        _, err = process.communicate(timeout=600)
+        assert process.returncode == code
+        assert "Traceback" not in err
+
+    check_each(check, ENDINGS)
 
 
 def test_unforeseen_error_keeps_its_traceback_in_a_file(command_that, monkeypatch):
     monkeypatch.delenv(main.DEBUG, raising=False)
-    command_that(raising(ZeroDivisionError("by zero")))
+    command_that(ZeroDivisionError("by zero"))
     outcome = kmip("x")
     assert outcome.code == main.UNKNOWN_ERROR
     assert "ZeroDivisionError: by zero" in outcome.err
-    path = next(word for word in outcome.err.split() if word.endswith(".txt"))
-    text = Path(path).read_text("utf-8")
+    path = Path(next(word for word in outcome.err.split() if word.endswith(".txt")))
+    text = path.read_text("utf-8")
     assert "Traceback" in text
     assert "test_endings.py" in text
-    Path(path).unlink()
-
-
-def test_unforeseen_error_shows_its_traceback_on_request():
-    """In a process, where `kmip` does not forbid the word."""
-    code = (
-        "import sys, click; from kmip_data.cli import main;"
-        "main.root.get_command = lambda ctx, name: click.Command('list', callback=lambda: 1 / 0);"
-        "sys.exit(main.run(['list']))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, main.DEBUG: "1"},
-    )
+    path.unlink()
+    # In a process, where `kmip` does not forbid the word, on request.
+    words = [sys.executable, "-c", AS_LIST.format(body="body = lambda: 1 / 0")]
+    environment = {**os.environ, main.DEBUG: "1"}
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == main.UNKNOWN_ERROR
     assert "Traceback" in done.stderr
-
-
-def test_keyboard_interrupt_is_130(command_that):
-    command_that(raising(KeyboardInterrupt()))
-    assert kmip("x").code == 130
-
-
-def test_system_exit_keeps_its_code(command_that):
-    command_that(raising(SystemExit(143)))
-    assert kmip("x").code == 143
-
-
-@pytest.mark.parametrize(("number", "code"), ENDINGS)
-def test_signals_end_a_process_with_its_code_and_without_a_traceback(number, code):
-    program = (
-        "import time, click; from kmip_data.cli import main;"
-        "body = lambda: (print('ready', flush=True), time.sleep(7200));"
-        "main.root.get_command = lambda ctx, name: click.Command('list', callback=body);"
-        "import sys; sys.argv = ['kmip-data', 'list']; main.main()"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdout.readline() == "ready\n"
-    process.send_signal(number)
-    _, err = process.communicate(timeout=600)
-    assert process.returncode == code
-    assert "Traceback" not in err
 
 
 def test_broken_pipe_is_quiet():
@@ -302,76 +243,66 @@ def test_broken_pipe_is_quiet():
     assert (done.returncode, done.stderr) == (main.PIPE_CLOSED, b"")
 
 
-@pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        (["buidl", "s3dis"], ["'buidl'", "'build'"]),
-        (["build", "s3ids"], ["'s3ids'", "'s3dis'"]),
-        (["build", "s3ids", "--k", "3"], ["'s3ids'", "'s3dis'"]),
-        (["build", "s3dis", "--tets-area", "5"], ["--test-area"]),
-        (["build", "s3dis", "--test-area", "7"], ["--test-area", "1<=x<=6"]),
-        (["build", "s3dis", "--k", "many"], ["--k", "many"]),
-        (["build", "s3dis", "--set", "knn_rule=exat"], ["--set knn_rule", "exact"]),
-        (["build"], ["NAME"]),
-        (["info", "shapenet"], ["'shapenet'", "'shapenet-part'"]),
-        (["verify", "s3ids"], ["'s3dis'"]),
-        (["verify", "s3dis"], ["kmip-data build s3dis"]),
-        (["preview", "s3dis", "--k", "16"], ["kmip-data build s3dis --k 16"]),
-        (["preview", "s3dis", "--sample"], ["kmip-data build s3dis --sample"]),
-        (["fetch", "shapenet_part"], ["'shapenet-part'"]),
-        (["bench", "knnn"], ["'knnn'"]),
-        (["train", "--dataset", "s3ids"], ["'s3dis'"]),
-        (["train", "--epochs", "5", "--k", "3", "--dataset=s3ids"], ["'s3ids'", "'s3dis'"]),
-        (["train", "--epochs", "5", "--k", "3"], ["model.attention.k"]),
-        (["train", "--epochs", "5"], ["--dataset TARGET"]),
-        (["build", "shapenet-part", "--sample", "--set", "category=Chiar"], ["'Chair'"]),
-        (["train", "--dataset", "shapenet-part", "--category=Chair"], ["data.parameters.category"]),
-        (["verify", "/no/such/folder", "--jsn"], ["--json"]),
-        (["evaluate", "no-such-run"], ["no-such-run"]),
-    ],
-)
-def test_wrong_usage_is_2_and_names_the_way_on(home, args, words):
-    outcome = kmip(*args)
-    assert outcome.code == 2, outcome
-    assert outcome.out == ""
-    assert all(word in outcome.err for word in words), outcome.err
-    assert "next:" in outcome.err
-    assert not home.exists(), "a wrong line leaves nothing behind"
+WRONG = {
+    "buidl s3dis": ["'buidl'", "'build'"],
+    "build s3ids": ["'s3ids'", "'s3dis'"],
+    "build s3ids --k 3": ["'s3ids'", "'s3dis'"],
+    "build s3dis --tets-area 5": ["--test-area"],
+    "build s3dis --test-area 7": ["--test-area", "1<=x<=6"],
+    "build s3dis --k many": ["--k", "many"],
+    "build s3dis --set knn_rule=exat": ["--set knn_rule", "exact"],
+    "build": ["NAME"],
+    "info shapenet": ["'shapenet'", "'shapenet-part'"],
+    "verify s3ids": ["'s3dis'"],
+    "verify s3dis": ["kmip-data build s3dis"],
+    "preview s3dis --k 16": ["kmip-data build s3dis --k 16"],
+    "preview s3dis --sample": ["kmip-data build s3dis --sample"],
+    "fetch shapenet_part": ["'shapenet-part'"],
+    "bench knnn": ["'knnn'"],
+    "train --dataset s3ids": ["'s3dis'"],
+    "train --epochs 5 --k 3 --dataset=s3ids": ["'s3ids'", "'s3dis'"],
+    "train --epochs 5 --k 3": ["model.attention.k"],
+    "train --epochs 5": ["--dataset TARGET"],
+    "build shapenet-part --sample --set category=Chiar": ["'Chair'"],
+    "train --dataset shapenet-part --category=Chair": ["data.parameters.category"],
+    "verify /no/such/folder --jsn": ["--json"],
+    "evaluate no-such-run": ["no-such-run"],
+}
+
+
+def test_wrong_usage_is_2_and_names_the_way_on(home):
+    def check(line):
+        outcome = kmip(*line.split())
+        assert (outcome.code, outcome.out) == (2, "")
+        assert all(word in outcome.err for word in [*WRONG[line], "next:"]), outcome.err
+        assert not home.exists(), "a wrong line leaves nothing behind"
+
+    check_each(check, WRONG)
 
 
 def test_python_m_kmip_data_is_the_command():
     outcome = kmip_process("list", "--help")
     assert outcome.code == 0
     assert outcome.out.startswith("Usage: kmip-data list")
-
-
-def test_wrong_usage_as_a_process():
     outcome = kmip_process("buidl")
     assert outcome.code == 2
     assert "'build'" in outcome.err
     assert "Traceback" not in outcome.err
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "cp500"])
-def test_terminal_that_cannot_show_every_letter(home, encoding):
+def test_terminal_that_cannot_show_every_letter(home):
     """The datasets' pages have © and ×, which neither of these terminals knows in the same place."""
-    program = (
-        "import sys; sys.argv = ['kmip-data', 'info', 's3dis']; from kmip_data.cli.main import main; main()"
-    )
-    environment = {**os.environ, "PYTHONIOENCODING": encoding}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, env=environment)
-    assert (done.returncode, done.stderr) == (0, b"")
 
+    def check(encoding):
+        words = [sys.executable, "-m", "kmip_data", "info", "s3dis"]
+        environment = {**os.environ, "PYTHONIOENCODING": encoding}
+        done = subprocess.run(words, capture_output=True, check=False, env=environment)
+        assert (done.returncode, done.stderr) == (0, b"")
 
-def test_json_is_ascii(home):
-    out = kmip("info", "s3dis", "--json").out
-    assert out.isascii()
-    assert "\\u00a9" in out
+    check_each(check, ["ascii", "cp500"])
 
 
 def test_threads_of_torch_sleep_while_they_wait(monkeypatch):
-    from kmip_data.cli import main
-
     monkeypatch.setattr(main.signal, "signal", lambda *_: None)
     monkeypatch.setattr(main.sys, "unraisablehook", main.sys.unraisablehook)
     monkeypatch.setattr(main, "run", lambda _: 0)

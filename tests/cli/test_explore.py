@@ -21,7 +21,7 @@ def header_of(path):
 
 @pytest.fixture
 def opened(monkeypatch):
-    """What a browser was asked to open."""
+    """Addresses that a browser was asked to open."""
     found = []
     monkeypatch.setattr(webbrowser, "open", found.append)
     return found

@@ -14,8 +14,7 @@ from support.cli import kmip
 from support.cli_page import BEGIN, page_of
 
 from kmip_data.cli.main import COMMANDS, root
-from kmip_data.cli.shared.dataset_command import _PARAMETERS as PARAMETERS
-from kmip_data.cli.shared.dataset_command import TYPED, DatasetCommand
+from kmip_data.cli.shared.datasets import PARAMETERS, TYPED, DatasetCommand
 from kmip_data.manifest import dataset_names
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,7 +41,7 @@ def test_version():
 
 
 def test_every_command_has_help_with_examples_of_options_that_exist(home, monkeypatch):
-    monkeypatch.setattr("kmip_data.cli.shared.names.Name.convert", lambda self, value, param, ctx: value)
+    monkeypatch.setattr("kmip_data.cli.shared.options.Name.convert", lambda self, value, param, ctx: value)
     monkeypatch.chdir(home.parent)
     Path("mine.toml").touch()  # an example reads it
     failed = []
@@ -106,7 +105,7 @@ def test_no_parameter_of_a_dataset_has_the_name_of_an_option_of_a_command():
 
 
 def test_help_loads_nothing_heavy():
-    """What makes `kmip-data --help` answer at once: no torch, numpy, h5py or pydantic."""
+    """`kmip-data --help` answers at once: without torch, numpy, h5py or pydantic."""
     heavy = "{'torch', 'numpy', 'h5py', 'pydantic', 'numba', 'requests'}"
     code = (
         "import sys; from kmip_data.cli.main import run; run(['--help']);"

@@ -6,9 +6,8 @@ import click
 from support.cli import kmip
 
 from kmip_data.cli.main import COMMANDS, root
-from kmip_data.cli.shared.dataset_command import TYPED
-from kmip_data.cli.shared.old_spellings import OLD_SPELLINGS
-from kmip_data.cli.shared.parameters import options_of
+from kmip_data.cli.shared.commands import OLD_SPELLINGS
+from kmip_data.cli.shared.datasets import TYPED, options_of
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.base import load_pipeline
 

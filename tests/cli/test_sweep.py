@@ -18,11 +18,8 @@ from support import sweeps
 from support.cases import check_each
 from support.cli import kmip, kmip_process
 from support.stand_in_train import result
-from support.sweeps import SMALL, environment, write_plan
+from support.sweeps import SMALL, write_plan
 from support.training_data import learnable_build, read_history
-
-from kmip_data.models.sweeps import running
-from kmip_data.runtime import threads
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -32,15 +29,6 @@ def plan(home: Path, tmp_path: Path) -> Path:
     """Two models and two seeds on data that are there."""
     learnable_build(home / "built/clouds")
     return write_plan(tmp_path / "small.toml", set=SMALL)
-
-
-@pytest.fixture
-def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No network is trained."""
-    monkeypatch.setattr(threads, "PROGRAM", sweeps.PROGRAM)
-    monkeypatch.setattr(running, "LOOK", 0.01)
-    for name, value in environment().items():
-        monkeypatch.setenv(name, value)
 
 
 def test_a_dry_run_lists_the_runs_and_starts_none(home, plan):

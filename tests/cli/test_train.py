@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.cli import kmip
 
-from kmip_data.cli.shared.old_spellings import OLD_SPELLINGS
+from kmip_data.cli.shared.commands import OLD_SPELLINGS
 from kmip_data.cli.train import configuration
 
 QUICK = [
@@ -71,7 +71,7 @@ def test_resume_returns_a_finished_run_and_changes_nothing(make_build):
     run = kmip("train", "--dataset", build.path, *QUICK, "--json").json["run"]
     assert kmip("train", "--resume", run, "--json").json["run"] == run
     for args, word in (
-        (["--epochs", "3", "--set", "optimiser.lr=1"], "found: --epochs\n"),
+        (["--epochs", "3", "--set", "optimiser.lr=1"], "without --epochs."),
         (["--set", "training.epochs=9"], "optimiser.lr, training.clip_norm"),
     ):
         outcome = kmip("train", "--resume", run, *args)

@@ -1,4 +1,4 @@
-"""What a batch of the trainer's loop calls, as PyTorch's profiler sees it."""
+"""Calls of one batch of the training loop, counted by PyTorch's profiler."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _RECORDING = ("cudaStreamBeginCapture", "cudaGraphInstantiate")
 
 @dataclass(frozen=True)
 class Calls:
-    """What one batch calls; but for ``operators`` nothing on a CPU."""
+    """Calls of one batch; on a CPU all but ``operators`` are 0."""
 
     operators: int  #: not called by other operators
     launches: int  #: by the host: of a kernel, or of a CUDA graph with all of its kernels

@@ -1,4 +1,4 @@
-"""What the structure of the code promises, checked by ``make lint`` (``python tests/support/structure.py``).
+"""Rules of the structure of the code, checked by ``make lint`` (``python tests/support/structure.py``).
 
 - No module imports itself through others: imports inside functions count, those for type checkers do not.
 - No module has more than 400 lines, no folder more than 15 modules.

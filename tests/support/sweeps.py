@@ -55,7 +55,7 @@ def start(plan: Path, home: Path, jobs: int = 2, **settings: Any) -> subprocess.
 
 
 def events(home: Path) -> Counter[str]:
-    """How often each thing happened to a run: ``NAME start``, ``NAME epoch 0``."""
+    """Count the events of runs: ``NAME start``, ``NAME epoch 0``."""
     path = home / "events"
     return Counter(path.read_text().splitlines() if path.exists() else ())
 

@@ -1,4 +1,4 @@
-"""What a run prints at its end: injected faults by kind, and what did not run, by reason."""
+"""Summary at the end of a run: injected faults by kind, and tests that did not run, by reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run says of one graph: as `predict` says it, by the keys that its own layers attend to."""
+"""Answers of a run for one graph, as `predict` writes them, by its own keys; and its accuracy by class."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support.city_data import streets
 from support.cli import kmip
 from support.training_data import TINY_RUN, learnable_build
+from torch import nn
+from torch_geometric.data import Data
 
+import kmip_data
 from kmip_data.errors import UsageError
-from kmip_data.models.analysis.answers import ask, choosing, said
+from kmip_data.models import ModelConfig, build_model
+from kmip_data.models.analysis.answers import ask, by_hop, choosing, node_influence, said
 from kmip_data.models.attention.kmip import KMIPAttention
 from kmip_data.models.training.objective.tasks import Task
 from kmip_data.models.training.run.predictions import predict
@@ -103,3 +108,64 @@ def test_the_command_writes_curves_answers_and_keys(run, tmp_path):
     assert [layer["heads"] for layer in explore["keys"]["layers"]] == [HEADS, HEADS]
     assert np.sum(explore["confusion"]) == header["x"]["count"]
     assert "right or wrong" in [layer["name"] for layer in header["layers"]]
+
+
+def test_accuracy_by_class_is_a_count_of_predictions(run, tmp_path):
+    build = run.parents[3] / "build"
+    shown = kmip("evaluate", run, "--by-class", "--json").json["classes"]
+    for part in ("train", "val", "test"):
+        labels = np.concatenate([data.y.numpy() for data in kmip_data.open(build, split=part)])
+        assert shown["rows"][part] == np.bincount(labels, minlength=len(shown["names"])).tolist()
+        kmip("predict", run, "--split", part, "--output", tmp_path / f"{part}.npz")
+        predicted = np.load(tmp_path / f"{part}.npz")["logits"].argmax(1)
+        wanted = [int(((predicted == c) & (labels == c)).sum()) for c in range(len(shown["names"]))]
+        assert shown["right"][part] == wanted
+    lines = kmip("evaluate", run, "--by-class").out.splitlines()
+    assert any(line.split()[:4] == ["class", "train", "right", "[%]"] for line in lines)
+    share = 100 * shown["right"]["val"][0] / shown["rows"]["val"][0]
+    assert any(line.split()[:1] == [shown["names"][0]] and f"{share:.1f}" in line for line in lines)
+
+
+class OfTensors(nn.Module):
+    """A network called as PyTorch Geometric calls a model."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        keys = {"attention": {"heads": 2, "key_dim": 4, "k": 3}} if name == "gps-kmip" else {}
+        config = ModelConfig(name=name, layers=2, hidden_dim=8, parameter_budget=None, head="node", **keys)
+        self.model = build_model(config, in_channels=5, num_classes=4).eval()
+
+    def forward(self, x, edge_index):
+        return self.model(Data(x=x, edge_index=edge_index))
+
+
+def influence(model: nn.Module, graph: Data, nodes: list[int]):
+    x = graph.x.clone().requires_grad_()
+    outputs = model(x, graph.edge_index)
+    return np.stack([node_influence(outputs, x, node) for node in nodes])
+
+
+def test_message_passing_has_the_influence_that_pyg_measures():
+    oracle = pytest.importorskip("torch_geometric.utils.influence")
+    graph, model, hops = streets(40), OfTensors("gcn"), 5  # beyond the layers: its cut changes nothing
+    wanted, _ = oracle.total_influence(model, graph, hops, vectorize=False)
+    nodes = list(range(40))
+    found = by_hop(influence(model, graph, nodes), graph.edge_index, nodes, hops)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-7)
+    assert not found[3:].any()  # two layers
+
+
+def test_attention_is_followed_over_the_whole_graph():
+    graph, model = streets(40), OfTensors("gps-kmip")
+    values = influence(model, graph, [0, 7])
+    for row, node in zip(values, (0, 7), strict=True):
+        outputs = lambda x, node=node: model(x, graph.edge_index)[node]
+        jacobian = torch.autograd.functional.jacobian(outputs, graph.x)
+        np.testing.assert_allclose(row, jacobian.abs().sum((0, 2)), rtol=1e-4, atol=1e-7)
+
+
+def test_influence_is_summed_by_distance_against_the_edges():
+    index = torch.tensor([[1, 2, 2, 3, 4], [0, 0, 0, 1, 2]])  # one twice
+    found = by_hop(np.array([[1.0, 2, 4, 8, 5, 9]]), index, [0], 3)
+    assert found.tolist() == [1, 6, 13, 0]

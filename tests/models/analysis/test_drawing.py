@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from matplotlib.figure import Figure
 
-from kmip_data.models.analysis.drawing import Panel, draw_panels
+from kmip_data.models.analysis.drawing import draw_over_k
 from kmip_data.models.profiling.results import Cell, draw_sweep, published
 
 
@@ -23,22 +23,16 @@ def ticks(axis):
     return [tick.label1.get_text() for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
 
 
-def test_zeros_shares_and_short_logarithmic_axes(drawn, tmp_path):
-    rows = [{"curve": "a run", "k": k, "test": test} for k, test in ((5, 0.2), (15, 0.22))]
-    fading = [{"curve": "a run", "k": k, "test": 0.1**k} for k in range(3)] + [
-        {"curve": "a run", "k": 3, "test": 0}
-    ]
-    panels = [
-        Panel("k", "test", "accuracy", rows, ("log", "linear"), percent=True),
-        Panel("k", "test", "influence", fading, ("linear", "log"), across="distance [hops]"),
-    ]
-    draw_panels(panels, tmp_path / "p.png", title="")
-    first, second = drawn[0].axes
-    assert {"5", "10", "15"} & set(ticks(first.xaxis)), "less than a decade has ticks, too"
-    assert "22 %" in ticks(first.yaxis)
-    assert second.get_xlabel() == "distance [hops]"
-    assert second.get_yscale() == "log"
-    assert second.get_ylim()[0] > 0.001, "no line goes down to a zero"
+def test_shares_and_short_logarithmic_axes(drawn, tmp_path):
+    row = {"dataset": "helsinki", "metric": "accuracy", "seconds": 0.5}
+    ours = [row | {"curve": "a run", "k": k, "test": test} for k, test in ((5, 0.2), (15, 0.22))]
+    draw_over_k([(ours, [{"curve": "the paper's", "k": 10, "test": 0.21, "seconds": 0}])], tmp_path / "p.png")
+    over_k, seconds, tradeoff = drawn[0].axes
+    assert {"5", "10", "15"} & set(ticks(over_k.xaxis)), "less than a decade has ticks, too"
+    assert "22 %" in ticks(over_k.yaxis)
+    assert tradeoff.get_xlabel() == seconds.get_ylabel() == "seconds of a training epoch"
+    assert seconds.get_yscale() == "log"
+    assert seconds.get_ylim()[0] > 0.01, "no line goes down to a zero"
 
 
 def test_a_sweep_has_one_legend_and_ticks_without_markup(drawn, tmp_path):

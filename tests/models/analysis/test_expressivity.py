@@ -1,4 +1,4 @@
-"""Theorem 1 on networks: what S-SEG-WL does not separate, no weights do, unless an order of nodes counts."""
+"""Theorem 1: what S-SEG-WL does not separate, no weights do; Theorem 2: deeper transformers come nearer."""
 
 from __future__ import annotations
 
@@ -8,9 +8,19 @@ from support.cases import check_each
 from torch_geometric.data import Data
 
 from kmip_data.models.analysis import expressivity
-from kmip_data.models.analysis.expressivity import EQUAL, Check, check_networks
-from kmip_data.models.analysis.graph_pairs import known_pairs
-from kmip_data.models.analysis.refinement import as_graphs
+from kmip_data.models.analysis.expressivity import (
+    DIM,
+    EQUAL,
+    FITTED,
+    NODES,
+    TARGET,
+    Check,
+    check_networks,
+    copied,
+    fit,
+    transformer,
+)
+from kmip_data.models.analysis.refinement import as_graphs, known_pairs
 from kmip_data.models.config import ATTENTION, ModelConfig
 from kmip_data.models.network import build_model
 
@@ -52,14 +62,12 @@ def test_encodings_tell_more_apart(checks):
 def test_pairs_do_not_depend_on_what_they_are_checked_with(monkeypatch):
     """Encodings are rounded pair by pair: of many graphs different values would become one."""
     monkeypatch.setattr(expressivity, "ATTENTION", ["k-mip"])
-    pairs = {
-        name: known_pairs()[name] for name in ("2 C3, C6", "two rings of 9, of 8", "decalin, bicyclopentyl")
-    }
-    together = [check.by_encoding for check in check_networks(pairs, draws=1)]
-    monkeypatch.setattr(expressivity, "AT_ONCE", 1)
-    alone = [check.by_encoding for check in check_networks(pairs, draws=1)]
-    assert [one.keys() for one in alone] == [one.keys() for one in together]
-    assert alone[1] == pytest.approx(together[1], rel=1e-9)  # of RWSE: LapPE depends on an order
+    names = ("2 C3, C6", "two rings of 9, of 8", "decalin, bicyclopentyl")
+    together = [*check_networks({name: known_pairs()[name] for name in names}, draws=1)][1]  # of RWSE
+    alone = [[*check_networks({name: known_pairs()[name]}, draws=1)][1] for name in names]
+    assert {name: gap for one in alone for name, gap in one.by_encoding.items()} == pytest.approx(
+        together.by_encoding, rel=1e-9
+    )
 
 
 def test_eigenvectors_depend_on_the_order_of_nodes(checks):
@@ -83,3 +91,52 @@ def test_exphormer_without_its_expander_is_bounded():
         torch.testing.assert_close(first, second, rtol=0, atol=EQUAL)
 
     check_each(check, ["two rings of 9, of 8", "these, a leaf at a node"])
+
+
+def test_k_of_all_nodes_is_full_attention():
+    for seed in range(3):
+        error, gap = copied(NODES, seed)
+        assert gap < 1e-5
+        assert error < 1e-5
+    assert copied(NODES + 5)[1] < 1e-5
+
+
+def test_copied_weights_come_nearer_with_k():
+    errors = [copied(k)[0] for k in (1, 2, 4, NODES)]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[0] > 0.1  # of a sharp target no single key is enough
+
+
+def test_the_class_is_that_of_the_theorem():
+    block = transformer(FITTED, 3, 1, seed=0)[0]
+    shapes = {name: tuple(weights.shape) for name, weights in block.named_parameters()}
+    heads, size, hidden = FITTED
+    assert (heads, size, hidden) == (2, 1, 4)
+    assert shapes == {
+        **{f"attention.{name}.weight": (heads * size, DIM) for name in ("query", "key", "value")},
+        "attention.output.weight": (DIM, heads * size),
+        "mlp.0.weight": (hidden, DIM),
+        "mlp.0.bias": (hidden,),
+        "mlp.2.weight": (DIM, hidden),
+        "mlp.2.bias": (DIM,),
+    }
+
+
+def test_rows_permuted_permute_what_comes_out():
+    def check(k):
+        x, order = torch.rand(5, NODES, DIM), torch.randperm(NODES)
+        network = transformer(TARGET, k, 2, seed=1)
+        torch.testing.assert_close(network(x[:, order]), network(x)[:, order])
+
+    check_each(check, [None, 2])
+
+
+def test_deeper_is_nearer():
+    errors = list(fit(2, (1, 3), steps=60))
+    assert 1 > errors[0] > errors[1]
+
+
+def test_the_same_seed_gives_the_same_errors_and_leaves_the_generator():
+    state = torch.get_rng_state()
+    assert list(fit(1, (1, 2), steps=3, seed=7)) == list(fit(1, (1, 2), steps=3, seed=7))
+    assert torch.equal(torch.get_rng_state(), state)

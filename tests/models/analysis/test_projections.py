@@ -12,9 +12,13 @@ from torch import nn
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.models import KMIPAttention, kmip_attention
-from kmip_data.models.analysis.projections import Projections, read_projections, write_projections
-from kmip_data.models.analysis.recording import recording
-from kmip_data.models.analysis.study import Choice, approximation, gaussian_projections, run_study
+from kmip_data.models.analysis.projections import (
+    Projections,
+    gaussian_projections,
+    read_projections,
+    recording,
+    write_projections,
+)
 
 
 class TwoLayers(nn.Module):
@@ -112,24 +116,6 @@ def test_a_damaged_file_is_refused(tmp_path):
             read_projections(path)
 
     check_each(check, ["cut", "text", "format", "layer", "ptr", "shape", "nan", "json"])
-
-
-def test_study_takes_the_layers_graphs_and_rows_asked_for():
-    one = gaussian_projections(6, 3, graphs=4)
-    three = Projections(one.layers * 3, (0, 6, 10, 18, 24), {})
-    study = run_study(three, approximation, choice=Choice(graphs=2, min_nodes=5, max_nodes=7), ks=(1, 6, 9))
-    assert study.samples == ((1, 0, 6), (2, 0, 6), (1, 3, 6), (2, 3, 6))  # the first layer is left out
-    mean, std = study.summary("k-MIP")
-    assert mean[0] > 0
-    assert mean[1] == mean[2] == std[2] == 0
-    lines = study.to_csv().decode().splitlines()
-    assert lines[0] == "layer,graph,nodes,k,k-MIP,as published,random"
-    assert len(lines) == 1 + 4 * 3
-    few = run_study(three, approximation, choice=Choice(layers=(0,), queries=2, graphs=1), ks=(1,))
-    assert few.samples == ((0, 0, 6),)
-    for choice, word in ((Choice(layers=(3,)), "no such layer"), (Choice(min_nodes=9), "has the size")):
-        with pytest.raises(UsageError, match=word):
-            run_study(three, approximation, choice=choice)
 
 
 def test_about_is_plain():

@@ -111,8 +111,7 @@ def test_data_are_what_their_name_says():
 
 
 def test_trained_data_are_the_largest_graph_of_a_file(tmp_path):
-    from kmip_data.models.analysis.projections import Projections, write_projections
-    from kmip_data.models.analysis.study import gaussian_projections
+    from kmip_data.models.analysis.projections import Projections, gaussian_projections, write_projections
 
     one, two = (gaussian_projections(12, 3, heads=2, seed=seed) for seed in (0, 1))
     write_projections(tmp_path / "qk", Projections((*one.layers, *two.layers), (0, 2, 9, 12), {}))

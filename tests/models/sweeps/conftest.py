@@ -1,4 +1,4 @@
-"""What tests of sweeps share."""
+"""A home for tests of sweeps."""
 
 from __future__ import annotations
 

@@ -1,1 +1,0 @@
-"""Commands of ``kmip-data analyze``, one module each."""

@@ -1,0 +1,68 @@
+"""The combination of each axis's winner: which it is, when, and that nothing but the results decides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.stand_in_train import result
+from support.sweeps import write_plan
+
+from kmip_data.models.sweeps.cells import Cell, cells_of
+from kmip_data.models.sweeps.plan import Plan, read_plan
+from kmip_data.models.sweeps.table import best_of_each
+
+CHANGES = [
+    {"name": "start"},
+    {"name": "deep", "set": ["model.layers=9"]},
+    {"name": "flat", "set": ["model.layers=2"]},
+    {"name": "fast", "set": ["optimiser.lr=0.1"]},
+    {"name": "k5", "set": ["model.attention.k=5"], "models": ["gps-kmip"]},
+]
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    keys = {"changes": CHANGES, "choose": "validation", "then": "best-of-each", "seeds": [0, 1]}
+    return read_plan(str(write_plan(tmp_path / "search.toml", **keys)))
+
+
+def finish(cells: list[Cell], **values: float) -> None:
+    """Results whose mean over seeds is that of the change."""
+    for cell in cells:
+        cell.folder.mkdir(parents=True)
+        value = values[cell.change] + (0.01 if cell.seed else -0.01)
+        (cell.folder / "result.json").write_text(result(cell.folder.name, cell.seed, value, cell.model))
+
+
+def test_the_winner_of_each_axis_is_taken(home, plan):
+    cells = cells_of(plan, home)
+    finish(cells, start=0.5, deep=0.6, flat=0.7, fast=0.4, k5=0.55)
+    found = best_of_each(plan, cells, home)
+    assert [(cell.model, cell.change, cell.seed) for cell in found] == [
+        ("gps-kmip", "best-of-each", 0),
+        ("gps-kmip", "best-of-each", 1),
+    ]  # one axis alone gained with the other model: "flat" is the combination
+    config = found[0].config
+    assert (config.model.layers, config.model.attention.k, config.optimiser.lr) == (
+        2,
+        5,
+        cells[0].config.optimiser.lr,
+    )
+    assert found[0].folder.name.startswith("search-best-of-each-")
+    assert best_of_each(plan, cells, home) == found
+
+
+def test_of_equals_the_first_in_the_plan_wins(home, plan):
+    cells = cells_of(plan, home)
+    finish(cells, start=0.5, deep=0.6, flat=0.6, fast=0.5, k5=0.8)
+    [first, _] = best_of_each(plan, cells, home)
+    assert (first.config.model.layers, first.config.optimiser.lr) == (9, cells[0].config.optimiser.lr)
+
+
+def test_it_waits_for_the_last_cell_of_its_model(home, plan):
+    cells = cells_of(plan, home)
+    finish(cells, start=0.5, deep=0.6, flat=0.7, fast=0.9, k5=0.55)
+    last = next(cell for cell in cells if cell.model == "gps-kmip")
+    (last.folder / "result.json").unlink()
+    assert {cell.model for cell in best_of_each(plan, cells, home)} == {"gps-none"}
