@@ -73,7 +73,7 @@ _TITLES = {
 }
 
 
-class Name(click.ParamType[str]):
+class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class before click 8.4
     """A name of one of ``kinds`` (``dataset``, ``build``, ``sweep``, ``run``), or one of ``words``."""
 
     def __init__(self, *kinds: str, words: tuple[str, ...] = ()) -> None:

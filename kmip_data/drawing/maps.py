@@ -178,7 +178,7 @@ Layer = Categories | Scale
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model says about a city."""
+    """Predictions of a model for a city."""
 
     run: str
     classes: NDArray[np.int64]  #: (N,), as predicted
@@ -209,7 +209,7 @@ def city_layers(city: CityMap) -> list[Layer]:
 
 
 def prediction_layers(city: CityMap, prediction: Prediction) -> list[Layer]:
-    """Where a model is right, and what it says."""
+    """Return maps of a prediction: right or wrong, and the predicted class."""
     right = prediction.classes == city.classes
     code = np.where(right, 0, 1).astype(np.uint8)
     note = f"{prediction.run}: {right.mean():.1%} right"

@@ -186,7 +186,7 @@ SPARSE_FROM = 4  #: blocks of a graph; one with fewer is attended whole, where t
 
 @dataclass(frozen=True)
 class Pattern:
-    """How blocks attend."""
+    """Options of block-sparse attention."""
 
     heads: int  #: attention heads H
     block_size: int  #: nodes of a block R

@@ -26,7 +26,7 @@ NOISE = 0.2  #: standard deviation of its rows about their centre, whose own is 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What is measured, apart from the number of nodes; the defaults are the paper's."""
+    """Parameters of a measurement except the number of nodes; the defaults are the paper's."""
 
     heads: int = 1
     d: int = 10  #: length of queries and keys

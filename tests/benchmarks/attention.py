@@ -24,7 +24,7 @@ FLAT = "FAISS IndexFlatIP, built each time"
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large the rows are."""
+    """Sizes of the rows."""
 
     nodes: int = 100_000
     many: int = 1_000_000

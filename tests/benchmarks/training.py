@@ -83,7 +83,7 @@ def _as_upstream(method: str) -> Callable[[GPSNetwork, ModelConfig], None]:
 
 
 def rivals(config: ModelConfig, device: str) -> dict[str, Callable[[GPSNetwork, ModelConfig], None]]:
-    """What to call each rival of a model, and what turns that model's network into it."""
+    """Names of a model's rivals, and the functions that turn its network into them."""
     found = {f"PyG GPSConv, {attention}": _in_pyg(attention) for attention in ("multihead", "performer")}
     if config.attention.kind == "k-mip":
         symbolic = device == "cuda" and get_method("symbolic").unusable(device) is None

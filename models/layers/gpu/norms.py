@@ -38,7 +38,7 @@ def dropout_of(probability: float, device: torch.device) -> Dropout:
 
 
 def constants_by_tiles(norm: BatchNorm, parts: Tensor, *, repeated: bool) -> tuple[Tensor, Tensor]:
-    """What :func:`.norms.constants_of` gives, of number, mean and squares of tiles (tiles, 3, d)."""
+    """Compute :func:`.norms.constants_of` from number, mean and squares of tiles (tiles, 3, d)."""
     tiles, _, d = parts.shape
     constants = torch.empty(3, d, device=parts.device)
     deviation = torch.empty(d, dtype=torch.float64, device=parts.device)
@@ -68,7 +68,7 @@ def sums_by_tiles(z: Tensor, grad: Tensor, constants: Tensor, drop: Dropout, *, 
 def gradients_by_tiles(
     parts: Tensor, constants: Tensor, deviation: Tensor, share: float, real: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What :func:`.norms.gradients_of` gives, of the sums of :func:`sums_by_tiles`.
+    """Compute :func:`.norms.gradients_of` from the sums of :func:`sums_by_tiles`.
 
     The share is 1 / ``real`` (1,) where that is given, the number of rows that are not padding.
     """

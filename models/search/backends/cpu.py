@@ -219,7 +219,7 @@ def _exactly_for(arrays: _Arrays, head: int, query_rows: I64, key_rows: I64) -> 
 
 
 def _directions(keys: F32) -> float:
-    """How many directions a sample of the keys takes: (tr C)² / tr C² of its covariance C; 1 to d."""
+    """Effective dimension of a sample of the keys: (tr C)² / tr C² of its covariance C; 1 to d."""
     # In torch: numpy's product has threads of its own.
     sample = torch.from_numpy(keys[:: max(1, len(keys) // 1024)]).double()
     sample = sample - sample.mean(0)

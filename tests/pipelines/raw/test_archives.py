@@ -307,7 +307,7 @@ HEAVY = [
 
 
 def measured(folder: Path) -> tuple[str, float, float]:
-    """How unpacking in a process of its own ends, its largest memory and its time."""
+    """Return exit, peak memory and time of unpacking in its own process."""
     tests = Path(__file__).resolve().parents[2]
     command = [sys.executable, "-c", MEASURE, folder / "archive.dat", folder / "target", tests]
     return tuple(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout))

@@ -1,4 +1,4 @@
-"""What a run reads: builds, splits, feature sets, and data that are not for it."""
+"""Data of a run: builds, splits, feature sets, and refusal of other data."""
 
 from __future__ import annotations
 

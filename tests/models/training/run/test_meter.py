@@ -1,4 +1,4 @@
-"""What the steps of an epoch were like, against the same written out, and what stops a run."""
+"""Measurements of an epoch's steps against a direct computation, and what stops a run."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from kmip_data.models.training.run.train import resume, train
 
 
 class Stop(KmipDataError):
-    """What ends a run in these tests: not the fault of the checkpoint that it goes on from."""
+    """Error that ends a run in these tests, unrelated to its checkpoint."""
 
 
 @pytest.fixture(scope="module")
