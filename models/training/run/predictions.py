@@ -278,11 +278,9 @@ def evaluate_predictions(
     part = part or (about.part if about is not None else "test")
     data = _opened(target, about, home, sample=sample)
     own = (data.task.level, data.task.kind, tuple(data.build.card.class_names))
-    if about is not None and (about.level, about.kind, about.class_names) != own:
-        given = (about.level, about.kind, about.class_names)
-        words = [
-            f"{kind} predictions of a {level} ({', '.join(of[:3])} …)" for level, kind, of in (own, given)
-        ]
+    theirs = own if about is None else (about.level, about.kind, about.class_names)
+    if theirs != own:
+        words = (f"{kind} predictions of a {level}: {of[:3]} …" for level, kind, of in (own, theirs))
         raise _unfit(data, *words)
     key, ptr = rows_of(data, part)
     for name, expected in (("key", key), ("ptr", ptr)):
