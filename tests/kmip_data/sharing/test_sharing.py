@@ -484,7 +484,8 @@ def test_the_page_has_the_header_of_a_hub(build) -> None:
 
 
 def test_the_names_are_those_of_the_models() -> None:
-    from kmip_data.models.training.run import checkpoint, folders
+    from kmip_data.models.training.run import checkpoint
+    from kmip_data.models.training.run import folder as folders
 
     names = {checkpoint.WEIGHTS, folders.CONFIG_NAME, folders.METRICS_NAME, folders.RESULT_NAME}
     assert names | {"README.md"} == set(RUN_FILES)
