@@ -31,7 +31,7 @@ from kmip_data.models.training.objective.tasks import Task, target_column
 from kmip_data.models.training.run.evaluate import OpenedRun, open_run
 from kmip_data.models.training.run.module import measure_parts
 
-HOPS, NODES, MOST_NODES = 16, 8, 20_000  #: influence is measured so far, of so many nodes, up to this size
+HOPS, NODES, MOST_NODES = 16, 4, 20_000  #: influence is measured so far, of so many nodes, up to this size
 PAIRS: Final = 2_000_000  #: of node and key, over all heads and layers, in an answer: 16 MB
 
 

@@ -18,7 +18,7 @@ from kmip_data.files.locking import FolderInUse, build_lock
 from kmip_data.files.reading import canonical_json
 from kmip_data.models.sweeps.cells import Cell
 from kmip_data.models.sweeps.state import ERROR, failure, is_done, is_free, job_path, log_of, state_of
-from kmip_data.models.training.run.folders import CONFIG_NAME
+from kmip_data.models.training.run.folder import CONFIG_NAME
 from kmip_data.pipelines.find import obtain, obtain_columns
 from kmip_data.runtime.progress import Progress, say
 from kmip_data.runtime.threads import begin_process
