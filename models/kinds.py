@@ -150,7 +150,7 @@ class MessagePassing(Part):
 class Positional:
     """One way in which a network reads an encoding of the positions of nodes."""
 
-    name: str  #: what ``model.positional`` takes
+    name: str  #: value of ``model.positional``
     encoding: Encoding | None = None  #: the added column that it reads; training adds it where it is missing
     width: int = 0  #: channels that it takes from those of the node encoder; 0: it changes the batch instead
     distances: bool = False  #: True if it gives the edges the squared distance of their ends

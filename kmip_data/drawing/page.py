@@ -77,7 +77,7 @@ def draw_explorer(graph: Graph, answer: Answer | None, curves: Sequence[Any], pa
         "data": graph.packer.text(),
         "script": "\n".join(map(asset, SCRIPTS)),
     }
-    # A field is put in by a function: what stands in it is no pattern, and is not filled in turn.
+    # A field is inserted by a function, so that its text is neither a pattern nor filled in again.
     page = re.sub(r"\{\{(\w+)\}\}", lambda found: fields[found[1]], asset("page.html"))
     write_output(path, page.encode())
 

@@ -21,7 +21,7 @@ BODY, BODY_IN_PRINT = 10, 8  #: sizes of letters, in points
 GRID: Final = "rgba(128, 128, 128, 0.25)"  #: of pages
 NOTE, TITLE = "small", "x-large"  #: against them
 DOTS: Final = 110  #: per inch of a PNG
-#: What a picture may be, by the ending of its file, and what it says of its making: nothing that changes.
+#: Picture formats by file suffix, and their metadata: nothing that changes between runs.
 KINDS: Final[dict[str, dict[str, None]]] = {
     ".png": {"Software": None},
     ".svg": {"Date": None, "Creator": None},

@@ -36,9 +36,9 @@ def _copies(device: torch.device) -> torch.cuda.Stream:
 
 
 class SentAhead:
-    """Batches on ``device``, a GPU, each brought there before it is asked for.
+    """Batches on ``device``, a GPU, each copied there ahead of its use.
 
-    The copy runs beside the step where the batch's memory is :func:`page_locked`. The rows of masks are
+    The copy overlaps the step where the batch's memory is :func:`page_locked`. The rows of masks are
     looked up before, on the host, because on the GPU the host waits to learn how many there are. ``tell``
     gets a line on how long the first batch took, for which the host then waits.
     """

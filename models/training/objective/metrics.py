@@ -83,7 +83,7 @@ def mean_absolute_error(errors: Tensor) -> Tensor:
 def link_ranks(scores: Tensor, target: Tensor) -> Tensor:
     """Sum over graphs of the mean over a graph's links of what :data:`RANKINGS` and :data:`HITS` name.
 
-    A link (i, j) competes with the pairs (i, c) of its graph; with an equal score it stands half above it,
+    A link (i, j) competes with the pairs (i, c) of its graph; with an equal score it ranks half above it,
     as in OGB's evaluator. Hits count in the first of the rankings. From (G, W, W) each to float64 (7): three
     mean reciprocal ranks, three shares of hits, and the number of graphs with links.
     """

@@ -62,7 +62,7 @@ def run_name(variant: str, seed: int) -> str:
 
 
 def check_name(name: str) -> None:
-    """Raise UsageError for a name that is not a plain file name."""
+    """Raise UsageError for a name that is not a file name."""
     if not _NAME.fullmatch(name):
         raise UsageError(
             f"{name!r} is not a name for a run.",
@@ -351,7 +351,7 @@ class Summary:
         """Object that ``train --json`` prints.
 
         ``run``, ``seed``, ``best_epoch``, ``metrics``, ``sample`` and ``complete``. With several seeds the
-        first three are lists, ``metrics`` is the mean, ``std`` stands beside it, and ``runs`` has one
+        first three are lists, ``metrics`` has the mean and ``std`` the deviation, and ``runs`` has one
         object per seed.
         """
         shown = {"seed", "best_epoch", "metrics", "sample", "complete"}

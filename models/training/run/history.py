@@ -252,7 +252,7 @@ def no_log(values: dict[str, float], step: int) -> None:
 
 
 def build_logger(config: RunConfig, folder: Path, project: str) -> Log:
-    """Return the run's logger; ``metrics.csv`` is written whatever it is."""
+    """Return the run's logger; ``metrics.csv`` is always written."""
     if config.system.logger == "tensorboard":
         from torch.utils.tensorboard import SummaryWriter
 

@@ -85,7 +85,7 @@ class Predictions:
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """Those that are there, by name."""
+        """Existing arrays by name."""
         return {name: value for name in ARRAYS if (value := getattr(self, name)) is not None}
 
 
