@@ -42,7 +42,7 @@ class Answer:
     run: str  #: its path below ``runs/``
     split: str | None  #: one of the build's, whose train and val nodes the run has seen
     classes: I64 | None  #: (N,) as predicted; None where the run classifies no nodes
-    words: str  #: what is said of the whole graph; empty where nothing is
+    words: str  #: prediction for the graph; empty without one
     nodes: I64  #: (S,), sorted: those whose chosen keys are in ``layers``
     layers: tuple[ChosenKeys, ...]  #: of each k-MIP layer; none where the network has none
 
@@ -77,7 +77,7 @@ def draw_explorer(graph: Graph, answer: Answer | None, curves: Sequence[Any], pa
         "data": graph.packer.text(),
         "script": "\n".join(map(asset, SCRIPTS)),
     }
-    # A field is put in by a function: what stands in it is no pattern, and is not filled in turn.
+    # A field is inserted by a function, so that its text is neither a pattern nor filled in again.
     page = re.sub(r"\{\{(\w+)\}\}", lambda found: fields[found[1]], asset("page.html"))
     write_output(path, page.encode())
 

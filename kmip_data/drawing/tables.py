@@ -17,7 +17,7 @@ from kmip_data.graphs.splits import largest_deviation
 
 
 class Table(NamedTuple):
-    """Headings, and rows of numbers and text; ``note`` stands below."""
+    """Headings, and rows of numbers and text, with a ``note`` below."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[object]]

@@ -27,7 +27,7 @@ from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.wording import as_values
 
-SHOWN: Final = 3  #: records drawn unless told which
+SHOWN: Final = 3  #: records drawn by default
 MOST: Final = 16  #: records in one picture
 
 
@@ -65,12 +65,7 @@ def view_of(
 
 def _refuse(why: str, given: Mapping[str, object]) -> None:
     if found := [option for option, value in given.items() if value is not None]:
-        raise UsageError(
-            f"{why}.",
-            expected=f"none of {', '.join(given)}",
-            found=", ".join(found),
-            next="kmip-data preview --help",
-        )
+        raise UsageError(f"{why}.", next=f"leave out {', '.join(found)}")
 
 
 def _map_view(build: Build, predict: Callable[[], Prediction] | None) -> Preview:
@@ -98,12 +93,7 @@ def _records_view(
     card, dataset = build.card, ShardedDataset(build, part)
     where = "the build" if part is None else f"the {part} part"
     if not len(dataset):
-        raise UsageError(
-            f"There is nothing to draw: {where} has no records.",
-            expected="at least one record",
-            found="none",
-            next=f"kmip-data info {build.path}",
-        )
+        raise UsageError(f"There is nothing to draw: {where} has no records.")
     chosen = positions(records, len(dataset), where)
 
     def draw(path: Path) -> None:

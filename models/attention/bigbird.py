@@ -180,7 +180,7 @@ def _flat(rows: Tensor, lists: Tensor) -> Tensor:
     return lists + torch.arange(len(rows), device=rows.device)[:, None, None] * rows.shape[1]
 
 
-WINDOW = 5  #: blocks that a block attends to beside random ones: first, its left, itself, its right, last
+WINDOW = 5  #: blocks that a block attends to besides random ones: first, its left, itself, its right, last
 SPARSE_FROM = 4  #: blocks of a graph; one with fewer is attended whole, where the published code fails
 
 

@@ -177,7 +177,7 @@ REAL_SIZES = "real_sizes"
 
 
 class Rows(NamedTuple):
-    """Rows that a batch norm takes its statistics of."""
+    """Rows that a batch norm computes its statistics from."""
 
     first: Tensor | None = None  #: (1,) int64 on their device: only so many, the first ones; None: all
     repeated: bool = False  #: True in the second pass of a recomputed layer: running statistics stay
@@ -246,7 +246,7 @@ Pointers = Tensor | Sequence[int] | GraphBatch | None
 
 
 def pointers(ptr: Pointers, rows: int) -> tuple[int, ...]:
-    """Return (G + 1) row numbers of a batch, of what stands for it, or (None) of one graph."""
+    """Return (G + 1) row numbers of a batch or its stand-in, or None for one graph."""
     return check_ptr("ptr", ptr.ptr if isinstance(ptr, GraphBatch) else ptr, rows)
 
 

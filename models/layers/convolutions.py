@@ -93,7 +93,7 @@ class GCN(Convolution):
     """Graph convolution (Kipf & Welling, arXiv 1609.02907), equal to PyTorch Geometric's ``GCNConv``.
 
     x_i' = Σ_j W x_j / √(g_i g_j) + b over the sources j of i and i itself, where g counts these: an edge
-    from a node to itself is not counted beside.
+    from a node to itself is not counted again.
 
     Parameters are those of :class:`Convolution`.
     """

@@ -1,4 +1,4 @@
-"""Normalisations of a layer by name, alone or with what stands before and after them.
+"""Normalisations of a layer by name, alone or fused with the operations around them.
 
 A batch norm is called as ``norm(x, rows)``, the others as ``norm(x, graph, num_graphs)``: padding is a graph
 of its own. :func:`normed` fuses a batch norm with its surroundings on a GPU: in training, of float32 and

@@ -47,7 +47,7 @@ def score_candidates(queries: Tensor, keys: Tensor, candidates: Tensor) -> Tenso
 def largest(scores: Tensor, k: int, index: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The k largest scores (…, M) of each row and their indices, (…, k), descending, equal ones by index.
 
-    No score is NaN, and M ≥ k. ``index`` (…, M) int64 below 2³² stands for each score (rising along M if
+    No score is NaN, and M ≥ k. ``index`` (…, M) int64 below 2³² identifies each score (rising along M if
     float64); its position when absent.
     """
     # Float64 scores fill all 64 bits: a stable sort keeps equal ones in index order.

@@ -183,9 +183,9 @@ def _warn(name: str, reasons: str) -> None:
 
 
 def choose(problem: SearchProblem, name: str = "auto") -> Any:
-    """The backend for this problem: the one asked for, else the best that can take it.
+    """Return the backend for this problem: the requested one, else the best that supports it.
 
-    Raises ``UsageError`` where the backend asked for does not exist or cannot take this problem.
+    Raises ``UsageError`` if the requested backend does not exist or does not support this problem.
     """
     device = problem.device.type
     if name != "auto":

@@ -1,4 +1,4 @@
-"""Batch norms in Triton, of edges or of nodes, with what stands before and after them.
+"""Batch norms in Triton, of edges or of nodes, fused with the operations around them.
 
 Rows are (E, D), row by row, of any floating dtype; sums are float32 within a tile, whose size is fixed, and
 float64 over tiles: each sum has one order, and results do not depend on the number of processors. A norm's
@@ -31,7 +31,7 @@ def programs(rows: int, a_tile: int, d: int) -> tuple[int]:
 
 @triton.jit  # type: ignore[untyped-decorator]
 def tile_of(rows: tl.tensor, D: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr) -> tuple[tl.tensor, ...]:
-    """Rows (BR,) int64 and channels (BC,) of this program, and which of them are there.
+    """Rows (BR,) int64 and channels (BC,) of this program, and a mask of the existing ones.
 
     Programs side by side have the same rows: what one leaves of a row in the cache another takes.
     """

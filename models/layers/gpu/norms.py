@@ -1,7 +1,7 @@
 """Batch norms on a GPU: statistics and gradients from sums of tiles, and the norm of nodes as one function.
 
-Of a norm of n rows with what stands around it, ``residual`` + dropout(relu(norm(rows + dropout(more)))), one
-(n, d) tensor lives until the backward pass: what went into the norm.
+With the operations around it, ``residual`` + dropout(relu(norm(rows + dropout(more)))), a norm of n rows
+keeps one (n, d) tensor until the backward pass: its input.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kmip_data.models.layers.norms import BatchNorm
 
 BLOCK = 1024  #: elements of a program that takes them one by one
 STEPS, ROWS = 8, 1024  #: steps of a program that sums over rows, and elements of each
-#: Tiles and channels that a program takes at a time, to add up tiles.
+#: Tiles and channels that a program adds up at a time.
 FINISH: dict[str, Any] = {**OPTIONS, "BP": 512, "BC": 4, "num_warps": 8}
 
 Dropout = tuple[

@@ -186,7 +186,7 @@ def _first_keys(arrays: _Arrays, head: int, query_rows: I64, low: int) -> None:
 
 
 def _giants(keys: F32) -> I64:
-    """Rows of a few keys far longer than all others, which no filter tells apart beside them."""
+    """Return the rows of a few keys far longer than all others, next to which no filter separates these."""
     squares = np.einsum("ij,ij->i", keys, keys)
     most = min(_GIANTS, len(keys) - 1)
     rest = np.partition(squares, -1 - most)[-1 - most]

@@ -33,7 +33,7 @@ def unusable(device_type: str) -> str | None:
 
 
 def refuses(_problem: SearchProblem) -> str | None:
-    """Why it cannot take this problem: it takes all."""
+    """Return None: every problem is supported."""
     return None
 
 

@@ -21,8 +21,7 @@ from kmip_data.errors import UsageError
 from kmip_data.models import BigBirdAttention, GPSLayer, ModelConfig, build_model, read_batch
 from kmip_data.models.attention.bigbird import draw_random_blocks
 from kmip_data.models.attention.configuration import BigBirdPart
-from kmip_data.models.budget import count_parameters
-from kmip_data.models.network import fit_hidden_dim
+from kmip_data.models.network import count_parameters, fit_hidden_dim
 
 SIZES = [20, 1, 45, 2, 0, 9, 10, 31]
 PTR = [0, *itertools.accumulate(SIZES)]

@@ -14,9 +14,9 @@ from torch_geometric.data import Data
 from kmip_data.models import PerformerAttention, read_batch
 from kmip_data.models.attention import performer
 from kmip_data.models.attention.performer import orthogonal_directions
+from kmip_data.models.config import ATTENTION
 from kmip_data.models.kinds import Place
 from kmip_data.models.layers.gps import recomputed
-from kmip_data.models.registry import ATTENTION
 
 PTR = [0, 4, 4, 5, 17, 21, 23, 40]
 DIM, HEADS, WIDE = 6, 2, 5

@@ -33,7 +33,7 @@ def placed(size: int, parts: dict[int, bytes]) -> bytes:
 
 def saved(form: str, mode: str = "RGB") -> bytes:
     file = io.BytesIO()
-    Image.new(mode, (8, 8)).save(file, form)
+    Image.new(mode, (16, 16)).save(file, form)
     return file.getvalue()
 
 
