@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.cli import python
 
 HERE = Path(__file__).parent
 TESTS = """
@@ -36,10 +35,8 @@ def ending(folder: Path, *options: str) -> str:
     (folder / "conftest.py").write_text((HERE / "conftest.py").read_text())
     markers = "markers =\n  slow: x\n  torture: x\n"
     (folder / "pytest.ini").write_text(f"[pytest]\npythonpath = {HERE} {HERE.parent}\n{markers}")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return re.sub(r" +", " ", done.stdout)
+    out = python("-m", "pytest", "-q", "-p", "no:cacheprovider", *options, cwd=folder).out
+    return re.sub(r" +", " ", out)
 
 
 @pytest.mark.parametrize("processes", [[], ["-n", "2"]], ids=["alone", "over processes"])

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import click
 from support.cases import check_each
-from support.cli import kmip
+from support.cli import kmip, python
 from support.cli_page import BEGIN, page_of
 
 import kmip_data
@@ -112,9 +110,7 @@ def test_help_loads_nothing_heavy():
             f"import sys; from kmip_data.cli.main import run; run({line.split()!r});"
             f"print('LOADED', sorted(set({lines[line]}) & set(sys.modules)))"
         )
-        words = [sys.executable, "-c", code]
-        done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=ROOT)
-        assert "LOADED []" in done.stdout
+        assert "LOADED []" in python("-c", code).out
 
     lines["train --dataset s3dis -h"] = of_commands
     check_each(check, lines)
