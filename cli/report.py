@@ -9,7 +9,6 @@ import click
 
 from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.options import Name, home_option
-from kmip_data.cli.shared.output import written
 from kmip_data.errors import UsageError
 from kmip_data.runtime.progress import say
 
@@ -75,8 +74,15 @@ def command(
         sheets, tables = [grid_of(tables)], []
     for notice in notices:
         say(notice)
-    html = form == "html"
-    text = (
-        page_of("kmip-data report", sheets, tables, notices) if html else written(sheets, rows, form, notices)
-    )
+    if form == "html":
+        text = page_of("kmip-data report", sheets, tables, notices)
+    elif form == "json":
+        text = readable_json({"rows": rows, "notices": notices})
+    elif form == "csv":
+        text = csv_bytes([*rows[0]], (row.values() for row in rows)).decode()
+    elif form == "text":
+        parts = [(each.title, table(each.header, each.cells), each.notes) for each in sheets]
+        text = "\n\n".join("\n".join(filter(None, lines)) for lines in parts) + "\n"
+    else:
+        text = "\n\n".join(each.written(form) for each in sheets) + "\n"
     click.echo(text, nl=False) if output is None else write_output(output, text.encode())
