@@ -72,7 +72,7 @@ class Build:
     waits: ClassVar[bool] = False
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Where its files lie, as messages say it."""
         return str(self.path)
 

@@ -22,7 +22,7 @@ from kmip_data.format.schema import COORDINATES, EDGE_INDEX
 from kmip_data.format.splits import NO_PART, NODE_PARTS
 from kmip_data.graphs.city_columns import is_city, vocabulary
 from kmip_data.reading.store import ShardStore, open_store
-from kmip_data.wording import in_words
+from kmip_data.wording import as_values
 
 EARTH_RADIUS: Final = 6_371_009.0  #: metres
 ATTRIBUTION: Final = "© OpenStreetMap contributors, ODbL 1.0"
@@ -93,7 +93,7 @@ def read_city_map(build: Build) -> CityMap:
             columns[column.attribute] = shard.read(column.key, 0, shard.nodes)
     return CityMap(
         title=card.heading,
-        options=in_words(card.parameters),
+        options=as_values(card.parameters),
         position=project(features[:, :2]),
         streets=np.stack([source, target])[:, source < target],
         lengths=shard.read("edge/length", 0, shard.edges)[source < target],

@@ -25,7 +25,7 @@ from kmip_data.errors import UsageError
 from kmip_data.graphs.city_columns import is_city
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.reading.dataset import ShardedDataset
-from kmip_data.wording import in_words
+from kmip_data.wording import as_values
 
 SHOWN: Final = 3  #: records drawn unless told which
 MOST: Final = 16  #: records in one picture
@@ -116,7 +116,7 @@ def _records_view(
         draw_png(
             drawings,
             path,
-            title=f"{card.heading}\n{in_words(card.parameters)}".rstrip(),
+            title=f"{card.heading}\n{as_values(card.parameters)}".rstrip(),
             footer=str(card.license.get("notice", "")),
             class_names=card.class_names,
             up=load_manifest(card.dataset).up_axis if card.dataset in dataset_names() else "z",

@@ -9,6 +9,7 @@ thread shuts the connection down.
 from __future__ import annotations
 
 import contextlib
+import email.utils
 import http.client
 import os
 import re
@@ -27,13 +28,31 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from kmip_data import __version__
 from kmip_data.errors import UsageError
-from kmip_data.runtime.http_errors import MirrorFailed, from_exception
+from kmip_data.wording import without_controls, without_secrets
 
 MAX_REDIRECTS = 10
 # Up to 18 digits: a number of thousands of them cannot even be converted.
+_LENGTH = re.compile(r"\d{1,18}")
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)")
 PIECE = 2**18  #: bytes taken from the connection at a time, at most
 ENVIRONMENT = "KMIP_DATA_STALL_TIMEOUT"
+#: statuses that often pass: time-out, too early, too many requests, and trouble of the server
+PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+class MirrorFailed(Exception):
+    """A mirror did not deliver; ``reason`` goes on after its name: ``answers 404 Not Found``.
+
+    ``again``: worth another try at the same mirror, after as many seconds as the server asked to ``wait``;
+    ``stalled``: it took long already, so only if this one brought something.
+    """
+
+    def __init__(
+        self, reason: str, *, again: bool = False, stalled: bool = False, wait: float | None = None
+    ) -> None:
+        super().__init__(reason)
+        self.reason = without_controls(without_secrets(reason))
+        self.again, self.stalled, self.wait = again, stalled, wait
 
 
 @dataclass(frozen=True)
@@ -284,3 +303,76 @@ def content_range(response: requests.Response) -> tuple[int, int, int | None] | 
 def _stalled(patience: Patience) -> MirrorFailed:
     reason = f"sent less than {patience.rate / 1000:.0f} kB per second for {patience.stall:g} s"
     return MirrorFailed(reason, again=True, stalled=True)
+
+
+def declared_length(response: requests.Response) -> int | None:
+    """Return the length that the answer declares; ``None`` if it declares none."""
+    text = response.headers.get("Content-Length", "").strip()
+    if not text or "chunked" in response.headers.get("Transfer-Encoding", ""):
+        return None
+    if not _LENGTH.fullmatch(text):
+        raise MirrorFailed("declares a length that is not a number of bytes")
+    return int(text)
+
+
+def kind_of(response: requests.Response) -> str:
+    """Return a blank and the type that the server gives the file; empty if it gives none."""
+    kind = " ".join(response.headers.get("Content-Type", "").split(";")[0].split())
+    return f" {kind[:60]}" if kind else ""
+
+
+def from_status(response: requests.Response, longest_wait: float) -> MirrorFailed:
+    """Return the failure that the status of ``response`` means."""
+    code = response.status_code
+    try:
+        phrase = http.HTTPStatus(code).phrase
+    except ValueError:
+        phrase = "an unknown status"
+    reason = f"answers {code} {phrase}"
+    wait = retry_after(response.headers.get("Retry-After"))
+    if wait is not None and wait > longest_wait:
+        return MirrorFailed(f"{reason} and asks to wait {wait:.0f} s")
+    return MirrorFailed(reason, again=code in PASSING, wait=wait)
+
+
+def retry_after(value: str | None) -> float | None:
+    """Seconds that a ``Retry-After`` header asks for (RFC 9110, 10.2.3); ``None`` without a valid one."""
+    if value is None:
+        return None
+    if value.strip().isdecimal():
+        return float(value)
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
+    except (ValueError, TypeError, ArithmeticError, LookupError):  # a year or zone that there is not
+        return None
+
+
+def from_exception(error: requests.RequestException) -> MirrorFailed:
+    """Return the failure that an exception of ``requests`` means."""
+    text = _innermost(error)
+    if isinstance(error, requests.exceptions.SSLError):
+        return MirrorFailed(
+            f"has no TLS certificate that is trusted here ({text}); TLS is never switched off "
+            "(is the clock of this machine right?)"
+        )
+    if isinstance(error, requests.exceptions.ProxyError):
+        return MirrorFailed(f"cannot be reached through the proxy ({text})")
+    if isinstance(error, requests.exceptions.ConnectTimeout):
+        return MirrorFailed("cannot be connected to in time")
+    if isinstance(error, requests.exceptions.ReadTimeout):
+        return MirrorFailed("sent nothing for too long", again=True, stalled=True)
+    if "NameResolution" in repr(error) or "getaddrinfo" in text:
+        return MirrorFailed("has a host name that cannot be resolved here")
+    if isinstance(error, requests.exceptions.ConnectionError | requests.exceptions.ChunkedEncodingError):
+        refused = "refused" in text or "unreachable" in text
+        return MirrorFailed(
+            f"cannot be connected to ({text})" if refused else "cut the connection", again=not refused
+        )
+    return MirrorFailed(f"failed ({text})")
+
+
+def _innermost(error: BaseException) -> str:
+    """Return the text of the exception that started it, in one line."""
+    while isinstance(inner := getattr(error, "reason", None) or (error.args or [None])[0], BaseException):
+        error = inner
+    return " ".join(str(error).split())[:160]

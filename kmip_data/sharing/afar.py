@@ -38,7 +38,7 @@ class BuildAfar(Build):
     waits: ClassVar[bool] = True
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The address."""
         return self.address
 

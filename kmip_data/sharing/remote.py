@@ -24,8 +24,15 @@ from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.files.changes import make_folder, remove_file, write_file
 from kmip_data.files.errors import writing
 from kmip_data.files.reading import MAX_BYTES, open_regular
-from kmip_data.runtime.http_client import Patience, Session, body, content_range, open_response
-from kmip_data.runtime.http_errors import MirrorFailed, from_status
+from kmip_data.runtime.http_client import (
+    MirrorFailed,
+    Patience,
+    Session,
+    body,
+    content_range,
+    from_status,
+    open_response,
+)
 from kmip_data.runtime.presence import install_command
 from kmip_data.sharing.share import BLOCK, SHARE_NAME, damaged
 from kmip_data.wording import shown_address, without_secrets

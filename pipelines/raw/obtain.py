@@ -1,37 +1,46 @@
-"""Obtain verified raw data: a local archive, an earlier copy, a download or a generated sample."""
+"""Bring in a dataset's raw data: a local archive, an earlier copy, a download or a generated sample."""
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 from kmip_data.builds.home import BuildArguments, BuildOptions, Home
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, KmipDataError, SourceUnavailable, UsageError
 from kmip_data.files.changes import move
 from kmip_data.files.errors import writing
+from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Receipt
-from kmip_data.manifest import Manifest
-from kmip_data.pipelines.archives.extract import recognise, write_members
-from kmip_data.pipelines.archives.reader import FolderArchive
+from kmip_data.manifest import PACKAGE, Content, Manifest, Source
 from kmip_data.pipelines.base import Params, Pipeline, RawFolder
+from kmip_data.pipelines.raw.archives import Archive, BareFile, FolderArchive, open_archive
 from kmip_data.pipelines.raw.copies import (
     RawCopy,
-    compare_with_pin,
+    StoredSource,
+    discard_download,
     list_copies,
     local_source,
     locked,
-    read_pin,
+    read_receipt,
     staging,
     store,
+    verified_receipt,
 )
+from kmip_data.pipelines.raw.extract import Selection, recognise, write_members
+from kmip_data.pipelines.raw.license import require_agreement, show_license
+from kmip_data.runtime.progress import say
 from kmip_data.wording import counted
-
-if TYPE_CHECKING:
-    from kmip_data.pipelines.raw.inputs import Input, Request
 
 SAMPLE_SEED = 0
 MOST = 1_000_000  #: records of the largest sample
+_MAX_INNER = 64  #: files of a given folder that are looked into for an archive
+
+#: Members of an archive that are one source, and the origin that the receipt of the copy names.
+Found = tuple[Selection, StoredSource]
 
 
 def obtain_raw(
@@ -46,9 +55,7 @@ def obtain_raw(
     """
     if sample:
         return _sample(home, pipeline, params.limit, quiet=options.quiet)
-    from kmip_data.pipelines.raw.inputs import Request  # not for a sample
-
-    return _obtain(Request(pipeline.manifest, home, options, "build"), whole=False)
+    return _Import(pipeline.manifest, home, options, "build").run(complete=False)
 
 
 def fetch_dataset(manifest: Manifest, home: Home, **options: Unpack[BuildArguments]) -> list[Receipt]:
@@ -57,26 +64,23 @@ def fetch_dataset(manifest: Manifest, home: Home, **options: Unpack[BuildArgumen
     Other than :func:`obtain_raw`, a partial local copy does not count: without ``archives`` the
     complete set or a download must be there, or is downloaded. Same errors.
     """
-    from kmip_data.pipelines.raw.inputs import Request
-
-    request = Request(manifest, home, BuildOptions.of(manifest.name, options), "fetch")
-    return list(_obtain(request, whole=True).receipts)
+    chosen = BuildOptions.of(manifest.name, options)
+    return list(_Import(manifest, home, chosen, "fetch").run(complete=True).receipts)
 
 
 def _sample(home: Home, pipeline: Pipeline[Any, Any], limit: int | None, *, quiet: bool) -> RawCopy:
     """Return a generated miniature; the same one when it was generated before.
 
-    Raises ``UsageError`` where so many records are not a miniature, and would fill the disk before anything
-    is built.
+    Raises ``UsageError`` where so many records would fill the disk before anything is built.
     """
+    manifest = pipeline.manifest
     if limit is not None and limit > MOST:
         raise UsageError(
             "A sample is a miniature.",
             expected=f"--limit of at most {MOST:,} generated records",
             found=f"{limit:,}",
-            next=f"kmip-data build {pipeline.manifest.name} --sample --limit 100",
+            next=f"kmip-data build {manifest.name} --sample --limit 100",
         )
-    manifest = pipeline.manifest
     made = {"limit": limit, "seed": SAMPLE_SEED, "pipeline_version": pipeline.version}
     folder = home.raw / f"{manifest.name}-sample"
 
@@ -99,113 +103,295 @@ def _sample(home: Home, pipeline: Pipeline[Any, Any], limit: int | None, *, quie
             return store(folder, stage / "0", members, [made_here], dataset=manifest.name, sample=made)
 
 
-def _obtain(request: Request, *, whole: bool) -> RawCopy:
-    from kmip_data.pipelines.raw.inputs import not_here
-    from kmip_data.pipelines.raw.license import show_license
+@dataclass(frozen=True)
+class _Import:
+    """Raw data of one dataset that are wanted, with the options of the command."""
 
-    if not request.options.quiet:
-        show_license(request.manifest)
-    if not request.archives:
-        if copy := _reuse(request, whole=whole):
-            return copy
-        needed = [source for source in request.sources if not source.packaged]
-        if request.options.offline and needed and not request.folder.exists():
-            raise not_here(request, request.sources)
-    with locked(request.folder, quiet=request.options.quiet):
-        # Another process may have brought them in while this one waited.
-        if not request.archives and (copy := _reuse(request, whole=whole)):
-            return copy
-        return _import(request)
+    manifest: Manifest
+    home: Home
+    options: BuildOptions
+    command: str  #: the command that next steps name
 
+    @property
+    def folder(self) -> Path:
+        """Folder of the raw data of the dataset."""
+        return self.home.raw / self.manifest.name
 
-def _reuse(request: Request, *, whole: bool) -> RawCopy | None:
-    """Return the one sound copy that is meant, or ``None`` when there is none."""
-    manifest, folder = request.manifest, request.folder
-    copies = [copy for copy in list_copies(folder) if not copy.sample]
-    pin = read_pin(folder)
-    best = [copy for copy in copies if pin is not None and copy.content_digest == pin.content_digest]
-    best = best or [copy for copy in copies if copy.is_complete(manifest)]
-    best = best or [copy for copy in copies if copy.downloaded]
-    if not best and (whole or all((folder / source.name).is_file() for source in request.sources)):
-        return None
-    choice = [copy for copy in best if copy.downloaded] or best or copies
-    if not choice:
-        return None
-    if len(choice) > 1:
-        listed = "".join(f"\n    {copy.path} (from {copy.origin})" for copy in choice)
-        raise UsageError(
-            f"{len(choice)} copies of {manifest.name} are here, and none is known to be the complete one.",
-            expected="one copy, or --archive to say which",
-            found=listed,
-            next=f"kmip-data {request.command} {manifest.name} --archive {choice[0].path}",
-        )
-    copy = choice[0]
-    problems = copy.problems()
-    if not problems:
-        request.say(f"using {copy.path} (from {copy.origin})")
-        return copy
-    if copy.downloaded:
-        request.say(f"{copy.path} is damaged ({problems[0]}) and is made again")
-        return None
-    raise DamagedInput(
-        f"{copy.path} is damaged.",
-        expected="the members that its receipt describes",
-        found="; ".join(problems[:5]),
-        next=f"kmip-data {request.command} {manifest.name} --archive PATH (a sound copy of {copy.origin})",
-    )
+    @property
+    def archives(self) -> list[Path]:
+        """Local copies that were given."""
+        return [Path(path) for path in self.options.archives]
 
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """Sources of the manifest; where it has none, a single one that no mirror holds."""
+        return self.manifest.sources or (Source(name=self.manifest.name, mirrors=()),)
 
-def _import(request: Request) -> RawCopy:
-    """Unpack every source, from the given archives or a download, into one copy."""
-    from kmip_data.pipelines.raw.inputs import gather_inputs
-
-    manifest = request.manifest
-    for path in request.archives:
-        for copy in list_copies(request.folder):
-            if path.exists() and path.resolve() == copy.path.resolve() and not copy.problems():
+    def run(self, *, complete: bool) -> RawCopy:
+        """Return the copy that is meant, brought in where there is none; ``complete`` as for a fetch."""
+        if not self.options.quiet:
+            show_license(self.manifest)
+        if not self.archives:
+            if copy := self._earlier(complete=complete):
                 return copy
-    chosen = gather_inputs(request)
-    sources = [entry.stored for entry in chosen]
-    digests = [source.receipt.sha256 for source in sources]
-    for copy in list_copies(request.folder):
-        known = [receipt.sha256 for receipt in copy.receipts]
-        if all(source.downloaded for source in sources) and not copy.downloaded:
-            continue  # unpacked again, so that its receipt tells of the download
-        # A folder is known by the digest of its members, wherever these came from before.
-        if digests in (known, [copy.content_digest]) and not copy.problems():
-            return copy
-    with staging(request.folder) as stage:
-        members = _unpack(chosen, stage, request)
-        if all(source.downloaded for source in sources):
-            compare_with_pin(request.folder, members, command=request.command)
-        copy = store(request.folder, stage / "0", members, sources, dataset=manifest.name)
-    request.say(f"unpacked {counted(len(members), 'file')} into {copy.path}")
-    return copy
+            needed = [source for source in self.sources if not source.packaged]
+            if self.options.offline and needed and not self.folder.exists():
+                raise self._not_here(self.sources)
+        with locked(self.folder, quiet=self.options.quiet):
+            # Another process may have brought them in while this one waited.
+            if not self.archives and (copy := self._earlier(complete=complete)):
+                return copy
+            return self._bring_in()
 
-
-def _unpack(inputs: Sequence[Input], stage: Path, request: Request) -> dict[str, str]:
-    """Write the members of all inputs below ``stage/0``."""
-    members: dict[str, str] = {}
-    for number, entry in enumerate(inputs):
-        try:
-            written = write_members(entry.selection, stage / str(number), quiet=request.options.quiet)
-        except DamagedInput as error:
-            if entry.stored.downloaded:
-                from kmip_data.pipelines.download.partial import discard_download
-
-                discard_download(request.folder / entry.source.name)
-                error.parts["on disk"] = "nothing: the download was removed, and the next run repeats it"
-            raise
-        if twice := sorted(members.keys() & written.keys()):
-            raise DamagedInput(
-                f"Two sources of {request.manifest.name} hold {twice[0]}.",
-                expected="each member in one source",
-                next=f"kmip-data info {request.manifest.name}",
+    def _earlier(self, *, complete: bool) -> RawCopy | None:
+        """Return the one sound copy that is meant, or ``None`` when there is none."""
+        copies = [copy for copy in list_copies(self.folder) if not copy.sample]
+        best = [copy for copy in copies if copy.is_complete(self.manifest)]
+        best = best or [copy for copy in copies if copy.downloaded]
+        if not best and (complete or all((self.folder / source.name).is_file() for source in self.sources)):
+            return None
+        choice = [copy for copy in best if copy.downloaded] or best or copies
+        if not choice:
+            return None
+        copy = choice[0]
+        again = f"kmip-data {self.command} {self.manifest.name} --archive"
+        if len(choice) > 1:
+            raise UsageError(
+                f"{len(choice)} copies of {self.manifest.name} are here, and none is known to be complete.",
+                found="".join(f"\n    {copy.path} (from {copy.origin})" for copy in choice),
+                next=f"{again} {copy.path}",
             )
-        for name in written if number else ():
-            target = stage / "0" / name
-            with writing(target):
-                target.parent.mkdir(parents=True, exist_ok=True)
-                move(stage / str(number) / name, target)
-        members.update(written)
-    return dict(sorted(members.items()))
+        problems = copy.problems()
+        if not problems:
+            self._say(f"using {copy.path} (from {copy.origin})")
+            return copy
+        if copy.downloaded:
+            self._say(f"{copy.path} is damaged ({problems[0]}) and is made again")
+            return None
+        raise DamagedInput(
+            f"{copy.path} is damaged.",
+            found="; ".join(problems[:5]),
+            next=f"{again} PATH (a sound copy of {copy.origin})",
+        )
+
+    def _bring_in(self) -> RawCopy:
+        """Unpack every source, from the given archives or a download, into one copy."""
+        for path in self.archives:
+            for copy in list_copies(self.folder):
+                if path.exists() and path.resolve() == copy.path.resolve() and not copy.problems():
+                    return copy
+        found = self._given()
+        missing = [source for source in self.sources if source.name not in found]
+        if found and missing:
+            names = ", ".join(source.name for source in missing)
+            self._say(f"not in the given archives, so looked for elsewhere: {names}")
+        found |= {source.name: self._download(source, missing) for source in missing}
+        inputs = [found[source.name] for source in self.sources]
+        stored = [source for _, source in inputs]
+        digests = [source.receipt.sha256 for source in stored]
+        downloaded = all(source.downloaded for source in stored)
+        for copy in list_copies(self.folder):
+            # A folder is known by the digest of its members, wherever these came from before.
+            known = [receipt.sha256 for receipt in copy.receipts], [copy.content_digest]
+            # What is downloaded now is unpacked again, so that its receipt names the download.
+            if digests in known and downloaded <= copy.downloaded and not copy.problems():
+                return copy
+        with staging(self.folder) as stage:
+            members = self._unpack(inputs, stage)
+            copy = store(self.folder, stage / "0", members, stored, dataset=self.manifest.name)
+        self._say(f"unpacked {counted(len(members), 'file')} into {copy.path}")
+        return copy
+
+    def _unpack(self, inputs: Sequence[Found], stage: Path) -> dict[str, str]:
+        """Write the members of all sources below ``stage/0``."""
+        members: dict[str, str] = {}
+        for number, (source, (selection, stored)) in enumerate(zip(self.sources, inputs, strict=True)):
+            try:
+                written = write_members(selection, stage / str(number), quiet=self.options.quiet)
+            except DamagedInput as error:
+                if stored.downloaded:
+                    discard_download(self.folder / source.name)
+                    error.parts["on disk"] = "nothing: the download was removed, and the next run repeats it"
+                raise
+            if twice := sorted(members.keys() & written.keys()):
+                raise DamagedInput(f"Two sources of {self.manifest.name} hold {twice[0]}.")
+            for name in written if number else ():
+                target = stage / "0" / name
+                with writing(target):
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    move(stage / str(number) / name, target)
+            members.update(written)
+        return dict(sorted(members.items()))
+
+    def _given(self) -> dict[str, Found]:
+        """Return the sources that the given archives hold, by name."""
+        found: dict[str, Found] = {}
+        refused: list[tuple[Path, KmipDataError]] = []
+        for path in self.archives:
+            try:
+                held = self._look_into(path)
+            except (DamagedInput, UsageError) as error:
+                refused.append((path, error))
+                continue
+            if twice := sorted(found.keys() & held.keys()):
+                raise UsageError(
+                    f"Two of the given archives are {twice[0]}.",
+                    found=", ".join(map(str, self.archives)),
+                    next="give one of them",
+                )
+            found |= held
+        if refused:
+            # The only file that was not recognised may be the only source left, if that is a file.
+            path, reason = refused[0]
+            left = [source for source in self.sources if source.name not in found]
+            if len(refused) > 1 or [source.container for source in left] != ["file"] or not path.is_file():
+                raise reason
+            self._say(f"using {path} as {left[0].name}")
+            found[left[0].name] = _local(left[0], self._select(BareFile(path), left[0], known=True))
+        return found
+
+    def _look_into(self, path: Path) -> dict[str, Found]:
+        """Return the sources that ``path`` holds, itself or in archives inside the folder it is."""
+        archive = open_archive(path)
+        found, errors = self._recognise_sources(archive, self.sources)
+        missing = [source for source in self.sources if source.name not in found]
+        if isinstance(archive, FolderArchive) and missing:
+            inner_errors: list[KmipDataError] = []
+            files = sorted(inner for inner in path.iterdir() if inner.is_file())
+            for inside in map(open_archive, files[:_MAX_INNER]):
+                if isinstance(inside, BareFile):
+                    continue
+                held, refused = self._recognise_sources(inside, missing)
+                inner_errors += [] if held else refused[:1]
+                if twice := sorted(found.keys() & held.keys()):
+                    first = found[twice[0]][0].archive.path
+                    raise UsageError(
+                        f"{path} holds {twice[0]} more than once.",
+                        found=f"{first}, {inside.path}",
+                        next=f"kmip-data {self.command} {self.manifest.name} --archive {first}",
+                    )
+                self._say(f"using {inside.path}") if held else None
+                found |= held
+            # The only archive in the folder is the one that was meant: say what is wrong with it.
+            errors = inner_errors if len(inner_errors) == 1 else errors
+        if not found:
+            raise errors[0]
+        return found
+
+    def _recognise_sources(
+        self, archive: Archive, sources: Sequence[Source]
+    ) -> tuple[dict[str, Found], list[KmipDataError]]:
+        """Return the sources that an archive holds, and an error for each that it does not hold."""
+        found: dict[str, Found] = {}
+        errors: list[KmipDataError] = []
+        for source in sources:
+            try:
+                found[source.name] = _local(source, self._select(archive, source))
+            except (DamagedInput, UsageError) as error:
+                errors.append(error)
+        return found, errors
+
+    def _select(self, archive: Archive, source: Source, *, known: bool = False) -> Selection:
+        """Return the members of ``source``; a file that is ``known`` to be it may have any name."""
+        content = self._content(source)
+        bare = source.container == "file" or archive.path.name == content.anchor
+        if bare and not isinstance(archive, FolderArchive):
+            # As it is, also where it could be opened: a .pt file is a zip.
+            archive = BareFile(archive.path, content.anchor if known else None)
+        try:
+            return recognise(archive, content)
+        except DamagedInput:
+            for other in () if source.content else self.manifest.alternatives:
+                with contextlib.suppress(DamagedInput):
+                    return recognise(archive, other)
+            raise
+
+    def _content(self, source: Source) -> Content:
+        return source.content or self.manifest.content
+
+    def _download(self, source: Source, missing: Sequence[Source]) -> Found:
+        """Return a source from ``raw/<dataset>/`` or a package; download it where it is missing."""
+        target, content = self.folder / source.name, self._content(source)
+        if target.is_file() and read_receipt(target) is None:
+            self._say(f"{target} has no receipt: it is taken as a local archive")
+            return _local(source, self._select(open_archive(target), source, known=True))
+        receipt = verified_receipt(target)
+        archive: Path = target
+        if receipt is None and target.is_file():
+            self._say(f"{target} differs from its receipt and is downloaded again")
+        if receipt is None and source.packaged:
+            archive, receipt = _find_packaged(source, self.manifest.name)
+        if receipt is None:
+            if self.options.offline:
+                raise self._not_here(missing)
+            if self.options.quiet:
+                show_license(self.manifest)
+            require_agreement(self.manifest, self.home, self.options.accept_license)
+            # Not at the top: importing it opens a socket (urllib3 looks for IPv6).
+            from kmip_data.pipelines.raw.download import fetch_source
+
+            def check(path: Path) -> None:
+                if source.container == "archive":
+                    recognise(open_archive(path), content)
+
+            receipt = fetch_source(
+                source,
+                target,
+                hint=self._archive_hint(source),
+                quiet=self.options.quiet,
+                max_bytes=content.max_total_bytes,
+                check=check,
+            )
+        selection = self._select(open_archive(archive), source, known=True)
+        return selection, StoredSource(receipt=receipt, downloaded=True)
+
+    def _not_here(self, sources: Sequence[Source]) -> SourceUnavailable:
+        """Return the error for sources that are not here while ``offline`` forbids to download them."""
+        named = "".join(f"\n    {source.name}: {m.address}" for source in sources for m in source.mirrors)
+        return SourceUnavailable(
+            f"The raw data of {self.manifest.name} are not here, and offline nothing is downloaded.",
+            expected="a copy in the home folder, a local archive"
+            + (f", or without --offline one of{named}" if named else ""),
+            next=self._archive_hint(sources[0]),
+        )
+
+    def _archive_hint(self, source: Source) -> str:
+        """Return the command that takes a local copy of a source."""
+        holds = f"a zip, a tar or a folder that holds {self._content(source).anchor}"
+        return f"kmip-data {self.command} {self.manifest.name} --archive PATH   (PATH: {holds})"
+
+    def _say(self, text: str) -> None:
+        say(text, quiet=self.options.quiet)
+
+
+def _local(source: Source, selection: Selection) -> Found:
+    """Return a source in a local archive with a receipt of that archive."""
+    digest, size = selection.fingerprint()
+    origin = selection.archive.path.resolve().name
+    receipt = Receipt(name=source.name, origin=origin, sha256=digest, bytes=size)
+    return selection, StoredSource(receipt=receipt)
+
+
+def _find_packaged(source: Source, dataset: str) -> tuple[Path, Receipt]:
+    """Return the file of a source that a Python package ships, and its receipt; nothing is imported.
+
+    Raises :class:`SourceUnavailable` where it is not installed, or its version ships another file.
+    """
+    mirror = source.mirrors[0]
+    package, _, member = mirror.url.removeprefix(PACKAGE).partition("/")
+    try:
+        distribution = importlib.metadata.distribution(package)
+        path = Path(str(distribution.locate_file(f"{package}/{member}")))
+        digest, size = sha256_file(path)
+        origin = f"{package} {distribution.version}, {member}"
+        if mirror.sha256 in {None, digest}:
+            return path, Receipt(name=source.name, origin=origin, sha256=digest, bytes=size)
+        found = f"{origin} has SHA-256 {digest[:12]}…"
+    except (importlib.metadata.PackageNotFoundError, DamagedInput):
+        found = f"{package} is not installed, or has no {member}"
+    raise SourceUnavailable(
+        f"The raw data of {dataset} come with the Python package {package}.",
+        expected=f"{source.name} with SHA-256 {(mirror.sha256 or '')[:12]}… ({mirror.note})",
+        found=found,
+        next=f"python -m pip install --force-reinstall {mirror.note or package}",
+    )

@@ -21,10 +21,11 @@ from torch_geometric.utils import remove_isolated_nodes
 from kmip_data import MalNetTiny
 from kmip_data.errors import DamagedInput
 from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.archives.extract import open_archive, recognise
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.formats.edge_text import MAX_ID, parse_edges
 from kmip_data.pipelines.malnet_tiny import LABEL_ORDERS, drop_isolated, read_graph, read_split_lists
+from kmip_data.pipelines.raw.archives import open_archive
+from kmip_data.pipelines.raw.extract import recognise
 
 HEADER = "# a comment\n# Nodes: {}, Edges: {}\n# FromNodeId\tToNodeId\n"
 
@@ -189,7 +190,7 @@ def test_a_bad_line_is_named():
         (HEADER.format(3, 3) + "0\t1\n1\t2\n", "not whole"),
         (HEADER.format(4, 2) + "0\t1\n1\t2\n", "not whole"),
         (HEADER.format(0, 0), "no edges"),
-        ("0\t1\n", "does not say"),
+        ("0\t1\n", "has no comment line"),
         ("", "no edges"),
     ],
 )

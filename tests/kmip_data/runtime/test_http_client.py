@@ -13,8 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kmip_data.runtime.http_client import Patience, Session, body, open_response
-from kmip_data.runtime.http_errors import MirrorFailed
+from kmip_data.runtime.http_client import MirrorFailed, Patience, Session, body, open_response
 
 QUICK = Patience(connect=0.5, stall=0.5, rate=2000, attempts=1)
 OK = b"HTTP/1.1 200 OK\r\n"

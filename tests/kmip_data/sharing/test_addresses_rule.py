@@ -20,7 +20,7 @@ import kmip_data
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import KmipDataError
 from kmip_data.manifest import Mirror
-from kmip_data.runtime.http_errors import MirrorFailed, from_exception
+from kmip_data.runtime.http_client import MirrorFailed, from_exception
 from kmip_data.sharing import remote
 from kmip_data.sharing.pull import pull
 from kmip_data.sharing.push import push_build

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
 
 import pytest
 from support.shared import shared_data
@@ -71,12 +69,3 @@ def test_a_bomb_takes_no_memory(tmp_path):
     path.write_bytes(gzip.compress(b"id,smiles\n" + bytes(2**26)))
     with pytest.raises(DamagedInput, match=r"too large|damaged"):
         read(path, max_bytes=2**20)
-
-
-def test_the_limit_of_the_csv_module_is_left_alone(tmp_path):
-    before = csv.field_size_limit()
-    long = "C" * 200_000
-    assert read(write(tmp_path, f"id,smiles\n1,{long}\n")) == [(long, "1")]
-    assert csv.field_size_limit() == before
-    with pytest.raises(csv.Error):
-        list(csv.reader(io.StringIO(long)))

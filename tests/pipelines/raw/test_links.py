@@ -12,17 +12,17 @@ from support.links import KINDS, Command, Kind, Sandbox, run_all
 
 from kmip_data.files.locking import LOCKS
 from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.download.partial import Partial, receipt_path
-from kmip_data.pipelines.raw.copies import PIN_NAME
+from kmip_data.pipelines.raw.copies import receipt_path
+from kmip_data.pipelines.raw.download import partial_paths
 
 NAME = "s3dis"
 (SOURCE,) = load_manifest(NAME).sources
-PARTIAL = Partial(Path(SOURCE.name))
+PARTIAL, STATE = partial_paths(Path(SOURCE.name))
 #: every name that a command writes among raw files, taken from where it is written
 MADE = tuple(
     str(path)
     for path in (
-        *(".unpacking-abcdefgh", PIN_NAME, SOURCE.name, PARTIAL.path, PARTIAL.state_path),
+        *(".unpacking-abcdefgh", SOURCE.name, PARTIAL, STATE),
         *(receipt_path(Path(SOURCE.name)), ".lock", f"../{LOCKS}"),
         *(f"../{LOCKS}/{NAME}.lock", f"../{LOCKS}/{NAME}.owner.json"),
     )
@@ -81,8 +81,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
         ("fetch again", "../.locks"),
         ("fetch others", ".unpacking-abcdefgh"),
         ("fetch others", f"../.locks/{NAME}.lock"),
-        ("fetch others", PIN_NAME),
-        ("build", PARTIAL.state_path.name),
+        ("build", STATE.name),
     ],
 )
 def test_what_a_link_among_raw_files_leads_to_stays(

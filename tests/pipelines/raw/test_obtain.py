@@ -186,7 +186,7 @@ def test_archives_that_are_refused_leave_nothing(home, archive, tmp_path):
         obtain(toy(), home, archives=[archive, other_archive(tmp_path / "other.zip")])
     with pytest.raises(UsageError, match="There is no file or folder"):
         obtain(toy(), home, archives=[tmp_path / "none.zip"])
-    for name in ("zip parent", "zip wrong CRC", "tar link then write", "tar.gz wrong CRC"):
+    for name in ("zip control", "zip wrong CRC", "tar symlink", "tar.gz wrong CRC"):
         ATTACKS[name][0](tmp_path / "bad.dat")
         with pytest.raises(DamagedInput):
             obtain(toy(), home, archives=[tmp_path / "bad.dat"])

@@ -73,7 +73,6 @@ def journals(home: Home, url: str, data: bytes) -> dict[Path, dict[str, object]]
             "name": "toy.zip", "url": url, "sha256": "0" * 64, "bytes": 3, "time": "t",
         },
         folder / "toy.zip.partial.json": state,
-        folder / "pinned.json": {"content_digest": "0" * 64, "members": 3, "sources": {}, "time": "t"},
         folder / f"members-{digest[:12]}" / "receipt.json": {
             "dataset": "toy", "sources": [{"receipt": receipt, "downloaded": True}],
             "members": members, "time": "t",

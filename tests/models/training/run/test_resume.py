@@ -325,7 +325,7 @@ def test_a_run_in_use_is_not_resumed_beside(build, options, whole, tmp_path, mon
         inside.append(run)
         with pytest.raises(UsageError, match=f"{run} is in use") as caught:
             resume(run, home=home, quiet=True)
-        assert f"process {os.getpid()} on " in caught.value.parts["found"]
+        assert f"process {os.getpid()} on " in str(caught.value)
         with pytest.raises(UsageError, match="A run called 'two' already exists"):
             train(tiny_config(build, **options), home=home, name="two", quiet=True)
         raise Stop("stopped")

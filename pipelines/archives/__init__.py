@@ -1,1 +1,0 @@
-"""Archives from anywhere, read without trusting them."""

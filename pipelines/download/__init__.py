@@ -1,1 +1,0 @@
-"""Downloads: mirror after mirror, resumed where they were cut, and checked."""

@@ -1,0 +1,348 @@
+"""Download a source: mirror after mirror, resumed where it was cut, checked, and renamed in when complete.
+
+An unfinished download is ``NAME.partial`` with a side file that identifies it, and never the bytes of two
+different files: it is continued only on the same mirror with a strong validator, or on any with the same
+pinned digest. The time-outs are those of :mod:`~kmip_data.runtime.http_client`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import re
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from requests import Response
+
+from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
+from kmip_data.files.changes import fsync_path, move, open_partial, remove_file, write_all, write_json
+from kmip_data.files.errors import human_bytes, require_room, writing
+from kmip_data.files.locking import build_lock
+from kmip_data.files.reading import git_blob, md5_file, read_small, sha256_file
+from kmip_data.format.card import Receipt
+from kmip_data.manifest import Mirror, Source
+from kmip_data.pipelines.raw.archives import HEAD, is_packed
+from kmip_data.pipelines.raw.copies import DownloadReceipt, receipt_path, verified_receipt
+from kmip_data.runtime.http_client import (
+    MirrorFailed,
+    Patience,
+    body,
+    content_range,
+    declared_length,
+    from_status,
+    kind_of,
+    open_response,
+)
+from kmip_data.runtime.progress import Progress, say
+from kmip_data.strict import Strict
+from kmip_data.wording import timestamp
+
+_MAX_TRIES: Final = 200  #: requests to one mirror, even when each brings something
+_VALIDATOR: Final = re.compile(r"[\x20-\x7e]{1,512}")
+
+
+class PartialState(Strict):
+    """Identity of the file that ``NAME.partial`` is the beginning of."""
+
+    url: str  #: address of the mirror, before redirects
+    sha256: str | None  #: that the manifest pins for this mirror
+    etag: str | None
+    last_modified: str | None
+    total: int | None
+
+    @property
+    def validator(self) -> str | None:
+        """Value for ``If-Range`` (RFC 9110, 13.1.5: a strong ETag, else a date)."""
+        if self.etag and not self.etag.startswith("W/"):
+            return self.etag
+        return self.last_modified
+
+
+def partial_paths(target: Path) -> tuple[Path, Path]:
+    """Return the paths of an unfinished download and of the side file that identifies it."""
+    return target.with_name(f"{target.name}.partial"), target.with_name(f"{target.name}.partial.json")
+
+
+def fetch_source(
+    source: Source,
+    target: Path,
+    *,
+    hint: str,
+    quiet: bool = False,
+    max_bytes: int | None = None,
+    check: Callable[[Path], object] | None = None,
+    patience: Patience | None = None,
+) -> Receipt:
+    """Bring a source to ``target``; nothing is done if it is there with a receipt that holds.
+
+    Mirrors are tried in order, first the one that an unfinished download came from. Each gets a few tries; a
+    download that was cut resumes with a Range request. ``target`` appears complete or not at all, its receipt
+    before it.
+
+    ``hint`` is the next step in the error if no mirror gives the file. A mirror without a pinned size sends
+    at most ``max_bytes``. ``check`` is called with the complete file before it is renamed; ``DamagedInput``
+    from it rejects the mirror. ``patience``, time-outs and tries, is by default that of the environment.
+
+    Raises ``SourceUnavailable``, which names each mirror with its reason, if none gave the file;
+    ``OutOfResources`` or ``UsageError`` if the disk is full or the folder cannot be written. The unfinished
+    part stays.
+    """
+    if receipt := verified_receipt(target):
+        return receipt
+    with contextlib.ExitStack() as stack:
+        with writing(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(build_lock(target, quiet=quiet))
+        if receipt := verified_receipt(target):  # another process downloaded it meanwhile
+            return receipt
+        download = _Download(source, target, patience or Patience.from_environment(), quiet, max_bytes, check)
+        return download.run(hint)
+
+
+@dataclass
+class _Download:
+    """An unfinished download of a source, kept across runs, and its options."""
+
+    source: Source
+    target: Path
+    patience: Patience
+    quiet: bool
+    max_bytes: int | None
+    check: Callable[[Path], object] | None
+    state: PartialState | None = None
+    size: int = 0
+    received: int = 0  #: bytes that this run appended, kept or not
+
+    def __post_init__(self) -> None:
+        self.path, self.state_path = partial_paths(self.target)
+        with contextlib.suppress(OSError, ValueError):
+            self.state = PartialState.model_validate_json(read_small(self.state_path))
+        if self.state is not None and os.path.lexists(self.path):
+            with writing(self.path):
+                os.close(open_partial(self.path))  # no link, nor anything else that is not ours
+            self.size = self.path.stat().st_size
+        self.joined = self.size > 0  #: the bytes come from more than one answer
+
+    def run(self, hint: str) -> Receipt:
+        """Ask one mirror after the other; ``hint`` is the next step if none gives the file."""
+        failures = []
+        for mirror in sorted(self.source.mirrors, key=lambda mirror: not self._belongs_to(mirror)):
+            try:
+                return self._from_mirror(mirror)
+            except MirrorFailed as failure:
+                failures.append(f"\n    {mirror.address}: {failure.reason}")
+                self._say(mirror, failure.reason)
+        raise SourceUnavailable(
+            f"No mirror gave {self.source.name}.",
+            expected="a complete copy from one of its mirrors",
+            found="".join(failures) or "no mirror is known",
+            left=self._left,
+            next=hint,
+        )
+
+    def _from_mirror(self, mirror: Mirror) -> Receipt:
+        """Ask one mirror until the file is complete, or it is clear that it will not be."""
+        fruitless, rejected = 0, False
+        for _ in range(_MAX_TRIES):
+            before = self.received
+            try:
+                # Nothing is missing after a run that ended just before the renaming.
+                if not (self._belongs_to(mirror) and self.state and self.size == self.state.total):
+                    self._request(mirror)
+            except MirrorFailed as failure:
+                # One per cent of the file, at most 1 MiB, counts as progress.
+                total = (self.state and self.state.total) or 2**30
+                fruitless = 0 if self.received - before >= max(1, min(2**20, total // 100)) else fruitless + 1
+                if not failure.again or fruitless >= (1 if failure.stalled else self.patience.attempts):
+                    raise
+                wait = failure.wait
+                if wait is None:
+                    wait = self.patience.pause * 2 ** max(0, fruitless - 1)
+                self._say(mirror, f"{failure.reason}; it is asked again in {wait:g} s")
+                time.sleep(wait)
+                continue
+            digest = sha256_file(self.path)[0]
+            reason = self._reject(mirror, digest)
+            if reason is None:
+                return self._finish(digest)
+            # Bytes of an earlier answer may be the cause: one fresh start is worth it.
+            retry = self.joined and not rejected
+            self._discard()
+            if not retry:
+                raise MirrorFailed(reason)
+            rejected = True
+        raise MirrorFailed(f"was asked {_MAX_TRIES} times")
+
+    def _belongs_to(self, mirror: Mirror) -> bool:
+        """True if the bytes are the beginning of what ``mirror`` gives.
+
+        They are when they came from it and it gave a validator by which a change is noticed, or
+        when both have the same pinned digest, which the whole file is checked against.
+        """
+        if self.state is None or not self.size or mirror.sha256 != self.state.sha256:
+            return False
+        same = mirror.address == self.state.url and self.state.validator is not None
+        return same or mirror.sha256 is not None
+
+    def _request(self, mirror: Mirror) -> None:
+        """Make one request and append the answer to the partial file, which is complete on return.
+
+        Raises :class:`MirrorFailed` if the mirror did not deliver the rest; the partial file keeps the bytes
+        that can be continued.
+        """
+        headers = {"Accept-Encoding": "identity"}
+        offset = self.size if self._belongs_to(mirror) else 0
+        if offset and self.state:
+            headers["Range"] = f"bytes={offset}-"
+            if self.state.url == mirror.address and self.state.validator:
+                headers["If-Range"] = self.state.validator
+        with open_response(mirror.url, headers, self.patience) as response:
+            pieces = body(response, self.patience)
+            if response.status_code == 206 and offset:
+                self._continue(response, mirror, offset)
+            elif response.status_code == 200:
+                pieces = self._start(mirror, response, pieces)
+            elif response.status_code == 416:
+                self._discard()
+                raise MirrorFailed("has another file now", again=True)
+            else:
+                raise from_status(response, self.patience.longest_wait)
+            self._receive(mirror, pieces)
+
+    def _continue(self, response: Response, mirror: Mirror, offset: int) -> None:
+        """Refuse an answer that does not continue the same file exactly at the end of the partial one."""
+        span, state = content_range(response), self.state
+        etag = response.headers.get("ETag")
+        if (
+            span is None
+            or state is None
+            or span[0] != offset
+            or (span[2] is not None and state.total is not None and span[2] != state.total)
+            or (state.url == mirror.address and etag and state.etag and etag != state.etag)
+        ):
+            self._discard()
+            raise MirrorFailed("has another file now", again=True)
+        self.joined = True
+
+    def _start(self, mirror: Mirror, response: Response, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        """Check the size and the first bytes of a new file, and only then drop the previous partial file."""
+        total = declared_length(response)
+        if total is not None:
+            if mirror.bytes is not None and total != mirror.bytes:
+                raise MirrorFailed(f"has {total} bytes{kind_of(response)}, expected {mirror.bytes}")
+            if self.max_bytes is not None and total > self.max_bytes:
+                size, most = human_bytes(total), human_bytes(self.max_bytes)
+                raise MirrorFailed(f"has {size}, and {most} are allowed")
+        head = b""
+        for piece in pieces:
+            head += piece
+            if len(head) >= HEAD:
+                break
+        if not _plausible(self.source, head, response):
+            size = human_bytes(total if total is not None else len(head))
+            kind = kind_of(response) or " bytes of an unknown kind"
+            raise MirrorFailed(f"sent no archive: got{kind}, {size}")
+        if total is not None:
+            require_room(self.target.parent, total, f"Downloading {self.source.name}")
+        self._discard()
+        # Headers that cannot be sent back as they came are none.
+        etag, last_modified = (
+            text if _VALIDATOR.fullmatch(text := response.headers.get(name, "")) else None
+            for name in ("ETag", "Last-Modified")
+        )
+        self.state = PartialState(
+            url=mirror.address, sha256=mirror.sha256, etag=etag, last_modified=last_modified, total=total
+        )
+        write_json(self.state_path, self.state.model_dump())
+        return itertools.chain([head], pieces)
+
+    def _receive(self, mirror: Mirror, pieces: Iterator[bytes]) -> None:
+        assert self.state is not None
+        total = self.state.total
+        most = mirror.bytes or total or self.max_bytes
+        name = f"fetch {self.source.name}"
+        with writing(self.path, left=self._left):
+            descriptor = open_partial(self.path)
+        with (
+            os.fdopen(descriptor, "r+b", buffering=0) as file,
+            Progress(name, total, unit="B", initial=self.size, quiet=self.quiet) as progress,
+        ):
+            file.seek(self.size)
+            for piece in pieces:
+                with writing(self.path, left=self._left):
+                    write_all(descriptor, piece)
+                self.size += len(piece)
+                self.received += len(piece)
+                progress.update(len(piece))
+                if most is not None and self.size > most:
+                    self._discard()
+                    raise MirrorFailed(f"sent more than {most} bytes")
+        if total is not None and self.size < total:
+            raise MirrorFailed("cut the connection", again=True)
+
+    def _reject(self, mirror: Mirror, digest: str) -> str | None:
+        """Return a reason if the complete file is not the source, and ``None`` if it is."""
+        if mirror.bytes is not None and self.size != mirror.bytes:
+            return f"sent {self.size} bytes, expected {mirror.bytes}"
+        for kind, pinned, of, remark in (
+            ("a file with SHA-256", mirror.sha256, lambda _: digest, ""),
+            ("a file with MD5", mirror.md5, md5_file, ""),
+            ("git blob", mirror.git_blob, git_blob, ": another generation of this path"),
+        ):
+            if pinned is not None and (found := of(self.path)) != pinned:
+                return f"sent {kind} {found[:12]}…, expected {pinned[:12]}…{remark}"
+        if self.check is not None:
+            try:
+                self.check(self.path)
+            except (DamagedInput, UsageError) as error:
+                return f"sent a file that is refused: {error.what}"
+        return None
+
+    def _finish(self, digest: str) -> Receipt:
+        """Write the receipt of the checked file and rename the file to its name."""
+        assert self.state is not None
+        about = self.state.model_dump(include={"url", "etag", "last_modified"})
+        entry = DownloadReceipt(
+            name=self.source.name, sha256=digest, bytes=self.size, time=timestamp(), **about
+        )
+        # The receipt first: a file without one would not be recognised as a download.
+        write_json(receipt_path(self.target), entry.model_dump())
+        with writing(self.target, left=self._left):
+            fsync_path(self.path)
+            move(self.path, self.target)
+            remove_file(self.state_path)
+            fsync_path(self.target.parent)
+        say(f"fetched {entry.name}: {human_bytes(entry.bytes)}, sha256 {digest}", quiet=self.quiet)
+        return Receipt(name=entry.name, origin=entry.url, sha256=entry.sha256, bytes=entry.bytes)
+
+    def _discard(self) -> None:
+        """Remove the unfinished part."""
+        with writing(self.path):
+            remove_file(self.path)
+            remove_file(self.state_path)
+        self.size, self.state, self.joined = 0, None, False
+
+    @property
+    def _left(self) -> str | None:
+        """Unfinished part on disk, for messages; ``None`` if there is none."""
+        of = f" of {human_bytes(self.state.total)}" if self.state and self.state.total else ""
+        return (
+            f"{self.path} ({human_bytes(self.size)}{of}); the next run resumes there" if self.size else None
+        )
+
+    def _say(self, mirror: Mirror, text: str) -> None:
+        say(f"{urllib.parse.urlsplit(mirror.address).netloc} {text}", quiet=self.quiet)
+
+
+def _plausible(source: Source, head: bytes, response: Response) -> bool:
+    """True if the first bytes can be the source's: dead hosts like to answer 200 with a web page."""
+    if source.container == "archive":
+        return is_packed(head)
+    page = head.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html"))
+    return bool(head) and not page and "text/html" not in response.headers.get("Content-Type", "")

@@ -1,0 +1,231 @@
+"""Recognise the data of a dataset in an archive by content, and write its members, or nothing at all."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import itertools
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from pathlib import Path
+
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.files.changes import remove_scratch, write_all
+from kmip_data.files.errors import require_room, writing
+from kmip_data.files.reading import content_digest, sha256_file
+from kmip_data.manifest import Content, Member
+from kmip_data.pipelines.raw.archives import (
+    Archive,
+    BareFile,
+    Entry,
+    FolderArchive,
+    check_name,
+    folded,
+    refusal,
+)
+from kmip_data.runtime.progress import Progress
+
+_MAX_ROOTS = 16
+_MAX_ENTRIES = 100_000  #: files of an archive, whatever of it is wanted; their names alone fill memory
+_MAX_RATIO = 100  #: a compressed tar that grows more than this is a bomb
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The members of an archive that are wanted."""
+
+    archive: Archive
+    root: str  #: path inside the archive below which the data lie (``""`` or ending in ``/``)
+    members: Mapping[str, Entry]  #: by path below ``root``, sorted
+
+    @property
+    def bytes(self) -> int:
+        """Declared size of all members."""
+        return sum(entry.size for entry in self.members.values())
+
+    def fingerprint(self) -> tuple[str, int]:
+        """Return digest and size by which the same input is recognised.
+
+        SHA-256 and bytes of the file; of a folder, the content digest and total size of its members.
+        """
+        if not isinstance(self.archive, FolderArchive):
+            return sha256_file(self.archive.path)
+        digests = {}
+        for entry, pieces in itertools.groupby(self.archive.pieces(self.members.values()), itemgetter(0)):
+            digest = hashlib.sha256()
+            for _, piece in pieces:
+                digest.update(piece)
+            digests[entry.name[len(self.root) :]] = digest.hexdigest()
+        return content_digest(digests), self.bytes
+
+
+def recognise(archive: Archive, content: Content) -> Selection:
+    """Find the data in an archive: the one folder with the anchor and the members next to it.
+
+    Raises ``DamagedInput`` where the archive is hostile, damaged or incomplete, or holds something else;
+    ``UsageError`` where it holds the data more than once.
+    """
+    wanted = sum(member.max_count for member in content.members)
+    # What else an archive holds is not ours to judge: sizes are limited below, of the members alone.
+    unpacked = max(4 * content.max_total_bytes, _MAX_RATIO * archive.path.stat().st_size)
+    entries = archive.files(max(_MAX_ENTRIES, 4 * wanted), unpacked)
+    roots = _roots(entries, content.anchor)
+    complete, faults = [], []
+    for root in roots[:_MAX_ROOTS]:
+        chosen = Selection(archive, root, _select(archive, entries, root, content))
+        wrong = _check_members(chosen, content)
+        faults += wrong
+        if not wrong:
+            complete.append(chosen)
+    if len(complete) > 1 or len(roots) > _MAX_ROOTS:
+        folders = ", ".join(ascii(chosen.root or "./") for chosen in complete)
+        raise UsageError(
+            f"{archive.path} holds {content.anchor} in {len(roots)} folders.",
+            expected="one copy of the data",
+            found=folders,
+            next="give --archive the folder that is meant",
+        )
+    if not complete:
+        raise _not_recognised(archive, entries, content, faults)
+    (chosen,) = complete
+    if chosen.bytes > content.max_total_bytes:
+        largest = max(chosen.members.values(), key=lambda entry: entry.size).name
+        why = f"and the others declare {chosen.bytes} bytes, and {content.max_total_bytes} are allowed"
+        raise refusal(archive.path, largest, why)
+    return chosen
+
+
+def _roots(entries: Sequence[Entry], anchor: str) -> list[str]:
+    """Return the folders, each once, below which a file lies at ``anchor``."""
+    pattern = anchor.split("/")
+    depth = len(pattern)
+    split = [entry.name.split("/") for entry in entries]
+    found = [parts[:-depth] for parts in split if _matches(parts[-depth:], pattern)]
+    return list(dict.fromkeys("".join(f"{part}/" for part in parts) for parts in found))
+
+
+def _select(archive: Archive, entries: Sequence[Entry], root: str, content: Content) -> dict[str, Entry]:
+    """Return the members below ``root``, whose names any file system can hold next to each other."""
+    patterns = [member.pattern.split("/") for member in content.members]
+    chosen: dict[str, Entry] = {}
+    seen: set[str] = set()
+    for entry in entries:
+        name = entry.name[len(root) :]
+        if not entry.name.startswith(root) or not any(_matches(name.split("/"), p) for p in patterns):
+            continue
+        if entry.fault:
+            raise refusal(archive.path, entry.name, entry.fault)
+        if folded(check_name(archive.path, name)) in seen:
+            raise refusal(archive.path, entry.name, "is there twice, or differs only by case or Unicode form")
+        seen.add(folded(name))
+        chosen[name] = entry
+    return dict(sorted(chosen.items()))
+
+
+def _matches(parts: list[str], pattern: list[str]) -> bool:
+    # Part by part, because "*" must not reach into sub-folders, nor take the hidden files of some system.
+    return len(parts) == len(pattern) and all(
+        fnmatch.fnmatchcase(part, wanted) and (not part.startswith(".") or wanted.startswith("."))
+        for part, wanted in zip(parts, pattern, strict=True)
+    )
+
+
+def _check_members(chosen: Selection, content: Content) -> list[str]:
+    """Return what keeps the selected members from being the data."""
+    faults = []
+    for member in content.members:
+        pattern = member.pattern.split("/")
+        entries = [entry for name, entry in chosen.members.items() if _matches(name.split("/"), pattern)]
+        if not member.min_count <= len(entries) <= member.max_count:
+            faults.append(f"{len(entries)} of {member.pattern} (expected {_count(member)})")
+        for entry in entries:
+            if entry.size > member.max_bytes:
+                why = f"declares {entry.size} bytes, and {member.max_bytes} are allowed"
+                raise refusal(chosen.archive.path, entry.name, why)
+    return faults
+
+
+def _count(member: Member) -> str:
+    if member.min_count == member.max_count:
+        return str(member.min_count)
+    return f"{member.min_count} to {member.max_count}"
+
+
+def _not_recognised(
+    archive: Archive, entries: Sequence[Entry], content: Content, faults: Sequence[str]
+) -> DamagedInput:
+    members = ", ".join(f"{_count(member)} × {member.pattern}" for member in content.members)
+    tops = Counter(name + "/" * bool(rest) for name, _, rest in (e.name.partition("/") for e in entries))
+    shown = ", ".join(ascii(name)[1:-1] for name, _ in tops.most_common(8))
+    what = f"{archive.path} is not the data that were expected."
+    ends = (entry.name.rpartition("/")[2] for entry in entries)
+    if older := [content.older[name] for name in ends if name in content.older]:
+        what = f"{archive.path} holds an older generation of the data: {older[0]}"
+    elif faults:
+        what = f"{archive.path} does not hold the members that were expected."
+        shown = f"{'; '.join(faults)}; in all: {shown}"
+    elif isinstance(archive, BareFile):
+        with archive.path.open("rb") as file:
+            head = ascii(file.read(24).decode("latin-1"))
+        shown = f"a file that is neither zip nor tar and begins with {head}"
+    return DamagedInput(
+        what,
+        expected=f"{content.anchor} and beside it {members}",
+        found=shown or f"an empty {archive.kind}",
+        next="give --archive a zip, a tar or a folder with these files"
+        + (" (links to folders are not followed)" if isinstance(archive, FolderArchive) else ""),
+    )
+
+
+def write_members(selection: Selection, target: Path, *, quiet: bool = True) -> dict[str, str]:
+    """Write the members of ``selection`` below the new folder ``target``; all of them or nothing.
+
+    Returns member path to SHA-256, sorted. Raises ``DamagedInput`` where the archive is hostile or damaged:
+    ``target`` does not exist then; ``OutOfResources`` or ``UsageError`` where the disk is full, or ``target``
+    exists or cannot be written.
+    """
+    archive = selection.archive
+    with writing(target):
+        require_room(target.parent, selection.bytes, f"Unpacking {archive.path.name}")
+        target.mkdir(mode=0o755)
+    digests: dict[str, str] = {}
+    try:
+        with Progress(f"unpack {archive.path.name}", selection.bytes, unit="B", quiet=quiet) as progress:
+            pieces = archive.pieces(selection.members.values())
+            for entry, parts in itertools.groupby(pieces, itemgetter(0)):
+                name = entry.name[len(selection.root) :]
+                digests[name] = _write_member(archive, entry, (p for _, p in parts), target / name, progress)
+    except BaseException:
+        remove_scratch(target)
+        raise
+    return dict(sorted(digests.items()))
+
+
+def _write_member(
+    archive: Archive, entry: Entry, pieces: Iterable[bytes], path: Path, progress: Progress
+) -> str:
+    """Write one member to the new file ``path`` and return its SHA-256."""
+    digest, size = hashlib.sha256(), 0
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Mode bits of the archive are never taken over.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(path, flags, 0o644)
+    try:
+        for piece in pieces:
+            size += len(piece)
+            if size > entry.size:
+                break
+            digest.update(piece)
+            with writing(path):
+                write_all(descriptor, piece)
+            progress.update(len(piece))
+    finally:
+        os.close(descriptor)
+    if size != entry.size:
+        amount = "more bytes" if size > entry.size else f"{size} bytes"
+        raise refusal(archive.path, entry.name, f"holds {amount}, and declares {entry.size}")
+    return digest.hexdigest()

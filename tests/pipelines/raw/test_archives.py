@@ -1,0 +1,468 @@
+"""Local archives: recognised by content, unpacked whole; hostile ones leave nothing anywhere."""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import gzip
+import hashlib
+import json
+import lzma
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+from support.archive_attacks import ATTACKS, CONTENT, GOOD, WANTED, good_tar, good_zip, tar_info, zip_info
+from support.cases import check_each, contents
+from support.shared import shared_data
+
+from kmip_data.errors import DamagedInput, OutOfResources, UsageError
+from kmip_data.manifest import load_manifest
+from kmip_data.pipelines.raw.archives import open_archive
+from kmip_data.pipelines.raw.extract import recognise, write_members
+
+
+def tree(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """All that lies below a folder: mode and content."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        data = path.read_bytes() if path.is_file() else b""
+        found[path.relative_to(folder).as_posix()] = (path.lstat().st_mode, data)
+    return found
+
+
+def unpack(path: Path, target: Path) -> dict[str, str]:
+    return write_members(recognise(open_archive(path), CONTENT), target)
+
+
+def assert_unpacks(path: Path, target: Path) -> None:
+    digests = unpack(path, target)
+    assert contents(target) == WANTED
+    assert digests == {name: hashlib.sha256(data).hexdigest() for name, data in sorted(WANTED.items())}
+
+
+# --- what is accepted ------------------------------------------------------------------------------
+
+
+def _folder(path: Path) -> None:
+    for name, data in GOOD.items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(data)
+
+
+def _renamed(root: str, build, path: Path, **options) -> None:
+    build(path, members={name.replace("toy/", root): data for name, data in GOOD.items()}, **options)
+
+
+def _many_besides(path: Path) -> None:
+    """Hold much more than the data: in size, in number, and hidden copies of a system's own."""
+    good_zip(
+        path,
+        ("besides/large.bin", bytes(60_000_000)),
+        *((f"besides/{i}", b"") for i in range(10_200)),
+        *((f"toy/parts/._{i}.bin", b"mac") for i in range(25)),
+    )
+
+
+def _tar_besides(path: Path, mode: str = "w") -> None:
+    good_tar(path, ("besides/large.bin", random.Random(0).randbytes(3_000_000) * 20), mode=mode)
+
+
+def _extra_zip(path: Path) -> None:
+    good_zip(
+        path,
+        ("toy/parts/0.npz", b"extra"),
+        ("toy/parts/sub/2.bin", b"deeper"),
+        ("__MACOSX/toy/._index.txt", b"mac"),
+        (zip_info("toy/parts/", 0o040755), b""),
+        ("README", b"hello"),
+    )
+
+
+def _zip_options(path: Path, method: int = zipfile.ZIP_DEFLATED, streamed: bool = False) -> None:
+    with path.open("wb") as file, zipfile.ZipFile(_Unseekable(file) if streamed else file, "w") as archive:
+        for name, data in GOOD.items():
+            info = zip_info(name)
+            info.compress_type = method
+            archive.writestr(info, data)
+
+
+class _Unseekable:
+    """Makes zipfile write data descriptors."""
+
+    def __init__(self, file):
+        self.file = file
+
+    def write(self, data):
+        return self.file.write(data)
+
+    def flush(self):
+        self.file.flush()
+
+
+def _zip64(path: Path) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in GOOD.items():
+            with archive.open(zip_info(name), "w", force_zip64=True) as file:
+                file.write(data)
+
+
+def _long_names(form: int):
+    def build(path: Path) -> None:
+        _renamed("/".join(["n" * 90] * 4) + "/", good_tar, path, form=form)
+
+    return build
+
+
+ACCEPTED = {
+    "zip": good_zip,
+    "zip stored": lambda p: _zip_options(p, zipfile.ZIP_STORED),
+    "zip streamed": lambda p: _zip_options(p, streamed=True),
+    "zip64": _zip64,
+    "zip renamed root": lambda p: _renamed("other-root/deeper/", good_zip, p),
+    "zip no root": lambda p: _renamed("", good_zip, p),
+    "zip with more": _extra_zip,
+    "zip with much more": _many_besides,
+    "tar with much more": _tar_besides,
+    "tar.gz with much more": lambda p: _tar_besides(p, mode="w:gz"),
+    "zip with umlaut root": lambda p: _renamed("Größe/", good_zip, p),
+    "tar": good_tar,
+    "tar ./": lambda p: _renamed("./a b/", good_tar, p),
+    "tar gnu": lambda p: good_tar(p, form=tarfile.GNU_FORMAT),
+    "tar ustar": lambda p: good_tar(p, form=tarfile.USTAR_FORMAT),
+    "tar long names gnu": _long_names(tarfile.GNU_FORMAT),
+    "tar long names pax": _long_names(tarfile.PAX_FORMAT),
+    "tar.gz": lambda p: good_tar(p, mode="w:gz"),
+    "tar.bz2": lambda p: good_tar(p, mode="w:bz2"),
+    "tar.xz": lambda p: good_tar(p, mode="w:xz"),
+    "tar.gz padded": lambda p: (good_tar(p, mode="w:gz"), p.write_bytes(p.read_bytes() + bytes(5000))),
+    "folder": _folder,
+}
+
+
+def test_every_form_gives_the_same_members(tmp_path):
+    def check(name):
+        folder = tmp_path / name
+        folder.mkdir()
+        path = folder / "archive.dat"  # the name says nothing: all are called alike
+        ACCEPTED[name](path)
+        before = tree(folder)
+        assert_unpacks(path, folder / "target")
+        shutil.rmtree(folder / "target")
+        assert tree(folder) == before
+
+    check_each(check, ACCEPTED)
+
+
+@pytest.mark.parametrize("tool", ["tar", "zip"])
+def test_archives_of_the_system_tools(tmp_path, tool):
+    if shutil.which(tool) is None:
+        pytest.skip(f"{tool} is not installed")
+    _folder(tmp_path)
+    path = tmp_path / "a.dat"
+    command = ["tar", "-czf", path, "toy"] if tool == "tar" else ["zip", "-qr", tmp_path / "a", "toy"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    if tool == "zip":
+        (tmp_path / "a.zip").rename(path)
+    shutil.rmtree(tmp_path / "toy")
+    assert_unpacks(path, tmp_path / "target")
+
+
+def test_mode_bits_are_not_taken_over(tmp_path):
+    members = {name: data for name, data in GOOD.items() if not name.endswith("1.bin")}
+    good_zip(
+        tmp_path / "a", (zip_info("toy/parts/1.bin", 0o104777), GOOD["toy/parts/1.bin"]), members=members
+    )
+    info = tar_info("toy/parts/1.bin", mode=0o6777)
+    good_tar(tmp_path / "b", (info, GOOD["toy/parts/1.bin"]), members=members)
+    for name in "ab":
+        unpack(tmp_path / name, tmp_path / f"target-{name}")
+        for path in (tmp_path / f"target-{name}").rglob("*.bin"):
+            assert path.stat().st_mode & 0o7777 & ~0o644 == 0
+
+
+def test_a_folder_is_only_read(tmp_path):
+    _folder(tmp_path / "mine")
+    for path in (tmp_path / "mine").rglob("*"):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    before = tree(tmp_path / "mine")
+    assert_unpacks(tmp_path / "mine", tmp_path / "target")
+    assert tree(tmp_path / "mine") == before
+    # A copy, not a link: changing one does not change the other.
+    assert (tmp_path / "target" / "index.txt").stat().st_nlink == 1
+
+
+def test_links_inside_a_folder_are_followed_and_others_refused(tmp_path):
+    _folder(tmp_path / "mine")
+    store = tmp_path / "mine" / ".store"
+    store.mkdir()
+    part = tmp_path / "mine" / "toy" / "parts" / "0.bin"
+    part.rename(store / "blob")
+    part.symlink_to(store / "blob")
+    assert_unpacks(tmp_path / "mine", tmp_path / "target")
+    part.unlink()
+    (store / "blob").rename(tmp_path / "outside")
+    part.symlink_to(tmp_path / "outside")
+    with pytest.raises(DamagedInput, match=r"is a link to .*outside, which is outside"):
+        unpack(tmp_path / "mine", tmp_path / "second")
+    assert not (tmp_path / "second").exists()
+    (tmp_path / "link").symlink_to(tmp_path / "mine")
+    part.unlink()
+    shutil.copy(tmp_path / "outside", part)
+    assert_unpacks(tmp_path / "link", tmp_path / "third")
+
+
+def test_a_folder_may_hold_anything_else(tmp_path):
+    _folder(tmp_path / "mine")
+    (tmp_path / "mine" / "bad\x01name").write_bytes(b"x")
+    (tmp_path / "mine" / os.fsdecode(b"\xff\xfe")).write_bytes(b"x")
+    os.mkfifo(tmp_path / "mine" / "toy" / "fifo")
+    (tmp_path / "mine" / "loop").symlink_to(tmp_path / "mine")
+    assert_unpacks(tmp_path / "mine", tmp_path / "target")
+
+
+@pytest.mark.parametrize(
+    ("dataset", "file", "count"),
+    [
+        ("s3dis", "indoor3d_sem_seg_hdf5_data_small.zip", 4),
+        ("shapenet-part", "shapenet_part_16_shapes.zip", 20),
+    ],
+)
+def test_real_archives(tmp_path, dataset, file, count):
+    path = shared_data(file)
+    digests = write_members(
+        recognise(open_archive(path), load_manifest(dataset).content), tmp_path / "target"
+    )
+    assert len(digests) == count
+    with zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():
+            if not info.is_dir():
+                name = info.filename.split("/", 1)[1]
+                assert (tmp_path / "target" / name).read_bytes() == archive.read(info)
+
+
+# --- what is refused --------------------------------------------------------------------------------
+
+
+def wrong_about(name: str, top: Path) -> str | None:
+    """Return what is wrong with how a hostile archive ends, if anything."""
+    build, message = ATTACKS[name]
+    target = top / "home" / "target"
+    path = top / "in" / "archive.dat"
+    (path.parent / "outside").mkdir(parents=True)
+    (top / "home").mkdir()
+    build(path)
+    before = tree(top)
+    try:
+        unpack(path, target)
+    except DamagedInput as error:
+        text = str(error)
+        if message is None or message not in text or "archive.dat" not in text or error.exit_code != 4:
+            return text
+        if "\x1b" in text or not text.replace("\n", "").isprintable():
+            return f"controls in {text!a}"
+        return None if tree(top) == before else "something was left"
+    except Exception as error:
+        return repr(error)
+    if message is not None or contents(target) != WANTED:
+        return "accepted"
+    shutil.rmtree(target)
+    return None if tree(top) == before else "something was written elsewhere"
+
+
+def test_a_hostile_archive_is_refused_or_read_as_the_libraries_read_it(tmp_path):
+    def check(name):
+        why = wrong_about(name, tmp_path / "case")
+        shutil.rmtree(tmp_path / "case")
+        assert why is None
+
+    check_each(check, ATTACKS)
+
+
+MEASURE = """
+import json, re, sys, time
+from pathlib import Path
+sys.path.insert(0, sys.argv[3])
+from support.archive_attacks import CONTENT
+from kmip_data.errors import DamagedInput
+from kmip_data.pipelines.raw.archives import open_archive
+from kmip_data.pipelines.raw.extract import recognise, write_members
+try:
+    write_members(recognise(open_archive(Path(sys.argv[1])), CONTENT), Path(sys.argv[2]))
+    end = "accepted"
+except DamagedInput:
+    end = "refused"
+peak = int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
+print(json.dumps([end, peak, time.process_time()]))
+"""
+HEAVY = [
+    name for name in ATTACKS if any(word in name for word in ("bomb", "million", "huge", "pax h", "count"))
+]
+
+
+def measured(folder: Path) -> tuple[str, float, float]:
+    """How unpacking in a process of its own ends, its largest memory and its time."""
+    tests = Path(__file__).resolve().parents[2]
+    command = [sys.executable, "-c", MEASURE, folder / "archive.dat", folder / "target", tests]
+    return tuple(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.torture] * name.startswith("tar.gz pax")) for name in HEAVY],
+)
+def test_bombs_are_refused_in_little_memory(tmp_path, name):
+    ATTACKS[name][0](tmp_path / "archive.dat")
+    end, peak, seconds = measured(tmp_path)
+    assert end == ("accepted" if ATTACKS[name][1] is None else "refused")
+    assert peak < 300e6
+    assert seconds < 30
+
+
+def test_a_large_good_archive_needs_little_memory(tmp_path):
+    members = {"toy/index.txt": b"x"} | {f"toy/parts/{i}.bin": os.urandom(1_900_000) for i in range(5)}
+    good_tar(tmp_path / "archive.dat", members=members, mode="w:gz")
+    end, peak, _ = measured(tmp_path)
+    assert end == "accepted"
+    assert peak < 300e6
+
+
+def test_data_of_another_kind_are_described(tmp_path):
+    good_zip(tmp_path / "inner.zip")
+    cases = {
+        "other/, top.txt": {"other/readme.md": b"x", "other/data.bin": b"y", "top.txt": b"z"},
+        "inner.zip": {"inner.zip": (tmp_path / "inner.zip").read_bytes()},  # which is not opened
+        "0 of parts/*.bin (expected 1 to 20)": {"toy/index.txt": b"x"},
+    }
+
+    def check(text):
+        good_zip(tmp_path / "a.zip", members=cases[text])
+        with pytest.raises(DamagedInput) as caught:
+            unpack(tmp_path / "a.zip", tmp_path / "target")
+        assert text in str(caught.value)
+        assert "index.txt and beside it 1 × index.txt, 1 to 20 × parts/*.bin" in str(caught.value)
+
+    check_each(check, cases)
+
+
+def test_two_copies_in_one_archive_are_a_question(tmp_path):
+    good_zip(tmp_path / "a.zip", *[(name.replace("toy", "two"), data) for name, data in GOOD.items()])
+    with pytest.raises(UsageError, match="in 2 folders") as caught:
+        unpack(tmp_path / "a.zip", tmp_path / "target")
+    assert "'toy/', 'two/'" in str(caught.value)
+
+
+def test_a_file_that_is_no_archive(tmp_path):
+    cases = (b"", b"<!DOCTYPE html>", b"PK", b"\x28\xb5\x2f\xfd zstd", gzip.compress(b"text"), bytes(2048))
+    for data in cases:
+        (tmp_path / "a.zip").write_bytes(data)
+        with pytest.raises(DamagedInput, match="neither zip nor tar"):
+            unpack(tmp_path / "a.zip", tmp_path / "target")
+
+
+def test_a_path_that_is_not_there(tmp_path):
+    with pytest.raises(UsageError, match="There is no file or folder"):
+        open_archive(tmp_path / "nothing.zip")
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(DamagedInput, match="neither a file nor a folder"):
+        open_archive(tmp_path / "fifo")
+
+
+def test_too_large_a_folder_is_not_searched_for_ever(tmp_path):
+    for i in range(30):
+        (tmp_path / str(i) / "deep").mkdir(parents=True)
+        (tmp_path / str(i) / "deep" / "file").touch()
+    archive = open_archive(tmp_path)
+    assert len(archive.files(200, 0)) == 30
+    with pytest.raises(UsageError, match="too many files"):
+        archive.files(20, 0)
+
+
+def test_a_full_disk_leaves_nothing(tmp_path):
+    import resource
+
+    good_zip(tmp_path / "a.zip")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for room in (0, 10, 5_000, 70_000):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+        try:
+            with pytest.raises(OutOfResources):
+                unpack(tmp_path / "a.zip", tmp_path / "target")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert [path.name for path in tmp_path.iterdir()] == ["a.zip"]
+    assert_unpacks(tmp_path / "a.zip", tmp_path / "target")
+
+
+def _mutations(tmp_path: Path, seeds: range, change) -> None:
+    """Damage good archives in random places: our errors or the right members, never anything else."""
+    for kind, build in (
+        ("zip", good_zip),
+        ("tar", good_tar),
+        ("gz", ACCEPTED["tar.gz"]),
+        ("xz", ACCEPTED["tar.xz"]),
+    ):
+        path, target = tmp_path / f"archive.{kind}", tmp_path / "target"
+        build(path)
+        data = path.read_bytes()
+        for seed in seeds:
+            path.write_bytes(change(bytearray(data), random.Random(seed)))
+            with contextlib.suppress(DamagedInput, UsageError):
+                unpack(path, target)
+                assert {p.relative_to(target).as_posix() for p in target.rglob("*.bin")} <= set(WANTED)
+                shutil.rmtree(target)
+            assert not target.exists()
+        path.unlink()
+    assert list(tmp_path.iterdir()) == []
+
+
+def _flip(data: bytearray, rng: random.Random) -> bytes:
+    for _ in range(rng.randint(1, 3)):
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    return bytes(data)
+
+
+def _cut(data: bytearray, rng: random.Random) -> bytes:
+    return bytes(data[: rng.randrange(len(data))])
+
+
+def test_random_damage(tmp_path):
+    for change in (_flip, _cut):
+        _mutations(tmp_path, range(60), change)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize(("change", "kind"), [(_flip, "bit flips"), (_cut, "truncations")])
+def test_torture_random_damage(tmp_path, change, kind, torture_count):
+    _mutations(tmp_path, range(1000, 7000), change)
+    torture_count(kind, 6000)
+
+
+def test_flipped_bits_in_a_zip_member_are_always_found(tmp_path):
+    path = tmp_path / "a.zip"
+    good_zip(path)
+    data = path.read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        info = archive.getinfo("toy/parts/0.bin")
+    start = info.header_offset + 30 + len(info.filename)
+    rng = random.Random(0)
+    for _ in range(60):
+        at = start + rng.randrange(info.compress_size)
+        path.write_bytes(data[:at] + bytes([data[at] ^ (1 << rng.randrange(8))]) + data[at + 1 :])
+        with pytest.raises(DamagedInput):
+            unpack(path, tmp_path / "target")
+        assert not (tmp_path / "target").exists()
+
+
+def test_joined_compressed_streams_are_one(tmp_path):
+    good_tar(tmp_path / "plain")
+    data = (tmp_path / "plain").read_bytes()
+    for number, pack in enumerate((gzip.compress, bz2.compress, lzma.compress)):
+        (tmp_path / f"{number}").write_bytes(pack(data[:1500]) + pack(data[1500:]))
+        assert_unpacks(tmp_path / f"{number}", tmp_path / f"target-{number}")
