@@ -9,6 +9,7 @@ import click
 
 from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.options import Name, home_option
+from kmip_data.cli.shared.output import table
 from kmip_data.errors import UsageError
 from kmip_data.runtime.progress import say
 
@@ -50,7 +51,8 @@ def command(
 
     of_datasets = names == ("datasets",)
     folders = [] if of_datasets else folders_of(names, home)  # names are checked before PyTorch is imported
-    from kmip_data.files.changes import write_output
+    from kmip_data.files.changes import csv_bytes, write_output
+    from kmip_data.files.reading import readable_json
     from kmip_data.models.reports.page import page_of
     from kmip_data.models.reports.runs import read_runs
     from kmip_data.models.reports.sheets import dataset_rows, dataset_sheet, grid_of, sheet_of
