@@ -58,9 +58,7 @@ def command(targets: tuple[str, ...], yes: bool, home: Home, as_json: bool) -> N
     if not yes:
         if not (sys.stdin and sys.stdin.isatty()):
             raise UsageError(
-                "Nobody can be asked whether to remove this.",
-                expected="a terminal to answer in, or --yes",
-                found="input that is no terminal",
+                "Removing needs an answer, and the input is not a terminal.",
                 next="the same command with --yes",
             )
         if not click.confirm(f"Remove {human_bytes(sum(sizes))}?", err=True):

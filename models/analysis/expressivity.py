@@ -48,7 +48,7 @@ class Check(NamedTuple):
 def check_networks(pairs: Mapping[str, Pair], *, draws: int = 4, seed: int = 0) -> Iterator[Check]:
     """Compare outputs of GPS networks in float64, of every attention there is, on each pair.
 
-    The networks have three layers, GatedGCN beside the attention, and a head for graphs that pools the mean
+    The networks have three layers, GatedGCN next to the attention, and a head for graphs that pools the mean
     or the sum, in turn; k-MIP has one k a layer: 1, 3, 10. The largest difference of ``draws`` draws counts,
     of a graph and the other with its nodes in another order.
     """
