@@ -60,7 +60,7 @@ OLD_SPELLINGS: dict[str, dict[str, str]] = {
     "pull": {"--split": "nothing: shards hold all parts"},
     "preview": {"--html": "kmip-data explore TARGET"},
     "doctor": {"--sources": "kmip-data fetch NAME, which tries each mirror"},
-    "analyze expressivity": {"--brec": "check_networks of Python, as docs/analysis.md has it"},
+    "analyze expressivity": {"--brec": "check_networks in Python (docs/analysis.md)"},
     "report": {"--no-step": "kmip-data train, which tries one step first; `report empty` is gone"},
     "sweep": {
         "--format": "kmip-data report SWEEP --format FORM, or --json",
