@@ -1,4 +1,4 @@
-"""``kmip-data doctor``: facts of this machine, and reasons why something is not usable."""
+"""``kmip-data doctor``: facts of this machine, and what is not usable and why."""
 
 from __future__ import annotations
 

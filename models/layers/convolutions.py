@@ -1,4 +1,4 @@
-"""The convolutions of the paper's message-passing baselines, with the operations that follow them in their stacks."""
+"""The convolutions of the paper's message-passing baselines, with the rest of their stacks."""
 
 from __future__ import annotations
 
