@@ -1,4 +1,4 @@
-"""Check a whole build: card, shards, values, splits and added columns, down to the last bit."""
+"""Check a build: card, shards, values, splits and added columns, every byte."""
 
 from __future__ import annotations
 

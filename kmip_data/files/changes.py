@@ -1,4 +1,4 @@
-"""Write, replace and remove files: completely, by name, never through a link. Only this module does.
+"""Write, replace and remove files: completely, by name, never through a link. No other module does.
 
 A folder is reached by handles: from a root that may be a link (a home, an ``--output``) down through
 folders that may not, so that a link put in later leads nowhere. A file is written under a name that

@@ -1,4 +1,4 @@
-"""Run the cells of a sweep as processes, some at a time; done ones are kept, stopped ones resumed."""
+"""Run the cells of a sweep as processes, some at a time; skip finished ones, resume stopped ones."""
 
 from __future__ import annotations
 
