@@ -63,7 +63,7 @@ class DaskWorkers(Executor):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with signals.shielded():
+        with signals.held():
             if error is not None:
                 with contextlib.suppress(OSError):
                     self.stop.touch()
