@@ -106,7 +106,7 @@ class Build:
 
 
 def list_builds(home: Home) -> list[Build]:
-    """All finished builds under ``home``, by folder name; folders without a readable card are left out."""
+    """Return all finished builds under ``home``, by folder name; folders without a readable card are left out."""
     found = []
     for card_path in sorted(home.built.glob(f"*/{CARD_NAME}")):
         try:

@@ -44,7 +44,7 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 
 
 def peak_host_memory() -> int:
-    """Peak resident set of this process in bytes, since it began."""
+    """Return the peak resident set of this process in bytes, since it began."""
     # getrusage's figure begins at that of the process that started this one.
     with suppress(OSError):
         for line in Path("/proc/self/status").read_text("ascii", "replace").splitlines():
@@ -55,7 +55,7 @@ def peak_host_memory() -> int:
 
 
 def free_host_memory() -> int:
-    """Bytes that this process can still get: what the system has, within the process's limits."""
+    """Return the bytes that this process can still get: what the system has, within the process's limits."""
     import psutil
 
     available = int(psutil.virtual_memory().available)
@@ -113,7 +113,7 @@ def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def kept_bytes() -> int:
-    """Bytes of free buffers that wait to be used again."""
+    """Return the bytes of free buffers that wait to be used again."""
     return sum(size * len(buffers) for size, buffers in list(_free.items()))
 
 
