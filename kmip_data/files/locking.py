@@ -24,7 +24,7 @@ from kmip_data.files.errors import writing
 from kmip_data.files.reading import read_json
 from kmip_data.runtime.progress import say
 
-LOCKS = ".locks"  #: folder of lock files, beside the build folders
+LOCKS = ".locks"  #: folder of lock files, next to the build folders
 MESSAGE_SECONDS = 30.0
 NO_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
 
@@ -34,7 +34,7 @@ class FolderInUse(UsageError):
 
 
 def lock_path(folder: Path) -> Path:
-    """Return where the lock of a folder lies: ``.locks/<name>.lock`` beside it.
+    """Return where the lock of a folder lies: ``.locks/<name>.lock`` next to it.
 
     A folder whose parent cannot be written to (the root of a mounted disk), or where ``.locks`` is a link,
     has it inside. Either is there only while the lock is held, or after its holder was killed.

@@ -85,7 +85,7 @@ KEEP: Final = 1 << 28  #: bytes of free buffers that a process keeps at most, se
 # Each step on them is atomic, so that the callback of a weak reference, which may run at any moment
 # in any thread, needs no lock (and can never wait for one that its own thread holds).
 _free: defaultdict[int, deque[NDArray[np.uint8]]] = defaultdict(deque)
-_asked: dict[int, float] = {}  #: when each size was asked for last; the one out of use longest goes first
+_requested: dict[int, float] = {}  #: time of the last request of each size; the oldest goes first
 _used: dict[int, tuple[weakref.ref[NDArray[Any]], NDArray[np.uint8]]] = {}
 _most = 0  #: bytes, free and used, up to which more than KEEP may be free
 
@@ -100,7 +100,7 @@ def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
     if nbytes < SMALLEST:
         return np.empty(shape, dtype)
     size = _size_class(nbytes)
-    _asked[size] = time.monotonic()
+    _requested[size] = time.monotonic()
     try:
         buffer = _free[size].pop()
     except IndexError:
@@ -167,7 +167,7 @@ def _trim(more: int = 0) -> None:
     excess = kept_bytes() - max(KEEP, _most - _used_bytes() - more)
     if excess <= 0:
         return
-    for size, _ in sorted(_asked.items(), key=itemgetter(1)):
+    for size, _ in sorted(_requested.items(), key=itemgetter(1)):
         while excess > 0:
             try:
                 _free[size].popleft()

@@ -126,7 +126,7 @@ os.register_at_fork(after_in_child=_after_fork)
 def njit_nogil(**options: Any) -> Callable[[F], F]:
     """Return a decorator that compiles with :func:`numba.njit` and ``options``, releasing the GIL.
 
-    The machine code is cached beside the source or in the user's cache folder. Where neither can be
+    The machine code is cached next to the source or in the user's cache folder. Where neither can be
     written to (a read-only install and no home folder) numba refuses to cache at all; then the function
     is compiled once per process.
     """
@@ -228,9 +228,9 @@ PROGRAM = (sys.executable, "-m", "kmip_data")  #: the same as ``kmip-data``
 
 
 def begin_process(
-    arguments: Sequence[str], said: IO[Any], *, share: int = 1, **environment: str
+    arguments: Sequence[str], output: IO[Any], *, share: int = 1, **environment: str
 ) -> subprocess.Popen[bytes]:
-    """Start ``kmip-data`` as a process without input that writes its output into ``said``.
+    """Start ``kmip-data`` as a process without input that writes into ``output``.
 
     On 1/``share`` of the cores, unless ``OMP_NUM_THREADS`` is set. Ctrl-C does not reach it: the caller
     ends it, once.
@@ -241,7 +241,7 @@ def begin_process(
     return subprocess.Popen(
         [*PROGRAM, *arguments],
         stdin=subprocess.DEVNULL,
-        stdout=said,
+        stdout=output,
         stderr=subprocess.STDOUT,
         env=whole,
         start_new_session=True,

@@ -47,7 +47,7 @@ def save(  # noqa: PLR0913 -- options, by keyword
     ----------
     dataset
         A PyTorch Geometric dataset, another iterable of ``Data``, or one ``Data``. What can be read
-        only once (a generator, a dataset with a transform) is kept in a temporary file beside
+        only once (a generator, a dataset with a transform) is kept in a temporary file next to
         ``folder`` until all graphs are known.
     folder
         A new folder.
