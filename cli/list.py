@@ -36,7 +36,7 @@ def command(home: Home, as_json: bool) -> None:
     from kmip_data.builds.home import list_builds
     from kmip_data.format.card import CARD_NAME
     from kmip_data.manifest import dataset_names, load_manifest
-    from kmip_data.pipelines.engine.folders import unfinished_builds
+    from kmip_data.pipelines.engine.journal import unfinished_builds
 
     manifests = [load_manifest(name) for name in dataset_names()]
     builds, unfinished = list_builds(home), unfinished_builds(home)

@@ -99,7 +99,7 @@ class DatasetCommand(Command):
         models: list[tuple[str, type[BaseModel]]] = [(RECORDS, pipeline.Params)]
         found: list[tuple[str, click.Option]] = []
         if self.sources and manifest.recipe:
-            from kmip_data.pipelines.recipes import source_model
+            from kmip_data.pipelines.build import source_model
 
             own = click.Option(
                 ["--name", "recipe_name"], metavar="NAME", expose_value=False,

@@ -4,7 +4,7 @@ A backend is one module in ``kmip_data.models.search.backends``, discovered auto
 
 - ``NAME``, ``SUMMARY`` and ``AUTO`` (when ``auto`` takes it), one line each for ``kmip-data doctor``,
 - ``RANK``: order of choice for ``auto`` by kind of device, highest first; where there is none only by name
-  (a fixed order: measured, they lie far apart, see docs/adr/0280),
+  (a fixed order: measured, they lie far apart, see ADR 0280),
 - ``unusable(device_type) -> str | None``: why it cannot run on such a device (cheap, imports nothing heavy),
 - ``refuses(problem) -> str | None``: why it cannot take this problem,
 - ``search(problem) -> (scores, indices)``: the rule of :mod:`kmip_data.models.search.rule`,

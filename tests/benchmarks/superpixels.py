@@ -19,7 +19,7 @@ SIDES = 375, 500  #: of generated pictures, as Pascal VOC's
 def rows(*, quick: bool = False) -> list[Row]:
     """Measure on ``images/`` and ``masks/`` in ``$KMIP_DATA_PICTURES``, or on generated pictures."""
     from kmip_data.builds.home import Home
-    from kmip_data.pipelines.recipes import build_own
+    from kmip_data.pipelines.build import build_own
 
     pictures = QUICK_PICTURES if quick else PICTURES
     with tempfile.TemporaryDirectory(prefix="kmip-data-bench-") as place:

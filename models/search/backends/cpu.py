@@ -28,7 +28,7 @@ RANK = {"cpu": 10}
 
 log = logging.getLogger(__name__)
 
-# Where the ways meet, measured: docs/adr/0100 and 0220.
+# Where the ways meet, measured: ADR 0100 and 0220.
 _FEW_QUERIES = 64  # below: exact
 _FEW_KEYS, _FEW_KEYS_A_K = 3000, 40  # fewer keys than the one and k times the other: exact
 _TREE_KEYS, _TREE_QUERIES = 30_000, 8_192  # from both on: a tree is tried

@@ -1,11 +1,11 @@
 """Candidates of a block of queries: collected by a float32 filter, ranked by the rule at the end.
 
 The filter's products err by less than a proven bound, so a key whose product stays that far below the k-th
-best product cannot be among the k best by the rule (docs/adr/0100). Arrays of a block are seen through
+best product cannot be among the k best by the rule (ADR 0100). Arrays of a block are seen through
 pointers, see :func:`kmip_data.models.search.cpu.lanes.pointer`.
 
 The k-th largest number is found by counting: how many numbers reach a trial value takes a comparison for 16
-of them and no branch, so halving the range of trial values beats partitioning (measured: docs/adr/0100). A
+of them and no branch, so halving the range of trial values beats partitioning (measured: ADR 0100). A
 result is one int64, the score's bits above its row counted backwards: their order is the rule's.
 """
 

@@ -2,7 +2,7 @@
 
 Eight queries are the lanes of a register. The scores of a group of keys, one register a key, are sorted and
 merged with the best so far by comparing and exchanging whole registers, so that no branch but one depends
-on the data (docs/adr/0220).
+on the data (ADR 0220).
 """
 
 from __future__ import annotations

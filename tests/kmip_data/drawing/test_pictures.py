@@ -191,7 +191,7 @@ def test_layout_of_nothing_and_of_single_nodes():
 
 
 def test_molecules_are_drawn_from_their_features():
-    from kmip_data.pipelines.molecules.features import ATOM_FIELDS, read_smiles
+    from kmip_data.pipelines.molecules import ATOM_FIELDS, read_smiles
 
     molecule = read_smiles("O=C([O-])c1ccccc1[NH3+]")
     assert is_molecule(ATOM_FIELDS)

@@ -19,7 +19,7 @@ from kmip_data.pipelines.formats.numpy_pickle import NUMPY
 from kmip_data.pipelines.formats.pickle_stream import stream_list
 from kmip_data.pipelines.formats.restricted_pickle import RefusedError
 from kmip_data.pipelines.formats.torch_files import PICKLED_TENSORS, storage_of
-from kmip_data.pipelines.samples.pickle_writer import storage_bytes
+from kmip_data.pipelines.samples.writers import storage_bytes
 
 PROTOCOLS = range(6)
 ALLOWED = {**NUMPY, **PICKLED_TENSORS}

@@ -14,7 +14,7 @@ import pytest
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.formats.numpy_pickle import NUMPY
 from kmip_data.pipelines.formats.restricted_pickle import read_pickle
-from kmip_data.pipelines.molecules.pipeline import check_partition
+from kmip_data.pipelines.molecules import check_partition
 
 PROTOCOLS = range(6)
 
