@@ -92,7 +92,7 @@ class Build:
         return None
 
     def read_again(self) -> Card:
-        """Return the card that is there now, for whoever waited for the lock of the folder.
+        """Return the current card, after waiting for the lock of the folder.
 
         Raises ``UsageError`` where the folder holds another build by now, or none.
         """

@@ -108,7 +108,7 @@ class KMIPPart(Part):
         from kmip_data.models.search.topk import get_backend
 
         if self.search != "auto":
-            get_backend(self.search)  # an unknown name is told now, not at the first batch
+            get_backend(self.search)  # an unknown name fails now, not at the first batch
         options = self.model_dump(exclude={"kind", "k", "search"}) | {"warm_start": bool(self.warm_start)}
         return KMIPAttention(place.dim, k=self.k_of(place.layer), backend=self.search, **options)
 
