@@ -139,7 +139,7 @@ class DaskWorkers(Executor):
     ) -> None:
         from distributed import wait
 
-        with signals.shielded():
+        with signals.held():
             if error is not None:
                 with contextlib.suppress(OSError):
                     self.stop.touch()
