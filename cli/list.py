@@ -1,4 +1,4 @@
-"""``kmip-data list``: datasets, builds, and the room that everything takes."""
+"""``kmip-data list``: datasets, builds, and disk usage."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def builds_table(builds: list[Build]) -> str:
 
 
 def _sizes(home: Home) -> list[tuple[str, str, int]]:
-    """Return folder, content and bytes of all that takes room, the largest first; runs by dataset and model.
+    """Return folder, content and bytes of everything on disk, largest first; runs by dataset and model.
 
     The last entries are other files of the home, and compiled kernels in the user's cache folder.
     """

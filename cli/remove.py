@@ -58,7 +58,7 @@ def command(targets: tuple[str, ...], yes: bool, home: Home, as_json: bool) -> N
     if not yes:
         if not (sys.stdin and sys.stdin.isatty()):
             raise UsageError(
-                "Removing needs an answer, and the input is not a terminal.",
+                "There is no terminal to confirm the removal.",
                 next="the same command with --yes",
             )
         if not click.confirm(f"Remove {human_bytes(sum(sizes))}?", err=True):

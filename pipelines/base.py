@@ -223,7 +223,7 @@ class Pipeline(ABC, Generic[P, S]):
     def pictures(self, card: Card, raw: Path, keys: Sequence[str]) -> Mapping[str, NDArray[np.uint8] | None]:
         """Return the picture that each record of a build was made from, (H, W, 3); nothing by default.
 
-        ``raw`` holds the dataset's raw copies; ``None`` stands for a picture that is not there any more.
+        ``raw`` holds the dataset's raw copies; ``None`` means that the picture no longer exists.
         """
         return {}
 

@@ -183,7 +183,7 @@ def ensure_split(
 def _find(
     pipeline: Pipeline[Any, Any], params: Params, home: Home, *, sample: bool, options: BuildOptions
 ) -> Build | None:
-    """Return the finished build that is meant, if the raw files are not needed to tell."""
+    """Return the matching finished build, if it can be found without the raw files."""
     wanted = {**card_parameters(params, None), "compression": options.compression}
     name = pipeline.manifest.name
     if options.output is None:
@@ -262,7 +262,7 @@ def _add_split(
 
 
 def _find_split(card: Card, asked: Mapping[str, Any]) -> str | None:
-    """Return the split whose parameters are those asked for."""
+    """Return the split with the given parameters."""
     return next((name for name, has in card.splits.items() if asked.items() <= has.parameters.items()), None)
 
 

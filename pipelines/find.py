@@ -52,7 +52,7 @@ def obtain(
     dataset: str | None = None,
     **options: Unpack[BuildArguments],
 ) -> Build:
-    """Return the build that ``target`` means with the split asked for, building what is missing.
+    """Return the build of ``target`` with the given split, building what is missing.
 
     The name of a shipped dataset is taken as such, also where a folder is called so; anything else is
     found as by :func:`find`, which has the same arguments. Those of the split that are not given are its

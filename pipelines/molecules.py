@@ -258,7 +258,7 @@ def as_record(key: str, molecule: Molecule, more: Mapping[str, NDArray[Any]]) ->
 
 
 def check_partition(lists: Any, rows: int | None, *, name: str) -> dict[str, NDArray[np.int64]]:
-    """Return the lists of a split file, checked: each of ``rows`` rows, or of as many as listed, is in one.
+    """Return the lists of a split file, checked: each of ``rows`` (default: the number listed) is in one.
 
     Raises ``DamagedInput`` where ``lists`` is not a mapping of ``train``, ``val`` and ``test`` to whole
     numbers, or these do not partition the rows.

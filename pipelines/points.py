@@ -85,7 +85,7 @@ class OwnPointParams(PointParams, OwnParams):
         for feature in self.feature:
             _scaled(feature)
         if len(self.class_name) == 1:
-            raise ValueError("one class is nothing to tell apart: name two or more")
+            raise ValueError("one class is no classification: name two or more")
         if self.class_name and self.classes is None:
             return self.model_copy(update={"classes": len(self.class_name)})
         if self.class_name and len(self.class_name) != self.classes:

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 AGAIN_AFTER = 0.05  #: seconds
-#: What asks a program to end, beside Ctrl-C: ``kill``, and a terminal or connection that closes.
+#: Signals that end a program, besides Ctrl-C: ``kill``, and a terminal or connection that closes.
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 _SIGNALS = (signal.SIGINT, *ENDING)
 #: Handlers of a program that has none of its own.
@@ -30,7 +30,7 @@ def end(number: int, _frame: FrameType | None) -> NoReturn:
         try:
             os.tcgetpgrp(stream)
         except OSError as error:
-            if error.errno == errno.EIO:  # a terminal that is gone: what is still said must not fail
+            if error.errno == errno.EIO:  # the terminal is gone: later output must not fail
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
     raise SystemExit(128 + number)
 
@@ -104,27 +104,10 @@ def terminable() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def shielded() -> Iterator[None]:
-    """Ignore further signals to end while a short clean-up runs (main thread only)."""
-    if not _in_main_thread():
-        yield
-        return
-    before = [signal.getsignal(number) for number in _SIGNALS]
-    for number in _SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        for number, handler in zip(_SIGNALS, before, strict=True):
-            if handler is not None:  # None: set by C code, which cannot be put back from here
-                signal.signal(number, handler)
-
-
-@contextlib.contextmanager
 def held() -> Iterator[None]:
     """Hold SIGINT, SIGTERM and SIGHUP back until the block ends, here and in processes started inside.
 
-    Starting processes must not be torn apart by an exception from a handler. And a Ctrl-C on a
+    Clean-up and starting processes must not be torn apart by an exception from a handler. And a Ctrl-C on a
     terminal goes to every process of the group: a worker that is just starting must not die of it
     with a traceback before it can say that its parent decides, so it begins with all blocked. loky's
     resource tracker never unblocks SIGHUP: it outlives the terminal, and removes the semaphores.

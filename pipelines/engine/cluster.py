@@ -120,7 +120,7 @@ class DaskWorkers(Executor):
         self.stop, self._token = work / "stop", work / "token"
         self._scheduler, self._jobs, self._needs, self._quiet = scheduler, jobs, tuple(needs), quiet
         self._client: Any = None
-        self._running: dict[Any, str] = {}  #: future -> name of what it runs
+        self._running: dict[Any, str] = {}  #: future -> name of its unit
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -139,7 +139,7 @@ class DaskWorkers(Executor):
     ) -> None:
         from distributed import wait
 
-        with signals.shielded():
+        with signals.held():
             if error is not None:
                 with contextlib.suppress(OSError):
                     self.stop.touch()
@@ -239,7 +239,7 @@ class DaskWorkers(Executor):
                 raise answer
             if isinstance(answer, BaseException):
                 raise UsageError(
-                    f"The worker {address} could not be asked: {type(answer).__name__}: {answer}",
+                    f"The worker {address} did not answer: {type(answer).__name__}: {answer}",
                     expected="the same kmip-data in the environment of every worker",
                     next=f"{install_command('distributed')} on every worker, then start it again",
                 ) from answer

@@ -81,7 +81,7 @@ class EncodeTask:
 def encode_build(
     build: Build, encodings: Sequence[Encoding], *, thorough: bool = False, **options: Unpack[BuildArguments]
 ) -> list[ColumnsCard]:
-    """Add columns to a build, those that are missing, and return the cards of all asked for.
+    """Add missing columns to a build, and return the cards of all requested ones.
 
     The shards are read and never touched. Files are finished one by one: an interrupted run resumes
     where it stopped, and the bytes depend on nothing but the shards and the encodings.

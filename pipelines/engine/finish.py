@@ -46,7 +46,7 @@ def versions_of_bytes() -> dict[str, str]:
 
 
 def card_parameters(params: Params, compression: Compression) -> dict[str, Any]:
-    """Parameters that change the shards, as plain JSON values; ``compression`` only where there is one."""
+    """Parameters that change the shards, as JSON values; ``compression`` only if set."""
     values = params.model_dump(mode="json")
     return values if compression is None else {**values, "compression": compression}
 

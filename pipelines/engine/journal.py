@@ -1,4 +1,4 @@
-"""Journal of an unfinished build, and which files in a build folder are ours by it.
+"""Journal of an unfinished build, and the files of a build folder that it proves to be ours.
 
 The journal has one JSON line for each thing that is done and on disk: a line is appended and fsynced only
 after what it names is itself on disk. A process killed in the middle of a line leaves a torn one; it is cut

@@ -160,7 +160,7 @@ def _watched(
 
 @contextlib.contextmanager
 def explained(dataset: str, where: _Location | str, advice: str | None = None) -> Iterator[None]:
-    """Turn whatever goes wrong inside into an error with its place: ``str(where)`` at that moment."""
+    """Turn any exception inside into an error that names its place: ``str(where)`` at that moment."""
     try:
         yield
     except StopRequestedError:

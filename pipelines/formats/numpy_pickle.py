@@ -1,7 +1,7 @@
 """The globals that pickled numpy arrays name, for :mod:`kmip_data.pipelines.formats.restricted_pickle`.
 
 Arrays are of plain numbers: a dtype of objects, records or text is refused. An array is a view of the
-bytes in the pickle, which must be exactly as many as its shape says. Other values are only looked at by
+bytes in the pickle, whose number must be that of its shape. Other values are only inspected by
 type, or shown in part: the text and the hash of nested tuples can take time that doubles with each level.
 """
 
@@ -95,7 +95,7 @@ _CORE: Final[Allowed] = {
     "numeric._frombuffer": _of_bytes,
 }
 
-#: What may be named in a pickle of numpy arrays in plain containers.
+#: Names allowed in a pickle of numpy arrays in built-in containers.
 NUMPY: Final[Allowed] = {
     "numpy.ndarray": never_called("numpy.ndarray"),
     "numpy.dtype": _DType,

@@ -40,7 +40,7 @@ def parse_points(data: bytes, columns: int, *, name: str) -> NDArray[np.float32]
 
 
 def _first_mistake(text: bytes, columns: int, name: str) -> DamagedInput:
-    """Return the error for the first line that is not what it should be."""
+    """Return the error for the first malformed line."""
     for number, line in enumerate(text.removesuffix(b"\n").decode("latin-1").split("\n"), 1):
         words = [word for word in re.split("[ \t]", line) if word]
         with np.errstate(over="ignore"):

@@ -44,7 +44,7 @@ class RefusedError(Exception):
 
 
 def never_called(what: str) -> Callable[..., Any]:
-    """Return what stands for a name that may be mentioned but not called."""
+    """Return the stand-in of a name that may be mentioned but not called."""
 
     def refuse(*_: Any) -> Any:
         raise RefusedError(f"a call of {what}")
@@ -55,7 +55,7 @@ def never_called(what: str) -> Callable[..., Any]:
 class Pending:
     """Result of a call that still waits for its state, which pickles give in an opcode of its own.
 
-    ``finish`` takes the state and sets ``value``, which from then on stands instead of this.
+    ``finish`` takes the state and sets ``value``, which then replaces this.
     """
 
     __slots__ = ("value",)

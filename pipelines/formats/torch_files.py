@@ -165,7 +165,7 @@ def _read_legacy(file: BinaryIO, path: Path, allowed: Allowed, size: int) -> Any
 def _resolver(
     storages: Storages, make: Callable[[str, str, int], NDArray[Any]]
 ) -> Callable[[Any], NDArray[Any]]:
-    """Return what a persistent id stands for: the storage of that key, made once."""
+    """Return the storage of a persistent id, made once."""
 
     def resolve(pid: Any) -> NDArray[Any]:
         if not isinstance(pid, tuple) or len(pid) < 5 or pid[0] != "storage":

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 SUFFIXES: Final = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
-#: Formats that are decoded, whatever a file is called. Pillow knows forty more, and hands EPS to Ghostscript,
+#: Formats that are decoded, by content. Pillow knows forty more, and hands EPS to Ghostscript,
 #: which runs it as a program.
 FORMATS: Final = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
 VOID: Final = 255  #: a pixel that has no class
@@ -123,7 +123,7 @@ def _by_colour(pixels: U8, palette: U8, name: str) -> I64:
 
 @contextmanager
 def _decoded(path: Path, name: str) -> Iterator[Image.Image]:
-    """Open and decode a picture; whatever the library finds wrong with it is a :class:`DamagedInput`."""
+    """Open and decode a picture; any error of the library becomes a :class:`DamagedInput`."""
     from PIL import Image, UnidentifiedImageError
 
     def refused(found: str) -> DamagedInput:

@@ -68,7 +68,7 @@ class Extract:
 
 
 def file_format(path: Path) -> str:
-    """Return ``osm.pbf``, ``osm``, ``osm.gz`` or ``osm.bz2``: what the file is, whatever its name."""
+    """Return the format by content, not by name: ``osm.pbf``, ``osm``, ``osm.gz`` or ``osm.bz2``."""
     with path.open("rb") as file:
         head = file.read(64)
     if b"OSMHeader" in head[:20]:

@@ -155,7 +155,7 @@ def _stratified_split(
 ) -> Split:
     """Deal the records that the dataset's default rule deals to ``pipeline.stratified_parts`` anew.
 
-    Graphs are told apart by their label, by their set of labels where several may hold, or by the most
+    Graphs are grouped by their label, by their set of labels where several may hold, or by the most
     frequent class of their nodes; the nodes of a single graph by their own. The rule is LRGB's
     (:func:`~kmip_data.graphs.splits.stratified_draw`).
     """
@@ -178,7 +178,7 @@ def _stratified_split(
 
 
 def graph_labels(records: Records, background: int | None) -> tuple[NDArray[np.int64], str]:
-    """Return the label that each graph is stratified by, (G,), and what it is in words."""
+    """Return the label that each graph is stratified by, (G,), and its description."""
     column, classes = records.label, records.classes
     if column is None or not classes.shape[1]:
         return np.zeros(len(records.keys), np.int64), "chance alone: there are no classes"

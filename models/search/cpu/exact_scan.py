@@ -114,7 +114,7 @@ def _score(
 
 @njit_nogil(error_model="numpy", forceinline=True)
 def _better(fresh: Any, start: int, limit: Any) -> bool:
-    """Whether one of 16 registers is above ``limit`` in any lane."""
+    """True if one of 16 registers is above ``limit`` in any lane."""
     top = load(fresh, start * 8)
     for i in range(start + 1, start + LEAST):
         top = larger(top, load(fresh, i * 8))

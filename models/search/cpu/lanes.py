@@ -75,7 +75,7 @@ def _place(builder: Any, data: Any, start: Any, vector: Any) -> Any:
 
 @primitive
 def load(typing: Any, data: Any, start: Any) -> Any:
-    """The elements ``start`` … behind a pointer; nothing checks that they are there."""
+    """The elements ``start`` … behind a pointer; without bounds checks."""
     kind = Lanes(data.dtype)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:

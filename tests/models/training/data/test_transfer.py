@@ -9,9 +9,9 @@ from support.training_data import learnable_build, tiny_config
 from torch_geometric.data import Data
 
 from kmip_data.builds.home import Home
-from kmip_data.models.training.data import many_graphs
-from kmip_data.models.training.data.obtain import open_data
-from kmip_data.models.training.data.on_card import OnCard
+from kmip_data.models.training.data import graphs as graphs_file
+from kmip_data.models.training.data.graphs import open_data
+from kmip_data.models.training.data.transfer import SentAhead
 from kmip_data.models.training.run import module as module_file
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.reading.loader import GraphLoader
@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 
 def test_a_batch_is_sent_before_the_one_before_it_is_given_out(streams, monkeypatch):
     told: list[str] = []
-    batches = OnCard(
+    batches = SentAhead(
         [Data(x=torch.full((2, 1), float(i))) for i in range(3)], torch.device("cpu"), told.append
     )
     assert len(batches) == 3
@@ -41,11 +41,11 @@ def test_a_batch_is_sent_before_the_one_before_it_is_given_out(streams, monkeypa
 
 def test_rows_of_masks_are_looked_up_once(streams):
     graph = Data(x=torch.randn(4, 1), train_mask=torch.tensor([True, False, True, False]))
-    batches = OnCard([graph], torch.device("cpu"))
+    batches = SentAhead([graph], torch.device("cpu"))
     first = next(iter(batches)).train_rows
     assert first.tolist() == [0, 2]
     assert next(iter(batches)).train_rows is first
-    assert list(OnCard([], torch.device("cpu"))) == []
+    assert list(SentAhead([], torch.device("cpu"))) == []
 
 
 @pytest.mark.parametrize("build", [learnable_build, streets_build])
@@ -55,7 +55,7 @@ def test_an_evaluation_is_sent_ahead_too(build, tmp_path, streams, monkeypatch):
     module = TrainingModule(data.pinned(config), data)
     plain = evaluate_parts(module, data, data.parts, CPU)
     assert streams == []
-    monkeypatch.setattr(module_file, "sent_ahead", OnCard)
+    monkeypatch.setattr(module_file, "sent_ahead", SentAhead)
     assert evaluate_parts(module, data, data.parts, CPU) == plain
     assert streams[:2] == ["copied", "copied" if data.unit == "graphs" else "the step waits for copies"]
     assert "waited" not in streams  # no evaluation has the host wait for its first batch
@@ -71,7 +71,7 @@ def test_all_batches_for_a_gpu_are_page_locked(tmp_path, monkeypatch):
         return GraphLoader(*args, **options)
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(many_graphs, "GraphLoader", loader)
+    monkeypatch.setattr(graphs_file, "GraphLoader", loader)
     monkeypatch.setattr(Data, "pin_memory", lambda batch: found.append(True) or batch)
     for device in ("cuda", "cpu"):
         clouds = tiny_config(learnable_build(tmp_path / device / "clouds"), system={"device": device})

@@ -8,12 +8,10 @@ import time
 import pytest
 import torch
 
-from kmip_data.models.profiling import processes
-from kmip_data.models.profiling.measuring import Measurer, Protocol, stages
-from kmip_data.models.profiling.methods import get_method
-from kmip_data.models.profiling.processes import measure
+from kmip_data.models.profiling import measuring
+from kmip_data.models.profiling.measuring import Measurer, Protocol, measure
+from kmip_data.models.profiling.methods import Shape, Source, get_method
 from kmip_data.models.profiling.results import Cell, growth_exponent, published
-from kmip_data.models.profiling.workload import Shape, Source
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -28,7 +26,7 @@ def _ends(action):
     def serve(connection, shape, protocol):
         connection.send(True)
         while True:
-            method, setting, n, _ = connection.recv()
+            method, setting, n = connection.recv()
             if n != 10 and setting != "training":
                 action()
             cell = Cell(method=method, setting=setting, n=n, status="ok", forward=(0.5,))
@@ -72,12 +70,12 @@ def test_a_cell_that_does_not_fit_is_a_result():
 
 @pytest.mark.slow
 def test_whatever_ends_the_process_is_a_cell(monkeypatch):
-    monkeypatch.setattr(processes, "COMPILE", 0.5)
-    monkeypatch.setattr(processes, "METHOD", "fork")  # a stand-in cannot be sent to a new process
+    monkeypatch.setattr(measuring, "COMPILE", 0.5)
+    monkeypatch.setattr(measuring, "METHOD", "fork")  # a stand-in cannot be sent to a new process
     cases = {killed: "oom", aborted: "oom", broken: "failed", hanging: "time"}
     wrong = []
     for serve, status in cases.items():
-        monkeypatch.setattr(processes, "_serve", serve)
+        monkeypatch.setattr(measuring, "_serve", serve)
         reported = []
         protocol = Protocol(threads=1, time_limit=1.0)
         cells = measure(["naive"], [10, 20, 30], shape=Shape(), protocol=protocol, tell=reported.append)
@@ -119,18 +117,6 @@ def test_inputs_differ_between_runs_and_repeat_between_methods():
     assert not torch.equal(one.keys, two.keys)
     assert torch.equal(one.keys, again.keys[0])
     assert again.keys.requires_grad
-
-
-def test_stages_of_a_step():
-    expected = {
-        "naive": {"search", "gather", "softmax", "multiply", "backward"},
-        "full": {"scores", "softmax", "multiply", "backward"},
-        "auto": {"search", "attend", "backward"},
-        "sdpa": {"attend", "backward"},
-    }
-    found = {name: stages(measurer(repeats=2), get_method(name), 50) for name in expected}
-    assert {name: set(of) for name, of in found.items()} == expected
-    assert all(seconds >= 0 for of in found.values() for seconds in of.values())
 
 
 def test_growth_is_fitted_over_the_last_decade():

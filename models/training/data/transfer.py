@@ -1,4 +1,4 @@
-"""Batches on their way to a GPU: copied by a stream of their own while the one before is in work."""
+"""Transfer of batches to a GPU on a separate stream, during the previous step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def sent_ahead(
     batches: Iterable[Any], device: torch.device, tell: Callable[[str], None] | None = None
 ) -> Iterable[Any]:
     """Return what a loop reads; for a GPU, batches brought there while the one before is in work."""
-    return OnCard(batches, device, tell) if device.type == "cuda" else batches
+    return SentAhead(batches, device, tell) if device.type == "cuda" else batches
 
 
 def page_locked(wanted: str) -> bool:
@@ -35,12 +35,12 @@ def _copies(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
-class OnCard:
-    """Batches on ``device``, a GPU, each brought there before it is asked for.
+class SentAhead:
+    """Batches on ``device``, a GPU, each copied there ahead of its use.
 
-    The copy runs beside the step where the batch's memory is :func:`page_locked`. The rows of masks are
-    looked up before, on the host, because on the GPU the host waits to learn how many there are. ``tell`` is
-    told how long the first batch took, for which the host then waits.
+    The copy overlaps the step where the batch's memory is :func:`page_locked`. The rows of masks are
+    looked up before, on the host, because on the GPU the host waits to learn how many there are. ``tell``
+    gets a line on how long the first batch took, for which the host then waits.
     """
 
     def __init__(
