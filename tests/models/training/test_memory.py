@@ -116,7 +116,7 @@ def test_layers_are_recomputed_where_nothing_else_fits(data: RunData, monkeypatc
         assert (found.recompute, found.free) == (recompute, free)
     for fixed, way in (("none", "batch_size=4"), ("false", "checkpoint_layers=true")):
         monkeypatch.setattr(memory, "free_host_memory", lambda: lean - 1)
-        with pytest.raises(OutOfResources, match="A training step on .* takes about") as caught:
+        with pytest.raises(OutOfResources, match=r"A training step on .* takes about") as caught:
             memory.plan_memory(apply_overrides(config, [f"model.checkpoint_layers={fixed}"]), data, CPU)
         assert way in str(caught.value)
         assert str(data.largest_batch) in str(caught.value)
