@@ -33,7 +33,7 @@ def test_part_of_a_build_without_it_or_without_splits_is_2(make_build):
         outcome = kmip("preview", build.path, "--split", "test")
         assert outcome.code == 2, outcome.err
         assert expected in outcome.err
-        assert f"next: kmip-data info {build.path}" in outcome.err
+        assert "next: " in outcome.err
     empty = kmip("preview", other.path, "--split", "val")
     assert empty.code == 2, empty.err
     assert "the val part has no records" in empty.err
