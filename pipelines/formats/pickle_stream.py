@@ -1,4 +1,4 @@
-"""Read a list of any size from a pickle, item by item, out of a mapped file: nothing is run, little is kept.
+"""Read a list of any size from a mapped pickle, item by item: nothing is run, little memory is used.
 
 :mod:`~kmip_data.pipelines.formats.restricted_pickle` says what is allowed and carries out all opcodes but
 the twenty that most of such a file consists of; these are carried out here, at a third of a microsecond each.

@@ -95,7 +95,7 @@ def test_raw_files_go_by_their_receipts_and_the_pin_stays(raw: Path) -> None:
 
 def test_everything_that_training_writes_goes(home: Path, tmp_path: Path) -> None:
     build = learnable_build(tmp_path / "data")
-    options = {"training": {"epochs": 3, "keep_best": 2}, "system": {"log_every": 1, "profile": True}}
+    options = {"training": {"epochs": 3}, "system": {"log_every": 1}}
     first, second = (
         train(tiny_config(build, **options), home=Home(home), name=name, quiet=True).runs[0]
         for name in ("one", "two")
