@@ -61,7 +61,7 @@ def test_resume_returns_a_finished_run_and_changes_nothing(make_build):
     assert kmip("train", "--resume", run, "--json").json["run"] == run
     for args, word in (
         (["--epochs", "3", "--set", "optimiser.lr=1"], "without --epochs."),
-        (["--set", "training.epochs=9"], "optimiser.lr, training.clip_norm"),
+        (["--set", "training.epochs=9"], "only optimiser.lr and training.clip_norm"),
     ):
         outcome = kmip("train", "--resume", run, *args)
         assert (outcome.code, word in outcome.err) == (2, True), outcome.err
