@@ -78,7 +78,7 @@ def test_a_run_trains_without_a_branch(tmp_path, part: str) -> None:
 def test_a_layer_needs_a_branch() -> None:
     with pytest.raises(ValidationError, match="attention and local are both none"):
         ModelConfig(**NO_ATTENTION, **NO_LOCAL)
-    with pytest.raises(UsageError, match="needs a part"):
+    with pytest.raises(UsageError, match="neither conv nor attention"):
         GPSLayer(None, None, dim=8)
 
 
