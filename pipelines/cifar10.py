@@ -28,7 +28,7 @@ from kmip_data.pipelines.base import (
     Split,
     Unit,
 )
-from kmip_data.pipelines.formats.torch_files import read_torch_file
+from kmip_data.pipelines.formats.tensors import read_torch_file
 from kmip_data.pipelines.shared.columns import class_column, feature_column
 from kmip_data.pipelines.shared.published import split_by_keys
 from kmip_data.pipelines.shared.units import units_of_parts

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.pipelines.formats.torch_files import STORAGES
+from kmip_data.pipelines.formats.tensors import STORAGES
 
 #: dtype -> the two lines that name its storage in a pickle.
 STORAGE_NAMES: Final = {np.dtype(code): name.replace(".", "\n").encode() for name, code in STORAGES.items()}
