@@ -31,8 +31,7 @@ from kmip_data.pipelines.base import (
     Split,
     Unit,
 )
-from kmip_data.pipelines.formats.edge_text import parse_edges
-from kmip_data.pipelines.formats.text import read_lines
+from kmip_data.pipelines.formats.text import parse_edges, read_lines
 from kmip_data.pipelines.shared.columns import class_column
 from kmip_data.pipelines.shared.published import check_digests, split_by_lists
 from kmip_data.pipelines.shared.units import units_by_size

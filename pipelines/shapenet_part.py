@@ -33,8 +33,7 @@ from kmip_data.pipelines.base import (
     Unit,
 )
 from kmip_data.pipelines.clouds.graphs import PointParams, connect, knn_schema, nodes_per_shard
-from kmip_data.pipelines.formats.point_text import parse_points
-from kmip_data.pipelines.formats.text import read_lines
+from kmip_data.pipelines.formats.text import parse_points, read_lines
 from kmip_data.pipelines.shared.columns import class_column, feature_column
 from kmip_data.pipelines.shared.published import check_digests, split_by_lists
 from kmip_data.pipelines.shared.units import units_by_size

@@ -22,7 +22,7 @@ from kmip_data.files.errors import require_room
 from kmip_data.manifest import LinePatch, Manifest
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.clouds.room_blocks import BLOCK_POINTS, block_rows, normalised
-from kmip_data.pipelines.formats.point_text import parse_points
+from kmip_data.pipelines.formats.text import parse_points
 from kmip_data.runtime import threads
 
 SEED: Final = 0
