@@ -24,8 +24,8 @@ for folder in MAPPED:
     packages.extend(f"kmip_data.{folder}.{name}" for name in find_packages(folder))
 
 EXTRAS = {
-    "chem": ["rdkit>=2024.3"],
-    "images": ["scikit-image>=0.22", "pillow>=10"],
+    "chem": ["rdkit>=2024.3.1"],
+    "images": ["scikit-image>=0.22", "pillow>=10.1"],
     "distributed": ["dask>=2024.1", "distributed>=2024.1"],
     "cuda": [
         "cuda-core>=0.7; platform_system == 'Linux'",
@@ -33,8 +33,8 @@ EXTRAS = {
     ],
     "lightning": ["lightning>=2.6"],
     "hub": ["fsspec>=2024.2", "huggingface_hub>=0.30"],
-    "slurm": ["submitit>=1.5"],
-    "gpu": ["triton>=3.4; platform_system == 'Linux'"],
+    "slurm": ["submitit>=1.5.4"],
+    "gpu": ["triton>=3.6; platform_system == 'Linux'"],
 }
 # ``cuda`` is of use beside an NVIDIA GPU alone.
 ALL = sorted({item for name, items in EXTRAS.items() if name != "cuda" for item in items})
@@ -92,10 +92,10 @@ setup(
     },
     include_package_data=False,
     install_requires=[
-        "torch>=2.8",
-        "torch-geometric>=2.6",
+        "torch>=2.10",
+        "torch-geometric>=2.7",
         "pykeops>=2.2",
-        "osmnx>=2.0",
+        "osmnx>=2.1.1",
         "networkx>=3.2",
         "osmium>=4.0",
         "pyrosm==0.25.0",
@@ -103,22 +103,22 @@ setup(
         "pyproj>=3.6",
         "h5py>=3.10",
         "tqdm>=4.66",
-        "click>=8.1",
+        "click>=8.2",
         "numpy>=1.26",
         "numba>=0.60",
-        "pydantic>=2.7",
+        "pydantic>=2.8",
         "platformdirs>=4.0",
         "filelock>=4.0",
         "requests>=2.31",
         "urllib3>=2.2",
         "loky>=3.4",
-        "torchmetrics>=1.3",
+        "torchmetrics>=1.3.1",
         "safetensors>=0.4",
         "tomli-w>=1.0",
         "matplotlib>=3.8",
         "hdf5plugin>=4.4",
         "psutil>=5.9",
-        "scipy>=1.11",
+        "scipy>=1.15",
         "threadpoolctl>=3.2",
     ],
     extras_require={

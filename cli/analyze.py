@@ -220,7 +220,7 @@ def _save_paths(name: str, save: str | None, run: str | None = None, home: Any =
     """Return the paths of picture and figures; raise UsageError if their folder does not exist."""
     prefix = Path(name if save is None else save).expanduser()
     if save is None and run is not None:
-        from kmip_data.models.training.run.folders import find_run
+        from kmip_data.models.training.run.folder import find_run
 
         prefix = find_run(run, home) / name
     check_prefix(prefix)
@@ -287,7 +287,7 @@ def influence_of_k(names: tuple[str, ...], save: str | None, home: Home, as_json
 
 def _mean_of(row: Mapping[str, Any], of: str) -> str | None:
     """Return a mean with its deviation, or None."""
-    from kmip_data.models.training.run.result import value_text
+    from kmip_data.models.training.run.folder import value_text
 
     mean, runs = row[of], row["paper_runs" if of.startswith("paper") else "runs"]
     std = row[f"{of}_std"] if runs and runs > 1 else None
@@ -302,10 +302,10 @@ def _mean_of(row: Mapping[str, Any], of: str) -> str | None:
 @json_option
 @quiet_option
 def expressivity(full: bool, save: str | None, as_json: bool, quiet: bool) -> None:
-    """Graphs that networks tell apart, and functions they fit (Theorems 1 and 2).
+    """Compare graphs that networks separate, and functions they fit (Theorems 1 and 2).
 
     First, 1-WL and S-SEG-WL refine colours on pairs of graphs, and networks of every attention with random
-    weights compare the same pairs: none may tell apart what S-SEG-WL does not. Second, k-MIP transformers of
+    weights compare the same pairs: none may separate what S-SEG-WL does not. Second, k-MIP transformers of
     2 heads of size 1 and 4 hidden channels, ever deeper, are fitted to a larger one with full attention: the
     error by depth and k, relative to that of the identity.
     """
@@ -313,7 +313,7 @@ def expressivity(full: bool, save: str | None, as_json: bool, quiet: bool) -> No
     from kmip_data.models.analysis.drawing import draw_refinement
     from kmip_data.models.analysis.expressivity import ENCODINGS, check_networks
     from kmip_data.models.analysis.refinement import all_tests, known_pairs
-    from kmip_data.models.registry import ATTENTION
+    from kmip_data.models.config import ATTENTION
     from kmip_data.runtime.progress import Progress
 
     saved = _save_paths("expressivity", save)

@@ -13,7 +13,7 @@ from kmip_data.cli.shared.commands import LazyGroup
     commands_in={
         "attention": "Time and memory of attention methods: the paper's efficiency experiment.",
         "reading": "Reading of shards compared with PyTorch Geometric's datasets.",
-        "train": "Training steps of models, by their parts.",
+        "train": "Training steps of models, in turn.",
     },
     examples=[
         "kmip-data bench attention --max-n 1e4 --save attention",

@@ -87,7 +87,7 @@ def _build_recipe(
     recipe: str, archives: tuple[Path, ...], *, sample: bool, home: Home, **options: Any
 ) -> Build:
     from kmip_data.errors import UsageError
-    from kmip_data.pipelines.recipes import build_own
+    from kmip_data.pipelines.build import build_own
 
     sources = given(SOURCES)
     name = sources.pop("name", None)

@@ -18,7 +18,7 @@ from kmip_data.cli.shared.output import print_json
 from kmip_data.wording import counted
 
 if TYPE_CHECKING:
-    from kmip_data.models.training.run.result import RunResult
+    from kmip_data.models.training.run.folder import RunResult
 
 CITY = "helsinki"
 MODELS = ("gps-kmip", "gcn", "mlp")
@@ -42,8 +42,7 @@ def command(full: bool, folder: str, as_json: bool) -> None:
     """
     from kmip_data.builds.home import Home
     from kmip_data.cli.main import PROGRAM, root
-    from kmip_data.models.training.run.folders import find_run
-    from kmip_data.models.training.run.result import read_result
+    from kmip_data.models.training.run.folder import find_run, read_result
 
     home = Home.locate(folder)
     started = time.monotonic()

@@ -54,7 +54,7 @@ def command(
     """
     from kmip_data.builds.columns import column_facts
     from kmip_data.graphs.encoding import parse_encoding
-    from kmip_data.pipelines.finishing.encode import encode_build
+    from kmip_data.pipelines.engine.encode import encode_build
 
     parsed = [parse_encoding(name) for name in encodings]
     build = resolve(target, home, sample=sample)

@@ -136,7 +136,7 @@ def _evaluate_file(
             found=", ".join(given) or ("--predictions alone" if predictions else "neither"),
             next="kmip-data evaluate --help",
         )
-    from kmip_data.models.training.predictions.evaluate import evaluate_predictions
+    from kmip_data.models.training.run.predictions import evaluate_predictions
 
     measured = evaluate_predictions(predictions, target, part=part, **where)
     if as_json:

@@ -99,7 +99,7 @@ def command(
 def _curves(run: OpenedRun, part: str, position: int) -> dict[str, Any]:
     """Return the curves of a run, under its path below ``runs/``: by epoch, and influence by distance."""
     from kmip_data.models.analysis.answers import influence_by_hop
-    from kmip_data.models.training.run.folders import metrics_columns
+    from kmip_data.models.training.run.folder import metrics_columns
 
     columns: dict[str, Any] = metrics_columns(run.folder)
     if reach := influence_by_hop(run, part, position):

@@ -135,7 +135,7 @@ def _preset(target: str, model: str, home: Home, *, as_json: bool) -> None:
 
 
 def _parameters(name: str) -> list[list[str]]:
-    """Return the parameters of a dataset: how ``build`` takes each, its default, its meaning."""
+    """Return the parameters of a dataset: option, default, meaning."""
     from kmip_data.manifest import load_manifest
     from kmip_data.pipelines.base import load_pipeline
 
@@ -195,7 +195,7 @@ def _build(build: Build, *, as_json: bool) -> None:
 
 
 def _added(entry: Mapping[str, Any], build: Build) -> list[str]:
-    """Return a column that ``encode`` added, and what it is."""
+    """Return a column that ``encode`` added, and its description."""
     attributes, size = ", ".join(entry.get("attributes", "–")), entry.get("bytes")
     what = entry.get("definition") or f"damaged: {entry['damaged']} kmip-data verify {build.path} --repair"
     return [entry["name"], attributes, "–" if size is None else human_bytes(size), what]

@@ -1,4 +1,4 @@
-"""``kmip-data list``: datasets, builds, and the room that everything takes."""
+"""``kmip-data list``: datasets, builds, and disk usage."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def command(home: Home, as_json: bool) -> None:
     from kmip_data.builds.home import list_builds
     from kmip_data.format.card import CARD_NAME
     from kmip_data.manifest import dataset_names, load_manifest
-    from kmip_data.pipelines.engine.folders import unfinished_builds
+    from kmip_data.pipelines.engine.journal import unfinished_builds
 
     manifests = [load_manifest(name) for name in dataset_names()]
     builds, unfinished = list_builds(home), unfinished_builds(home)
@@ -113,7 +113,7 @@ def builds_table(builds: list[Build]) -> str:
 
 
 def _sizes(home: Home) -> list[tuple[str, str, int]]:
-    """Return folder, content and bytes of all that takes room, the largest first; runs by dataset and model.
+    """Return folder, content and bytes of everything on disk, largest first; runs by dataset and model.
 
     The last entries are what lies in the home besides, and compiled kernels in the user's cache folder.
     """

@@ -44,10 +44,9 @@ def command(run: str, output: Path, part: str, as_json: bool, **data: Any) -> No
     or values, of every record of a part of the split, with its key. `evaluate --predictions`
     measures such a file.
     """
-    from kmip_data.models.training.predictions.file import check_name, write_predictions
-    from kmip_data.models.training.predictions.predict import predict
+    from kmip_data.models.training.run.predictions import check_npz, predict, write_predictions
 
-    check_name(output)
+    check_npz(output)
     check_prefix(output, "--output")
     found = predict(run, part=part, **data)
     write_predictions(output, found)

@@ -60,7 +60,7 @@ def _push(target: str, address: str, home: Home, *, sample: bool, quiet: bool) -
 
         if target in dataset_names() or sample:
             raise
-        from kmip_data.models.training.run.folders import find_run
+        from kmip_data.models.training.run.folder import find_run
         from kmip_data.models.training.sharing import push_run
 
         return push_run(find_run(target, home), address, quiet=quiet)

@@ -58,7 +58,7 @@ def command(targets: tuple[str, ...], yes: bool, home: Home, as_json: bool) -> N
     if not yes:
         if not (sys.stdin and sys.stdin.isatty()):
             raise UsageError(
-                "Nobody can be asked whether to remove this.",
+                "There is no terminal to confirm the removal.",
                 expected="a terminal to answer in, or --yes",
                 found="input that is no terminal",
                 next="the same command with --yes",

@@ -41,35 +41,21 @@ def command(target: str, repair: bool, sample: bool, home: Home, as_json: bool, 
     report = verify_build(path)
     repaired: list[str] = []
     if repair and not report.ok:
-        from kmip_data.pipelines.finishing.repair import repair_build
+        from kmip_data.pipelines.engine.repair import repair_build
 
         repaired = repair_build(path, home=home, **options)
         report = verify_build(path)
-    remarks = [*report.remarks, *(_remarks(path) if report.ok else ())]
     if as_json:
         facts = {"path": path, "ok": report.ok, "checked": report.checked}
         facts |= {"broken_shards": report.broken_shards, "problems": [vars(each) for each in report.problems]}
-        print_json({**facts, "repaired": repaired, "remarks": remarks})
+        print_json({**facts, "repaired": repaired, "remarks": report.remarks})
     else:
         checked = ", ".join(counted(count, what.removesuffix("s")) for what, count in report.checked.items())
         lines = [f"Rebuilt: {', '.join(repaired)}"] if repaired else []
         lines += [f"{path} is sound: {checked}."] if report.ok else []
-        click.echo("\n".join([*lines, *remarks]), nl=bool(lines or remarks))
+        click.echo("\n".join([*lines, *report.remarks]), nl=bool(lines or report.remarks))
     if not report.ok:
         raise _failed(path, report, repaired=repaired if repair else None)
-
-
-def _remarks(path: Path) -> list[str]:
-    """Return the remarks of the dataset's pipeline on a sound build."""
-    from kmip_data.format.card import read_card
-    from kmip_data.pipelines.base import Pipeline, pipeline_of
-    from kmip_data.pipelines.finishing.finish import read_records
-
-    card = read_card(path)
-    pipeline = pipeline_of(card)
-    if pipeline is None or type(pipeline).remarks is Pipeline.remarks:  # nothing to read the records for
-        return []
-    return list(pipeline.remarks(read_records(path, [shard.file for shard in card.shards], card.schema_)))
 
 
 def _failed(path: Path, report: VerifyReport, *, repaired: list[str] | None) -> CheckFailed:

@@ -21,7 +21,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 if (_ROOT / "setup.py").is_file() and (_ROOT / "pipelines").is_dir():
     __path__.append(str(_ROOT))
 
-# Public name to its module: the stub beside this file, which type checkers read, is the one list of them.
+# Public name to its module: the stub next to this file, which type checkers read, is the only list of them.
 _PUBLIC = names_in_stub(__file__)
 
 __all__ = [*_PUBLIC, "__version__"]  # noqa: PLE0604 -- all of them text

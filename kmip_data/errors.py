@@ -74,7 +74,7 @@ class SourceUnavailable(KmipDataError):
 
 
 class DamagedInput(KmipDataError):
-    """Input is damaged, hostile or not what it claims to be (exit code 4)."""
+    """Input is damaged, hostile or mislabelled (exit code 4)."""
 
     exit_code = 4
 

@@ -137,27 +137,6 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.6)), None)
 
 
-def in_words(parameters: Mapping[str, Any]) -> str:
-    """Return parameters as a caption, without those that are unset.
-
-    >>> in_words({"k": 32, "hops": 16, "limit": None, "knn_rule": "exact"})
-    'k = 32 neighbours, 16 hops, k-NN rule: exact'
-    """
-    words = []
-    for name, value in parameters.items():
-        if name == "on_error" or value in (None, False, [], ()):
-            continue  # unset, or without effect on a picture
-        plain = name.replace("_", " ").replace("knn", "k-NN")
-        text = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
-        if name == "k":
-            words.append(f"k = {value} neighbours")
-        elif type(value) is int and name.endswith("s"):
-            words.append(f"{value:,} {plain}")
-        else:
-            words.append(plain if value is True else f"{plain}: {text}")
-    return ", ".join(words)
-
-
 def as_options(parameters: Mapping[str, Any], prefix: str = "") -> str:
     """Parameters as they are typed, those that are unset left out; ``prefix`` begins the keys of ``--set``.
 

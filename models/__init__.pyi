@@ -15,4 +15,4 @@ from kmip_data.models.network import build_model as build_model
 from kmip_data.models.search.topk import backend_status as backend_status
 from kmip_data.models.search.topk import topk_inner_product as topk_inner_product
 from kmip_data.models.training.config.presets import load_preset as load_preset
-from kmip_data.models.training.predictions.evaluate import evaluate_predictions as evaluate_predictions
+from kmip_data.models.training.run.predictions import evaluate_predictions as evaluate_predictions

@@ -1,20 +1,39 @@
-"""Typed configuration of a network: every key, its type, its default and what it means."""
+"""Typed configuration of a network: every key, its type, default and meaning."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union
 
 from pydantic import Field, model_validator
 
-from kmip_data.manifest import unknown_name
-from kmip_data.models.encodings import POSITIONAL
-from kmip_data.models.kinds import Part, Section
-from kmip_data.models.registry import ATTENTION, MESSAGE_PASSING, models
+from kmip_data.graphs.encoding import Encoding
+from kmip_data.manifest import read_shipped, shipped_names, unknown_name
+from kmip_data.models.attention import configuration as attentions
+from kmip_data.models.kinds import POSITIONAL, NoPart, Part, Section
+from kmip_data.models.layers import configuration as message_passing
+
+
+def _parts(module: object) -> dict[str, type[Part]]:
+    """Return the parts that a module defines, by the default of their key ``kind``, and none."""
+    found = [each for each in vars(module).values() if isinstance(each, type) and issubclass(each, Part)]
+    parts: list[type[Part]] = [NoPart, *found]
+    named = {part.model_fields["kind"].default: part for part in parts}
+    return {kind: part for kind, part in named.items() if isinstance(kind, str)}
+
+
+ATTENTION = _parts(attentions)  #: by ``model.attention.kind``
+MESSAGE_PASSING = _parts(message_passing)  #: by ``model.local.kind``
+
+
+@functools.cache
+def models() -> Mapping[str, dict[str, Any]]:
+    """Return the keys of every model by name, from its file in ``manifests/models``."""
+    return {name: read_shipped("models", name) for name in shipped_names("models")}
+
 
 if TYPE_CHECKING:
-    from kmip_data.graphs.encoding import Encoding
-
     AnyAttention = Part
     AnyMessagePassing = Part
     AnyPositional = str
@@ -29,7 +48,7 @@ USUAL_DIM = 56  #: hidden_dim where nobody chose one
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``base`` with ``changes``, tables key by key; a table of another kind takes the place of one."""
+    """Return ``base`` with ``changes``, merging tables key by key; a table of another kind replaces one."""
     found = dict(base)
     for key, value in changes.items():
         old = found.get(key)
@@ -110,7 +129,7 @@ class ModelConfig(Section):
 
     @property
     def encodings(self) -> list[Encoding]:
-        """The added columns that it reads."""
+        """Added columns that the network reads."""
         found = (POSITIONAL[self.positional].encoding, self.attention.encoding, self.local.encoding)
         return [encoding for encoding in found if encoding is not None]
 
@@ -146,7 +165,7 @@ class ModelConfig(Section):
             )
         elif position.width >= self.hidden_dim and not free:
             msg = (
-                f"hidden_dim = {self.hidden_dim} leaves no room beside the {position.width} channels of"
+                f"hidden_dim = {self.hidden_dim} leaves no room next to the {position.width} channels of"
                 f" {position.name}"
             )
         if msg:

@@ -7,7 +7,6 @@ import importlib.util
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -26,8 +25,6 @@ class ForwardContext:
     ----------
     precision
         As ``training.precision``. It chooses how GatedGCN's products of edges are computed on a GPU.
-    timer
-        Gives a new context manager for each k-MIP search.
     keep
         Receives the tensors and plans that a recorded CUDA graph reads: it knows addresses only. A search
         then runs outside of its operator of PyTorch, which carries no context.
@@ -39,7 +36,6 @@ class ForwardContext:
     """
 
     precision: str = "32"
-    timer: Callable[[], AbstractContextManager[None]] | None = None
     keep: list[Any] | None = None
     record: list[Found] | None = None
     replay: Iterator[Found] | None = None
@@ -51,28 +47,23 @@ class ForwardContext:
 
     @property
     def split(self) -> str | None:
-        """How Triton splits float32 products of edges into bfloat16 ones; None: PyTorch computes them.
+        """Triton's split of float32 products of edges into bfloat16 ones; None: PyTorch computes them.
 
         ``bf16x6`` is as exact as float32, ``bf16x3`` has 16 significant bits.
         """
         return {"tf32": None, "bf16x3": "bf16x3"}.get(self.precision, "bf16x6")
 
     def kept(self, found: T) -> T:
-        """Return ``found``, such as a plan from a cache that may drop it, and keep it alive if asked to."""
+        """Return ``found``, such as a plan from a cache that may drop it, and keep it alive on request."""
         if self.keep is not None:
             self.keep.append(found)
         return found
-
-    def timed(self) -> AbstractContextManager[None]:
-        """Return the context manager to run a search in."""
-        return nullcontext() if self.timer is None else self.timer()
 
     def searched(self, search: Callable[[], Found]) -> Found:
         """Return the result of a search: the one of the first pass, or that of ``search()``."""
         if self.replay is not None:
             return next(self.replay)
-        with self.timed():
-            found = search()
+        found = search()
         if self.record is not None:
             self.record.append(found)
         return found

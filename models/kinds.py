@@ -3,7 +3,7 @@
 A kind of attention or message passing is one class in ``kmip_data.models.attention.configuration`` or
 ``kmip_data.models.layers.configuration``, discovered automatically: a subclass of :class:`Part` that names
 its ``kind``, whose fields are the keys of ``model.attention`` or ``model.local``. It imports torch in
-``build`` alone. A positional encoding is a :class:`~kmip_data.models.encodings.Positional`.
+``build`` alone. A positional encoding is a :class:`Positional`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
+from kmip_data.graphs.encoding import Encoding
+from kmip_data.graphs.encodings.lappe import Laplacian
+from kmip_data.graphs.encodings.rwse import RandomWalk
 from kmip_data.strict import Strict
 
 if TYPE_CHECKING:
     from torch import nn
-
-    from kmip_data.graphs.encoding import Encoding
 
 
 class Section(Strict):
@@ -27,7 +28,7 @@ class Section(Strict):
 
 @dataclass(frozen=True)
 class Place:
-    """Where in a network a part stands."""
+    """Position of a part in a network."""
 
     dim: int  #: channels of the nodes and edges, in and out
     dropout: float = 0.0  #: of all branches of a layer
@@ -42,7 +43,7 @@ class Place:
 
 
 class Part(Section):
-    """A kind of attention or of message passing: its keys, and what it answers."""
+    """A kind of attention or of message passing: its keys and its properties."""
 
     reads: ClassVar[tuple[str, ...]] = ()  #: attributes of a batch that it finds in ``GraphBatch.added``
     reads_edges: ClassVar[bool] = False  #: True if it reads edge features
@@ -98,16 +99,6 @@ class Part(Section):
     def initialise(self, *encoders: nn.Module) -> None:
         """Draw the encoders' weights anew, where the architecture draws them by a rule of its own."""
 
-    def parameters(self, place: Place) -> int:
-        """Count its parameters: of what is built, without memory and without drawing random numbers."""
-        import torch
-
-        from kmip_data.models.budget import count_parameters
-
-        with torch.device("meta"):
-            module = self.build(place)
-        return count_parameters(module) if module is not None else 0
-
 
 class NoPart(Part):
     """Layers without this branch."""
@@ -153,3 +144,30 @@ class MessagePassing(Part):
     def adds_input(self) -> bool:
         """A residual connection outside is the layer's."""
         return self.residual == "outside"
+
+
+@dataclass(frozen=True)
+class Positional:
+    """One way in which a network reads an encoding of the positions of nodes."""
+
+    name: str  #: value of ``model.positional``
+    encoding: Encoding | None = None  #: the added column that it reads; training adds it where it is missing
+    width: int = 0  #: channels that it takes from those of the node encoder; 0: it changes the batch instead
+    distances: bool = False  #: True if it gives the edges the squared distance of their ends
+    takes_padding: bool = False  #: as in :class:`Part`
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Attributes of a batch; distances are of eigenvectors, without their eigenvalues."""
+        if self.distances:
+            return ("lappe_vectors",)
+        return tuple(column.attribute for column in self.encoding.columns()) if self.encoding else ()
+
+
+ENCODINGS = (
+    Positional("equivstable", Laplacian(8), distances=True, takes_padding=True),
+    Positional("lappe", Laplacian(10), width=16, takes_padding=True),
+    Positional("none", takes_padding=True),
+    Positional("rwse", RandomWalk(20), width=28, takes_padding=True),
+)
+POSITIONAL = {each.name: each for each in ENCODINGS}

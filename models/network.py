@@ -2,24 +2,137 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from kmip_data.models.budget import count_parameters, widest_within
 from kmip_data.models.config import USUAL_DIM, ModelConfig
 from kmip_data.models.context import PLAIN, ForwardContext
-from kmip_data.models.encoders import EDGE_ENCODERS, NODE_ENCODERS
-from kmip_data.models.encodings import POSITIONAL
-from kmip_data.models.heads import HEADS
-from kmip_data.models.kinds import Place
-from kmip_data.models.layers.batch import ALL, Rows, read_batch
+from kmip_data.models.encoders import EDGE_ENCODERS, NODE_ENCODERS, WithPositional, build_positional
+from kmip_data.models.kinds import POSITIONAL, Place
+from kmip_data.models.layers.batch import ALL, GraphBatch, Rows, by_graph, pointers_of, read_batch
 from kmip_data.models.layers.gps import GPSLayer, recomputed
 from kmip_data.models.layers.norms import BatchNorm
-from kmip_data.models.positional import WithPositional, build_positional
+
+log = logging.getLogger(__name__)
+
+NARROWEST, WIDEST = 32, 512  #: hidden dimensions that the published search looks at
+
+
+def count_parameters(model: nn.Module) -> int:
+    """Number of all parameters, of encoders, norms and heads too, gradient or not; no buffers."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def widest_within(budget: int, count: Callable[[int], int]) -> int:
+    """Choose a hidden dimension as upstream ``main.py:find_max_hidden_dim`` does.
+
+    A binary search over 32 … 512 for the largest whose ``count`` of parameters is within the budget.
+    As there, 32 is the answer when even that has too many; here it is logged.
+    """
+    best, low, high = NARROWEST, NARROWEST, WIDEST
+    while low <= high:
+        middle = (low + high) // 2
+        if count(middle) <= budget:
+            best, low = middle, middle + 1
+        else:
+            high = middle - 1
+    if best == NARROWEST and (least := count(best)) > budget:
+        log.warning("the narrowest network has %d parameters: over the budget of %d", least, budget)
+    return best
+
+
+Pooling = Literal["mean", "max", "sum"]
+
+
+class NodeHead(nn.Module):
+    """A perceptron on each row (GraphGym's ``inductive_node`` and ``node``).
+
+    Of ``layers`` linear layers all but the last are ``dim`` wide and followed by ``relu`` or ``gelu``;
+    dropout comes before each. ``l2norm`` scales each row to length 1 after an activation. GraphGym does so
+    unasked, and with it went all published numbers on nodes; the paper does not mention it.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        classes: int,
+        *,
+        layers: int,
+        l2norm: bool,
+        dropout: float = 0.0,
+        activation: str = "relu",
+        pooling: Pooling = "mean",
+    ) -> None:
+        super().__init__()
+        self.hidden = nn.ModuleList(nn.Linear(dim, dim) for _ in range(layers - 1))
+        self.out = nn.Linear(dim, classes)
+        self.dropout = nn.Dropout(dropout)
+        self.activation = nn.functional.gelu if activation == "gelu" else nn.functional.relu
+        self.l2norm, self.pooling = l2norm, pooling
+
+    def forward(self, x: Tensor, batch: GraphBatch | None = None) -> Tensor:
+        """(N, dim) → (N, classes)."""
+        for linear in self.hidden:
+            x = self.activation(linear(self.dropout(x)))
+            if self.l2norm:
+                x = nn.functional.normalize(x, dim=1)
+        return self.out(self.dropout(x))  # type: ignore[no-any-return]
+
+
+class GraphHead(NodeHead):
+    """The nodes of each graph pooled, then the perceptron.
+
+    With ``l2norm=False``, dropout and GELU it is LRGB's ``mlp_graph``, with ``l2norm=True`` GraphGym's
+    ``graph``.
+    """
+
+    def forward(self, x: Tensor, batch: GraphBatch | None = None) -> Tensor:
+        """(N, dim) → (G, classes)."""
+        return super().forward(x if batch is None else pool(x, batch, self.pooling))
+
+
+class LinkHead(NodeHead):
+    """The perceptron on each node, then the dot product of each pair of a graph.
+
+    LRGB's ``inductive_edge`` with ``dot``.
+    """
+
+    def __init__(self, dim: int, classes: int, **options: Any) -> None:
+        super().__init__(dim, dim, **options)
+
+    def forward(self, x: Tensor, batch: GraphBatch | None = None) -> Tensor:
+        """(N, dim) → (G, W, W), W nodes of the largest graph; 0 beyond the others' nodes."""
+        x = super().forward(x)
+        ends = x[None] if batch is None else by_graph(x, batch.graph, batch.ptr)
+        with torch.autocast(x.device.type, enabled=False):  # half precision has too few scores to rank by
+            ends = ends.to(_at_least_single(ends.dtype))
+            return ends @ ends.mT
+
+
+def pool(x: Tensor, batch: GraphBatch, pooling: Pooling) -> Tensor:
+    """(N, d) → (G, d): mean, largest or sum over the nodes of each graph; zero for a graph without any."""
+    index = batch.graph[:, None].expand_as(x)
+    out = x.new_zeros(batch.num_graphs, x.shape[1])
+    if pooling == "max":
+        return out.scatter_reduce(0, index, x, "amax", include_self=False)
+    # Accumulate in float32; half precision loses long sums.
+    work = _at_least_single(x.dtype)
+    total = out.to(work).index_add(0, batch.graph, x.to(work))
+    if pooling == "mean":
+        total = total / pointers_of(batch.graph, batch.num_graphs).diff().clamp_min(1)[:, None]
+    return total.to(x.dtype)
+
+
+def _at_least_single(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)
+
+
+HEADS: dict[str, Callable[..., nn.Module]] = {"node": NodeHead, "graph": GraphHead, "link": LinkHead}
 
 
 class GPSNetwork(nn.Module):
@@ -130,7 +243,7 @@ def fit_hidden_dim(
     Each candidate is rounded up to what the parts divide it by. Candidates are counted without memory
     and without drawing random numbers, so the weights of the model built afterwards do not depend on
     the search (upstream's do). ``budget`` is by default ``config.parameter_budget``, which a ``hidden_dim``
-    of one's own switches off; the other arguments are as :func:`build_model` takes them.
+    that is given switches off; the other arguments are as :func:`build_model` takes them.
     """
     if budget is None and config.hidden_dim != USUAL_DIM:
         return config.model_copy(update={"parameter_budget": None})

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast
 
 import numpy as np
@@ -45,7 +46,7 @@ class SplitParams(Strict):
     """Parameters that choose a split; a split never touches the shards.
 
     A subclass lists its rules in ``split``; ``stratified`` is any dataset's
-    (:func:`~kmip_data.pipelines.shared.stratified.apply_split`).
+    (:func:`~kmip_data.pipelines.shared.records.apply_split`).
     """
 
     seeded: ClassVar[tuple[str, ...]] = ("stratified",)  #: rules that draw
@@ -159,6 +160,8 @@ class Pipeline(ABC, Generic[P, S]):
     small_bytes: ClassVar[int] = 4 * 2**20  #: raw files of one unit up to which no process is started at all
     extra: ClassVar[str | None] = None  #: of the package, without which no build of it is begun
     background: ClassVar[int | None] = None  #: class that a node has where it is nothing in particular
+    stratified_parts: tuple[str, ...] = PARTS  #: parts that the stratified rule deals anew; others stay
+    sample_arguments: Mapping[str, Any] = MappingProxyType({})  #: of the generator, for families of datasets
     Params: ClassVar[type[Params]] = Params
     SplitParams: ClassVar[type[SplitParams]] = PublishedSplitParams
 
@@ -176,11 +179,6 @@ class Pipeline(ABC, Generic[P, S]):
         """
         generator = importlib.import_module(f"kmip_data.pipelines.samples.{self.manifest.pipeline}")
         generator.write_sample(folder, limit=limit, seed=seed, **self.sample_arguments)
-
-    @property
-    def sample_arguments(self) -> Mapping[str, Any]:
-        """Keyword arguments of the sample generator, for families of several datasets; none by default."""
-        return {}
 
     def resolve(self, params: P, raw: RawFolder) -> P:
         """Return the parameters with what is read from the files, where a recipe reads some."""
@@ -214,18 +212,9 @@ class Pipeline(ABC, Generic[P, S]):
         build; a rule that reads raw files then raises :class:`RawNeededError`.
         """
 
-    @property
-    def stratified_parts(self) -> tuple[str, ...]:
-        """The parts that the stratified rule deals anew; the others stay as the default rule has them."""
-        return PARTS
-
     def pool_order(self, parts: Sequence[Sequence[int]], labels: NDArray[np.int64]) -> Sequence[int]:
         """Return the records of ``parts`` in the order in which the stratified rule sees them."""
         return sorted(position for part in parts for position in part)
-
-    def remarks(self, records: Records) -> Sequence[str]:
-        """Return what ``verify`` says of a build besides that it is sound; nothing by default."""
-        return ()
 
     def advice(self) -> str | None:
         """Return what to do about damaged raw files, where the error does not say."""
@@ -234,7 +223,7 @@ class Pipeline(ABC, Generic[P, S]):
     def pictures(self, card: Card, raw: Path, keys: Sequence[str]) -> Mapping[str, NDArray[np.uint8] | None]:
         """Return the picture that each record of a build was made from, (H, W, 3); nothing by default.
 
-        ``raw`` holds the dataset's raw copies; ``None`` stands for a picture that is not there any more.
+        ``raw`` holds the dataset's raw copies; ``None`` means that the picture no longer exists.
         """
         return {}
 
@@ -246,7 +235,6 @@ class Pipeline(ABC, Generic[P, S]):
         if raw is None:
             raise RawNeededError(
                 "The published split is read from the raw lists, which a finished build does not have.",
-                expected="the split written when the build was made",
                 next=f"kmip-data build {self.manifest.name}{f' --split {rule}' if rule else ''}",
             )
         return raw
@@ -316,8 +304,6 @@ def check_sample(params: Params, dataset: str, *, sample: bool) -> None:
     given = [name for name in params.of_samples if getattr(params, name) is not None]
     if given and not sample:
         raise UsageError(
-            f"{dataset} is built whole: --{given[0]} is the size of a sample.",
-            expected=f"--{given[0]} with --sample only",
-            found=f"--{given[0]} {getattr(params, given[0])}",
-            next=f"kmip-data build {dataset} --help",
+            f"{dataset} is built whole: --{given[0]} {getattr(params, given[0])} is the size of a sample.",
+            next=f"--sample with it, or without --{given[0]}",
         )

@@ -1,22 +1,25 @@
-"""From the name of a dataset to a finished build: find it, or get the raw files and build it."""
+"""From the name of a dataset, or files of your own, to a finished build, which is made if it is missing."""
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Final, Unpack
+
+from pydantic import BaseModel
 
 from kmip_data.builds.home import Build, BuildArguments, BuildOptions, Home, find_build
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import refuse_links, remove_empty
-from kmip_data.files.errors import left_in, occupied
+from kmip_data.files.errors import left_in, located, occupied
 from kmip_data.files.locking import build_lock
 from kmip_data.files.reading import content_digest
 from kmip_data.format.build_files import write_card
 from kmip_data.format.card import PART, Card, read_card
 from kmip_data.format.schema import FORMAT_VERSION
-from kmip_data.manifest import load_manifest, no_recipe
+from kmip_data.manifest import dataset_names, load_manifest, named, no_recipe
 from kmip_data.pipelines.base import (
     Params,
     Pipeline,
@@ -28,7 +31,13 @@ from kmip_data.pipelines.base import (
     load_pipeline,
     pipeline_of,
 )
-from kmip_data.pipelines.engine.folders import (
+from kmip_data.pipelines.engine.finish import (
+    BuildPlan,
+    card_parameters,
+    read_records,
+    write_split,
+)
+from kmip_data.pipelines.engine.journal import (
     JOURNAL,
     WORK,
     check_output,
@@ -38,10 +47,8 @@ from kmip_data.pipelines.engine.folders import (
 )
 from kmip_data.pipelines.engine.pool import check_options
 from kmip_data.pipelines.engine.run import run_build
-from kmip_data.pipelines.finishing.finish import read_records, write_split
-from kmip_data.pipelines.finishing.identity import BuildPlan, card_parameters, given_folder
 from kmip_data.pipelines.raw.copies import list_copies, remove_copy
-from kmip_data.pipelines.shared.stratified import apply_split
+from kmip_data.pipelines.shared.records import apply_split
 from kmip_data.runtime import signals
 from kmip_data.runtime.presence import require_extra
 
@@ -95,12 +102,7 @@ def build_dataset(
     split_params = check_params(pipeline.SplitParams, split_parameters or {}, name)
     check_options(chosen)
     if sample and chosen.archives:
-        raise UsageError(
-            "A sample is generated: no archive goes into it.",
-            expected="--sample or --archive",
-            found="both",
-            next="the same command without one of them",
-        )
+        raise UsageError("A sample is generated: give --sample or --archive, not both.")
     home = home or Home.locate()
     with signals.terminable():
         build = None if chosen.archives else _find(pipeline, params, home, sample=sample, options=chosen)
@@ -117,9 +119,7 @@ def build_dataset(
                 if chosen.archives and raw.path not in before:
                     # An archive that cannot be built from must not be what later commands take.
                     remove_copy(raw)
-                    error.parts["on disk"] = (
-                        f"{left_in(raw.path)}; what was unpacked from the archive is removed again"
-                    )
+                    error.parts["on disk"] = f"{left_in(raw.path)}; the archive's files are removed again"
                 raise
         try:
             _add_split(build, pipeline, split_params, raw.path if raw else None, quiet=chosen.quiet)
@@ -134,13 +134,9 @@ def build_dataset(
 
 def _check_raw(build: Build, raw: RawFolder) -> None:
     """Refuse raw files other than those the build was made from: a split read from them would be another."""
-    found = content_digest(raw.members)
-    if found != build.card.content_digest:
+    if content_digest(raw.members) != build.card.content_digest:
         raise UsageError(
-            f"{build.path} was not built from these raw files.",
-            expected=f"members of content digest {build.card.content_digest}",
-            found=f"{found}, in {raw.path}",
-            left="the build is as it was",
+            f"{build.path} was not built from the raw files in {raw.path}.",
             next=f"kmip-data build {build.card.dataset} --archive PATH (the archive it was built from)",
         )
 
@@ -167,7 +163,7 @@ def build_raw(plan: BuildPlan, split_params: SplitParams) -> Build:
 def ensure_split(
     build: Build, split_parameters: Mapping[str, Any] | None = None, *, quiet: bool = False
 ) -> str:
-    """Return the name of the split that the parameters mean, adding it beside the shards if it is missing.
+    """Return the name of the split that the parameters mean, adding it next to the shards if it is missing.
 
     The card of ``build`` in memory gains the split. Raises ``UsageError`` where a name or value is wrong, or
     the rule needs raw files.
@@ -178,9 +174,7 @@ def ensure_split(
         if not split_parameters:
             return card.default_split
         raise UsageError(
-            f"{build.path} has the splits it was saved with; no rule is known for others.",
-            expected=f"one of {', '.join(card.splits)}",
-            found=str(dict(split_parameters)),
+            f"{build.path} has the splits it was saved with ({', '.join(card.splits)}); no rule gives others."
         )
     params = check_params(pipeline.SplitParams, split_parameters or {}, card.dataset)
     return _add_split(build, pipeline, params, None, quiet=quiet)
@@ -189,13 +183,13 @@ def ensure_split(
 def _find(
     pipeline: Pipeline[Any, Any], params: Params, home: Home, *, sample: bool, options: BuildOptions
 ) -> Build | None:
-    """Return the finished build that is meant, if the raw files are not needed to tell."""
+    """Return the matching finished build, if it can be found without the raw files."""
     wanted = {**card_parameters(params, None), "compression": options.compression}
     name = pipeline.manifest.name
     if options.output is None:
         build = find_build(home, name, wanted, sample=sample)
     else:
-        folder = given_folder(options.output)
+        folder = located(options.output, "output folder")
         card = finished_card(folder)
         if card is None:
             return None
@@ -203,7 +197,10 @@ def _find(
         same = card.dataset == name and card.sample == sample
         if not same or any(card.parameters.get(key) != value for key, value in wanted.items()):
             raise occupied(folder, f"{name} with {wanted}", f"{card.dataset} with {card.parameters}")
-    if build is None or not _is_current(build.card, pipeline) or _is_superseded(build.card, pipeline, home):
+    if build is None or _is_superseded(build.card, pipeline, home):
+        return None
+    made = build.card.pipeline, build.card.pipeline_version, build.card.format_version
+    if made != (pipeline.manifest.pipeline, pipeline.version, FORMAT_VERSION):
         return None
     _check_files(build)
     if (build.path / WORK / JOURNAL).exists():  # a crash after the card was written
@@ -221,11 +218,9 @@ def _check_files(build: Build) -> None:
         path = build.path / file
         found = path.stat().st_size if path.is_file() else None
         if found is None or found != sizes.get(file, found):
+            size = "gone" if found is None else f"{found:,} bytes, not {sizes[file]:,}"
             raise DamagedInput(
-                f"{build.path} is no longer whole.",
-                expected=f"{file} of {sizes[file]:,} bytes" if file in sizes else file,
-                found="no such file" if found is None else f"{found:,} bytes",
-                left="the rest is as it was",
+                f"{build.path} is no longer whole: {file} is {size}.",
                 next=f"kmip-data verify {shlex.quote(str(build.path))} --repair",
             )
 
@@ -238,11 +233,6 @@ def _is_superseded(card: Card, pipeline: Pipeline[Any, Any], home: Home) -> bool
         and copy.content_digest != card.content_digest
         for copy in list_copies(home.raw / card.dataset)
     )
-
-
-def _is_current(card: Card, pipeline: Pipeline[Any, Any]) -> bool:
-    made = card.pipeline, card.pipeline_version, card.format_version
-    return made == (pipeline.manifest.pipeline, pipeline.version, FORMAT_VERSION)
 
 
 def _add_split(
@@ -272,7 +262,104 @@ def _add_split(
 
 
 def _find_split(card: Card, asked: Mapping[str, Any]) -> str | None:
-    """Return the split whose parameters are those asked for."""
-    return next(
-        (name for name, entry in card.splits.items() if asked.items() <= entry.parameters.items()), None
-    )
+    """Return the split with the given parameters."""
+    return next((name for name, has in card.splits.items() if asked.items() <= has.parameters.items()), None)
+
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+
+
+def build_own(
+    recipe: str,
+    name: str,
+    source: Mapping[str, Any],
+    *,
+    parameters: Mapping[str, Any] | None = None,
+    split_parameters: Mapping[str, Any] | None = None,
+    home: Home | None = None,
+    **options: Unpack[BuildArguments],
+) -> Build:
+    """Return the finished build of a dataset made by a recipe, building it where it is missing.
+
+    Parameters
+    ----------
+    recipe
+        ``"superpixels"``, ``"points"`` or ``"city"``.
+    name
+        Name of the dataset that is built; other commands and :func:`kmip_data.open` know it by that.
+    source
+        What it is built from: the fields of :func:`source_model`.
+    parameters, split_parameters, home, **options
+        See :func:`kmip_data.pipelines.build.build_dataset`.
+
+    Raises
+    ------
+    UsageError
+        The name is taken or not a name, or an option is wrong: nothing was changed.
+    SourceUnavailable, DamagedInput, OutOfResources
+        The files cannot be had or built from, or the disk is full: nothing new is left.
+
+    Examples
+    --------
+    >>> from kmip_data.pipelines.build import build_own
+    >>> build = build_own("points", "campus", {"path": "scans"}, parameters={"k": 8})  # doctest: +SKIP
+    """
+    chosen = BuildOptions.of(recipe, options)
+    check_name(name, recipe)
+    pipeline: Any = load_pipeline(named(load_manifest(recipe), name))
+    params = check_params(pipeline.Params, parameters or {}, recipe)
+    check_sample(params, recipe, sample=False)
+    split_params = check_params(pipeline.SplitParams, split_parameters or {}, recipe)
+    given = check_params(source_model(recipe), source, recipe)
+    require_extra(pipeline.extra, recipe)
+    check_options(chosen)
+    home = home or Home.locate()
+    with signals.terminable():
+        raw, new = pipeline.bring(given, params, home, offline=chosen.offline, quiet=chosen.quiet)
+        try:
+            params = pipeline.resolve(params, raw)
+            build = build_raw(BuildPlan.of(pipeline, params, raw, home, chosen), split_params)
+        except (DamagedInput, UsageError) as error:
+            if new:
+                # What cannot be built from must not stay as if it could.
+                remove_copy(raw)
+                remove_empty(home.raw / name)
+                error.parts["on disk"] = _discard_build(BuildPlan.of(pipeline, params, raw, home, chosen))
+            raise
+        ensure_split(build, split_params.model_dump(), quiet=chosen.quiet)
+    return build
+
+
+def _discard_build(plan: BuildPlan) -> str:
+    """Remove the shards of a build that nothing can complete (its files were not kept); say what is left."""
+    folder, left = plan.folder, [left_in(plan.raw.path)]
+    if folder.exists() and plan.pipeline.one_unit:  # all work is done: another split resumes from it
+        return f"unfinished: {folder}"
+    if folder.exists():
+        with build_lock(folder, quiet=True):
+            left += [left_in(folder)] if remove_unfinished(folder, plan.key) else []
+            if plan.options.output is None:
+                remove_empty(folder)
+    return "; ".join(text for text in left if text != "nothing")
+
+
+def source_model(recipe: str) -> type[BaseModel]:
+    """Return what a recipe builds from, as a model whose fields are options of ``build``."""
+    pipeline: Any = load_pipeline(load_manifest(recipe))
+    model: type[BaseModel] = pipeline.Source
+    return model
+
+
+def check_name(name: str, recipe: str) -> None:
+    """Refuse a name that another dataset has, or that could not be typed or be a folder."""
+    if name.lower() in dataset_names():
+        raise UsageError(
+            f"{name!r} is the name of a dataset that kmip-data ships.",
+            next=f"kmip-data build {recipe} --name my-{name.lower()}, or kmip-data build {name.lower()}",
+        )
+    if _NAME.fullmatch(name) is None:
+        raise UsageError(
+            f"{name!r} cannot be the name of a dataset.",
+            expected="up to 63 letters, digits, '-', '_' and '.', a letter or digit first",
+            next=f"kmip-data build {recipe} --name marais …",
+        )

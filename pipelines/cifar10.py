@@ -7,7 +7,7 @@ Raw layout: one file written by ``torch.save``, a list of three lists (train, va
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,9 +29,7 @@ from kmip_data.pipelines.base import (
     Unit,
 )
 from kmip_data.pipelines.formats.tensors import read_torch_file
-from kmip_data.pipelines.shared.columns import class_column, feature_column
-from kmip_data.pipelines.shared.published import split_by_keys
-from kmip_data.pipelines.shared.units import units_of_parts
+from kmip_data.pipelines.shared.records import class_column, feature_column, split_by_keys, units_of_parts
 
 FILE: Final = "CIFAR10_v2.pt"
 NUM_CLASSES: Final = 10
@@ -69,20 +67,15 @@ class CIFAR10Pipeline(Pipeline[Params, PublishedSplitParams]):
     def prepare(self, raw: RawFolder, params: Params, workdir: Path) -> Prepared:
         """Cut the file, which must be read as a whole, into arrays that workers map."""
         lists = read_torch_file(raw.path / FILE)
-        if not isinstance(lists, list | tuple) or len(lists) != len(PARTS):
+        if not isinstance(lists, list | tuple) or [type(each) for each in lists] != [list] * len(PARTS):
+            found = (
+                [type(each).__name__ for each in lists] if isinstance(lists, list | tuple) else type(lists)
+            )
             raise DamagedInput(
-                f"{FILE} is not the superpixels of CIFAR10.",
-                expected="a list of three lists of graphs",
-                found=f"{type(lists).__name__}" + (f" of {len(lists)}" if isinstance(lists, Sized) else ""),
+                f"{FILE} is not the superpixels of CIFAR10, three lists of graphs, but {found}."
             )
         sizes = {}
         for part, graphs in zip(PARTS, lists, strict=True):
-            if not isinstance(graphs, list | tuple):
-                raise DamagedInput(
-                    f"{FILE}: {part} is not a list.",
-                    expected="a list of graphs",
-                    found=type(graphs).__name__,
-                )
             checked = [
                 check_graph(graph, f"{FILE}, {part} {i}", self.manifest.max_nodes)
                 for i, graph in enumerate(graphs)
@@ -133,29 +126,22 @@ def check_graph(graph: Any, where: str, max_nodes: int) -> dict[str, NDArray[Any
     ``DamagedInput`` where one is missing, has another shape or type, is not finite or leads out of the graph.
     """
     if not isinstance(graph, Mapping):
-        raise DamagedInput(f"{where}: not a graph.", expected="a dictionary", found=type(graph).__name__)
+        raise DamagedInput(f"{where}: not a graph, but a {type(graph).__name__}.")
     x = _array(graph, "x", "f", (None, 3), where)
     pos = _array(graph, "pos", "f", (len(x), 2), where)
     edges = _array(graph, "edge_index", "iu", (2, None), where)
     attr = _array(graph, "edge_attr", "f", None, where).reshape(-1, 1)
     y = _array(graph, "y", "iu", None, where).reshape(-1)
-    for holds, expected, found in (
-        (len(x) <= max_nodes, f"at most {max_nodes} nodes", f"{len(x)}"),
-        (len(attr) == edges.shape[1], "a similarity for each edge", f"{len(attr)} of {edges.shape[1]}"),
-        (
-            not edges.size or (edges.min() >= 0 and edges.max() < len(x)),
-            f"edges between nodes 0 to {len(x) - 1}",
-            f"{edges.min(initial=0)} to {edges.max(initial=0)}",
-        ),
-        (
-            len(y) == 1 and y.min(initial=0) >= 0 and y.max(initial=0) < NUM_CLASSES,
-            "one class, 0 to 9",
-            f"{y[:4]}",
-        ),
-        (all(np.isfinite(values).all() for values in (x, pos, attr)), "finite numbers", "NaN or infinity"),
+    ends = f"{edges.min(initial=0)} to {edges.max(initial=0)}"
+    for holds, fault in (
+        (len(x) <= max_nodes, f"{len(x)} nodes, {max_nodes} at most"),
+        (len(attr) == edges.shape[1], f"{len(attr)} similarities of {edges.shape[1]} edges"),
+        (not edges.size or 0 <= edges.min() <= edges.max() < len(x), f"edges of nodes {ends}, of {len(x)}"),
+        (len(y) == 1 and 0 <= y[0] < NUM_CLASSES, f"the class {y[:4]}, not one from 0 to 9"),
+        (all(np.isfinite(values).all() for values in (x, pos, attr)), "NaN or infinity"),
     ):
         if not holds:
-            raise DamagedInput(f"{where}: not a graph of superpixels.", expected=expected, found=found)
+            raise DamagedInput(f"{where}: not a graph of superpixels: {fault}.")
     return {
         "x": np.concatenate([x, pos], axis=1, dtype=np.float32),
         "edge_index": edges.astype(np.uint16),
@@ -170,18 +156,16 @@ def _array(
     """Return an array of a graph with one of the ``kinds`` of dtype and the shape (``None``: any)."""
     value = graph.get(name)
     array = np.asarray(value) if isinstance(value, np.ndarray | int) else None
-    fits = array is not None and array.dtype.kind in kinds
-    if fits and array is not None and shape is not None:
-        fits = array.ndim == len(shape) and all(
-            want in {None, have} for want, have in zip(shape, array.shape, strict=True)
-        )
-    if not fits or array is None:
+    if (
+        array is None
+        or array.dtype.kind not in kinds
+        or (shape is not None and len(shape) != array.ndim)
+        or any(want not in {None, have} for want, have in zip(shape or (), array.shape, strict=False))
+    ):
         wanted = "floats" if kinds == "f" else "whole numbers"
-        raise DamagedInput(
-            f"{where}: wrong {name!r}.",
-            expected=wanted + ("" if shape is None else f" of shape {[n or 'any' for n in shape]}"),
-            found="nothing" if array is None else f"{array.dtype} of shape {list(array.shape)}",
-        )
+        wanted += "" if shape is None else f" of shape {[n or 'any' for n in shape]}"
+        found = "nothing" if array is None else f"{array.dtype} of shape {list(array.shape)}"
+        raise DamagedInput(f"{where}: {name!r} is not {wanted}, but {found}.")
     return array
 
 

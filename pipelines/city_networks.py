@@ -24,11 +24,12 @@ from kmip_data.pipelines.cities.graph import (
     FEATURES,
     NODE_FEATURES,
     CityParams,
+    CityPipeline,
     CityTensors,
     check_tensors,
+    store_city,
     symmetrise,
 )
-from kmip_data.pipelines.cities.pipeline import CityPipeline, store_city
 from kmip_data.pipelines.cities.splits import TEST, TRAIN, VAL, split_codes
 from kmip_data.pipelines.formats.tensors import read_tensor
 
@@ -117,11 +118,8 @@ def read_city_archive(folder: Path) -> CityTensors:
         _there(folder, "edge_features.pt"), "float32", (index.shape[1], len(FEATURES) - NODE_FEATURES)
     )
     if index.size and not 0 <= index.min() <= index.max() < n:
-        raise DamagedInput(
-            "edge_indices.pt: an edge leads nowhere.",
-            expected=f"intersections 0 to {n - 1}",
-            found=f"{index.min()} to {index.max()}",
-        )
+        ends = f"{index.min()} to {index.max()}"
+        raise DamagedInput(f"edge_indices.pt: an edge leads nowhere: {ends}, of {n} intersections.")
     both, street = symmetrise(index, edge_features[:, :2], n)
     undirected = np.array_equal(both, index)
     eccentricity, labels = _published_labels(folder, n)
@@ -159,11 +157,8 @@ def check_published(tensors: CityTensors, manifest: Manifest) -> None:
     wanted |= {f"class {c}": min(chunk, n - c * chunk) for c in range(CLASSES)}
     wrong = [name for name, count in wanted.items() if found[name] != count]
     if wrong:
-        raise DamagedInput(
-            f"These are not the published tensors of {manifest.title}.",
-            expected=", ".join(f"{name} {wanted[name]:,.0f}" for name in wrong),
-            found=", ".join(f"{name} {found[name]:,}" for name in wrong),
-        )
+        differing = ", ".join(f"{name} {found[name]:,}, not {wanted[name]:,.0f}" for name in wrong)
+        raise DamagedInput(f"These are not the published tensors of {manifest.title}: {differing}.")
 
 
 def compare_constants(tensors: CityTensors, name: str) -> list[str]:
@@ -188,7 +183,7 @@ def compare_constants(tensors: CityTensors, name: str) -> list[str]:
 def _there(folder: Path, name: str) -> Path:
     path = folder / name
     if not path.is_file():
-        raise DamagedInput(f"{name} is missing.", expected="the tensors of one city", found="no such file")
+        raise DamagedInput(f"{name} is missing.")
     return path
 
 
@@ -202,11 +197,9 @@ def _published_labels(folder: Path, n: int) -> tuple[NDArray[np.float32] | None,
     order = np.lexsort((eccentricity, labels))
     in_order = bool((np.diff(eccentricity[order]) >= 0).all())  # False where one is not a number, too
     if labels.min(initial=0) < 0 or labels.max(initial=0) >= CLASSES or not in_order:
+        found = f"labels {labels.min(initial=0)} to {labels.max(initial=0)}"
         raise DamagedInput(
-            f"{names[0]} does not fit {ECCENTRICITIES}.",
-            expected=f"labels 0 to {CLASSES - 1}, larger ones for larger eccentricities",
-            found=f"labels {labels.min(initial=0)} to {labels.max(initial=0)}"
-            + ("" if in_order else ", in another order than the eccentricities"),
+            f"{names[0]} does not fit {ECCENTRICITIES}: {found}{'' if in_order else ', in another order'}."
         )
     return eccentricity, labels
 
@@ -223,12 +216,10 @@ def _compare_masks(folder: Path, n: int) -> str:
 
 
 def _older(name: str, facts: Mapping[str, Any]) -> DamagedInput:
-    graph = f"a graph that is {facts['layout']}"
-    split = {"none": "without masks", "another": "with another split"}.get(facts["split"], "with its split")
+    split = {"none": "no masks", "another": "another split"}.get(facts["split"], "its split")
     return DamagedInput(
-        f"This is an older generation of {name}: the authors have changed the files since.",
-        expected="an undirected graph with the masks of its split, as published since 2025-03-05",
-        found=f"{graph}, {split}",
+        f"This is an older generation of {name}: {facts['layout']}, with {split}. "
+        "The authors changed the files on 2025-03-05.",
         next=f"kmip-data build {name}, or, to take it as it is: "
         f"kmip-data build city --name my-{name} --archive PATH",
     )

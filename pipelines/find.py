@@ -52,7 +52,7 @@ def obtain(
     dataset: str | None = None,
     **options: Unpack[BuildArguments],
 ) -> Build:
-    """Return the build that ``target`` means with the split asked for, building what is missing.
+    """Return the build of ``target`` with the given split, building what is missing.
 
     The name of a shipped dataset is taken as such, also where a folder is called so; anything else is
     found as by :func:`find`, which has the same arguments. Those of the split that are not given are its
@@ -84,7 +84,7 @@ def obtain(
 
 
 def split_name(build: Build, split_parameters: Mapping[str, Any] | None = None) -> str:
-    """Return the name of the split that the parameters mean, adding it beside the shards if it is missing.
+    """Return the name of the split that the parameters mean, adding it next to the shards if it is missing.
 
     Raises ``UsageError`` where a name or value is wrong, or the build is not of a shipped dataset and has no
     such rule.
@@ -103,7 +103,7 @@ def obtain_columns(build: Build, names: Sequence[str], **options: Unpack[BuildAr
     """
     missing = [parse_encoding(name) for name in names if name not in added_names(build.path)]
     if missing:
-        from kmip_data.pipelines.finishing.encode import encode_build
+        from kmip_data.pipelines.engine.encode import encode_build
 
         encode_build(build, missing, **options)
 

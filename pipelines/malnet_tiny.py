@@ -32,9 +32,7 @@ from kmip_data.pipelines.base import (
     Unit,
 )
 from kmip_data.pipelines.formats.text import parse_edges, read_lines
-from kmip_data.pipelines.shared.columns import class_column
-from kmip_data.pipelines.shared.published import check_digests, split_by_lists
-from kmip_data.pipelines.shared.units import units_by_size
+from kmip_data.pipelines.shared.records import check_digests, class_column, split_by_lists, units_by_size
 
 LABEL_ORDERS = {
     "alphabetical": ("addisplay", "adware", "benign", "downloader", "trojan"),
@@ -130,20 +128,15 @@ def read_graph(data: bytes, name: str) -> NDArray[np.int32]:
     """
     header, edges = parse_edges(data, name=name)
     if not edges.size:
-        raise DamagedInput(f"{name} has no edges.", expected="at least one", found="none")
+        raise DamagedInput(f"{name} has no edges.")
     declared = next((match for line in header if (match := _COUNTS.fullmatch(line))), None)
     if declared is None:
-        raise DamagedInput(
-            f"{name} does not say how many nodes and edges it has.",
-            expected="a line such as # Nodes: 3623, Edges: 6260",
-            found=f"{len(header)} comment lines",
-        )
+        raise DamagedInput(f"{name} has no comment line such as # Nodes: 3623, Edges: 6260")
     nodes = int(np.count_nonzero(np.bincount(edges.reshape(-1))))
     if (nodes, edges.shape[1]) != (int(declared[1]), int(declared[2])):
         raise DamagedInput(
-            f"{name} is not whole.",
-            expected=f"{declared[1]} nodes and {declared[2]} edges, as its comment lines say",
-            found=f"{nodes} nodes and {edges.shape[1]} edges",
+            f"{name} is not whole: {nodes} nodes and {edges.shape[1]} edges; its comment lines say "
+            f"{declared[1]} and {declared[2]}."
         )
     return edges
 
@@ -186,16 +179,11 @@ def read_split_lists(folder: Path) -> dict[str, list[str]]:
             match = _GRAPH.fullmatch(line)
             if match is None or match[1] not in LABEL_ORDERS["alphabetical"]:
                 raise DamagedInput(
-                    f"{file}, line {number}: not a graph of one of the five types.",
+                    f"{file}, line {number}: not a graph of one of the five types: {line[:160]!r}",
                     expected="<type>/<family>/<SHA-256>",
-                    found=repr(line[:160]),
                 )
             if match[2] in seen:
-                raise DamagedInput(
-                    f"{file}, line {number}: a graph is listed twice.",
-                    expected="each graph in one list, once",
-                    found=match[2],
-                )
+                raise DamagedInput(f"{file}, line {number}: a graph is listed twice: {match[2]}")
             seen.add(match[2])
     return lists
 
@@ -214,10 +202,8 @@ def _check_lists(raw: RawFolder, lists: dict[str, list[str]], manifest: Manifest
     if listed != there:
         example = min(listed ^ there)
         raise DamagedInput(
-            "The lists do not partition the graphs.",
-            expected="every graph in one of the lists type/train.txt, type/val.txt and type/test.txt",
-            found=f"{len(listed - there)} listed graphs that are not there, "
-            f"{len(there - listed)} graphs that are not listed, such as {example}",
+            f"The lists do not partition the graphs: {len(listed - there)} listed graphs are not there, "
+            f"{len(there - listed)} graphs are not listed, such as {example}."
         )
     if not raw.sample and len(listed) == manifest.expected.graphs:
         check_digests(raw, manifest)

@@ -22,8 +22,13 @@ from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import Prepared, RawFolder, SplitParams
 from kmip_data.pipelines.formats.tensors import NUMPY, read_torch_file
 from kmip_data.pipelines.formats.text import read_columns, write_rows
-from kmip_data.pipelines.molecules.features import RefusedSmilesError, featurise
-from kmip_data.pipelines.molecules.pipeline import MoleculeParams, MoleculePipeline, as_record
+from kmip_data.pipelines.molecules import (
+    MoleculeParams,
+    MoleculePipeline,
+    RefusedSmilesError,
+    as_record,
+    featurise,
+)
 
 TABLE: Final = "pcqm4m-contact.tsv.gz"
 LISTS: Final = {"shuffle": "530k_shuffle_split_dict.pt", "num-atoms": "530k_num-atoms_split_dict.pt"}
@@ -49,7 +54,7 @@ class PCQMContactPipeline(MoleculePipeline[MoleculeParams, PCQMContactSplitParam
     lists = LISTS
 
     def target(self) -> Column:
-        """The contacts as a matrix of bits, a row for each atom (``docs/adr/0171``)."""
+        """The contacts as a matrix of bits, a row for each atom (``ADR 0171``)."""
         return Column(
             key="node/contact",
             attribute="contact",
@@ -88,9 +93,7 @@ def used_rows(path: Path) -> Iterator[str]:
     for number, (text,) in enumerate(rows):
         if number % EVERY == 0 and ".contact." in text:
             if not text.isascii():
-                raise DamagedInput(
-                    f"{path.name}, row {number}: not a SMILES.", expected="ASCII", found=ascii(text)[:200]
-                )
+                raise DamagedInput(f"{path.name}, row {number}: not a SMILES: {ascii(text)[:200]}")
             yield text
 
 

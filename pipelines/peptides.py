@@ -1,6 +1,6 @@
 """Peptides-func and peptides-struct (LRGB): molecules of up to 444 heavy atoms, from SMILES.
 
-Raw layout: a gzip-compressed CSV with one SMILES per row and ten labels, or eleven properties, beside it;
+Raw layout: a gzip-compressed CSV with one SMILES per row and ten labels, or eleven properties, next to it;
 and a pickle with the row numbers of train, val and test. Facts and deviations:
 ``docs/datasets/peptides.md``, ``docs/fidelity.md``.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -27,8 +27,7 @@ from kmip_data.pipelines.base import About, Prepared, PublishedSplitParams, RawF
 from kmip_data.pipelines.formats.pickles import read_pickle
 from kmip_data.pipelines.formats.tensors import NUMPY
 from kmip_data.pipelines.formats.text import read_columns, write_rows
-from kmip_data.pipelines.molecules.features import read_smiles
-from kmip_data.pipelines.molecules.pipeline import MoleculeParams, MoleculePipeline, as_record
+from kmip_data.pipelines.molecules import MoleculeParams, MoleculePipeline, as_record, read_smiles
 
 LABELS = (
     "antifungal", "cell_cell_communication", "anticancer", "drug_delivery_vehicle", "antimicrobial",
@@ -38,7 +37,7 @@ TARGETS = (
     "Inertia_mass_a", "Inertia_mass_b", "Inertia_mass_c", "Inertia_valence_a", "Inertia_valence_b",
     "Inertia_valence_c", "length_a", "length_b", "length_c", "Spherocity", "Plane_best_fit",
 )  # fmt: skip
-#: Of the decompressed CSV: that of peptides-struct has columns not read here.
+#: Size of the decompressed CSV; that of peptides-struct has columns not read here.
 MAX_TABLE_BYTES = 20_000_000_000
 
 P = TypeVar("P", bound=MoleculeParams)
@@ -51,6 +50,12 @@ class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
     table: ClassVar[str]  #: name of the CSV
     columns: ClassVar[tuple[str, ...]]  #: of the CSV, after ``smiles``
 
+    def __init__(self, manifest: Manifest) -> None:
+        super().__init__(manifest)
+        self.sample_arguments = {
+            "table": self.table, "lists": self.lists["upstream"], "columns": self.columns
+        }  # fmt: skip
+
     @abstractmethod
     def parse(self, fields: Sequence[str], where: str) -> list[float]:
         """Return the values of ``y`` from the fields of a row."""
@@ -61,11 +66,6 @@ class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
         """Return ``y`` of all rows as it is stored, and what the plan keeps about it."""
         return targets.astype(self.target().stored), {}
 
-    @property
-    def sample_arguments(self) -> Mapping[str, Any]:
-        """Names of both files, and the columns of the table."""
-        return {"table": self.table, "lists": self.lists["upstream"], "columns": self.columns}
-
     def prepare(self, raw: RawFolder, params: P, workdir: Path) -> Prepared:
         """Read the table once: SMILES that can be sought, ``y`` as an array; check the split lists."""
         smiles, targets = [], []
@@ -75,7 +75,7 @@ class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
         ):
             where = f"{self.table}, row {row}"
             if not text.isascii() or not text.isprintable():
-                raise DamagedInput(f"{where}: not a SMILES.", expected="ASCII", found=ascii(text)[:200])
+                raise DamagedInput(f"{where}: not a SMILES: {ascii(text)[:200]}")
             smiles.append(text)
             targets.append(self.parse(fields, where))
         lists = self.read_lists(raw.path, "upstream", len(smiles))
@@ -120,11 +120,7 @@ class PeptidesFuncPipeline(PeptidesPipeline[MoleculeParams]):
         """Read a list of ten 0 and 1."""
         text = fields[0]
         if _LABELS.fullmatch(text) is None:
-            raise DamagedInput(
-                f"{where}: not a list of labels.",
-                expected="ten 0 or 1, such as [0, 0, 1, 0, 0, 0, 0, 0, 0, 0]",
-                found=ascii(text)[:200],
-            )
+            raise DamagedInput(f"{where}: not a list of ten labels 0 or 1: {ascii(text)[:200]}")
         return [float(digit) for digit in text if digit in "01"]
 
 
@@ -171,11 +167,7 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
             except ValueError:
                 value = math.nan
             if not math.isfinite(value):
-                raise DamagedInput(
-                    f"{where}: {name} is not a finite number.",
-                    expected="such as -0.25",
-                    found=ascii(text)[:80],
-                )
+                raise DamagedInput(f"{where}: {name} is not a finite number: {ascii(text)[:80]}")
             values.append(value)
         return values
 
@@ -189,9 +181,8 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
             return targets.astype(np.float32), {}
         if len(train) < 2 or not (train.std(axis=0, ddof=1) > 0).all():
             raise DamagedInput(
-                f"{self.table}: the targets of the train rows cannot be standardised.",
-                expected="at least two train rows, and no target that is the same in all",
-                found=f"{len(train)} train rows",
+                f"{self.table}: the targets of {len(train)} train rows cannot be standardised: one row, or "
+                "one value in all."
             )
         mean, deviation = train.mean(axis=0), train.std(axis=0, ddof=1)
         scaled = ((targets - mean) / deviation).astype(np.float32)
@@ -220,9 +211,8 @@ def _require_standardised(targets: F64, manifest: Manifest) -> None:
     mean, deviation = targets.mean(axis=0), targets.std(axis=0, ddof=1)
     if np.abs(mean).max() > 1e-6 or np.abs(deviation - 1).max() > 1e-6:
         raise DamagedInput(
-            "The targets are not standardised, as the published ones are.",
-            expected=f"{PeptidesStructPipeline.table}: mean 0 and deviation 1 over all rows",
-            found=f"means up to {np.abs(mean).max():.3g}, deviations up to {deviation.max():.3g}",
+            f"The targets are not standardised, as the published ones are: means up to "
+            f"{np.abs(mean).max():.3g}, deviations up to {deviation.max():.3g}.",
             next=f"kmip-data build {manifest.name} --set target_scaling=train, or the published file",
         )
 

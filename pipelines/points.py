@@ -18,12 +18,12 @@ from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.graphs.splits import grouped_split
 from kmip_data.pipelines.base import Prepared, RawFolder, Records, Split, Unit
+from kmip_data.pipelines.clouds.blocks import BLOCK_POINTS, block_rows, normalised
 from kmip_data.pipelines.clouds.files import READERS, Columns, read_points
 from kmip_data.pipelines.clouds.graphs import PointParams, connect, knn_schema
-from kmip_data.pipelines.clouds.room_blocks import BLOCK_POINTS, block_rows, normalised
 from kmip_data.pipelines.raw.own_files import ascii_key, files_below
-from kmip_data.pipelines.shared.columns import class_column, feature_column
 from kmip_data.pipelines.shared.own import OwnParams, OwnPipeline, OwnSplitParams
+from kmip_data.pipelines.shared.records import class_column, feature_column
 from kmip_data.strict import Strict
 
 FOLDER: Final = "points"
@@ -85,7 +85,7 @@ class OwnPointParams(PointParams, OwnParams):
         for feature in self.feature:
             _scaled(feature)
         if len(self.class_name) == 1:
-            raise ValueError("one class is nothing to tell apart: name two or more")
+            raise ValueError("one class is no classification: name two or more")
         if self.class_name and self.classes is None:
             return self.model_copy(update={"classes": len(self.class_name)})
         if self.class_name and len(self.class_name) != self.classes:
@@ -147,11 +147,7 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
     def prepare(self, raw: RawFolder, params: OwnPointParams, workdir: Path) -> Prepared:
         """One cloud per unit; nothing is read before."""
         if params.block is not None and params.k >= params.block_points:
-            raise UsageError(
-                f"--k {params.k} is too large for blocks of {params.block_points} points.",
-                expected=f"at most {params.block_points - 1}",
-                found=str(params.k),
-            )
+            raise UsageError(f"--k {params.k} is too large for blocks of {params.block_points} points.")
         return Prepared(raw.path, {"clouds": sorted(raw.members)})
 
     def units(self, prepared: Prepared, params: OwnPointParams) -> list[Unit]:
@@ -179,9 +175,9 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
     def _whole(self, key: str, cloud: Cloud, params: OwnPointParams) -> GraphRecord | Skipped:
         if len(cloud.xyz) > self.manifest.max_nodes:
             raise DamagedInput(
-                f"{key} has too many points.", expected=f"at most {self.manifest.max_nodes:,}",
-                found=f"{len(cloud.xyz):,}", next="cut it into blocks: --set block=WIDTH",
-            )  # fmt: skip
+                f"{key} has {len(cloud.xyz):,} points; {self.manifest.max_nodes:,} at most are allowed.",
+                next="cut it into blocks: --set block=WIDTH",
+            )
         x = np.column_stack([cloud.xyz, cloud.features]).astype(np.float32)
         return self._record(key, x, cloud.y, params)
 
@@ -192,9 +188,9 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
         )
         if not blocks:
             raise DamagedInput(
-                f"{key} has no block.", expected="a window of at least 100 points",
-                found=f"{len(cloud.xyz)} points", next="a larger --set block=WIDTH",
-            )  # fmt: skip
+                f"{key} ({len(cloud.xyz)} points) has no block: no window of at least 100 points.",
+                next="a larger --set block=WIDTH",
+            )
         for number, rows in enumerate(blocks):
             centred, share = normalised(cloud.xyz, rows, size, top)
             x = np.column_stack([centred, cloud.features[rows], share]).astype(np.float32)
@@ -246,9 +242,8 @@ class Cloud:
             if (self.y != label).any() or self.y.min() < 0 or self.y.max() >= MOST_CLASSES:
                 row = int(np.argmax((self.y != label) | (self.y < 0) | (self.y >= MOST_CLASSES)))
                 raise DamagedInput(
-                    f"{name}: point {row} has no class.",
-                    expected=f"a whole number from 0 to {MOST_CLASSES - 1} in column {params.label_column!r}",
-                    found=f"{label[row]:g}",
+                    f"{name}: point {row}: {label[row]:g} in column {params.label_column!r} is not "
+                    f"a whole number from 0 to {MOST_CLASSES - 1}."
                 )
 
 
@@ -260,9 +255,7 @@ def read_cloud(path: Path, name: str, params: OwnPointParams) -> Cloud:
 def _check_classes(cloud: Cloud, name: str, params: OwnPointParams) -> None:
     if params.classes is not None and cloud.y.max(initial=0) >= params.classes:
         raise DamagedInput(
-            f"{name}: a class is out of range.",
-            expected=f"0 to {params.classes - 1}",
-            found=str(int(cloud.y.max())),
+            f"{name}: the class {cloud.y.max()} is out of range, 0 to {params.classes - 1}.",
             next="--set classes=NUMBER",
         )
 
@@ -277,16 +270,11 @@ def _scaled_column(columns: Columns, feature: str, name: str) -> F64:
 def _column(columns: Mapping[str, NDArray[Any]], wanted: str, name: str) -> F64:
     if wanted not in columns:
         raise DamagedInput(
-            f"{name} has no column {wanted!r}.",
-            expected=wanted,
-            found=", ".join(columns),
+            f"{name} has no column {wanted!r}, only {', '.join(columns)}.",
             next="name columns of the file: --set position=, feature=, label_column=",
         )
     values = np.asarray(columns[wanted], np.float64)
     if not np.isfinite(values).all():
         row = int(np.argmin(np.isfinite(values)))
-        raise DamagedInput(
-            f"{name}: point {row} has no finite value in column {wanted!r}.",
-            expected="a number", found=str(values[row]),
-        )  # fmt: skip
+        raise DamagedInput(f"{name}: column {wanted!r} of point {row} is not finite: {values[row]}.")
     return values

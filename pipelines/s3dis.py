@@ -22,13 +22,12 @@ from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.splits import grouped_split, share_of, shuffled_split
 from kmip_data.pipelines.base import About, Pipeline, Prepared, RawFolder, Records, Split, SplitParams, Unit
-from kmip_data.pipelines.clouds import s3dis_raw
+from kmip_data.pipelines.clouds import blocks as scans
+from kmip_data.pipelines.clouds.blocks import BLOCK_POINTS
 from kmip_data.pipelines.clouds.graphs import PointParams, connect, knn_schema, nodes_per_shard
-from kmip_data.pipelines.clouds.room_blocks import BLOCK_POINTS
 from kmip_data.pipelines.formats.hdf5_rows import read_chosen_rows
 from kmip_data.pipelines.formats.text import read_lines
-from kmip_data.pipelines.shared.columns import class_column, feature_column
-from kmip_data.pipelines.shared.units import rows_inside
+from kmip_data.pipelines.shared.records import class_column, feature_column, rows_inside
 
 if TYPE_CHECKING:
     import h5py
@@ -71,11 +70,7 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
     version = 1
     Params: ClassVar[type[S3DISParams]] = S3DISParams
     SplitParams: ClassVar[type[S3DISSplitParams]] = S3DISSplitParams
-
-    @property
-    def stratified_parts(self) -> tuple[str, ...]:
-        """All but the test area."""
-        return ("train", "val")
+    stratified_parts = ("train", "val")  #: not the test area
 
     def schema(self, params: S3DISParams) -> Schema:
         """Nine features in file order, ``pos`` as a view of the first three, and the class."""
@@ -87,8 +82,8 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
 
     def prepare(self, raw: RawFolder, params: S3DISParams, workdir: Path) -> Prepared:
         """Check the lists against the files; the plan has the size of each. Raw scans are cut in blocks."""
-        if s3dis_raw.is_raw(raw.members):
-            rooms = s3dis_raw.cut_rooms(raw, workdir, self.manifest)
+        if scans.is_raw(raw.members):
+            rooms = scans.cut_rooms(raw, workdir, self.manifest)
             return Prepared(workdir, {"rooms": rooms})
         names = read_file_list(raw.path / "all_files.txt")
         room_of_block = read_room_list(raw.path / "room_filelist.txt")
@@ -99,16 +94,12 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
                 files.append((name, blocks, points, int(data.chunks[0]) if data.chunks else 1))
             if not 1 <= points <= self.manifest.max_nodes:
                 raise DamagedInput(
-                    f"{name}: wrong number of points per block.",
-                    expected=f"1 to {self.manifest.max_nodes}",
-                    found=f"{points}",
+                    f"{name} has blocks of {points} points instead of 1 to {self.manifest.max_nodes}."
                 )
         total = sum(entry[1] for entry in files)
         if total != len(room_of_block):
             raise DamagedInput(
-                "room_filelist.txt does not have one line per block.",
-                expected=f"{total} lines, the blocks of {len(files)} HDF5 files",
-                found=f"{len(room_of_block)} lines",
+                f"room_filelist.txt has {len(room_of_block)} lines for {total} blocks of {len(files)} files."
             )
         return Prepared(raw.path, {"files": files})
 
@@ -138,7 +129,7 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
         index_dtype = self.schema(params).index_dtype
         if "rooms" in prepared.plan:
             number = [room for room, _ in prepared.plan["rooms"]].index(name)
-            features, labels = s3dis_raw.read_blocks(prepared.path, number, rows)
+            features, labels = scans.read_blocks(prepared.path, number, rows)
             rooms = dict.fromkeys((first + row for row in rows), name)
         else:
             rooms = dict(enumerate(read_room_list(prepared.path / "room_filelist.txt")))
@@ -172,8 +163,8 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
         return Split(name, params.split, parameters, parts, note)
 
     def about(self, prepared: Prepared, params: S3DISParams) -> About:
-        """Say of blocks cut from raw scans that they are not the published ones."""
-        return About(notes=(s3dis_raw.NOTE,)) if "rooms" in prepared.plan else About()
+        """Note that blocks cut from raw scans are not the published ones."""
+        return About(notes=(scans.NOTE,)) if "rooms" in prepared.plan else About()
 
     def name_parts(self, params: S3DISParams) -> list[str]:
         """``k32`` and what deviates from the defaults."""
@@ -189,22 +180,19 @@ def read_file_list(path: Path) -> list[str]:
     Raises ``DamagedInput`` where the list is empty, a line is not a file name, a name comes twice, or a file
     is not there.
     """
-    names = []
+    names: list[str] = []
     for number, line in enumerate(read_lines(path), 1):
         name = PurePosixPath(line).name
         if not re.fullmatch(r"[\w.-]+\.h5", name):
-            raise DamagedInput(
-                f"{path.name}, line {number}: not an HDF5 file.", expected="<name>.h5", found=repr(line)
-            )
-        if name in names:
-            raise DamagedInput(
-                f"{path.name}, line {number}: the file is named twice.", expected="each once", found=name
-            )
-        if not (path.parent / name).is_file():
-            raise DamagedInput(
-                f"{path.name}, line {number}: the file is not there.", expected=name, found="no such file"
-            )
-        names.append(name)
+            fault = f"not an HDF5 file, but {line!r}"
+        elif name in names:
+            fault = f"{name} is named twice"
+        elif not (path.parent / name).is_file():
+            fault = f"{name} is not there"
+        else:
+            names.append(name)
+            continue
+        raise DamagedInput(f"{path.name}, line {number}: {fault}.")
     return names
 
 
@@ -216,11 +204,7 @@ def read_room_list(path: Path) -> list[str]:
     rooms = read_lines(path)
     for number, room in enumerate(rooms, 1):
         if _ROOM.fullmatch(room) is None:
-            raise DamagedInput(
-                f"{path.name}, line {number}: not a room.",
-                expected="Area_<1-6>_<room>, such as Area_1_office_1",
-                found=repr(room),
-            )
+            raise DamagedInput(f"{path.name}, line {number}: {room!r} is not a room, Area_<1-6>_<room>.")
     return rooms
 
 
@@ -238,18 +222,14 @@ def _open(path: Path) -> Iterator[tuple[h5py.Dataset, h5py.Dataset]]:
             shape = getattr(dataset, "shape", None)
             if shape is None or dataset.dtype != np.dtype(dtype) or len(shape) != axes:
                 found = "nothing" if shape is None else f"{dataset.dtype} {list(shape)}"
-                expected = f"{dtype} of {axes} axes"
-                raise DamagedInput(f"{path.name}: wrong dataset {name!r}.", expected=expected, found=found)
+                raise DamagedInput(
+                    f"{path.name}: {name!r} is not {dtype} of {axes} axes, but {found}.",
+                )
         data, label = file["data"], file["label"]
-        if data.shape[2] != len(FIELDS):
+        if data.shape[2] != len(FIELDS) or label.shape != data.shape[:2]:
             raise DamagedInput(
-                f"{path.name}: wrong columns in 'data'.", expected="9 columns", found=f"{data.shape[2]}"
-            )
-        if label.shape != data.shape[:2]:
-            raise DamagedInput(
-                f"{path.name}: 'label' does not fit 'data'.",
-                expected=str(list(data.shape[:2])),
-                found=str(list(label.shape)),
+                f"{path.name}: 'data' {list(data.shape)} and 'label' {list(label.shape)} do not fit, or "
+                f"'data' has not {len(FIELDS)} columns."
             )
         yield data, label
 
@@ -257,12 +237,6 @@ def _open(path: Path) -> Iterator[tuple[h5py.Dataset, h5py.Dataset]]:
 def _check_block(x: NDArray[Any], y: NDArray[np.uint8], where: str) -> None:
     if not np.isfinite(x).all():
         point, column = (int(axis[0]) for axis in np.nonzero(~np.isfinite(x)))
-        raise DamagedInput(
-            f"{where}: a value is not finite.",
-            expected="neither NaN nor infinity",
-            found=f"{x[point, column]} at point {point}, column {FIELDS[column]!r}",
-        )
+        raise DamagedInput(f"{where}: {FIELDS[column]!r} of point {point} is not finite: {x[point, column]}.")
     if y.max(initial=0) >= NUM_CLASSES:
-        raise DamagedInput(
-            f"{where}: a label is out of range.", expected=f"0 to {NUM_CLASSES - 1}", found=str(int(y.max()))
-        )
+        raise DamagedInput(f"{where}: the label {y.max()} is none of 0 to {NUM_CLASSES - 1}.")

@@ -34,9 +34,13 @@ from kmip_data.pipelines.base import (
 )
 from kmip_data.pipelines.clouds.graphs import PointParams, connect, knn_schema, nodes_per_shard
 from kmip_data.pipelines.formats.text import parse_points, read_lines
-from kmip_data.pipelines.shared.columns import class_column, feature_column
-from kmip_data.pipelines.shared.published import check_digests, split_by_lists
-from kmip_data.pipelines.shared.units import units_by_size
+from kmip_data.pipelines.shared.records import (
+    check_digests,
+    class_column,
+    feature_column,
+    split_by_lists,
+    units_by_size,
+)
 
 FIELDS = ("normal x", "normal y", "normal z", "x", "y", "z")
 NUM_CLASSES = 50
@@ -132,11 +136,7 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
         for part, keys in lists.items():
             for key in keys:
                 if not (raw.path / _file_name(key)).is_file():
-                    raise DamagedInput(
-                        f"A shape of the {part} list is not there.",
-                        expected=_file_name(key),
-                        found="no such file",
-                    )
+                    raise DamagedInput(f"A shape of the {part} list is not there: {_file_name(key)}")
         return Prepared(raw.path)
 
     def units(self, prepared: Prepared, params: ShapeNetPartParams) -> list[Unit]:
@@ -199,32 +199,29 @@ def read_split_lists(folder: Path) -> dict[str, list[str]]:
         try:
             entries = read_json(folder / name)
         except FileNotFoundError as error:
-            wanted = f"one list for each of {', '.join(PARTS)}"
-            raise DamagedInput(f"{name} is not there.", expected=wanted, found="no such file") from error
+            raise DamagedInput(f"{name} is not there.") from error
         except (OSError, ValueError) as error:
-            raise DamagedInput(f"{name} cannot be read.", expected=_LIST, found=str(error)) from error
+            raise DamagedInput(f"{name} cannot be read: {error}") from error
         if not isinstance(entries, list):
-            raise DamagedInput(f"{name} is not a list.", expected=_LIST, found=type(entries).__name__)
+            raise DamagedInput(f"{name} is not a list, but a {type(entries).__name__}.")
         lists[part] = []
         here: set[str] = set()
         for entry in entries:
             match = _ENTRY.fullmatch(entry) if isinstance(entry, str) else None
             if match is None or match[1] not in BY_SYNSET:
                 raise DamagedInput(
-                    f"{name} has an entry that is not a shape of the 16 categories.",
+                    f"{name} has an entry that is not a shape of the 16 categories: {repr(entry)[:100]}",
                     expected="shape_data/<synset>/<shape>",
-                    found=repr(entry)[:100],
                 )
             shape = f"{match[1]}/{match[2]}"
             if shape in here:
-                raise DamagedInput(f"{name} has a shape twice.", expected="each shape once", found=shape)
+                raise DamagedInput(f"{name} has a shape twice: {shape}")
             here.add(shape)
             lists[part].append(f"{shape}@{part}" if shape in seen else shape)
         seen |= here
     return lists
 
 
-_LIST = '["shape_data/<synset>/<shape>", …]'
 _ENTRY = re.compile(r"[^/]+/(\d{8})/([A-Za-z0-9_-]{1,48})")
 
 
@@ -243,10 +240,9 @@ def _check_lists(raw: RawFolder, lists: dict[str, list[str]], manifest: Manifest
     if raw.sample or total != manifest.expected.graphs:
         for part, keys in lists.items():
             if again := [key for key in keys if "@" in key]:
+                shape = again[0].partition("@")[0]
                 raise DamagedInput(
-                    f"Shapes of the {part} list are in another list, too.",
-                    expected="disjoint lists",
-                    found=f"{len(again)} of them, such as {again[0].partition('@')[0]}",
+                    f"{len(again)} shapes of the {part} list are in another list, too, such as {shape}."
                 )
         return
     check_digests(raw, manifest)
@@ -257,11 +253,7 @@ def _check_categories(path: Path) -> None:
     known = {(category.name, category.synset) for category in CATEGORIES}
     for number, line in enumerate(read_lines(path), 1):
         if tuple(line.split()) not in known:
-            raise DamagedInput(
-                f"{path.name}, line {number}: not one of the 16 categories.",
-                expected="such as 'Airplane\\t02691156'",
-                found=repr(line[:100]),
-            )
+            raise DamagedInput(f"{path.name}, line {number}: not one of the 16 categories: {line[:100]!r}")
 
 
 def read_shape(path: Path, category: Category, name: str, max_points: int) -> NDArray[np.float32]:
@@ -272,16 +264,13 @@ def read_shape(path: Path, category: Category, name: str, max_points: int) -> ND
     """
     points = parse_points(path.read_bytes(), 7, name=name)
     if len(points) > max_points:
-        raise DamagedInput(
-            f"{name} has too many points.", expected=f"at most {max_points}", found=f"{len(points)}"
-        )
+        raise DamagedInput(f"{name} has {len(points)} points; {max_points} at most are allowed.")
     label = points[:, 6]
     wrong = (label < category.first) | (label > category.last) | (label != np.floor(label))
     if wrong.any():
         line = int(wrong.argmax())
         raise DamagedInput(
-            f"{name}, line {line + 1}: not a part label of {category.name}.",
-            expected=f"a whole number from {category.first} to {category.last}",
-            found=f"{label[line]:g}",
+            f"{name}, line {line + 1}: {label[line]:g} is no part of {category.name}, "
+            f"{category.first} to {category.last}."
         )
     return points

@@ -9,9 +9,9 @@ processed ``.pt`` files of the mirrors, ``(Data, slices)``. Facts and deviations
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,8 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Schema
 from kmip_data.format.splits import PARTS
 from kmip_data.format.writer import GraphRecord
-from kmip_data.graphs.splits import meta_labels, order_before_draw
+from kmip_data.graphs.splits import order_before_draw
+from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import (
     About,
     Params,
@@ -33,19 +34,13 @@ from kmip_data.pipelines.base import (
     Unit,
 )
 from kmip_data.pipelines.images.pieces import Piece, index_pickle, index_torch_file, read_pieces
-from kmip_data.pipelines.shared.columns import class_column, feature_column
-from kmip_data.pipelines.shared.published import split_by_keys
-from kmip_data.pipelines.shared.units import units_of_parts
+from kmip_data.pipelines.shared.records import class_column, feature_column, split_by_keys, units_of_parts
 
 RECORDS_PER_UNIT: Final = 1_000  #: about 46 MB per shard
 KEY_LENGTH: Final = 16
-_COLOURS: Final = ("red", "green", "blue")
+_OF_A_COLOUR: Final = ("mean", "deviation of", "largest", "least")
 FIELDS: Final = (
-    *(
-        f"{what} {colour} [0-1]"
-        for what in ("mean", "deviation of", "largest", "least")
-        for colour in _COLOURS
-    ),
+    *(f"{what} {colour} [0-1]" for what in _OF_A_COLOUR for colour in ("red", "green", "blue")),
     "row of the centroid [px]",
     "column of the centroid [px]",
 )
@@ -63,15 +58,14 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
     version = 1
     background: ClassVar[int | None] = 0
 
-    @property
-    def is_coco(self) -> bool:
-        """True if labels are category ids of COCO, not classes of Pascal VOC."""
-        return self.manifest.file == "coco-sp"
-
-    @property
-    def stratified_parts(self) -> tuple[str, ...]:
-        """The parts that were drawn from one set of pictures: the stratified rule deals these anew."""
-        return ("train", "val") if self.is_coco else ("val", "test")
+    def __init__(self, manifest: Manifest) -> None:
+        super().__init__(manifest)
+        self.is_coco = (
+            manifest.file == "coco-sp"
+        )  #: labels are category ids of COCO, not classes of Pascal VOC
+        self.sample_arguments = {"coco": self.is_coco}
+        # The parts that were drawn from one set of pictures.
+        self.stratified_parts = ("train", "val") if self.is_coco else ("val", "test")
 
     def schema(self, params: Params) -> Schema:
         """Colour and place of each superpixel, strength and length of each boundary, and the class."""
@@ -91,11 +85,6 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
             key_length=KEY_LENGTH,
         )
 
-    @property
-    def sample_arguments(self) -> Mapping[str, Any]:
-        """Arguments of the generator: one of the two sets."""
-        return {"coco": self.is_coco}
-
     def prepare(self, raw: RawFolder, params: Params, workdir: Path) -> Prepared:
         """Note in one pass over each file where its graphs lie; nothing of the file is copied."""
         ending = _ending(raw.path)
@@ -103,7 +92,7 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
         sizes = {
             part: index(raw.path / f"{part}{ending}", workdir, self.manifest.max_nodes) for part in PARTS
         }
-        # Relative, so that an unfinished build goes on where its home was moved to.
+        # Relative, so that an unfinished build resumes where its home was moved to.
         return Prepared(
             workdir, {"raw": os.path.relpath(raw.path, workdir), "ending": ending, "sizes": sizes}
         )
@@ -147,21 +136,6 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
         constants = {key: value.model_dump() for key, value in self.manifest.standardisation.items()}
         return About({"standardisation": constants})
 
-    def remarks(self, records: Records) -> list[str]:
-        """Compare the published val and test of PascalVOC-SP with LRGB's rule."""
-        if self.is_coco:
-            return []
-        labels = meta_labels(records.classes, self.background)
-        parts = self.split(records, PublishedSplitParams(), None).parts
-        val, test = (np.asarray(parts[part], np.int64) for part in ("val", "test"))
-        same = order_before_draw(labels[val], labels[test]) is not None
-        found = (
-            f"val and test ({len(val):,} and {len(test):,} graphs) "
-            f"{'are' if same else 'are not'} what LRGB's stratified rule draws with seed 0, "
-            "by the most frequent class of each graph, in order."
-        )
-        return [found]
-
 
 PIPELINE = SuperpixelPipeline
 
@@ -186,9 +160,7 @@ def _ending(folder: Path) -> str:
         if found == [f"{part}{ending}" for part in PARTS]:
             return ending
     raise DamagedInput(
-        "The three parts are not there in one form.",
-        expected="train.pickle, val.pickle and test.pickle; or train.pt, val.pt and test.pt",
-        found=", ".join(found) or "none",
+        f"Of train, val and test there are {', '.join(found) or 'none'}, not all as .pickle or all as .pt."
     )
 
 
@@ -201,23 +173,23 @@ def make_record(piece: Piece, key: str, where: str, table: NDArray[np.uint8]) ->
     nodes = len(piece.y)
     x = np.array(piece.x, np.float16)
     if piece.x.dtype != np.float16 and not np.array_equal(x, piece.x):
-        raise _wrong(where, "features that float16 holds, as published", "others")
+        raise _wrong(where, "features that float16 does not hold")
     edge_attr = np.array(piece.edge_attr, np.float32)
     for values in (x, edge_attr):
         if not np.isfinite(values).all():
-            raise _wrong(where, "neither NaN nor infinity", "NaN or infinity")
+            raise _wrong(where, "NaN or infinity")
     edge_index = np.empty((2, len(piece.source)), np.uint16)
     for row, ends in enumerate((piece.source, piece.target)):
         # A negative number is a very large one without its sign.
         numbers = np.array(ends, np.int64).view(np.uint64)
         if numbers.size and numbers.max() >= nodes:
-            raise _wrong(where, f"edges between nodes 0 to {nodes - 1}", f"{ends.min()} to {ends.max()}")
+            raise _wrong(where, f"edges of nodes {ends.min()} to {ends.max()}, of {nodes}")
         edge_index[row] = numbers
     labels = np.array(piece.y, np.int64)
     known = (labels >= 0) & (labels < len(table))
     y = table[np.where(known, labels, _NO_CLASS)]
     if y.max() == _NO_CLASS:
-        raise _wrong(where, "labels that are classes", f"{labels[y == _NO_CLASS][0]}")
+        raise _wrong(where, f"the label {labels[y == _NO_CLASS][0]}, which is no class")
     return GraphRecord(
         key=key,
         num_nodes=nodes,
@@ -226,5 +198,5 @@ def make_record(piece: Piece, key: str, where: str, table: NDArray[np.uint8]) ->
     )
 
 
-def _wrong(where: str, expected: str, found: str) -> DamagedInput:
-    return DamagedInput(f"{where}: not a graph of superpixels.", expected=expected, found=found)
+def _wrong(where: str, found: str) -> DamagedInput:
+    return DamagedInput(f"{where}: not a graph of superpixels: {found}.")

@@ -23,9 +23,8 @@ from kmip_data.pipelines.base import Prepared, RawFolder, Unit
 from kmip_data.pipelines.images import graph, reading
 from kmip_data.pipelines.raw.copies import list_copies
 from kmip_data.pipelines.raw.own_files import ascii_key, files_below, given_file
-from kmip_data.pipelines.shared.columns import class_column, feature_column
 from kmip_data.pipelines.shared.own import OwnParams, OwnPipeline
-from kmip_data.pipelines.shared.units import units_of_rows
+from kmip_data.pipelines.shared.records import class_column, feature_column, units_of_rows
 from kmip_data.strict import Strict
 
 IMAGES: Final = "images"
@@ -103,10 +102,7 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         }[params.edges]
         columns = (
             feature_column(
-                "node/x",
-                graph.FIELDS,
-                "colour of the superpixel and its centroid",
-                stored="float16",
+                "node/x", graph.FIELDS, "colour of the superpixel and its centroid", stored="float16"
             ),
             feature_column("edge/attr", fields, "of the pair of superpixels"),
             class_column("node/y", params.classes, "class at the rounded centroid"),
@@ -157,28 +153,20 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
             folder / mask, mask, classes=params.classes, void=params.void, palette=palette
         )
         if classes.shape != pixels.shape[:2]:
-            raise DamagedInput(
-                f"{mask} has another size than its picture {picture}.",
-                expected="{1} × {0} pixels".format(*pixels.shape[:2]),
-                found="{1} × {0} pixels".format(*classes.shape),
-            )
+            sizes = "{1} × {0} pixels, not {3} × {2}".format(*classes.shape, *pixels.shape[:2])
+            raise DamagedInput(f"{mask} has another size than its picture {picture}: {sizes}.")
         segments = graph.superpixels(pixels, params.superpixels)
         edge_index, attr = graph.connect(pixels, segments, params.edges, params.k)
         y, _ = graph.labels(classes, segments)
         x = graph.features(pixels, segments)
         if max(pixels.shape[:2]) > np.finfo(np.float16).max:
             raise DamagedInput(
-                f"{picture} is too large for float16 coordinates.",
-                expected="at most 65,504 pixels per side", found=str(max(pixels.shape[:2])),
-            )  # fmt: skip
+                f"{picture} has {max(pixels.shape[:2])} pixels on a side, more than float16 holds (65,504)."
+            )
         return GraphRecord(
             key=key_of(picture),
             num_nodes=len(x),
-            columns={
-                "node/x": x.astype(np.float16),
-                "edge/attr": attr.astype(np.float32),
-                "node/y": y,
-            },
+            columns={"node/x": x.astype(np.float16), "edge/attr": attr.astype(np.float32), "node/y": y},
             edge_index=edge_index.astype(self.schema(params).index_dtype),
         )
 
@@ -220,9 +208,7 @@ def pair(members: Mapping[str, Any]) -> list[tuple[str, str | None]]:
         stem = str(PurePosixPath(rest).with_suffix(""))
         if (other := sides[side].setdefault(stem, name)) != name:
             raise DamagedInput(
-                f"Two of the {side} have one name.",
-                expected="another name for each, whatever the suffix",
-                found=f"{other} and {name}",
+                f"Two of the {side} have one name, but for the suffix: {other} and {name}.",
                 next="take one of them away",
             )
     return [(picture, sides[MASKS].get(stem)) for stem, picture in sorted(sides[IMAGES].items())]
@@ -241,17 +227,14 @@ def palette_of(folder: Path) -> NDArray[np.uint8]:
 
 def _check_names(params: OwnSuperpixelParams) -> None:
     if params.class_name and len(params.class_name) != params.classes:
+        names = len(params.class_name)
         raise UsageError(
-            "There is not one name per class.",
-            expected=f"{params.classes} times class_name, or --set classes={len(params.class_name)}",
-            found=f"{len(params.class_name)} names",
+            f"class_name has {names} names for {params.classes} classes.", next=f"--set classes={names}"
         )
 
 
 def _no_mask(picture: str) -> DamagedInput:
     stem = picture.partition("/")[2].rpartition(".")[0]
     return DamagedInput(
-        f"{picture} has no mask.",
-        expected=f"{MASKS}/{stem} with one of {', '.join(reading.SUFFIXES)}",
-        found="none",
+        f"{picture} has no mask: no {MASKS}/{stem} with one of {', '.join(reading.SUFFIXES)}."
     )

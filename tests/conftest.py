@@ -28,4 +28,4 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Sum up over all tests."""
-    config.pluginmanager.register(Tallies(config.option.markexpr), "tallies")
+    config.pluginmanager.register(Tallies(), "tallies")

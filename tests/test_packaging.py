@@ -22,8 +22,7 @@ IMPORTED_AS = {"torch-geometric": "torch_geometric", "tomli-w": "tomli_w"}
 SEAMS = {"wandb", "mlflow", "pyarrow", "tensorboard", "tensorboardX"}  #: that a user installs if wanted
 COME_WITH = {"fsspec", "llvmlite", "mpl_toolkits", "pydantic_core"}  #: torch, numba, matplotlib, pydantic
 #: Asked for where they are missing.
-OF_EXTRAS = {"lightning", "dask", "distributed", "huggingface_hub", "submitit"}
-OF_DATASETS = {"PIL", "rdkit", "skimage"}  #: likewise
+OF_EXTRAS = {"lightning", "PIL", "rdkit", "skimage", "dask", "distributed", "huggingface_hub", "submitit"}
 DEV_ONLY = {"geopandas", "ogb", "pandas", "sklearn"}  #: compared with in benchmarks
 
 
@@ -71,14 +70,8 @@ def test_required_packages_of_the_issue_are_always_installed():
 def test_every_import_is_declared():
     """Imports are of the standard library, ourselves, or a requirement."""
     declared = {IMPORTED_AS.get(name, name) for name in names_of(requirements())}
-    known = (
-        declared
-        | SEAMS
-        | OF_EXTRAS
-        | DEV_ONLY
-        | set(sys.stdlib_module_names)
-        | {"kmip_data", "triton", "cuda", *COME_WITH}
-    )
+    known = declared | SEAMS | OF_EXTRAS | DEV_ONLY | COME_WITH | set(sys.stdlib_module_names)
+    known |= {"kmip_data", "triton", "cuda"}
     for folder in CODE:
         for path in (ROOT / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text("utf-8"))):

@@ -16,12 +16,11 @@ from kmip_data.wording import counted
 
 if TYPE_CHECKING:
     from kmip_data.models.profiling.measuring import Protocol
+    from kmip_data.models.profiling.methods import Shape
     from kmip_data.models.profiling.results import Cell
-    from kmip_data.models.profiling.workload import Shape
 
 SHARE = 0.8  #: of the free memory that a method may take
 SETTINGS = ("inference", "training")
-PAPER_BREAKDOWN = 31_622  #: nodes of the paper's stage plot
 
 
 class Count(click.ParamType):  # type: ignore[type-arg]
@@ -47,7 +46,6 @@ class Count(click.ParamType):  # type: ignore[type-arg]
         "kmip-data bench attention --max-n 1e4 --save attention",
         "kmip-data bench attention --methods auto,cpu,dense,keops --max-n 1e5 --k 100",
         "kmip-data bench attention --data sphere --d 64 --max-n 1e5",
-        "kmip-data bench attention --breakdown",
     ],
 )
 @click.option("--methods", metavar="LIST", help="Such as auto,symbolic,naive,full,sdpa; `all`: every method.")
@@ -66,12 +64,11 @@ class Count(click.ParamType):  # type: ignore[type-arg]
     help="gaussian, sphere, clustered or trained:FILE (of `kmip-data evaluate RUN --dump-qk FILE`).",
 )
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
-@click.option("--breakdown", is_flag=True, help="Stages of one training step at 31,622 nodes (or --max-n).")
-@click.option("--save", metavar="PREFIX", help="Write PREFIX.csv and, of the sweep, PREFIX.png.")
+@click.option("--save", metavar="PREFIX", help="Write PREFIX.csv and PREFIX.png.")
 @json_option
 @quiet_option
 def command(
-    methods: str | None, max_n: int, data: str, device: str, breakdown: bool, save: str | None, as_json: bool,
+    methods: str | None, max_n: int, data: str, device: str, save: str | None, as_json: bool,
     quiet: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Repeat the paper's efficiency experiment on this machine.
@@ -80,11 +77,9 @@ def command(
     method in a process of its own: out of memory or time is a cell of the table. The paper's A100 figures are
     shown with them, marked as such.
     """
-    from kmip_data.models.profiling.measuring import Protocol
-    from kmip_data.models.profiling.methods import default_methods, method_names
-    from kmip_data.models.profiling.processes import measure
+    from kmip_data.models.profiling.measuring import Protocol, measure
+    from kmip_data.models.profiling.methods import Shape, Source, default_methods, method_names, sizes_up_to
     from kmip_data.models.profiling.results import published
-    from kmip_data.models.profiling.workload import Shape, Source, sizes_up_to
     from kmip_data.models.training.machine import choose_device
     from kmip_data.runtime.memory import free_host_memory
 
@@ -100,27 +95,20 @@ def command(
     largest = min(max_n, source.largest or max_n)
     sizes = sorted({*sizes_up_to(largest), *([largest] if source.largest == largest else [])})
     protocol = Protocol(device=kind, memory_limit=int(SHARE * free_host_memory()))
-    if breakdown:
-        sizes, settings = [min(PAPER_BREAKDOWN, sizes[-1])], ("training",)
 
     def tell(cell: Cell) -> None:
-        time = cell.status if breakdown else _time(cell)
-        say(f"{cell.method}, {cell.setting}, {cell.n:,} nodes: {time}", quiet=quiet)
+        say(f"{cell.method}, {cell.setting}, {cell.n:,} nodes: {_time(cell)}", quiet=quiet)
 
     shape = source.shape
-    cells = measure(
-        names, sizes, shape=shape, protocol=protocol, settings=settings, by_stage=breakdown, tell=tell
-    )
-    paper = published() if shape == Shape() and not breakdown else None
+    cells = measure(names, sizes, shape=shape, protocol=protocol, settings=settings, tell=tell)
+    paper = published() if shape == Shape() else None
     about = {"machine": machine_line(), "what": _what(shape, protocol)}
     if prefix is not None:
-        _save(prefix, cells, f"{about['what']}\n{about['machine']}", paper, draw=not breakdown)
+        _save(prefix, cells, f"{about['what']}\n{about['machine']}", paper)
     if as_json:
-        print_json({**about, "cells": [cell.as_dict() | {"stages": cell.stages} for cell in cells]})
+        print_json({**about, "cells": [cell.as_dict() for cell in cells]})
         return
-    if breakdown:
-        click.echo(_stage_table(cells))
-    for setting in () if breakdown else settings:
+    for setting in settings:
         click.echo(f"{_table(setting, [cell for cell in cells if cell.setting == setting], paper)}\n")
     notes = [cell for cell in cells if cell.status != "ok" and not cell.note.startswith("not tried")]
     for cell in notes:
@@ -130,17 +118,14 @@ def command(
         click.echo(f"A100: figures of the paper, not of this machine ({paper.source})")
 
 
-def _save(prefix: Path, cells: list[Cell], title: str, paper: Any, *, draw: bool) -> None:
-    """Write the cells as CSV, and the sweep as a picture."""
+def _save(prefix: Path, cells: list[Cell], title: str, paper: Any) -> None:
+    """Write the cells as CSV and as a picture."""
     from kmip_data.files.changes import csv_bytes, write_output
-    from kmip_data.models.profiling.drawing import draw_sweep
+    from kmip_data.models.profiling.results import draw_sweep
 
-    rows = [cell.as_dict() | {f"seconds_{name}": s for name, s in cell.stages.items()} for cell in cells]
-    header = list(dict.fromkeys(name for row in rows for name in row))
-    lines = ([row.get(name) for name in header] for row in rows)
-    write_output(beside(prefix, ".csv"), csv_bytes(header, lines))
-    if draw:
-        draw_sweep(cells, beside(prefix, ".png"), title=title, paper=paper)
+    rows = [cell.as_dict() for cell in cells]
+    write_output(beside(prefix, ".csv"), csv_bytes([*rows[0]], (row.values() for row in rows)))
+    draw_sweep(cells, beside(prefix, ".png"), title=title, paper=paper)
 
 
 def _what(shape: Shape, protocol: Protocol) -> str:
@@ -169,18 +154,6 @@ def _table(setting: str, cells: list[Cell], paper: Any) -> str:
             times = [quantity(seconds.get(n), "s") for n in sizes]
             rows.append([f"A100: {curve.method}", *times, _power(growth_exponent(seconds.items())), memory])
     return table([setting, *(f"{n:,}" for n in sizes), "growth", "bytes per node"], rows)
-
-
-def _stage_table(cells: list[Cell]) -> str:
-    """Return methods against the stages of a training step."""
-    from kmip_data.models.profiling.measuring import STAGES
-
-    used = [stage for stage in STAGES if any(stage in cell.stages for cell in cells)]
-    rows = []
-    for cell in cells:
-        total = quantity(sum(cell.stages.values()), "s") if cell.stages else cell.status
-        rows.append([cell.method, *(quantity(cell.stages.get(stage), "s") for stage in used), total])
-    return table([f"{cells[0].n:,} nodes", *used, "total"], rows)
 
 
 def _time(cell: Cell) -> str:

@@ -1,4 +1,4 @@
-"""``kmip-data bench train``: training steps of models, by their parts."""
+"""``kmip-data bench train``: training steps of models."""
 
 from __future__ import annotations
 
@@ -46,11 +46,10 @@ def command(
     quiet: bool,
     **options: Any,
 ) -> None:
-    """Time the training steps of models, by their parts.
+    """Time the training steps of models.
 
-    Runs batches of the loop of `train`, several models in turn: waiting for data, forward pass without
-    search, search, backward pass, optimiser; graphs per second, memory, hours for the preset's epochs. On a
-    GPU steps are launched kernel by kernel, where `train` replays CUDA graphs.
+    Runs batches of the loop of `train`, several models in turn: seconds, graphs per second, memory, hours
+    for the preset's epochs. On a GPU steps are launched kernel by kernel, where `train` replays CUDA graphs.
     """
     from kmip_data.cli.train import configuration
 
@@ -59,7 +58,7 @@ def command(
     given = {"variant": "code", "epochs": None, "overrides": [*overrides, "system.devices=1"], **options}
     configs = {name: configuration(target, {}, {}, home=home, model=name, **given) for name in names}
     from kmip_data.models.profiling.training import Contestant, compare_training
-    from kmip_data.models.training.data.obtain import open_data
+    from kmip_data.models.training.data.graphs import open_data
     from kmip_data.models.training.machine import choose_device
     from kmip_data.runtime.progress import say
 
@@ -90,8 +89,7 @@ def command(
 
 def pace_table(paces: list[Pace]) -> str:
     """Return the speed of networks as a table."""
-    stages = list(next((pace.stages for pace in paces if pace.stages), {}))
-    header = ["", "a batch", *stages, "graphs/s", "memory", "hours", "ratio"]
+    header = ["", "a batch", "graphs/s", "memory", "hours", "ratio"]
     rows = []
     for pace in paces:
         if pace.seconds is None or pace.ratio is None or pace.spread is None or pace.hours is None:
@@ -101,7 +99,6 @@ def pace_table(paces: list[Pace]) -> str:
             [
                 pace.name,
                 quantity(pace.seconds, "s"),
-                *(quantity(seconds, "s") for seconds in pace.stages.values()),
                 f"{pace.graphs / pace.seconds:.3g}",
                 "–" if pace.peak is None else f"{pace.peak / 2**20:,.0f} MiB",
                 f"{pace.hours:.3g}",

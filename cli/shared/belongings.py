@@ -19,8 +19,8 @@ from kmip_data.files.locking import build_lock
 from kmip_data.files.reading import read_json, read_small
 from kmip_data.format.build_files import PAGE_NAME
 from kmip_data.format.card import CARD_NAME, read_card
-from kmip_data.models.training.run.folders import CONFIG_NAME, RESULT_NAME, files_of_run
-from kmip_data.pipelines.engine.folders import files_of_unfinished
+from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME, files_of_run
+from kmip_data.pipelines.engine.journal import files_of_unfinished
 from kmip_data.pipelines.raw.copies import files_of_raw
 from kmip_data.wording import nearest
 

@@ -54,7 +54,7 @@ class DatasetCommand(Command):
         return [*params[:-1], *_typed(ctx), *params[-1:]]
 
     def _key(self, store: str, name: str) -> str | None:
-        """Return what ``--set`` of this command calls a parameter; ``None`` if it takes none."""
+        """Return the name of a parameter in ``--set``; ``None`` if the command has no ``--set``."""
         if self.sources:
             return name
         takes_keys = any(param.name == "overrides" for param in self.params)
@@ -99,7 +99,7 @@ class DatasetCommand(Command):
         models: list[tuple[str, type[BaseModel]]] = [(RECORDS, pipeline.Params)]
         found: list[tuple[str, click.Option]] = []
         if self.sources and manifest.recipe:
-            from kmip_data.pipelines.recipes import source_model
+            from kmip_data.pipelines.build import source_model
 
             own = click.Option(
                 ["--name", "recipe_name"], metavar="NAME", expose_value=False,
@@ -139,7 +139,7 @@ class DatasetCommand(Command):
         super().refuse(ctx, args, option)
 
     def _target_on(self, ctx: click.Context, args: list[str]) -> str | None:
-        """Return what stands where the dataset belongs: ``--dataset``, or the first argument."""
+        """Return the name of the dataset on the command line: ``--dataset``, or the first argument."""
         return self._value_on(ctx, args, None if self._takes_argument() else "--dataset")
 
     def _takes_argument(self) -> bool:

@@ -73,7 +73,7 @@ _TITLES = {
 }
 
 
-class Name(click.ParamType[str]):
+class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class before click 8.4
     """A name of one of ``kinds`` (``dataset``, ``build``, ``sweep``, ``run``), or one of ``words``."""
 
     def __init__(self, *kinds: str, words: tuple[str, ...] = ()) -> None:
@@ -173,7 +173,7 @@ def several(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 #: What every command has that only looks at a build or a run.
 look_options = several(sample_option, home_option, json_option)
-#: What every command has that takes its time.
+#: Options of every long-running command.
 work_options = several(home_option, json_option, quiet_option)
 archive_options = several(
     click.option(
@@ -201,7 +201,7 @@ raw_options = several(
 
 
 def file_option(flag: str, *names: str, help: str, required: bool = False) -> Callable[[F], F]:  # noqa: A002
-    """Make an option that takes a file, there or to be written."""
+    """Make an option for a file, existing or to be written."""
     kind = click.Path(path_type=Path, dir_okay=False)
     return click.option(flag, *names, metavar="FILE", required=required, type=kind, help=help)
 
@@ -213,7 +213,7 @@ def number_option(
     *,
     type: click.ParamType[Any] | None = None,  # noqa: A002
 ) -> Callable[[F], F]:
-    """Make an option that takes a number; its default, if it has one, is shown."""
+    """Make an option for a number; its default, if any, is shown."""
     kind, shown = type or click.IntRange(min=1), default is not None
     return click.option(flag, type=kind, default=default, show_default=shown, metavar="N", help=help)
 

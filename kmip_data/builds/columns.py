@@ -20,7 +20,7 @@ from kmip_data.graphs.encoding import Encoding
 from kmip_data.manifest import unknown_name
 from kmip_data.strict import Strict
 
-COLUMNS: Final = "columns"  #: folder beside ``shards``
+COLUMNS: Final = "columns"  #: folder next to ``shards``
 COLUMNS_VERSION: Final = 1
 
 

@@ -72,7 +72,7 @@ class Build:
     waits: ClassVar[bool] = False
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Where its files lie, as messages say it."""
         return str(self.path)
 
@@ -82,7 +82,7 @@ class Build:
         return f"kmip-data verify {self.path} --repair"
 
     def shard(self, file: str) -> Shard:
-        """Open one of its shards, or a file beside one, by its name in the folder."""
+        """Open one of its shards, or a file next to one, by its name in the folder."""
         from kmip_data.format.reader import Shard
 
         return Shard(self.path / file)
@@ -92,7 +92,7 @@ class Build:
         return None
 
     def read_again(self) -> Card:
-        """Return the card that is there now, for whoever waited for the lock of the folder.
+        """Return the current card, after waiting for the lock of the folder.
 
         Raises ``UsageError`` where the folder holds another build by now, or none.
         """
@@ -140,7 +140,7 @@ def named_build(
     """Return what :func:`find_build` finds; that there is none is a UsageError, too.
 
     ``defaults`` stand for parameters not given, and the error leaves them out; ``otherwise`` is what it says
-    beside the command that builds it.
+    with the command that builds it.
     """
     usual = defaults or {}
     found = find_build(home, dataset, {**usual, **(parameters or {})}, sample=sample)

@@ -282,7 +282,7 @@ def column_problems(build: Build, shards: Sequence[Shard] | None, remarks: list[
             if not _is_encoding(name):
                 remarks.append(f"{folder} is not part of the build; it is left as it is")
                 continue
-            parts = (str(error.parts[name]) for name in ("expected", "found"))
+            parts = (error.parts[name] or "" for name in ("expected", "found"))
             yield Problem(f"{folder}/{CARD_NAME}", error.what, *parts)
             continue
         problems = list(_columns_card_problems(build, folder, card))

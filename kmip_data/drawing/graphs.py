@@ -30,7 +30,7 @@ from kmip_data.drawing.maps import (
 from kmip_data.drawing.pictures import class_name, drawing_of
 from kmip_data.drawing.style import class_colors
 from kmip_data.errors import UsageError
-from kmip_data.wording import counted, in_words
+from kmip_data.wording import as_values, counted
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -161,7 +161,7 @@ def record_graph(
         credit=str(card.license.get("notice", "")),
         thing="node",
         header={
-            "facts": "; ".join(filter(None, [facts + place, in_words(card.parameters)])),
+            "facts": "; ".join(filter(None, [facts + place, as_values(card.parameters)])),
             **header,
             "explore": {
                 "hops": 1, "label": drawing.label, "crowded": lines.shape[1] > CROWDED * len(drawing.pos),

@@ -1,4 +1,4 @@
-"""Where nodes without a position are drawn: molecules by RDKit, other graphs by a layout of their edges."""
+"""Positions of nodes that have none: molecules by RDKit, other graphs by springs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SIZE: Final = (760, 700)  #: pixels of the picture of a molecule
 
 
 def is_molecule(fields: Sequence[str]) -> bool:
-    """Whether ``x`` with these fields has the features of atoms."""
+    """True if ``x`` with these fields has the features of atoms."""
     return bool(fields) and fields[0] == ATOM
 
 
@@ -76,9 +76,7 @@ def layout(edge_index: I64, nodes: int) -> F64:
     """
     if nodes > MOST_NODES:
         raise UsageError(
-            "The graph cannot be drawn: its nodes have no position, and are too many to find places for.",
-            expected=f"a position of each node in two or three coordinates, or at most {MOST_NODES:,} nodes",
-            found=f"{nodes:,} nodes",
+            f"The graph cannot be drawn: {nodes:,} nodes without a position, of at most {MOST_NODES:,}.",
             next="choose smaller graphs with --records",
         )
     from scipy import sparse

@@ -22,7 +22,7 @@ from kmip_data.format.schema import COORDINATES, EDGE_INDEX
 from kmip_data.format.splits import NO_PART, NODE_PARTS
 from kmip_data.graphs.city_columns import is_city, vocabulary
 from kmip_data.reading.store import ShardStore, open_store
-from kmip_data.wording import in_words
+from kmip_data.wording import as_values
 
 EARTH_RADIUS: Final = 6_371_009.0  #: metres
 ATTRIBUTION: Final = "© OpenStreetMap contributors, ODbL 1.0"
@@ -44,12 +44,12 @@ class CityMap:
     """A city as arrays, ready to be drawn."""
 
     title: str  #: what this is; a sample says so
-    options: str  #: what it was built with
+    options: str  #: build options
     position: NDArray[np.float64]  #: (N, 2), metres east and north of the middle of the map
     #: (2, S), both ends of each, every pair once; a build does not keep their courses
     streets: NDArray[np.int64]
     lengths: NDArray[np.float32]  #: (S,) metres of each
-    hops: int | None  #: radius of the balls that the eccentricity is measured in; None: not said
+    hops: int | None  #: radius of the balls that the eccentricity is measured in; None: unknown
     classes: NDArray[np.int64]  #: (N,) labels
     num_classes: int  #: how many there may be
     eccentricity: NDArray[np.float32]  #: (N,)
@@ -93,7 +93,7 @@ def read_city_map(build: Build) -> CityMap:
             columns[column.attribute] = shard.read(column.key, 0, shard.nodes)
     return CityMap(
         title=card.heading,
-        options=in_words(card.parameters),
+        options=as_values(card.parameters),
         position=project(features[:, :2]),
         streets=np.stack([source, target])[:, source < target],
         lengths=shard.read("edge/length", 0, shard.edges)[source < target],
@@ -178,7 +178,7 @@ Layer = Categories | Scale
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model says about a city."""
+    """Predictions of a model for a city."""
 
     run: str
     classes: NDArray[np.int64]  #: (N,), as predicted
@@ -209,7 +209,7 @@ def city_layers(city: CityMap) -> list[Layer]:
 
 
 def prediction_layers(city: CityMap, prediction: Prediction) -> list[Layer]:
-    """Where a model is right, and what it says."""
+    """Return maps of a prediction: right or wrong, and the predicted class."""
     right = prediction.classes == city.classes
     code = np.where(right, 0, 1).astype(np.uint8)
     note = f"{prediction.run}: {right.mean():.1%} right"

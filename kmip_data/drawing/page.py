@@ -29,7 +29,7 @@ SCRIPTS: Final = (
 
 @dataclass(frozen=True)
 class ChosenKeys:
-    """What the heads of one k-MIP layer attend to, of the S nodes in :attr:`Answer.nodes`."""
+    """Keys that the heads of one k-MIP layer chose for the S nodes in :attr:`Answer.nodes`."""
 
     indices: I64  #: (H, S, k) nodes of the graph, the best first; −1: none
     weights: F32  #: (H, S, k) of the softmax, 0 where there is none
@@ -37,12 +37,12 @@ class ChosenKeys:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the best weights of a run say about one graph."""
+    """Predictions of a run's best weights for one graph."""
 
     run: str  #: its path below ``runs/``
     split: str | None  #: one of the build's, whose train and val nodes the run has seen
     classes: I64 | None  #: (N,) as predicted; None where the run classifies no nodes
-    words: str  #: what is said of the whole graph; empty where nothing is
+    words: str  #: prediction for the graph; empty without one
     nodes: I64  #: (S,), sorted: those whose chosen keys are in ``layers``
     layers: tuple[ChosenKeys, ...]  #: of each k-MIP layer; none where the network has none
 
@@ -77,7 +77,7 @@ def draw_explorer(graph: Graph, answer: Answer | None, curves: Sequence[Any], pa
         "data": graph.packer.text(),
         "script": "\n".join(map(asset, SCRIPTS)),
     }
-    # A field is put in by a function: what stands in it is no pattern, and is not filled in turn.
+    # A field is inserted by a function, so that its text is neither a pattern nor filled in again.
     page = re.sub(r"\{\{(\w+)\}\}", lambda found: fields[found[1]], asset("page.html"))
     write_output(path, page.encode())
 

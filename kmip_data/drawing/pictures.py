@@ -54,7 +54,7 @@ class Drawing:
 
     @property
     def answer(self) -> str:
-        """What is to be predicted."""
+        """Column to predict."""
         return "classes" if self.y is not None else "label of the graph" if self.label else ""
 
     def some_edges(self, limit: int = MAX_EDGES) -> I64:

@@ -1,4 +1,4 @@
-"""How every picture looks: colours, letters and sizes, on light or dark ground or for print, and its file."""
+"""Style of all pictures: colours, fonts and sizes, light, dark or for print, and how they are saved."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BODY, BODY_IN_PRINT = 10, 8  #: sizes of letters, in points
 GRID: Final = "rgba(128, 128, 128, 0.25)"  #: of pages
 NOTE, TITLE = "small", "x-large"  #: against them
 DOTS: Final = 110  #: per inch of a PNG
-#: What a picture may be, by the ending of its file, and what it says of its making: nothing that changes.
+#: Picture formats by file suffix, and their metadata: nothing that changes between runs.
 KINDS: Final[dict[str, dict[str, None]]] = {
     ".png": {"Software": None},
     ".svg": {"Date": None, "Creator": None},
@@ -41,7 +41,7 @@ class Style:
     faint: str = "#c4c4c4"  #: streets, edges
     font: str = "DejaVu Sans"
     widest: float = 100.0  #: inches
-    headline: bool = True  #: whether the title stands above: a paper has captions
+    headline: bool = True  #: True if the title stands above: a paper has captions
     dots: int = DOTS
     body: int = BODY
     darkest: float = 0.0  #: where ramps of colours begin, so that their ends differ from the ground
@@ -119,11 +119,7 @@ def check_kind(path: Path) -> str:
     kind = path.suffix.lower() or ".png"
     if kind not in KINDS:
         raise UsageError(
-            f"A picture cannot be written as {path.name}.",
-            expected=f"a name that ends in {', '.join(KINDS)}",
-            found=path.suffix,
-            left="nothing was written",
-            next=f"name it {path.stem}.png",
+            f"A picture cannot be written as {path.name}.", expected=f"a name that ends in {', '.join(KINDS)}"
         )
     return kind
 

@@ -1,4 +1,4 @@
-"""What a build is in numbers: sizes, degrees and classes, and the columns of a city, as tables."""
+"""Tables of a build: sizes, degrees, classes, and the columns of a city."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kmip_data.graphs.splits import largest_deviation
 
 
 class Table(NamedTuple):
-    """Headings, and rows of numbers and text; ``note`` stands below."""
+    """Headings, and rows of numbers and text, with a ``note`` below."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[object]]
@@ -50,7 +50,7 @@ def class_deviations(card: Card) -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def _sizes(card: Card) -> Table:
-    """How many graphs, nodes and edges there are, in all and in each part of each split."""
+    """Counts of graphs, nodes and edges, in all and in each part of each split."""
     whole, edges = card.counts["nodes"], card.counts["edges"]
     rows: list[list[Any]] = [["", "all", card.counts["graphs"], whole, edges]]
     for name, split in card.splits.items():
@@ -92,7 +92,7 @@ def _classes(card: Card) -> Table:
 
 
 def _deviations(card: Card) -> Table:
-    """How far the classes of each part are from those of all records."""
+    """Distance between the class shares of each part and those of all records."""
     rows = [
         [name, part, f"{100 * entry['difference']:+.2f}", entry["class"]]
         for name, parts in class_deviations(card).items()

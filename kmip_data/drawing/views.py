@@ -1,4 +1,4 @@
-"""What a build is drawn as: some of its records, or the map of a city."""
+"""Pictures of a build: some of its records, or the map of a city."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from kmip_data.errors import UsageError
 from kmip_data.graphs.city_columns import is_city
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.reading.dataset import ShardedDataset
-from kmip_data.wording import in_words
+from kmip_data.wording import as_values
 
-SHOWN: Final = 3  #: records drawn unless told which
+SHOWN: Final = 3  #: records drawn by default
 MOST: Final = 16  #: records in one picture
 
 
 @dataclass(frozen=True)
 class Preview:
-    """What can be drawn, and where it goes unless the user says so."""
+    """Kinds of pictures and their default paths."""
 
     draw: Callable[[Path], None]  #: write the picture to a path
     folder: Path
@@ -65,12 +65,7 @@ def view_of(
 
 def _refuse(why: str, given: Mapping[str, object]) -> None:
     if found := [option for option, value in given.items() if value is not None]:
-        raise UsageError(
-            f"{why}.",
-            expected=f"none of {', '.join(given)}",
-            found=", ".join(found),
-            next="kmip-data preview --help",
-        )
+        raise UsageError(f"{why}.", next=f"leave out {', '.join(found)}")
 
 
 def _map_view(build: Build, predict: Callable[[], Prediction] | None) -> Preview:
@@ -98,12 +93,7 @@ def _records_view(
     card, dataset = build.card, ShardedDataset(build, part)
     where = "the build" if part is None else f"the {part} part"
     if not len(dataset):
-        raise UsageError(
-            f"There is nothing to draw: {where} has no records.",
-            expected="at least one record",
-            found="none",
-            next=f"kmip-data info {build.path}",
-        )
+        raise UsageError(f"There is nothing to draw: {where} has no records.")
     chosen = positions(records, len(dataset), where)
 
     def draw(path: Path) -> None:
@@ -116,7 +106,7 @@ def _records_view(
         draw_png(
             drawings,
             path,
-            title=f"{card.heading}\n{in_words(card.parameters)}".rstrip(),
+            title=f"{card.heading}\n{as_values(card.parameters)}".rstrip(),
             footer=str(card.license.get("notice", "")),
             class_names=card.class_names,
             up=load_manifest(card.dataset).up_axis if card.dataset in dataset_names() else "z",

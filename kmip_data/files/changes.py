@@ -96,7 +96,7 @@ def write_json(path: Path, value: Mapping[str, Any], *, root: Path | None = None
 
 
 def write_all(descriptor: int, data: bytes | memoryview) -> None:
-    """Write all of ``data``, however much the kernel takes at a time."""
+    """Write all of ``data``, in as many calls as the kernel needs."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
@@ -140,7 +140,7 @@ def move(source: Path, target: Path) -> None:
 
 
 def remove_file(path: Path, *, root: Path | None = None) -> None:
-    """Remove a file of this package, if it is there; ``root`` and refusals as in :func:`write_file`."""
+    """Remove a file of this package, if it exists; ``root`` and refusals as in :func:`write_file`."""
     with contextlib.suppress(FileNotFoundError), _opened(path.parent, root) as folder:
         _refuse_irregular(path, folder)
         os.unlink(path.name, dir_fd=folder)

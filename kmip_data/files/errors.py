@@ -16,7 +16,7 @@ FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FORBIDDEN = (".", "a folder this user may write to")
 _IN_THE_WAY = (": something else is in the way.", "a folder, or nothing, at that place")
 _A_LINK = (": it is a symbolic link, and is not followed.", "a regular file, or none")
-#: The place itself is wrong: how the message goes on, and what is expected. All else is the disk's fault.
+#: Errors of the path itself: end of the message, and what is expected. Others are the disk's fault.
 _WRONG_PLACE = {
     errno.EACCES: _FORBIDDEN,
     errno.EPERM: _FORBIDDEN,
@@ -85,7 +85,7 @@ def writing(path: Path, **about: Any) -> Iterator[None]:
 
 
 def unreadable(path: Path, error: OSError) -> DamagedInput:
-    """Return our error for a file that is there but cannot be read."""
+    """Return the error for a file that exists but cannot be read."""
     reason = error.strerror or str(error)
     return DamagedInput(f"{path} cannot be read: {reason}.", next="check its permissions and the disk")
 

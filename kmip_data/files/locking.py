@@ -24,7 +24,7 @@ from kmip_data.files.errors import writing
 from kmip_data.files.reading import read_json
 from kmip_data.runtime.progress import say
 
-LOCKS = ".locks"  #: folder of lock files, beside the build folders
+LOCKS = ".locks"  #: folder of lock files, next to the build folders
 MESSAGE_SECONDS = 30.0
 NO_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
 
@@ -34,7 +34,7 @@ class FolderInUse(UsageError):
 
 
 def lock_path(folder: Path) -> Path:
-    """Return where the lock of a folder lies: ``.locks/<name>.lock`` beside it.
+    """Return the path of a folder's lock: ``.locks/<name>.lock`` next to it.
 
     A folder whose parent cannot be written to (the root of a mounted disk), or where ``.locks`` is a link,
     has it inside. Either is there only while the lock is held, or after its holder was killed.
@@ -120,7 +120,7 @@ def _acquire(path: Path, owner: Path, folder: Path, *, quiet: bool, wait: bool) 
 
 
 def describe_owner(owner: Path) -> str:
-    """Return who holds the lock, by its side file: process id, host and age."""
+    """Return the holder of the lock from its side file: process id, host and age."""
     try:
         entry = read_json(owner)
         age = max(0, round(time.time() - float(entry["started"])))

@@ -122,8 +122,8 @@ def read_chunked(dataset: h5py.Dataset, axis: int, start: int, stop: int) -> NDA
     shape, chunks = dataset.shape, dataset.chunks
     if chunks is None or any(chunks[i] != shape[i] for i in range(len(shape)) if i != axis):
         raise ValueError(f"chunks {chunks} of {shape}, which are not whole rows")
-    plan = dataset.id.get_create_plist()
-    filters = [plan.get_filter(i)[0] for i in range(plan.get_nfilters())]
+    properties = dataset.id.get_create_plist()
+    filters = [properties.get_filter(i)[0] for i in range(properties.get_nfilters())]
     if filters not in _PIPELINES:
         raise ValueError(f"filters {filters}, expected byte shuffle, then deflate (1) or zstd (32015)")
     rows = chunks[axis]

@@ -130,12 +130,12 @@ class Inspection:
     def dataset(self, dataset: h5d.DatasetID, name: str) -> None:
         """Check a dataset, its layout first: the shape of a virtual one would open its sources."""
         shown = repr(name[:80])
-        plan = dataset.get_create_plist()
-        layout = plan.get_layout()
+        properties = dataset.get_create_plist()
+        layout = properties.get_layout()
         inside, found = "data in the file itself", f"a dataset of other files at {shown}"
         _require(layout != h5d.VIRTUAL, "holds a virtual dataset", inside, found)
-        _require(not plan.get_external_count(), "holds external data", inside, found)
-        self.filters(plan, shown)
+        _require(not properties.get_external_count(), "holds external data", inside, found)
+        self.filters(properties, shown)
         kind = dataset.get_type()
         if not isinstance(kind, h5t.TypeIntegerID | h5t.TypeFloatID) and not (
             isinstance(kind, h5t.TypeStringID) and not kind.is_variable_str()
@@ -148,19 +148,19 @@ class Inspection:
         stored = StoredDataset(
             kind.dtype, space.shape, dataset.get_offset() if layout == h5d.CONTIGUOUS else None
         )
-        self.sizes(dataset, stored, layout, plan, shown)
+        self.sizes(dataset, stored, layout, properties, shown)
         self.datasets[name] = stored
 
-    def filters(self, plan: h5p.PropDCID, shown: str) -> None:
+    def filters(self, properties: h5p.PropDCID, shown: str) -> None:
         """Check that reading a dataset runs allowed filters only."""
-        for index in range(plan.get_nfilters()):
-            code = plan.get_filter(index)[0]
+        for index in range(properties.get_nfilters()):
+            code = properties.get_filter(index)[0]
             expected = f"no filter but {', '.join(sorted(self.allowed.values()))}"
             _require(code in self.allowed, "uses an unknown filter", expected, f"filter {code} at {shown}")
             self.needs_zstd |= code == FILTER_CODES["zstd"]
 
     def sizes(
-        self, dataset: h5d.DatasetID, stored: StoredDataset, layout: int, plan: h5p.PropDCID, shown: str
+        self, dataset: h5d.DatasetID, stored: StoredDataset, layout: int, properties: h5p.PropDCID, shown: str
     ) -> None:
         """Check the declared size of a dataset against the size of the file."""
         declared = stored.nbytes
@@ -176,7 +176,7 @@ class Inspection:
             _require(fine, what, f"data inside the file's {self.size:,} bytes", found)
             return
         if layout == h5d.CHUNKED:
-            chunk = math.prod(plan.get_chunk()) * stored.dtype.itemsize
+            chunk = math.prod(properties.get_chunk()) * stored.dtype.itemsize
             most = f"chunks of at most {MAX_CHUNK_BYTES:,} bytes"
             _require(chunk <= MAX_CHUNK_BYTES, what, most, f"{chunk:,} bytes at {shown}")
         self.excess += max(0, declared - kept * MAX_RATIO)

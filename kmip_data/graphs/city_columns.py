@@ -107,7 +107,7 @@ def feature_statistics(card: Card) -> Mapping[str, Any]:
     fits = {"mean", "std", "coordinate_range"} <= found.keys()
     if not fits or not (len(found["mean"]),) == (len(found["std"]),) == width:
         raise DamagedInput(
-            f"The card of {card.dataset} has no scaling of each feature (mean, std, coordinate_range).",
+            f"The card of {card.dataset} has no scaling of its features: mean, std and coordinate_range.",
             next=f"kmip-data build {card.dataset}, in another --output",
         )
     return found

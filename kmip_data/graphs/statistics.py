@@ -47,7 +47,7 @@ class UnitStatistics:
             self._classes += count_classes(record.columns[self._labels.key], self._labels)
 
     def to_json(self) -> dict[str, Any]:
-        """Exact counts as plain lists, for the journal."""
+        """Exact counts as lists, for the journal."""
         counts: dict[str, Exact] = {
             name: [[value, counter[value]] for value in sorted(counter)]
             for name, counter in self._counts.items()

@@ -115,7 +115,7 @@ def _of_view(source: Field, view: View) -> Field:
     )
 
 
-_WORTH_SHARING: Final = 100_000  #: graphs, nodes and edges; below, waking a thread takes longer
+_WORTH_SHARING: Final = 100_000  #: graphs, nodes and edges; below, waking a thread costs more
 _INT64, _FLOAT32 = np.dtype(np.int64), np.dtype(np.float32)
 _NO_EDGES: Final = np.empty((2, 0), _INT64)
 

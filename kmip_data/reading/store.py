@@ -35,7 +35,7 @@ def open_store(build: Build, added: Sequence[ColumnsCard] = ()) -> ShardStore:
     shards = [build.path / entry.file for entry in build.card.shards]
     found = [path.stat() for path in shards if path.exists()]
     written = [(status.st_ino, status.st_mtime_ns) for status in found]
-    key = (build.path, build.place, tuple(card.name for card in added), *digests, *written)
+    key = (build.path, build.location, tuple(card.name for card in added), *digests, *written)
     store = _open_stores.get(key)
     if store is None:
         store = _open_stores[key] = ShardStore(build, added)
@@ -81,12 +81,12 @@ class ShardStore:
             not np.array_equal(file.node_ptr, shard.node_ptr)
             for file, shard in zip(files, self.shards, strict=True)
         ):
-            what = f"{self.build.place}/{folder} does not go with the shards."
+            what = f"{self.build.location}/{folder} does not go with the shards."
             raise self._damaged(what, "the graphs of each shard, with as many nodes", "others")
         taken = {column.key for column in self.schema.columns}
         if twice := [column.key for column in schema.columns if column.key in taken]:
             # Rows are found by key: two columns of one key would be read with each other's width.
-            what = f"{self.build.place}/{folder} has a key that is another column's."
+            what = f"{self.build.location}/{folder} has a key that is another column's."
             raise self._damaged(what, "keys of its own", twice[0])
         self._added.update({column.key: files for column in schema.columns})
         self.schema = replace(self.schema, columns=(*self.schema.columns, *schema.columns))
@@ -98,7 +98,7 @@ class ShardStore:
             other = "" if shard.schema == schema else ", with other columns"
             found = f"{shard.graphs} graphs of build {shard.build_key}{other}"
             raise self._damaged(
-                f"{self.build.place}/{file} is not a shard of this build.",
+                f"{self.build.location}/{file} is not a shard of this build.",
                 f"{graphs} graphs of build {key}",
                 found,
             )
@@ -156,7 +156,7 @@ class ShardStore:
 
     def damaged_record(self, graph: int, what: str, expected: str, found: str) -> DamagedInput:
         """Return the error for values of a record that violate its schema."""
-        file = f"{self.build.place}/{self.build.card.shards[self.shard[graph]].file}"
+        file = f"{self.build.location}/{self.build.card.shards[self.shard[graph]].file}"
         return self._damaged(f"{file} is damaged: {what} (record {graph}).", expected, found)
 
     def sources(self, wanted: tuple[Rows, ...], graphs: I64) -> tuple[I64, I64, list[NDArray[Any]]]:

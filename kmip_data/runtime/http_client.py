@@ -41,7 +41,7 @@ PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 class MirrorFailed(Exception):
-    """A mirror did not deliver; ``reason`` goes on after its name: ``answers 404 Not Found``.
+    """A mirror failed; ``reason`` continues after its name: ``answers 404 Not Found``.
 
     ``again``: worth another try at the same mirror, after as many seconds as the server asked to ``wait``;
     ``stalled``: it took long already, so only if this one brought something.
@@ -202,7 +202,7 @@ class Session(requests.Session):
             self.mount(scheme, _Adapter())
 
     def get_redirect_target(self, resp: requests.Response) -> None:
-        """Leave redirects to us: asked for the target, ``requests`` reads the whole answer first."""
+        """Disable redirects of ``requests``, which would read the complete answer first."""
         return
 
 
@@ -210,7 +210,7 @@ class Session(requests.Session):
 def open_response(
     url: str, headers: Mapping[str, str], patience: Patience, session: Session | None = None
 ) -> Iterator[requests.Response]:
-    """Ask for ``url`` and give the answer, of whatever status, after at most ten redirects.
+    """Request ``url`` and return the answer, of any status, after at most ten redirects.
 
     A ``session`` keeps the connection of an answer that is read to its end.
 

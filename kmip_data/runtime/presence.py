@@ -27,7 +27,7 @@ def modules_in(package: ModuleType) -> list[ModuleType]:
 
 
 def names_in_stub(file: str) -> dict[str, str]:
-    """Return each public name and its module, from the stub beside ``file``: the one list of them."""
+    """Return each public name and its module, from the stub next to ``file``, the only list of them."""
     stub = Path(file).with_suffix(".pyi").read_text("utf-8")
     return {
         name: module for module, name in re.findall(r"^from (\S+) import \w+ as (\w+)", stub, re.MULTILINE)

@@ -70,7 +70,7 @@ class Progress:
         return getattr(sys.stderr, "unfiltered", sys.stderr)
 
     def close(self) -> None:
-        """Leave the bar as it stands."""
+        """Leave the bar unchanged."""
         if self._bar is not None:
             self._bar.close()
 

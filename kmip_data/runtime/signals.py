@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 AGAIN_AFTER = 0.05  #: seconds
-#: What asks a program to end, beside Ctrl-C: ``kill``, and a terminal or connection that closes.
+#: Signals that end a program, besides Ctrl-C: ``kill``, and a terminal or connection that closes.
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 _SIGNALS = (signal.SIGINT, *ENDING)
 #: Handlers of a program that has none of its own.
@@ -30,7 +30,7 @@ def end(number: int, _frame: FrameType | None) -> NoReturn:
         try:
             os.tcgetpgrp(stream)
         except OSError as error:
-            if error.errno == errno.EIO:  # a terminal that is gone: what is still said must not fail
+            if error.errno == errno.EIO:  # the terminal is gone: later output must not fail
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
     raise SystemExit(128 + number)
 

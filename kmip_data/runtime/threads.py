@@ -126,7 +126,7 @@ os.register_at_fork(after_in_child=_after_fork)
 def njit_nogil(**options: Any) -> Callable[[F], F]:
     """Return a decorator that compiles with :func:`numba.njit` and ``options``, releasing the GIL.
 
-    The machine code is cached beside the source or in the user's cache folder. Where neither can be
+    The machine code is cached next to the source or in the user's cache folder. Where neither can be
     written to (a read-only install and no home folder) numba refuses to cache at all; then the function
     is compiled once per process.
     """

@@ -47,7 +47,7 @@ def save(  # noqa: PLR0913 -- options, by keyword
     ----------
     dataset
         A PyTorch Geometric dataset, another iterable of ``Data``, or one ``Data``. What can be read
-        only once (a generator, a dataset with a transform) is kept in a temporary file beside
+        only once (a generator, a dataset with a transform) is cached in a temporary file next to
         ``folder`` until all graphs are known.
     folder
         A new folder.
@@ -108,7 +108,7 @@ def save(  # noqa: PLR0913 -- options, by keyword
 def _check_target(folder: Path, name: str) -> None:
     files.refuse_link(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"{folder} is there already.", next="another folder, or remove this one first")
+        raise UsageError(f"{folder} already exists.", next="another folder, or remove this one first")
     if not is_name(name):
         raise UsageError(f"A dataset cannot be called {name!r}.", expected=NAME_WORDS, next="save(…, name=…)")
     if name in dataset_names():

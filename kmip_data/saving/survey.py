@@ -33,7 +33,7 @@ class PlainGraph:
     name: str  #: for messages and as its key
     num_nodes: int
     values: Mapping[str, NDArray[Any]]
-    kinds: Mapping[str, Kind]  #: what each value was
+    types: Mapping[str, Kind]  #: what each value was
 
     @property
     def num_edges(self) -> int | None:
@@ -56,14 +56,14 @@ def plain_graph(data: Any, name: str) -> PlainGraph:
     if isinstance(graph, torch.Tensor) and graph.numel() and bool((graph != graph.flatten()[0]).any()):
         raise _unfit(name, "it is several graphs", "save the graphs that it was made of, as a list")
     values: dict[str, NDArray[Any]] = {}
-    kinds: dict[str, Kind] = {}
+    types: dict[str, Kind] = {}
     for attribute, value in data.to_dict().items():
-        values[attribute], kinds[attribute] = _plain(value, attribute, name)
+        values[attribute], types[attribute] = _plain(value, attribute, name)
     edges = values.get("edge_index")
     if edges is not None and (edges.dtype != np.int64 or edges.ndim != 2 or len(edges) != 2):
         found = f"{edges.dtype} {list(edges.shape)}"
         raise _unfit(name, f"its edge_index is not valid: {found}, not int64 [2, E]")
-    return PlainGraph(name, int(data.num_nodes or 0), values, kinds)
+    return PlainGraph(name, int(data.num_nodes or 0), values, types)
 
 
 def _unfit(name: str, why: str, advice: str | None = None) -> UsageError:
@@ -231,7 +231,7 @@ class Survey:
         first = self.graphs == 0
         if first:
             for name, value in graph.values.items():
-                kind = graph.kinds[name]
+                kind = graph.types[name]
                 self._attributes[name] = _Attribute(name, kind, value.dtype, value.shape)
         self._check(graph)
         self.graphs += 1
@@ -253,7 +253,7 @@ class Survey:
                 f"Graph {graph.name} has other attributes than those before it.",
                 next=f"give every graph the attribute {name!r}, or none",
             )
-        for name, kind in graph.kinds.items():
+        for name, kind in graph.types.items():
             if kind != self._attributes[name].kind:
                 what = f"Attribute {name!r} of graph {graph.name} has another type than before"
                 raise UsageError(f"{what}: {kind}, not {self._attributes[name].kind}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import io
 import os
 from collections.abc import Iterator, Sequence
@@ -38,17 +39,17 @@ class BuildAfar(Build):
     waits: ClassVar[bool] = True
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The address."""
         return self.address
 
     @property
     def remedy(self) -> str:
-        """What to do where one of its files is damaged."""
+        """Advice for a damaged file."""
         return f"ask whoever pushed it to push it again, or {pull_command(self.address)}"
 
     def shard(self, file: str) -> Shard:
-        """Open one of its shards, or a file beside one, by its name."""
+        """Open one of its shards, or a file next to one, by its name."""
         if not self.blocks.sizes.get(file):
             raise damaged(f"{self.address}/{file}", "a file, as a card names it", "none, or an empty one")
         self.blocks.take((name, 0) for name in self._heads.get(file, ()))
@@ -143,11 +144,18 @@ class _Opened(io.RawIOBase):
         view = memoryview(buffer).cast("B")
         stop = min(self._at + len(view), self._blocks.sizes[self._file])
         count = max(0, stop - self._at)
+        # HDF5 calls this under h5py's lock and waits for threads that fetch. If one of them collected garbage
+        # with objects of h5py in it, those of a refused file, it would wait for that lock in turn.
+        collecting = gc.isenabled()
+        gc.disable()
         try:
             view[:count] = self._blocks.read(self._file, self._at, self._at + count).data
         except KmipDataError as error:
             self.failure = error
             raise
+        finally:
+            if collecting:
+                gc.enable()
         self._at += count
         return count
 

@@ -70,7 +70,7 @@ def pull(
     columns: Sequence[str] | None = None,
     quiet: bool = False,
 ) -> Pulled:
-    """Bring what was pushed to ``address`` here, every digest checked; a pull that was stopped goes on.
+    """Download what was pushed to ``address``, checking every digest; resume a pull that was stopped.
 
     It becomes the folder ``to``; by default that of its name below ``home``, and for a run in the working
     folder: only what lies below ``home`` is taken as the user's own. ``columns`` are the added ones to take,
@@ -145,7 +145,7 @@ def _card_there(folder: Path, card: Card) -> Card | None:
 
 
 def _end(folder: Path, card: Card) -> bool:
-    """Write page, Croissant and card unless all are there; return whether they were written."""
+    """Write page, Croissant and card unless all exist; return True if they were written."""
     texts = {
         PAGE_NAME: render_card(card).encode(),
         CROISSANT_NAME: readable_json(build_croissant(card)).encode(),
@@ -171,7 +171,7 @@ def _card(received: Received) -> Card:
     entries = received.share.by_name()
     for name, digest in card.digests.items():
         if name not in entries or entries[name].sha256 != digest:
-            raise damaged(where, f"a card of the files beside it: {name}", f"one of SHA-256 {digest}")
+            raise damaged(where, f"a card of the files next to it: {name}", f"one of SHA-256 {digest}")
     if card.to_json().encode() != data:
         raise damaged(where, "the text that its content and digest give", "another")
     return card
@@ -307,6 +307,6 @@ def partial_name(entry: SharedFile) -> str:
 
 
 def is_whole(path: Path, entry: SharedFile) -> bool:
-    """True if a file is there, with the right bytes; a link never is."""
+    """True if a regular file exists with the right bytes."""
     regular = path.is_file() and not path.is_symlink()
     return regular and path.stat().st_size == entry.bytes and sha256_file(path)[0] == entry.sha256

@@ -73,7 +73,7 @@ def _refuse_license(card: Card) -> None:
     if terms.get("agreement"):
         raise LicenseNotAccepted(
             f"The licence of {card.dataset} does not let it be passed on: {terms.get('name')}.",
-            next=f"tell others to build it: kmip-data build {card.manifest or card.dataset}",
+            next=f"others can build it: kmip-data build {card.manifest or card.dataset}",
         )
 
 
@@ -176,7 +176,7 @@ def _there(remote: Remote, ours: Container[str], share: Share) -> dict[str, int]
 
 
 def _is_there(remote: Remote, name: str, digest: str, size: int, found: int | None) -> bool:
-    """True if a file is there with the right bytes: all of them are read."""
+    """True if a file exists with the right bytes; all of them are read."""
     if found != size:
         return False
     whole = hashlib.sha256()

@@ -287,7 +287,7 @@ class Remote:
         except KmipDataError:
             raise
         except Exception as error:
-            told = error.__cause__ or error  # of a server's answer fsspec says only that there is no file
+            told = error.__cause__ or error  # fsspec hides a server's answer behind "no file"
             found = error.reason if isinstance(error, MirrorFailed) else f"{type(told).__name__}: {told}"
             raise SourceUnavailable(
                 f"{self.address}/{name} cannot be reached.",

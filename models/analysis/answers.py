@@ -31,7 +31,7 @@ from kmip_data.models.training.objective.tasks import Task, target_column
 from kmip_data.models.training.run.evaluate import OpenedRun, open_run
 from kmip_data.models.training.run.module import measure_parts
 
-HOPS, NODES, MOST_NODES = 16, 8, 20_000  #: influence is measured so far, of so many nodes, up to this size
+HOPS, NODES, MOST_NODES = 16, 4, 20_000  #: influence is measured so far, of so many nodes, up to this size
 PAIRS: Final = 2_000_000  #: of node and key, over all heads and layers, in an answer: 16 MB
 
 
@@ -166,7 +166,7 @@ def choosing(model: nn.Module, count: int, pairs: int) -> Iterator[tuple[Tensor,
 def _choose(
     nodes: Tensor, layers: list[ChosenKeys], module: KMIPAttention, args: tuple[Any, ...], options: Any
 ) -> None:
-    """Attend as the layer is about to, and record what it attends to."""
+    """Repeat the layer's attention, and record the chosen keys."""
     given: dict[str, Any] = {**dict(zip(("x", "ptr"), args, strict=False)), **options}
     ptr = given.get("ptr")
     found = attend_to_best(

@@ -1,4 +1,4 @@
-"""The paper's theorems, tried: graphs that networks tell apart (1), and functions they fit (2)."""
+"""Checks of the paper's theorems: graphs that networks separate (1), and functions they fit (2)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from torch_geometric.data import Data
 from kmip_data.arrays import F64
 from kmip_data.models.analysis.refinement import Pair, as_graphs, encoded, seg_wl
 from kmip_data.models.attention.kmip import KMIPAttention
-from kmip_data.models.config import ModelConfig
-from kmip_data.models.encodings import POSITIONAL
+from kmip_data.models.config import ATTENTION, ModelConfig
+from kmip_data.models.kinds import POSITIONAL
 from kmip_data.models.network import build_model
-from kmip_data.models.registry import ATTENTION
 
 EQUAL = 1e-9  #: largest difference of two outputs that count as equal
 ENCODINGS = ("none", "rwse", "lappe")
@@ -48,7 +47,7 @@ class Check(NamedTuple):
 def check_networks(pairs: Mapping[str, Pair], *, draws: int = 4, seed: int = 0) -> Iterator[Check]:
     """Compare outputs of GPS networks in float64, of every attention there is, on each pair.
 
-    The networks have three layers, GatedGCN beside the attention, and a head for graphs that pools the mean
+    The networks have three layers, GatedGCN next to the attention, and a head for graphs that pools the mean
     or the sum, in turn; k-MIP has one k a layer: 1, 3, 10. The largest difference of ``draws`` draws counts,
     of a graph and the other with its nodes in another order.
     """

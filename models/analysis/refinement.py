@@ -58,7 +58,7 @@ class Refinement(NamedTuple):
 
 
 def refine(start: I64, relations: Sequence[I64]) -> Refinement:
-    """Refine colours: a node's next one stands for the multiset {{(colour of r, relation to r)}} over all r.
+    """Refine colours: a node's next one encodes the multiset {{(colour of r, relation to r)}} over all r.
 
     ``start`` (ΣN,) are those of all nodes, graph after graph; ``relations`` (N, N) each graph's f_R of the
     row's node to the column's, from 0.
@@ -88,8 +88,8 @@ def all_tests(matrices: Sequence[I64]) -> dict[str, Refinement]:
 def seg_wl(matrices: Sequence[I64], encoding: Encoding | None = None) -> Refinement:
     """S-SEG-WL with the S of Theorem 1, for nodes without other features than an encoding.
 
-    f_R tells neighbours, the node itself and the rest apart. Of LapPE the eigenvalues alone are taken:
-    the entries of eigenvectors change with the order of the nodes, and would tell a graph from itself.
+    f_R separates neighbours, the node itself and the rest. Of LapPE only the eigenvalues are used:
+    the entries of eigenvectors change with the order of the nodes, and would separate a graph from itself.
     """
     graphs = as_graphs(matrices)
     columns = {} if encoding is None else encoded(graphs, encoding)

@@ -75,7 +75,7 @@ def run_study(
     ks
         Rising values of k; default: the paper's, up to the largest graph.
     layers
-        Counted from 0; default: all but the first, whose input has many equal rows, unless it stands alone.
+        Counted from 0; default: all but the first, whose input has many equal rows, unless it is alone.
     graphs, sizes
         The first graphs with a number of nodes in this range. The work grows with its square.
     queries

@@ -28,7 +28,7 @@ class BigBirdAttention(nn.Module):
     """An encoder layer of BigBird (Zaheer et al., 2020), as GraphGPS uses it for global attention.
 
     Block-sparse attention, a linear layer, residual connection and layer norm; then two linear layers of
-    the same width with ReLU between, residual connection and layer norm. :mod:`.block_plan` says which
+    the same width with ReLU between, residual connection and layer norm. :func:`plan_blocks` says which
     blocks attend to which. The order of the nodes matters: it is what blocks are cut from.
 
     Parameters
@@ -180,13 +180,13 @@ def _flat(rows: Tensor, lists: Tensor) -> Tensor:
     return lists + torch.arange(len(rows), device=rows.device)[:, None, None] * rows.shape[1]
 
 
-WINDOW = 5  #: blocks that a block attends to beside random ones: first, its left, itself, its right, last
+WINDOW = 5  #: blocks that a block attends to besides random ones: first, its left, itself, its right, last
 SPARSE_FROM = 4  #: blocks of a graph; one with fewer is attended whole, where the published code fails
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """How blocks attend."""
+    """Options of block-sparse attention."""
 
     heads: int  #: attention heads H
     block_size: int  #: nodes of a block R

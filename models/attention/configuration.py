@@ -34,20 +34,9 @@ class KMIPPart(Part):
     value_dim: int | None = Field(
         default=None, ge=1, description="channels of a value of one head; none: hidden_dim / heads"
     )
-    output_projection: bool = Field(
-        default=False,
-        description="linear layer W_O after the heads (text)",
-    )
-    dropout: float = Field(
-        default=0.0,
-        ge=0,
-        lt=1,
-        description="dropout of attention weights",
-    )
-    legacy_padding: bool = Field(
-        default=False,
-        description="attend to zero padding, as upstream",
-    )
+    output_projection: bool = Field(default=False, description="linear layer W_O after the heads (text)")
+    dropout: float = Field(default=0.0, ge=0, lt=1, description="dropout of attention weights")
+    legacy_padding: bool = Field(default=False, description="attend to zero padding, as upstream")
     warm_start: bool | None = Field(
         default=None,
         description="begin each search with the previous step's pairs; same result; none: when training"
@@ -108,7 +97,7 @@ class KMIPPart(Part):
         from kmip_data.models.search.topk import get_backend
 
         if self.search != "auto":
-            get_backend(self.search)  # an unknown name is told now, not at the first batch
+            get_backend(self.search)  # an unknown name fails now, not at the first batch
         options = self.model_dump(exclude={"kind", "k", "search"}) | {"warm_start": bool(self.warm_start)}
         return KMIPAttention(place.dim, k=self.k_of(place.layer), backend=self.search, **options)
 
@@ -136,14 +125,9 @@ class PerformerPart(MultiHead):
     )
     dropout: float = Field(default=0.0, ge=0, lt=1, description="dropout after the output layer")
     redraw: int | None = Field(
-        default=None,
-        ge=1,
-        description="training batches between draws of features; none: one draw",
+        default=None, ge=1, description="training batches between draws of features; none: one draw"
     )
-    legacy_mask: bool = Field(
-        default=False,
-        description="count zero padding as keys, as upstream",
-    )
+    legacy_mask: bool = Field(default=False, description="count zero padding as keys, as upstream")
 
     def unrecordable(self) -> str | None:
         """The host counts the batches until it draws, and the padding."""
@@ -171,8 +155,7 @@ class BigBirdPart(MultiHead):
     )
     norm_eps: float = Field(default=1e-6, gt=0, description="epsilon of the layer norms")
     legacy_padding: bool = Field(
-        default=False,
-        description="lay out blocks as for the longest graph of the batch, as upstream",
+        default=False, description="lay out blocks as for the longest graph of the batch, as upstream"
     )
 
     def unrecordable(self) -> str | None:
@@ -200,22 +183,13 @@ class ExphormerPart(MultiHead):
     )
     expander_seed: int = Field(default=0, ge=0, lt=10**9, description="seed of the permutations")
     self_loops: bool = Field(
-        default=True,
-        description="keep expander edges from a node to itself, as upstream",
+        default=True, description="keep expander edges from a node to itself, as upstream"
     )
     real_edges: bool = Field(default=True, description="attend along the graph's edges")
     virtual_nodes: int = Field(default=3, ge=0, description="virtual nodes per graph")
     clamp: float = Field(default=5.0, gt=0, le=50, description="bound of the scores, both ways")
-    output_projection: bool = Field(
-        default=False,
-        description="linear layer W_O after the heads (text)",
-    )
-    dropout: float = Field(
-        default=0.0,
-        ge=0,
-        lt=1,
-        description="dropout of attention weights",
-    )
+    output_projection: bool = Field(default=False, description="linear layer W_O after the heads (text)")
+    dropout: float = Field(default=0.0, ge=0, lt=1, description="dropout of attention weights")
 
     @property
     def reads_edges(self) -> bool:  # type: ignore[override]

@@ -16,7 +16,7 @@ from kmip_data.models.search.problem import check_heads, check_nodes
 
 
 class Carried(NamedTuple):
-    """What goes from layer to layer beside nodes and edges; only ``virtual`` changes on the way."""
+    """State passed from layer to layer with nodes and edges; only ``virtual`` changes."""
 
     virtual: Tensor  #: (V, G, d) states of each graph's V virtual nodes
     kinds: Tensor  #: (1 + 2V, d) features: of expander edges, of those into and those out of virtual nodes
@@ -25,7 +25,7 @@ class Carried(NamedTuple):
 
 
 class ExphormerEdges(nn.Module):
-    """What Exphormer's attention needs before its first layer (upstream ``ExpanderEdgeFixer``).
+    """Prepare the state of Exphormer's attention before its first layer (upstream ``ExpanderEdgeFixer``).
 
     Parameters
     ----------
@@ -82,9 +82,7 @@ def expander_edges(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
     targets = batch.added.get("expander")
     if targets is None or targets.ndim != 2:
         raise UsageError(
-            "the network reads an expander that the data do not have",
-            expected="expander (N, D), an added column",
-            found="none" if targets is None else f"shape {tuple(targets.shape)}",
+            "the network reads an expander (N, D), an added column that the data do not have",
             next="kmip-data encode TARGET expander3 adds it; or --set model.attention.expander=0",
         )
     targets = targets.long()
@@ -93,9 +91,7 @@ def expander_edges(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
     size = sizes.to(targets.device)[batch.graph, None]
     if bool(((targets < -1) | (targets >= size)).any()):
         raise DamagedInput(
-            "An expander names nodes that its graph does not have.",
-            expected="numbers below that of the graph's nodes, or -1",
-            found=f"{int(targets.min())} to {int(targets.max())}",
+            f"An expander names nodes {int(targets.min())} to {int(targets.max())}, which its graph has not.",
             next="kmip-data verify TARGET --repair",
         )
     there = targets >= 0
@@ -231,7 +227,7 @@ class ExphormerAttention(nn.Module):
 
 
 class _Sums(Protocol):
-    """What attention asks of edges, whose sources and targets may be two sorts of nodes."""
+    """Interface of edges whose sources and targets may be two sorts of nodes."""
 
     def at_source(self, x: Tensor) -> Tensor: ...
     def at_target(self, x: Tensor) -> Tensor: ...

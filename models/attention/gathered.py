@@ -17,47 +17,35 @@ def forward(
     missing = indices < 0
     weights = torch.softmax((scores * scale).masked_fill_(missing, -torch.inf), -1)
     weights.masked_fill_(missing, 0)  # also clears the NaN of rows without any key
-    used = (weights if keep is None else weights * keep).flatten(0, 1)
-    flat, rows = values.flatten(0, 1), _flat_rows(indices, values.shape[1])
-    out = values.new_empty((rows.shape[0], values.shape[2]))
-    for part in _parts(rows, values.shape[2]):
-        out[part] = _weighted_sum(used[part], _gather(flat, rows[part]))
-    return out.view(*indices.shape[:2], values.shape[2]), weights
+    used = weights if keep is None else weights * keep
+    out = values.new_empty((*indices.shape[:2], values.shape[2]))
+    for part, chosen in _parts(indices, values.shape[1], values.shape[2]):
+        out[:, part] = _weighted_sum(used[:, part], values, chosen)
+    return out, weights
 
 
 def backward(
-    grad: Tensor,
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    indices: Tensor,
-    weights: Tensor,
-    keep: Tensor | None,
-    scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
+    grad: Tensor, queries: Tensor, keys: Tensor, values: Tensor, indices: Tensor, weights: Tensor,
+    keep: Tensor | None, scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """As :func:`kmip_data.models.attention.cpu_kernels.backward`.
 
     ``index_add_`` has a fixed order on a GPU only under ``torch.use_deterministic_algorithms``.
     """
-    rows = _flat_rows(indices, keys.shape[1])
-    used = (weights if keep is None else weights * keep).flatten(0, 1)
-    kept = None if keep is None else keep.flatten(0, 1)
-    flat_grad, flat_queries, flat_keys, flat_values, flat_weights = (
-        tensor.flatten(0, 1) for tensor in (grad, queries, keys, values, weights)
-    )
-    grad_queries = torch.empty_like(flat_queries)
-    grad_keys, grad_values = torch.zeros_like(flat_keys), torch.zeros_like(flat_values)
-    for part in _parts(rows, max(queries.shape[2], values.shape[2])):
-        chosen, weight, grad_out = rows[part].flatten(), flat_weights[part], flat_grad[part]
-        grad_values.index_add_(0, chosen, (used[part, :, None] * grad_out[:, None]).flatten(0, 1))
-        grad_weight = (_gather(flat_values, rows[part]) * grad_out[:, None]).sum(-1)
-        if kept is not None:
-            grad_weight *= kept[part]
+    grad_queries = torch.empty_like(queries)
+    grad_keys, grad_values = (torch.zeros_like(rows).flatten(0, 1) for rows in (keys, values))
+    used = weights if keep is None else weights * keep
+    for part, chosen in _parts(indices, keys.shape[1], max(queries.shape[2], values.shape[2])):
+        weight, of_out = weights[:, part], grad[:, part, None]
+        grad_values.index_add_(0, chosen.flatten(), (used[:, part, :, None] * of_out).flatten(0, 2))
+        grad_weight = (_gather(values, chosen) * of_out).sum(-1)
+        if keep is not None:
+            grad_weight *= keep[:, part]
         grad_score = weight * (grad_weight - (grad_weight * weight).sum(-1, keepdim=True)) * scale
-        grad_queries[part] = _weighted_sum(grad_score, _gather(flat_keys, rows[part]))
-        query = flat_queries[part]
-        grad_keys.index_add_(0, chosen, (grad_score[:, :, None] * query[:, None]).flatten(0, 1))
-    return grad_queries.view_as(queries), grad_keys.view_as(keys), grad_values.view_as(values)
+        grad_queries[:, part] = _weighted_sum(grad_score, keys, chosen)
+        of_keys = grad_score[..., None] * queries[:, part, None]
+        grad_keys.index_add_(0, chosen.flatten(), of_keys.flatten(0, 2))
+    return grad_queries, grad_keys.view_as(keys), grad_values.view_as(values)
 
 
 def differentiable(
@@ -77,26 +65,24 @@ def differentiable(
     return (used[..., None] * values[heads, rows]).sum(2), weights.detach()
 
 
-def _flat_rows(indices: Tensor, keys: int) -> Tensor:
-    """(H, N, k) rows of each head → (H · N, k) rows of all heads' keys laid one after another.
+def _parts(indices: Tensor, keys: int, width: int) -> Iterator[tuple[slice, Tensor]]:
+    """Some queries of all heads, and the rows (H, R, k) that they chose of all heads' keys in one row.
 
     Missing ones become their head's first row, which their weight of zero silences.
     """
-    heads = torch.arange(indices.shape[0], device=indices.device)[:, None, None]
-    return (indices.clamp_min(0) + heads * keys).flatten(0, 1)
+    heads, rows, k = indices.shape
+    first = torch.arange(heads, device=indices.device)[:, None, None] * keys
+    step = max(1, SCRATCH // (8 * max(1, heads * k * width)))
+    for start in range(0, rows, step):
+        part = slice(start, start + step)
+        yield part, indices[:, part].clamp_min(0) + first
 
 
-def _parts(rows: Tensor, width: int) -> Iterator[slice]:
-    step = max(1, SCRATCH // (8 * max(1, rows.shape[1] * width)))
-    for start in range(0, rows.shape[0], step):
-        yield slice(start, start + step)
+def _gather(rows: Tensor, chosen: Tensor) -> Tensor:
+    """(H, R, k, width)."""
+    return rows.flatten(0, 1).index_select(0, chosen.flatten()).view(*chosen.shape, -1)
 
 
-def _gather(flat: Tensor, rows: Tensor) -> Tensor:
-    """(rows, k, width)."""
-    return flat.index_select(0, rows.flatten()).view(*rows.shape, -1)
-
-
-def _weighted_sum(weights: Tensor, gathered: Tensor) -> Tensor:
-    """Σ_k weights[r, k] · gathered[r, k, :]; no matrix product, which autocast and TF32 would round."""
-    return (weights[:, :, None] * gathered).sum(1)
+def _weighted_sum(weights: Tensor, rows: Tensor, chosen: Tensor) -> Tensor:
+    """Σ_k weights[h, r, k] · chosen row; no matrix product, which autocast and TF32 would round."""
+    return (weights[..., None] * _gather(rows, chosen)).sum(2)

@@ -15,7 +15,15 @@ from kmip_data.models.attention.gathered import differentiable
 from kmip_data.models.attention.operators import attend, fused_attention, fuses, is_transformed, search
 from kmip_data.models.context import PLAIN, ForwardContext
 from kmip_data.models.layers.batch import GraphBatch, context_of
-from kmip_data.models.search.problem import FLOATS, check_nodes, check_problem, check_ptr, check_rows, strided
+from kmip_data.models.search.problem import (
+    FLOATS,
+    check_heads,
+    check_nodes,
+    check_problem,
+    check_ptr,
+    check_rows,
+    strided,
+)
 from kmip_data.models.search.topk import get_backend, ranked
 
 Pointers = Tensor | Sequence[int]
@@ -77,7 +85,7 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
 
 
 class Attended(NamedTuple):
-    """What attention gives, and the pairs it ran over."""
+    """Output of attention, and the pairs it used."""
 
     out: Tensor  #: (H, N, v)
     weights: Tensor  #: (H, N, k) softmax before dropout; no gradient flows through it
@@ -109,7 +117,7 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     if backend != "auto":
         get_backend(backend)  # the operator takes no other type than text
     if not isinstance(k, int):
-        raise UsageError("k is wrong", expected="a whole number, at least 1", found=repr(k))
+        raise UsageError(f"k is wrong: {k!r} is no whole number of at least 1")
     given = queries.detach(), keys.detach(), k
     ptrs = _tensor("query_ptr", query_ptr, queries), _tensor("key_ptr", key_ptr, keys)
 
@@ -142,17 +150,11 @@ def _operands(
     queries, keys = check_rows("queries", queries, meta=meta), check_rows("keys", keys, meta=meta)
     values = strided("values", values, meta=meta)
     if values.ndim != 3 or values.shape[:2] != keys.shape[:2]:
-        raise UsageError(
-            "values has the wrong shape",
-            expected=f"({', '.join(map(str, keys.shape[:2]))}, v), one row for each key",
-            found=str(tuple(values.shape)),
-        )
+        expected = f"({', '.join(map(str, keys.shape[:2]))}, v), one row for each key"
+        raise UsageError(f"values have shape {tuple(values.shape)}, not {expected}")
     if values.device != keys.device or values.dtype not in FLOATS:
-        raise UsageError(
-            "values and keys do not go together",
-            expected=f"float16, bfloat16, float32 or float64 values on {keys.device}, as the keys",
-            found=f"{values.dtype} on {values.device}",
-        )
+        expected = f"float16, bfloat16, float32 or float64 on {keys.device}, as the keys"
+        raise UsageError(f"values are {values.dtype} on {values.device}, not {expected}")
     return queries, keys, values
 
 
@@ -231,18 +233,12 @@ class KMIPAttention(nn.Module):
     ) -> None:
         super().__init__()
         if value_dim is None:
-            if dim % heads:
-                raise UsageError(
-                    "dim cannot be split among the heads",
-                    expected=f"a multiple of heads = {heads}, or value_dim given",
-                    found=f"dim = {dim}",
-                )
+            check_heads(dim, heads)
             value_dim = dim // heads
         if not output_projection and heads * value_dim != dim:
             raise UsageError(
-                "heads · value_dim does not give dim",
-                expected=f"{dim}, or output_projection=True",
-                found=f"{heads} · {value_dim} = {heads * value_dim}",
+                f"heads · value_dim is {heads} · {value_dim} = {heads * value_dim}, not dim = {dim};"
+                " that takes output_projection=True"
             )
         self.heads, self.k, self.dropout, self.backend = heads, k, dropout, backend
         self.legacy_padding, self.warm_start = legacy_padding, warm_start

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -47,21 +48,10 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
     ) -> None:
         if embed_dim < 1 or num_heads < 1 or embed_dim % num_heads:
             raise UsageError(
-                "embed_dim cannot be split among the heads",
-                expected=f"a multiple of num_heads = {num_heads}, both at least 1",
-                found=f"embed_dim = {embed_dim}",
+                f"embed_dim = {embed_dim} cannot be split among num_heads = {num_heads}, both at least 1"
             )
-        super().__init__(
-            embed_dim,
-            num_heads,
-            dropout,
-            bias,
-            kdim=kdim,
-            vdim=vdim,
-            batch_first=batch_first,
-            device=device,
-            dtype=dtype,
-        )
+        options = {"batch_first": batch_first, "device": device, "dtype": dtype}
+        super().__init__(embed_dim, num_heads, dropout, bias, kdim=kdim, vdim=vdim, **options)
         # In evaluation torch's transformer layers replace an attention of which this is true by a fused
         # kernel of their own.
         self._qkv_same_embed_dim = False
@@ -125,15 +115,10 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         queries, keys, values = (
             part.view(len(part), self.num_heads, self.head_dim).transpose(0, 1) for part in projected
         )
+        ptrs: dict[str, Any] = {"query_ptr": _pointers(asked), "key_ptr": _pointers(real)}
+        dropout = self.dropout if self.training else 0.0
         attended = attend_to_best(
-            queries,
-            keys,
-            values,
-            self.k,
-            query_ptr=_pointers(asked),
-            key_ptr=_pointers(real),
-            dropout=self.dropout if self.training else 0.0,
-            backend=self.backend,
+            queries, keys, values, self.k, **ptrs, dropout=dropout, backend=self.backend
         )
         packed = attended.out.transpose(0, 1).flatten(1)
         heads = packed.new_zeros(*asked.shape, self.embed_dim)
@@ -172,12 +157,11 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         )
         if not fits or not alike:
             shape = "batch, rows" if self.batch_first else "rows, batch"
+            expected = "({0}, {1}), ({0}, {2}) and ({0}, {3})".format(shape, *widths)
+            found = ", ".join(f"{tuple(rows.shape)} {rows.dtype} on {rows.device}" for rows in given)
             raise UsageError(
-                "query, key and value do not go together",
-                expected="({0}, {1}), ({0}, {2}) and ({0}, {3}) of {4} on {5}, or without batch".format(
-                    shape, *widths, weight.dtype, weight.device
-                ),
-                found=", ".join(f"{tuple(rows.shape)} {rows.dtype} on {rows.device}" for rows in given),
+                f"query, key and value do not go together: they are {found}",
+                expected=f"{expected} of {weight.dtype} on {weight.device}, or without batch",
             )
 
     def extra_repr(self) -> str:
@@ -188,11 +172,8 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
 def _refuse_attention_mask(mask: Tensor | None, is_causal: bool) -> None:
     if mask is not None or is_causal:
         shape = tuple(mask.shape) if isinstance(mask, Tensor) and not mask.is_nested else type(mask).__name__
-        raise UsageError(
-            "k-MIP attention takes no attention mask",
-            expected="attn_mask=None and is_causal=False; key_padding_mask says which keys there are",
-            found="is_causal=True" if mask is None else f"attn_mask {shape}",
-        )
+        found = "is_causal=True" if mask is None else f"attn_mask {shape}"
+        raise UsageError(f"k-MIP attention takes no attention mask, but key_padding_mask: {found}")
 
 
 def _real(mask: Tensor | None, key: Tensor) -> Tensor:
@@ -204,9 +185,8 @@ def _real(mask: Tensor | None, key: Tensor) -> Tensor:
     padding = mask if mask.dtype == torch.bool else mask == -torch.inf
     if mask.shape != key.shape[:2] or (mask.dtype != torch.bool and bool(((mask != 0) & ~padding).any())):
         raise UsageError(
-            "key_padding_mask is wrong",
-            expected=f"bool of shape {tuple(key.shape[:2])}, or floats that are 0 or -inf",
-            found=f"{mask.dtype} of shape {tuple(mask.shape)}",
+            f"key_padding_mask is {mask.dtype} of shape {tuple(mask.shape)}, not"
+            f" bool of shape {tuple(key.shape[:2])}, or floats that are 0 or -inf"
         )
     return ~padding
 

@@ -127,10 +127,8 @@ attend.register_autograd(_differentiate, setup_context=_save)
 
 def _refuse_second_derivative(*_: Any) -> Any:
     raise UsageError(
-        "k-MIP attention has no second derivative",
-        expected="one backward pass, or torch.func.grad, vjp or jvp",
-        found="a backward pass through its gradient (create_graph=True)",
-        next="take gradients of the softmax over the pairs that topk_inner_product gives",
+        "k-MIP attention has no second derivative by a backward pass (create_graph=True)",
+        next="use torch.func.grad, vjp or jvp, or differentiate the softmax over topk_inner_product's pairs",
     )
 
 
@@ -140,9 +138,7 @@ attend_backward.register_autograd(_refuse_second_derivative)
 def _refuse_vmap(*_: Any) -> Any:
     raise UsageError(
         "torch.func.vmap cannot run k-MIP attention",
-        expected="a call with all graphs in one tensor, (heads, rows, d), told apart by ptr",
-        found="a call inside vmap",
-        next="put the batch into the rows and pass ptr, or into the heads",
+        next="put the batch into the rows of one tensor (heads, rows, d) and pass ptr, or into the heads",
     )
 
 

@@ -36,7 +36,7 @@ class Bags(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Adjacency:
-    """Who is connected to whom, sorted either way when it is asked for: once for all layers of a batch."""
+    """Connections between nodes, sorted by source or target on first use: once for all layers of a batch."""
 
     #: source, target: (E,) int64
     source: Tensor

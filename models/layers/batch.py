@@ -120,11 +120,7 @@ class NeighborTable:
                 break
         low, high = min(part.low for part in found), max(part.high for part in found)
         if low < 0 or high > len(table):
-            raise UsageError(
-                "the neighbour table names nodes that are not there",
-                expected=f"numbers from 0 to {len(table) - 1}",
-                found=f"{low} to {high - 1}",
-            )
+            raise UsageError(f"the neighbour table names nodes {low} to {high - 1} of 0 to {len(table) - 1}")
         return found
 
 
@@ -181,7 +177,7 @@ REAL_SIZES = "real_sizes"
 
 
 class Rows(NamedTuple):
-    """Rows that a batch norm takes its statistics of."""
+    """Rows that a batch norm computes its statistics from."""
 
     first: Tensor | None = None  #: (1,) int64 on their device: only so many, the first ones; None: all
     repeated: bool = False  #: True in the second pass of a recomputed layer: running statistics stay
@@ -250,7 +246,7 @@ Pointers = Tensor | Sequence[int] | GraphBatch | None
 
 
 def pointers(ptr: Pointers, rows: int) -> tuple[int, ...]:
-    """Return (G + 1) row numbers of a batch, of what stands for it, or (None) of one graph."""
+    """Return (G + 1) row numbers of a batch or its stand-in, or None for one graph."""
     return check_ptr("ptr", ptr.ptr if isinstance(ptr, GraphBatch) else ptr, rows)
 
 
@@ -278,9 +274,7 @@ def read_batch(batch: Any, added: Sequence[str] = (), context: ForwardContext = 
         "the batch's x", getattr(batch, "x", None), "node features x of shape (N, channels)", meta=True
     )
     if x.ndim != 2:
-        raise UsageError(
-            "the batch's x has the wrong shape", expected="(N, channels)", found=str(tuple(x.shape))
-        )
+        raise UsageError(f"the batch's x has shape {tuple(x.shape)}, not (N, channels)")
     count = x.shape[0]
     sizes = getattr(batch, REAL_SIZES, None)
     ptr, graph = read_graphs(batch, x) if sizes is None else (batch.ptr, batch.batch)
@@ -300,9 +294,7 @@ def read_batch(batch: Any, added: Sequence[str] = (), context: ForwardContext = 
             edge_attr = edge_attr.view(*neighbor.shape, -1)
         return GraphBatch(x, NeighborTable(batch_neighbors(batch)), edge_attr, ptr, graph, columns, **more)
     if edge_index is None:
-        raise UsageError(
-            "the batch has no edges", expected="neighbor (N, k) or edge_index (2, E)", found="neither"
-        )
+        raise UsageError("the batch has no edges: no neighbor (N, k) or edge_index (2, E)")
     edge_index = strided("the batch's edge_index", edge_index, meta=True)
     _check("edge_index", edge_index, edge_index.ndim == 2 and edge_index.shape[0] == 2, "(2, E)")
     pairs = EdgeList(edge_index[0], edge_index[1], count)
@@ -329,11 +321,7 @@ def read_graphs(batch: Any, rows: Tensor) -> tuple[Tensor, Tensor]:
     sizes = ptr.diff().to(device)
     graph = torch.arange(len(sizes), device=device).repeat_interleave(sizes, output_size=count)
     if given is not None and not torch.equal(given.to(graph), graph):
-        raise UsageError(
-            "batch and ptr contradict each other",
-            expected="the nodes ptr[g] to ptr[g + 1] in graph g",
-            found="another graph for some of them",
-        )
+        raise UsageError("batch and ptr contradict each other: nodes ptr[g] to ptr[g + 1] are graph g's")
     return ptr, graph
 
 
@@ -361,7 +349,6 @@ def _check(
 ) -> None:
     if not fits or index.dtype not in dtypes:
         raise UsageError(
-            f"{name} of the batch is wrong",
-            expected=f"{' or '.join(map(str, dtypes))} of shape {expected}",
-            found=f"{index.dtype} of shape {tuple(index.shape)}",
+            f"{name} of the batch is {index.dtype} of shape {tuple(index.shape)}, not"
+            f" {' or '.join(map(str, dtypes))} of shape {expected}"
         )

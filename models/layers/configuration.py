@@ -54,8 +54,7 @@ class StackPart(MessagePassing):
     convolution: ClassVar[str]  #: class in :mod:`kmip_data.models.layers.convolutions`
 
     stack: Literal["lrgb", "graphgym"] = Field(
-        default="lrgb",
-        description="operations after the convolution (models.md)",
+        default="lrgb", description="operations after the convolution (models.md)"
     )
     activation: Literal["relu", "gelu"] = Field(
         default="relu", description="activation: relu (point clouds) or gelu (LRGB, cities)"
@@ -114,8 +113,7 @@ class GINEPart(StackPart):
 
     kind: Literal["gine"] = Field(default="gine", description="GINE")
     stack: Literal["lrgb", "graphgps", "graphgym"] = Field(  # type: ignore[assignment] # one more
-        default="lrgb",
-        description="operations after the convolution (models.md)",
+        default="lrgb", description="operations after the convolution (models.md)"
     )
 
 

@@ -15,7 +15,7 @@ Stack = Literal["lrgb", "graphgps", "graphgym"]
 
 
 class Options(TypedDict, total=False):
-    """What every :class:`Convolution` takes besides its channels."""
+    """Options of every :class:`Convolution` besides its channels."""
 
     dropout: float
     stack: Stack
@@ -55,7 +55,7 @@ class Convolution(nn.Module):
         raise NotImplementedError
 
     def after(self, x: Tensor, rows: Rows) -> Tensor:
-        """What the stack puts after the convolution, (N, d); ``rows`` as a batch norm takes them."""
+        """Apply what the stack has after the convolution, (N, d); ``rows`` as a batch norm takes them."""
         if self.norm is None:
             return self._activated(x)
         # GraphGym scales the rows of the last layer a second time, which changes nothing.
@@ -93,7 +93,7 @@ class GCN(Convolution):
     """Graph convolution (Kipf & Welling, arXiv 1609.02907), equal to PyTorch Geometric's ``GCNConv``.
 
     x_i' = Σ_j W x_j / √(g_i g_j) + b over the sources j of i and i itself, where g counts these: an edge
-    from a node to itself is not counted beside.
+    from a node to itself is not counted again.
 
     Parameters are those of :class:`Convolution`.
     """

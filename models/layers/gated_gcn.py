@@ -138,7 +138,7 @@ def _by_operators(batch: GraphBatch, x: Tensor, old: Tensor, layer: GatedGCN) ->
 def _fused(
     batch: GraphBatch, x: Tensor, old: Tensor | UnformedEdges, layer: GatedGCN
 ) -> Callable[..., Any] | None:
-    """The function of compiled or fused passes that takes these, or None."""
+    """Return the function of compiled or fused passes for these, or None."""
     edges, kind, weight = batch.edges, x.device.type, layer.C.weight
     if (
         layer.closeness is not None

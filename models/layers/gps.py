@@ -62,7 +62,7 @@ class GPSLayer(nn.Module):
     ) -> None:
         super().__init__()
         if conv is None and attention is None:
-            raise UsageError("a GPS layer needs a part", expected="conv, attention or both", found="neither")
+            raise UsageError("a GPS layer has neither conv nor attention")
         self.local, self.attention = conv, attention
         self.norm_local = None if conv is None else NORMS[norm](dim)
         self.norm_global = None if attention is None else NORMS[norm](dim)

@@ -1,4 +1,4 @@
-"""Normalisations of a layer by name, alone or with what stands before and after them.
+"""Normalisations of a layer by name, alone or fused with the operations around them.
 
 A batch norm is called as ``norm(x, rows)``, the others as ``norm(x, graph, num_graphs)``: padding is a graph
 of its own. :func:`normed` fuses a batch norm with its surroundings on a GPU: in training, of float32 and
@@ -49,7 +49,7 @@ class BatchNorm(nn.BatchNorm1d):
         )
 
     def uses_batch(self, rows: int) -> bool:
-        """Whether this many rows are normalised by their own statistics, not by the running ones."""
+        """True if this many rows are normalised by their own statistics, not by the running ones."""
         return self.training and rows > 1
 
     def _normalised_by_first(self, x: Tensor, rows: Rows) -> Tensor:
@@ -67,7 +67,7 @@ class BatchNorm(nn.BatchNorm1d):
 
     @property
     def together(self) -> bool:
-        """Whether rows are normalised by the statistics of all processes."""
+        """True if rows are normalised by the statistics of all processes."""
         return self.training and self.share is not None
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]

@@ -1,38 +1,41 @@
-"""Seconds, stages and peak memory of attention methods, measured in this process.
+"""Seconds and peak memory of attention methods, each method in a process of its own.
 
-Each run has inputs of its own, drawn before the clock starts and placed on the device; memory is measured in
-a run of its own after the peak was reset; the first run is not counted.
+Whatever ends that process, memory, time or a crash of a library, is a cell of the table. Each run has inputs
+of its own, drawn before the clock starts and placed on the device; memory is measured in a run of its own
+after the peak was reset; the first run is not counted.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
-import math
-import statistics
+import itertools
+import multiprocessing
+import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psutil
 import torch
 from torch import Tensor
 
-from kmip_data.models.profiling.methods import Method, gathered, weighted, weights_of
-from kmip_data.models.profiling.results import Cell, Setting
-from kmip_data.models.profiling.workload import Source, Workload, pad
-from kmip_data.runtime.memory import peak_host_memory
-from kmip_data.runtime.threads import available_cores
+from kmip_data.errors import KmipDataError
+from kmip_data.models.profiling.methods import Method, Shape, Source, Workload, get_method, pad
+from kmip_data.models.profiling.results import SETTINGS, Cell, Setting, Status
+from kmip_data.runtime.memory import is_out_of_memory, peak_host_memory
+from kmip_data.runtime.threads import available_cores, set_num_threads
 
 T = TypeVar("T")
 CHUNK = {"cpu": 64 * 2**20, "cuda": 2**30}  #: bytes of scores at a time
 LONG = 5.0  #: seconds of a run from which memory is measured in a counted run, not in one of its own
-
-#: in their order; "attend" is gather, softmax and multiply in one piece
-STAGES = ("search", "scores", "gather", "softmax", "multiply", "attend", "backward")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,43 +124,6 @@ class Measurer:
             torch.cuda.synchronize(self.device)
 
 
-def stages(measurer: Measurer, method: Method, n: int) -> dict[str, float]:
-    """Return the median seconds of each stage of one training step, the first run left out.
-
-    A fused forward pass has the stage ``attend``: all of it but the search, which is timed separately. The
-    stages of ``full`` are those of attention without chunks.
-    """
-    runs = [
-        _stages_of(measurer, method, measurer.inputs(method, n, number, training=True))
-        for number in range(measurer.protocol.repeats + 1)
-    ][1:]
-    return {name: statistics.median(run[name] for run in runs) for name in STAGES if name in runs[0]}
-
-
-def _stages_of(measurer: Measurer, method: Method, work: Workload) -> dict[str, float]:
-    timed, chunk, search = measurer.timed, measurer.chunk, method.search
-    queries, keys, values = work.tensors
-    found: dict[str, float] = {}
-    if search is not None and method.fused is None:
-        found["search"], indices = timed(lambda: search(work, chunk))
-        found["gather"], chosen = timed(lambda: gathered(keys, values, indices))
-        found["softmax"], weights = timed(lambda: weights_of(queries, chosen[0]))
-        found["multiply"], out = timed(lambda: weighted(weights, chosen[1]))
-    elif method.name == "full" and work.real is None:
-        found["scores"], scores = timed(lambda: queries @ keys.mT / math.sqrt(queries.shape[-1]))
-        found["softmax"], weights = timed(lambda: scores.softmax(-1))
-        found["multiply"], out = timed(lambda: weights @ values)
-    else:
-        whole, out = timed(lambda: method.attend(work, chunk))
-        if search is not None:
-            with torch.no_grad():
-                found["search"], _ = timed(lambda: search(work, chunk))
-        found["attend"] = max(0.0, whole - found.get("search", 0.0))
-    ones = torch.ones_like(out)
-    found["backward"], _ = timed(lambda: torch.autograd.backward(out, ones))
-    return found
-
-
 class Peak:
     """Peak memory between ``start`` and ``stop`` with the inputs; None if the system cannot measure it."""
 
@@ -192,3 +158,161 @@ def _give_free_memory_back() -> None:
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:
             trim(0)
+
+
+START = 120.0  #: seconds in which a process loads its libraries
+EXIT = 10.0  #: seconds in which an idle one ends: KeOps writes its cache meanwhile
+COMPILE = 30.0  #: further seconds of a cell, for compiling
+METHOD = "spawn"  #: of starting a process: without the threads and memory of this one
+ROOM = 2**30  #: bytes of address space beyond the limit, for threads and compiled code
+MEMORY = {-6, -9}  #: exit codes for lack of memory: an allocator aborts, or the system kills
+
+
+def measure(
+    methods: Sequence[str],
+    sizes: Sequence[int],
+    *,
+    shape: Shape,
+    protocol: Protocol,
+    settings: Sequence[Setting] = SETTINGS,
+    tell: Callable[[Cell], None] | None = None,
+) -> list[Cell]:
+    """Measure every method in every setting at every number of nodes, small ones first.
+
+    After a method runs out of memory or time, its larger sizes in that setting get the same status untried.
+
+    Parameters
+    ----------
+    tell
+        Called with each finished cell.
+
+    Raises
+    ------
+    UsageError
+        If a method or kind of data does not exist.
+    """
+    unusable = {name: get_method(name).unusable(protocol.device) for name in methods}
+    cells: list[Cell] = []
+    for name, why_not in unusable.items():
+        ended: dict[Setting, Cell] = {}
+        with contextlib.closing(_Worker(shape, protocol)) as worker:
+            for setting, n in itertools.product(settings, sorted(sizes)):
+                not_run = partial(Cell, method=name, setting=setting, n=n)
+                if why_not is not None:
+                    cell = not_run(status="unavailable", note=why_not)
+                elif (last := ended.get(setting)) is not None:
+                    cell = not_run(status=last.status, note=f"not tried: {last.status} at {last.n:,} nodes")
+                else:
+                    cell = worker.ask(name, setting, n)
+                    if cell.status in {"oom", "time"}:
+                        ended[setting] = cell
+                cells.append(cell)
+                if tell is not None:
+                    tell(cell)
+    return cells
+
+
+class _Worker:
+    """A process that measures cells; it is started again after it ended."""
+
+    def __init__(self, shape: Shape, protocol: Protocol) -> None:
+        self._arguments, self._limit = (shape, protocol), protocol.time_limit
+        self._process: Any = None
+        self._connection: Any = None
+
+    def ask(self, method: str, setting: Setting, n: int) -> Cell:
+        """Return the cell; its status is ``oom``, ``time`` or ``failed`` if no answer comes."""
+        cell = partial(Cell, method=method, setting=setting, n=n)
+        too_long = cell(status="time", note=f"longer than {self._limit:g} s")
+        try:
+            if self._process is None:
+                self._start()
+            # One run may take the limit; repeats and the run for memory as long again.
+            answer: Cell = self._exchange((method, setting, n), 3 * self._limit + COMPILE)
+        except TimeoutError:
+            self.close(patience=0)
+            return too_long
+        except (EOFError, OSError):
+            code = self.close(patience=START)  # it may still be about to exit, with a code of its own
+            return cell(status="oom" if code in MEMORY else "failed", note=f"ended with exit code {code}")
+        return too_long if min(answer.totals, default=0) > self._limit else answer
+
+    def _start(self) -> None:
+        context: Any = multiprocessing.get_context(METHOD)
+        self._connection, its = context.Pipe()
+        process = context.Process(target=_serve, args=(its, *self._arguments), daemon=True)
+        process.start()
+        self._process = process
+        its.close()
+        self._connection.poll(START)
+        self._connection.recv()
+
+    def _exchange(self, question: tuple[Any, ...], seconds: float) -> Any:
+        """Ask and wait; raise TimeoutError, or EOFError or OSError if the process has ended."""
+        self._connection.send(question)
+        if not self._connection.poll(seconds):
+            raise TimeoutError
+        return self._connection.recv()
+
+    def close(self, patience: float = EXIT) -> int | None:
+        """End the process and return its exit code."""
+        if self._process is None:
+            return None
+        self._connection.close()
+        self._process.join(patience)
+        self._process.kill()
+        self._process.join()
+        code: int | None = self._process.exitcode
+        self._process = None
+        return code
+
+
+def _serve(connection: Connection, shape: Shape, protocol: Protocol) -> None:
+    """Answer questions until the other end is closed."""
+    warnings.filterwarnings("ignore")
+    quiet = os.open(os.devnull, os.O_WRONLY)  # compilers print
+    for stream in (1, 2):
+        os.dup2(quiet, stream)
+    set_num_threads(protocol.threads)
+    torch.set_num_threads(protocol.threads)
+    measurer = Measurer(Source(shape), protocol)
+    if protocol.memory_limit is not None:
+        _limit_memory(protocol.memory_limit, protocol.device)
+    gc.freeze()  # objects of imported libraries are no garbage to look through
+    connection.send(True)
+    with contextlib.suppress(EOFError):
+        while True:
+            connection.send(_answer(measurer, *connection.recv()))
+
+
+def _answer(measurer: Measurer, name: str, setting: Setting, n: int) -> Cell:
+    """Return the cell, with its times, or why there are none."""
+    method, cell = get_method(name), partial(Cell, method=name, setting=setting, n=n)
+    try:
+        return measurer.cell(method, setting, n)
+    except Exception as error:  # noqa: BLE001 -- one cell; the next may work
+        status: Status = "failed"
+        note = (str(error).splitlines() or [type(error).__name__])[0]
+        if is_out_of_memory(error):
+            status = "oom"
+        elif isinstance(error, KmipDataError | NotImplementedError):
+            status = "unavailable"
+            detail = error.parts["found"] if isinstance(error, KmipDataError) else None
+            note += f" ({detail})" if detail else ""
+        return cell(status=status, note=note)
+
+
+def _limit_memory(limit: int, device_type: str) -> None:
+    """Let allocations above ``limit`` bytes fail, and have the system kill this process first.
+
+    A GPU driver reserves far more address space than it uses: there only the second applies.
+    """
+    try:
+        Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
+        import resource
+    except (OSError, ImportError):
+        return
+    if device_type == "cpu" and sys.platform == "linux":
+        pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
+        bound = pages * os.sysconf("SC_PAGE_SIZE") + limit + ROOM
+        resource.setrlimit(resource.RLIMIT_AS, (bound, bound))

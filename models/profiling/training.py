@@ -1,17 +1,17 @@
-"""Time of training steps by their parts, several models in turn: a busy machine slows all of them."""
+"""Time of training steps, several models in turn: a busy machine slows all of them."""
 
 from __future__ import annotations
 
 import gc
 import statistics
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from kmip_data.errors import KmipDataError
-from kmip_data.models.budget import count_parameters
+from kmip_data.models.network import count_parameters
 from kmip_data.models.profiling.measuring import Peak
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import RunData
@@ -19,7 +19,6 @@ from kmip_data.models.training.machine import Device, float32_products
 from kmip_data.models.training.memory import plan_memory
 from kmip_data.models.training.run.checkpoint import random_state, seed_all, set_random_state
 from kmip_data.models.training.run.loop import Loop
-from kmip_data.models.training.run.meter import STAGES
 from kmip_data.models.training.run.module import TrainingModule
 from kmip_data.runtime.memory import is_out_of_memory
 
@@ -33,7 +32,6 @@ class Pace:
     name: str
     parameters: int = 0
     seconds: float | None = None  #: from the end of a batch to the end of the next; None: see ``note``
-    stages: dict[str, float] = field(default_factory=dict)  #: seconds by :data:`.meter.STAGES`
     graphs: float = 0.0  #: in a batch
     batches: int = 0  #: that were measured
     peak: int | None = None  #: bytes beyond the weights: growth of the process, or allocated on the GPU
@@ -56,19 +54,19 @@ class Contestant:
         if replace is not None:
             replace(self.module.model, self.config.model)
         self.pace = Pace(name=name, parameters=count_parameters(self.module.model))
-        self.rounds: list[list[dict[str, float]]] = []
+        self.rounds: list[list[tuple[float, int]]] = []  #: seconds and graphs of each batch
 
-    def run(self, batches: int) -> list[dict[str, float]]:
-        """Train on one batch that is left out and ``batches`` more; return their stages."""
+    def run(self, batches: int) -> list[tuple[float, int]]:
+        """Train on one batch that is left out and ``batches`` more; return their seconds and graphs."""
         loop = Loop(self.module, self.data, self.device)
         # A step takes the gradients of several batches; an epoch's last step may have fewer.
         of_one = min(self.config.training.accumulate, loop.count)
         steps = -(-(batches + 1) // of_one)
-        found: list[dict[str, float]] = []
+        found: list[tuple[float, int]] = []
         with float32_products(self.config.training.precision):
             while loop.step < steps:
                 loop.train_epoch(of_one * (steps - loop.step))
-                found += self.module.meter.stages()
+                found += self.module.meter.seconds()
                 loop.epoch, loop.batch = loop.epoch + 1, 0
                 self.module.metrics.reset()
         self.epoch = loop.count
@@ -83,20 +81,18 @@ class Contestant:
         if peak.bytes is not None:
             self.pace.peak = max(self.pace.peak or 0, peak.bytes)
 
-    def result(self, first: list[float]) -> None:
-        """Summarise the rounds; ``first``: :meth:`seconds` of the first network."""
+    def medians(self) -> list[float]:
+        """Return the seconds of a batch in each round."""
+        return [statistics.median(seconds for seconds, _ in round_) for round_ in self.rounds]
+
+    def summarise(self, first: list[float]) -> None:
+        """Fill in the pace; ``first``: :meth:`medians` of the first network."""
         pace, done = self.pace, [batch for round_ in self.rounds for batch in round_]
-        pace.stages = {name: statistics.median(batch[name] for batch in done) for name in STAGES}
-        pace.seconds = statistics.median(batch["whole"] for batch in done)
-        pace.graphs = statistics.mean(batch["graphs"] for batch in done)
-        pace.batches = len(done)
-        ratios = [own / other for own, other in zip(self.seconds(), first, strict=True)]
+        pace.seconds = statistics.median(seconds for seconds, _ in done)
+        pace.graphs, pace.batches = statistics.mean(graphs for _, graphs in done), len(done)
+        ratios = [own / other for own, other in zip(self.medians(), first, strict=True)]
         pace.ratio, pace.spread = statistics.median(ratios), (min(ratios), max(ratios))
         pace.hours = self.config.training.epochs * self.epoch * pace.seconds / 3600
-
-    def seconds(self) -> list[float]:
-        """Return the seconds of a batch in each round."""
-        return [statistics.median(batch["whole"] for batch in round_) for round_ in self.rounds]
 
 
 def compare_training(
@@ -125,7 +121,7 @@ def compare_training(
         tell(f"{name} …")
         try:
             made = make(name)
-            warm = made.run(1)[-1]["whole"]
+            warm = made.run(1)[-1][0]
         except Exception as error:
             if not isinstance(error, KmipDataError | NotImplementedError) and not is_out_of_memory(error):
                 raise
@@ -139,8 +135,8 @@ def compare_training(
         for contestant, batches in ready.items():
             gc.collect()
             contestant.measure(batches)
-    first = next(iter(ready)).seconds() if ready else []
+    first = next(iter(ready)).medians() if ready else []
     for contestant in ready:
-        contestant.result(first)
+        contestant.summarise(first)
     set_random_state(before)
     return list(paces.values())

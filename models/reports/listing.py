@@ -15,7 +15,7 @@ from kmip_data.builds.home import Home
 from kmip_data.files.reading import read_json, read_small
 from kmip_data.models.sweeps.plan import UNNAMED, read_plan, sweep_names
 from kmip_data.models.sweeps.state import State, state_of_run
-from kmip_data.models.training.run.folders import CONFIG_NAME, RESULT_NAME, find_run
+from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME, find_run
 from kmip_data.wording import timestamp
 
 #: Errors of reading untrusted files without their pydantic models, which would load PyTorch.

@@ -14,8 +14,7 @@ from kmip_data.models.reports.runs import Run
 from kmip_data.models.reports.sheets import Sheet
 from kmip_data.models.reports.tables import Row, Table, curves_over_k
 from kmip_data.models.training.objective.metrics import METRICS
-from kmip_data.models.training.run.folders import metrics_columns
-from kmip_data.models.training.run.result import title_of
+from kmip_data.models.training.run.folder import metrics_columns, title_of
 
 LIGHT, DARK = STYLES["light"], STYLES["dark"]
 STYLE = f"""

@@ -15,8 +15,7 @@ from kmip_data.manifest import dataset_names, load_manifest, read_shipped
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.config.presets import USUAL, PaperResult, load_preset, read_preset
-from kmip_data.models.training.run.folders import RESULT_NAME
-from kmip_data.models.training.run.result import RunResult, read_result
+from kmip_data.models.training.run.folder import RESULT_NAME, RunResult, read_result
 from kmip_data.pipelines.find import record_parameters
 
 K = "model.attention.k="  #: prefix of a change of k

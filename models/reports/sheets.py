@@ -13,7 +13,7 @@ from kmip_data.builds.home import Home, list_builds
 from kmip_data.manifest import load_manifest, read_shipped
 from kmip_data.models.reports.tables import BOUNDS, Row, Table
 from kmip_data.models.training.objective.metrics import METRICS
-from kmip_data.models.training.run.result import title_of, value_text
+from kmip_data.models.training.run.folder import title_of, value_text
 from kmip_data.wording import as_values, rough_time
 
 FEW = "†"  #: marks a mean of fewer runs than the paper's

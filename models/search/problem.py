@@ -132,13 +132,9 @@ def check_problem(
         ("row length d", keys.shape[2], queries.shape[2]),
     ):
         if found != expected:
-            raise UsageError(
-                f"keys and queries differ in {name}",
-                expected=f"keys with {name} {expected}, as queries have",
-                found=f"{found}",
-            )
+            raise UsageError(f"keys and queries differ in {name}: {found} and {expected}")
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-        raise UsageError("k is wrong", expected="a whole number, at least 1", found=repr(k))
+        raise UsageError(f"k is wrong: {k!r} is no whole number of at least 1")
     rows, key_rows = queries.shape[1], keys.shape[1]
     if key_ptr is None and query_ptr is not None and rows == key_rows:
         key_ptr = query_ptr
@@ -151,9 +147,8 @@ def check_problem(
     key_starts = starts if shared else check_ptr("key_ptr", key_ptr, key_rows)
     if len(starts) != len(key_starts):
         raise UsageError(
-            "query_ptr and key_ptr split into different numbers of graphs",
-            expected=f"key_ptr of length {len(starts)}, as query_ptr",
-            found=f"length {len(key_starts)}",
+            "query_ptr and key_ptr split into different numbers of graphs: they have"
+            f" length {len(starts)} and length {len(key_starts)}"
         )
     if queries.device.type != "cuda":  # the host would wait for the device: see ``check_finite``
         _check_finite("queries", queries)
@@ -185,19 +180,12 @@ def check_ptr(name: str, ptr: Tensor | Sequence[int] | None, rows: int) -> tuple
         return (0, rows)
     starts = _as_array(name, ptr)
     if len(starts) < 1 or starts[0] != 0 or starts[-1] != rows:
-        raise UsageError(
-            f"{name} does not cover the rows",
-            expected=f"first entry 0, last entry {rows}",
-            found=f"{starts[0]} … {starts[-1]}" if len(starts) else "no entries",
-        )
+        found = f"{starts[0]} … {starts[-1]}" if len(starts) else "no entries"
+        raise UsageError(f"{name} does not cover the rows: {found}, not first entry 0, last entry {rows}")
     falls = np.flatnonzero(starts[1:] < starts[:-1])
     if len(falls):
-        place = int(falls[0])
-        raise UsageError(
-            f"{name} falls",
-            expected="entries that never decrease",
-            found=f"{name}[{place}] = {starts[place]}, {name}[{place + 1}] = {starts[place + 1]}",
-        )
+        at = int(falls[0])
+        raise UsageError(f"{name} falls: {name}[{at}] = {starts[at]}, {name}[{at + 1}] = {starts[at + 1]}")
     return tuple(starts.tolist())
 
 
@@ -229,7 +217,7 @@ def strided(name: str, value: Any, expected: str = "a torch.Tensor", *, meta: bo
         found = "a tensor on the device meta, which has no values"
     else:
         return value if torch.compiler.is_compiling() else value.resolve_conj().resolve_neg()
-    raise UsageError(f"{name} is not a dense tensor", expected=expected, found=found)
+    raise UsageError(f"{name} is not a dense tensor, {expected}, but {found}")
 
 
 def _as_array(name: str, ptr: Tensor | Sequence[int]) -> NDArray[Any]:
@@ -246,9 +234,7 @@ def _as_array(name: str, ptr: Tensor | Sequence[int]) -> NDArray[Any]:
             given = starts = np.empty(0, object)[None]
         whole = not len(np.atleast_1d(starts)) or starts.dtype.kind in "iu"
     if not whole or given.ndim != 1:
-        raise UsageError(
-            f"{name} is wrong", expected=expected, found=f"shape {tuple(given.shape)}, {given.dtype}"
-        )
+        raise UsageError(f"{name} is not {expected}, but has shape {tuple(given.shape)}, {given.dtype}")
     return starts
 
 
@@ -259,7 +245,7 @@ def _check_hint(hint: Tensor, queries: Tensor) -> Tensor:
     fits = hint.ndim == 3 and hint.shape[:2] == (heads, rows)
     if not fits or hint.dtype not in {torch.int32, torch.int64} or hint.device != device:
         found = f"shape {tuple(hint.shape)}, {hint.dtype} on {hint.device}"
-        raise UsageError("hint is wrong", expected=expected, found=found)
+        raise UsageError(f"hint is not {expected}, but {found}")
     return hint.to(torch.int64).contiguous()
 
 
@@ -268,16 +254,10 @@ def check_rows(name: str, rows: Tensor, *, meta: bool = False) -> Tensor:
     rows = strided(name, rows, meta=meta)
     if rows.ndim != 3 or rows.shape[0] < 1 or rows.shape[2] < 1:
         raise UsageError(
-            f"{name} has the wrong shape",
-            expected="(heads, rows, d) with heads ≥ 1 and d ≥ 1",
-            found=str(tuple(rows.shape)),
+            f"{name} have shape {tuple(rows.shape)}, not (heads, rows, d), heads and d at least 1"
         )
     if rows.dtype not in FLOATS:
-        raise UsageError(
-            f"{name} has the wrong dtype",
-            expected="float16, bfloat16, float32 or float64",
-            found=str(rows.dtype),
-        )
+        raise UsageError(f"{name} are {rows.dtype}, not float16, bfloat16, float32 or float64")
     return rows
 
 
@@ -288,18 +268,14 @@ def check_nodes(x: Tensor, weight: Tensor) -> Tensor:
     fits = x.ndim == 2 and x.shape[1] == weight.shape[1] and x.device == weight.device and x.dtype in FLOATS
     if not fits or (x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type)):
         found = f"{tuple(x.shape)}, {x.dtype} on {x.device}"
-        raise UsageError("the nodes x do not fit the layer", expected=expected, found=found)
+        raise UsageError(f"the nodes x do not fit the layer: they are {found}, not {expected}")
     return x
 
 
 def check_heads(dim: int, heads: int) -> None:
     """Raise UsageError where the heads cannot share the channels."""
     if dim % heads:
-        raise UsageError(
-            "dim cannot be split among the heads",
-            expected=f"a multiple of heads = {heads}",
-            found=f"dim = {dim}",
-        )
+        raise UsageError(f"dim cannot be split among the heads: dim = {dim}, heads = {heads}")
 
 
 def _check_finite(name: str, rows: Tensor) -> None:
@@ -311,9 +287,7 @@ def _check_finite(name: str, rows: Tensor) -> None:
         return
     head, row, column = (int(place) for place in (~finite).nonzero()[0])
     raise NotFinite(
-        f"{name} holds a value that cannot be ranked",
-        expected="finite numbers",
-        found=f"{float(rows[head, row, column])} at [{head}, {row}, {column}]"
-        f" and {int((~finite).sum()) - 1} more",
+        f"{name} are not all finite and cannot be ranked: {float(rows[head, row, column])} at"
+        f" [{head}, {row}, {column}] and {int((~finite).sum()) - 1} more",
         next="look for a diverged training step (lower the learning rate, clip gradients) or damaged input",
     )

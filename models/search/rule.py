@@ -12,7 +12,7 @@ are scored whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
@@ -47,7 +47,7 @@ def score_candidates(queries: Tensor, keys: Tensor, candidates: Tensor) -> Tenso
 def largest(scores: Tensor, k: int, index: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The k largest scores (…, M) of each row and their indices, (…, k), descending, equal ones by index.
 
-    No score is NaN, and M ≥ k. ``index`` (…, M) int64 below 2³² stands for each score (rising along M if
+    No score is NaN, and M ≥ k. ``index`` (…, M) int64 below 2³² identifies each score (rising along M if
     float64); its position when absent.
     """
     # Float64 scores fill all 64 bits: a stable sort keeps equal ones in index order.
@@ -130,38 +130,40 @@ def settle(
 
 
 def search_by_graph(
-    problem: SearchProblem, find: Callable[[Tensor, Tensor, int], Tensor]
-) -> tuple[Tensor, Tensor]:
-    """Search graph by graph with a filter whose scores are float32 sums in any order; float32 problems only.
+    problem: SearchProblem,
+    find: Callable[[Tensor, Tensor, int], Tensor],
+    graphs: Iterable[int],
+    result: tuple[Tensor, Tensor],
+    *,
+    error: Callable[[Tensor, Tensor], Tensor] = float32_sum_error,
+    ranked: int | None = None,
+    pairs: int = PAIRS,
+) -> None:
+    """Search some graphs, one after another, with a filter; float64 problems without it.
 
     ``find`` leads from queries (H, R, d), keys (H, M, d) and a count c < M to (H, R, c) distinct rows of
     keys, those that the filter ranks highest; a negative one where it ranks none, such as NaN from an
-    overflow. Gives scores (H, N, k) and indices (H, N, k) by the rule.
+    overflow. ``error`` bounds its scores' error, (H, R); ``ranked`` pairs are ranked at a time (None: all of
+    a graph), ``pairs`` are scored whole. Fills in the ``result``, scores (H, N, k) and indices (H, N, k).
     """
-    scores, indices = problem.new_result()
-    on_cpu = problem.device.type == "cpu"
-    for graph, start in enumerate(problem.query_ptr[:-1]):
-        stop, low, high = problem.query_ptr[graph + 1], problem.key_ptr[graph], problem.key_ptr[graph + 1]
+    scores, indices = result
+    for graph in graphs:
+        (start, stop), (low, high) = problem.query_rows[graph].tolist(), problem.key_rows[graph].tolist()
         if start == stop or low == high:
             continue
-        queries = problem.queries[:, start:stop].contiguous()
         keys = problem.keys[:, low:high].contiguous()
-        k, wanted, pairs = min(problem.k, high - low), problem.k + SPARE, problem.heads * (high - low)
-        errors = float32_sum_error(queries, keys) if wanted < high - low else None
-        if errors is None:  # all pairs of a graph this small are few
-            step = max(1, PAIRS // pairs)
-        else:
-            step = max(1, RANKED // pairs) if on_cpu else stop - start
-        for row in range(0, stop - start, step):
-            part = slice(row, min(row + step, stop - start))
-            some = queries[:, part].contiguous()
-            if errors is None:
-                found, rows = largest(score_block(some, keys), k)
-            else:
-                candidates, error = find(some, keys, wanted), errors[:, part]
+        k, wanted = min(problem.k, high - low), problem.k + SPARE
+        filtered = problem.dtype == torch.float32 and wanted < high - low
+        at_once = ranked if filtered else pairs  # all pairs of a small graph are few
+        step = stop - start if at_once is None else max(1, at_once // (problem.heads * (high - low)))
+        for first in range(start, stop, step):
+            rows = slice(first, min(first + step, stop))
+            queries = problem.queries[:, rows].contiguous()
+            if filtered:
+                candidates, bound = find(queries, keys, wanted), error(queries, keys)
                 lost = (candidates < 0).any(-1)
-                candidates[lost], error[lost] = torch.arange(wanted, device=problem.device), torch.inf
-                found, rows = settle(some, keys, candidates, k, error, pairs=PAIRS)
-            to = slice(start + part.start, start + part.stop)
-            scores[:, to, :k], indices[:, to, :k] = found, rows + low
-    return scores, indices
+                candidates[lost], bound[lost] = torch.arange(wanted, device=problem.device), torch.inf
+                best, places = settle(queries, keys, candidates, k, bound, pairs=pairs)
+            else:
+                best, places = largest(score_block(queries, keys), k)
+            scores[:, rows, :k], indices[:, rows, :k] = best, places + low

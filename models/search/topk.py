@@ -4,7 +4,7 @@ A backend is one module in ``kmip_data.models.search.backends``, discovered auto
 
 - ``NAME``, ``SUMMARY`` and ``AUTO`` (when ``auto`` takes it), one line each for ``kmip-data doctor``,
 - ``RANK``: order of choice for ``auto`` by kind of device, highest first; where there is none only by name
-  (a fixed order: measured, they lie far apart, see docs/adr/0280),
+  (a fixed order: measured, they lie far apart, see ADR 0280),
 - ``unusable(device_type) -> str | None``: why it cannot run on such a device (cheap, imports nothing heavy),
 - ``refuses(problem) -> str | None``: why it cannot take this problem,
 - ``search(problem) -> (scores, indices)``: the rule of :mod:`kmip_data.models.search.rule`,
@@ -117,7 +117,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class BackendStatus:
-    """What ``kmip-data doctor`` shows of a backend on one kind of device."""
+    """State of a backend on one kind of device, for ``kmip-data doctor``."""
 
     name: str
     summary: str
@@ -141,18 +141,13 @@ def backend_status(device_types: tuple[str, ...] | None = None) -> list[BackendS
     """Every backend on every kind of device at hand, with the reason why it is usable or not."""
     if device_types is None:
         device_types = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
-    return [
-        BackendStatus(
-            name=name,
-            summary=module.SUMMARY,
-            device=device,
-            usable=why_not is None,
-            reason=why_not or module.AUTO,
-        )
-        for device in device_types
-        for name, module in sorted(all_backends().items())
-        for why_not in (module.unusable(device),)
-    ]
+    rows = []
+    for device in device_types:
+        for name, module in sorted(all_backends().items()):
+            why_not = module.unusable(device)
+            shown = {"name": name, "summary": module.SUMMARY, "device": device}
+            rows.append(BackendStatus(**shown, usable=why_not is None, reason=why_not or module.AUTO))
+    return rows
 
 
 def get_backend(name: str) -> Any:
@@ -188,9 +183,9 @@ def _warn(name: str, reasons: str) -> None:
 
 
 def choose(problem: SearchProblem, name: str = "auto") -> Any:
-    """The backend for this problem: the one asked for, else the best that can take it.
+    """Return the backend for this problem: the requested one, else the best that supports it.
 
-    Raises ``UsageError`` where the backend asked for does not exist or cannot take this problem.
+    Raises ``UsageError`` if the requested backend does not exist or does not support this problem.
     """
     device = problem.device.type
     if name != "auto":
@@ -199,9 +194,9 @@ def choose(problem: SearchProblem, name: str = "auto") -> Any:
         if why_not:
             raise _refused(name, f"a problem on {device} that it can take", why_not)
         return module
-    ranked = [module for module in all_backends().values() if device in module.RANK]
+    able = [module for module in all_backends().values() if device in module.RANK]
     reasons: list[str] = []
-    for module in sorted(ranked, key=lambda module: -module.RANK[device]):
+    for module in sorted(able, key=lambda module: -module.RANK[device]):
         why_not = module.unusable(device) or module.refuses(problem)
         if why_not is None:
             log.debug("search backend %s on %s%s", module.NAME, device, "".join(reasons))

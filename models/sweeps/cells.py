@@ -21,7 +21,7 @@ from kmip_data.models.training.config.overrides import (
     with_epochs,
 )
 from kmip_data.models.training.config.presets import config_for, folder_of
-from kmip_data.models.training.run.folders import CONFIG_NAME
+from kmip_data.models.training.run.folder import CONFIG_NAME
 from kmip_data.pipelines.find import find, record_parameters
 
 UNCHANGED = Change.model_construct(name="")  #: the one change of a plan without changes

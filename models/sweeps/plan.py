@@ -95,7 +95,7 @@ class Plan(Section):
         return self
 
     def run_names(self) -> re.Pattern[str]:
-        """Return the pattern of the names of this sweep's runs, whatever options replaced its axes."""
+        """Return the pattern of the names of this sweep's runs, with any options."""
         names = [*(change.name for change in self.changes), *filter(None, [self.then])]
         changes = "".join(f"{re.escape(name)}-|" for name in dict.fromkeys(names))
         digest = "(?P<digest>[0-9a-f]{8})-seed(?P<seed>[0-9]{1,10})"

@@ -18,7 +18,7 @@ from kmip_data.files.locking import FolderInUse, build_lock
 from kmip_data.files.reading import canonical_json
 from kmip_data.models.sweeps.cells import Cell
 from kmip_data.models.sweeps.state import ERROR, failure, is_done, is_free, job_path, log_of, state_of
-from kmip_data.models.training.run.folders import CONFIG_NAME
+from kmip_data.models.training.run.folder import CONFIG_NAME
 from kmip_data.pipelines.find import obtain, obtain_columns
 from kmip_data.runtime.progress import Progress, say
 from kmip_data.runtime.threads import begin_process
@@ -103,7 +103,7 @@ def _ending(running: Running, *, quiet: bool) -> Iterator[None]:
 
 
 def with_data(cells: list[Cell], home: Home, folder: Path, options: BuildArguments) -> list[Cell]:
-    """Build missing data, once each; return the cells whose data are there, and log why for the others."""
+    """Build missing data, once each; return the cells with data, and log the reason for others."""
     faults: dict[str, str] = {}
     ready = []
     for cell in cells:

@@ -13,7 +13,7 @@ from kmip_data.errors import KmipDataError
 from kmip_data.files.locking import LOCKS, FolderInUse, build_lock
 from kmip_data.files.reading import MAX_BYTES, open_regular, read_small
 from kmip_data.models.sweeps.cells import Cell
-from kmip_data.models.training.run.folders import CONFIG_NAME, RESULT_NAME, metrics_columns
+from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME, metrics_columns
 from kmip_data.wording import rough_time
 
 ERROR = "Error: "  #: prefix of the message of a command that failed

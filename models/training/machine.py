@@ -28,17 +28,14 @@ class Device:
 def choose_device(wanted: str = "auto", devices: int = 1) -> Device:
     """Choose the device: ``auto`` takes a GPU if PyTorch sees one.
 
-    Raises ``UsageError`` where a GPU is asked for and not there, or more of them than there are.
+    Raises ``UsageError`` if a requested GPU does not exist.
     """
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if wanted == "cpu" or (wanted == "auto" and not count):
         return Device("cpu", "cpu", "asked for" if wanted == "cpu" else "PyTorch sees no GPU")
     if devices > count:
         raise UsageError(
-            f"{counted(devices, 'GPU')} cannot be had.",
-            expected=f"at most {count} (torch {torch.__version__})" if count else "a GPU that PyTorch sees",
-            found=counted(count, "GPU"),
-            left="nothing was started",
+            f"{counted(devices, 'GPU')} cannot be had: PyTorch {torch.__version__} sees {count}.",
             next="kmip-data doctor, or --device cpu",
         )
     reason = "asked for" if wanted == "cuda" else "PyTorch sees it"
@@ -46,8 +43,8 @@ def choose_device(wanted: str = "auto", devices: int = 1) -> Device:
 
 
 def is_main_process() -> bool:
-    """True if this process writes and prints: the only one, or rank 0 of torchrun or SLURM."""
-    for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK"):
+    """True if this process writes and prints: the only one, or rank 0 of torchrun."""
+    for name in ("RANK", "LOCAL_RANK"):
         if name in os.environ:
             return os.environ[name] == "0"
     return True
@@ -57,12 +54,7 @@ def check_precision(precision: str, device: Device) -> None:
     """Raise UsageError where the device has no such arithmetic."""
     if precision in ("tf32", "bf16x3", "16-mixed") and device.kind == "cpu":
         raise UsageError(
-            f"A CPU cannot train in {precision}"
-            f"{'' if precision == '16-mixed' else ', which is arithmetic of tensor cores'}.",
-            expected="32 or bf16-mixed",
-            found=precision,
-            left="nothing was started",
-            next="--precision bf16-mixed, or --device cuda",
+            f"A CPU cannot train in {precision}.", next="--precision 32 or bf16-mixed, or --device cuda"
         )
 
 
@@ -73,25 +65,12 @@ def check_compile(config: RunConfig, device: Device) -> None:
     and where Triton runs on a GPU. There compiled layers can neither be recorded nor use its fused norms.
     """
     model, gpu = config.model, device.kind == "cuda"
-    parts = model.attention.kind != "none" or model.local.kind == "gated-gcn"
-    if not config.system.compile or not parts or (gpu and not triton_runs(torch.device("cuda"))):
-        return
-    if gpu:
-        place, known = (
-            "GPU",
-            f"is not known to make {model.name} faster, and keeps its steps from being recorded.",
+    kernels = model.attention.kind != "none" or model.local.kind == "gated-gcn"
+    if config.system.compile and kernels and (not gpu or triton_runs(torch.device("cuda"))):
+        raise UsageError(
+            f"torch.compile does not make {model.name} faster: its kernels are compiled already.",
+            next="leave out system.compile, which helps message passing such as gcn, gat or gine alone",
         )
-        instead = ": steps are then recorded as a CUDA graph, where they can be"
-    else:
-        place, known = "CPU", f"does not make {model.name} faster: its kernels are compiled already."
-        instead = ""
-    raise UsageError(
-        f"On a {place} torch.compile {known}",
-        expected="system.compile with message passing such as gcn, gat or gine alone",
-        found=f"{model.local.kind} with attention {model.attention.kind} (docs/training.md, Devices)",
-        left="nothing was started",
-        next=f"leave out system.compile{instead}",
-    )
 
 
 @contextmanager
@@ -106,9 +85,12 @@ def float32_products(precision: str) -> Iterator[None]:
 
 
 @contextmanager
-def autocast(precision: str, device: str) -> Iterator[None]:
-    """Context in which a forward pass runs in ``precision``, as training steps do."""
+def autocast(precision: str, device: str, *, cached: bool = True) -> Iterator[None]:
+    """Context in which a forward pass runs in ``precision``.
+
+    Training is not ``cached``: without kept casts each use of a weight adds its gradient in float32.
+    """
     dtype = torch.float16 if precision == "16-mixed" else torch.bfloat16
-    enabled = precision.endswith("mixed")
-    with float32_products(precision), torch.autocast(device, dtype=dtype, enabled=enabled):
+    half = torch.autocast(device, dtype, enabled=precision.endswith("mixed"), cache_enabled=cached)
+    with float32_products(precision), half:
         yield

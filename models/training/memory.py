@@ -7,6 +7,7 @@ networks of two and of three layers learn from a cut first: their difference is 
 from __future__ import annotations
 
 import weakref
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,16 +16,14 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
+from torch_geometric.data import Data
 
 from kmip_data.errors import OutOfResources
 from kmip_data.files.errors import human_bytes
 from kmip_data.models.attention.kmip import set_training_k
-from kmip_data.models.budget import count_parameters
-from kmip_data.models.network import build_model
-from kmip_data.models.training.config.keys import RunConfig
-from kmip_data.models.training.config.schedules import KSchedule
-from kmip_data.models.training.data.cut import cut_of
-from kmip_data.models.training.data.run_data import RunData
+from kmip_data.models.network import build_model, count_parameters
+from kmip_data.models.training.config.keys import KSchedule, RunConfig
+from kmip_data.models.training.data.run_data import BatchSize, RunData
 from kmip_data.models.training.machine import Device, autocast
 from kmip_data.runtime.memory import free_host_memory
 
@@ -33,6 +32,7 @@ ROOM = 1.3  #: what compiled kernels allocate by themselves
 #: Layers that are recomputed leave holes in the heap: this share of a step that keeps them, 0.5 to 1.5 GiB
 #: at 20,000 to 60,000 nodes, and none where a tensor of nodes is so large that it is a mapping of its own.
 HOLES, MAPPED = 0.3, 32 * 2**20
+CUT = 512  #: nodes of a cut
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class StepMemory:
 
 
 def plan_memory(config: RunConfig, data: RunData, device: Device) -> StepMemory:
-    """Choose whether layers are recomputed: where that is asked for or, on a CPU, where a step needs it.
+    """Decide if layers are recomputed: on request or, on a CPU, where a step needs it.
 
     Raises ``OutOfResources``, with the options that lower it, where a step does not fit into free memory.
     """
@@ -62,15 +62,14 @@ def plan_memory(config: RunConfig, data: RunData, device: Device) -> StepMemory:
         if config.system.devices * need <= free:
             return StepMemory(recompute, need, free)
     raise OutOfResources(
-        "A training step will not fit into memory.",
-        expected=f"about {human_bytes(config.system.devices * need)} for a batch of {data.largest_batch}",
-        found=f"{human_bytes(free)} free",
+        f"A training step on {data.largest_batch} takes about {human_bytes(config.system.devices * need)};"
+        f" {human_bytes(free)} are free.",
         next="\n    ".join(["one or more of", *ways_out(config, data), "or a larger machine"]),
     )
 
 
 def step_bytes(config: RunConfig, data: RunData, *, recompute: bool) -> int:
-    """Measure what a step on the largest batch takes besides the process as it is, in bytes."""
+    """Measure the bytes of a step on the largest batch, beyond those of the process."""
     # Nothing reads the edges of a last layer, which is lighter: both networks have another one.
     two, three = (_on_a_cut(config, data, layers, recompute=recompute) for layers in (2, 3))
     # What has a place for each pair of nodes of a graph grows with these pairs, all else with the nodes.
@@ -78,7 +77,7 @@ def step_bytes(config: RunConfig, data: RunData, *, recompute: bool) -> int:
         less + (config.model.layers - 2) * max(0.0, more - less)
         for less, more in zip(two, three, strict=True)
     )
-    copies = COPIES + config.training.keep_best - 1 + (2 if config.training.ema is not None else 0)
+    copies = COPIES + (2 if config.training.ema is not None else 0)
     with torch.device("meta"):
         weights = 4 * count_parameters(build_model(config.model, **data.channels))
     need = int(ROOM * (rows + pairs) + copies * weights)
@@ -158,3 +157,55 @@ def ways_out(config: RunConfig, data: RunData) -> list[str]:
     if getattr(config.model.attention, "dropout", 0):
         tips.append("--set model.attention.dropout=0 (weights of attention are then not kept)")
     return tips if training.precision.endswith("mixed") else [*tips, "--precision bf16-mixed"]
+
+
+def cut_of(batch: Any, size: BatchSize, numbers: Collection[str] = ()) -> Data:
+    """Return a graph of :data:`CUT` nodes with the columns of ``batch`` and edges in the ratio of ``size``.
+
+    Rows are repeated where the batch has fewer, and edges connect arbitrary nodes. Columns in ``numbers``
+    hold numbers of nodes: there each node has its own.
+    """
+    n = min(CUT, max(1, size.nodes))
+    rows = torch.arange(n) % batch.num_nodes
+    values: dict[str, Any] = {}
+    neighbor = getattr(batch, "neighbor", None)
+    edge_attr, edges = getattr(batch, "edge_attr", None), 0
+    if neighbor is not None:
+        values["neighbor"] = neighbor[rows].long() % n
+        if edge_attr is not None:
+            values["edge_attr"] = edge_attr.view(*neighbor.shape, -1)[rows].flatten(0, 1)
+    else:
+        edges = round(n * size.edges / max(1, size.nodes))
+        there = batch.edge_index.shape[1]
+        columns = torch.arange(edges) % max(1, there)
+        values["edge_index"] = batch.edge_index[:, columns] % n if there else torch.zeros(2, 0).long()
+        if edge_attr is not None:
+            values["edge_attr"] = edge_attr[columns] if there else edge_attr
+    for name, value in batch.to_dict().items():
+        done = name in {"edge_index", "edge_attr", "neighbor", "ptr", "batch", "y"}
+        if not done and isinstance(value, Tensor) and value.ndim:
+            # One row per node, or (eigenvalues) per graph: the cut is one graph.
+            values[name] = value[rows] if len(value) == batch.num_nodes else value[:1]
+            if name in numbers:
+                values[name] = torch.arange(n)[:, None].expand(-1, value.shape[1])
+    return Data(**values)
+
+
+def out_of_memory(
+    error: Exception,
+    module: Any,
+    data: RunData,
+    *,
+    kind: type[OutOfResources] = OutOfResources,
+    left: str | None = None,
+) -> OutOfResources:
+    """Return the error for an allocation that failed in a training module, with options that lower it."""
+    text = str(error).strip() or type(error).__name__
+    message = text.splitlines()[0].rpartition("DefaultCPUAllocator: ")[2]
+    return kind(
+        f"Memory ran out while {module.doing}{f', on {module.size}' if module.size else ''}: {message}",
+        left=left,
+        next="\n    ".join(
+            ["one or more of", *ways_out(module.config, data), "or a machine with more memory"]
+        ),
+    )

@@ -1,4 +1,4 @@
-"""From intersections and streets to the record of a city.
+"""From intersections and streets to the record of a city, and the base class of city pipelines.
 
 A reader gives :class:`CityTensors`; everything after that is here and equal for all cities: the
 parameters, the eccentricity, its quantile chunks (the labels), the coordinate encoding, the schema.
@@ -8,9 +8,10 @@ The rules are those of City-Networks; facts and deviations: ``docs/datasets/city
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Literal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +22,9 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import COORDINATES, Column, Schema, View
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.city_columns import coordinate_range, encode_coordinates, encoding_names
-from kmip_data.pipelines.base import Params
-from kmip_data.pipelines.cities.splits import split_codes
-from kmip_data.pipelines.shared.columns import class_column, feature_column
+from kmip_data.pipelines.base import About, Params, Pipeline, Prepared, Records, Split, Unit
+from kmip_data.pipelines.cities.splits import CitySplitParams, city_split, split_codes
+from kmip_data.pipelines.shared.records import class_column, feature_column
 
 Weight = Literal["length", "travel_time"]
 
@@ -158,9 +159,7 @@ def chunk_labels(eccentricity: F32, classes: int) -> U8:
     size = n // classes + 1
     if size * (classes - 1) >= n:
         raise DamagedInput(
-            f"The graph is too small for {classes} classes.",
-            expected=f"enough intersections that none of the {classes} chunks is empty",
-            found=f"{n} intersections, chunks of {size}",
+            f"The graph is too small for {classes} classes: {n} intersections leave a chunk of {size} empty.",
             next="give a larger area, or fewer classes",
         )
     labels = np.empty(n, np.uint8)
@@ -209,35 +208,29 @@ def check_tensors(tensors: CityTensors, where: str) -> None:
     """Refuse a city whose arrays do not fit together or hold impossible values; ``where`` is its name."""
     n, e = tensors.num_nodes, tensors.edge_index.shape[1]
 
-    def refuse(what: str, expected: str, found: str) -> DamagedInput:
-        return DamagedInput(f"{where}: {what}", expected=expected, found=found)
-
-    if tensors.features.shape != (n, len(FEATURES)) or tensors.edge_length.shape != (e,):
-        found = f"features {tensors.features.shape}, lengths {tensors.edge_length.shape} of {e} edges"
-        raise refuse("the arrays do not fit together.", f"(N, {len(FEATURES)}) and (E,)", found)
+    features, lengths = tensors.features, tensors.edge_length
+    if features.shape != (n, len(FEATURES)) or lengths.shape != (e,):
+        shapes = f"features {features.shape}, lengths {lengths.shape} of {e} edges"
+        raise DamagedInput(f"{where}: the arrays do not fit together: {shapes}.")
     if e == 0:
-        raise refuse("there are no streets.", "at least one edge between two intersections", "none")
-    if not np.isfinite(tensors.features).all():
-        row, column = (int(axis[0]) for axis in np.nonzero(~np.isfinite(tensors.features)))
-        raise refuse(
-            "a feature is not finite.", "numbers", f"intersection {row}, column {FEATURES[column]!r}"
-        )
-    lon, lat = tensors.features[:, 0], tensors.features[:, 1]
-    outside = (np.abs(lon) > 180) | (np.abs(lat) > 90)
-    if outside.any():
-        row = int(outside.argmax())
-        raise refuse(
-            "an intersection is not on the map.",
-            "longitude within ±180, latitude within ±90 degrees",
-            f"intersection {row} at {lon[row]}, {lat[row]}",
-        )
+        raise DamagedInput(f"{where}: there are no streets.")
     low, high = int(tensors.edge_index.min()), int(tensors.edge_index.max())
     if low < 0 or high >= n:
-        raise refuse("an edge leads nowhere.", f"intersections 0 to {n - 1}", f"{low if low < 0 else high}")
-    wrong = ~np.isfinite(tensors.edge_length) | (tensors.edge_length < 0)
-    if wrong.any():
-        at = int(wrong.argmax())
-        raise refuse("a street has no length.", "0 or more metres", f"{tensors.edge_length[at]} at edge {at}")
+        raise DamagedInput(
+            f"{where}: an edge leads nowhere: to {low if low < 0 else high}, of {n} intersections."
+        )
+    outside = np.zeros(features.shape, bool)
+    outside[:, :2] = np.abs(features[:, :2]) > (180, 90)
+    for wrong, what in (
+        (~np.isfinite(features), "a feature is not finite"),
+        (outside, "an intersection is not on the map"),
+        ((~np.isfinite(lengths) | (lengths < 0))[:, None], "a street has no length"),
+    ):
+        if wrong.any():
+            row, column = (int(axis[0]) for axis in np.nonzero(wrong))
+            value = features[row, column] if wrong.shape == features.shape else lengths[row]
+            name = FEATURES[column] if wrong.shape == features.shape else "metres"
+            raise DamagedInput(f"{where}: {what}: {value} {name}, row {row}.")
 
 
 def street_weights(tensors: CityTensors, weight: Weight) -> F32:
@@ -249,11 +242,9 @@ def street_weights(tensors: CityTensors, weight: Weight) -> F32:
         return tensors.edge_length
     speed = tensors.edge_speed
     if speed is None or not (speed > 0).all():
+        found = "all have none" if speed is None else f"{int((~(speed > 0)).sum())} have none"
         raise DamagedInput(
-            "Travel times need the speed of every street.",
-            expected="speeds above 0 km/h",
-            found="none" if speed is None else f"{int((~(speed > 0)).sum())} streets without one",
-            next="--set weight=length",
+            f"Travel times need the speed of every street: {found}.", next="--set weight=length"
         )
     seconds: F32 = (tensors.edge_length.astype(np.float64) * 3.6 / speed).astype(np.float32)
     return seconds
@@ -306,3 +297,62 @@ def feature_statistics(tensors: CityTensors) -> dict[str, Any]:
         "std": std.tolist(),
         "coordinate_range": coordinate_range(train[:, :2].astype(np.float32)).astype(float).tolist(),
     }
+
+
+P = TypeVar("P", bound=CityParams)
+
+_ARRAYS: Final = ("features", "edge_index", "edge_length", "edge_speed", "node_ids", "eccentricity", "labels")
+_FILE: Final = "tensors.npz"
+
+
+class CityPipeline(Pipeline[P, CitySplitParams]):
+    """A dataset of one city; ``prepare`` stores its tensors (:func:`store_city`)."""
+
+    version = 1
+    one_unit = True
+    Params: ClassVar[type[CityParams]] = CityParams
+    SplitParams: ClassVar[type[CitySplitParams]] = CitySplitParams
+    node_ids: ClassVar[bool] = False  #: OpenStreetMap's numbers of the intersections are stored, too
+
+    def schema(self, params: P) -> Schema:
+        """Columns of a city."""
+        return city_schema(params, max_nodes=self.manifest.max_nodes, node_ids=self.node_ids)
+
+    def units(self, prepared: Prepared, params: P) -> list[Unit]:
+        """One city, one shard."""
+        return [Unit(0, self.manifest.name, {})]
+
+    def records(self, prepared: Prepared, unit: Unit, params: P) -> Iterator[GraphRecord]:
+        """Yield the city."""
+        with np.load(prepared.path / _FILE, allow_pickle=False) as stored:
+            tensors = CityTensors(**{name: stored[name] for name in stored.files})
+        if self.node_ids and tensors.node_ids is None:  # published tensors do not have them
+            tensors = replace(tensors, node_ids=np.full(tensors.num_nodes, -1, np.int64))
+        key = self.manifest.name.encode("ascii", "replace").decode()[:64]
+        yield city_record(tensors, params, key=key, index_dtype=self.schema(params).index_dtype)
+
+    def about(self, prepared: Prepared, params: P) -> About:
+        """Counts, vocabulary and what standardises the features; warnings as notes."""
+        plan = prepared.plan
+        facts = {**plan["facts"], "warnings": plan["warnings"], "features": plan["features"]}
+        return About({"city": facts}, plan["warnings"])
+
+    def split(self, records: Records, params: CitySplitParams, raw: Path | None) -> Split:
+        """Intersections at random, as published, or blocks of the map."""
+        return city_split(records, params)
+
+    def name_parts(self, params: P) -> list[str]:
+        """Parts of the folder's name for values other than the defaults."""
+        return params.name_parts
+
+
+def store_city(tensors: CityTensors, workdir: Path) -> Prepared:
+    """Write the arrays into ``workdir``; the plan has what the card says about them."""
+    arrays = {name: getattr(tensors, name) for name in _ARRAYS if getattr(tensors, name) is not None}
+    np.savez(workdir / _FILE, **arrays)
+    plan = {
+        "facts": dict(tensors.facts),
+        "warnings": list(tensors.warnings),
+        "features": feature_statistics(tensors),
+    }
+    return Prepared(workdir, plan)

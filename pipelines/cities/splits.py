@@ -80,10 +80,8 @@ def spatial_codes(lon_lat: F32, seed: int, block_size: float) -> U8:
         smaller = (size for size in BLOCK_SIZES if size < block_size)
         fitting = next((size for size in smaller if _blocks(lon_lat, size)[1].max() <= share), None)
         raise UsageError(
-            "The blocks of the map are too large for three parts.",
-            expected="no block with more than a tenth of the intersections",
-            found=f"{len(sizes)} blocks of {block_size:g} m, one with {sizes.max():,} of {len(block):,}",
-            left="no split was written",
+            f"The blocks of the map are too large for three parts: one of the {len(sizes)} blocks of "
+            f"{block_size:g} m has {sizes.max():,} of {len(block):,} intersections, more than a tenth.",
             next="--split-rule random" if fitting is None else f"--set block_size={fitting}",
         )
     order = Generator(PCG64(seed)).permutation(len(sizes))
@@ -161,11 +159,8 @@ def city_split(records: Records, params: CitySplitParams) -> Split:
     empty = [part for code, part in enumerate(PARTS) if not (codes == code).any()]
     if empty:
         raise UsageError(
-            f"A buffer of {counted(hops, 'hop')} leaves no intersection for {' and '.join(empty)}.",
-            expected="blocks that are wider than their borders",
-            found=f"blocks of {size:g} m, with {np.count_nonzero(codes == DROPPED):,} of {n:,} intersections "
-            "too near to another part",
-            left="no split was written",
+            f"A buffer of {counted(hops, 'hop')} leaves no intersection for {' and '.join(empty)}: in blocks "
+            f"of {size:g} m, {np.count_nonzero(codes == DROPPED):,} of {n:,} are too near to another part.",
             next="a larger block_size, or a smaller buffer",
         )
     note = f"whole blocks of {size:g} m, 10/10/80 of the intersections as nearly as blocks allow"

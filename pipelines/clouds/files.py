@@ -36,12 +36,12 @@ def read_points(path: Path, name: str) -> Columns:
     except (ValueError, EOFError, KeyError, IndexError, TypeError, OverflowError) as error:
         raise _damaged(name, str(error).splitlines()[0] if str(error) else type(error).__name__) from error
     if not columns or not len(next(iter(columns.values()))):
-        raise DamagedInput(f"{name} holds no points.", expected="at least one", found="none")
+        raise DamagedInput(f"{name} holds no points.")
     return columns
 
 
 def _damaged(name: str, found: str) -> DamagedInput:
-    return DamagedInput(f"{name} cannot be read.", expected="a point cloud", found=found)
+    return DamagedInput(f"{name} cannot be read as a point cloud: {found}")
 
 
 def _of_rows(rows: NDArray[Any]) -> Columns:

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from kmip_data.arrays import F32
 from kmip_data.errors import DamagedInput
-from kmip_data.format.schema import Column, EdgeLayout, Schema, View
+from kmip_data.format.schema import Column, EdgeLayout, Schema, View, bytes_per
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.knn import KnnRule, knn_edges, knn_table
 from kmip_data.pipelines.base import Params
@@ -74,9 +74,7 @@ def connect(
             return None
         if params.short_graphs is None:
             raise DamagedInput(
-                f"Record {key} has too few points for k = {params.k}.",
-                expected=f"at least {params.k + 1} points",
-                found=f"{n} points",
+                f"Record {key} has {n} points, too few for k = {params.k}.",
                 next="choose a smaller --k, or --set short_graphs=skip or --set short_graphs=keep",
             )
     if params.edges == "neighbor":
@@ -88,7 +86,6 @@ def connect(
 
 def nodes_per_shard(schema: Schema, params: PointParams) -> int:
     """Return how many nodes of k-NN graphs fit in one shard."""
-    from kmip_data.format.schema import bytes_per
     from kmip_data.format.writer import MAX_SHARD_BYTES
 
     _, per_node, per_edge = bytes_per(schema)

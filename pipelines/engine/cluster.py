@@ -3,81 +3,165 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import logging
+import os
 import secrets
+import socket
+import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.files.changes import write_file
-from kmip_data.pipelines.engine.cluster_worker import Sight, call_here, look, own_versions
-from kmip_data.pipelines.engine.executors import UNIT_MEMORY, Executor, Job, WorkerDiedError, worker_died
+from kmip_data.files.reading import first_fault
+from kmip_data.pipelines.engine.finish import versions_of_bytes
+from kmip_data.pipelines.engine.journal import RESUMES
+from kmip_data.pipelines.engine.pool import Executor, UnitTask, WorkerDiedError, worker_died
+from kmip_data.pipelines.engine.workers import UNIT_MEMORY
 from kmip_data.runtime import signals
 from kmip_data.runtime.presence import install_command
 from kmip_data.runtime.progress import say
 
-T = TypeVar("T", bound=Job)
+T = TypeVar("T", bound=UnitTask)
 R = TypeVar("R")
 
 CONNECT_SECONDS: Final = 30
 GRACE_SECONDS: Final = 5.0  #: wait for units to stop by themselves after an interrupt
 
 
+@dataclass(frozen=True)
+class SharedView:
+    """Files, folders and versions that a worker must see as this process does."""
+
+    token: str  #: a file
+    secret: str  #: its content, so that another folder at the same path does not pass
+    folders: tuple[str, ...]  #: must be there; the first must take files
+    versions: tuple[tuple[str, str], ...]  #: of the packages that have a say in the bytes of a shard
+
+
+def own_versions() -> tuple[tuple[str, str], ...]:
+    """Return the versions here of what has a say in the bytes."""
+    return tuple((name, version) for name, version in versions_of_bytes().items() if name != "python")
+
+
+def check_view(view: SharedView) -> str:
+    """Return the name of this machine, a worker's; an error where it does not see what ``view`` says."""
+    host = socket.gethostname()
+    try:
+        seen = Path(view.token).read_text(encoding="ascii") == view.secret
+    except (OSError, UnicodeDecodeError):
+        seen = False
+    missing = [folder for folder in view.folders if not Path(folder).is_dir()]
+    if not seen or missing or not os.access(view.folders[0], os.W_OK):
+        raise UsageError(
+            f"The worker on {host} does not see the build folder.",
+            expected=f"{', '.join(view.folders)} on a file system that all workers share, at the same path",
+            found=f"no {missing[0]}" if missing else "another folder, or one that takes no files",
+            next="give a shared folder with --home or --output, or mount it on every worker",
+        )
+    here = dict(own_versions())
+    for name, version in view.versions:
+        if here.get(name) != version:
+            raise UsageError(
+                f"The worker on {host} has {name} {here.get(name)}, not {version}: bytes could differ.",
+                next="give every worker the same environment, then the same command",
+            )
+    return host
+
+
+_check_once = functools.lru_cache(maxsize=8)(check_view)  #: the result does not change while a worker lives
+_used, _room = 0, threading.Condition()
+
+
+def call_here(view: SharedView, memory: int, function: Callable[..., R], arguments: tuple[Any, ...]) -> R:
+    """Run ``function(*arguments)`` in this worker, which may have joined after the others were asked."""
+    from threadpoolctl import threadpool_limits
+
+    _check_once(view)
+    with _admitted(memory), threadpool_limits(1):
+        return function(*arguments)
+
+
+@contextlib.contextmanager
+def _admitted(memory: int) -> Iterator[None]:
+    """Wait until ``memory`` bytes more fit into this worker; one task always does."""
+    global _used
+    from distributed import get_worker
+
+    limit = getattr(get_worker().memory_manager, "memory_limit", None)
+    with _room:
+        _room.wait_for(lambda: not _used or not limit or _used + memory <= limit)
+        _used += memory
+    try:
+        yield
+    finally:
+        with _room:
+            _used -= memory
+            _room.notify_all()
+
+
 class DaskWorkers(Executor):
     """A Dask cluster, found or started when the block is entered.
 
-    A task whose worker dies is run by another one: Dask does that by itself, up to the scheduler's
-    ``allowed-failures`` (3) times. Nothing is lost with it, because a shard becomes visible by a rename.
-
-    ``work`` is a folder on the shared file system for the stop file and the token that workers must find,
-    ``scheduler`` an address or scheduler file; ``None`` starts one and ``jobs`` workers here. Every worker
-    must see the folders that it ``needs``.
+    Dask runs a task whose worker dies on another one, up to the scheduler's ``allowed-failures`` (3) times;
+    a shard becomes visible by a rename. ``work`` is a folder on the shared file system for the stop file and
+    the token that workers must find, ``scheduler`` an address or scheduler file; ``None`` starts one and
+    ``jobs`` workers here. Every worker must see the folders that it ``needs``.
     """
 
     def __init__(
-        self, work: Path, scheduler: str | None, *, jobs: int, needs: tuple[Path, ...], quiet: bool
+        self, work: Path, scheduler: str | None, *, jobs: int, needs: Iterable[Path], quiet: bool
     ) -> None:
-        self.stop = work / "stop"
-        self._token = work / "token"
-        self._scheduler, self._jobs, self._needs, self._quiet = scheduler, jobs, needs, quiet
+        self.stop, self._token = work / "stop", work / "token"
+        self._scheduler, self._jobs, self._needs, self._quiet = scheduler, jobs, tuple(needs), quiet
         self._client: Any = None
-        self._stack = contextlib.ExitStack()
-        self._running: dict[Any, Any] = {}
+        self._running: dict[Any, str] = {}  #: future -> name of its unit
 
     def __enter__(self) -> Self:
         super().__enter__()
         secret = secrets.token_hex(16)
         write_file(self._token, secret.encode("ascii"))
         folders = tuple(str(path) for path in (self._token.parent.parent, *self._needs))
-        self._sight = Sight(str(self._token), secret, folders, own_versions())
-        try:
-            self._connect()
+        self._view = SharedView(str(self._token), secret, folders, own_versions())
+        with contextlib.ExitStack() as stack:  # left at once where a worker is refused
+            self._connect(stack)
             self._check_workers()
-        except BaseException:
-            self._stack.close()
-            raise
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        from distributed import wait
+
         with signals.shielded():
             if error is not None:
                 with contextlib.suppress(OSError):
                     self.stop.touch()
-                self._abandon()
+                # Wait a moment for what sees the stop file; the scheduler may be what was lost.
+                with contextlib.suppress(Exception):
+                    wait(list(self._running), timeout=GRACE_SECONDS)
+                with contextlib.suppress(Exception):
+                    self._client.cancel(list(self._running), force=True)
             self._stack.close()
+
+    def _submit(self, name: str, memory: int, function: Callable[..., R], arguments: tuple[Any, ...]) -> Any:
+        future = self._client.submit(call_here, self._view, memory, function, arguments, pure=False)
+        self._running[future] = name
+        return future
 
     def call(self, function: Callable[..., R], *arguments: Any, expect: int = 1) -> R:
         """Return ``function(*arguments)``, run in a worker (see :class:`Executor`)."""
         from distributed import KilledWorker
 
-        future = self._client.submit(call_here, self._sight, UNIT_MEMORY, function, arguments, pure=False)
-        self._running[future] = function
+        future = self._submit("", UNIT_MEMORY, function, arguments)
         try:
-            with self._connected():
+            with _connected():
                 result: R = future.result()
         except KilledWorker as error:
             raise WorkerDiedError from error
@@ -97,116 +181,82 @@ class DaskWorkers(Executor):
         if not waiting:
             return [], []
         finished = as_completed(loop=self._client.loop)
-        with self._connected():
+        with _connected():
             while waiting or self._running:
                 # One more per worker than it runs at a time: it never waits for the next to arrive.
                 ready = self._client.nthreads()
                 while waiting and len(self._running) < max(1, sum(ready.values()) + len(ready)):
                     task = waiting.popleft()
-                    future = self._client.submit(
-                        call_here, self._sight, task.memory, function, (task,), pure=False
-                    )
-                    self._running[future] = task
-                    finished.add(future)
+                    finished.add(self._submit(task.name, task.memory, function, (task,)))
                 future = next(finished)
                 try:
                     result: R = future.result()
                 except KilledWorker as error:
-                    raise worker_died(f"unit {self._running[future].name!r}, on several workers") from error
+                    raise worker_died(f"unit {self._running[future]!r}, on several workers") from error
                 del self._running[future]
                 future.release()
                 done(result)
         return [], []
 
-    def _connect(self) -> None:
-        from distributed import Client
+    def _connect(self, stack: contextlib.ExitStack) -> None:
+        from distributed import Client, LocalCluster
 
         if self._scheduler is None:
-            found = {"address": self._stack.enter_context(_local_cluster(self._jobs)).scheduler_address}
-        elif Path(self._scheduler).is_file():
-            found = {"scheduler_file": self._scheduler}
+            # A free port for the dashboard, and no port that another machine can reach.
+            local = LocalCluster(
+                n_workers=self._jobs,
+                threads_per_worker=1,
+                host="127.0.0.1",
+                dashboard_address="127.0.0.1:0",
+                silence_logs=logging.CRITICAL,
+            )
+            where = {"address": stack.enter_context(local).scheduler_address}
         else:
-            found = {"address": self._scheduler}
+            where = {"scheduler_file" if Path(self._scheduler).is_file() else "address": self._scheduler}
         try:
-            client = Client(**found, timeout=CONNECT_SECONDS, set_as_default=False)
+            client = Client(**where, timeout=CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError, TypeError) as error:  # a timeout is an OSError
             raise UsageError(
-                f"No Dask scheduler answers at {self._scheduler}.",
+                f"No Dask scheduler answers at {self._scheduler}: {first_fault(error)}",
                 expected="the address that `dask scheduler` prints (tcp://HOST:8786), or its scheduler file",
-                found=str(error).splitlines()[0] if str(error) else type(error).__name__,
-                left="what was finished before is kept",
                 next="`dask scheduler`, then `dask worker ADDRESS` on each machine; or --dask alone",
             ) from error
-        self._client = self._stack.enter_context(client)
+        self._client = stack.enter_context(client)
         if not self._client.nthreads():
             say("waiting for the first worker …", quiet=self._quiet)
             self._client.wait_for_workers(1)
-        text = f"dask: {len(self._client.nthreads())} workers, dashboard {self._client.dashboard_link}"
-        say(text, quiet=self._quiet)
+        workers = len(self._client.nthreads())
+        say(f"dask: {workers} workers, dashboard {self._client.dashboard_link}", quiet=self._quiet)
 
     def _check_workers(self) -> None:
         """Refuse a cluster with a worker that does not see the folders or has other versions."""
         try:
-            answers: Mapping[str, Any] = self._client.run(look, self._sight, on_error="return")
-        except Exception as error:
-            raise _unlike("Workers could not be asked.", error) from error
+            answers = self._client.run(check_view, self._view, on_error="return")
+        except Exception as error:  # noqa: BLE001 -- the worker has not even this function
+            answers = {"": error}
         for address, answer in answers.items():
             if isinstance(answer, KmipDataError):
                 raise answer
             if isinstance(answer, BaseException):
-                raise _unlike(f"The worker {address} could not be asked.", answer) from answer
-
-    @contextlib.contextmanager
-    def _connected(self) -> Any:
-        """Turn the loss of the scheduler into our error."""
-        from concurrent.futures import CancelledError
-
-        from distributed.comm.core import CommClosedError
-
-        try:
-            yield
-        except (CancelledError, CommClosedError) as error:
-            raise SourceUnavailable(
-                "The Dask scheduler went away.",
-                expected="a scheduler that lives until the build is done",
-                found=str(error) or type(error).__name__,
-                left="finished shards; the next run resumes from them",
-                next="start the scheduler and its workers again, then the same command",
-            ) from error
-
-    def _abandon(self) -> None:
-        """Take back what has not begun, and wait a moment for what sees the stop file."""
-        from distributed import wait
-
-        futures = list(self._running)
-        with contextlib.suppress(Exception):  # the scheduler may be what was lost
-            wait(futures, timeout=GRACE_SECONDS)
-        with contextlib.suppress(Exception):
-            self._client.cancel(futures, force=True)
+                raise UsageError(
+                    f"The worker {address} did not answer: {type(answer).__name__}: {answer}",
+                    expected="the same kmip-data in the environment of every worker",
+                    next=f"{install_command('distributed')} on every worker, then start it again",
+                ) from answer
 
 
-def _local_cluster(jobs: int) -> Any:
-    """Start a scheduler and ``jobs`` worker processes of one thread on this machine, until it is left."""
-    import logging
+@contextlib.contextmanager
+def _connected() -> Iterator[None]:
+    """Turn the loss of the scheduler into our error."""
+    from concurrent.futures import CancelledError
 
-    from distributed import LocalCluster
+    from distributed.comm.core import CommClosedError
 
-    # A free port for the dashboard, and no port that another machine can reach.
-    return LocalCluster(
-        n_workers=jobs,
-        threads_per_worker=1,
-        processes=True,
-        host="127.0.0.1",
-        dashboard_address="127.0.0.1:0",
-        silence_logs=logging.CRITICAL,
-    )
-
-
-def _unlike(what: str, error: BaseException) -> UsageError:
-    return UsageError(
-        what,
-        expected="the same kmip-data in the environment of every worker",
-        found=f"{type(error).__name__}: {error}",
-        left="what was finished before is kept",
-        next=f"{install_command('distributed')} on every worker, then start it again",
-    )
+    try:
+        yield
+    except (CancelledError, CommClosedError) as error:
+        raise SourceUnavailable(
+            f"The Dask scheduler went away: {str(error) or type(error).__name__}.",
+            left=RESUMES,
+            next="start the scheduler and its workers again, then the same command",
+        ) from error

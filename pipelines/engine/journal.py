@@ -1,28 +1,42 @@
-"""The journal of an unfinished build: one JSON line for each thing that is done and on disk.
+"""Journal of an unfinished build, and which files in a build folder are ours by it.
 
-A line is appended and fsynced only after what it names is itself on disk. A process killed in the
-middle of a line leaves a torn one; it is cut off when the journal is opened again, and the step it
-meant to name is done once more. Lines prove nothing by themselves: a shard counts as done only
-when the digest of its file is the one in its line.
+The journal has one JSON line for each thing that is done and on disk: a line is appended and fsynced only
+after what it names is itself on disk. A process killed in the middle of a line leaves a torn one; it is cut
+off when the journal is opened again, and the step it meant to name is repeated. Lines prove nothing by
+themselves: a shard counts as done only when the digest of its file is the one in its line.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
-from kmip_data.errors import UsageError
-from kmip_data.files.changes import write_all
-from kmip_data.files.errors import disk_error, writing
+from kmip_data.builds.home import Home
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.files import changes as files
+from kmip_data.files.errors import disk_error, occupied, writing
 from kmip_data.files.reading import canonical_json, read_small
+from kmip_data.format.card import CARD_NAME, Card, read_card
+from kmip_data.format.reader import Shard
 
 JOURNAL_VERSION = 1
+MAX_JOURNAL_BYTES = 2**28  #: it has what every shard counts
+WORK = "work"  #: folder inside an unfinished build: journal, stop file, what ``prepare`` wrote
+JOURNAL = "journal.jsonl"
+PREPARED = "prepared"  #: folder inside ``work/`` that ``prepare`` writes
+BEGUN = ".begun"  #: ends the name of an empty file next to that folder while it is being written
+EXECUTOR_FILES: Final = ("stop", "token")  #: files of executors in their work folder
+RESUMES: Final = "finished shards; the next run resumes from them"
+
 _BEGINNING = b'{"journal":'
 _MOST_UNITS = 10**9  #: a count above it is not ours, and its shards are not either
-MAX_JOURNAL_BYTES = 2**28  #: it has what every shard counts
+_SHARD: Final = re.compile(r"\d{5,}\.h5")
 
 
 class Journal:
@@ -34,35 +48,23 @@ class Journal:
 
     def __init__(self, path: Path, key: str) -> None:
         self.path = path
-        self.entries: list[dict[str, Any]] = []
         text, whole, lines = _read(path)
         if not text.startswith(_BEGINNING[: len(text)]):
+            raise _no_journal(path, f"it begins with {text[:20].decode(errors='replace')!r}")
+        if lines and (other := lines[0].get("key")) not in (None, key):
             raise UsageError(
-                f"{path} is not the journal of a build.",
-                expected=f"a file that begins with {_BEGINNING.decode()}, or none",
-                found=repr(text[:20].decode(errors="replace")),
-                next="move that file, or give another --output folder",
-            )
-        if lines and lines[0].get("key") not in (None, key):
-            raise UsageError(
-                f"{path.parent} holds an unfinished build with other parameters.",
-                expected=f"build key {key}",
-                found=f"build key {lines[0]['key']}",
-                left="that build is as it was",
+                f"{path.parent} holds an unfinished build with other parameters (build key {other}).",
                 next="finish that build with its own parameters, or give another --output folder",
             )
         # Of another version the lines may mean other things: what they name is done again.
         header = bool(lines) and lines[0] == {"journal": JOURNAL_VERSION, "key": key}
         self.entries = lines[1:] if header else []
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         with writing(path):
-            self._fd = os.open(
-                path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666
-            )
+            self._fd = os.open(path, flags, 0o666)
+        os.ftruncate(self._fd, len(whole) if header else 0)
         if not header:
-            os.ftruncate(self._fd, 0)
             self._write({"journal": JOURNAL_VERSION, "key": key})
-        elif len(whole) < len(text):
-            os.ftruncate(self._fd, len(whole))
 
     def append(self, entry: Mapping[str, Any]) -> None:
         """Write one line and wait until it is on disk; a torn one is cut off at the next opening."""
@@ -71,11 +73,10 @@ class Journal:
 
     def _write(self, entry: Mapping[str, Any]) -> None:
         try:
-            write_all(self._fd, canonical_json(entry).encode() + b"\n")
+            files.write_all(self._fd, canonical_json(entry).encode() + b"\n")
             os.fsync(self._fd)
         except OSError as error:
-            left = "finished shards; the next run resumes from them"
-            raise disk_error(error, self.path, left=left) from error
+            raise disk_error(error, self.path, left=RESUMES) from error
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""
@@ -102,16 +103,9 @@ def journal_entries(path: Path, key: str | None = None) -> list[dict[str, Any]] 
 
 
 def is_torn(path: Path) -> bool:
-    """True if a journal has but a part of its first line: the build was stopped while it wrote that."""
+    """True if a journal has only a part of its first line: the build was stopped while it wrote that."""
     text, whole, _ = _read(path)
     return not whole and path.is_file() and text.startswith(_BEGINNING[: len(text)])
-
-
-def planned_units(path: Path, key: str | None = None) -> int | None:
-    """Return how many units a build will have, by its journal; ``None`` where that is not known."""
-    return max(
-        (entry["units"] for entry in journal_entries(path, key) or [] if "units" in entry), default=None
-    )
 
 
 def _read(path: Path) -> tuple[bytes, bytes, list[dict[str, Any]]]:
@@ -119,34 +113,172 @@ def _read(path: Path) -> tuple[bytes, bytes, list[dict[str, Any]]]:
     try:
         text = read_small(path, MAX_JOURNAL_BYTES) if path.is_file() and not path.is_symlink() else b""
     except OSError as error:
-        raise UsageError(
-            f"{path} is not the journal of a build.",
-            expected=f"a file of at most {MAX_JOURNAL_BYTES:,} bytes",
-            found=str(error),
-            next="give another --output folder",
-        ) from error
+        raise _no_journal(path, str(error)) from error
     whole = text[: text.rfind(b"\n") + 1]
     return text, whole, [entry for line in whole.splitlines() if (entry := _parse(line)) is not None]
 
 
+def _no_journal(path: Path, found: str) -> UsageError:
+    return UsageError(
+        f"{path} is not the journal of a build: {found}.",
+        next="move that file, or give another --output folder",
+    )
+
+
 def _parse(line: bytes) -> dict[str, Any] | None:
-    """Return the entry in a line; ``None`` where it is torn, or none that this package writes."""
+    """Return the entry in a line; ``None`` where it is torn, or its units or prepared files are none."""
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return entry if isinstance(entry, dict) and _is_sound(entry) else None
-
-
-def _is_sound(entry: Mapping[str, Any]) -> bool:
-    """True if what a line says of prepared files and of units has the right types."""
-    units, prepared = entry.get("units", 0), entry.get("prepared", {})
+    units, prepared = (
+        (entry.get("units", 0), entry.get("prepared", {})) if isinstance(entry, dict) else (-1, 0)
+    )
     if type(units) is not int or not 0 <= units <= _MOST_UNITS or not isinstance(prepared, dict):
+        return None
+    names, plan = prepared.get("files", []), prepared.get("plan", {})
+    if not isinstance(names, list) or not isinstance(plan, dict):
+        return None
+    texts = [prepared.get("folder", ""), prepared.get("inside") or "", *names]
+    return entry if all(isinstance(text, str) for text in texts) else None
+
+
+@dataclass(frozen=True)
+class UnfinishedBuild:
+    """A build folder without a card; the same ``build`` command resumes it."""
+
+    path: Path
+    finished: int  #: shards that are there
+    shards: int | None  #: shards that it will have; ``None`` where it was stopped before that was known
+
+
+def unfinished_builds(home: Home) -> list[UnfinishedBuild]:
+    """Return all unfinished builds under ``home``, by folder name."""
+    found = []
+    for folder in sorted(home.built.glob("*")):
+        if (folder / "shards").is_dir() and not (folder / CARD_NAME).is_file():
+            entries = journal_entries(folder / WORK / JOURNAL) or []
+            found.append(UnfinishedBuild(folder, len(list(folder.glob("shards/*.h5"))), _units(entries)))
+    return found
+
+
+def finished_card(folder: Path) -> Card | None:
+    """Return the card of a finished build; ``None`` where there is none, or one that is damaged.
+
+    A damaged card has lost the digests of the shards, so nothing in the folder can be trusted: a build there
+    begins anew, to the same bytes. Raises ``UsageError`` where a newer kmip-data wrote the build.
+    """
+    if (folder / CARD_NAME).is_file():
+        with contextlib.suppress(DamagedInput):
+            return read_card(folder)
+    return None
+
+
+def check_output(folder: Path, key: str) -> None:
+    """Refuse a folder that holds anything but the build of this key, finished or not."""
+    if (card := finished_card(folder)) is not None:
+        if card.key != key:
+            raise occupied(folder, f"build key {key}", f"build key {card.key}")
+        return
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise occupied(folder, "a folder", "a file")
+    names = sorted(path.name for path in folder.iterdir() if path.name != ".lock")
+    journal = folder / WORK / JOURNAL
+    torn = is_torn(journal)
+    if names and (torn or journal_entries(journal, key) is None) and not _is_of(folder, key):
+        # A build that was stopped before the first entry of its journal has nothing but empty folders.
+        begun = {folder / WORK, folder / "shards", folder / "splits"}
+        if torn:
+            begun |= {folder / WORK / name for name in (*EXECUTOR_FILES, JOURNAL)}
+        if begun.issuperset(folder.rglob("*")):
+            return
+        if journal_entries(journal) is not None:
+            raise occupied(folder, f"build key {key}", "an unfinished build with other parameters")
+        raise occupied(folder, "an empty folder or an unfinished build", ", ".join(names[:5]))
+
+
+def _is_of(folder: Path, key: str) -> bool:
+    """True if a shard of a folder with a damaged card carries this build key."""
+    for path in (folder / "shards").glob("*.h5"):
+        with contextlib.suppress(DamagedInput):
+            return Shard(path).build_key == key
+    return False
+
+
+def _units(entries: Iterable[Mapping[str, Any]]) -> int | None:
+    """Return how many units a build will have, by its journal; ``None`` where that is not known."""
+    return max((entry["units"] for entry in entries if "units" in entry), default=None)
+
+
+def _work_of(entries: Iterable[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
+    """Return the names of the files that a build keeps in its work folder, the journal last, and folders."""
+    prepared = [entry["prepared"] for entry in entries if "folder" in entry.get("prepared", ())]
+    names = [f"{WORK}/{each['folder']}/{name}" for each in prepared for name in each.get("files", ())]
+    names += [f"{WORK}/{name}" for name in (*EXECUTOR_FILES, JOURNAL)]
+    return names, [f"{WORK}/{each['folder']}" for each in prepared]
+
+
+def _begun(folder: Path, entries: Iterable[Mapping[str, Any]]) -> tuple[list[Path], list[Path]]:
+    """Return the marks of every ``prepare``, and the folders of those that were killed."""
+    ended = {entry["prepared"].get("folder") for entry in entries if "prepared" in entry}
+    marks = list((folder / WORK).glob(f"{PREPARED}*{BEGUN}"))
+    return marks, [folder / WORK / mark.stem for mark in marks if mark.stem not in ended]
+
+
+def remove_work(folder: Path) -> None:
+    """Remove what a build keeps in its work folder, by the journal there, which goes last."""
+    entries = journal_entries(folder / WORK / JOURNAL)
+    if entries is not None:
+        remove_begun(folder, entries)
+        names, folders = _work_of(entries)
+        files.remove_files(folder, names, folders=folders)
+    files.remove_empty(folder / WORK, root=folder)
+
+
+def files_of_unfinished(folder: Path, key: str | None = None) -> list[str] | None:
+    """Return the names, below its folder, of what the build of this key (None: any) wrote, by its journal.
+
+    The journal comes last. ``None`` without a journal, and where the build is finished.
+    """
+    entries = journal_entries(folder / WORK / JOURNAL, key)
+    if entries is None or (folder / CARD_NAME).exists():
+        return None
+    units = _units(entries) or 0
+    numbers = [path.stem for path in (folder / "shards").glob("*.h5") if _SHARD.fullmatch(path.name)]
+    shards = [f"shards/{number}.h5" for number in numbers if int(number) < units]
+    marks, killed = _begun(folder, entries)
+    begun = [*(path for each in killed for path in each.rglob("*")), *marks]
+    names = [path.relative_to(folder).as_posix() for path in begun if not path.is_dir()]
+    return [*shards, *names, *_work_of(entries)[0]]
+
+
+def remove_unfinished(folder: Path, key: str) -> bool:
+    """Remove what the build of this key made in ``folder``, by its journal; return whether it did.
+
+    The folder stays, and so does a finished build.
+    """
+    names = files_of_unfinished(folder, key)
+    if names is None:
         return False
-    names = prepared.get("files", [])
-    texts = [
-        prepared.get("folder", ""),
-        prepared.get("inside") or "",
-        *(names if isinstance(names, list) else [0]),
-    ]
-    return isinstance(prepared.get("plan", {}), dict) and all(isinstance(text, str) for text in texts)
+    remove_partials(folder)
+    shards = [name for name in names if name.startswith("shards/")]
+    files.remove_files(folder, shards, folders=("shards", "splits"))
+    remove_work(folder)
+    return True
+
+
+def remove_begun(folder: Path, entries: Iterable[Mapping[str, Any]]) -> None:
+    """Remove what a ``prepare`` that did not end has written into a folder of its own."""
+    marks, killed = _begun(folder, entries)
+    for each in killed:
+        files.remove_scratch(each, root=folder)
+    for mark in marks:
+        files.remove_file(mark, root=folder)
+
+
+def remove_partials(folder: Path) -> None:
+    """Remove half-written files of writers that are gone."""
+    for place in (folder, folder / "shards", folder / "splits"):
+        files.remove_partials(place, root=folder)

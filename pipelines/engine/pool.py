@@ -1,27 +1,113 @@
-"""Executors of this machine: the worker processes of one build, and for a small one this process."""
+"""Executors of units: worker processes of this machine, or for a small build this process."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar, get_args
+from typing import Any, Protocol, Self, TypeVar, get_args
 
 from kmip_data.builds.home import BuildOptions, EngineName
-from kmip_data.errors import UsageError
-from kmip_data.pipelines.engine.executors import Executor, Job, WorkerDiedError
-from kmip_data.pipelines.engine.workers import ENVIRONMENT, start_worker
+from kmip_data.errors import OutOfResources, UsageError
+from kmip_data.files import changes as files
+from kmip_data.pipelines.engine.journal import RESUMES
 from kmip_data.runtime import signals, threads
 from kmip_data.runtime.presence import require_extra
 
-T = TypeVar("T", bound=Job)
+GRACE_SECONDS = 1.0  #: wait for workers to stop by themselves after an interrupt
+PARENT_CHECK_SECONDS = 0.2
+
+#: Environment of the workers: one thread each, and no hash seed that differs between runs.
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "VECLIB_MAXIMUM_THREADS": "1",
+    "NUMEXPR_NUM_THREADS": "1",
+    "NUMBA_NUM_THREADS": "1",
+    "PYTHONHASHSEED": "0",
+}
+
+
+class UnitTask(Protocol):
+    """Task of an executor: one unit, picklable, with a name and the memory it needs."""
+
+    @property
+    def name(self) -> str:
+        """Name of the unit, for messages."""
+
+    @property
+    def memory(self) -> int:
+        """Bytes that a worker needs for it."""
+
+
+T = TypeVar("T", bound=UnitTask)
 R = TypeVar("R")
 
-GRACE_SECONDS = 1.0  #: wait for workers to stop by themselves after an interrupt
+
+class WorkerDiedError(Exception):
+    """The process that ran a call is gone."""
+
+
+class Executor(AbstractContextManager["Executor", None], Protocol):
+    """Runs functions elsewhere. Leaving the ``with`` block ends what it started.
+
+    After an exception in the block ``stop`` appears, running calls see it, and nothing more is begun.
+    """
+
+    stop: Path  #: the stop file that tasks look for
+
+    def __enter__(self) -> Self:
+        """Begin without the stop file of an earlier run."""
+        files.remove_file(self.stop, root=self.stop.parent.parent)
+        return self
+
+    def call(self, function: Callable[..., R], *arguments: Any, expect: int = 1) -> R:
+        """Return ``function(*arguments)``, run in a worker; ``expect`` calls will follow at a time.
+
+        Raises :class:`WorkerDiedError` where the worker is gone.
+        """
+
+    def run_all(
+        self, function: Callable[[T], R], tasks: Iterable[T], *, jobs: int, done: Callable[[R], None]
+    ) -> tuple[list[T], list[T]]:
+        """Run ``function`` on every task, ``jobs`` at a time unless a cluster decides that.
+
+        ``done`` is called in this process with each result, in the order in which they come; the first
+        exception of a task is raised here. Returns, after a worker died, the tasks that were handed over and
+        not finished, and those not yet handed over; else nothing of either.
+        """
+
+
+def worker_died(where: str) -> OutOfResources:
+    """Return the error for a unit that took its worker process down."""
+    return OutOfResources(
+        f"The worker process died on {where}: killed by the system (out of memory?) or crashed.",
+        expected="memory for one shard in each worker (about 1 GiB)",
+        left=RESUMES,
+        next="free some memory and run the same command again; dmesg says whether the system killed it",
+    )
+
+
+def start_worker(parent: int) -> None:
+    """Set a new worker process up: signals, one thread, and an end with its parent."""
+    signals.ignore_ends()
+    threads.set_num_threads(1)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True, name="parent-watch").start()
+
+
+def _end_with(parent: int) -> None:
+    # A parent that was killed cannot end its workers: they look for themselves.
+    while os.getppid() == parent:
+        time.sleep(PARENT_CHECK_SECONDS)
+    os._exit(1)
 
 
 class Workers(Executor):
@@ -54,10 +140,7 @@ class Workers(Executor):
             Path.cwd()
         except FileNotFoundError as error:
             raise UsageError(
-                "The current folder no longer exists.",
-                expected="a folder to start worker processes in",
-                found="a folder that was removed",
-                left="what was finished before is kept",
+                "The current folder no longer exists: no worker process can be started in it.",
                 next="cd, then the same command again",
             ) from error
         with signals.held():
@@ -96,9 +179,8 @@ class Workers(Executor):
         """Run ``function`` on every task, at most ``jobs + 1`` handed over at a time (:class:`Executor`)."""
         waiting = deque(tasks)
         running: dict[Future[R], T] = {}
-        if not waiting:
-            return [], []
-        self.ensure(min(jobs, len(waiting)))
+        if waiting:
+            self.ensure(min(jobs, len(waiting)))
         try:
             while waiting or running:
                 while waiting and len(running) <= jobs:
@@ -111,8 +193,7 @@ class Workers(Executor):
                     del running[future]
         except BrokenExecutor:
             self.end()
-            return list(running.values()), list(waiting)
-        return [], []
+        return list(running.values()), list(waiting)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -158,7 +239,7 @@ class InProcess(Executor):
 
 
 def count_jobs(jobs: int | None) -> int:
-    """``jobs``, at least 1, or the cores this process may use (affinity and container limits)."""
+    """Return ``jobs``, at least 1, or the cores this process may use (affinity and container limits)."""
     if jobs is not None and jobs < 1:
         raise UsageError("--jobs is too small.", expected="1 or more", found=str(jobs))
     if jobs is None:
@@ -184,23 +265,6 @@ def check_options(options: BuildOptions) -> None:
         require_extra("distributed", "The engine dask")
     elif options.scheduler is not None:
         raise UsageError(
-            "A scheduler belongs to the engine dask.",
-            expected="engine='dask' with it",
-            found=f"scheduler={options.scheduler!r} with worker processes",
+            f"A scheduler ({options.scheduler}) belongs to the engine dask.",
             next=f"--dask {options.scheduler}",
         )
-
-
-def open_executor(
-    options: BuildOptions, work: Path, *, jobs: int, needs: Iterable[Path], here: bool = False
-) -> Executor:
-    """Return the executor that the options, already checked, mean; it is not entered yet.
-
-    ``work`` is for the stop file and what else executors keep on disk; every worker must see the folders that
-    it ``needs``. ``here``: run in this process, for work that is done before a worker has started.
-    """
-    if options.engine == "dask":
-        from kmip_data.pipelines.engine.cluster import DaskWorkers
-
-        return DaskWorkers(work, options.scheduler, jobs=jobs, needs=tuple(needs), quiet=options.quiet)
-    return InProcess(work / "stop") if here else Workers(work / "stop")

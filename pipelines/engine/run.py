@@ -11,30 +11,53 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kmip_data.errors import KmipDataError
+from kmip_data.builds.home import BuildOptions
+from kmip_data.errors import DamagedInput, KmipDataError
 from kmip_data.files import changes as files
 from kmip_data.files.errors import writing
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import CARD_NAME, Card
 from kmip_data.pipelines.base import Prepared, SplitParams, Unit
-from kmip_data.pipelines.engine.executors import Executor, Job, WorkerDiedError, worker_died
-from kmip_data.pipelines.engine.folders import (
+from kmip_data.pipelines.engine.finish import BuildPlan, finish_build
+from kmip_data.pipelines.engine.journal import (
     BEGUN,
     JOURNAL,
     PREPARED,
     WORK,
+    Journal,
     finished_card,
+    journal_entries,
     remove_begun,
     remove_partials,
     remove_work,
 )
-from kmip_data.pipelines.engine.journal import Journal, journal_entries
-from kmip_data.pipelines.engine.pool import count_jobs, open_executor
-from kmip_data.pipelines.engine.workers import Task, UnitResult, build_unit, prepare, shard_name
-from kmip_data.pipelines.finishing.finish import finish_build, nothing_to_build
-from kmip_data.pipelines.finishing.identity import BuildPlan
+from kmip_data.pipelines.engine.pool import (
+    Executor,
+    InProcess,
+    UnitTask,
+    WorkerDiedError,
+    Workers,
+    count_jobs,
+    worker_died,
+)
+from kmip_data.pipelines.engine.workers import BuildTask, UnitResult, build_unit, prepare, shard_name
 from kmip_data.runtime.progress import Progress, say
 from kmip_data.wording import counted
+
+
+def open_executor(
+    options: BuildOptions, work: Path, *, jobs: int, needs: Iterable[Path], here: bool = False
+) -> Executor:
+    """Return the executor that the options, already checked, mean; it is not entered yet.
+
+    ``work`` is for the stop file and what else executors keep on disk; every worker must see the folders that
+    it ``needs``. ``here``: run in this process, for work that is done before a worker has started.
+    """
+    if options.engine == "dask":
+        from kmip_data.pipelines.engine.cluster import DaskWorkers
+
+        return DaskWorkers(work, options.scheduler, jobs=jobs, needs=needs, quiet=options.quiet)
+    return InProcess(work / "stop") if here else Workers(work / "stop")
 
 
 def run_build(plan: BuildPlan, split_params: Sequence[SplitParams]) -> Card:
@@ -59,7 +82,9 @@ def run_build(plan: BuildPlan, split_params: Sequence[SplitParams]) -> Card:
     with run.opened():
         units = run.units()
         if not units:
-            raise nothing_to_build()
+            raise DamagedInput(
+                "There is nothing to build: the raw files have no record for these parameters."
+            )
         if not any("units" in entry for entry in run.journal.entries):
             run.journal.append({"units": len(units)})  # for `kmip-data list`
         results = run.build(units)
@@ -125,12 +150,9 @@ class _Run:
 
     def _prepare(self) -> Prepared:
         work = self.plan.folder / WORK
-        for entry in self.journal.entries:
-            if "prepared" in entry:
-                place = entry["prepared"]["inside"]
-                return Prepared(
-                    self.plan.raw.path if place is None else work / place, entry["prepared"]["plan"]
-                )
+        for done in (entry["prepared"] for entry in self.journal.entries if "prepared" in entry):
+            inside = done["inside"]
+            return Prepared(self.plan.raw.path if inside is None else work / inside, done["plan"])
         with writing(work):
             remove_begun(self.plan.folder, self.journal.entries)
             # An earlier one is still there where files of the user's lie in it.
@@ -167,7 +189,7 @@ class _Run:
             "threads": max(1, self.jobs // max(1, len(missing))),
         }
         tasks = [
-            Task(self.plan.pipeline, self.plan.params, self.prepared, unit, **common) for unit in missing
+            BuildTask(self.plan.pipeline, self.plan.params, self.prepared, unit, **common) for unit in missing
         ]
         return run_units(
             self.executor,
@@ -181,7 +203,7 @@ class _Run:
         )
 
 
-T = TypeVar("T", bound=Job)
+T = TypeVar("T", bound=UnitTask)
 
 
 def finished_units(
@@ -222,7 +244,7 @@ def run_units(
     total = len(results) + len(tasks)
     with Progress(description, total, unit="shards", initial=len(results), quiet=quiet) as progress:
         if results:
-            progress.message(f"going on: {len(results)} of {total} shards are there already")
+            progress.message(f"resumed: {len(results)} of {total} shards are there already")
 
         def done(result: UnitResult) -> None:
             journal.append({"unit": asdict(result)})
@@ -230,7 +252,14 @@ def run_units(
             progress.update(1)
 
         try:
-            _run(executor, function, tasks, jobs, done, progress.message)
+            waiting = list(tasks)
+            while waiting:
+                lost, waiting = executor.run_all(function, waiting, jobs=jobs, done=done)
+                if lost:
+                    progress.message(f"a worker process died; trying its {len(lost)} shards one by one")
+                for task in lost:  # tried alone: that shows whose fault it was
+                    if executor.run_all(function, [task], jobs=1, done=done)[0]:
+                        raise worker_died(f"unit {task.name!r}, also when it ran alone")  # noqa: TRY301
         except BaseException as error:
             state = f"{len(results)} of {total} shards are finished and stay; the same command resumes"
             if isinstance(error, KmipDataError):
@@ -239,23 +268,3 @@ def run_units(
                 progress.message(f"interrupted: {state}")
             raise
     return results
-
-
-def _run(
-    executor: Executor,
-    function: Callable[[T], UnitResult],
-    tasks: Iterable[T],
-    jobs: int,
-    done: Callable[[UnitResult], None],
-    say: Callable[[str], None],
-) -> None:
-    """Run all tasks; those in hand when a worker dies are tried alone: that shows whose fault it was."""
-    waiting = list(tasks)
-    while waiting:
-        lost, waiting = executor.run_all(function, waiting, jobs=jobs, done=done)
-        if lost:
-            say(f"a worker process died; trying its {len(lost)} shards one by one")
-        for task in lost:
-            died, _ = executor.run_all(function, [task], jobs=1, done=done)
-            if died:
-                raise worker_died(f"unit {task.name!r}, also when it ran alone")

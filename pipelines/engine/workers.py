@@ -7,10 +7,6 @@ crosses a process boundary.
 from __future__ import annotations
 
 import contextlib
-import os
-import re
-import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,20 +19,10 @@ from kmip_data.format import writer
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.graphs.statistics import UnitStatistics
 from kmip_data.pipelines.base import Params, Pipeline, Prepared, RawFolder, Unit
-from kmip_data.pipelines.engine.executors import UNIT_MEMORY
-from kmip_data.runtime import signals, threads
+from kmip_data.pipelines.engine.journal import RESUMES
+from kmip_data.runtime import threads
 
-#: Environment of the workers: one thread each, and no hash seed that differs between runs.
-ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "VECLIB_MAXIMUM_THREADS": "1",
-    "NUMEXPR_NUM_THREADS": "1",
-    "NUMBA_NUM_THREADS": "1",
-    "PYTHONHASHSEED": "0",
-}
-PARENT_CHECK_SECONDS = 0.2
+UNIT_MEMORY: Final = 2**30  #: bytes that a worker needs for one shard of a build
 
 
 class StopRequestedError(Exception):
@@ -44,7 +30,7 @@ class StopRequestedError(Exception):
 
 
 @dataclass(frozen=True)
-class Task:
+class BuildTask:
     """Everything that one unit needs, picklable."""
 
     pipeline: Pipeline[Any, Any]
@@ -57,16 +43,16 @@ class Task:
     compression: writer.Compression
     threads: int = 1  #: for compiled kernels: more than one where there are fewer units than jobs
 
-    @property
-    def file(self) -> str:
-        """The shard, relative to the build folder."""
-        return shard_name(self.unit)
-
     memory: ClassVar[int] = UNIT_MEMORY  #: bytes a worker needs: one shard and what becomes it
 
     @property
+    def file(self) -> str:
+        """Path of the shard relative to the build folder."""
+        return shard_name(self.unit)
+
+    @property
     def name(self) -> str:
-        """The unit's."""
+        """Name of the unit."""
         return self.unit.name
 
 
@@ -91,26 +77,9 @@ class UnitResult:
         return {name: getattr(self, name) for name in ("sha256", "bytes", "graphs", "nodes", "edges")}
 
 
-SHARD_FILE: Final = re.compile(r"\d{5,}\.h5")
-
-
 def shard_name(unit: Unit) -> str:
     """Path of the shard of ``unit`` relative to the build folder."""
     return f"shards/{unit.index:05d}.h5"
-
-
-def start_worker(parent: int) -> None:
-    """Set a new worker process up: signals, one thread, and an end with its parent."""
-    signals.ignore_ends()
-    threads.set_num_threads(1)
-    threading.Thread(target=_end_with, args=(parent,), daemon=True, name="parent-watch").start()
-
-
-def _end_with(parent: int) -> None:
-    # A parent that was killed cannot end its workers: they look for themselves.
-    while os.getppid() == parent:
-        time.sleep(PARENT_CHECK_SECONDS)
-    os._exit(1)
 
 
 def prepare(
@@ -128,7 +97,7 @@ def prepare(
     return prepared
 
 
-def build_unit(task: Task) -> UnitResult:
+def build_unit(task: BuildTask) -> UnitResult:
     """Build the records of one unit, encode them, write the shard and describe it.
 
     Raises ``KmipDataError`` as the pipeline raised it, with the unit and the record named; ``DamagedInput``
@@ -138,12 +107,12 @@ def build_unit(task: Task) -> UnitResult:
     threads.set_num_threads(task.threads)
     schema = task.pipeline.schema(task.params)
     statistics = UnitStatistics(schema)
-    place = _Place(task.unit)
+    where = _Location(task.unit)
     skipped: list[list[str]] = []
     name = task.pipeline.manifest.name
-    with explained(name, place, task.pipeline.advice()):
+    with explained(name, where, task.pipeline.advice()):
         shard = writer.encode_shard(
-            _watched(task, statistics, place, skipped),
+            _watched(task, statistics, where, skipped),
             schema,
             dataset=name,
             build_key=task.key,
@@ -160,8 +129,8 @@ def build_unit(task: Task) -> UnitResult:
     )
 
 
-class _Place:
-    """Where in the unit the work is, for messages."""
+class _Location:
+    """Position of the work inside a unit, for messages."""
 
     def __init__(self, unit: Unit) -> None:
         self.unit, self.count, self.last, self.encoding = unit, 0, "", False
@@ -174,7 +143,7 @@ class _Place:
 
 
 def _watched(
-    task: Task, statistics: UnitStatistics, place: _Place, skipped: list[list[str]]
+    task: BuildTask, statistics: UnitStatistics, where: _Location, skipped: list[list[str]]
 ) -> Iterator[GraphRecord]:
     for record in task.pipeline.records(task.prepared, task.unit, task.params):
         if task.stop.exists():
@@ -184,22 +153,21 @@ def _watched(
             continue
         yield record
         statistics.add(record)
-        place.count += 1
-        place.last = record.key
-    place.encoding = True
+        where.count += 1
+        where.last = record.key
+    where.encoding = True
 
 
 @contextlib.contextmanager
-def explained(dataset: str, place: _Place | str, advice: str | None = None) -> Iterator[None]:
-    """Turn whatever goes wrong inside into an error that says where: ``str(place)`` at that moment."""
+def explained(dataset: str, where: _Location | str, advice: str | None = None) -> Iterator[None]:
+    """Turn any exception inside into an error that names its place: ``str(where)`` at that moment."""
     try:
         yield
     except StopRequestedError:
         raise
     except KmipDataError as error:
-        if isinstance(place, _Place):
-            error.parts["found"] = f"{error.parts['found'] or error.what} [{place}]"
-        error.parts["on disk"] = error.parts["on disk"] or "the raw files, which a build only reads"
+        if isinstance(where, _Location):
+            error.what = f"{error.what} [{where}]"
         if isinstance(error, DamagedInput):
             error.parts["next"] = error.parts["next"] or advice
         raise
@@ -207,16 +175,13 @@ def explained(dataset: str, place: _Place | str, advice: str | None = None) -> I
         if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in FULL):
             full = "Memory ran out" if isinstance(error, MemoryError) else "The disk is full"
             raise OutOfResources(
-                f"{full} at {place}.",
+                f"{full} at {where}: {str(error) or type(error).__name__}.",
                 expected="room on the disk, and memory for one shard in each worker (about 1 GiB)",
-                found=str(error) or type(error).__name__,
-                left="finished shards; the next run resumes from them",
+                left=RESUMES,
                 next="free some, or use fewer --jobs, and run the same command again",
             ) from error
         raise DamagedInput(
-            f"Building stopped at {place}.",
-            expected="raw files that the pipeline understands, records that follow its schema",
-            found=f"{type(error).__name__}: {error}",
-            left="the shards that are finished; nothing of this one",
+            f"Building stopped at {where}: {type(error).__name__}: {error}",
+            left="the shards that are finished",
             next=f"kmip-data info {dataset}; check the raw files, then build again",
         ) from error

@@ -169,7 +169,7 @@ def _read_legacy(data: bytes | mmap.mmap, name: str, allowed: Allowed) -> Any:
 def _resolver(
     storages: Storages, make: Callable[[str, str, int], NDArray[Any]]
 ) -> Callable[[Any], NDArray[Any]]:
-    """Return what a persistent id stands for: the storage of that key, made once."""
+    """Return the storage of a persistent id, made once."""
 
     def resolve(pid: Any) -> NDArray[Any]:
         if not isinstance(pid, tuple) or len(pid) < 5 or pid[0] != "storage":

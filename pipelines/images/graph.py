@@ -16,7 +16,7 @@ FIELDS = (
     *(f"{what} {channel} [0-1]" for what in ("mean", "std", "max", "min") for channel in CHANNELS),
     "row [pixels]", "column [pixels]",
 )  # fmt: skip
-EXTRA: Final = 50  #: segments asked for at first above those that are wanted; LRGB's 550 for 500
+EXTRA: Final = 50  #: segments requested at first beyond those wanted; LRGB's 550 for 500
 COMPACTNESS: Final = 30.0  #: LRGB's weight of nearness against colour in SLIC
 BORDER: Final = (255, 230, 60)  #: red, green, blue
 

@@ -2,7 +2,7 @@
 
 Both are far too large to load (the pickle of COCO-SP's train part is about 9 GB) and hold each array as plain
 bytes, so one pass notes where, and workers then map the file and take any graph. Arrays that are not plain
-bytes in the file (pickle protocols 0 to 2 write bytes as text) are written beside the index.
+bytes in the file (pickle protocols 0 to 2 write bytes as text) are written next to the index.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FEATURES: Final = 14  #: columns of x
 EDGE_FEATURES: Final = 2
 _ENTRY: Final = np.dtype(
     [("nodes", "<i8"), ("edges", "<i8"), ("offset", "<i8", (5,)), ("dtype", "S3", (5,))]
-)  # offsets below 0: -1 - offset in the file beside the index
+)  # offsets below 0: -1 - offset in the file next to the index
 _AT_ONCE: Final = 4_096  #: entries written at a time
 
 
@@ -39,7 +39,7 @@ def index_pickle(path: Path, folder: Path, max_nodes: int) -> int:
         for graphs, end in stream_list(index.mapping, {**NUMPY, **PICKLED_TENSORS}, name=path.name):
             for graph in graphs:
                 if not isinstance(graph, tuple | list) or len(graph) != 4:
-                    raise index.wrong("four arrays", type(graph).__name__)
+                    raise index.wrong(f"{type(graph).__name__} instead of four arrays")
                 x, edge_attr, edge_index, y = graph
                 index.add(x, edge_attr, edge_index, y)
             index.forget(end)
@@ -58,21 +58,19 @@ def index_torch_file(path: Path, folder: Path, max_nodes: int) -> int:
         data = data.mapping if isinstance(data, _Stub) else data
         names = ("x", "edge_attr", "edge_index", "y")
         if not isinstance(data, Mapping) or not isinstance(slices, Mapping):
-            raise index.wrong("the joined graphs and where each begins", type(found).__name__)
+            raise index.wrong(f"{type(found).__name__} instead of the joined graphs and where each begins")
         axes = {"edge_index": 2, "x": 2, "edge_attr": 2, "y": 1}
         if not all(
             _has_axes(data.get(name), axes[name]) and _has_axes(slices.get(name), 1) for name in names
         ):
-            raise index.wrong(f"tensors called {', '.join(names)}", ", ".join(sorted(map(str, data))))
+            raise index.wrong(f"tensors {', '.join(sorted(map(str, data)))} instead of {', '.join(names)}")
         arrays: list[NDArray[Any]] = [data[name] for name in names]
         ends: list[NDArray[Any]] = [slices[name] for name in names]
         rows = [array.shape[name == "edge_index"] for name, array in zip(names, arrays, strict=True)]
         for end, count in zip(ends, rows, strict=True):
             fits = end.shape == ends[0].shape and end.dtype.kind == "i" and end.size > 0
-            if not fits or end[0] != 0 or end[-1] != count:
-                raise index.wrong(f"slices from 0 to {count}", f"{end[:1]} to {end[-1:]}")
-            if (np.diff(end) < 0).any():
-                raise index.wrong("slices that rise", "others")
+            if not fits or end[0] != 0 or end[-1] != count or (np.diff(end) < 0).any():
+                raise index.wrong(f"slices that do not rise from 0 to {count}")
         x, edge_attr, edge_index, y = arrays
         for (x0, x1), (a0, a1), (e0, e1), (y0, y1) in zip(
             *(zip(end[:-1].tolist(), end[1:].tolist(), strict=True) for end in ends), strict=True
@@ -128,7 +126,7 @@ class _Index:
 
     def __enter__(self) -> Self:
         if not self.path.stat().st_size:
-            raise self.wrong("graphs", "an empty file")
+            raise self.wrong("the file is empty")
         self.mapping = _map(self.path)
         whole = np.frombuffer(self.mapping, np.uint8)
         self._first = whole.__array_interface__["data"][0]
@@ -146,12 +144,8 @@ class _Index:
             with (self.folder / f"{self.path.stem}.index").open("wb") as file:
                 np.save(file, np.concatenate(parts), allow_pickle=False)
 
-    def wrong(self, expected: str, found: str) -> DamagedInput:
-        return DamagedInput(
-            f"{self.path.name}, graph {self.count}: not a graph of superpixels.",
-            expected=expected,
-            found=found,
-        )
+    def wrong(self, found: str) -> DamagedInput:
+        return DamagedInput(f"{self.path.name}, graph {self.count}: not a graph of superpixels: {found}.")
 
     def add(self, x: Any, edge_attr: Any, edge_index: Any, y: Any) -> None:
         """Take the next graph: types and shapes are checked here, values by who reads them."""
@@ -162,18 +156,17 @@ class _Index:
             ("y", y, "iu", 1),
         ):
             if not isinstance(array, np.ndarray) or array.dtype.kind not in kinds or array.ndim != axes:
-                wanted = f"{name} of {'floats' if kinds == 'f' else 'whole numbers'} with {axes} axes"
+                kind = "floats" if kinds == "f" else "whole numbers"
                 is_array = isinstance(array, np.ndarray)
-                raise self.wrong(
-                    wanted, f"{array.dtype} {list(array.shape)}" if is_array else type(array).__name__
-                )
+                found = f"{array.dtype} {list(array.shape)}" if is_array else type(array).__name__
+                raise self.wrong(f"{name} is {found}, not {kind} with {axes} axes")
         nodes, edges = len(x), edge_index.shape[1]
         shapes = [tuple(array.shape) for array in (x, edge_attr, edge_index, y)]
         expected = [(nodes, FEATURES), (edges, EDGE_FEATURES), (2, edges), (nodes,)]
         if shapes != expected:
-            raise self.wrong(f"x, edge_attr, edge_index, y of shapes {expected}", f"{shapes}")
+            raise self.wrong(f"x, edge_attr, edge_index, y of shapes {shapes}, not {expected}")
         if not 1 <= nodes <= self.max_nodes:
-            raise self.wrong(f"1 to {self.max_nodes} nodes", f"{nodes}")
+            raise self.wrong(f"{nodes} nodes, not 1 to {self.max_nodes}")
         arrays = (x, edge_attr, edge_index[0], edge_index[1], y)
         self._entries.append(
             (nodes, edges, [self._place(array) for array in arrays], [array.dtype.str for array in arrays])
@@ -184,7 +177,7 @@ class _Index:
             self._entries.clear()
 
     def _place(self, array: NDArray[Any]) -> int:
-        """Return where the bytes of an array lie in the file, or put them beside the index."""
+        """Return where the bytes of an array lie in the file, or put them next to the index."""
         address = array.__array_interface__["data"][0]
         if self._first <= address and address + array.nbytes <= self._last and array.flags.c_contiguous:
             return int(address - self._first)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 SUFFIXES: Final = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
-#: Formats that are decoded, whatever a file is called. Pillow knows forty more, and hands EPS to Ghostscript,
+#: Formats that are decoded, by content. Pillow knows forty more, and hands EPS to Ghostscript,
 #: which runs it as a program.
 FORMATS: Final = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
 VOID: Final = 255  #: a pixel that has no class
@@ -37,11 +37,8 @@ def read_picture(path: Path, name: str) -> U8:
         if image.mode in _DEEP:
             grey = np.asarray(image)
             if grey.min() < 0 or grey.max() > 65_535:
-                raise DamagedInput(
-                    f"{name}: the values of the picture are out of range.",
-                    expected="8 or 16 bits per channel",
-                    found=f"{grey.min()} to {grey.max()}",
-                )
+                found = f"{grey.min()} to {grey.max()}"
+                raise DamagedInput(f"{name}: the values of the picture are {found}, not of 8 or 16 bits.")
             return np.repeat((grey.astype(np.uint16) >> 8).astype(np.uint8)[:, :, None], 3, axis=2)
         return np.array(image.convert("RGB"), np.uint8)
 
@@ -61,19 +58,14 @@ def read_mask(path: Path, name: str, *, classes: int, void: int | None, palette:
             values = np.asarray(image.convert("L") if image.mode == "1" else image)
             values = (values > 0).astype(np.int64) if image.mode == "1" else values.astype(np.int64)
         else:
-            raise DamagedInput(
-                f"{name}: not a mask.",
-                expected="one channel, a palette, or a colour for each class",
-                found=f"a picture of mode {image.mode}",
-            )
+            raise DamagedInput(f"{name}: not a mask, but a picture of mode {image.mode}.")
     empty = np.zeros(values.shape, bool) if void is None else values == void
     wrong = ~empty & ((values < 0) | (values >= classes))
     if wrong.any():
         row, column = (int(axis[0]) for axis in np.nonzero(wrong))
+        known = f"0 to {classes - 1}" + (f", or {void} (void)" if void is not None else "")
         raise DamagedInput(
-            f"{name}: a pixel has no class.",
-            expected=f"0 to {classes - 1}" + (f", or {void} (void)" if void is not None else ""),
-            found=f"{values[row, column]} at row {row}, column {column}",
+            f"{name}: row {row}, column {column} is {values[row, column]}, which is no class: {known}.",
             next="--set classes=NUMBER, or --set void=VALUE of pixels without a class",
         )
     return np.where(empty, VOID, values).astype(np.uint8)
@@ -102,15 +94,12 @@ def read_palette(path: Path) -> U8:
         colour = tuple(int(word) if word.isdecimal() else -1 for word in words[:3])
         if len(colour) != 3 or not all(0 <= value <= 255 for value in colour) or colour in colours:
             raise DamagedInput(
-                f"{path.name}, line {number}: not the colour of a class.",
-                expected="three numbers from 0 to 255, such as 128 0 0, another colour for each class",
-                found=repr(line[:80]),
+                f"{path.name}, line {number}: not the colour of a class, or a second time: {line[:80]!r}",
+                expected="three numbers from 0 to 255, such as 128 0 0",
             )
         colours.append(colour)
     if not 1 <= len(colours) <= MAX_CLASSES + 1:
-        raise DamagedInput(
-            f"{path.name}: not a list of colours.", expected="1 to 256 lines", found=f"{len(colours)} colours"
-        )
+        raise DamagedInput(f"{path.name}: {len(colours)} colours instead of 1 to {MAX_CLASSES + 1}.")
     return np.array(colours, np.uint8)
 
 
@@ -125,9 +114,8 @@ def _by_colour(pixels: U8, palette: U8, name: str) -> I64:
     if wrong.any():
         row, column = (int(axis[0]) for axis in np.nonzero(wrong))
         raise DamagedInput(
-            f"{name}: a pixel has a colour that is not that of a class.",
-            expected=f"one of {len(palette)} colours",
-            found=f"{tuple(pixels[row, column].tolist())} at row {row}, column {column}",
+            f"{name}: the pixel at row {row}, column {column} has the colour "
+            f"{tuple(pixels[row, column].tolist())}, which is none of the {len(palette)} classes.",
             next="give the colours of the classes with --set palette=FILE",
         )
     return np.asarray(order[at], np.int64)
@@ -135,11 +123,11 @@ def _by_colour(pixels: U8, palette: U8, name: str) -> I64:
 
 @contextmanager
 def _decoded(path: Path, name: str) -> Iterator[Image.Image]:
-    """Open and decode a picture; whatever the library finds wrong with it is a :class:`DamagedInput`."""
+    """Open and decode a picture; any error of the library becomes a :class:`DamagedInput`."""
     from PIL import Image, UnidentifiedImageError
 
     def refused(found: str) -> DamagedInput:
-        return DamagedInput(f"{name} cannot be read.", expected="a picture", found=found)
+        return DamagedInput(f"{name} cannot be read as a picture: {found}")
 
     try:
         with warnings.catch_warnings():

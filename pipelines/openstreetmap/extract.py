@@ -24,7 +24,7 @@ from kmip_data.pipelines.openstreetmap.network.streets import direction, is_stre
 if TYPE_CHECKING:
     import osmium
 
-#: How a file begins -> the format as libosmium names it, also the end of the file's name.
+#: Beginning of a file -> the format as libosmium names it, also the end of the file's name.
 _BEGINNINGS: Final = ((b"\x1f\x8b", "osm.gz"), (b"BZh", "osm.bz2"))
 _XML_BEGINNINGS: Final = (b"<", b"\xef\xbb\xbf<", b"\xff\xfe<", b"\xfe\xff\0<")
 UNITS_A_DEGREE: Final = 10_000_000  #: coordinates are integers of 1e-7 degrees
@@ -68,7 +68,7 @@ class Extract:
 
 
 def file_format(path: Path) -> str:
-    """Return ``osm.pbf``, ``osm``, ``osm.gz`` or ``osm.bz2``: what the file is, whatever its name."""
+    """Return the format by content, not by name: ``osm.pbf``, ``osm``, ``osm.gz`` or ``osm.bz2``."""
     with path.open("rb") as file:
         head = file.read(64)
     if b"OSMHeader" in head[:20]:
@@ -78,11 +78,10 @@ def file_format(path: Path) -> str:
             return compressed
     if head.lstrip().startswith(_XML_BEGINNINGS):
         return "osm"
+    found = f"it begins with {head[:16].decode('latin-1')!a}" if head else "it is empty"
     raise DamagedInput(
-        f"{path.name} is not an OpenStreetMap file.",
+        f"{path.name} is not an OpenStreetMap file: {found}.",
         expected="PBF (.osm.pbf) or XML (.osm, .osm.gz, .osm.bz2)",
-        found=f"a file that begins with {head[:16].decode('latin-1')!a}" if head else "an empty file",
-        left="nothing was built",
         next="an extract of any area: https://extract.bbbike.org or https://download.geofabrik.de",
     )
 
@@ -186,9 +185,7 @@ def _collect(path: Path, network_type: str, name: str) -> _Collected:
     processor = osmium.FileProcessor(osmium.io.File(str(path), file_format(path))).with_locations()
     if processor.header.has_multiple_object_versions:
         raise DamagedInput(
-            f"{name} is a history or change file.",
-            expected="a map of one point in time",
-            found="several versions of its elements",
+            f"{name} is a history or change file, not a map of one point in time.",
             next="osmium time-filter makes a map of a history file",
         )
     processor.with_filter(osmium.filter.EntityFilter(osmium.osm.WAY | osmium.osm.RELATION))
@@ -303,11 +300,9 @@ def _check_places(ways: Ways, name: str) -> None:
     )
     if outside.any():
         at = int(outside.argmax())
-        place = f"{ways.x[at] / UNITS_A_DEGREE}, {ways.y[at] / UNITS_A_DEGREE}"
         raise DamagedInput(
-            f"{name}: a node is not on the map.",
-            expected="longitude within ±180, latitude within ±90 degrees",
-            found=f"node {ways.ref[at]} at {place}",
+            f"{name}: node {ways.ref[at]} is not on the map, at {ways.x[at] / UNITS_A_DEGREE}, "
+            f"{ways.y[at] / UNITS_A_DEGREE} degrees.",
             next="give an undamaged extract",
         )
 
@@ -323,8 +318,7 @@ def _explained(name: str) -> Iterator[None]:
         if isinstance(error, DamagedInput):
             raise
         raise DamagedInput(
-            f"{name} cannot be read to its end.",
+            f"{name} cannot be read to its end: {first_fault(error)}",
             expected="a whole OpenStreetMap file: PBF, or XML without a document type",
-            found=first_fault(error),
-            next="get the extract again; `osmium fileinfo -e FILE` tells whether it is whole",
+            next="get the extract again; `osmium fileinfo -e FILE` checks that it is whole",
         ) from error

@@ -106,8 +106,7 @@ def read_land_use(path: Path) -> LandUse:
         area[:] = [shapely.from_geojson(json.dumps(feature["geometry"])) for feature in features]
     except (OSError, ValueError, TypeError, KeyError, RecursionError, shapely.errors.ShapelyError) as error:
         raise DamagedInput(
-            f"{path.name} has no areas of land use.",
-            expected="GeoJSON features with a property landuse",
-            found=f"{type(error).__name__}: {str(error)[:200]}",
+            f"{path.name} has no GeoJSON features with a property landuse: "
+            f"{type(error).__name__}: {str(error)[:200]}"
         ) from error
     return LandUse(value=value, area=area)

@@ -1,21 +1,24 @@
-"""Bring in what a city is built from: one of four sources, and what narrows or names it."""
+"""Bring in the source of a city: a map, a street graph, tensors, or a place that OSMnx downloads."""
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from kmip_data.builds.home import Home, build_in, named_build
-from kmip_data.errors import UsageError
+from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.files.changes import write_json
 from kmip_data.files.errors import require_room, writing
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.openstreetmap.city_source import GRAPHML, POLYGON, VOCABULARY, CitySource
 from kmip_data.pipelines.openstreetmap.extract import file_format
-from kmip_data.pipelines.openstreetmap.vocabulary import Vocabulary, vocabulary_of_card
+from kmip_data.pipelines.openstreetmap.parameters import GRAPHML, LAND_USE, POLYGON, VOCABULARY, CitySource
+from kmip_data.pipelines.openstreetmap.tensors import Vocabulary, vocabulary_of_card
 from kmip_data.pipelines.raw.archives import open_archive
 from kmip_data.pipelines.raw.copies import RawCopy, StoredSource, list_copies, store_own
 from kmip_data.pipelines.raw.extract import recognise, write_members
@@ -52,11 +55,9 @@ def obtain_city(
 
 def _downloaded(copies: Sequence[RawCopy], source: CitySource, network_type: str) -> RawCopy | None:
     """Return the sound copy of a place that was downloaded before."""
-    from kmip_data.pipelines.openstreetmap import place
-
     if source.polygon is not None or source.vocabulary is not None:
         return None
-    origin = place.origin(str(source.place), network_type)
+    origin = place_origin(str(source.place), network_type)
     for copy in copies:
         if {receipt.origin for receipt in copy.receipts} == {origin} and not copy.problems():
             return copy
@@ -80,11 +81,9 @@ def _bring(
         return [_copy(path, target / f"extract.{file_format(path)}")]
     if source.graphml is not None:
         return [_copy(given_file(source.graphml, "--archive"), target / GRAPHML)]
-    from kmip_data.pipelines.openstreetmap import place
-
     name = str(source.place)
-    written = place.download(name, network_type, target, dataset=manifest.name, offline=offline)
-    return [_receipt(path, place.origin(name, network_type)) for path in written]
+    written = download(name, network_type, target, dataset=manifest.name, offline=offline)
+    return [_receipt(path, place_origin(name, network_type)) for path in written]
 
 
 def _copy(path: Path, target: Path) -> Receipt:
@@ -105,9 +104,112 @@ def _vocabulary(target: str, home: Home) -> Vocabulary:
     found = vocabulary_of_card(build.card.statistics)
     if found is None:
         raise UsageError(
-            f"The card of {build.path} has no vocabulary.",
-            expected="a city that was built from OpenStreetMap",
-            found=f"{build.card.dataset}; published cities do not carry theirs",
+            f"{build.path} has no vocabulary: only cities built from OpenStreetMap do.",
             next="another --set vocabulary=TARGET, or none",
         )
     return found
+
+
+def place_origin(place: str, network_type: str) -> str:
+    """Return what a receipt says of a place; the same question finds its copy again."""
+    return f"OpenStreetMap by OSMnx: {place} ({network_type})"
+
+
+def download(place: str, network_type: str, folder: Path, *, dataset: str, offline: bool) -> list[Path]:
+    """Write the simplified street graph of a place and its land use, where it has any, into ``folder``.
+
+    Raises ``SourceUnavailable`` where ``offline``, or the servers of OpenStreetMap do not answer;
+    ``UsageError`` where no place with an outline has this name; ``DamagedInput`` where it has no streets.
+    """
+    if offline:
+        raise _unavailable(place, dataset, "offline nothing is downloaded")
+    import osmnx
+
+    any_way = '["highway"]' if network_type == "any" else None
+    with _asking(place, dataset):
+        try:
+            outline = osmnx.geocode_to_gdf(place).union_all()
+        except (ValueError, TypeError) as error:
+            raise UsageError(
+                f"OpenStreetMap has no outline of a place called {place!r}: {str(error)[:200]}",
+                next=f"kmip-data build city --name {dataset} --place 'City, Country'",
+            ) from error
+        try:
+            graph = osmnx.graph_from_polygon(
+                outline, network_type="all" if any_way else network_type, custom_filter=any_way
+            )
+        except ValueError as error:  # "Found no graph nodes within the requested polygon."
+            raise DamagedInput(
+                f"{place} has no streets of this network type: {str(error)[:200]}",
+                next="give a larger place, or another network_type",
+            ) from error
+        areas = _land_use(outline)
+    written = [folder / GRAPHML]
+    with writing(folder / GRAPHML):
+        osmnx.save_graphml(graph, folder / GRAPHML)
+        if areas:
+            written.append(folder / LAND_USE)
+            text = json.dumps({"type": "FeatureCollection", "features": areas}, ensure_ascii=False)
+            written[1].write_text(text, "utf-8")
+    return written
+
+
+def _land_use(outline: Any) -> list[dict[str, Any]]:
+    """Return the areas of land use as GeoJSON features: ways, then relations, each by number."""
+    import osmnx
+
+    try:
+        found = osmnx.features_from_polygon(outline, tags={"landuse": True})
+    except ValueError:  # there is none
+        return []
+    found = found[found.geometry.geom_type.isin(["Polygon", "MultiPolygon"])]
+    order = sorted(range(len(found)), key=lambda i: (found.index[i][0] != "way", *found.index[i]))
+    return [
+        {
+            "type": "Feature",
+            "properties": {"landuse": str(found["landuse"].iloc[i])},
+            "geometry": found.geometry.iloc[i].__geo_interface__,
+        }
+        for i in order
+    ]
+
+
+@contextmanager
+def _asking(place: str, dataset: str) -> Iterator[None]:
+    """Let OSMnx ask its servers, each answer looked at first; its cache in the working folder stays unused.
+
+    OSMnx takes an answer that is not whole, with an error in its ``remark``, and gives a part of the city.
+    """
+    import osmnx
+    from requests.exceptions import RequestException
+
+    def look(response: Any, **_: Any) -> None:
+        if response.url.endswith("/status") or response.status_code in {429, 504}:
+            return  # OSMnx waits and asks again
+        if not response.ok:
+            raise _unavailable(place, dataset, f"{response.url} answers {response.status_code}")
+        data = response.content
+        if data.lstrip()[:1] not in (b"{", b"["):
+            raise _unavailable(place, dataset, f"{response.url} answers with no JSON")
+        if b'"remark"' in data[-4096:] and "error" in (remark := str(response.json().get("remark", ""))):
+            raise _unavailable(place, dataset, f"{response.url} remarks: {remark}")
+
+    settings = osmnx.settings
+    before = settings.use_cache, settings.requests_kwargs
+    settings.use_cache = False
+    settings.requests_kwargs = {**settings.requests_kwargs, "hooks": {"response": look}}
+    try:
+        yield
+    except (RequestException, OSError) as error:
+        raise _unavailable(place, dataset, f"{type(error).__name__}: {str(error)[:200]}") from error
+    finally:
+        settings.use_cache, settings.requests_kwargs = before
+
+
+def _unavailable(place: str, dataset: str, found: str) -> SourceUnavailable:
+    return SourceUnavailable(
+        f"The streets of {place} are not here.",
+        expected="an earlier download, or the servers of OpenStreetMap",
+        found=found,
+        next=f"kmip-data build city --name {dataset} --archive FILE (an extract of the place)",
+    )

@@ -394,5 +394,5 @@ def check_name(archive: Path, name: str) -> str:
 
 
 def folded(name: str) -> str:
-    """Return the name as file systems see it that tell neither case nor Unicode forms apart."""
+    """Return the name as seen by file systems that ignore case and Unicode forms."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", name).casefold())

@@ -298,7 +298,7 @@ def read_receipt(target: Path) -> Receipt | None:
 
 
 def verified_receipt(target: Path) -> Receipt | None:
-    """Return the receipt if the complete file is there and still has its digest."""
+    """Return the receipt if the complete file exists and still has its digest."""
     receipt = read_receipt(target)
     if receipt is None or not target.is_file():
         return None

@@ -79,7 +79,7 @@ def fetch_source(
     check: Callable[[Path], object] | None = None,
     patience: Patience | None = None,
 ) -> Receipt:
-    """Bring a source to ``target``; nothing is done if it is there with a receipt that holds.
+    """Download a source to ``target``, unless it exists with a valid receipt.
 
     Mirrors are tried in order, first the one that an unfinished download came from. Each gets a few tries; a
     download that was cut resumes with a Range request. ``target`` appears complete or not at all, its receipt

@@ -173,7 +173,7 @@ def _not_recognised(
         shown = f"a file that is neither zip nor tar and begins with {head}"
     return DamagedInput(
         what,
-        expected=f"{content.anchor} and beside it {members}",
+        expected=f"{content.anchor} and next to it {members}",
         found=shown or f"an empty {archive.kind}",
         next="give --archive a zip, a tar or a folder with these files"
         + (" (links to folders are not followed)" if isinstance(archive, FolderArchive) else ""),

@@ -356,7 +356,7 @@ class _Import:
         )
 
     def _archive_hint(self, source: Source) -> str:
-        """Return the command that takes a local copy of a source."""
+        """Return the command that uses a local copy of a source."""
         holds = f"a zip, a tar or a folder that holds {self._content(source).anchor}"
         return f"kmip-data {self.command} {self.manifest.name} --archive PATH   (PATH: {holds})"
 

@@ -20,7 +20,7 @@ _THREADS: Final = 8  #: files copied at a time; most are small and wait for the 
 
 
 def _located(path: Path) -> tuple[Path, str]:
-    """Return a path made absolute, and what is there: a file, a folder, or why nothing is."""
+    """Return the absolute path and its kind: a file, a folder, or the reason why neither."""
     try:
         path = path.expanduser().absolute()
         mode = path.stat().st_mode

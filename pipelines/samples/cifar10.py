@@ -16,8 +16,7 @@ from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
 from kmip_data.pipelines.cifar10 import FILE, NUM_CLASSES
-from kmip_data.pipelines.samples.parts import part_sizes
-from kmip_data.pipelines.samples.torch_writer import write_torch_file
+from kmip_data.pipelines.samples.writers import part_sizes, write_torch_file
 
 DEFAULT_PICTURES = 120
 PUBLISHED = {"train": 45_000, "val": 5_000, "test": 10_000}

@@ -18,7 +18,7 @@ from kmip_data.pipelines.cities.graph import (
     symmetrise,
 )
 from kmip_data.pipelines.cities.splits import TEST, TRAIN, VAL, split_codes
-from kmip_data.pipelines.samples.torch_writer import write_torch_file
+from kmip_data.pipelines.samples.writers import write_torch_file
 
 DEFAULT_NODES: Final = 2_000
 WEST, SOUTH = 10.0, 50.0  #: corner of the city, degrees

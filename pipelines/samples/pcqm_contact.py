@@ -14,8 +14,7 @@ import numpy as np
 from numpy.random import PCG64, Generator
 
 from kmip_data.pipelines.pcqm_contact import EVERY, LISTS, TABLE
-from kmip_data.pipelines.samples.parts import deal
-from kmip_data.pipelines.samples.torch_writer import write_archive
+from kmip_data.pipelines.samples.writers import deal, write_archive
 
 DEFAULT_MOLECULES = 96
 VALENCE = {"C": 4, "N": 3, "O": 2}

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from kmip_data.files.changes import csv_bytes
 from kmip_data.pipelines.peptides import LABELS
-from kmip_data.pipelines.samples.parts import deal, part_sizes
+from kmip_data.pipelines.samples.writers import deal, part_sizes
 
 DEFAULT_PEPTIDES = 64
 PUBLISHED = {"train": 10_873, "val": 2_331, "test": 2_331}

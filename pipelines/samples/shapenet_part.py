@@ -15,7 +15,7 @@ import numpy as np
 from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
-from kmip_data.pipelines.samples.parts import deal, part_sizes
+from kmip_data.pipelines.samples.writers import deal, part_sizes
 from kmip_data.pipelines.shapenet_part import CATEGORIES, list_name
 
 DEFAULT_SHAPES = 48

@@ -13,7 +13,7 @@ from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
 from kmip_data.graphs.splits import meta_labels, stratified_draw
-from kmip_data.pipelines.samples.pickle_writer import Tensor, write_pickled_list
+from kmip_data.pipelines.samples.writers import Tensor, write_pickled_list
 from kmip_data.pipelines.superpixel_graphs import COCO_IDS
 
 DEFAULT_PICTURES = 90

@@ -1,1 +1,1 @@
-"""Building blocks of several dataset families: columns, units, splits, published lists, user files."""
+"""Building blocks of several dataset families: columns, units, splits, user files."""

@@ -12,10 +12,9 @@ from benchmarks.table import Row, compare, thread_count
 from torch import Tensor
 
 from kmip_data.models.profiling.measuring import CHUNK, Protocol
-from kmip_data.models.profiling.methods import get_method
-from kmip_data.models.profiling.processes import measure as measure_cells
+from kmip_data.models.profiling.measuring import measure as measure_cells
+from kmip_data.models.profiling.methods import Shape, Source, Workload, get_method, pad
 from kmip_data.models.profiling.results import growth_exponent
-from kmip_data.models.profiling.workload import Shape, Source, Workload, pad
 from kmip_data.models.search.topk import topk_inner_product
 from kmip_data.runtime.threads import available_cores
 
@@ -25,7 +24,7 @@ FLAT = "FAISS IndexFlatIP, built each time"
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large the rows are."""
+    """Sizes of the rows."""
 
     nodes: int = 100_000
     many: int = 1_000_000

@@ -13,8 +13,7 @@ from benchmarks.table import Row, compare
 from torch import Tensor
 
 from kmip_data.models.profiling.measuring import CHUNK
-from kmip_data.models.profiling.methods import get_method
-from kmip_data.models.profiling.workload import Shape, Source, Workload, pad
+from kmip_data.models.profiling.methods import Shape, Source, Workload, get_method, pad
 from kmip_data.models.search.topk import topk_inner_product
 from kmip_data.models.training.capture.graphs import CudaGraphs
 from kmip_data.runtime.memory import is_out_of_memory

@@ -15,13 +15,12 @@ from benchmarks.table import Row, compare
 from kmip_data.files.changes import remove_scratch
 
 BLOCKS, QUICK_BLOCKS = 2_000, 400
-LONG = "KMIP_DATA_BENCH_BLOCKS"  #: also measure memory at this many blocks; the published set has 23,585
 SPEEDUP = 1.6
 MEMORY_MIB = 1024.0
 
 
 def rows(*, quick: bool = False) -> list[Row]:
-    """Measure both on generated blocks; ``KMIP_DATA_BENCH_BLOCKS=23585`` adds the full size."""
+    """Measure both on generated blocks."""
     blocks = QUICK_BLOCKS if quick else BLOCKS
     with tempfile.TemporaryDirectory(prefix="kmip-data-bench-") as folder:
         home = Path(folder)
@@ -34,16 +33,10 @@ def rows(*, quick: bool = False) -> list[Row]:
                 warmup=0,
             )
         what, note = f"build of {blocks:,} S3DIS-size blocks, 2 jobs", f"building: {os.cpu_count()} cores"
-        found = [
+        return [
             Row.compared(what, "itself, 1 job", times, target=SPEEDUP, note=note),
             _memory_row(blocks, peak),
         ]
-    if os.environ.get(LONG):
-        blocks = int(os.environ[LONG])
-        with tempfile.TemporaryDirectory(prefix="kmip-data-bench-") as folder, _peak_of_workers() as peak:
-            _build(Path(folder), blocks, jobs=2)
-        found.append(_memory_row(blocks, peak))
-    return found
 
 
 def _build(folder: Path, blocks: int, *, jobs: int) -> None:

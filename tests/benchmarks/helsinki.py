@@ -16,7 +16,7 @@ from kmip_data.builds.home import BuildOptions, Home
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.build import build_raw
-from kmip_data.pipelines.finishing.identity import BuildPlan
+from kmip_data.pipelines.engine.finish import BuildPlan
 from kmip_data.pipelines.raw.obtain import obtain_raw
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ HOPS = 16
 
 def rows(*, quick: bool = False) -> list[Row]:
     """Measure one build from the extract, in this process, against OSMnx and upstream's code."""
-    from kmip_data.pipelines.openstreetmap.city_source import OpenStreetMapParams
+    from kmip_data.pipelines.openstreetmap.parameters import OpenStreetMapParams
 
     pipeline = load_pipeline(load_manifest("helsinki"))
     with tempfile.TemporaryDirectory() as name:

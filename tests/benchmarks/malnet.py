@@ -59,11 +59,11 @@ def rows(*, quick: bool = False) -> list[Row]:
 
 def _build(pipeline: Any, params: Any, raw: Any, folder: Path) -> None:
     """Run the pipeline and write its shards, as a worker does."""
-    from kmip_data.pipelines.engine.workers import Task, build_unit
+    from kmip_data.pipelines.engine.workers import BuildTask, build_unit
 
     prepared = pipeline.prepare(raw, params, folder)
     for unit in pipeline.units(prepared, params):
-        build_unit(Task(pipeline, params, prepared, unit, folder, folder / "stop", "0" * 12, None))
+        build_unit(BuildTask(pipeline, params, prepared, unit, folder, folder / "stop", "0" * 12, None))
 
 
 def _pyg(root: Path) -> None:

@@ -52,7 +52,7 @@ def rows(*, quick: bool = False) -> list[Row]:
 
 
 def _as_pyg(raw: Path, file: Path) -> None:
-    """What LRGB's loader does: every SMILES by OGB, one list, one file."""
+    """Do the work of LRGB's loader: every SMILES by OGB, one list, one file."""
     import csv
     import gzip
     import json

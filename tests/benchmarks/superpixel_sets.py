@@ -57,7 +57,7 @@ def _write(raw: Path, graphs: int) -> None:
     import numpy as np
     from support.superpixel_pictures import make_pictures
 
-    from kmip_data.pipelines.samples.pickle_writer import Tensor, write_pickled_list
+    from kmip_data.pipelines.samples.writers import Tensor, write_pickled_list
     from kmip_data.pipelines.superpixel_graphs import COCO_IDS
 
     ids = np.array(COCO_IDS, np.uint8)
@@ -81,7 +81,7 @@ def _ours(folder: Path) -> Path:
     """Run the pipeline and write its shards, as a worker does."""
     from kmip_data.manifest import load_manifest
     from kmip_data.pipelines.base import RawFolder, load_pipeline
-    from kmip_data.pipelines.engine.workers import Task, build_unit
+    from kmip_data.pipelines.engine.workers import BuildTask, build_unit
 
     pipeline = load_pipeline(load_manifest("coco-sp"))
     params = pipeline.Params()
@@ -91,7 +91,7 @@ def _ours(folder: Path) -> Path:
     raw = RawFolder(folder / "coco-sp" / "raw", {}, (), sample=True)
     prepared = pipeline.prepare(raw, params, build)
     for unit in pipeline.units(prepared, params):
-        build_unit(Task(pipeline, params, prepared, unit, build, build / "stop", "0" * 12, None))
+        build_unit(BuildTask(pipeline, params, prepared, unit, build, build / "stop", "0" * 12, None))
     return build / "shards"
 
 

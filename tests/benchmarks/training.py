@@ -18,8 +18,7 @@ from kmip_data.models.config import ModelConfig
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.network import GPSNetwork
 from kmip_data.models.profiling.measuring import CHUNK
-from kmip_data.models.profiling.methods import attend_gathered, get_method
-from kmip_data.models.profiling.workload import Workload, pad
+from kmip_data.models.profiling.methods import Workload, attend_gathered, get_method, pad
 
 
 class PyGLayer(nn.Module):
@@ -57,8 +56,7 @@ class UpstreamAttention(nn.Module):
         """Nodes (N, dim) to the same."""
         work = pad(Workload(*self.ours.project(x), ptr=tuple(graphs.ptr.tolist()), k=self.ours.k))
         assert self.method.search is not None
-        with graphs.context.timed():
-            indices = self.method.search(work, CHUNK[x.device.type])
+        indices = self.method.search(work, CHUNK[x.device.type])
         rows = attend_gathered(work, indices, CHUNK[x.device.type]).transpose(1, 2)  # (G, n, H, v)
         rows = rows.flatten(0, 1) if work.real is None else rows[work.real]
         return self.ours.output(rows.flatten(1))  # type: ignore[no-any-return]
@@ -85,7 +83,7 @@ def _as_upstream(method: str) -> Callable[[GPSNetwork, ModelConfig], None]:
 
 
 def rivals(config: ModelConfig, device: str) -> dict[str, Callable[[GPSNetwork, ModelConfig], None]]:
-    """What to call each rival of a model, and what turns that model's network into it."""
+    """Names of a model's rivals, and the functions that turn its network into them."""
     found = {f"PyG GPSConv, {attention}": _in_pyg(attention) for attention in ("multihead", "performer")}
     if config.attention.kind == "k-mip":
         symbolic = device == "cuda" and get_method("symbolic").unusable(device) is None
@@ -99,7 +97,7 @@ def rows(*, quick: bool = False) -> list[Row]:
     from kmip_data.builds.home import Home
     from kmip_data.models.profiling.training import Contestant, compare_training
     from kmip_data.models.training.config.presets import config_for
-    from kmip_data.models.training.data.obtain import open_data
+    from kmip_data.models.training.data.graphs import open_data
     from kmip_data.models.training.machine import choose_device
 
     device = choose_device()

@@ -64,7 +64,7 @@ def _open(build: Build, folder: Path, overrides: list[str]) -> tuple[RunData, Ru
     from kmip_data.builds.home import Home
     from kmip_data.models.training.config.overrides import apply_overrides
     from kmip_data.models.training.config.presets import load_preset
-    from kmip_data.models.training.data.obtain import open_data
+    from kmip_data.models.training.data.graphs import open_data
 
     config = apply_overrides(
         load_preset("london", as_="paper-depth"), [f"data.dataset={build.path}", *overrides]

@@ -33,17 +33,6 @@ def test_attention_prints_and_saves(tmp_path):
     assert (tmp_path / "a.png").read_bytes()[:4] == b"\x89PNG"
 
 
-@pytest.mark.slow
-def test_stages_of_attention_print_and_save(tmp_path):
-    outcome = kmip("bench", "attention", *TINY, "--breakdown", "--save", tmp_path / "a", "--d", 4)
-    assert outcome.code == 0, outcome.err
-    stages = ["search", "gather", "softmax", "multiply", "backward"]
-    assert outcome.out.split()[2:8] == [*stages, "total"]
-    with (tmp_path / "a.csv").open() as file:
-        [row] = csv.DictReader(file)
-    assert all(float(row[f"seconds_{stage}"]) > 0 for stage in stages)
-
-
 def test_wrong_usage_is_named_before_anything_is_measured():
     cases = {
         ("attention", "--methods", "naiv"): "Did you mean 'naive'",
@@ -88,7 +77,7 @@ SMALL = ("--set", "model.layers=1", "--set", "model.hidden_dim=16", "--set", "tr
 
 
 @pytest.mark.slow
-def test_train_has_the_parts_of_a_step_and_ratios(home_of_sample, monkeypatch):
+def test_train_has_times_and_ratios(home_of_sample, monkeypatch):
     monkeypatch.setattr(train, "ROUNDS", 1)
     monkeypatch.setattr(train, "BATCHES", 1)
     target = ("s3dis", "--sample", "--set", "data.parameters={limit = 12, k = 4}", "--home", home_of_sample)
@@ -96,11 +85,8 @@ def test_train_has_the_parts_of_a_step_and_ratios(home_of_sample, monkeypatch):
     outcome = kmip(*words, "--json")
     assert outcome.code == 0, outcome.err
     ours, gcn = outcome.json["models"]
-    assert list(ours["stages"]) == ["data", "forward", "search", "backward", "optimiser"]
-    assert all(seconds > 0 for seconds in ours["stages"].values())
-    assert sum(ours["stages"].values()) == pytest.approx(ours["seconds"], rel=1e-6)  # one batch is measured
+    assert ours["seconds"] > 0
     assert (ours["ratio"], ours["graphs"]) == (1, 1)
-    assert gcn["stages"]["search"] == 0
     assert gcn["ratio"] > 0
     assert "sample" in outcome.json["data"]
     batches = ours["hours"] * 3600 / ours["seconds"] / 200  # epochs of the preset

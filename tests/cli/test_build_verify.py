@@ -76,7 +76,7 @@ def test_a_repair_that_does_not_help_says_what_it_changed(make_build, monkeypatc
     shard = path / "shards" / "00000.h5"
     shard.write_bytes(shard.read_bytes()[:-1])
     monkeypatch.setattr(
-        "kmip_data.pipelines.finishing.repair.repair_build", lambda *_, **__: ["shards/00000.h5"]
+        "kmip_data.pipelines.engine.repair.repair_build", lambda *_, **__: ["shards/00000.h5"]
     )
     outcome = kmip("verify", path, "--repair")
     assert outcome.code == 1

@@ -8,7 +8,7 @@ import pytest
 from support.cli import kmip
 
 from kmip_data.errors import DamagedInput
-from kmip_data.models.training.run.result import read_result
+from kmip_data.models.training.run.folder import read_result
 from kmip_data.models.training.sharing import run_page
 
 QUICK = ["--epochs", "1", "--device", "cpu", "--quiet", "--name", "mine"]

@@ -13,7 +13,7 @@ from support.task_builds import BUILDS
 from kmip_data.builds.columns import added_names
 from kmip_data.graphs.city_columns import family
 from kmip_data.manifest import dataset_names
-from kmip_data.models.registry import models
+from kmip_data.models.config import models
 
 OWN = {"city", "points", "superpixels"}  #: of the user's files: no sample
 LIMITS = {"s3dis": 4, "shapenet-part": 10}  #: records of a sample; 24 of the others

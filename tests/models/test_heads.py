@@ -7,9 +7,9 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.nn import global_add_pool, global_max_pool, global_mean_pool
 
-from kmip_data.models.heads import GraphHead, NodeHead
-from kmip_data.models.heads import pool as pool_graphs
 from kmip_data.models.layers.batch import read_batch
+from kmip_data.models.network import GraphHead, NodeHead
+from kmip_data.models.network import pool as pool_graphs
 
 X = torch.randn(7, 5, generator=torch.Generator().manual_seed(0))
 

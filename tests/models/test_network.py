@@ -8,9 +8,8 @@ from pydantic import ValidationError
 from torch_geometric.data import Batch, Data
 
 from kmip_data.errors import UsageError
-from kmip_data.models.config import ModelConfig, merged
+from kmip_data.models.config import ModelConfig, merged, models
 from kmip_data.models.network import build_model
-from kmip_data.models.registry import models
 
 SMALL = {"layers": 2, "hidden_dim": 8, "attention": {"heads": 2, "key_dim": 3, "k": 4}}
 

@@ -9,10 +9,10 @@ from torch_geometric.data import Batch, Data
 
 from kmip_data.errors import UsageError
 from kmip_data.models import ModelConfig, build_model
-from kmip_data.models.encodings import POSITIONAL
+from kmip_data.models.encoders import build_positional
+from kmip_data.models.kinds import POSITIONAL
 from kmip_data.models.layers.batch import EdgeList, read_batch
 from kmip_data.models.layers.gated_gcn import GatedGCN
-from kmip_data.models.positional import build_positional
 
 K, STEPS = 10, 20
 LAPPE_VECTORS, LAPPE_VALUES, RWSE = "lappe_vectors", "lappe_values", "rwse"

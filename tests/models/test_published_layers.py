@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torch_geometric.data import Batch, Data
 
-from kmip_data.models.budget import count_parameters
 from kmip_data.models.layers.batch import formed, read_batch
-from kmip_data.models.network import build_model, fit_hidden_dim
+from kmip_data.models.network import build_model, count_parameters, fit_hidden_dim
 from kmip_data.models.training.config.presets import load_preset, preset_names, read_preset
 
 LRGB = ("pascalvoc-sp", "coco-sp", "peptides-func", "peptides-struct")

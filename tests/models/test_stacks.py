@@ -11,9 +11,8 @@ from support.paper_networks import shape
 from torch import nn
 from torch_geometric.data import Batch, Data
 
-from kmip_data.models.budget import count_parameters
 from kmip_data.models.config import ModelConfig
-from kmip_data.models.network import build_model, fit_hidden_dim
+from kmip_data.models.network import build_model, count_parameters, fit_hidden_dim
 
 STACKS = ("gcn", "gine", "gat", "gated-gcn", "mlp")
 MODELS = (*STACKS, "gps-none", "kmip-only")

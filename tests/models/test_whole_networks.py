@@ -16,11 +16,10 @@ from torch_geometric.data import Batch, Data
 
 from kmip_data.graphs.city_columns import family
 from kmip_data.graphs.encoding import Graphs
-from kmip_data.models.config import ModelConfig
+from kmip_data.models.config import ModelConfig, models
 from kmip_data.models.encoders import ATOM_FEATURES, BOND_FEATURES
-from kmip_data.models.encodings import POSITIONAL
+from kmip_data.models.kinds import POSITIONAL
 from kmip_data.models.network import build_model, fit_hidden_dim
-from kmip_data.models.registry import models
 from kmip_data.models.training.config.presets import load_preset, preset_names, read_preset
 
 #: Presets, and settings of our own where a task has no preset of a model.

@@ -29,10 +29,10 @@ from kmip_data.format.splits import read_split
 from kmip_data.pipelines import base as base_module
 from kmip_data.pipelines import build as build_module
 from kmip_data.pipelines.build import build_dataset, build_raw, ensure_split
+from kmip_data.pipelines.engine import repair as repair_module
+from kmip_data.pipelines.engine.finish import BuildPlan, build_key
+from kmip_data.pipelines.engine.repair import repair_build
 from kmip_data.pipelines.find import find
-from kmip_data.pipelines.finishing import repair as repair_module
-from kmip_data.pipelines.finishing.identity import BuildPlan, build_folder_name, build_key
-from kmip_data.pipelines.finishing.repair import repair_build
 from kmip_data.pipelines.raw import obtain as raw_module
 
 
@@ -120,7 +120,8 @@ def test_the_key_follows_content_not_container(toy: Toy) -> None:
     }
     assert len(others) == 5
     assert len(key) == 12
-    assert build_folder_name(toy.pipeline, params, key) == f"toy-k2-{key}"
+    plan = BuildPlan.of(toy.pipeline, params, raw, Home(toy.folder), BuildOptions())
+    assert (plan.key, plan.folder.name) == (key, f"toy-k2-{key}")
     shuffled = dict(reversed(raw.members.items()))
     assert content_digest(shuffled) == content_digest(raw.members)
 
@@ -232,7 +233,7 @@ def test_a_rule_that_reads_raw_files_gets_them(toy: Toy) -> None:
     assert sorted(built_units(toy.folder)) == list(range(7))  # no shard was built again
     assert verify_build(build.path).ok
     write_raw(toy.folder / "raw", 21)
-    with pytest.raises(UsageError, match="not built from these raw files"):
+    with pytest.raises(UsageError, match="not built from the raw files"):
         toy.build(split_parameters={"from_raw": True, "fold": 1})
 
 
@@ -295,7 +296,7 @@ def test_repair_refuses_other_raw_files_and_an_unreadable_card(toy: Toy) -> None
     _flip(build.path / "shards/00000.h5")
     broken = digests(build.path)
     write_raw(toy.folder / "raw", 21)
-    with pytest.raises(CheckFailed, match="not built from these raw files"):
+    with pytest.raises(CheckFailed, match="not built from the raw files"):
         repair_build(build.path, home=toy.home)
     assert digests(build.path) == broken
     (build.path / "card.json").write_text("{")

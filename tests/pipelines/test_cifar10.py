@@ -16,7 +16,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.cifar10 import FILE, PARTS
-from kmip_data.pipelines.samples.torch_writer import write_torch_file
+from kmip_data.pipelines.samples.writers import write_torch_file
 
 
 @pytest.fixture(scope="module")

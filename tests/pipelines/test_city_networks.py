@@ -18,10 +18,9 @@ import kmip_data
 from kmip_data import CityNetwork
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.build import build_dataset
+from kmip_data.pipelines.build import build_dataset, build_own
 from kmip_data.pipelines.city_networks import check_published, compare_constants, read_city_archive
-from kmip_data.pipelines.openstreetmap.city_source import CitySource
-from kmip_data.pipelines.recipes import build_own
+from kmip_data.pipelines.openstreetmap.parameters import CitySource
 from kmip_data.pipelines.samples.city_networks import write_sample
 
 NODES = 350
@@ -145,7 +144,7 @@ def parts_that_meet(item) -> set[tuple[int, int]]:
     ],
 )
 def test_no_street_joins_two_parts_of_a_real_city(name: str, source, split: str, tmp_path: Path) -> None:
-    """What the help promises of ``--split-rule spatial``, with the blocks that suit each city."""
+    """The promise of the help of ``--split-rule spatial``, with the blocks that suit each city."""
     options = {"home": kmip_data.builds.home.Home(tmp_path), "jobs": 1, "quiet": True, "offline": True}
     rule = {"split": "spatial"}
     if source:

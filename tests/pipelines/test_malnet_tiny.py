@@ -190,7 +190,7 @@ def test_a_bad_line_is_named():
         (HEADER.format(3, 3) + "0\t1\n1\t2\n", "not whole"),
         (HEADER.format(4, 2) + "0\t1\n1\t2\n", "not whole"),
         (HEADER.format(0, 0), "no edges"),
-        ("0\t1\n", "does not say"),
+        ("0\t1\n", "has no comment line"),
         ("", "no edges"),
     ],
 )

@@ -229,7 +229,7 @@ def test_refused_smiles_can_be_skipped_and_are_listed(rows, tmp_path):
 )
 def test_labels_must_be_a_list_of_ten(rows, tmp_path, labels):
     raw = write_func(tmp_path / "raw", [rows[0], {**rows[1], "labels": labels}, *rows[2:6]])
-    with pytest.raises(DamagedInput, match="row 1: not a list of labels"):
+    with pytest.raises(DamagedInput, match="row 1: not a list of ten labels"):
         prepare("peptides-func", raw, tmp_path / "work")
 
 
@@ -240,8 +240,8 @@ def test_labels_must_be_a_list_of_ten(rows, tmp_path, labels):
         ({"train": [0, 1, 2, 3], "val": [3], "test": [4, 5]}, "1 rows listed more than once, such as 3"),
         ({"train": [0, 1, 2, 3], "val": [4], "test": [5, 6]}, "1 numbers out of range, such as 6"),
         ({"train": [0, 1, 2, 3], "val": [4], "test": [-1, 5]}, "out of range"),
-        ({"train": [0, 1, 2], "valid": [3, 4], "test": [5]}, "called train, val, test"),
-        ({"train": [0.5, 1, 2], "val": [3, 4], "test": [5]}, "whole numbers"),
+        ({"train": [0, 1, 2], "valid": [3, 4], "test": [5]}, "not a split into train, val, test"),
+        ({"train": [0.5, 1, 2], "val": [3, 4], "test": [5]}, "train is not a list of row numbers"),
         ({"train": [[0], [1, 2]], "val": [3, 4], "test": [5]}, "not a list"),
         ([0, 1, 2, 3, 4, 5], "not a split"),
     ],

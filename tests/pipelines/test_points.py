@@ -13,12 +13,11 @@ from support.sample_rooms import ROW, write_sample
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.reader import Shard
-from kmip_data.format.writer import Skipped
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import RawFolder, Unit, load_pipeline
+from kmip_data.pipelines.build import build_own
+from kmip_data.pipelines.clouds.blocks import block_rows, normalised, windows
 from kmip_data.pipelines.clouds.files import read_points
-from kmip_data.pipelines.clouds.room_blocks import block_rows, normalised, windows
-from kmip_data.pipelines.recipes import build_own
 
 PIPELINE = load_pipeline(load_manifest("points"))
 COLOURS = ("red/255", "green/255", "blue/255")
@@ -170,17 +169,6 @@ def test_blocks_are_the_windows_of_s3dis():
     np.testing.assert_allclose(centred[:, 2], xyz[found[0], 2], atol=1e-6)
 
 
-def test_draws_depend_on_room_and_seed_alone():
-    xy = np.random.default_rng(0).uniform(0, 1, (500, 2))
-    drawn = [
-        block_rows(xy, size=1.0, points=200, room=r, seed=s)[0]
-        for r, s in (("a", 0), ("a", 0), ("b", 0), ("a", 1))
-    ]
-    assert np.array_equal(drawn[0], drawn[1])
-    assert not np.array_equal(drawn[0], drawn[2])
-    assert not np.array_equal(drawn[0], drawn[3])
-
-
 def test_a_build_with_blocks(rooms, home, tmp_path):
     options = {"k": 8, "feature": COLOURS, "label_column": "class", "block": 2.0, "block_points": 256}
     build_a = build(rooms, home, **options)
@@ -230,17 +218,17 @@ def test_the_command_line_builds_and_opens(rooms, home):
     [
         ("1 2 3\n4 5\n", {}, "cannot be read"),
         ("1 2 3\n4 five 6\n", {}, "cannot be read"),
-        ("1 2 3\n4 nan 6\n", {}, "point 1 has no finite value in column 'y'"),
+        ("1 2 3\n4 nan 6\n", {}, "column 'y' of point 1 is not finite"),
         ("x y\n1 2\n", {}, "has no column 'z'"),
         ("x y z\n1 2\n", {}, "cannot be read"),
         ("", {}, "holds no points"),
         ("x y z\n", {}, "holds no points"),
         ("1 2 3\n4 5 6\n", {"label_column": "class"}, "has no column 'class'"),
-        ("1 2 3 0\n4 5 6 1.5\n", {"label_column": "3"}, "point 1 has no class"),
-        ("1 2 3 0\n4 5 6 -1\n", {"label_column": "3"}, "point 1 has no class"),
-        ("1 2 3 0\n4 5 6 7\n", {"label_column": "3", "classes": 5}, "a class is out of range"),
+        ("1 2 3 0\n4 5 6 1.5\n", {"label_column": "3"}, "point 1: "),
+        ("1 2 3 0\n4 5 6 -1\n", {"label_column": "3"}, "point 1: "),
+        ("1 2 3 0\n4 5 6 7\n", {"label_column": "3", "classes": 5}, "the class 7 is out of range"),
         ("1 2 3\n4 5 6\n", {"feature": ("red",)}, "has no column 'red'"),
-        ("1 2 3\n4 5 6\n", {"k": 2}, "too few points"),
+        ("1 2 3\n4 5 6\n", {"k": 2}, "too few for k"),
         ("1 2 3\n4 5 6\n", {"block": 1.0}, "has no block"),
     ],
 )
@@ -313,13 +301,6 @@ def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path):
 def test_blocks_far_too_small_for_a_cloud_are_refused(extent):
     with pytest.raises(UsageError, match="too small"):
         windows(extent, 1e-5)
-
-
-def test_bad_clouds_are_skipped_and_listed(tmp_path):
-    path = write(tmp_path, "npy", cloud(3))
-    (skipped,) = made(path, k=4, on_error="skip")
-    assert isinstance(skipped, Skipped)
-    assert "too few points" in skipped.reason
 
 
 def test_a_failed_build_leaves_nothing(tmp_path, home):

@@ -11,7 +11,6 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 from support.cases import check_each
 from support.knn_oracle import exact_table, torch_cluster_edges
 from support.pyg_point_clouds import pipeline_records, pyg_s3dis, unzip
@@ -142,12 +141,6 @@ def test_only_exact_without_keep_stores_the_table(sample, parameters, edges, k):
     assert (shard.graphs, shard.nodes) == (1, 4096)
 
 
-@pytest.mark.parametrize("parameters", [{"k": 0}, {"k": 4096}, {"knn_rule": "approximate"}, {"area": 3}])
-def test_bad_parameters_are_refused(parameters):
-    with pytest.raises(ValidationError):
-        PIPELINE.Params(**parameters)
-
-
 def test_units_cover_the_chosen_blocks_once(real):
     def check(limit):
         prepared, params = prepare(real, limit=limit)
@@ -193,15 +186,6 @@ def test_units_of_the_full_set_are_whole_chunks_and_fit_in_a_shard():
             start, stop = unit.items["rows"][0], unit.items["rows"][-1] + 1
             assert (stop - start) * per_block <= MAX_SHARD_BYTES
             assert start % 63 == 0 or 63 * per_block > MAX_SHARD_BYTES
-
-
-def test_a_unit_depends_on_nothing_but_itself(real):
-    prepared, params = prepare(real, k=3)
-    units = PIPELINE.units(prepared, params)
-    alone = next(PIPELINE.records(prepared, units[-1], params))
-    together = [record for unit in units for record in PIPELINE.records(prepared, unit, params)]
-    assert alone.key == together[24].key
-    assert np.array_equal(alone.neighbor, together[24].neighbor)
 
 
 def test_name_parts():
@@ -289,22 +273,6 @@ def test_val_fraction_and_small_sets(real, full_keys):
     assert [len(only_area_1.parts[part]) for part in ("train", "val", "test")] == [4, 1, 0]
 
 
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        {"test_area": 0},
-        {"test_area": 7},
-        {"split_seed": -1},
-        {"val_fraction": 1.0},
-        {"val_fraction": 0.0},
-        {"split": "x"},
-    ],
-)
-def test_bad_split_parameters_are_refused(parameters):
-    with pytest.raises(ValidationError):
-        PIPELINE.SplitParams(**parameters)
-
-
 # --- what can be wrong with the files ------------------------------------------------------------
 
 
@@ -319,7 +287,7 @@ def fails(folder: Path, *patterns: str, **parameters) -> None:
         pipeline_records("s3dis", folder, **{"k": 1, **parameters})
     for pattern in patterns:
         assert re.search(pattern, str(error.value)), str(error.value)
-    assert all(error.value.parts[part] for part in ("expected", "found", "next")), str(error.value)
+    assert error.value.parts["next"]
 
 
 def edit(folder: Path):
@@ -342,44 +310,44 @@ def test_values_that_are_not_finite(copy, value):
 def test_label_out_of_range(copy):
     with edit(copy) as file:
         file["label"][3, 5] = 13
-    fails(copy, r"ply_data_all_0\.h5, block 3", "expected: 0 to 12", "found: 13")
+    fails(copy, r"ply_data_all_0\.h5, block 3", "the label 13 is none of 0 to 12")
 
 
 def test_wrong_number_of_columns(copy):
     replace(copy, "data", np.zeros((18, 4096, 6), np.float32))
-    fails(copy, "wrong columns", "9 columns", "found: 6")
+    fails(copy, "18, 4096, 6", "not 9 columns")
 
 
 def test_wrong_dtypes_and_shapes(copy):
     with edit(copy) as file:
         data, label = file["data"][...], file["label"][...]
     replace(copy, "data", data.astype(np.float64))
-    fails(copy, "wrong dataset 'data'", "float32", "float64")
+    fails(copy, "'data' is not float32", "float64")
     replace(copy, "data", data)
     replace(copy, "label", label.astype(np.int64))
-    fails(copy, "wrong dataset 'label'", "uint8", "int64")
+    fails(copy, "'label' is not uint8", "int64")
     replace(copy, "label", label[:, :100])
-    fails(copy, "'label' does not fit 'data'")
+    fails(copy, "do not fit")
     replace(copy, "label", label.reshape(-1))
-    fails(copy, "wrong dataset 'label'")
+    fails(copy, "'label' is not uint8 of 2 axes")
     with edit(copy) as file:
         del file["label"]
-    fails(copy, "wrong dataset 'label'", "found: nothing")
+    fails(copy, "'label' is not uint8", "but nothing")
 
 
 def test_blocks_of_a_size_that_the_manifest_does_not_allow(copy):
     replace(copy, "data", np.zeros((18, 4097, 9), np.float32))
     replace(copy, "label", np.zeros((18, 4097), np.uint8))
-    fails(copy, r"ply_data_all_0\.h5: wrong number of points", "4096", "4097")
+    fails(copy, r"ply_data_all_0\.h5 has blocks of 4097 points", "4096")
     replace(copy, "data", np.zeros((18, 0, 9), np.float32), chunks=(1, 1, 9), maxshape=(18, None, 9))
     replace(copy, "label", np.zeros((18, 0), np.uint8), chunks=(1, 1), maxshape=(18, None))
-    fails(copy, "wrong number of points", "found: 0")
+    fails(copy, "blocks of 0 points")
 
 
 def test_too_few_points_for_k(copy):
     replace(copy, "data", np.random.default_rng(0).random((18, 32, 9), dtype=np.float32))
     replace(copy, "label", np.zeros((18, 32), np.uint8))
-    fails(copy, r"Record Area_\d_\w+/000000", "at least 33 points", "32 points", "short_graphs=skip", k=32)
+    fails(copy, r"Record Area_\d_\w+/000000", "32 points, too few for k = 32", "short_graphs=skip", k=32)
     _, skipped = pipeline_records("s3dis", copy, k=32, short_graphs="skip")
     assert skipped == []
     _, kept = pipeline_records("s3dis", copy, k=32, short_graphs="keep")
@@ -434,8 +402,8 @@ def test_room_list(copy):
     path = copy / "room_filelist.txt"
     rooms = path.read_text().splitlines()
     for lines, *patterns in (
-        (rooms[:-1], "one line per block", "18 lines", "found: 17"),
-        ([*rooms, rooms[0]], "one line per block", "found: 19"),
+        (rooms[:-1], "has 17 lines for 18 blocks"),
+        ([*rooms, rooms[0]], "has 19 lines"),
         (["Area_7_office_1", *rooms[1:]], "line 1", "Area_7_office_1"),
         ([*rooms[:4], "", *rooms[5:]], "line 5", "not a room"),
         ([*rooms[:4], "Area_1_../x", *rooms[5:]], "line 5", "not a room"),

@@ -24,10 +24,11 @@ from torch_geometric.datasets import LRGBDataset
 
 from kmip_data import COCOSP, PascalVOCSP
 from kmip_data.errors import DamagedInput
+from kmip_data.format.splits import PARTS
 from kmip_data.graphs.splits import stratified_draw
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
-from kmip_data.pipelines.superpixel_graphs import COCO_IDS, PARTS, label_table
+from kmip_data.pipelines.superpixel_graphs import COCO_IDS, label_table
 
 CLASSES = {"pascalvoc-sp": PascalVOCSP, "coco-sp": COCOSP}
 
@@ -161,7 +162,7 @@ def change(graph, slot, value):
         (lambda g: g[:3], "tuple"),
         (lambda g: change(g, 0, g[0][:, :13]), "13"),
         (lambda g: change(g, 0, g[0].long()), "int64"),
-        (lambda g: change(g, 0, g[0].float() + 1e-5), "others"),
+        (lambda g: change(g, 0, g[0].float() + 1e-5), "float16"),
         (lambda g: change(g, 0, g[0] * float("nan")), "NaN"),
         (lambda g: change(g, 1, g[1][1:]), "shapes"),
         (lambda g: change(g, 1, g[1] / 0), "infinity"),
@@ -250,22 +251,9 @@ def test_the_published_partition_of_voc_is_the_stratified_one(tmp_path, monkeypa
     assert other["train"] == upstream["train"]
     assert other["val"]["digest"] != upstream["val"]["digest"]
     assert [part["graphs"] for part in other.values()] == [part["graphs"] for part in upstream.values()]
-    assert "(18 and 18 graphs) are what" in kmip("verify", "pascalvoc-sp", "--sample").out
-    assert kmip("verify", "pascalvoc-sp", "--sample", "--json").json["remarks"]
     refused = kmip("build", *options, "--split-seed", 1)
     assert refused.code == 2
     assert "draws nothing" in refused.err
-    # A set whose val part was changed is not what the rule draws.
-    folder = tmp_path / "raw"
-    folder.mkdir()
-    load_pipeline(load_manifest("pascalvoc-sp")).sample(folder, limit=90)
-    lists = load(folder)
-    lists["val"] = lists["val"][::-1]
-    changed = dump(tmp_path / "changed", lists)
-    assert (
-        kmip("build", "pascalvoc-sp", "--archive", changed, "--jobs", 1, "--output", tmp_path / "o").code == 0
-    )
-    assert "are not what" in kmip("verify", tmp_path / "o").out
 
 
 def test_the_rule_on_labels_of_the_published_form():
@@ -292,14 +280,6 @@ def test_bytes_on_disk(name, raw, pyg, tmp_path):
     ours = CLASSES[name](home=tmp_path / "home", split=None, archives=[raw], jobs=1, quiet=True)
     size = sum(path.stat().st_size for path in (ours.build.path / "shards").iterdir())
     assert size < 0.6 * sum((pyg[1] / f"{part}.pt").stat().st_size for part in PARTS)  # 1/2 at full size
-
-
-def test_nothing_is_imported_that_a_worker_does_not_need():
-    code = (
-        f"import sys; sys.path.insert(0, {str(ROOT)!r}); import kmip_data.pipelines.superpixel_graphs, "
-        "kmip_data.pipelines.samples.superpixel_graphs; assert not {'torch', 'sklearn'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=600)
 
 
 @pytest.mark.slow

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +24,20 @@ def peak_of(work: Callable[[], object]) -> int:
     events = [event for event in profiled.profiler.kineto_results.events() if event.name() == "[memory]"]
     events.sort(key=lambda event: event.start_ns())
     return max(itertools.accumulate(event.nbytes() for event in events))
+
+
+@contextlib.contextmanager
+def saved_for_backward() -> Iterator[dict[int, int]]:
+    """Bytes of each memory that a forward pass inside keeps for its backward pass, by address."""
+    sizes: dict[int, int] = {}
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        memory = tensor.untyped_storage()
+        sizes[memory.data_ptr()] = memory.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        yield sizes
 
 
 def count_numpy_too(monkeypatch: pytest.MonkeyPatch) -> None:

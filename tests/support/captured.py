@@ -5,22 +5,33 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from support.training_data import tiny_config
+from torch.optim.lr_scheduler import LambdaLR
 
 from kmip_data.builds.home import Build, Home
 from kmip_data.models.training.capture.graphs import Graphs
 from kmip_data.models.training.capture.steps import CapturedSteps
-from kmip_data.models.training.data.obtain import open_data
+from kmip_data.models.training.config.keys import RunConfig
+from kmip_data.models.training.data.graphs import open_data
+from kmip_data.models.training.run import loop as loop_file
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.module import TrainingModule
+from kmip_data.models.training.run.optimisation import build_optimiser
 
-#: Rates that are numbers of float32 too, for a recorded step reads them as such.
-RATES = {
-    "optimiser": {"lr": 2**-6, "fused": True, "weight_decay": 2**-10},
-    "schedule": {"kind": "linear_with_warmup", "warmup_epochs": 0, "per": "step"},
-}
+RATES = {"optimiser": {"lr": 2**-6, "weight_decay": 2**-10}, "schedule": {"per": "step"}}
+
+
+def fused(model: torch.nn.Module, config: RunConfig, _: torch.device) -> torch.optim.Optimizer:
+    """The optimiser of a GPU."""
+    return build_optimiser(model, config, torch.device("cuda"))
+
+
+def line(optimiser: torch.optim.Optimizer, _: object, epochs: int, steps: int) -> LambdaLR:
+    """A schedule of rates that are numbers of float32 too, for a recorded step reads them as such."""
+    return LambdaLR(optimiser, lambda moment: (epochs * steps - moment) / (epochs * steps))
 
 
 @dataclass
@@ -59,11 +70,20 @@ def learn(
     torch.manual_seed(0)
     module = TrainingModule(data.pinned(config), data)
     run, training = Learned(module), module.config.training
-    options: dict[str, Any] = {} if watch is None else {"watch": watch}
+    options: dict[str, Any] = {}
     if graphs is not None:
         taken = {"accumulate": training.accumulate, "clip_norm": training.clip_norm, "pad": pad}
         options["captured"] = CapturedSteps(module.learn, graphs, run.told.append, **taken)
-    loop = Loop(module, data, torch.device(device), **options)
+    with patch.object(loop_file, "build_optimiser", fused), patch.object(loop_file, "build_schedule", line):
+        loop = Loop(module, data, torch.device(device), **options)
+    if watch is not None:
+        learn = loop.learn
+
+        def watched(batch: Any, *given: Any, **where: Any) -> Any:
+            with watch(batch, loop.batch + 1 == loop.count):
+                return learn(batch, *given, **where)
+
+        loop.learn = watched
     for epoch in range(training.epochs):
         loop.epoch, loop.batch = epoch, 0
         loop.train_epoch()

@@ -26,7 +26,7 @@ RUN_ONE_UNIT = "from support.toy_pipeline import main; main(one_unit=True)"
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong where.
+    """A fault and its place.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""The search kernels on a CPU: compiled by g++ with ``cuda_emulation.h``, launched as by a card."""
+"""The search kernels on a CPU: compiled by g++ with ``cuda_emulation.h``, launched as on a GPU."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from kmip_data.models.search.gpu.plan import Launch, Program
 COMPILER = shutil.which("g++")
 
 
-class EmulatedCard:
-    """A card of two processors whose kernels run on the CPU; programs are compiled into ``folder`` once."""
+class EmulatedDevice:
+    """A device of two processors whose kernels run on the CPU; programs are compiled into ``folder`` once."""
 
     processors = 2
 

@@ -1,4 +1,4 @@
-"""What a layer's kernels take of a GPU that is not there: ``python tests/support/edge_resources.py``."""
+"""GPU resources of a layer's kernels, without a GPU: ``python tests/support/edge_resources.py``."""
 
 from __future__ import annotations
 

@@ -44,19 +44,19 @@ def child(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 
 def interpreted(file: Path, which: str = "not torture") -> int:
-    """How many of these tests of a file pass in the interpreter; an ``AssertionError`` if not all."""
+    """Return the number of these tests that pass in the interpreter; raise ``AssertionError`` if not all."""
     return passed(file, which, TRITON_INTERPRET="1")
 
 
 def passed(file: Path, which: str, **variables: str) -> int:
-    """How many of these tests of a file pass in a process of their own; an ``AssertionError`` if not all."""
+    """Return the number of these tests that pass in a new process; raise ``AssertionError`` if not all."""
     options = ["-q", "-m", which, *("-p", "no:xdist"), *("-p", "no:cacheprovider")]
     output = said("-m", "pytest", *options, "-o", "addopts=--import-mode=importlib", str(file), **variables)
     return int(re.findall(r"(\d+) passed", output)[0])
 
 
 def said(*command: str, **variables: str) -> str:
-    """What :func:`child` printed; an ``AssertionError`` if it failed."""
+    """Return the output of :func:`child`; raise ``AssertionError`` if it failed."""
     done = child(*command, **variables)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

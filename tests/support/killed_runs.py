@@ -40,7 +40,7 @@ class Operation(NamedTuple):
 
 
 class Case(NamedTuple):
-    """What happens at the n-th operation (from 0): a kill, or from there on no room."""
+    """A fault at the n-th operation (from 0): a kill, or from there on no room."""
 
     n: int
     when: Literal["before", "middle", "after"] = "before"
@@ -48,7 +48,7 @@ class Case(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How the command ended, what then led on, and where the finished run differs; empty if nowhere."""
+    """Exit of the command, what resumed it, and differences of the finished run; empty without any."""
 
     case: Case
     status: int

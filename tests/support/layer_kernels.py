@@ -1,4 +1,4 @@
-"""What tests of a layer's kernels share: where they run, what dropout keeps, and a norm in use."""
+"""Shared by tests of a layer's kernels: device, dropout mask, and a norm in use."""
 
 from __future__ import annotations
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from kmip_data.models.budget import count_parameters
 from kmip_data.models.config import ModelConfig
-from kmip_data.models.network import build_model, fit_hidden_dim
+from kmip_data.models.network import build_model, count_parameters, fit_hidden_dim
 
 SHAPES = {  # columns, outputs, columns of edges
     "voc": (14, 21, 2),

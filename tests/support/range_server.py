@@ -1,11 +1,10 @@
-"""A web server of one folder that answers ranges: ``python -m tests.support.range_server FOLDER``.
+"""A web server of one folder that answers ranges.
 
 It counts what it sends, and can be slow, hang up, give other bytes, or give whole files only.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import re
 import threading
@@ -137,20 +136,3 @@ def serving(folder: Path, **options: float) -> Iterator[RangeServer]:
         server.shutdown()
         server.server_close()
         thread.join()
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Serve a folder, with ranges.")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--port", type=int, default=8000)
-    parser.add_argument("--rate", type=float, default=0.0, help="bytes per second")
-    given = parser.parse_args()
-    with (
-        RangeServer(given.folder, given.port, rate=given.rate) as server,
-        contextlib.suppress(KeyboardInterrupt),
-    ):
-        server.serve_forever()
-
-
-if __name__ == "__main__":
-    main()

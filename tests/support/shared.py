@@ -1,4 +1,4 @@
-"""Where the small real files for tests lie."""
+"""Places of the small real files for tests."""
 
 from __future__ import annotations
 

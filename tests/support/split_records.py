@@ -1,4 +1,4 @@
-"""What a split rule is asked about, from keys alone."""
+"""Records for split rules, made from keys alone."""
 
 from collections.abc import Sequence
 

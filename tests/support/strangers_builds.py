@@ -21,8 +21,8 @@ from kmip_data.format.card import CARD_NAME
 from kmip_data.format.schema import Column, Schema, View
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.encoding import parse_encoding
-from kmip_data.pipelines.finishing import encode
-from kmip_data.pipelines.finishing.encode import encode_build
+from kmip_data.pipelines.engine import encode
+from kmip_data.pipelines.engine.encode import encode_build
 
 ENCODING = "rwse3"
 SIZES = (3, 0, 5, 4)  #: nodes of the graphs of many

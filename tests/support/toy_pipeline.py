@@ -248,7 +248,7 @@ def build_toy(
 ) -> Build:
     """Build the toy dataset from ``folder/raw`` into ``folder/built``."""
     from kmip_data.pipelines.build import build_raw
-    from kmip_data.pipelines.finishing.identity import BuildPlan
+    from kmip_data.pipelines.engine.finish import BuildPlan
 
     pipeline = OneUnitPipeline(toy_manifest()) if one_unit else toy_pipeline()
     params = ToyParams(**options.pop("parameters", {}))

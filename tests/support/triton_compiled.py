@@ -19,7 +19,7 @@ from triton.compiler import ASTSource
 
 @dataclass(frozen=True)
 class Resources:
-    """What one compiled kernel takes.
+    """Resources of one compiled kernel.
 
     Attributes
     ----------

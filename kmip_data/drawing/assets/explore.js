@@ -5,9 +5,8 @@ const OTHERS = HUES.filter((hue) => !Object.values(INKS).includes(hue));
 const hueOf = (head) => OTHERS[(head + 1) % OTHERS.length];
 const LISTED = 60; // keys in the table: the heaviest ones
 
-function startExplorer({ header, array, layers, columns, view, x, y, z, streets, canvas, ...map }) {
+function startExplorer({ header, array, layers, columns, view, x, y, z, streets, canvas, hold, moved, redraw }) {
   const { explore } = header;
-  const { hold, moved, redraw, watchers } = map;
   const graph = neighbourhoods(x.length, streets, explore.lengths && array(explore.lengths));
   const byName = new Map(layers.map((layer) => [layer.name, layer]));
   const chosen = readKeys(explore.keys, array, x.length);
@@ -215,10 +214,9 @@ function startExplorer({ header, array, layers, columns, view, x, y, z, streets,
   });
   $("query").addEventListener("input", () => $("query").setCustomValidity(""));
   showFigures(explore);
-  watchers.drawn.push(draw);
-  watchers.picked.push(pick);
   tell();
   window.explorer = { state, graph, chosen, show, search };
+  return { draw, pick };
 }
 
 // The chosen keys: (S, H, k) of each layer, for the S nodes that are in the page.

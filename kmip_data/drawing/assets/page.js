@@ -22,11 +22,11 @@ async function startMap() {
   // Any other column can be coloured by, too.
   const ways = [...layers, ...[...columns.keys()].filter((name) => layers.every((layer) => layer.name !== name)).map((name) => ({ name }))];
   const canvas = $("canvas");
-  const crowded = header.explore && header.explore.crowded; // its lines would hide it
-  const drawing = makeDrawing(canvas, { x, y, streets: crowded ? new Uint32Array(0) : streets });
+  // The lines of a crowded graph would hide it.
+  const drawing = makeDrawing(canvas, { x, y, streets: header.explore.crowded ? new Uint32Array(0) : streets });
   const thing = header.thing[0].toUpperCase() + header.thing.slice(1);
   const article = "aeiou".includes(header.thing[0]) ? "an" : "a";
-  const watchers = { drawn: [], picked: [] }; // what else follows the map
+  let explorer = null; // what else follows the map
   const state = { layer: ways[0], hidden: new Set(), hovered: -1, pinned: -1, due: false };
 
   const visible = (node) => !state.layer.codes || !state.hidden.has(state.layer.codes[node]);
@@ -53,7 +53,7 @@ async function startMap() {
     drawing.draw(view.center, view.metre * ratio, diameter * ratio);
     if (header.metres) drawScale();
     placeMarks();
-    watchers.drawn.forEach((watch) => watch(ratio));
+    explorer?.draw(ratio);
   }
 
   function drawScale() {
@@ -119,7 +119,7 @@ async function startMap() {
   function hold(node) {
     state.pinned = node === state.pinned ? -1 : node;
     describe(state.pinned);
-    watchers.picked.forEach((watch) => watch(state.pinned));
+    explorer.pick(state.pinned);
     redraw();
   }
 
@@ -203,10 +203,7 @@ async function startMap() {
   describe(-1);
   view.fit();
   colorBy(ways[0]);
-  if (header.explore) {
-    const map = { layers, columns, view, x, y, z, streets, canvas, hold, moved, redraw, watchers };
-    startExplorer({ header, array, ...map });
-  }
+  explorer = startExplorer({ header, array, layers, columns, view, x, y, z, streets, canvas, hold, moved, redraw });
   drawNow();
   $("message").hidden = true;
   window.cityMap = { view, x, y, columns, drawNow, find };

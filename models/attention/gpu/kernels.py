@@ -168,7 +168,7 @@ def sum_segments(
         (H, rows, k) float32, bytes, 0 where a weight counts as 0 (read with DROP), (H, rows, width) float32.
     grad_keys, grad_values
         Out: (segments, dim) and (segments, width) float32. Where a segment after the keys' begins a list, or
-        has no key, what stands there is not read.
+        has no key, the value is not read.
     """
     # 1. A program sums at most SEGMENT pairs of one key: the first of its list, or those from a cut on.
     segment = tl.program_id(0).to(tl.int64)

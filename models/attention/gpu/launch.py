@@ -128,5 +128,5 @@ def _rows(tensor: Tensor) -> tuple[Tensor, int, int]:
 
 
 def _bytes(keep: Tensor | None, other: Tensor) -> Tensor:
-    """The mask as bytes; without one any tensor stands for it, which is not read."""
+    """Return the mask as bytes; without one any tensor, which is not read."""
     return other if keep is None else keep.contiguous().view(torch.uint8)

@@ -19,7 +19,7 @@ _BLOCK, _SHARED = 512, 16  # pairs of a program; pairs of a list for each of its
 
 
 class Transposed(NamedTuple):
-    """Which pairs chose a key; of P = H · N · k pairs and H · M keys."""
+    """Pairs sorted by key; P = H · N · k pairs and H · M keys."""
 
     order: Tensor  #: (P,) pairs by key, those of a key rising; what follows them is not set
     cuts: Tensor  #: (⌈P / segment⌉,) key at each multiple of ``segment`` in ``order``; H · M: none

@@ -85,7 +85,7 @@ class _Entries:
 
 @dataclass(eq=False)
 class _Norming:
-    """What a layer's norm makes of z, for the two functions that have a part in it."""
+    """State of a layer's norm of z, shared by the two functions that compute it."""
 
     drop: Dropout
     constants: Tensor = field(init=False)  #: (3, d) factors, shifts and means, once there are statistics

@@ -1,4 +1,4 @@
-"""Batch norms in Triton, of edges or of nodes, with what stands before and after them.
+"""Batch norms in Triton, of edges or of nodes, fused with the operations around them.
 
 Rows are (E, D), row by row, of any floating dtype; sums are float32 within a tile, whose size is fixed, and
 float64 over tiles: each sum has one order, and results do not depend on the number of processors. A norm's
@@ -31,7 +31,7 @@ def programs(rows: int, a_tile: int, d: int) -> tuple[int]:
 
 @triton.jit  # type: ignore[untyped-decorator]
 def tile_of(rows: tl.tensor, D: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr) -> tuple[tl.tensor, ...]:
-    """Rows (BR,) int64 and channels (BC,) of this program, and which of them are there.
+    """Rows (BR,) int64 and channels (BC,) of this program, and a mask of the existing ones.
 
     Programs side by side have the same rows: what one leaves of a row in the cache another takes.
     """
@@ -44,7 +44,7 @@ def tile_of(rows: tl.tensor, D: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr
 
 @triton.jit  # type: ignore[untyped-decorator]
 def kept(seed: tl.tensor, number: tl.tensor, channel: tl.tensor, dropped: tl.tensor) -> tl.tensor:
-    """Which elements dropout keeps: the same for the same seed as ``cpu.arithmetic.where_drawn`` keeps.
+    """Mask of elements that dropout keeps: for one seed the same as ``cpu.gate_kernels.where_drawn`` keeps.
 
     ``seed`` points to an int64, ``number`` is the int64 number of each element, in a row of edges that begins
     with channel 0; dropped is what is below ``dropped`` of 2³².
@@ -282,7 +282,7 @@ def finish_gradients(
     share: tl.tensor, real: tl.tensor,
     D: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr, REAL: tl.constexpr,
 ) -> None:  # fmt: skip
-    """What :func:`.norms.gradients_of` gives, of the sums of tiles (tiles, 2, D).
+    """Compute :func:`.norms.gradients_of` from the sums of tiles (tiles, 2, D).
 
     ``out`` (7, D) are ``constants``, offsets and slopes, then the gradients of the norm's weight and bias;
     ``share`` is 1 / the number of rows, or 0 where running statistics were taken; if ``REAL`` it is

@@ -1,7 +1,7 @@
 """Batch norms on a GPU: statistics and gradients from sums of tiles, and the norm of nodes as one function.
 
-Of a norm of n rows with what stands around it, ``residual`` + dropout(relu(norm(rows + dropout(more)))), one
-(n, d) tensor lives until the backward pass: what went into the norm.
+With the operations around it, ``residual`` + dropout(relu(norm(rows + dropout(more)))), a norm of n rows
+keeps one (n, d) tensor until the backward pass: its input.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kmip_data.models.layers.norms import BatchNorm
 
 BLOCK = 1024  #: elements of a program that takes them one by one
 STEPS, ROWS = 8, 1024  #: steps of a program that sums over rows, and elements of each
-#: Tiles and channels that a program takes at a time, to add up tiles.
+#: Tiles and channels that a program adds up at a time.
 FINISH: dict[str, Any] = {**OPTIONS, "BP": 512, "BC": 4, "num_warps": 8}
 
 Dropout = tuple[
@@ -38,7 +38,7 @@ def dropout_of(probability: float, device: torch.device) -> Dropout:
 
 
 def constants_by_tiles(norm: BatchNorm, parts: Tensor, *, repeated: bool) -> tuple[Tensor, Tensor]:
-    """What :func:`.norms.constants_of` gives, of number, mean and squares of tiles (tiles, 3, d)."""
+    """Compute :func:`.norms.constants_of` from number, mean and squares of tiles (tiles, 3, d)."""
     tiles, _, d = parts.shape
     constants = torch.empty(3, d, device=parts.device)
     deviation = torch.empty(d, dtype=torch.float64, device=parts.device)
@@ -68,7 +68,7 @@ def sums_by_tiles(z: Tensor, grad: Tensor, constants: Tensor, drop: Dropout, *, 
 def gradients_by_tiles(
     parts: Tensor, constants: Tensor, deviation: Tensor, share: float, real: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What :func:`.norms.gradients_of` gives, of the sums of :func:`sums_by_tiles`.
+    """Compute :func:`.norms.gradients_of` from the sums of :func:`sums_by_tiles`.
 
     The share is 1 / ``real`` (1,) where that is given, the number of rows that are not padding.
     """

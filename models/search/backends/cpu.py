@@ -28,7 +28,7 @@ RANK = {"cpu": 10}
 
 log = logging.getLogger(__name__)
 
-# Where the ways meet, measured: docs/adr/0100 and 0220.
+# Where the ways meet, measured: ADR 0100 and 0220.
 _FEW_QUERIES = 64  # below: exact
 _FEW_KEYS, _FEW_KEYS_A_K = 3000, 40  # fewer keys than the one and k times the other: exact
 _TREE_KEYS, _TREE_QUERIES = 30_000, 8_192  # from both on: a tree is tried
@@ -186,7 +186,7 @@ def _first_keys(arrays: _Arrays, head: int, query_rows: I64, low: int) -> None:
 
 
 def _giants(keys: F32) -> I64:
-    """Rows of a few keys far longer than all others, which no filter tells apart beside them."""
+    """Return the rows of a few keys far longer than all others, next to which no filter separates these."""
     squares = np.einsum("ij,ij->i", keys, keys)
     most = min(_GIANTS, len(keys) - 1)
     rest = np.partition(squares, -1 - most)[-1 - most]
@@ -219,7 +219,7 @@ def _exactly_for(arrays: _Arrays, head: int, query_rows: I64, key_rows: I64) -> 
 
 
 def _directions(keys: F32) -> float:
-    """How many directions a sample of the keys takes: (tr C)² / tr C² of its covariance C; 1 to d."""
+    """Effective dimension of a sample of the keys: (tr C)² / tr C² of its covariance C; 1 to d."""
     # In torch: numpy's product has threads of its own.
     sample = torch.from_numpy(keys[:: max(1, len(keys) // 1024)]).double()
     sample = sample - sample.mean(0)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from kmip_data.models.search.problem import SearchProblem
-from kmip_data.models.search.rule import SPARE, float64_sum_error, largest, score_block, settle
+from kmip_data.models.search.rule import float64_sum_error, largest, score_block, search_by_graph
 
 NAME = "dense"
 SUMMARY = "chunked matrix products with exact ranking (torch)"
@@ -33,28 +33,30 @@ def unusable(device_type: str) -> str | None:
 
 
 def refuses(_problem: SearchProblem) -> str | None:
-    """Why it cannot take this problem: it takes all."""
+    """Return None: every problem is supported."""
     return None
 
 
 def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     """Scores (H, N, k) and indices (H, N, k) by the rule, no more than a limit of pairs at a time."""
-    scores, indices = problem.new_result()
+    result = problem.new_result()
     limit = max(1, MEMORY_LIMIT[problem.device.type] // _BYTES_PER_PAIR)
-    small = []
+    small, large = [], []
     for graph, (rows, keys) in enumerate(zip(problem.query_rows, problem.key_rows, strict=True)):
-        (start, stop), (low, high) = rows.tolist(), keys.tolist()
-        if start == stop or low == high:
-            continue
-        if max(stop - start, high - low) <= _SMALL:
-            small.append((high - low, stop - start, graph))
-            continue
-        step = max(1, limit // (problem.heads * (high - low)))
-        for row in range(start, stop, step):
-            _search_large(problem, (row, min(row + step, stop)), (low, high), limit, scores, indices)
+        wide, tall = int(keys[1] - keys[0]), int(rows[1] - rows[0])
+        if max(wide, tall) > _SMALL:
+            large.append(graph)
+        elif wide and tall:
+            small.append((wide, tall, graph))
+    search_by_graph(problem, _by_products, large, result, error=float64_sum_error, ranked=limit, pairs=limit)
     for graphs in _groups(small, limit // problem.heads):
-        _search_small(problem, graphs, scores, indices)
-    return scores, indices
+        _search_small(problem, graphs, *result)
+    return result
+
+
+def _by_products(queries: Tensor, keys: Tensor, count: int) -> Tensor:
+    near = (queries.double() @ keys.double().mT).float()
+    return near.topk(count, dim=-1, sorted=False).indices
 
 
 def _groups(sizes: list[tuple[int, int, int]], limit: int) -> Iterator[tuple[int, ...]]:
@@ -70,29 +72,6 @@ def _groups(sizes: list[tuple[int, int, int]], limit: int) -> Iterator[tuple[int
         widest, tallest = wide, tall
     if group:
         yield tuple(group)
-
-
-def _search_large(
-    problem: SearchProblem,
-    rows: tuple[int, int],
-    of_keys: tuple[int, int],
-    limit: int,
-    scores: Tensor,
-    indices: Tensor,
-) -> None:
-    """Some query rows of one graph."""
-    (start, stop), (low, high) = rows, of_keys
-    queries, keys = problem.queries[:, start:stop], problem.keys[:, low:high]
-    k, count = min(problem.k, high - low), high - low
-    if problem.dtype == torch.float32 and k + SPARE < count:
-        near = (queries.double() @ keys.double().mT).float()
-        candidates = near.topk(k + SPARE, dim=-1, sorted=False).indices
-        error = float64_sum_error(queries, keys)
-        found, places = settle(queries, keys, candidates, k, error, pairs=limit)
-    else:
-        found, places = largest(score_block(queries, keys), k)
-    scores[:, start:stop, :k] = found
-    indices[:, start:stop, :k] = places + low
 
 
 def _search_small(problem: SearchProblem, graphs: tuple[int, ...], scores: Tensor, indices: Tensor) -> None:

@@ -22,8 +22,8 @@ from filelock import FileLock
 from torch import Tensor
 
 from kmip_data.errors import UsageError
+from kmip_data.models.search import rule
 from kmip_data.models.search.problem import SearchProblem
-from kmip_data.models.search.rule import search_by_graph
 
 NAME = "keops"
 SUMMARY = "the paper's symbolic argKmin with exact ranking (pykeops)"
@@ -55,7 +55,10 @@ def refuses(problem: SearchProblem) -> str | None:
 
 def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     """Scores (H, N, k) and indices (H, N, k) by the rule."""
-    return search_by_graph(problem, _arg_k_max)
+    result, graphs = problem.new_result(), range(len(problem.key_ptr) - 1)
+    ranked = rule.RANKED if problem.device.type == "cpu" else None
+    rule.search_by_graph(problem, _arg_k_max, graphs, result, ranked=ranked)
+    return result
 
 
 def _arg_k_max(queries: Tensor, keys: Tensor, count: int) -> Tensor:

@@ -1,11 +1,11 @@
 """Candidates of a block of queries: collected by a float32 filter, ranked by the rule at the end.
 
 The filter's products err by less than a proven bound, so a key whose product stays that far below the k-th
-best product cannot be among the k best by the rule (docs/adr/0100). Arrays of a block are seen through
+best product cannot be among the k best by the rule (ADR 0100). Arrays of a block are seen through
 pointers, see :func:`kmip_data.models.search.cpu.lanes.pointer`.
 
 The k-th largest number is found by counting: how many numbers reach a trial value takes a comparison for 16
-of them and no branch, so halving the range of trial values beats partitioning (measured: docs/adr/0100). A
+of them and no branch, so halving the range of trial values beats partitioning (measured: ADR 0100). A
 result is one int64, the score's bits above its row counted backwards: their order is the rule's.
 """
 
@@ -124,7 +124,7 @@ def write_sorted(packed: Any, count: int, k: int, low: int, scores: Any, indices
 
 OUT = np.float32(np.inf)  #: floor of a query that is given up: nothing reaches it
 UNIT = 2.0**-24  #: largest relative error of rounding to float32
-ROOM = 192  #: for candidates that the filter cannot tell from the k-th best, beside 3 k
+ROOM = 192  #: for candidates that the filter cannot separate from the k-th best, besides 3 k
 
 
 class Store(NamedTuple):
@@ -264,7 +264,7 @@ def cut(block: Block, i: int, spare: int) -> None:
         block.near[kept], block.place[kept] = block.near[j], block.place[j]
         kept += block.near[j] >= floor
     # 3. Cut again after 16 + k/2 further candidates (or half as many as there are). Less room than that, of
-    #    3 k + 192 places, means that the filter cannot tell the rest apart: the query is searched exactly.
+    #    3 k + 192 places, means that the filter cannot separate the rest: the query is searched exactly.
     n = kept - base
     room = block.space - n - 32
     block.filled[i], block.due[i] = n, n + min(max(16 + k // 2, n // 2), room)

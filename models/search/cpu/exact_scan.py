@@ -2,7 +2,7 @@
 
 Eight queries are the lanes of a register. The scores of a group of keys, one register a key, are sorted and
 merged with the best so far by comparing and exchanging whole registers, so that no branch but one depends
-on the data (docs/adr/0220).
+on the data (ADR 0220).
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _score(
 
 @njit_nogil(error_model="numpy", forceinline=True)
 def _better(fresh: Any, start: int, limit: Any) -> bool:
-    """Whether one of 16 registers is above ``limit`` in any lane."""
+    """True if one of 16 registers is above ``limit`` in any lane."""
     top = load(fresh, start * 8)
     for i in range(start + 1, start + LEAST):
         top = larger(top, load(fresh, i * 8))

@@ -251,7 +251,7 @@ def search_tree(
     The tree is of the graph's M > k keys (M, d), of which ``low`` is the first among those of the head.
     Queries are (R, d), hints (R, h), rows of all keys of the head; h = 0: none. ``warm`` twigs are searched
     first, which sets the floor. Scores and indices (R, k) are written for those rows, but those that fail:
-    ``failed`` (R,) is set where the filter cannot tell too many keys apart.
+    ``failed`` (R,) is set where the filter cannot separate too many keys.
     """
     dim, branches = tree.dim, -(-tree.keys // BRANCH)
     memory = new_store(ROWS, dim, k)

@@ -1,7 +1,7 @@
 """SIMD registers as values in compiled kernels: 16 float32 or 8 of 64 bits, one cache line each.
 
 LLVM turns plain loops of the search into such code only behind checks whether arrays overlap, and never
-the ones that look for the few lanes above a threshold (docs/adr/0100). These functions say it outright; a
+the ones that look for the few lanes above a threshold (ADR 0100). These functions say it outright; a
 processor with narrower registers takes two or four for one.
 """
 
@@ -75,7 +75,7 @@ def _place(builder: Any, data: Any, start: Any, vector: Any) -> Any:
 
 @primitive
 def load(typing: Any, data: Any, start: Any) -> Any:
-    """The elements ``start`` … behind a pointer; nothing checks that they are there."""
+    """The elements ``start`` … behind a pointer; without bounds checks."""
     kind = Lanes(data.dtype)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:

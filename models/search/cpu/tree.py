@@ -21,7 +21,7 @@ LEAF = 16  #: keys of a leaf
 TWIG = 16 * LEAF  #: keys of a twig
 BRANCH = 16 * TWIG  #: keys of a branch
 SHELL = 2048  #: keys of similar length whose directions are halved
-CONE = 4  # numbers of a cone beside its axis: cosine and R cosine of its half-angle, R sine, R
+CONE = 4  # numbers of a cone besides its axis: cosine and R cosine of its half-angle, R sine, R
 
 
 class Tree(NamedTuple):
@@ -31,7 +31,7 @@ class Tree(NamedTuple):
     number: I32  #: (leaves, 16) flat: row of each key in its graph, −1 where there is none
     leaf: F32  #: (twigs, d + 4, 16) flat: axis and :data:`CONE` numbers of each leaf
     twig: F32  #: (branches, d + 4, 16) flat: the same of each twig
-    place: I32  #: (M,) where each key is in ``number``; empty unless asked for
+    place: I32  #: (M,) position of each key in ``number``; empty unless requested
     dim: int
     keys: int  #: M
     scale: float  #: a shifted key has at most this length
@@ -43,7 +43,7 @@ def grow(keys: F32, *, cones: bool = True, places: bool = False) -> Tree:
 
     Without ``cones`` keys are by length alone; with ``places`` a search can take a hint.
 
-    Uses all threads. Takes about 8 · M · d bytes beside the result.
+    Uses all threads. Takes about 8 · M · d bytes besides the result.
     """
     count, dim = keys.shape
     centre = keys.mean(0, dtype=np.float64)
@@ -224,7 +224,7 @@ def _cone(rows: Any, way: Any, index: Any, low: int, high: int, axis: Any, cones
             length = np.sqrt(length)
             reach = max(reach, length)
             cosine = min(cosine, dot / (length * rounded))
-    # 3. Widen by more than the float64 arithmetic errs, and store what tree_scan._reach multiplies.
+    # 3. Widen by more than the float64 arithmetic errs, and store what filter_scan._reach multiplies.
     cosine = max(cosine - 1e-12, -1.0)
     sine = np.sqrt(1 - cosine * cosine)
     for offset, entry in enumerate((cosine, reach * cosine, reach * sine, reach)):

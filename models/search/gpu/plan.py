@@ -38,7 +38,7 @@ _BUCKETS_A_ROW = 4  # buckets of all graphs for each row that they may order
 
 @dataclass(frozen=True)
 class Program:
-    """What the kernels are compiled for: macros that ``kernels/common.cuh`` explains, in small letters."""
+    """Macros that the kernels are compiled with, in lower case; ``kernels/common.cuh`` explains them."""
 
     dim: int
     list: int

@@ -19,10 +19,13 @@ from torch import Tensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 
+from kmip_data.models.kinds import POSITIONAL
 from kmip_data.models.layers.batch import REAL_SIZES
 from kmip_data.models.training.capture.graphs import CudaGraphs, Graphs, Learned
 from kmip_data.models.training.capture.padding import padded, without_padding
 from kmip_data.models.training.config.keys import RunConfig
+from kmip_data.models.training.data.run_data import RunData
+from kmip_data.models.training.machine import Device
 from kmip_data.reading.batching import pointers_on_cpu
 
 WARM_UP = 2  #: batches of a shape before it is recorded: they compile, plan, and create the optimiser's state
@@ -213,3 +216,33 @@ def captured_steps(
     return CapturedSteps(
         forward, graphs, tell, accumulate=training.accumulate, clip_norm=training.clip_norm, pad=pad
     )
+
+
+def why_plain(config: RunConfig, data: RunData, device: Device, *, recompute: bool) -> str | None:
+    """Return why the steps of a run cannot be recorded; None if nothing known beforehand forbids it."""
+    training, system = config.training, config.system
+    parts = (config.model.local.unrecordable(), config.model.attention.unrecordable())
+    reasons = {
+        "no GPU": device.kind != "cuda",
+        "system.capture = off": system.capture == "off",
+        "several processes exchange gradients": config.processes > 1,
+        "system.compile": system.compile,
+        "16-mixed looks at the gradients before it steps": training.precision == "16-mixed",
+        "recomputed layers": recompute,
+    }
+    known = next((reason for reason, holds in reasons.items() if holds), parts[0] or parts[1])
+    return known or (_why_unpadded(config, data) if data.ragged else None)
+
+
+def _why_unpadded(config: RunConfig, data: RunData) -> str | None:
+    """Return why batches that differ in size cannot be padded; None where they can."""
+    model = config.model
+    takes = {
+        "a sampled neighbourhood": not config.training.neighbors,
+        "a score of pairs": data.task.level != "link",
+        model.local.kind: model.local.takes_padding,
+        model.attention.kind: model.attention.takes_padding,
+        model.positional: POSITIONAL[model.positional].takes_padding,
+    }
+    part = next((part for part, taken in takes.items() if not taken), None)
+    return part and f"batches differ in size, and {part} takes no padding"

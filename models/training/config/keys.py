@@ -1,16 +1,83 @@
-"""The typed configuration of a run: every key, its type, its default and what it means."""
+"""Typed configuration of a run: every key, its type, default and meaning."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.kinds import Section
-from kmip_data.models.training.config.optimisers import OptimiserConfig
-from kmip_data.models.training.config.schedules import KSchedule, ScheduleConfig
+
+_Share = Annotated[float, Field(ge=0, lt=1)]
+
+
+class OptimiserConfig(Section):
+    """AdamW with PyTorch's default betas, unless another is named."""
+
+    name: Literal["adamw", "adam", "sgd"] = Field(default="adamw", description="class of torch.optim")
+    lr: float = Field(default=1e-3, gt=0, description="learning rate at the top of the schedule")
+    weight_decay: float = Field(default=0.0, ge=0, description="weight decay, decoupled in adamw, else L2")
+    betas: tuple[_Share, _Share] | None = Field(default=None, description="decay of Adam's two moments")
+    momentum: _Share | None = Field(default=None, description="momentum of sgd")
+
+    @model_validator(mode="after")
+    def _takes_what_is_set(self) -> Self:
+        if (self.betas if self.name == "sgd" else self.momentum) is not None:
+            raise ValueError(f"{self.name} takes no {'betas' if self.name == 'sgd' else 'momentum'}")
+        return self
+
+
+class ScheduleConfig(Section):
+    """Schedule of the learning rate."""
+
+    kind: Literal["cosine_with_warmup", "constant", "reduce_on_plateau"] = Field(
+        default="cosine_with_warmup", description="schedule of the learning rate"
+    )
+    per: Literal["epoch", "step"] = Field(default="epoch", description="interval at which the rate moves")
+    warmup_epochs: int = Field(default=10, ge=0, description="epochs of linear warm-up")
+    patience: int = Field(default=10, ge=0, description="plateau: epochs without a lower validation loss")
+
+    @model_validator(mode="after")
+    def _can_move_then(self) -> Self:
+        if self.kind == "reduce_on_plateau" and self.per == "step":
+            raise ValueError("reduce_on_plateau moves per epoch: the validation loss is known once an epoch")
+        return self
+
+
+@dataclass(frozen=True)
+class KSchedule:
+    """Keys that a query attends to in training: ``first`` in the first epoch, ``last`` in the last one."""
+
+    shape: str
+    first: int
+    last: int
+
+    @classmethod
+    def parse(cls, text: str) -> KSchedule:
+        """Read ``cosine:50:5``; raises ``ValueError`` that says what is wrong."""
+        shape, *numbers = text.split(":")
+        right = all(number.isdecimal() and int(number) > 0 for number in numbers)
+        if shape not in {"cosine", "linear"} or len(numbers) != 2 or not right:
+            raise ValueError(
+                f"{text!r} is not a schedule of k: cosine or linear, and two numbers, cosine:50:5"
+            )
+        return cls(shape, *map(int, numbers))
+
+    def at(self, epoch: int, epochs: int) -> int:
+        """K in ``epoch``, from 0, of a run of ``epochs``; a run of one epoch has the last number.
+
+        Examples
+        --------
+        >>> [KSchedule.parse("cosine:50:5").at(epoch, 5) for epoch in range(5)]
+        [50, 43, 28, 12, 5]
+        """
+        done = epoch / (epochs - 1) if epochs > 1 else 1.0
+        way = (1 - math.cos(math.pi * done)) / 2 if self.shape == "cosine" else done
+        return round(self.first + (self.last - self.first) * way)
 
 
 class DataConfig(Section):
@@ -43,15 +110,6 @@ class TrainingConfig(Section):
 
     epochs: int = Field(default=200, ge=1, description="epochs of the run; the schedule ends with them")
     batch_size: int = Field(default=8, ge=1, description="graphs per batch, dealt to all processes")
-    scale: Literal["global", "batch"] = Field(
-        default="global",
-        description="several processes: batch_size of all together, or of each, with the learning rate"
-        " scaled by their number (sgd, asgd) or its square root",
-    )
-    sync_batchnorm: bool = Field(
-        default=True,
-        description="several processes: batch norms use the rows of all of them",
-    )
     accumulate: int = Field(
         default=1,
         ge=1,
@@ -107,11 +165,6 @@ class TrainingConfig(Section):
         description="decay of an exponential moving average of the weights, which is then evaluated and"
         " saved",
     )
-    keep_best: int = Field(
-        default=1,
-        ge=1,
-        description="number of best epochs whose weights are saved",
-    )
     init_from: str = Field(
         default="",
         description="run to take initial weights from, where name and shape fit",
@@ -146,9 +199,6 @@ class SystemConfig(Section):
         gt=0,
         description="minutes between checkpoints within an epoch; none: after each epoch only",
     )
-    profile: bool = Field(
-        default=False, description="trace a few steps into trace.json and print the slowest operations"
-    )
     log_every: int = Field(default=50, ge=0, description="steps per row of steps.csv; 0: no file")
 
 
@@ -173,27 +223,13 @@ class RunConfig(Section):
         text = self.training.k_schedule
         k = getattr(self.model.attention, "k", None)
         if text and k != (last := KSchedule.parse(text).last):
-            msg = f"training.k_schedule ends at {last}, and model.attention.k is {k}; make them equal"
-            raise ValueError(msg)
-        return self
-
-    @model_validator(mode="after")
-    def _fused_is_not_clipped_in_half_precision(self) -> Self:
-        training = self.training
-        if self.optimiser.fused and training.precision == "16-mixed" and training.clip_norm:
-            msg = "optimiser.fused scales gradients of 16-mixed itself, so training.clip_norm must be 0"
-            raise ValueError(msg)
+            raise ValueError(f"training.k_schedule ends at {last}, model.attention.k is {k}; make them equal")
         return self
 
     @property
     def processes(self) -> int:
         """Processes that train together."""
         return self.system.devices * self.system.nodes
-
-    @property
-    def whole_batch(self) -> int:
-        """Graphs of a batch, over all processes."""
-        return self.training.batch_size * (self.processes if self.training.scale == "batch" else 1)
 
     def with_seed(self, seed: int) -> RunConfig:
         """Return this configuration for another seed, and its split too where that follows the run."""

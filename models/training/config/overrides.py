@@ -16,11 +16,20 @@ from pydantic_core import ErrorDetails
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.reading import read_small
 from kmip_data.manifest import unknown_name
-from kmip_data.models.registry import ATTENTION, MESSAGE_PASSING
+from kmip_data.models.config import ATTENTION, MESSAGE_PASSING
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.wording import nearest
 
 HELP = "kmip-data info helsinki --model gps-kmip lists every key"
+#: Keys in the files of earlier runs, and the value that they always have now; None: it never mattered later.
+GONE: dict[str, Any] = {
+    "training.scale": "global",
+    "training.sync_batchnorm": True,
+    "training.keep_best": None,
+    "optimiser.decay_norms_and_biases": True,
+    "schedule.factor": 0.5,
+    "system.profile": None,
+}
 
 
 @dataclass(frozen=True)
@@ -101,11 +110,14 @@ def read_config(path: Path) -> RunConfig:
         values = tomllib.loads(read_small(path).decode("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise DamagedInput(
-            f"{path} cannot be read.",
-            expected="a TOML configuration",
-            found=str(error),
+            f"{path} cannot be read as a configuration: {error}",
             next="name a run folder that kmip-data train made, or a file with the keys of docs/training.md",
         ) from error
+    for key, usual in GONE.items():
+        section, _, name = key.partition(".")
+        table = values.get(section)
+        if isinstance(table, dict) and table.get(name) == (table.get(name) if usual is None else usual):
+            table.pop(name, None)
     return config_from_mapping(values, str(path))
 
 
@@ -148,7 +160,7 @@ def _assign(values: dict[str, Any], path: str, text: str) -> None:
 
 
 def _typed(key: Key, field: FieldInfo, text: str) -> Any:
-    """Read ``text`` as the key's type: as TOML (numbers, true, lists), as it stands, or as none."""
+    """Read ``text`` as the key's type: as TOML (numbers, true, lists), as text, or as none."""
     annotation: Any = Annotated[field.annotation, field]
     adapter: TypeAdapter[Any] = TypeAdapter(annotation, config=ConfigDict(allow_inf_nan=False))
     message = ""

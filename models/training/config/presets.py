@@ -16,10 +16,8 @@ from kmip_data.files.errors import located
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.graphs.city_columns import family
 from kmip_data.manifest import dataset_names, read_shipped, shipped_names, unknown_name
-from kmip_data.models.config import merged
-from kmip_data.models.encodings import POSITIONAL
-from kmip_data.models.kinds import Section
-from kmip_data.models.registry import MESSAGE_PASSING, models
+from kmip_data.models.config import MESSAGE_PASSING, merged, models
+from kmip_data.models.kinds import POSITIONAL, Section
 from kmip_data.models.training.config.keys import RunConfig, without_none
 from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping, key_value
 from kmip_data.wording import counted

@@ -18,9 +18,62 @@ from kmip_data.format.splits import PARTS
 from kmip_data.models.network import fit_hidden_dim
 from kmip_data.models.training.config.keys import RunConfig, without_none
 from kmip_data.models.training.config.overrides import apply_overrides
-from kmip_data.models.training.objective.choices import task_of, with_task
-from kmip_data.models.training.objective.tasks import Task, is_class, target_column
+from kmip_data.models.training.objective.losses import LOSSES
+from kmip_data.models.training.objective.metrics import METRICS
+from kmip_data.models.training.objective.tasks import Kind, Level, Task, is_class, is_whole, target_column
 from kmip_data.reading.dataset import ShardedDataset
+
+#: Kind of the targets -> loss and metric of a run that names none.
+USUAL: dict[Kind, tuple[str, str]] = {
+    "single-label": ("cross_entropy", "accuracy"),
+    "multilabel": ("binary_cross_entropy", "ap"),
+    "regression": ("l1", "mae"),
+    "links": ("link_cross_entropy", "mrr"),
+}
+
+
+def task_of(column: Column, config: RunConfig, *, num_classes: int) -> Task:
+    """Return the task that the targets pose, and that ``config`` chooses where they leave a choice.
+
+    Whole numbers, one per row, are classes; whole numbers, several per row, are labels; other numbers are
+    values, or labels where the loss says so; bits of pairs are links. Raises ``UsageError`` where the loss,
+    the metric or the head of ``config`` is for other targets.
+    """
+    kind: Kind = "multilabel" if is_whole(column) else "regression"
+    if is_class(column):
+        kind = "single-label"
+    loss, metric, head = config.training.loss, config.training.metric, config.model.head
+    if loss is not None and LOSSES[loss].kind == "multilabel" and column.shape:
+        kind = "multilabel"  # labels that are stored as numbers, because some are unknown
+    level: Level = "node" if column.level == "node" else "graph"
+    if column.attribute == LINKS:
+        kind, level = "links", "link"
+    for name, chosen, fits in (
+        ("training.loss", loss, loss is None or LOSSES[loss].kind == kind),
+        ("training.metric", metric, metric is None or METRICS[metric].kind == kind),
+        ("model.head", head, head is None or head == level),
+    ):
+        if not fits:
+            raise UsageError(
+                f"{name} = {chosen} does not fit the targets: {column.attribute} is {kind} of a {level}.",
+                next=f"--set {name}=none (chosen by the targets), or another value of it",
+            )
+    several = column.shape[0] if column.shape and kind != "links" else 1
+    outputs = num_classes if kind == "single-label" else several
+    return Task(level, kind, outputs)
+
+
+def with_task(config: RunConfig, task: Task) -> RunConfig:
+    """Return ``config`` with loss, metric and head written out where it leaves them to the task."""
+    loss, metric = USUAL[task.kind]
+    if task.kind == "single-label" and task.level == "node":
+        loss = "weighted_cross_entropy"
+    training = config.training.model_copy(
+        update={"loss": config.training.loss or loss, "metric": config.training.metric or metric}
+    )
+    model = config.model.model_copy(update={"head": config.model.head or task.level})
+    return config.model_copy(update={"training": training, "model": model})
+
 
 #: Parts, and one pass over the batches that hold them: each part in passes of its own, or all in one.
 Pass = tuple[tuple[str, ...], Iterable[Any]]
@@ -69,10 +122,7 @@ class RunData(ABC):
         for part in required:
             if part not in self.sizes:
                 raise UsageError(
-                    f"The {part} part of the split {split_name} has no {self.unit}.",
-                    expected=f"at least one to train on, and one to choose the best epoch by ({self.unit})",
-                    found=str(self.sizes),
-                    left="nothing was started",
+                    f"The {part} part of the split {split_name} has no {self.unit}: {self.sizes}",
                     next="a larger --limit, or another split",
                 )
         classes = 0
@@ -226,10 +276,8 @@ def check_columns(build: Build, config: RunConfig) -> Column:
     missing = [what for what, there in found.items() if not there]
     if missing or labels is None or len(labels.shape) > 1:
         raise UsageError(
-            f"{card.dataset} cannot be trained on.",
-            expected="node features, edges, one row of targets for each node or graph, and a split",
-            found=f"missing: {'; '.join(missing)}" if missing else "targets with several rows",
-            left="nothing was started",
+            f"{card.dataset} cannot be trained on: "
+            + (f"it has no {'; '.join(missing)}." if missing else "its targets have several rows."),
             next=f"kmip-data info {build.path}",
         )
     return labels

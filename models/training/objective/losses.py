@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812 -- torch's own convention
 from torch import Tensor, distributed
 
-from kmip_data.models.training.objective.links import link_cross_entropy, link_weights
-from kmip_data.models.training.objective.tasks import Kind
+from kmip_data.models.training.objective.tasks import APART, LINK, Kind
 
+NEGATIVES = 2  #: pairs apart for each link, of those with the same first node
 PADDING = -100  #: the whole number that is no target: what torch's losses leave out
 
 
@@ -90,6 +90,24 @@ def l1(logits: Tensor, target: Tensor) -> Tensor:
     """Mean over the known targets of ``|prediction - target|``, both ``(N, T)``, in float32."""
     logits, target, known = _known(logits, target)
     return ((logits - target).abs() * known).sum() / known.sum().clamp_min(1)
+
+
+def link_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
+    """Binary cross-entropy over the links and, for each, two pairs apart with the same first node, a float32.
+
+    Upstream draws those pairs anew for each batch; here all pairs apart of a node share the weight that the
+    draws have in the mean, 2 · links / pairs apart. That is the expectation of upstream's loss and of its
+    gradient, and the same for every evaluation. Both arguments are (G, W, W); without any link the loss is 0.
+    """
+    logits, link, weight = logits.float(), target == LINK, link_weights(target)
+    return (weight * F.softplus(torch.where(link, -logits, logits))).sum() / weight.sum().clamp_min(1)
+
+
+def link_weights(target: Tensor) -> Tensor:
+    """Weight of each pair in :func:`link_cross_entropy`, (G, W, W)."""
+    link, apart = target == LINK, target == APART
+    links, free = link.sum(-1, keepdim=True), apart.sum(-1, keepdim=True)
+    return torch.where(link, 1.0, apart * (NEGATIVES * links / free.clamp_min(1)))
 
 
 def _known(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:

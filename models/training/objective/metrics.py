@@ -10,11 +10,15 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 from torchmetrics import Metric as Accumulator
 from torchmetrics.utilities import dim_zero_cat
 
-from kmip_data.models.training.objective.links import HITS, LINK, RANKINGS, link_ranks
-from kmip_data.models.training.objective.tasks import Kind, Task
+from kmip_data.models.training.objective.tasks import APART, LINK, NO_PAIR, Kind, Task
+
+#: Ranks of a link among the nodes of its graph: all others; without its other links; nor itself.
+RANKINGS = ("mrr", "mrr_filtered", "mrr_extended")
+HITS = (1, 3, 10)
 
 
 def accuracy(confusion: Tensor) -> Tensor:
@@ -74,6 +78,49 @@ def mean_absolute_error(errors: Tensor) -> Tensor:
     """Mean over targets of their mean absolute error; ``(2, T)`` sums of errors, and their numbers."""
     known = errors[1] > 0
     return (errors[0][known] / errors[1][known]).mean()
+
+
+def link_ranks(scores: Tensor, target: Tensor) -> Tensor:
+    """Sum over graphs of the mean over a graph's links of what :data:`RANKINGS` and :data:`HITS` name.
+
+    A link (i, j) competes with the pairs (i, c) of its graph; with an equal score it ranks half above it,
+    as in OGB's evaluator. Hits count in the first of the rankings. From (G, W, W) each to float64 (7): three
+    mean reciprocal ranks, three shares of hits, and the number of graphs with links.
+    """
+    graph, i, j = links_alone(target) if target.is_cpu else all_pairs(target)
+    nan = scores[graph, i].isnan()
+    rows, kinds = scores[graph, i].masked_fill(nan, torch.inf), target[graph, i]
+    own, link = rows.gather(1, j), kinds.gather(1, j) == LINK
+    # A score's rank follows from its places among all of its row, which one sort gives for every j.
+    ordered, order = rows.sort(1)
+    first, behind = (torch.searchsorted(ordered, own, right=right) for right in (False, True))
+    other = torch.arange(rows.shape[1], device=i.device) != i[:, None]
+    ranks = []
+    for among in (kinds != NO_PAIR, kinds == APART, (kinds == APART) & other):
+        upto = pad((among & ~nan).gather(1, order).cumsum(1), (1, 0))
+        ranks.append(1 + upto[:, -1:] - (upto.gather(1, first) + upto.gather(1, behind)).double() / 2)
+    ranks[0] -= 0.5  # the link itself, which is as good as itself
+    values = [*(1 / rank for rank in ranks), *((ranks[0] <= most).double() for most in HITS)]
+    each = torch.stack(values, 2).masked_fill(nan.gather(1, j)[:, :, None], torch.nan)
+    each = each.where(link[:, :, None], 0).flatten(0, 1)
+    per_graph = each.new_zeros(len(target), each.shape[1])
+    per_graph.index_add_(0, graph[:, None].expand_as(j).flatten(), each)
+    links = (target == LINK).sum((1, 2))
+    means = per_graph / links.clamp_min(1)[:, None]
+    return torch.cat([means.sum(0), (links > 0).sum()[None]])
+
+
+def links_alone(target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Links (graph, i, j) of :data:`LINK` in (G, W, W): (R,), (R,) and (R, 1)."""
+    graph, i, j = (target == LINK).nonzero(as_tuple=True)
+    return graph, i, j[:, None]
+
+
+def all_pairs(target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """All pairs of (G, W, W), (G · W,) twice and (G · W, W), where the host would wait to learn the links."""
+    graphs, width, _ = target.shape
+    row, column = (torch.arange(count, device=target.device) for count in (graphs * width, width))
+    return row // width, row % width, column.expand(len(row), -1)
 
 
 def mean_over_graphs(place: int, ranks: Tensor) -> Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import math
 import random
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
-from kmip_data.files.changes import remove_files, write_file
+from kmip_data.files.changes import write_file
 from kmip_data.files.reading import first_fault, open_regular
 
 LAST = "checkpoints/last.ckpt"  #: everything that resuming needs
 BEST = "checkpoints/best.safetensors"  #: weights of the best epoch so far
-KEPT = "checkpoints/epoch-{}.safetensors"  #: weights of one of several best epochs, counted from 0
 INITIAL = "initial.safetensors"  #: weights that a run took from another one at its start
 WEIGHTS = "model.safetensors"  #: weights of the best epoch of a finished run
 LAYOUT = 2  #: of a checkpoint; the first one was PyTorch Lightning's
@@ -48,10 +46,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         layout = 1 if "pytorch-lightning_version" in loaded else loaded["layout"]
     except Exception as error:
         raise DamagedInput(
-            f"{path} cannot be read as a checkpoint.",
-            expected="tensors and plain values, as kmip-data train writes them",
-            found=first_fault(error),
-            next="start a new run",
+            f"{path} cannot be read as a checkpoint: {first_fault(error)}", next="begin another run"
         ) from error
     if layout != LAYOUT:
         raise UsageError(
@@ -76,16 +71,12 @@ def check_state(
     """
     if state["data"] != data:
         raise CheckFailed(
-            "The data are not those that the run began with.",
-            expected=str(state["data"]),
-            found=str(data),
+            f"The data are not those that the run began with: {data}, not {state['data']}.",
             next="build the dataset as it was (the run's config.toml has the parameters), or a new run",
         )
     if state["batch"] and len(state["processes"]) != processes:
         raise UsageError(
-            "The checkpoint lies within an epoch that other processes share.",
-            expected=f"{len(state['processes'])} processes",
-            found=str(processes),
+            f"The checkpoint lies within an epoch that {len(state['processes'])} processes share.",
             next="resume with as many devices as it began with",
         )
     history, kept = state["history"], state["kept"]
@@ -117,7 +108,7 @@ def seed_all(seed: int) -> None:
 
 
 def random_state() -> dict[str, Any]:
-    """State of every global generator a layer may draw from, as tensors and plain values."""
+    """State of every global generator a layer may draw from, as tensors and built-in values."""
     numpy_state: Any = np.random.get_state(legacy=True)  # noqa: NPY002 -- as above
     _, keys, position, has_gauss, gauss = numpy_state
     version, internal, gauss_next = random.getstate()
@@ -154,22 +145,6 @@ def write_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
     write_file(path, save({name: tensor.contiguous() for name, tensor in weights.items()}))
 
 
-def write_best(folder: Path, kept: Mapping[int, Mapping[str, Tensor]], *, several: bool) -> None:
-    """Write the weights of the best epoch, the first one of ``kept``.
-
-    With ``several`` also those of each epoch to a file of its own; files of other epochs are removed.
-    """
-    write_weights(folder / BEST, next(iter(kept.values())))
-    if not several:
-        return
-    names = {KEPT.format(epoch): weights for epoch, weights in kept.items()}
-    for name, weights in names.items():
-        write_weights(folder / name, weights)
-    there = {path.relative_to(folder).as_posix() for path in folder.glob(KEPT.format("*"))}
-    others = there - names.keys()
-    remove_files(folder, [name for name in others if re.fullmatch(KEPT.format(r"\d+"), name)])
-
-
 def read_weights(path: Path) -> dict[str, Tensor]:
     """Read a safetensors file, which holds tensors alone; raise DamagedInput where it is none."""
     from safetensors.torch import load
@@ -179,9 +154,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             found: dict[str, Tensor] = load(file.readall())
     except Exception as error:
         raise DamagedInput(
-            f"{path} cannot be read as weights.",
-            expected="a safetensors file, as kmip-data train writes it",
-            found=first_fault(error),
+            f"{path} cannot be read as weights: {first_fault(error)}",
             next="kmip-data train --resume RUN writes it again from the last checkpoint, or name another run",
         ) from error
     return found
@@ -198,10 +171,8 @@ def put_weights(module: nn.Module, weights: Mapping[str, Tensor], path: Path, *,
             raise RuntimeError(f"unexpected {unexpected[0]!r}")  # noqa: TRY301 -- named below
     except RuntimeError as error:
         raise DamagedInput(
-            f"{path} does not hold the weights of this model.",
-            expected="those of the run's config.toml",
-            found=first_fault(error),
-            next="kmip-data train --resume RUN, or a new run",
+            f"{path} does not hold the weights of the run's config.toml: {first_fault(error)}",
+            next="kmip-data train --resume RUN, or another run",
         ) from error
 
 
@@ -217,15 +188,10 @@ def fitting_weights(model: nn.Module, source: Path, tell: Callable[[str], None])
         if name in found and (found[name].shape, found[name].dtype) == (tensor.shape, tensor.dtype)
     }
     if all(tensor.ndim < 2 for tensor in taken.values()):
-        both = [name for name, tensor in own.items() if name in found and tensor.ndim > 1][:1]
-        examples = [
-            f"{name} of shape {tuple(found[name].shape)}, where the model has {tuple(own[name].shape)}"
-            for name in both
-        ]
+        other = next((name for name, tensor in own.items() if name in found and tensor.ndim > 1), None)
+        shapes = f": {other} is {tuple(found[other].shape)}, not {tuple(own[other].shape)}" if other else ""
         raise UsageError(
-            f"No weights of {source} fit the model.",
-            expected="matrices of the same names and shapes",
-            found=examples[0] if examples else "none of the model's names",
+            f"No weights of {source} fit the model{shapes}.",
             next="--model and --set model.… as in the run's config.toml, such as --set model.hidden_dim=N",
         )
     new = list(dict.fromkeys(name.rpartition(".")[0] for name in own if name not in taken))

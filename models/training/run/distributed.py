@@ -1,4 +1,4 @@
-"""Processes that train one run together: started here, by torchrun or by SLURM, and what they exchange."""
+"""Processes that train one run together: started here or by torchrun, and what they exchange."""
 
 from __future__ import annotations
 
@@ -25,19 +25,15 @@ GRACE = 10.0  #: seconds in which a terminated process may end by itself
 def join(config: RunConfig, kind: str) -> torch.device:
     """Return the device of this process; where a run has several, start or meet the others first.
 
-    Raises ``UsageError`` where the launcher started another number of processes than the run wants.
+    Raises ``UsageError`` where torchrun started another number of processes than the run wants.
     """
-    wanted = config.processes
-    if wanted > 1 and not distributed.is_initialized():
-        _take_ranks_of_slurm(wanted)
+    if config.processes > 1 and not distributed.is_initialized():
         if "RANK" not in os.environ:
             _start_others(config)
-        if int(os.environ.get("WORLD_SIZE", "1")) != wanted:
+        if (found := os.environ.get("WORLD_SIZE", "1")) != str(config.processes):
             raise UsageError(
-                f"{os.environ.get('WORLD_SIZE', '1')} processes were started for a run of {wanted}.",
-                expected="--nproc-per-node of torchrun equal to --devices, --nnodes to --set system.nodes",
-                found=f"system.devices = {config.system.devices}, system.nodes = {config.system.nodes}",
-                next="docs/training.md, Several devices",
+                f"{found} processes were started for a run of {config.processes}.",
+                next="torchrun with --nproc-per-node as --devices, and --nnodes as --set system.nodes=…",
             )
         if kind == "cuda":
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
@@ -51,41 +47,20 @@ def _leave() -> None:
         distributed.destroy_process_group()
 
 
-def _take_ranks_of_slurm(wanted: int) -> None:
-    """Translate what ``srun`` sets, where it started as many tasks as the run has processes, for PyTorch."""
-    found = os.environ
-    if "RANK" in found or found.get("SLURM_NTASKS") != str(wanted) or "SLURM_PROCID" not in found:
-        return
-    first = "127.0.0.1"
-    if int(found.get("SLURM_NNODES", "1")) > 1:
-        hosts = subprocess.run(
-            ["scontrol", "show", "hostnames", found["SLURM_JOB_NODELIST"]],
-            capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        first = hosts.stdout.split()[0]
-    found.setdefault("MASTER_ADDR", first)
-    found.setdefault("MASTER_PORT", str(20_000 + int(found.get("SLURM_JOB_ID", "0")) % 10_000))
-    found |= {"RANK": found["SLURM_PROCID"], "WORLD_SIZE": str(wanted)}
-    found["LOCAL_RANK"] = found.get("SLURM_LOCALID", "0")
-
-
 def _start_others(config: RunConfig) -> None:
     """Become the first process of a run on this machine; the others run the same command line."""
     if config.system.nodes > 1:
         raise UsageError(
-            f"A run on {config.system.nodes} machines is started on each of them.",
-            expected="torchrun, or srun under SLURM",
-            found="one command",
+            f"A run on {config.system.nodes} machines is started on each of them by torchrun.",
             next=f"torchrun --nnodes {config.system.nodes} --nproc-per-node {config.system.devices} …"
             " -m kmip_data train …; see docs/training.md",
         )
-    processes = config.processes
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(processes)}
+        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    os.environ |= {**address, "WORLD_SIZE": str(config.processes)}
     if "OMP_NUM_THREADS" not in os.environ:  # each would take all cores
-        share = max(1, (os.cpu_count() or 1) // processes)
+        share = max(1, (os.cpu_count() or 1) // config.processes)
         os.environ["OMP_NUM_THREADS"] = str(share)
         torch.set_num_threads(share)
     main: Any = sys.modules["__main__"]
@@ -93,7 +68,7 @@ def _start_others(config: RunConfig) -> None:
     command = [sys.executable, *begin, *sys.argv[1:]]
     others = [
         subprocess.Popen(command, env={**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank)})
-        for rank in range(1, processes)
+        for rank in range(1, config.processes)
     ]
     os.environ |= {"RANK": "0", "LOCAL_RANK": "0"}
     atexit.register(_end, others)
@@ -104,23 +79,20 @@ def _watch(others: list[subprocess.Popen[bytes]]) -> None:
     """End this process when another one fails: an exchange would wait for it until its time limit."""
     while any(process.poll() is None for process in others):
         if failed := next((process for process in others if process.poll()), None):
-            time.sleep(GRACE)  # most often this process meets the same error, and says it itself
+            time.sleep(GRACE)  # most often this process meets the same error, and prints it itself
             _end(others)
             os._exit(abs(failed.returncode) or 1)
         time.sleep(LOOK)
 
 
 def _end(others: list[subprocess.Popen[bytes]]) -> None:
-    for process in others:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(LOOK)  # it was told the same, and is about to end
-    for process in others:
-        process.terminate()
-    for process in others:
-        try:
-            process.wait(GRACE)
-        except subprocess.TimeoutExpired:
-            process.kill()
+    """Wait for processes that are about to end, then terminate, then kill them."""
+    for patience, act in ((LOOK, "terminate"), (GRACE, "kill")):
+        for process in others:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(patience)
+        for process in others:
+            getattr(process, act)()
 
 
 def rank() -> int:
@@ -135,11 +107,6 @@ def gathered(state: Any) -> list[Any]:
     states = [None] * distributed.get_world_size()
     distributed.all_gather_object(states, state)
     return states
-
-
-def first_decides(choice: bool) -> bool:
-    """Return what the first process chose; all must call this."""
-    return bool(gathered(choice)[0])
 
 
 def share_buffers(model: torch.nn.Module) -> None:

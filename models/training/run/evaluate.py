@@ -18,20 +18,22 @@ from kmip_data.datasets.inputs import check_vocabulary
 from kmip_data.errors import UsageError
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import read_config
-from kmip_data.models.training.data.obtain import open_data
+from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.data.run_data import RunData
-from kmip_data.models.training.machine import (
-    Device,
-    autocast,
-    check_precision,
-    choose_device,
-)
+from kmip_data.models.training.machine import Device, autocast, check_precision, choose_device
+from kmip_data.models.training.memory import out_of_memory
 from kmip_data.models.training.objective.tasks import is_class
 from kmip_data.models.training.run.checkpoint import WEIGHTS, put_weights, read_weights
-from kmip_data.models.training.run.endings import out_of_memory
-from kmip_data.models.training.run.folders import CONFIG_NAME, find_run, own_choices
+from kmip_data.models.training.run.folder import (
+    CONFIG_NAME,
+    RunResult,
+    SplitUsed,
+    find_run,
+    metrics_table,
+    own_choices,
+    read_result,
+)
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
-from kmip_data.models.training.run.result import RunResult, SplitUsed, metrics_table, read_result
 from kmip_data.runtime.memory import is_out_of_memory
 
 
@@ -69,11 +71,10 @@ class Evaluation:
     def table(self) -> str:
         """Table of parts and metrics, with the data and the epoch."""
         card, epoch = self.build.card, f"{self.result.best_epoch + 1} of {self.result.epochs}"
-        table = metrics_table([self.metrics])
-        lines = [table, f"{card.dataset}{card.remark}, split {self.split.name}; weights of epoch {epoch}"]
+        lines = [f"{card.dataset}{card.remark}, split {self.split.name}; weights of epoch {epoch}"]
         if self.same is not None:
             lines.append("equal to result.json" if self.same else "not bit for bit what result.json has")
-        return "\n".join(lines)
+        return "\n".join([metrics_table([self.metrics]), *lines])
 
 
 def evaluate(
@@ -113,9 +114,8 @@ def evaluate(
     data = opened.data
     with opened.working() as module:
         metrics = evaluate_parts(module, data, data.parts, torch.device(opened.device.kind))
-    return Evaluation(
-        opened.folder, opened.result, data.build, SplitUsed.of(data), opened.device.name, metrics
-    )
+    split = SplitUsed.of(data)
+    return Evaluation(opened.folder, opened.result, data.build, split, opened.device.name, metrics)
 
 
 def predict_nodes(
@@ -127,17 +127,14 @@ def predict_nodes(
     :func:`evaluate` does; ``UsageError`` also where the run predicts no classes of nodes.
     """
     opened = open_run(run, target=str(build.path), home=home)
-    data, config = opened.data, opened.config
-    labels = build.card.schema_.labels
+    data, kind, labels = opened.data, opened.device.kind, build.card.schema_.labels
     if data.unit != "nodes" or labels is None or not is_class(labels):
         raise UsageError(
             f"{opened.folder} does not classify the nodes of one graph.",
-            expected="a run on a city",
-            found=f"a run on {build.card.dataset}",
-            next="kmip-data preview without --run",
+            next="preview without --run",
         )
-    kind = opened.device.kind
-    with opened.working() as module, torch.inference_mode(), autocast(config.training.precision, kind):
+    precision = opened.config.training.precision
+    with opened.working() as module, torch.inference_mode(), autocast(precision, kind):
         module.doing = "predicting"
         logits, _ = module.eval()(data.example.to(kind))
     classes: NDArray[np.int64] = logits.argmax(dim=-1).cpu().numpy()
@@ -195,28 +192,20 @@ def open_run(
 
 def _check_fit(data: RunData, result: RunResult, *, own: bool) -> None:
     card = data.build.card
-    found = (data.in_channels, data.num_classes)
-    if found != (result.num_features, result.num_classes):
-        raise UsageError(
-            f"The weights do not fit {card.dataset}.",
-            expected=f"{result.num_features} features and {result.num_classes} classes",
-            found=f"{found[0]} features and {found[1]} classes",
-            next="evaluate on data with the columns and classes of the run's",
-        )
+    trained, found = (result.num_features, result.num_classes), (data.in_channels, data.num_classes)
     pairs = zip(result.columns, data.inputs.names, strict=False)
-    differing = [pair for pair in pairs if pair[0] != pair[1]]
-    if differing:
+    other = next((f"the column {b!r}, not {a!r}" for a, b in pairs if a != b), None)
+    if found != trained:
+        words = [f"{features} features and {classes} classes" for features, classes in (found, trained)]
+        other = ", not ".join(words)
+    if other:
         raise UsageError(
-            f"The columns of {card.dataset} are not those that the weights were trained on.",
-            expected=", ".join(repr(pair[0]) for pair in differing[:3]),
-            found=", ".join(repr(pair[1]) for pair in differing[:3]),
-            next="evaluate on data with the columns of the run's",
+            f"The weights do not fit {card.dataset}: it has {other}.",
+            next="evaluate on data with the columns and classes of the run's",
         )
     check_vocabulary(card, data.inputs, result.vocabulary, result.dataset)
     if own and card.key != result.build_key:
         raise UsageError(
-            f"The build of {card.dataset} is not the one that the run was trained on.",
-            expected=f"build {result.build_key}",
-            found=f"build {card.key} in {data.build.path}",
+            f"The build of {card.dataset} is {card.key}, and the run was trained on {result.build_key}.",
             next=f"kmip-data evaluate RUN --dataset {data.build.path} evaluates on it all the same",
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,16 +21,25 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 
 from kmip_data.models.training.capture.graphs import Learned
-from kmip_data.models.training.config.schedules import build_schedule, step_schedule
-from kmip_data.models.training.data.on_card import sent_ahead
 from kmip_data.models.training.data.run_data import RunData
+from kmip_data.models.training.data.transfer import sent_ahead
 from kmip_data.models.training.machine import is_main_process
 from kmip_data.models.training.objective.metrics import METRICS, is_better
 from kmip_data.models.training.run import checkpoint, history
-from kmip_data.models.training.run.distributed import first_decides, gathered, rank, share_buffers
-from kmip_data.models.training.run.meter import STEP
-from kmip_data.models.training.run.module import Average, TrainingModule, evaluate_parts, optimiser_for
+from kmip_data.models.training.run.distributed import gathered, rank, share_buffers
+from kmip_data.models.training.run.history import STEP
+from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
+from kmip_data.models.training.run.optimisation import (
+    Average,
+    build_optimiser,
+    build_schedule,
+    step_schedule,
+)
 from kmip_data.runtime.progress import Progress
+from kmip_data.wording import counted, rough_time
+
+LONG = 1_800.0  #: seconds of a run whose length is forecast from its first batches
+FORECAST_AFTER = 3  #: batches; the first two compile and plan
 
 
 class Loop:
@@ -44,11 +53,9 @@ class Loop:
         Learns from a batch instead of :meth:`plain_step`: the one seam for steps replayed as CUDA graphs.
     log
         Is given the values of each epoch and logged step, and their number.
-    watch
-        Makes the context in which a batch, perhaps the last of its epoch, is learned from: a profiler's.
     """
 
-    def __init__(  # noqa: PLR0913 -- options, by keyword
+    def __init__(
         self,
         module: TrainingModule,
         data: RunData,
@@ -59,13 +66,11 @@ class Loop:
         quiet: bool = True,
         tell: Callable[[str], None] | None = None,
         log: history.Log = history.no_log,
-        watch: Callable[[Any, bool], AbstractContextManager[Any]] = lambda *_: nullcontext(),
     ) -> None:
         self.module, self.data, self.device, self.folder = module.to(device), data, device, folder
         self.config, self.training = module.config, module.config.training
-        self.captured, self.log, self.watch, self.quiet = captured, log, watch, quiet
+        self.captured, self.log, self.quiet = captured, log, quiet
         self.learn: Callable[..., Learned] = captured or self.plain_step
-        module.meter.captured = captured is not None
         if module.shared:
             module.distribute(device)
 
@@ -77,7 +82,7 @@ class Loop:
         #: Batches of an epoch.
         self.count = len(own)  # type: ignore[arg-type] # of a loader or a list
 
-        self.optimiser = optimiser_for(module, device)
+        self.optimiser = build_optimiser(module.model, self.config, device)
         steps = -(-self.count // self.training.accumulate)
         self.schedule = build_schedule(self.optimiser, self.config.schedule, self.training.epochs, steps)
         scaled = self.training.precision == "16-mixed"
@@ -87,7 +92,7 @@ class Loop:
         self.metric = str(self.training.metric)
         self.history: list[history.Row] = []  #: one row an epoch
         self.steps: list[list[float]] = []  #: rows of steps.csv
-        self.kept: dict[int, dict[str, Tensor]] = {}  #: weights of the best epochs, the best first
+        self.kept: dict[int, dict[str, Tensor]] = {}  #: the best epoch and its weights
         self.validation_loss: float | None = None
         self.saved = (0, 0)  #: epochs, and batches of the next one, in the checkpoint on disk
         self.proven = False  #: True once a checkpoint of this process was written: what it resumed was sound
@@ -95,7 +100,7 @@ class Loop:
         self._begun = self._saved_at = time.perf_counter()
         self.progress = Progress("train", 0, quiet=True)
         self._shown = folder is not None and is_main_process() and not quiet
-        self._forecast = history.Forecast(self.training, self.count)
+        self._ends: list[float] = []  # times at which the first batches of this process had ended
 
     def fit(self) -> None:
         """Train from the current position to the last epoch, or until patience ends."""
@@ -132,36 +137,44 @@ class Loop:
             module.size = meter.begin_batch(batch)
             # A step ends after so many batches, and with the epoch: a short last group steps, too.
             first, steps = number % accumulate == 0, last or (number + 1) % accumulate == 0
-            with self.watch(batch, last):
-                learned = self.learn(batch, self.optimiser, first=first, steps=steps)
-                meter.loss(learned.loss)
-                if steps:
-                    meter.norm(learned.norm)
-                module.metrics.update(learned.logits, learned.target, learned.loss)
-                if steps:
-                    self.step += 1
-                    if self.average is not None:
-                        self.average.update(module.model)
-                    if self.config.schedule.per == "step":
-                        self.schedule.step()
+            learned = self.learn(batch, self.optimiser, first=first, steps=steps)
+            meter.loss(learned.loss)
+            if steps:
+                meter.norm(learned.norm)
+            module.metrics.update(learned.logits, learned.target, learned.loss)
+            if steps:
+                self.step += 1
+                if self.average is not None:
+                    self.average.update(module.model)
+                if self.config.schedule.per == "step":
+                    self.schedule.step()
             meter.end_batch()
             self.batch += 1
             self.progress.update(1)
-            if said := self._forecast.after_batch(time.perf_counter() - self._begun):
-                self.progress.message(said)
+            if len(self._ends) < FORECAST_AFTER:
+                self._forecast()
             # Between the batches of a step there are gradients, which no checkpoint has; the end of an
             # epoch has a checkpoint of its own.
             if steps and not last and self._checkpoint_is_due():
                 module.stop_if_diverged()  # a GPU may have met what nobody has read yet
                 self.save()
 
+    def _forecast(self) -> None:
+        """After the third batch print how long a long run will take."""
+        self._ends.append(time.perf_counter())
+        whole = (self._ends[-1] - self._ends[-2]) * self.count * self.training.epochs if self._ends[1:] else 0
+        if len(self._ends) == FORECAST_AFTER and whole >= LONG:
+            epochs = counted(self.training.epochs, "epoch")
+            self.progress.message(
+                f"time: about {rough_time(whole)} for {epochs} of {self.count:,} batches, by the third batch"
+            )
+
     def plain_step(self, batch: Any, optimiser: Optimizer, *, first: bool, steps: bool) -> Learned:
         """Learn from one batch; after the last one of a step clip the gradient and step."""
         module, meter, training = self.module, self.module.meter, self.training
         waits = module.shared and not steps  # gradients are exchanged once, at the end of a step
         with module.accumulating() if waits else nullcontext():
-            logits, target, loss, backward = module.learn(batch, timer=meter.search)
-            meter.mark()
+            logits, target, loss, backward = module.learn(batch)
             if meter.at_once:  # where reading is free: stop before the weights are spoiled
                 meter.loss(loss)
                 module.stop_if_diverged(self.batch)
@@ -169,7 +182,6 @@ class Loop:
                 optimiser.zero_grad()
             # Each loss is divided by the full number of batches, in a short last group as well.
             self.scaler.scale(backward / training.accumulate).backward()  # type: ignore[no-untyped-call]
-            meter.mark()
         norm = loss
         if steps:
             self.scaler.unscale_(optimiser)
@@ -195,7 +207,8 @@ class Loop:
         rate = float(self.optimiser.param_groups[0]["lr"])
         row: history.Row = {"epoch": epoch, "lr": rate, "seconds_train": round(seconds, 6)}
         row |= {f"train_{name}": value for name, value in train.items()}
-        if history.is_eval_epoch(epoch, every=self.training.eval_every, epochs=self.training.epochs):
+        # The first and the last epoch too, as ``torch_geometric/graphgym/utils/epoch.py`` of PyG 2.0.4.
+        if (epoch + 1) % self.training.eval_every == 0 or epoch in {0, self.training.epochs - 1}:
             row |= self.evaluate()
         row["seconds"] = round(time.perf_counter() - self._begun, 6)
         row |= measured
@@ -207,13 +220,11 @@ class Loop:
         for values in steps:
             self.log({f"step/{n}": v for n, v in zip(STEP[2:], values[2:], strict=True)}, int(values[1]))
         self.log({name: value for name, value in row.items() if name != "epoch"}, epoch)
-        self.write(best=epoch in self.kept)
+        self.write(best=self.best_epoch == epoch)
         self.save()
         if f"val_{self.metric}" in row:
             best = self.best_epoch == epoch
             self.progress.message(history.line_of(row, self.training.epochs, self.metric, best=best))
-        if said := self._forecast.after_epoch(self.history):
-            self.progress.message(said)
         if self.out_of_patience and self.epoch < self.training.epochs:
             title, patience = METRICS[self.metric].title, self.training.patience
             self.progress.message(f"stopped: no better val {title} in {patience} evaluations")
@@ -230,18 +241,12 @@ class Loop:
                 # The column "train" is measured while learning.
                 column = "train_eval" if part == "train" else part
                 row |= {f"{column}_{name}": value for name, value in values.items()}
-            self._keep(row[f"val_{self.metric}"])
+            # Of equal epochs the first is better.
+            best = None if self.best_epoch is None else self.history[self.best_epoch][f"val_{self.metric}"]
+            if is_better(self.metric, row[f"val_{self.metric}"], best):
+                self.kept = {self.epoch: checkpoint.copy_weights(model)}
         self.validation_loss = row["val_loss"]
         return row
-
-    def _keep(self, value: float) -> None:
-        """Keep the weights if this epoch is among the best so far; of equal epochs the first is better."""
-        better = [is_better(self.metric, value, self.history[e][f"val_{self.metric}"]) for e in self.kept]
-        place = better.index(True) if True in better else len(better)
-        if place < self.training.keep_best and is_better(self.metric, value, None):
-            ranked = list(self.kept.items())
-            ranked.insert(place, (self.epoch, checkpoint.copy_weights(self.module.model)))
-            self.kept = dict(ranked[: self.training.keep_best])
 
     @property
     def best_epoch(self) -> int | None:
@@ -267,10 +272,10 @@ class Loop:
         if minutes is None:
             return False
         # The clock of the first process decides: all must save after the same batch.
-        return first_decides(time.perf_counter() - self._saved_at >= 60 * minutes)
+        return bool(gathered(time.perf_counter() - self._saved_at >= 60 * minutes)[0])
 
     def state(self) -> dict[str, Any]:
-        """Return everything that a resumed run needs: tensors and plain values, for ``weights_only=True``."""
+        """Return everything that a resumed run needs: tensors and built-in values (``weights_only=True``)."""
         unfinished = {}
         if self.batch:  # within an epoch: what each process has measured of it so far
             meter, metrics = self.module.meter.state(), self.module.metrics.state()
@@ -302,7 +307,10 @@ class Loop:
         processes = self.config.processes
         checkpoint.check_state(state, self.data.identity, own, f"val_{self.metric}", self.count, processes)
         self.history, self.kept = state["history"], state["kept"]
-        self.steps = state["steps"].view(-1, len(STEP)).tolist()
+        steps = state["steps"]
+        if steps.shape[1] == len(STEP) + 1:  # of a run that also timed its searches
+            steps = torch.cat([steps[:, :7], steps[:, 8:]], 1)
+        self.steps = steps.view(-1, len(STEP)).tolist()
         self.validation_loss = state["validation_loss"]
         # 2. Weights, and what moves them. Another learning rate scales all rates by one factor.
         checkpoint.scale_rates(state, self.config.optimiser.lr / state["lr"])
@@ -334,5 +342,5 @@ class Loop:
         """Write the metrics and, if they are new, the best weights."""
         if self.folder is not None and is_main_process():
             history.write_history(self.folder, self.history, self.steps)
-            if best and self.kept:
-                checkpoint.write_best(self.folder, self.kept, several=self.training.keep_best > 1)
+            if best and self.best_epoch is not None:
+                checkpoint.write_weights(self.folder / checkpoint.BEST, self.kept[self.best_epoch])

@@ -1,17 +1,14 @@
-"""The network of a run with its loss, metrics, optimiser and average, and its evaluation."""
+"""The network of a run with its loss and its metrics, and its evaluation."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim import Optimizer
-from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from kmip_data.errors import CheckFailed
 from kmip_data.format.splits import PARTS
@@ -21,22 +18,17 @@ from kmip_data.models.layers.batch import REAL_SIZES
 from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.models.network import build_model
 from kmip_data.models.search.problem import NotFinite
-from kmip_data.models.training.config.keys import RunConfig
-from kmip_data.models.training.config.optimisers import TAKES, build_optimiser, rate_for
-from kmip_data.models.training.config.schedules import KSchedule
-from kmip_data.models.training.data.on_card import rows_of, sent_ahead
-from kmip_data.models.training.data.run_data import BatchSize, RunData
+from kmip_data.models.training.config.keys import KSchedule, RunConfig
+from kmip_data.models.training.data.run_data import BatchSize, RunData, with_task
+from kmip_data.models.training.data.transfer import rows_of, sent_ahead
 from kmip_data.models.training.machine import autocast
-from kmip_data.models.training.objective.choices import with_task
 from kmip_data.models.training.objective.losses import LOSSES
 from kmip_data.models.training.objective.metrics import SplitMetrics
-from kmip_data.models.training.run.meter import Meter
+from kmip_data.models.training.run.history import Meter
 from kmip_data.wording import counted
 
 ROWS = {part: rows_of(part) for part in PARTS}
 NAMED = 32  #: records of a batch that an error names
-#: Buffers that are averaged as parameters are; others (counts, random features) are copied.
-STATISTICS = ("running_mean", "running_var")
 
 
 class Diverged(CheckFailed):
@@ -69,8 +61,7 @@ class TrainingModule(nn.Module):
         self.meter = Meter(every=config.system.log_every, scaled=config.training.precision == "16-mixed")
         self._names = data.names
         self.shared = self.config.processes > 1  #: True if several processes share each batch
-        together = self.shared and self.config.training.sync_batchnorm
-        self._norms = [m for m in self.model.modules() if together and isinstance(m, BatchNorm)]
+        self._norms = [m for m in self.model.modules() if self.shared and isinstance(m, BatchNorm)]
         self._network: Any = self.model  #: or DDP around it
         self.epoch = 0  #: current epoch, from 0
         self.size: BatchSize | None = None  #: of the current batch, for the error when it does not fit
@@ -84,17 +75,17 @@ class TrainingModule(nn.Module):
         """Context without an exchange of gradients, for all batches of a step but the last."""
         return self._network.no_sync()
 
-    def forward(self, batch: Any, **watching: Any) -> tuple[Tensor, Tensor]:
+    def forward(self, batch: Any, keep: list[Any] | None = None) -> tuple[Tensor, Tensor]:
         """Predictions (rows, outputs) and targets of every node, graph or pair of a batch.
 
-        ``watching`` are ``timer`` and ``keep`` of a :class:`~kmip_data.models.context.ForwardContext`.
-        Raises ``CheckFailed`` where the weights, or what the network makes of the batch, are infinite or NaN.
+        ``keep`` is that of a :class:`~kmip_data.models.context.ForwardContext`. Raises ``CheckFailed`` where
+        the weights, or what the network makes of the batch, are infinite or NaN.
         """
         self.size = BatchSize.of(batch)
         try:
             # DDP is for training alone: it would exchange buffers in an evaluation, too.
             network = self._network if self.training else self.model
-            context = ForwardContext(self.config.training.precision, **watching)
+            context = ForwardContext(self.config.training.precision, keep=keep)
             return network(batch, context), self.task.targets(batch)
         except NotFinite as error:  # raised by the search: add the step of the run, and a cause
             where = ""
@@ -105,15 +96,16 @@ class TrainingModule(nn.Module):
             what = "The numbers inside the network" if sound else "The weights"
             raise self.diverged(f"{what} are not finite numbers", error.what + where) from error
 
-    def learn(self, batch: Any, **watching: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def learn(self, batch: Any, keep: list[Any] | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Logits, targets and loss of the train rows of a batch, and the loss to go backward from.
 
         The last two differ where several processes share a batch: the reported loss is that of all rows.
         """
         for norm in self._norms:
             norm.share = float("train_mask" not in batch)  # rows of a repeated graph do not count
-        with mixed(self.config.training.precision, next(self.model.parameters()).device.type):
-            logits, target = of_part(batch, "train", *self(batch, **watching))
+        kind = next(self.model.parameters()).device.type
+        with autocast(self.config.training.precision, kind, cached=False):
+            logits, target = of_part(batch, "train", *self(batch, keep))
             if self.shared:
                 backward, loss = self.loss.divided(logits, target)
             elif REAL_SIZES in batch:
@@ -157,76 +149,9 @@ class TrainingModule(nn.Module):
         """Return the error for numbers that are no longer finite, with the current work of the run."""
         return Diverged(
             f"{what}, {self.doing}.",
-            expected="finite numbers",
             found=found,
             next="a lower --set optimiser.lr=…, --precision 32, or kmip-data verify on the build",
         )
-
-
-def optimiser_for(module: TrainingModule, device: torch.device) -> Optimizer:
-    """Return the optimiser of a run, fused on a GPU unless 16-mixed gradients are to be clipped."""
-    config = module.config
-    rate = rate_for(config.optimiser, config.whole_batch // config.training.batch_size)
-    update: dict[str, Any] = {"lr": rate}
-    if config.optimiser.fused is None and device.type == "cuda":
-        # One launch a step instead of dozens; but a fused optimiser unscales 16-mixed gradients by itself.
-        clipped = config.training.precision == "16-mixed" and config.training.clip_norm
-        update["fused"] = True if "fused" in TAKES[config.optimiser.name] and not clipped else None
-    return build_optimiser(module.model, config.optimiser.model_copy(update=update))
-
-
-def mixed(precision: str, device: str) -> AbstractContextManager[Any]:
-    """Return the context of a forward pass in training: autocast to half precision, or none.
-
-    Without the cache of cast weights, so that each use of a weight adds its gradient in float32.
-    """
-    if not precision.endswith("mixed"):
-        return nullcontext()
-    dtype = torch.float16 if precision == "16-mixed" else torch.bfloat16
-    return torch.autocast(device, dtype=dtype, cache_enabled=False)
-
-
-class Average:
-    """Exponential moving average of a network's weights: ``decay`` of its last value, the rest new weights.
-
-    It begins with the weights after the first step, as :class:`torch.optim.swa_utils.AveragedModel` does.
-    """
-
-    def __init__(self, decay: float) -> None:
-        self._move = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
-        self.weights: dict[str, Tensor] = {}  #: by the names of the network's state
-
-    @torch.no_grad()
-    def update(self, model: nn.Module) -> None:
-        """Take in the weights of ``model`` after a step."""
-        state = model.state_dict()
-        if not self.weights:
-            self.weights = {name: tensor.clone() for name, tensor in state.items()}
-            return
-        parameters = dict(model.named_parameters())
-        smooth = [name for name in state if name in parameters or name.endswith(STATISTICS)]
-        # A resumed average was read onto the CPU.
-        self.weights = {name: tensor.to(state[name].device) for name, tensor in self.weights.items()}
-        self._move([self.weights[name] for name in smooth], [state[name] for name in smooth], 0)
-        for name in state.keys() - set(smooth):
-            self.weights[name].copy_(state[name])
-
-    def load(self, weights: Mapping[str, Tensor], model: nn.Module) -> None:
-        """Continue from saved weights; raise ``ValueError`` where they are of another network."""
-        own = {name: (tensor.shape, tensor.dtype) for name, tensor in model.state_dict().items()}
-        if weights and {name: (tensor.shape, tensor.dtype) for name, tensor in weights.items()} != own:
-            raise ValueError("its average is of another model")
-        self.weights = dict(weights)
-
-    @contextmanager
-    def within(self, model: nn.Module) -> Iterator[None]:
-        """Give ``model`` the average inside the block."""
-        learning = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-        model.load_state_dict(self.weights or learning)
-        try:
-            yield
-        finally:
-            model.load_state_dict(learning)
 
 
 def of_part(batch: Any, part: str, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:

@@ -17,16 +17,13 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
 from kmip_data.files.changes import refuse_links, write_file
 from kmip_data.files.locking import build_lock
-from kmip_data.models.budget import count_parameters
-from kmip_data.models.network import build_model
+from kmip_data.models.network import build_model, count_parameters
 from kmip_data.models.search.gpu.launch import forget_not_finite
-from kmip_data.models.training.capture.reasons import why_plain
-from kmip_data.models.training.capture.steps import captured_steps
+from kmip_data.models.training.capture.steps import captured_steps, why_plain
 from kmip_data.models.training.config.keys import RunConfig
-from kmip_data.models.training.config.optimisers import rate_for
 from kmip_data.models.training.config.overrides import apply_overrides, read_config, to_toml
 from kmip_data.models.training.config.presets import differences
-from kmip_data.models.training.data.obtain import open_data
+from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import (
     Device,
@@ -52,20 +49,27 @@ from kmip_data.models.training.run.checkpoint import (
 )
 from kmip_data.models.training.run.distributed import join
 from kmip_data.models.training.run.endings import DidNotFit, explained
-from kmip_data.models.training.run.folders import (
+from kmip_data.models.training.run.folder import (
     CONFIG_NAME,
     CURVES_NAME,
     RESULT_NAME,
+    Memory,
+    RunResult,
+    Seconds,
+    SplitUsed,
+    Summary,
     check_name,
     find_run,
     new_run,
     own_choices,
+    package_versions,
+    read_result,
     run_name,
 )
 from kmip_data.models.training.run.history import build_logger, check_logger, draw_curves
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
-from kmip_data.models.training.run.result import RunResult, Summary, read_result
+from kmip_data.runtime.memory import peak_host_memory
 from kmip_data.runtime.progress import say
 from kmip_data.wording import counted
 
@@ -74,8 +78,8 @@ CHANGEABLE = ("optimiser.lr", "training.clip_norm")
 
 
 @dataclass(frozen=True)
-class Job:
-    """A run to be trained."""
+class Prepared:
+    """A run, ready to be trained."""
 
     config: RunConfig  #: with everything that the data decide written out
     data: RunData
@@ -126,7 +130,9 @@ def train(
         check_name(name)
     home, tell, device = home or Home.locate(), teller(quiet), _check_machine(config)
     check_compile(config, device)  # not where a run is resumed: it continues as it began
-    config = _with_source(config, home)
+    if source := config.training.init_from:
+        training = config.training.model_copy(update={"init_from": str(find_run(source, home))})
+        config = config.model_copy(update={"training": training})
     seeds = tuple(seeds) if seeds else (config.training.seed,)
     for seed in seeds:
         apply_overrides(config, [f"training.seed={seed}"])  # refuses a wrong seed before any is trained
@@ -160,7 +166,7 @@ def train(
                 if initial:
                     write_weights(folder / INITIAL, initial)
                 write_file(folder / CONFIG_NAME, to_toml(seeded).encode())
-            results.append(fit(Job(seeded, data, folder, device, memory, tell, quiet)))
+            results.append(fit(Prepared(seeded, data, folder, device, memory, tell, quiet)))
             runs.append(folder or Path())
     return Summary(runs, results)
 
@@ -199,10 +205,8 @@ def resume(
     for override in overrides:
         if (key := override.partition("=")[0].strip()) not in CHANGEABLE:
             raise UsageError(
-                "A resumed run continues as it began.",
-                expected=f"one of {', '.join(CHANGEABLE)}",
-                found=f"--set {key}",
-                next="leave it out, or begin another run with --dataset",
+                f"A resumed run continues as it began: only {' and '.join(CHANGEABLE)} can change.",
+                next=f"leave out --set {key}, or begin another run with --dataset",
             )
     home, tell = home or Home.locate(), teller(quiet)
     folder = find_run(run, home)
@@ -225,10 +229,10 @@ def resume(
         memory = plan_memory(config, data, device)
         if overrides and is_main_process():
             write_file(folder / CONFIG_NAME, to_toml(config).encode())
-        return Summary([folder], [fit(Job(config, data, folder, device, memory, tell, quiet))])
+        return Summary([folder], [fit(Prepared(config, data, folder, device, memory, tell, quiet))])
 
 
-def fit(job: Job) -> RunResult:
+def fit(run: Prepared) -> RunResult:
     """Train until the last epoch, measure the best weights on every part, and write the result.
 
     Where the memory of a GPU ends before anything is saved, it begins once more with recomputed layers,
@@ -236,53 +240,48 @@ def fit(job: Job) -> RunResult:
     generators, and the choice of deterministic kernels, are restored afterwards.
     """
     try:
-        return _fit(job)
+        return _fit(run)
     except DidNotFit as error:
-        fixed = job.config.model.checkpoint_layers is not None or job.config.processes > 1
-        if job.device.kind != "cuda" or fixed:
+        fixed = run.config.model.checkpoint_layers is not None or run.config.processes > 1
+        if run.device.kind != "cuda" or fixed:
             raise
-        job.tell(f"{error.what} It begins once more, with layers recomputed in the backward pass.")
+        run.tell(f"{error.what} It begins once more, with layers recomputed in the backward pass.")
     gc.collect()  # outside the handler: its error holds the frames, and these hold the tensors
     torch.cuda.empty_cache()
-    return _fit(replace(job, memory=replace(job.memory, recompute=True)))
+    return _fit(replace(run, memory=replace(run.memory, recompute=True)))
 
 
-def _fit(job: Job) -> RunResult:
-    config, data, folder, recompute = job.config, job.data, job.folder, job.memory.recompute
+def _fit(run: Prepared) -> RunResult:
+    config, data, folder, recompute = run.config, run.data, run.folder, run.memory.recompute
     with _restored(), float32_products(config.training.precision):
-        device = join(config, job.device.kind)
+        device = join(config, run.device.kind)
         seed_all(config.training.seed)
         if config.system.deterministic:
             torch.use_deterministic_algorithms(True, warn_only=True)
-        module = TrainingModule(data.with_hints(config, job.device.kind), data, recompute=recompute)
+        module = TrainingModule(data.with_hints(config, run.device.kind), data, recompute=recompute)
         main = folder if is_main_process() else None
         checkpoint = folder / LAST if folder is not None and (folder / LAST).is_file() else None
         if main is not None and checkpoint is None and config.training.init_from:
             path = main / INITIAL
             put_weights(module.model, read_weights(path), path, strict=False)
-        plain = why_plain(config, data, job.device, recompute=recompute)
-        for line in _announcement(job, module, plain, resumed=checkpoint is not None):
-            job.tell(line)
+        plain = why_plain(config, data, run.device, recompute=recompute)
+        for line in _announcement(run, module, plain, resumed=checkpoint is not None):
+            run.tell(line)
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
             forget_not_finite(device)
         options: dict[str, Any] = {}
         if main is not None:
             options["log"] = build_logger(config, main, f"kmip-data-{data.label}")
-            if config.system.profile:
-                from kmip_data.models.training.run.profile import Trace
-
-                batches = config.training.epochs * len(data.batches(lambda: 0))  # type: ignore[arg-type]
-                options["watch"] = Trace(main, device, job.tell, batches)
         if plain is None:
-            options["captured"] = captured_steps(module.learn, module.config, job.tell, pad=data.ragged)
-        loop = Loop(module, data, device, folder=folder, quiet=job.quiet, tell=job.tell, **options)
+            options["captured"] = captured_steps(module.learn, module.config, run.tell, pad=data.ragged)
+        loop = Loop(module, data, device, folder=folder, quiet=run.quiet, tell=run.tell, **options)
         options.clear()  # the loop alone holds the memory of recorded steps, and drops it after training
         with explained(loop, folder, checkpoint):
             if checkpoint is not None:
                 loop.load(read_checkpoint(checkpoint))
             loop.fit()
-            return _finish(job, loop)
+            return _finish(run, loop)
 
 
 @contextlib.contextmanager
@@ -298,9 +297,9 @@ def _restored() -> Iterator[None]:
         torch.use_deterministic_algorithms(chosen, warn_only=warn)
 
 
-def _finish(job: Job, loop: Loop) -> RunResult:
+def _finish(run: Prepared, loop: Loop) -> RunResult:
     """Measure the best weights on every part and write weights, result and picture."""
-    config, data, folder = job.config, job.data, job.folder
+    config, data, folder = run.config, run.data, run.folder
     if loop.best_epoch is None:
         raise CheckFailed(
             f"No epoch has a finite {config.training.metric} on val.",
@@ -308,79 +307,77 @@ def _finish(job: Job, loop: Loop) -> RunResult:
         )
     best = loop.kept[loop.best_epoch]
     loop.module.model.load_state_dict(best)
-    metrics = evaluate_parts(loop.module, data, data.parts, loop.device)
-    result = RunResult.of(
-        config,
-        data,
+    card, rows = data.build.card, loop.history
+    result = RunResult(
+        **card.identity,
         name=folder.name if folder is not None else "",
-        parameters=count_parameters(loop.module.model),
-        device=job.device.name,
-        history=loop.history,
+        build_parameters=card.parameters,
+        split=SplitUsed.of(data),
+        model=config.model.name,
+        preset=config.preset,
+        variant=config.variant,
+        config=config.model_dump(mode="json"),
+        num_features=data.in_channels,
+        columns=data.inputs.names,
+        vocabulary=data.inputs.vocabulary,
+        num_classes=data.num_classes,
+        num_parameters=count_parameters(loop.module.model),
+        seed=config.training.seed,
+        device=run.device.name,
+        versions=package_versions(),
+        epochs=len(rows),
         best_epoch=loop.best_epoch,
-        metrics=metrics,
-        peak=torch.cuda.max_memory_allocated(loop.device) if loop.device.type == "cuda" else None,
+        metric=loop.metric,
+        metrics=evaluate_parts(loop.module, data, data.parts, loop.device),
+        seconds=Seconds(
+            train_epoch=sum(row["seconds_train"] for row in rows) / len(rows),
+            total=sum(row["seconds"] for row in rows),
+        ),
+        memory=Memory(
+            device=torch.cuda.max_memory_allocated(loop.device) if loop.device.type == "cuda" else None,
+            host=peak_host_memory(),
+        ),
     )
     if folder is not None and is_main_process():
         write_weights(folder / WEIGHTS, best)
-        title = f"{result.dataset}{data.build.card.remark} · {result.model} · seed {result.seed}"
+        title = f"{result.dataset}{card.remark} · {result.model} · seed {result.seed}"
         draw_curves(
-            loop.history,
-            folder / CURVES_NAME,
-            title=title,
-            metric=result.metric,
-            best_epoch=result.best_epoch,
+            rows, folder / CURVES_NAME, title=title, metric=result.metric, best_epoch=result.best_epoch
         )
         write_file(folder / RESULT_NAME, result.to_json().encode())
     return result
 
 
-def _announcement(job: Job, module: TrainingModule, plain: str | None, *, resumed: bool) -> Iterator[str]:
-    config = job.config
-    yield f"data: {job.data.description}"
+def _announcement(
+    run: Prepared, module: TrainingModule, plain: str | None, *, resumed: bool
+) -> Iterator[str]:
+    config = run.config
+    yield f"data: {run.data.description}"
     yield f"model: {config.model.name}, {count_parameters(module.model):,} parameters"
     schedule, epochs = config.schedule, config.training.epochs
     warmup = min(schedule.warmup_epochs, epochs)
-    shape = f", {warmup} of them warm-up" if schedule.kind.endswith("with_warmup") else ""
+    shape = f", {warmup} of them warm-up" if schedule.kind == "cosine_with_warmup" else ""
     per_step = ", the rate moves with each step" if schedule.per == "step" else ""
     yield f"schedule: {schedule.kind}, {counted(epochs, 'epoch')}{shape}{per_step}"
-    many = f", {config.processes} processes" if config.processes > 1 else ""
-    yield f"device: {job.device.name} ({job.device.reason}){many}, precision {config.training.precision}"
-    if many:
-        rate = config.optimiser.lr
-        grown = f", learning rate {rate_for(config.optimiser, config.processes):g} instead of {rate:g}"
-        scaled = config.training.scale == "batch"
-        yield f"batches: of {config.whole_batch} graphs, divided among processes{grown if scaled else ''}"
-    again = "; layers are recomputed in the backward pass" if job.memory.recompute else ""
+    many = f", {config.processes} processes share each batch" if config.processes > 1 else ""
+    yield f"device: {run.device.name} ({run.device.reason}){many}, precision {config.training.precision}"
+    again = "; layers are recomputed in the backward pass" if run.memory.recompute else ""
     if again and config.system.compile:
         again += ", and for that not compiled"
-    yield f"memory: {job.memory}{many and ' each'}{again}"
-    yield f"run: {shlex.quote(str(job.folder))}{', from its last checkpoint' if resumed else ''}"
-    if job.device.kind == "cuda":
-        how = "captured as CUDA graphs" + (", batches padded to few sizes" if job.data.ragged else "")
+    yield f"memory: {run.memory}{many and ' each'}{again}"
+    yield f"run: {shlex.quote(str(run.folder))}{', from its last checkpoint' if resumed else ''}"
+    if run.device.kind == "cuda":
+        how = "captured as CUDA graphs" + (", batches padded to few sizes" if run.data.ragged else "")
         yield f"steps: {how if plain is None else f'not captured: {plain}'}"
 
 
 def _check_machine(config: RunConfig) -> Device:
-    """Choose the device; raise UsageError for what it cannot do, or a missing logger."""
+    """Choose the device; raise UsageError for unsupported settings or a missing logger."""
     device = choose_device(config.system.device, config.system.devices)
     check_precision(config.training.precision, device)
     config.model.attention.check_device(device.kind)
     check_logger(config.system.logger)
     return device
-
-
-def _with_source(config: RunConfig, home: Home) -> RunConfig:
-    """Return ``config`` with the folder of the run that it begins with; a UsageError where there is none."""
-    if not config.training.init_from:
-        return config
-    folder = find_run(config.training.init_from, home)
-    if not (folder / WEIGHTS).is_file():
-        raise UsageError(
-            f"{folder} has no weights to begin with: it is not finished.",
-            next=f"kmip-data train --resume {folder}",
-        )
-    training = config.training.model_copy(update={"init_from": str(folder)})
-    return config.model_copy(update={"training": training})
 
 
 def teller(quiet: bool) -> Callable[[str], None]:

@@ -22,7 +22,7 @@ from kmip_data.files.reading import MAX_BYTES
 from kmip_data.format.card import CARD_NAME, read_card
 from kmip_data.format.hdf5 import put_text
 from kmip_data.graphs.encoding import parse_encoding
-from kmip_data.pipelines.finishing import encode
+from kmip_data.pipelines.engine import encode
 
 TESTS = Path(__file__).parents[2]
 COLUMN = f"columns/{ENCODING}/00000.h5"

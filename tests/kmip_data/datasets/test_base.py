@@ -25,18 +25,8 @@ def test_the_signature_names_every_argument_with_its_default():
         for name in CLASSES:
             with cases(name):
                 signature = inspect.signature(getattr(kmip_data, name))
-                shared = {
-                    "root",
-                    "home",
-                    "transform",
-                    "columns",
-                    "build",
-                    "sample",
-                    "limit",
-                    "split_rule",
-                    "split_seed",
-                }
-                assert shared | set(OPTIONS) <= set(signature.parameters)
+                shared = {"root", "home", "transform", "columns", "build", "sample", "limit"}
+                assert shared | {"split_rule", "split_seed", *OPTIONS} <= set(signature.parameters)
                 assert all(entry.kind is not entry.VAR_KEYWORD for entry in signature.parameters.values())
                 assert signature.parameters["build"].default is True
                 assert ("split" in signature.parameters) == (name != "CityNetwork")

@@ -57,15 +57,8 @@ def build(tmp_path_factory):
 
 
 def trainer(**options):
-    return pl.Trainer(
-        accelerator="cpu",
-        devices=1,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        **options,
-    )
+    off = dict.fromkeys(("enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    return pl.Trainer(accelerator="cpu", devices=1, logger=False, **off, **options)
 
 
 def module(build, **options):
@@ -87,17 +80,17 @@ def test_fit_and_test(build):
     assert (data.num_features, data.num_classes) == (9, 13)
 
 
-@pytest.mark.parametrize("step", [2, 6, 9, 11])
-def test_resumes_in_the_middle_of_an_epoch(build, tmp_path, step):
+def test_resumes_in_the_middle_of_an_epoch(build, tmp_path):
     whole = Recorder()
     trainer(max_epochs=3).fit(whole, datamodule=module(build))
-    first, second = Recorder(), Recorder()
-    stopped = trainer(max_epochs=3, callbacks=[Stop(tmp_path / "at.ckpt", step)])
-    with pytest.raises((KeyboardInterrupt, SystemExit)):
-        stopped.fit(first, datamodule=module(build))
-    trainer(max_epochs=3).fit(second, datamodule=module(build), ckpt_path=tmp_path / "at.ckpt")
-    assert first.seen["train"] + second.seen["train"] == whole.seen["train"]
-    assert torch.equal(second.weight, whole.weight)
+    for step in (2, 6, 9, 11):
+        first, second, path = Recorder(), Recorder(), tmp_path / f"{step}.ckpt"
+        stopped = trainer(max_epochs=3, callbacks=[Stop(path, step)])
+        with pytest.raises((KeyboardInterrupt, SystemExit)):
+            stopped.fit(first, datamodule=module(build))
+        trainer(max_epochs=3).fit(second, datamodule=module(build), ckpt_path=path)
+        assert first.seen["train"] + second.seen["train"] == whole.seen["train"]
+        assert torch.equal(second.weight, whole.weight)
 
 
 def test_state_of_the_module_alone(build):

@@ -72,8 +72,5 @@ def test_the_path_is_as_long_as_the_eccentricity_that_makes_the_label(city):
     nodes = [0, 1, 700, 1234, 2525]
     found = ask(len(city.position), city.streets, city.lengths, nodes, city.hops)
     assert [np.float32(each["length"]) for each in found] == city.eccentricity[nodes].tolist()
-
-
-def test_a_node_alone_is_its_own_ball():
     (found,) = ask(3, np.array([[0], [1]]), [2.0], [2], 16)
     assert found == {"ball": [[2, 0]], "to": 2, "length": 0, "path": [2]}

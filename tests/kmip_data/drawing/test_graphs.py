@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from support.city_data import streets, streets_build
 from support.training_data import learnable_build
 
-from kmip_data.drawing.graphs import elements, own_colors, record_graph
+from kmip_data.drawing.graphs import COLORS, elements, own_colors, record_graph
 from kmip_data.drawing.layouts import ATOM
 from kmip_data.errors import UsageError
 from kmip_data.reading.dataset import ShardedDataset
 
 
-@pytest.mark.parametrize("top", [1, 255, 65_535])
-@pytest.mark.parametrize("form", ["{} [0-1]", "mean {} [0-1]", "{}"])
-def test_colours_are_those_of_the_features(top, form):
+def test_colours_are_those_of_the_features():
     shades = np.array([[0, 0.5, 1], [1, 1, 1], [0, 0, 0], [0, 0.5, 1]], np.float32)
-    columns = {f"deviation of {color}": shades[:, 0] for color in ("red", "green", "blue")}
-    columns |= {form.format(color): shades[:, i] * top for i, color in enumerate(("red", "green", "blue"))}
-    (layer,) = own_colors(columns)
-    assert [layer.colors[code] for code in layer.codes] == ["#0088ff", "#ffffff", "#000000", "#0088ff"]
-    columns.pop(form.format("green"))
-    assert own_colors(columns) == []
+    for top, form in itertools.product((1, 255, 65_535), ("{} [0-1]", "mean {} [0-1]", "{}")):
+        columns = {f"deviation of {color}": shades[:, 0] for color in COLORS}
+        columns |= {form.format(color): shades[:, i] * top for i, color in enumerate(COLORS)}
+        (layer,) = own_colors(columns)
+        found = [layer.colors[code] for code in layer.codes]
+        assert found == ["#0088ff", "#ffffff", "#000000", "#0088ff"], (top, form)
+        columns.pop(form.format("green"))
+        assert own_colors(columns) == []
 
 
 def test_atoms_are_coloured_by_element():

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import io
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.builds import s3dis_records, s3dis_schema, write_build
+from support.cases import Cases
 
 from kmip_data.drawing.layouts import draw_molecule, is_molecule, layout
 from kmip_data.drawing.pictures import Drawing, draw_png, drawing_of
-from kmip_data.drawing.style import chosen, class_colors
+from kmip_data.drawing.style import chosen
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord
@@ -45,20 +45,6 @@ def test_drawing_of_a_record_is_the_record(tmp_path):
         incoming, outgoing = found.degrees()
         assert set(incoming) == {4}
         assert outgoing.sum() == found.edge_index.shape[1]
-
-
-def test_drawing_of_an_edge_list_with_a_position_column(tmp_path):
-    schema = Schema(
-        columns=(Column(key="node/pos", attribute="pos", stored="float32", presented="float32", shape=(2,)),),
-        edges="index",
-    )
-    pos = np.arange(6, dtype=np.float32).reshape(3, 2)
-    edges = np.array([[0, 2], [1, 0]])
-    record = GraphRecord(key="a", num_nodes=3, columns={"node/pos": pos}, edge_index=edges)
-    found = drawing_of(ShardedDataset(write_build(tmp_path / "b", [record], schema, dataset="own")), 0)
-    np.testing.assert_array_equal(found.pos, pos)
-    np.testing.assert_array_equal(found.edge_index, edges)
-    assert found.y is None
 
 
 def test_rows_and_columns_of_a_picture_are_positions(tmp_path):
@@ -94,31 +80,26 @@ def test_many_edges_are_drawn_as_a_fixed_subset():
     assert full.some_edges(500) is full.edge_index
 
 
-def test_neighbouring_classes_have_different_colours():
-    colors = class_colors(50)
-    assert len(colors) == 50
-    assert len(set(colors[:20])) == 20
-    assert all(a != b for a, b in pairwise(colors))
-
-
-@pytest.mark.parametrize(
-    "what",
-    [
+def test_every_kind_of_graph_gives_a_picture(tmp_path):
+    path, alone = tmp_path / "p.png", {"nodes": 1, "edges": 0}
+    kinds = [
         {},
         {"dimensions": 2},
         {"classes": 0},
         {"edges": 0},
-        {"nodes": 1, "edges": 0},
-        {"nodes": 0, "edges": 0},
+        alone,
+        {**alone, "nodes": 0},
         {"classes": 50},
-    ],
-)
-def test_every_kind_of_graph_gives_a_picture(tmp_path, what):
-    path = tmp_path / "p.png"
-    draw_png([drawing(**what)], path, title="a sample", footer="licence", class_names=["wall"])
-    image = pixels(path)
-    assert image.shape[1] == 1760
-    assert image.std() > 0.01, "something is drawn"
+    ]
+    with Cases() as cases:
+        for kind in kinds:
+            with cases(str(kind)):
+                draw_png(
+                    [drawing(**kind)], path, title="a $sample", footer=r"$\foot$", class_names=[r"$\frac{"]
+                )
+                image = pixels(path)
+                assert image.shape[1] == 1760
+                assert image.std() > 0.01, "something is drawn; a dollar sign begins no formula"
 
 
 def test_more_records_make_a_taller_picture_and_equal_ones_equal_bytes(tmp_path):
@@ -157,13 +138,6 @@ def test_few_hubs_leave_the_other_degrees_visible(tmp_path, monkeypatch):
     assert logs[-1] is True
 
 
-def test_a_dollar_sign_in_a_name_begins_no_formula(tmp_path):
-    path = tmp_path / "p.png"
-    names = [r"$\no$", "$x$", r"$\frac{"]
-    draw_png([drawing()], path, title=r"$\title$", footer=r"$\foot$", class_names=names)
-    assert pixels(path).size
-
-
 # --- nodes without a position ----------------------------------------------------------------------
 
 
@@ -177,6 +151,9 @@ def test_layout_places_parts_apart_and_is_repeatable():
     assert len(np.unique(pos.round(6), axis=0)) == 16
     np.testing.assert_array_equal(pos, layout(edges, 16))
     assert pos[12:, 1].min() > pos[:12, 1].max()
+    none = np.zeros((2, 0), np.int64)
+    assert layout(none, 0).shape == (0, 2)
+    assert len(np.unique(layout(none, 5), axis=0)) == 5
     # Springs: neighbours on the ring are nearer than opposite nodes.
     apart = np.linalg.norm(pos[:12, None] - pos[None, :12], axis=2)
     assert (
@@ -185,13 +162,8 @@ def test_layout_places_parts_apart_and_is_repeatable():
     )
 
 
-def test_layout_of_nothing_and_of_single_nodes():
-    assert layout(np.zeros((2, 0), np.int64), 0).shape == (0, 2)
-    assert len(np.unique(layout(np.zeros((2, 0), np.int64), 5), axis=0)) == 5
-
-
 def test_molecules_are_drawn_from_their_features():
-    from kmip_data.pipelines.molecules.features import ATOM_FIELDS, read_smiles
+    from kmip_data.pipelines.molecules import ATOM_FIELDS, read_smiles
 
     molecule = read_smiles("O=C([O-])c1ccccc1[NH3+]")
     assert is_molecule(ATOM_FIELDS)

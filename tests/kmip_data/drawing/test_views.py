@@ -1,4 +1,4 @@
-"""What a build is drawn as, and which records a view shows."""
+"""Views of a build and the records that they show."""
 
 from __future__ import annotations
 
@@ -31,12 +31,9 @@ def test_a_picture_is_drawn(build, tmp_path):
     assert (tmp_path / "p").read_bytes().startswith(b"\x89PNG")
 
 
-def test_more_records_than_a_picture_shows_are_2():
+def test_records_are_drawn_once_and_more_than_a_picture_shows_are_refused():
+    assert positions("3, 1,2..4,1", 12, "the build") == [3, 1, 2, 4]
+    assert positions("0..9,0..9,10", 12, "the build") == list(range(11))
     with pytest.raises(UsageError, match="does not name records") as caught:
         positions("0..999999999", 10**18, "the build")
     assert caught.value.parts["found"] == "more than 16 positions"
-
-
-def test_records_that_are_named_twice_are_drawn_once():
-    assert positions("3, 1,2..4,1", 12, "the build") == [3, 1, 2, 4]
-    assert positions("0..9,0..9,10", 12, "the build") == list(range(11))

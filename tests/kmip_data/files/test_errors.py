@@ -7,36 +7,33 @@ import os
 from pathlib import Path
 
 import pytest
+from support.cases import check_each
 
 from kmip_data.errors import OutOfResources, UsageError
-from kmip_data.files.errors import disk_error, human_bytes, require_room, writing
+from kmip_data.files.errors import FULL, disk_error, human_bytes, require_room, writing
 from kmip_data.files.reading import sha256_file
 
+CASES = [
+    *((number, OutOfResources, "There is no room to write") for number in FULL),
+    (errno.EIO, OutOfResources, "could not be written"),
+    *((number, UsageError, "cannot be written") for number in (errno.EROFS, errno.EACCES)),
+    (errno.ENAMETOOLONG, UsageError, "too long for this file system"),
+    (errno.ELOOP, UsageError, "is a symbolic link"),
+    *((number, UsageError, "in the way") for number in (errno.ENOTDIR, errno.EEXIST)),
+]
 
-@pytest.mark.parametrize(
-    ("number", "kind", "says"),
-    [
-        (errno.ENOSPC, OutOfResources, "There is no room to write"),
-        (errno.EDQUOT, OutOfResources, "There is no room to write"),
-        (errno.EFBIG, OutOfResources, "There is no room to write"),
-        (errno.EIO, OutOfResources, "could not be written"),
-        (errno.EROFS, UsageError, "cannot be written"),
-        (errno.EACCES, UsageError, "cannot be written"),
-        (errno.ENAMETOOLONG, UsageError, "too long for this file system"),
-        (errno.ELOOP, UsageError, "is a symbolic link"),
-        (errno.ENOTDIR, UsageError, "in the way"),
-        (errno.EEXIST, UsageError, "in the way"),
-    ],
-)
-def test_each_error_is_told_apart(number, kind, says):
-    with pytest.raises(kind, match=says) as caught, writing(Path("/data/home/raw/x"), left="half of it"):
-        raise OSError(number, os.strerror(number))
-    text = str(caught.value)
-    assert "/data/home/raw/x" in text
-    assert os.strerror(number) in text
-    assert "on disk: half of it" in text
-    assert "next: " in text
-    assert type(disk_error(OSError(number, "x"), Path("x"))) is kind
+
+def test_errors_of_the_system_become_ours():
+    def check(case):
+        number, kind, says = case
+        reason = os.strerror(number)
+        with pytest.raises(kind, match=says) as caught, writing(Path("/data/home/raw/x"), left="half of it"):
+            raise OSError(number, reason)
+        text = str(caught.value)
+        assert all(part in text for part in ("/data/home/raw/x", reason, "on disk: half of it", "next: "))
+        assert type(disk_error(OSError(number, "x"), Path("x"))) is kind
+
+    check_each(check, CASES)
 
 
 def test_room_is_required_beforehand(tmp_path):

@@ -130,8 +130,9 @@ def test_bytes_of_one_shard_are_pinned():
 def test_bytes_do_not_depend_on_the_process(tmp_path):
     """Dirty memory, hash seed, locale, umask, time zone and time change nothing."""
     code = """
-import sys; sys.path[:0] = sys.argv[1:]
+import hashlib, sys; sys.path[:0] = sys.argv[1:]
 from support.records import *
+from kmip_data.format.writer import encode_shard
 options = dict(dataset="d", build_key="k")
 for compression in (None, "gzip", "zstd"):
     for schema in (POINT_SCHEMA, EDGE_SCHEMA):

@@ -19,7 +19,7 @@ from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.encoding import Graphs, parse_encoding
 from kmip_data.graphs.encodings import expander as expanders
 from kmip_data.graphs.encodings.expander import Expander, expander_targets, second_eigenvalue
-from kmip_data.pipelines.finishing.encode import encode_build
+from kmip_data.pipelines.engine.encode import encode_build
 
 
 def generator(seed: int = 0) -> np.random.Generator:

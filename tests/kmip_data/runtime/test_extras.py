@@ -12,9 +12,8 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.base import load_pipeline
-from kmip_data.pipelines.build import build_dataset
+from kmip_data.pipelines.build import build_dataset, build_own
 from kmip_data.pipelines.raw import obtain as raw
-from kmip_data.pipelines.recipes import build_own
 from kmip_data.runtime.presence import MODULES, install_command
 
 NEEDY = [name for name in dataset_names() if load_pipeline(load_manifest(name)).extra is not None]

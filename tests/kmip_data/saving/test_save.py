@@ -334,7 +334,7 @@ def test_what_cannot_be_saved(tmp_path):
 def test_the_target_is_a_new_folder(tmp_path):
     build = kmip_data.save(KarateClub(), tmp_path / "there")
     before = (build.path / "card.json").read_bytes()
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="already exists"):
         kmip_data.save(KarateClub(), tmp_path / "there")
     assert (build.path / "card.json").read_bytes() == before
     (tmp_path / "empty").mkdir()

@@ -1,4 +1,4 @@
-"""A stand-in for S3."""
+"""A stand-in for S3, and a small build."""
 
 from __future__ import annotations
 
@@ -6,6 +6,22 @@ import secrets
 from collections.abc import Iterator
 
 import pytest
+import torch
+from torch_geometric.data import Data
+
+import kmip_data
+from kmip_data.builds.home import Build
+from kmip_data.pipelines.find import obtain_columns
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """Three rings of nine nodes with a split and an added column."""
+    ring = torch.stack([torch.arange(9), torch.arange(9).roll(1)])
+    graphs = [Data(x=torch.rand(9, 2), edge_index=ring) for _ in range(3)]
+    build = kmip_data.save(graphs, tmp_path_factory.mktemp("b") / "rings", split={"train": [0, 1]})
+    obtain_columns(build, ["degree-profile-2.8"], quiet=True)
+    return build
 
 
 @pytest.fixture

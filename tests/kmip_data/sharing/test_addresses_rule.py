@@ -9,15 +9,13 @@ from functools import partial
 
 import pytest
 import requests
-import torch
 from support.cases import Cases
 from support.cli import kmip
 from support.range_server import serving
 from support.shares import share_folder
-from torch_geometric.data import Data
 
 import kmip_data
-from kmip_data.builds.home import Build, Home
+from kmip_data.builds.home import Home
 from kmip_data.errors import KmipDataError
 from kmip_data.manifest import Mirror
 from kmip_data.runtime.http_client import MirrorFailed, from_exception
@@ -49,14 +47,6 @@ def said_by(call: Callable[[], object]) -> str:
     return " ".join([found, *(str(warning.message) for warning in seen)])
 
 
-@pytest.fixture(scope="module")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
-    ring = torch.stack([torch.arange(9), torch.arange(9).roll(1)])
-    return kmip_data.save(
-        [Data(x=torch.rand(9, 2), edge_index=ring)] * 2, tmp_path_factory.mktemp("b") / "rings"
-    )
-
-
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ENDPOINT_URL", "HTTPS_PROXY"):
@@ -65,14 +55,14 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "_ATTEMPTS", 1)
 
 
-def test_no_secret_of_an_address_is_shown(build, tmp_path) -> None:
+def test_no_secret_of_an_address_is_shown(small, tmp_path) -> None:
     home = Home(tmp_path / "home")
-    share_folder(build.path, tmp_path / "pushed/data")
+    share_folder(small.path, tmp_path / "pushed/data")
     with Cases() as cases:
         dead = [*addresses("http", "127.0.0.1:9"), *addresses("nope", "host"), *addresses("github", "main")]
         for address in dead:
             for name, call in {
-                "push": lambda address=address: push_build(build, address, quiet=True),
+                "push": lambda address=address: push_build(small, address, quiet=True),
                 "pull": lambda address=address: pull(address, home, quiet=True),
                 "open": lambda address=address: kmip_data.open(address, home=home.root),
                 "file system": lambda address=address: file_system(address) and None,
@@ -97,11 +87,11 @@ def test_no_secret_of_an_address_is_shown(build, tmp_path) -> None:
                         assert name != "opened" or "BuildAfar" in found or misread
 
 
-def test_no_secret_is_shown_by_commands_mirrors_and_in_texts_of_libraries(build, tmp_path) -> None:
+def test_no_secret_is_shown_by_commands_mirrors_and_in_texts_of_libraries(small, tmp_path) -> None:
     with Cases() as cases:
         for address in addresses("http", "127.0.0.1:9"):
             with cases(f"command {address}"):
-                for command in (["push", build.path, address], ["pull", address]):
+                for command in (["push", small.path, address], ["pull", address]):
                     outcome = kmip(*command, "--home", tmp_path)
                     assert SECRET not in outcome.out + outcome.err
             with cases(f"mirror {address}"):
@@ -118,7 +108,7 @@ def test_no_secret_is_shown_by_commands_mirrors_and_in_texts_of_libraries(build,
                 assert SECRET not in without_secrets(text, address)
         for address in ("memory://share/x?y=1", "memory://me:pw@share/z"):
             with cases(address):
-                outcome = kmip("push", build.path, address, "-q", "--home", tmp_path)
+                outcome = kmip("push", small.path, address, "-q", "--home", tmp_path)
                 assert "y=1" not in outcome.out + outcome.err
                 assert "pw" not in outcome.out + outcome.err
         for text in (

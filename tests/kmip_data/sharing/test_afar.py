@@ -2,18 +2,11 @@
 
 import errno
 import hashlib
-import itertools
 import json
 import multiprocessing
 import os
 import pickle
 import shutil
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
-from pathlib import Path
 
 import fsspec
 import numpy as np
@@ -221,16 +214,14 @@ def test_neighbours_are_asked_for_together(pushed, server):
     assert len([stop for _, _, stop in server.asked]) <= 2
 
 
-@pytest.mark.parametrize(
-    ("file", "byte"),
-    [("shards/00001.h5", 10), ("shards/00001.h5", 2_150_000), ("shards/00002.h5", 1_200_000)],
-)
-def test_a_flipped_byte_is_refused_by_file_and_block(pushed, server, tmp_path, file, byte):
-    server.wrong_file, server.wrong_byte = file, byte
-    with pytest.raises(DamagedInput, match=f"block {byte // BLOCK} of {server.address}/{file}") as raised:
-        for _ in GraphLoader(kmip_data.open(server.address), batch_size=16):
-            pass
-    assert "SHA-256" in raised.value.parts["expected"]
+def test_a_flipped_byte_is_refused_by_file_and_block(pushed, server):
+    for file, byte in (("00001.h5", 10), ("00001.h5", 2_150_000), ("00002.h5", 1_200_000)):
+        server.wrong_file, server.wrong_byte = f"shards/{file}", byte
+        where = f"block {byte // BLOCK} of {server.address}/shards/{file}"
+        with pytest.raises(DamagedInput, match=where) as raised:
+            for _ in GraphLoader(kmip_data.open(server.address), batch_size=16):
+                pass
+        assert "SHA-256" in raised.value.parts["expected"]
     server.wrong_file = ""
     assert_same(kmip_data.open(server.address)[70], pushed[0][70])  # nothing wrong was kept
 
@@ -366,42 +357,32 @@ def test_an_answer_that_goes_on_is_cut_off(server):
     assert raised.value.parts["found"] == "more"
 
 
-@pytest.mark.parametrize(
-    ("spoil", "match"),
-    [
-        (lambda folder: (folder / SHARE_NAME).write_bytes(b" " * (2**24 + 1)), "share.json is not what"),
-        (lambda folder: (folder / SHARE_NAME).write_bytes(b"[" * 100_000), "share.json is not what"),
-        (lambda folder: (folder / BLOCKS_NAME).write_bytes(b"x" * 2000), "blocks.sha256 is not what"),
-        (lambda folder: (folder / BLOCKS_NAME).unlink(), "blocks.sha256 is not what"),
-        (lambda folder: (folder / "shards" / "00002.h5").unlink(), "shards/00002.h5 is not what"),
-        (
-            lambda folder: (folder / "shards" / "00002.h5").write_bytes(b"short"),
-            "shards/00002.h5 is not what",
-        ),
-    ],
-)
-def test_hostile_and_broken_pushes_are_refused(pushed, tmp_path, spoil, match):
-    folder = copy_of(pushed, tmp_path / "share")
+def test_hostile_and_broken_pushes_are_refused(pushed, tmp_path):
+    folder, shard = copy_of(pushed, tmp_path / "share"), "shards/00002.h5"
     for path in folder.rglob("*"):
         path.chmod(0o755)
-    spoil(folder)
-    with serving(folder) as server, pytest.raises(DamagedInput, match=match):
-        _read_bytes(server.address, None, range(0, 120, 10))
+    for name in (SHARE_NAME, BLOCKS_NAME, shard):
+        sound = (folder / name).read_bytes()
+        for spoilt in (b" " * (2**24 + 1), b"[" * 100_000, b"x" * 2000, None):
+            if spoilt is None and name == SHARE_NAME:
+                continue  # it is no push then
+            (folder / name).write_bytes(spoilt or b"")
+            if spoilt is None:
+                (folder / name).unlink()
+            with serving(folder) as server, pytest.raises(DamagedInput, match=f"{name} is not what"):
+                _read_bytes(server.address, tmp_path / str(len(spoilt or b"")), range(0, 120, 10))
+        (folder / name).write_bytes(sound)
 
 
-@pytest.mark.parametrize("name", [SHARE_NAME, CARD_NAME])
-def test_a_pipe_in_a_folder_that_is_named_as_an_address_is_not_waited_for(
-    pushed, tmp_path, monkeypatch, name
-):
+def test_a_pipe_in_a_folder_that_is_named_as_an_address_is_not_waited_for(pushed, tmp_path, monkeypatch):
     monkeypatch.setattr("kmip_data.sharing.remote._ATTEMPTS", 1)
     folder = copy_of(pushed, tmp_path / "share")
-    assert kmip_data.open(f"file://{folder}")[0].num_nodes == pushed[0][0].num_nodes
-    shutil.rmtree(tmp_path / "home")
     folder.chmod(0o755)
-    (folder / name).unlink()
-    os.mkfifo(folder / name)
-    with pytest.raises(SourceUnavailable, match=f"{name} cannot be reached"):
-        kmip_data.open(f"file://{folder}")
+    for name in (CARD_NAME, SHARE_NAME):
+        (folder / name).unlink()
+        os.mkfifo(folder / name)
+        with pytest.raises(SourceUnavailable, match=f"{name} cannot be reached"):
+            kmip_data.open(f"file://{folder}")
 
 
 def test_cards_that_do_not_fit_what_was_pushed_are_refused(pushed, tmp_path):
@@ -421,21 +402,3 @@ def test_cards_that_do_not_fit_what_was_pushed_are_refused(pushed, tmp_path):
     share_folder(source, tmp_path / "empty")
     with serving(tmp_path / "empty") as server, pytest.raises(DamagedInput, match=r"00001\.h5 is not what"):
         kmip_data.open(server.address)
-
-
-def test_the_server_of_the_tests_runs_alone(pushed):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    root = Path(__file__).resolve().parents[3]
-    command = [sys.executable, "-m", "tests.support.range_server", str(pushed[1]), "--port", str(port)]
-    with subprocess.Popen(command, cwd=root) as process:
-        try:
-            for _ in itertools.repeat(None, 600):
-                try:
-                    urllib.request.urlopen(f"http://localhost:{port}/card.json").close()
-                    break
-                except OSError:
-                    time.sleep(0.1)
-            assert_same(kmip_data.open(f"http://localhost:{port}")[0], pushed[0][0])
-        finally:
-            process.terminate()

@@ -9,15 +9,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 from support.cases import Cases, contents, damage
 from support.shares import share_folder
-from torch_geometric.data import Data
 
 import kmip_data
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import KmipDataError, UsageError
-from kmip_data.pipelines.find import obtain_columns
 from kmip_data.sharing.pull import pull
 from kmip_data.sharing.push import push_build
 
@@ -32,18 +29,9 @@ RUN = {
 
 
 @pytest.fixture(scope="module")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
-    ring = torch.stack([torch.arange(9), torch.arange(9).roll(1)])
-    graphs = [Data(x=torch.rand(9, 2), edge_index=ring) for _ in range(3)]
-    build = kmip_data.save(graphs, tmp_path_factory.mktemp("b") / "rings", split={"train": [0, 1]})
-    obtain_columns(build, ["degree-profile-2.8"], quiet=True)
-    return build
-
-
-@pytest.fixture(scope="module")
-def shares(build: Build, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def shares(small: Build, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("shares")
-    push_build(build, str(folder / "build"), quiet=True)
+    push_build(small, str(folder / "build"), quiet=True)
     (folder / "mine").mkdir()
     for name, data in RUN.items():
         (folder / "mine" / name).write_bytes(data)
@@ -51,10 +39,10 @@ def shares(build: Build, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     return {"build": folder / "build", "run": folder / "run"}
 
 
-def test_files_of_the_user_stay(build, shares, tmp_path) -> None:
+def test_files_of_the_user_stay(small, shares, tmp_path) -> None:
     home = Home(tmp_path / "home")
     with Cases() as cases:
-        for kind, whole in (("build", contents(build.path)), ("run", RUN)):
+        for kind, whole in (("build", contents(small.path)), ("run", RUN)):
             ours = [file for file in whole if kind == "build" or file in RUN]
             for number, name in enumerate(
                 [*ours, *(f"{file}.partial" for file in ours), "notes.txt.partial"]
@@ -87,8 +75,8 @@ def test_files_of_the_user_stay(build, shares, tmp_path) -> None:
             assert (folder / "shards/00000.h5.partial").read_bytes() == MINE
 
 
-def test_of_two_files_neither_is_lost(build, tmp_path) -> None:
-    home, digest = Home(tmp_path / "home"), build.card.shards[0].sha256
+def test_of_two_files_neither_is_lost(small, tmp_path) -> None:
+    home, digest = Home(tmp_path / "home"), small.card.shards[0].sha256
     names = [
         "columns/one/a.partial",
         f"columns/one/a.{digest}.partial",
@@ -99,7 +87,7 @@ def test_of_two_files_neither_is_lost(build, tmp_path) -> None:
         for name in names:
             with cases(name):
                 source = tmp_path / hashlib.sha256(name.encode()).hexdigest()[:8]
-                shutil.copytree(build.path, source)
+                shutil.copytree(small.path, source)
                 column = source / "columns/degree-profile-2.8"
                 first, second = column / "00000.h5", column / f"00000.h5{name[len('columns/one/a') :]}"
                 second.write_bytes(b"the second")
@@ -116,7 +104,7 @@ def test_of_two_files_neither_is_lost(build, tmp_path) -> None:
                         assert (to / path.relative_to(source)).read_bytes() == path.read_bytes()
 
 
-def test_a_damaged_copy_is_mended(build, shares, tmp_path) -> None:
+def test_a_damaged_copy_is_mended(small, shares, tmp_path) -> None:
     home = Home(tmp_path / "home")
     with Cases() as cases:
         for kind, share in shares.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -45,15 +45,6 @@ def small_build(folder: Path, value: float = 1.0) -> Build:
 
 
 @pytest.fixture(scope="module")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
-    ring = torch.stack([torch.arange(9), torch.arange(9).roll(1)])
-    graphs = [Data(x=torch.rand(9, 2), edge_index=ring) for _ in range(3)]
-    build = kmip_data.save(graphs, tmp_path_factory.mktemp("b") / "rings", split={"train": [0, 1]})
-    obtain_columns(build, ["degree-profile-2.8"], quiet=True)
-    return build
-
-
-@pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Two finished runs of one epoch."""
     folder = tmp_path_factory.mktemp("r")
@@ -64,6 +55,15 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         train(config, home=home, name=name, seeds=[seed], quiet=True).runs[0]
         for seed, name in enumerate("ab")
     ]
+
+
+@pytest.fixture(scope="module")
+def pushes(small: Build, runs: list[Path]) -> dict[str, Callable[[str], object]]:
+    """A push of a build, and one of a run."""
+    return {
+        "build": lambda to: push_build(small, to, quiet=True),
+        "run": lambda to: push_run(runs[0], to, quiet=True),
+    }
 
 
 @contextlib.contextmanager
@@ -81,11 +81,7 @@ def killed_at(number: int) -> Iterator[None]:
         yield
 
 
-def test_other_files_are_in_the_way_and_stay(build, runs, tmp_path) -> None:
-    pushes = {
-        "build": lambda to: push_build(build, to, quiet=True),
-        "run": lambda to: push_run(runs[0], to, quiet=True),
-    }
+def test_other_files_are_in_the_way_and_stay(small, runs, pushes, tmp_path) -> None:
     with Cases() as cases:
         for kind, push in pushes.items():
             for number, name in enumerate(IN_THE_WAY):
@@ -99,11 +95,7 @@ def test_other_files_are_in_the_way_and_stay(build, runs, tmp_path) -> None:
                     assert isinstance(raised.value, UsageError)
                     assert name in str(raised.value)
         for kind, first, second in (
-            (
-                "another run",
-                lambda to: push_run(runs[0], to, quiet=True),
-                lambda to: push_run(runs[1], to, quiet=True),
-            ),
+            ("another run", pushes["run"], lambda to: push_run(runs[1], to, quiet=True)),
             ("a run over a build", pushes["build"], pushes["run"]),
             ("a build over a run", pushes["run"], pushes["build"]),
         ):
@@ -116,7 +108,7 @@ def test_other_files_are_in_the_way_and_stay(build, runs, tmp_path) -> None:
                 assert contents(folder) == before
         with cases("another build of the same name"):
             other, folder = small_build(tmp_path / "other/rings", 2.0), tmp_path / "same name"
-            push_build(build, str(folder), quiet=True)
+            push_build(small, str(folder), quiet=True)
             before = contents(folder)
             with pytest.raises(UsageError):
                 push_build(other, str(folder), quiet=True)
@@ -124,11 +116,11 @@ def test_other_files_are_in_the_way_and_stay(build, runs, tmp_path) -> None:
         for inside in ("", "share", "shards"):
             with cases(f"itself {inside}"):
                 copy = tmp_path / f"copy{inside}"
-                shutil.copytree(build.path, copy)
+                shutil.copytree(small.path, copy)
                 (copy / "README.md").unlink()
                 before = contents(copy)
                 with pytest.raises(UsageError):
-                    push_build(Build(copy, build.card), str(copy / inside), quiet=True)
+                    push_build(Build(copy, small.card), str(copy / inside), quiet=True)
                 assert contents(copy) == before
         with cases("a store"):
             import fsspec
@@ -136,18 +128,15 @@ def test_other_files_are_in_the_way_and_stay(build, runs, tmp_path) -> None:
             store = fsspec.filesystem("memory")
             store.pipe_file("/mine/card.json", MINE)
             with pytest.raises(UsageError):
-                push_build(build, "memory://mine", quiet=True)
+                push_build(small, "memory://mine", quiet=True)
             assert store.cat_file("/mine/card.json") == MINE
             store.rm("/mine", recursive=True)
 
 
-def test_a_push_that_was_killed_at_any_file_resumes(build, runs, tmp_path) -> None:
+def test_a_push_that_was_killed_at_any_file_resumes(pushes, tmp_path) -> None:
     home = Home(tmp_path / "home")
     with Cases() as cases:
-        for kind, push in (
-            ("build", lambda to: push_build(build, to, quiet=True)),
-            ("run", lambda to: push_run(runs[0], to, quiet=True)),
-        ):
+        for kind, push in pushes.items():
             push(str(tmp_path / kind))
             whole = contents(tmp_path / kind)
             for number in range(len(whole)):
@@ -167,12 +156,9 @@ def test_a_push_that_was_killed_at_any_file_resumes(build, runs, tmp_path) -> No
                     pull(str(folder), home, to=tmp_path / f"pulled-{kind}-{number}", quiet=True)
 
 
-def test_a_push_onto_a_damaged_one_mends_it(build, runs, tmp_path) -> None:
+def test_a_push_onto_a_damaged_one_mends_it(pushes, tmp_path) -> None:
     with Cases() as cases:
-        for kind, push in (
-            ("build", lambda to: push_build(build, to, quiet=True)),
-            ("run", lambda to: push_run(runs[0], to, quiet=True)),
-        ):
+        for kind, push in pushes.items():
             folder = tmp_path / kind
             push(str(folder))
             whole = contents(folder)

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -119,15 +120,8 @@ def test_manifest_and_side_file_are_what_the_page_defines(build, tmp_path) -> No
 def test_the_manifest_comes_last_and_goes_first(build, monkeypatch, tmp_path) -> None:
     address, order = str(tmp_path / "share"), []
     put, remove = remote.Remote.put, remote.Remote.remove
-
-    def recorded(at: remote.Remote, name: str, content: Path | bytes) -> None:
-        order.append(name)
-        put(at, name, content)
-
-    def removed(at: remote.Remote, name: str) -> None:
-        order.append(f"-{name}")
-        remove(at, name)
-
+    recorded = lambda at, name, content: order.append(name) or put(at, name, content)
+    removed = lambda at, name: order.append(f"-{name}") or remove(at, name)
     monkeypatch.setattr(remote.Remote, "put", recorded)
     monkeypatch.setattr(remote.Remote, "remove", removed)
     push_build(build, address, quiet=True)
@@ -140,24 +134,6 @@ def test_the_manifest_comes_last_and_goes_first(build, monkeypatch, tmp_path) ->
     assert order[0] == f"-{SHARE_NAME}"
     assert order[-1] == SHARE_NAME
     assert not any(name.startswith(("shards/", "splits/")) for name in order), "what is there stays"
-
-
-def test_a_stopped_push_is_none_and_goes_on(build, monkeypatch, address, home) -> None:
-    put, calls = remote.Remote.put, iter(range(100))
-
-    def failing(at: remote.Remote, name: str, content: Path | bytes) -> None:
-        if next(calls) == 3:
-            raise KeyboardInterrupt
-        put(at, name, content)
-
-    monkeypatch.setattr(remote.Remote, "put", failing)
-    with pytest.raises(KeyboardInterrupt):
-        push_build(build, address, quiet=True)
-    with pytest.raises(UsageError, match="Nothing was pushed"):
-        pull(address, home, quiet=True)
-    monkeypatch.setattr(remote.Remote, "put", put)
-    push_build(build, address, quiet=True)
-    assert digests(pull(address, home, quiet=True).path) == digests(build.path)
 
 
 def test_a_stopped_pull_goes_on_within_a_file(build, monkeypatch, address, home) -> None:
@@ -230,18 +206,11 @@ def rename(name: str) -> Callable[[dict], None]:
     return lambda content: content["files"][0].update(file=name)
 
 
-NAMES = [
-    "../evil",
-    "/etc/evil",
-    "shards/../../evil",
-    ".bashrc",
-    "a/b/c/d",
-    "a\\..\\b/../c",
-    "share.json",
-    "push.json",
-]
+NAMES = (
+    "../evil", "/etc/evil", "shards/../../evil", ".bashrc", "a/b/c/d", "a\\..\\b/../c", "shards/x.h5",
+)  # fmt: skip
 HOSTILE: dict[str, Callable[[dict], None]] = {
-    **{f"a file called {name}": rename(name) for name in [*NAMES, "shards/other.h5"]},
+    **{f"a file called {name}": rename(name) for name in (*NAMES, SHARE_NAME, "push.json")},
     "climbing": lambda content: content.update(name="../evil"),
     "hidden": lambda content: content.update(name=".ssh"),
     "another kind": lambda content: content.update(kind="script"),
@@ -298,29 +267,17 @@ def test_nothing_is_written_through_a_link(build, tmp_path, home) -> None:
     (home.built / "rings/shards" / partial_of(build, "shards/00000.h5")).hardlink_to(
         home.root / ".." / "share/README.md"
     )
-    with pytest.raises(UsageError, match="of its own"):
+    with pytest.raises(UsageError, match="is a hard link"):
         pull(str(tmp_path / "share"), home, quiet=True)
-
-
-def test_links_beside_the_folder_of_a_pull(build, tmp_path, home) -> None:
-    push_build(build, str(tmp_path / "share"), quiet=True)
-    away = tmp_path / "away"
-    away.mkdir()
-    home.built.mkdir(parents=True)
-    (home.built / "rings").symlink_to(away)
+    shutil.rmtree(home.built / "rings")
+    (home.built / "rings").symlink_to(victim)
     with pytest.raises(UsageError, match="is a symbolic link"):
         pull(str(tmp_path / "share"), home, quiet=True)
-    assert not any(away.iterdir())
+    assert not any(victim.iterdir())
     (home.built / "rings").unlink()
-    (home.built / ".locks").symlink_to(away)  # the lock is inside the folder then
+    shutil.rmtree(home.built / ".locks", ignore_errors=True)
+    (home.built / ".locks").symlink_to(victim)  # the lock is inside the folder then
     assert digests(pull(str(tmp_path / "share"), home, quiet=True).path) == digests(build.path)
-
-
-@pytest.mark.parametrize("name", ["ü x", "#a", "..", "a\nb", "b" * 201])
-def test_a_name_that_nobody_could_pull_is_not_pushed(build, name, tmp_path) -> None:
-    with pytest.raises(UsageError, match="cannot be pushed under its name"):
-        push_build(Build(build.path.parent / name, build.card), str(tmp_path / "share"))
-    assert not (tmp_path / "share").exists()
 
 
 def test_added_columns_are_a_part_that_can_be_taken(build, tmp_path, home) -> None:
@@ -359,14 +316,15 @@ def test_a_damaged_build_is_not_pushed(build, tmp_path) -> None:
     assert not (tmp_path / "share").exists()
 
 
-@pytest.mark.parametrize("address", ["nope://x/y", "s3nope://x", "", "reference://x", "ftp://127.0.0.1:9/x"])
-def test_an_unknown_kind_of_address_names_the_extra(build, address) -> None:
-    with pytest.raises(UsageError, match="not an address") as error:
-        push_build(build, address)
-    assert "[hub]" in str(error.value)
-
-
-def test_an_address_without_a_push_says_so(tmp_path, home) -> None:
+def test_names_and_addresses_that_cannot_be_are_refused(build, home, tmp_path) -> None:
+    for address in ("nope://x/y", "s3nope://x", "", "reference://x", "ftp://127.0.0.1:9/x"):
+        with pytest.raises(UsageError, match="not an address") as error:
+            push_build(build, address)
+        assert "[hub]" in str(error.value)
+    for name in ("ü x", "#a", "..", "a\nb", "b" * 201):
+        with pytest.raises(UsageError, match="cannot be pushed under its name"):
+            push_build(Build(build.path.parent / name, build.card), str(tmp_path / "share"))
+        assert not (tmp_path / "share").exists()
     with pytest.raises(UsageError, match="Nothing was pushed"):
         pull(str(tmp_path / "empty"), home)
     with pytest.raises(SourceUnavailable):
@@ -526,7 +484,8 @@ def test_the_page_has_the_header_of_a_hub(build) -> None:
 
 
 def test_the_names_are_those_of_the_models() -> None:
-    from kmip_data.models.training.run import checkpoint, folders
+    from kmip_data.models.training.run import checkpoint
+    from kmip_data.models.training.run import folder as folders
 
     names = {checkpoint.WEIGHTS, folders.CONFIG_NAME, folders.METRICS_NAME, folders.RESULT_NAME}
     assert names | {"README.md"} == set(RUN_FILES)

@@ -21,7 +21,7 @@ from kmip_data.models import ModelConfig, build_model
 from kmip_data.models.analysis.answers import ask, by_hop, choosing, node_influence, said
 from kmip_data.models.attention.kmip import KMIPAttention
 from kmip_data.models.training.objective.tasks import Task
-from kmip_data.models.training.predictions.predict import predict
+from kmip_data.models.training.run.predictions import predict
 
 HEADS, K = 2, 3
 

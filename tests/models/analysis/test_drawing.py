@@ -6,8 +6,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from kmip_data.models.analysis.drawing import draw_over_k
-from kmip_data.models.profiling.drawing import draw_sweep
-from kmip_data.models.profiling.results import Cell, published
+from kmip_data.models.profiling.results import Cell, draw_sweep, published
 
 
 @pytest.fixture

@@ -21,9 +21,8 @@ from kmip_data.models.analysis.expressivity import (
     transformer,
 )
 from kmip_data.models.analysis.refinement import as_graphs, known_pairs
-from kmip_data.models.config import ModelConfig
+from kmip_data.models.config import ATTENTION, ModelConfig
 from kmip_data.models.network import build_model
-from kmip_data.models.registry import ATTENTION
 
 ORDERED = {"bigbird", "exphormer"}  #: blocks of nodes; an expander that is drawn
 

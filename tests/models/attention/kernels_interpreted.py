@@ -1,4 +1,4 @@
-"""What Triton's attention kernels compute, interpreted; ``test_attention_kernels.py`` runs it."""
+"""Triton's attention kernels, interpreted; ``test_attention_kernels.py`` runs this file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which blocks attend to which: as the published code draws and lays them out, each graph alone."""
+"""Block plans equal those of the published code, for each graph alone."""
 
 from __future__ import annotations
 

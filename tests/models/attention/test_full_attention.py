@@ -1,4 +1,4 @@
-"""What full attention and its estimate have in common: batches, precision, the sizes of their networks."""
+"""Full attention and its estimate: batches, precision, sizes of their networks."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 import torch
+from support.allocations import saved_for_backward
 from support.cases import check_each
 from torch import nn
 from torch_geometric.data import Data
@@ -13,9 +14,9 @@ from torch_geometric.data import Data
 from kmip_data.models import PerformerAttention, read_batch
 from kmip_data.models.attention import performer
 from kmip_data.models.attention.performer import orthogonal_directions
+from kmip_data.models.config import ATTENTION
 from kmip_data.models.kinds import Place
 from kmip_data.models.layers.gps import recomputed
-from kmip_data.models.registry import ATTENTION
 
 PTR = [0, 4, 4, 5, 17, 21, 23, 40]
 DIM, HEADS, WIDE = 6, 2, 5
@@ -64,10 +65,8 @@ def oracle(
                 for other in range(len(padded)):
                     key = [feature(k[other, head], w, top) for w in directions]
                     weight = sum(a * b for a, b in zip(query, key, strict=True))
-                    above, below = (
-                        above + weight * (v[other, head] if other < stop - start else 0),
-                        below + weight,
-                    )
+                    above = above + weight * (v[other, head] if other < stop - start else 0)
+                    below = below + weight
                 parts.append(above / below)
             rows.append(attention.to_out(torch.cat(parts)))
     return torch.stack(rows)
@@ -213,20 +212,12 @@ def test_a_recomputed_layer_draws_once() -> None:
 
 def test_no_features_are_kept() -> None:
     attention, x = PerformerAttention(8), torch.randn(2000, 8)
-    kept = {}
-
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
-        kept[tensor.untyped_storage().data_ptr()] = tensor
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+    with saved_for_backward() as kept:
         attention(x)
     given = {tensor.untyped_storage().data_ptr() for tensor in attention.state_dict().values()}
-    sizes = sorted(t.untyped_storage().nbytes() for p, t in kept.items() if p not in given)
     rows = 2000 * 256 * 4
-    assert (
-        sum(sizes) < 4 * rows + x.numel() * 4 + 1000
-    )  # queries, keys, values, result; features take 4.2 times that
+    # Queries, keys, values and the result; features would take 4.2 times that.
+    assert sum(size for at, size in kept.items() if at not in given) < 4 * rows + x.numel() * 4 + 1000
 
 
 def test_keys_reach_the_layer() -> None:

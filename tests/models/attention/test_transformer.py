@@ -19,7 +19,7 @@ from kmip_data.models import ModelConfig, TransformerAttention, build_model
 from kmip_data.models.attention import transformer
 from kmip_data.models.training import memory
 from kmip_data.models.training.config.overrides import apply_overrides
-from kmip_data.models.training.data.obtain import open_data
+from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.data.run_data import BatchSize
 from kmip_data.models.training.machine import Device
 

@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 
 import numpy as np
 import pytest
 import torch
 import triton
 import triton.language as tl
+from support.allocations import saved_for_backward
+from support.cases import check_each
 from support.layer_kernels import DEVICE, batch_of, draw, drawn_on_the_cpu, norm_of
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -41,7 +44,7 @@ NAMES = ("quotient", "new", "at_target", "at_source", "message", "old", "weight"
 
 
 def gated_edges(edges, *arguments):
-    """What the kernels make, with the new edges formed."""
+    """Run the kernels, and form the new edges."""
     quotient, new = gpu.gated_edges(batch_of(edges), *arguments)
     return quotient, None if new is None else new.tensor()
 
@@ -78,16 +81,10 @@ def inputs(edges: Edges, d: int, *, shared: bool, far: float = 0.0) -> list[Tens
 
 
 def formula(
-    edges: Edges,
-    at_target: Tensor,
-    at_source: Tensor,
-    message: Tensor,
-    old: Tensor,
-    weight: Tensor | None,
-    norm: BatchNorm | None,
-    dropout: float,
-) -> tuple[Tensor, Tensor | None]:
-    """What the kernels compute, as it is defined; any dtype."""
+    edges: Edges, at_target: Tensor, at_source: Tensor, message: Tensor, old: Tensor, weight: Tensor | None,
+    norm: BatchNorm | None, dropout: float,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """Compute the definition of the kernels in any dtype."""
     source, target = edges.index
     d = at_target.shape[1]
     z = at_target[target] + at_source[source]
@@ -108,18 +105,9 @@ def formula(
 
 
 def step(
-    function,
-    edges: Edges,
-    d: int,
-    dtype: torch.dtype,
-    *,
-    update: bool = True,
-    shared: bool = False,
-    training: bool = True,
-    dropout: float = 0.0,
-    use: str = "both",
-    far: float = 0.0,
-) -> list[Tensor]:
+    function, edges: Edges, d: int, dtype: torch.dtype, *, update: bool = True, shared: bool = False,
+    training: bool = True, dropout: float = 0.0, use: str = "both", far: float = 0.0,
+) -> list[Tensor]:  # fmt: skip
     """Outputs, all gradients and statistics, as float64."""
     tensors = [each.to(dtype).requires_grad_() for each in inputs(edges, d, shared=shared, far=far)]
     norm = norm_of(d, dtype, training=training)
@@ -149,44 +137,35 @@ def check(edges: Edges, d: int, **options) -> None:
         assert error <= 4 * of_formula + 3e-6 * scale + 1e-5, (name, error, of_formula, scale)
 
 
-def forms(**sizes) -> list[Edges]:
-    return [table(**sizes), edge_list(**sizes)]
+def test_equals_the_formula() -> None:
+    cases = itertools.product((table, edge_list), (5, 14, 19, 76), (0.0, 0.2))
+    check_each(lambda case: check(case[0](), case[1], dropout=case[2]), cases)
 
 
-@pytest.mark.parametrize("d", [5, 14, 19, 76])
-@pytest.mark.parametrize("dropout", [0.0, 0.2])
-@pytest.mark.parametrize("form", [table, edge_list])
-def test_equals_the_formula(d: int, dropout: float, form) -> None:
-    check(form(), d, dropout=dropout)
+def test_when_only_one_output_is_used() -> None:
+    cases = itertools.product((table, edge_list), ("nodes", "edges"), (True, False))
+    check_each(lambda case: check(case[0](), 19, use=case[1], shared=case[2], dropout=0.2), cases)
 
 
-@pytest.mark.parametrize("form", [table, edge_list])
-@pytest.mark.parametrize("use", ["nodes", "edges"])
-@pytest.mark.parametrize("shared", [True, False])
-def test_when_only_one_output_is_used(use: str, shared: bool, form) -> None:
-    check(form(), 19, use=use, shared=shared, dropout=0.2)
+def test_last_layer_and_evaluation() -> None:
+    for form in (table, edge_list):
+        check(form(), 20, update=False, use="nodes")
+        check(form(), 20, training=False)
 
 
-@pytest.mark.parametrize("form", [table, edge_list])
-def test_last_layer_and_evaluation(form) -> None:
-    check(form(), 20, update=False, use="nodes")
-    check(form(), 20, training=False)
+def test_hubs() -> None:
+    for hub in ("source", "target"):
+        check(edge_list(50, hub=hub), 5, dropout=0.2)
+    in_table = table()
+    in_table.neighbor[:, :3] = 7
+    check(in_table, 14)
 
 
-@pytest.mark.parametrize("hub", ["source", "target"])
-def test_hubs(hub: str) -> None:
-    check(edge_list(50, hub=hub), 5, dropout=0.2)
-
-
-def test_a_hub_in_a_table() -> None:
-    hub = table()
-    hub.neighbor[:, :3] = 7
-    check(hub, 14)
-
-
-@pytest.mark.parametrize("edges", [table(k=1), table(k=1, nodes=1), table(k=3, nodes=1), edge_list(1, 2)])
-def test_a_node_an_edge(edges: Edges) -> None:
-    check(edges, 16)
+def test_a_node_an_edge() -> None:
+    check_each(
+        lambda edges: check(edges, 16),
+        [table(k=1), table(k=1, nodes=1), table(k=3, nodes=1), edge_list(1, 2)],
+    )
 
 
 def test_more_nodes_and_edges_than_a_tile_has() -> None:
@@ -196,8 +175,8 @@ def test_more_nodes_and_edges_than_a_tile_has() -> None:
 
 
 def test_channels_far_from_zero_keep_their_variance() -> None:
-    check(table(), 14, far=1000.0)
-    check(edge_list(), 14, far=1000.0)
+    for form in (table, edge_list):
+        check(form(), 14, far=1000.0)
 
 
 def test_tiles_pad_to_the_next_sixteen_channels() -> None:
@@ -221,15 +200,16 @@ def keeps(out, seed, first, dropped, SIZE: tl.constexpr):
     tl.store(out + within, kept(seed, number, within, dropped).to(tl.int32))
 
 
-@pytest.mark.parametrize("seed", [0, 77, 2**40 + 5, -3])
-@pytest.mark.parametrize("first", [0, 48, 2**32 - 64, 2**32 - 8, 2**35 + 16])
-def test_dropout_draws_what_the_cpu_draws(seed: int, first: int) -> None:
-    expected, dropped = np.empty(128, np.float32), round(0.4 * 2**32)
-    draw(seed, first, dropped, expected)
-    found = torch.empty(128, dtype=torch.int32, device=DEVICE)
-    given = (torch.tensor([number], device=DEVICE) for number in (seed, first))
-    keeps[(1,)](found, *given, dropped, SIZE=128)
-    assert np.array_equal(found.cpu().numpy(), expected)
+def test_dropout_draws_what_the_cpu_draws() -> None:
+    def holds(case) -> None:
+        expected, dropped = np.empty(128, np.float32), round(0.4 * 2**32)
+        draw(*case, dropped, expected)
+        found = torch.empty(128, dtype=torch.int32, device=DEVICE)
+        keeps[(1,)](found, *(torch.tensor([number], device=DEVICE) for number in case), dropped, SIZE=128)
+        assert np.array_equal(found.cpu().numpy(), expected)
+
+    seeds, firsts = (0, 77, 2**40 + 5, -3), (0, 48, 2**32 - 64, 2**32 - 8, 2**35 + 16)
+    check_each(holds, itertools.product(seeds, firsts))
 
 
 def test_the_same_bits_twice() -> None:
@@ -304,8 +284,7 @@ def by_kernels(monkeypatch) -> None:
 
 @pytest.mark.usefixtures("by_kernels")
 @pytest.mark.parametrize(
-    ("precision", "d"),
-    [("32", 5), ("32", 14), ("32", 19), long("32", 76), long("32", 136), ("bf16x3", 20)],
+    ("precision", "d"), [("32", 5), ("32", 14), ("32", 19), long("32", 76), long("32", 136), ("bf16x3", 20)]
 )
 def test_layers_form_the_edges_of_those_before(precision: str, d: int, monkeypatch) -> None:
     edges = table(k=1) if d % 2 else edge_list(hub="source")
@@ -415,29 +394,16 @@ def test_edges_of_padding_are_in_no_sum(form, d: int) -> None:
 def test_two_edge_tensors_of_each_layer_live_where_edges_are_handed_on() -> None:
     edges, d = table(k=8), 16
     x, _, _, e, _ = inputs(edges, d, shared=False)
-    sizes: dict[int, int] = {}
-
-    def note(tensor: Tensor) -> Tensor:
-        sizes[tensor.data_ptr()] = tensor.nbytes
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        for precision in ("32", "tf32"):
-            sizes.clear()
+    for precision in ("32", "tf32"):
+        with saved_for_backward() as sizes:
             stack(edges, d, [x, e], precision)
-            assert sum(size >= e.nbytes for size in sizes.values()) == 2 * 3
+        assert sum(size >= e.nbytes for size in sizes.values()) == 2 * 3
 
 
 def test_two_edge_tensors_live_from_forward_to_backward() -> None:
     edges, d = table(k=8), 16
     tensors = [each.requires_grad_() for each in inputs(edges, d, shared=False)]
-    sizes: dict[int, int] = {}
-
-    def note(tensor: Tensor) -> Tensor:
-        sizes[tensor.data_ptr()] = tensor.nbytes
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+    with saved_for_backward() as sizes:
         gated_edges(edges, *tensors, norm_of(d, torch.float32, training=True), 0.2)
     assert sum(size >= tensors[3].nbytes for size in sizes.values()) == 2
     assert tensors[3].data_ptr() in sizes
@@ -453,16 +419,18 @@ def test_without_gradients_new_edges_take_no_memory_of_their_own() -> None:
     assert len(made) == 1  # the product, which becomes z
 
 
-@pytest.mark.parametrize("d", [5, 14, 19, 48, 76, 100, 128])
-def test_split_products(d: int) -> None:
-    generator = torch.Generator().manual_seed(d)
-    rows, addend, weight = (torch.randn(n, d, generator=generator).to(DEVICE) for n in (70, 70, d))
-    for given in (weight, weight.t()):
-        exact = rows.double() @ given.double().t()
-        for split, most in (("bf16x3", 2e-5), ("bf16x6", 1e-6)):
-            plain, added = (multiplied(rows, given, more, split=split)[0] for more in (None, addend))
-            for each in (plain, added - addend):
-                assert float((each - exact).norm()) <= most * float(exact.norm())
+def test_split_products() -> None:
+    def holds(d) -> None:
+        generator = torch.Generator().manual_seed(d)
+        rows, addend, weight = (torch.randn(n, d, generator=generator).to(DEVICE) for n in (70, 70, d))
+        for given in (weight, weight.t()):
+            exact = rows.double() @ given.double().t()
+            for split, most in (("bf16x3", 2e-5), ("bf16x6", 1e-6)):
+                plain, added = (multiplied(rows, given, more, split=split)[0] for more in (None, addend))
+                for each in (plain, added - addend):
+                    assert float((each - exact).norm()) <= most * float(exact.norm())
+
+    check_each(holds, [5, 14, 19, 48, 76, 100, 128])
     assert all(sum(widths(d).values()) == -(-d // 16) * 16 for d in range(1, 129))
 
 
@@ -499,7 +467,7 @@ class InTF32(TorchDispatchMode):
 def in_pieces(
     rows: Tensor, weight: Tensor, addend: Tensor | None = None, *, split: str, of: None = None, **_
 ):
-    """What ``multiplied`` computes on tensor cores."""
+    """Emulate ``multiplied`` on tensor cores."""
     count = {"bf16x3": 2, "bf16x6": 3}[split]
     pieces = []
     for each in (rows, weight.t()):

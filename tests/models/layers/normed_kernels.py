@@ -9,6 +9,7 @@ import itertools
 
 import pytest
 import torch
+from support.allocations import saved_for_backward
 from support.layer_kernels import DEVICE, drawn_on_the_cpu, norm_of
 from torch import Tensor
 from torch_geometric.data import Data
@@ -32,7 +33,7 @@ def _interpreted(monkeypatch) -> None:
 
 
 def dropped(rows: Tensor, p: float) -> Tensor:
-    """What the kernels' dropout makes of (N, d), by the next seed."""
+    """Apply the kernels' dropout to (N, d), with the next seed."""
     if not p:
         return rows
     seed = int(torch.empty(1, dtype=torch.int64, device=DEVICE).random_())
@@ -44,7 +45,7 @@ def formula(
     norm: BatchNorm, rows: Tensor, more: Tensor | None, residual: Tensor | None, *, relu: bool, before: float,
     after: float,
 ) -> Tensor:  # fmt: skip
-    """What the kernels compute, as it is defined; any dtype."""
+    """Compute the definition of the kernels in any dtype."""
     rows = rows if more is None else rows + dropped(more, before)
     out = torch.nn.functional.batch_norm(
         rows, norm.running_mean, norm.running_var, norm.weight, norm.bias, True, norm.momentum, norm.eps
@@ -179,13 +180,7 @@ def test_relu_and_dropout(p: float) -> None:
 
 def test_one_tensor_of_the_rows_lives_from_forward_to_backward() -> None:
     x, y = (torch.randn(40, 16, device=DEVICE).requires_grad_() for _ in range(2))
-    sizes: dict[int, int] = {}
-
-    def note(tensor: Tensor) -> Tensor:
-        sizes[tensor.data_ptr()] = tensor.nbytes
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+    with saved_for_backward() as sizes:
         norm = norm_of(16, torch.float32, training=True)
         relu_dropout(normed(norm, x, y, x, relu=True, before=0.2, after=0.2), 0.2)
     assert sum(size >= x.nbytes for size in sizes.values()) == 2  # one of the norm, one of the ReLU

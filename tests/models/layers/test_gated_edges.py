@@ -1,4 +1,4 @@
-"""Who takes a layer's edges: compiled passes, fused ones, or torch operations; by device, dtype and layer."""
+"""Choice between compiled passes, fused ones and torch operations, by device, dtype and layer."""
 
 from __future__ import annotations
 

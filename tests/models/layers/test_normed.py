@@ -1,4 +1,4 @@
-"""Who takes a norm of nodes with what stands around it; in torch operations it is what it says."""
+"""Choice of the fused norm of nodes, and its equality to torch operations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ needs_triton = pytest.mark.skipif(
 
 
 def chosen(device: str, norm: torch.nn.Module, dtypes=(torch.float32,) * 2, rows: int = 4, **options) -> str:
-    """Who takes it; tensors are fake, so that a GPU need not be there."""
+    """Return the choice; tensors are fake, so that no GPU is needed."""
     kernels = importlib.import_module("kmip_data.models.layers.gpu.norms")
     with FakeTensorMode(), torch.device(device), pytest.MonkeyPatch.context() as patch:
         patch.setattr(layers, "triton_runs", lambda device: device.type == "cuda")

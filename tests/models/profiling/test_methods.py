@@ -7,8 +7,15 @@ import torch
 from support.cases import check_each
 
 from kmip_data.errors import UsageError
-from kmip_data.models.profiling.methods import default_methods, get_method, method_names
-from kmip_data.models.profiling.workload import Shape, Source, pad, sizes_up_to
+from kmip_data.models.profiling.methods import (
+    Shape,
+    Source,
+    default_methods,
+    get_method,
+    method_names,
+    pad,
+    sizes_up_to,
+)
 from kmip_data.models.search.topk import backend_names
 
 CPU = torch.device("cpu")

@@ -338,14 +338,14 @@ def test_raw_libraries_agree_where_rounding_leaves_no_doubt(raw) -> None:
     assert torch.equal(found[sure], indices[0, sure, :count])
 
 
-def test_filters_in_parts(monkeypatch) -> None:
+def test_filters_in_parts() -> None:
     queries, keys, _ = blocks(tied=True, dim=5)
     expected = topk_inner_product(queries, keys, 6, backend="cpu")
-    monkeypatch.setattr(rule, "RANKED", 7 * keys.shape[0] * keys.shape[1])
-    found = rule.search_by_graph(
-        check_problem(queries[:, :100], keys, 6), lambda q, k, count: (q @ k.mT).topk(count).indices
-    )
-    assert_same(found, (expected[0][:, :100], expected[1][:, :100]))
+    problem, ranked = check_problem(queries[:, :100], keys, 6), 7 * keys.shape[0] * keys.shape[1]
+    by_products = lambda q, k, count: (q @ k.mT).topk(count).indices
+    result = problem.new_result()
+    rule.search_by_graph(problem, by_products, [0], result, ranked=ranked)
+    assert_same(result, (expected[0][:, :100], expected[1][:, :100]))
 
 
 def test_float32_sums_would_rank_otherwise() -> None:

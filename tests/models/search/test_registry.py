@@ -14,14 +14,7 @@ import pytest
 import torch
 
 from kmip_data.errors import UsageError
-from kmip_data.models.search import (
-    backend_names,
-    backend_status,
-    backends,
-    topk,
-    topk_inner_product,
-    trial,
-)
+from kmip_data.models.search import backend_names, backend_status, backends, topk, topk_inner_product, trial
 from kmip_data.models.search.backends import keops
 from kmip_data.models.search.problem import check_problem
 

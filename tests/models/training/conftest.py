@@ -7,7 +7,7 @@ import contextlib
 import pytest
 import torch
 
-from kmip_data.models.training.data.on_card import _copies
+from kmip_data.models.training.data.transfer import _copies
 
 
 class _Stream:
@@ -27,7 +27,7 @@ class _Stream:
 
 @pytest.fixture
 def streams(monkeypatch):
-    """What is asked of a GPU's streams by turns, on a machine without one."""
+    """Log of calls to a GPU's streams, on a machine without one."""
     found: list[str] = []
     _copies.cache_clear()
     monkeypatch.setattr(torch.cuda, "Stream", lambda _: _Stream(found, "copies"))

@@ -17,17 +17,17 @@ from support.training_data import learnable_build, tiny_config
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import OutOfResources
-from kmip_data.models.registry import models
+from kmip_data.models.config import models
 from kmip_data.models.training import memory
 from kmip_data.models.training.config.keys import RunConfig
-from kmip_data.models.training.config.optimisers import build_optimiser
 from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping
-from kmip_data.models.training.data.obtain import open_data
+from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.data.run_data import BatchSize, RunData
 from kmip_data.models.training.machine import Device
 from kmip_data.models.training.run import train
 from kmip_data.models.training.run.endings import DidNotFit
 from kmip_data.models.training.run.module import TrainingModule
+from kmip_data.models.training.run.optimisation import build_optimiser
 from kmip_data.runtime import memory as host
 
 GIB = 2**30
@@ -45,7 +45,10 @@ def data(tmp_path_factory) -> RunData:
 def measured(config: RunConfig, data: RunData, monkeypatch: pytest.MonkeyPatch, *, recompute: bool) -> int:
     """Most bytes that a second step has allocated, beyond what there was before it."""
     module = TrainingModule(config, data, recompute=recompute).train()
-    optimiser, batch = build_optimiser(module, config.optimiser), next(iter(data.batches(lambda: 0)))
+    optimiser, batch = (
+        build_optimiser(module, config, torch.device("cpu")),
+        next(iter(data.batches(lambda: 0))),
+    )
 
     def step() -> None:
         module.learn(batch)[3].backward()

@@ -19,10 +19,10 @@ from support.toy_pipeline import build_toy, built_units, digests, write_raw
 from kmip_data.builds.home import BuildOptions
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.graphs.encoding import parse_encoding
-from kmip_data.pipelines.engine import cluster_worker
-from kmip_data.pipelines.engine.cluster_worker import Sight, look, own_versions
+from kmip_data.pipelines.engine import cluster as cluster_module
+from kmip_data.pipelines.engine.cluster import SharedView, check_view, own_versions
+from kmip_data.pipelines.engine.encode import encode_build
 from kmip_data.pipelines.engine.pool import check_options
-from kmip_data.pipelines.finishing.encode import encode_build
 
 pytest.importorskip("distributed")
 ROOT = Path(__file__).resolve().parents[3]
@@ -178,7 +178,7 @@ def test_a_worker_takes_no_more_tasks_than_fit_its_memory(monkeypatch: pytest.Mo
 
     def work(memory: int) -> None:
         nonlocal inside
-        with cluster_worker._admitted(memory):
+        with cluster_module._admitted(memory):
             with lock:
                 inside += memory
                 most.append(inside)
@@ -199,16 +199,18 @@ def test_a_worker_takes_no_more_tasks_than_fit_its_memory(monkeypatch: pytest.Mo
 def test_a_folder_that_workers_do_not_see_is_refused(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("secret")
-    sight = Sight(str(token), "secret", (str(tmp_path),), own_versions())
-    assert look(sight)
-    gone = Sight(str(token), "secret", (str(tmp_path), str(tmp_path / "raw")), own_versions())
-    other = Sight(str(token), "another", (str(tmp_path),), own_versions())
-    for wrong in (gone, other, Sight(str(tmp_path / "no"), "secret", (str(tmp_path),), own_versions())):
+    folders, versions = (str(tmp_path),), own_versions()
+    assert check_view(SharedView(str(token), "secret", folders, versions))
+    for file, secret, seen in (
+        (token, "secret", (*folders, str(tmp_path / "raw"))),
+        (token, "another", folders),
+        (tmp_path / "no", "secret", folders),
+    ):
         with pytest.raises(UsageError, match="does not see"):
-            look(wrong)
-    older = tuple((name, "0" if name == "numpy" else version) for name, version in own_versions())
-    with pytest.raises(UsageError, match="another numpy"):
-        look(Sight(str(token), "secret", (str(tmp_path),), older))
+            check_view(SharedView(str(file), secret, seen, versions))
+    older = tuple((name, "0" if name == "numpy" else version) for name, version in versions)
+    with pytest.raises(UsageError, match=r"has numpy .*, not 0: bytes could differ"):
+        check_view(SharedView(str(token), "secret", folders, older))
 
 
 def test_a_scheduler_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,8 @@ from kmip_data.builds.verify import verify_build
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.pipelines.base import Params, Prepared, RawFolder
 from kmip_data.pipelines.build import build_raw
-from kmip_data.pipelines.engine.folders import check_output, remove_work
-from kmip_data.pipelines.finishing.identity import BuildPlan
+from kmip_data.pipelines.engine.finish import BuildPlan
+from kmip_data.pipelines.engine.journal import check_output, remove_work
 
 GRAPHS = 12
 MINE = "years of work"

@@ -61,7 +61,7 @@ def test_the_journal_of_another_build_is_refused(tmp_path: Path) -> None:
     before = _write(tmp_path / "j", 2)
     with pytest.raises(UsageError, match="other parameters") as caught:
         Journal(tmp_path / "j", "other")
-    assert caught.value.parts["found"] == "build key k"
+    assert "build key k" in str(caught.value)
     assert (tmp_path / "j").read_bytes() == before
 
 

@@ -1,7 +1,7 @@
-"""Builds that are killed: at chosen system calls and at random moments, then resumed to the same bytes.
+"""Builds that are killed or find the disk full: at chosen system calls and at random moments, then resumed.
 
-After every kill the visible shards are complete, and the next run redoes at most the units that
-were in the hands of workers.
+After every kill the visible shards are complete, the next run ends in the same bytes, and it redoes at most
+the units that were in the hands of workers. A small build of one unit runs without workers.
 """
 
 from __future__ import annotations
@@ -9,27 +9,88 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import resource
 import shutil
 import signal
+import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from support import crash_points
 from support.crash_points import Fault
-from support.toy_pipeline import build_toy, built_units, digests, write_raw
+from support.toy_pipeline import OneUnitPipeline, build_toy, built_units, digests, write_raw
 
-GRAPHS = 12  #: four units of three graphs
+GRAPHS = {"worker": 12, "builder": 12, "alone": 6}  #: four units of three graphs; one unit of six
+Point = tuple[str, str, str, int, str]
+
+#: The calls on files of a build: role (``alone``: without workers), place, call, how many.
+CALLS = [
+    ("worker", "/prepared/", "fsync", 12),
+    ("worker", "/shards", "write", 4),
+    ("worker", "/shards", "fsync", 8),
+    ("worker", "/shards", "replace", 4),
+    ("builder", "", "write", 12),  # the first says who has the lock
+    ("builder", "", "fsync", 17),
+    ("builder", "", "replace", 5),
+    ("alone", "", "write", 10),
+    ("alone", "", "fsync", 22),
+    ("alone", "", "replace", 6),
+]
+POINTS: list[Point] = [
+    (role, place, call, n, when)
+    for role, place, call, most in CALLS
+    for n in range(1, most + 1)
+    for when in ("before", "middle", "after")
+    if call == "write" or when != "middle"
+]
+#: The named moments: each step of a shard, of a journal line, of the split, README, Croissant and card.
+CHOSEN: list[Point] = [
+    ("worker", "/prepared/", "fsync", 2, "after"),
+    ("worker", "/shards", "write", 1, "before"),
+    ("worker", "/shards", "write", 2, "middle"),
+    ("worker", "/shards", "fsync", 1, "before"),
+    ("worker", "/shards", "replace", 2, "before"),
+    ("worker", "/shards", "replace", 1, "after"),
+    ("builder", "", "write", 2, "middle"),
+    ("builder", "", "fsync", 5, "after"),
+    ("builder", "", "write", 5, "middle"),
+    ("builder", "", "write", 9, "middle"),
+    ("builder", "", "replace", 3, "before"),
+    ("builder", "", "replace", 4, "before"),
+    ("builder", "", "replace", 5, "before"),
+    ("builder", "", "replace", 5, "after"),
+    # A piece of ``prepare``; the shard's bytes, name and line; the card's name.
+    ("alone", "", "fsync", 5, "after"),
+    ("alone", "", "write", 5, "middle"),
+    ("alone", "", "replace", 2, "after"),
+    ("alone", "", "write", 6, "middle"),
+    ("alone", "", "replace", 6, "before"),
+]
+#: Writes that find the disk full.
+FULL = [("worker", n) for n in range(1, 5)] + [("builder", n) for n in range(1, 12)]
+CHOSEN_FULL = [("worker", 1), ("worker", 3), ("builder", 1), ("builder", 6), ("builder", 9), ("builder", 11)]
 
 
 @pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Digests of a build that nobody disturbed."""
-    folder = tmp_path_factory.mktemp("reference")
-    write_raw(folder / "raw", GRAPHS)
-    return digests(build_toy(folder, quiet=True).path)
+def references(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
+    """Digests of builds that nobody disturbed, all by worker processes, by role."""
+    found = {}
+    for role, graphs in GRAPHS.items():
+        folder = tmp_path_factory.mktemp("reference")
+        write_raw(folder / "raw", graphs)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(OneUnitPipeline, "small_bytes", 0)
+            found[role] = digests(build_toy(folder, one_unit=role == "alone", quiet=True).path)
+    return found
+
+
+@pytest.fixture(scope="module")
+def reference(references: dict[str, dict[str, str]]) -> dict[str, str]:
+    """Digests of the build of four units."""
+    return references["builder"]
 
 
 def _build_folder(folder: Path) -> Path | None:
@@ -48,110 +109,143 @@ def _check_visible(folder: Path, reference: dict[str, str]) -> None:
         assert {name for name in found if not name.endswith(".partial")} == set(reference)
 
 
-def _resume(folder: Path, reference: dict[str, str], *, jobs: int) -> None:
+def _resume(folder: Path, reference: dict[str, str], *, jobs: int, one_unit: bool = False) -> None:
     before = Counter(built_units(folder))
-    build = build_toy(folder, jobs=jobs, quiet=True)
+    build = build_toy(folder, jobs=jobs, one_unit=one_unit, quiet=True)
     assert digests(build.path) == reference
     again = Counter(built_units(folder)) - before
     assert all(count == 1 for count in again.values())
-    redone = sum(1 for unit in again if unit in before)
-    assert redone <= jobs + 1
+    assert sum(1 for unit in again if unit in before) <= jobs + 1
 
 
-#: The calls that a build of four units makes: role, place, call, how many.
-CALLS = [
-    ("worker", "/prepared/", "fsync", 12),
-    ("worker", "/shards", "write", 4),
-    ("worker", "/shards", "fsync", 8),
-    ("worker", "/shards", "replace", 4),
-    ("builder", "", "write", 12),  # the first says who has the lock
-    ("builder", "", "fsync", 17),
-    ("builder", "", "replace", 5),
-]
-
-
-def _points() -> list[tuple[str, str, str, int, str]]:
-    """Role, place, call, number of the call and moment, over all calls of a build."""
-    return [
-        (role, place, call, n, when)
-        for role, place, call, most in CALLS
-        for n in range(1, most + 1)
-        for when in ("before", "middle", "after")
-        if call == "write" or when != "middle"
-    ]
-
-
-#: The named moments: each step of a shard, of a journal line, of the split, README, Croissant and card.
-CHOSEN = [
-    ("worker", "/prepared/", "fsync", 2, "after"),
-    ("worker", "/shards", "write", 1, "before"),
-    ("worker", "/shards", "write", 2, "middle"),
-    ("worker", "/shards", "fsync", 1, "before"),
-    ("worker", "/shards", "replace", 2, "before"),
-    ("worker", "/shards", "replace", 1, "after"),
-    ("builder", "", "write", 2, "middle"),
-    ("builder", "", "fsync", 5, "after"),
-    ("builder", "", "write", 5, "middle"),
-    ("builder", "", "write", 9, "middle"),
-    ("builder", "", "replace", 3, "before"),
-    ("builder", "", "replace", 4, "before"),
-    ("builder", "", "replace", 5, "before"),
-    ("builder", "", "replace", 5, "after"),
-]
+def _start(folder: Path, role: str, fault: tuple[str, int, str], place: str, how: str, log: str = "") -> str:
+    """Run a build with a fault to its end; return its exit code and what it wrote to stderr, as text."""
+    write_raw(folder / "raw", GRAPHS[role])
+    process = "worker" if role == "worker" else "builder"
+    found = Fault(str(folder / "built"), process, *fault, how=how, log=log, within=place)  # type: ignore[arg-type]
+    child = crash_points.start_build(folder, jobs=1, fault=found, one_unit=role == "alone")
+    _, err = child.communicate(timeout=600)
+    assert "Traceback" not in err
+    return f"{child.returncode}: {err}"
 
 
 def test_a_build_makes_the_calls_that_are_counted(tmp_path: Path) -> None:
-    assert set(CHOSEN) <= set(_points())
-    for i, (role, place, call, count) in enumerate(CALLS):
-        if call == "fsync":  # one run of each place counts all its calls
-            folder = tmp_path / str(i)
-            write_raw(folder / "raw", GRAPHS)
-            log = folder / "calls"
-            fault = Fault(str(folder / "built"), role, "", 0, how="count", log=str(log), within=place)  # type: ignore[arg-type]
-            child = crash_points.start_build(folder, jobs=1, fault=fault)
-            _, err = child.communicate(timeout=600)
-            assert child.returncode == 0, err
-            assert Counter(log.read_text().split()) == {
-                c: n for r, p, c, n in CALLS if (r, p) == (role, place)
-            }
-            assert count == log.read_text().split().count("fsync")
+    assert set(CHOSEN) <= set(POINTS)
+    for role, place in dict.fromkeys((role, place) for role, place, *_ in CALLS):
+        folder = tmp_path / f"{role}{len(place)}"
+        log = folder / "calls"
+        assert _start(folder, role, ("", 0, "before"), place, "count", str(log)).startswith("0: ")
+        assert Counter(log.read_text().split()) == {c: n for r, p, c, n in CALLS if (r, p) == (role, place)}
 
 
-Point = tuple[str, str, str, int, str]
-
-
-def _kill_at(folder: Path, reference: dict[str, str], point: Point) -> None:
+def _kill_at(folder: Path, references: dict[str, dict[str, str]], point: Point) -> None:
     role, place, call, n, when = point
-    write_raw(folder / "raw", GRAPHS)
-    how = "kill" if role == "worker" else "kill-group"
-    fault = Fault(str(folder / "built"), role, call, n, when, how, within=place)  # type: ignore[arg-type]
-    child = crash_points.start_build(folder, jobs=1, fault=fault)
-    _, err = child.communicate(timeout=600)
+    ended = _start(folder, role, (call, n, when), place, "kill-group" if role == "builder" else "kill")
     # The units of a worker that dies are tried alone: at its first call it dies again (exit 6), at a
     # later one the new worker gets through (exit 0). The builder is gone with its group.
-    codes = {"builder": [-signal.SIGKILL], "worker": [6] if n == 1 or place == "/prepared/" else [0, 6]}
-    assert child.returncode in codes[role], err
-    assert "Traceback" not in err
-    _check_visible(folder, reference)
-    _resume(folder, reference, jobs=1)
+    of_worker = ("6: ",) if n == 1 or place == "/prepared/" else ("0: ", "6: ")
+    assert ended.startswith(of_worker if role == "worker" else f"-{signal.SIGKILL:d}: "), ended
+    _check_visible(folder, references[role])
+    _resume(folder, references[role], jobs=1, one_unit=role == "alone")
 
 
 @pytest.mark.parametrize("point", CHOSEN, ids=str)
-def test_killed_at_a_named_point(tmp_path: Path, reference: dict[str, str], point: Point) -> None:
-    _kill_at(tmp_path, reference, point)
+def test_killed_at_a_named_point(tmp_path: Path, references: dict[str, dict[str, str]], point: Point) -> None:
+    _kill_at(tmp_path, references, point)
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize("point", [point for point in _points() if point not in CHOSEN], ids=str)
+@pytest.mark.parametrize("point", [point for point in POINTS if point not in CHOSEN], ids=str)
 def test_killed_at_every_point(
-    tmp_path: Path, reference: dict[str, str], point: Point, torture_count: Callable[..., None]
+    tmp_path: Path, references: dict[str, dict[str, str]], point: Point, torture_count: Callable[..., None]
 ) -> None:
-    _kill_at(tmp_path, reference, point)
+    _kill_at(tmp_path, references, point)
     torture_count("kills")
 
 
+def _check_failure(code: int, err: str, folder: Path, reference: dict[str, str]) -> None:
+    assert code == 6, err
+    assert "Traceback" not in err
+    assert "next: " in err
+    assert "on disk: " in err
+    assert not list(folder.rglob("*.partial"))
+    assert not list((folder / "built").rglob("card.json"))
+    _check_visible(folder, reference)
+
+
+def _full_at(folder: Path, reference: dict[str, str], role: str, n: int, call: str = "write") -> None:
+    place = "/shards" if role == "worker" else ""
+    code, _, err = _start(folder, role, (call, n, "before"), place, "no-space").partition(": ")
+    _check_failure(int(code), err, folder, reference)
+    _resume(folder, reference, jobs=1)
+
+
+@pytest.mark.parametrize(("role", "n"), CHOSEN_FULL)
+def test_no_space_at_a_write(tmp_path: Path, reference: dict[str, str], role: str, n: int) -> None:
+    _full_at(tmp_path, reference, role, n)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize(
+    ("role", "n", "call"),
+    [(*point, "write") for point in FULL if point not in CHOSEN_FULL]
+    + [("worker", 2, "fsync"), ("builder", 6, "fsync"), ("builder", 11, "fsync")],
+)
+def test_no_space_at_every_write_and_while_syncing(
+    tmp_path: Path,
+    reference: dict[str, str],
+    role: str,
+    n: int,
+    call: str,
+    torture_count: Callable[..., None],
+) -> None:
+    _full_at(tmp_path, reference, role, n, call)
+    torture_count("full disks")
+
+
+@pytest.mark.parametrize("limit", [30, 1_000, 9_000])
+def test_a_limit_on_file_sizes(tmp_path: Path, reference: dict[str, str], limit: int) -> None:
+    """RLIMIT_FSIZE: 30 bytes stop the journal, 1,000 a journal or a shard, 9,000 the first shard."""
+    write_raw(tmp_path / "raw", GRAPHS["builder"])
+    (tmp_path / "bootstrap").mkdir()
+    child = crash_points.start_build(
+        tmp_path, jobs=1, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    )
+    _, err = child.communicate(timeout=600)
+    _check_failure(child.returncode, err, tmp_path, reference)
+    _resume(tmp_path, reference, jobs=1)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of its own with 64 KiB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = shutil.which("mount")
+    made = mount and subprocess.run(
+        [mount, "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)], capture_output=True, check=False
+    )
+    if not made or made.returncode:
+        pytest.skip(f"a small tmpfs cannot be mounted here: {made.stderr.decode() if made else 'no mount'}")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_small_disk_fills_up_and_gets_room_again(small_disk: Path, reference: dict[str, str]) -> None:
+    write_raw(small_disk / "raw", GRAPHS["builder"])
+    (small_disk / "bootstrap").mkdir()
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(b"x" * 12_000)
+    child = crash_points.start_build(small_disk, jobs=2)
+    _, err = child.communicate(timeout=600)
+    _check_failure(child.returncode, err, small_disk, reference)
+    ballast.unlink()
+    subprocess.run(["mount", "-o", "remount,size=1m", str(small_disk)], check=True)
+    _resume(small_disk, reference, jobs=2)
+
+
 class _Chain:
-    """Runs of one build that are disturbed at random moments, each going on where the last stopped."""
+    """Runs of one build that are disturbed at random moments, each resuming the last."""
 
     jobs, units = 2, 40
 
@@ -203,44 +297,31 @@ class _Chain:
         _resume(self.folder, self.reference, jobs=self.jobs)
 
 
-def _random_kills(folder: Path, kills: int, seed: int) -> int:
+def _at_random(folder: Path, count: int, seed: int, codes: dict[int, int]) -> int:
     chain = _Chain(folder, seed)
-    landed = sum(chain.disturb({signal.SIGKILL: -signal.SIGKILL}, group=True) for _ in range(kills))
-    chain.finish()
-    assert landed > kills // 2
-    return landed
-
-
-def _random_interrupts(folder: Path, count: int, seed: int) -> int:
-    chain = _Chain(folder, seed)
-    codes = {signal.SIGINT: 130, signal.SIGTERM: 143}
     landed = 0
     for _ in range(count):
         landed += chain.disturb(codes, group=True)
-        assert not list((folder / "built").rglob("*.partial"))
+        assert signal.SIGKILL in codes or not list((folder / "built").rglob("*.partial"))
     chain.finish()
     assert landed > count // 2
     return landed
 
 
-@pytest.mark.slow
-def test_killed_at_random_moments(tmp_path: Path) -> None:
-    _random_kills(tmp_path, 8, seed=0)  # the torture has 200
+KILLS = {signal.SIGKILL: -signal.SIGKILL}
+INTERRUPTS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
 @pytest.mark.slow
-def test_interrupted_at_random_moments(tmp_path: Path) -> None:
-    _random_interrupts(tmp_path, 3, seed=0)
+@pytest.mark.parametrize(("count", "codes"), [(8, KILLS), (3, INTERRUPTS)], ids=["killed", "interrupted"])
+def test_disturbed_at_random_moments(tmp_path: Path, count: int, codes: dict[int, int]) -> None:
+    _at_random(tmp_path, count, 0, codes)  # the torture has 200 kills
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize("seed", range(1, 5))
-def test_killed_at_random_moments_many_times(
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_disturbed_at_random_moments_many_times(
     tmp_path: Path, seed: int, torture_count: Callable[..., None]
 ) -> None:
-    torture_count("kills", _random_kills(tmp_path, 50, seed=seed))
-
-
-@pytest.mark.torture
-def test_interrupted_at_random_moments_many_times(tmp_path: Path, torture_count: Callable[..., None]) -> None:
-    torture_count("interrupts", _random_interrupts(tmp_path, 50, seed=1))
+    what, codes = ("kills", KILLS) if seed < 5 else ("interrupts", INTERRUPTS)
+    torture_count(what, _at_random(tmp_path, 50, seed, codes))

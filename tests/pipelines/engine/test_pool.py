@@ -7,14 +7,12 @@ import random
 import signal
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 from support import crash_points
-from support.crash_points import Fault
 from support.toy_pipeline import (
     OneUnitPipeline,
     build_toy,
@@ -98,64 +96,6 @@ def test_a_failing_record_is_named(
     assert all(word in str(caught.value) for word in [*words, "0 of 1 shards are finished"])
     assert not list((tmp_path / "built").rglob("*.partial"))
     assert not list((tmp_path / "built").rglob("card.json"))
-
-
-#: The calls of a build of one unit of six graphs on files of the build, all in the builder.
-CALLS = {"write": 10, "fsync": 22, "replace": 6}
-Point = tuple[str, int, str]
-#: A piece of ``prepare``; the shard's bytes, name and line; the card's name.
-CHOSEN: list[Point] = [
-    ("fsync", 5, "after"),
-    ("write", 5, "middle"),
-    ("replace", 2, "after"),
-    ("write", 6, "middle"),
-    ("replace", 6, "before"),
-]
-POINTS: list[Point] = [
-    (call, n, when)
-    for call, most in CALLS.items()
-    for n in range(1, most + 1)
-    for when in ("before", "middle", "after")
-    if call == "write" or when != "middle"
-]
-
-
-def test_a_build_makes_the_calls_that_are_counted(tmp_path: Path) -> None:
-    assert set(CHOSEN) <= set(POINTS)
-    write_raw(tmp_path / "raw", GRAPHS)
-    log = tmp_path / "calls"
-    fault = Fault(str(tmp_path / "built"), "builder", "", 0, how="count", log=str(log))
-    child = crash_points.start_build(tmp_path, fault=fault, one_unit=True)
-    _, err = child.communicate(timeout=600)
-    assert child.returncode == 0, err
-    assert Counter(log.read_text().split()) == CALLS
-
-
-@pytest.mark.parametrize("point", CHOSEN, ids=str)
-def test_killed_at_a_named_point(tmp_path: Path, reference: dict[str, str], point: Point) -> None:
-    _kill_at(tmp_path, reference, point)
-
-
-@pytest.mark.torture
-@pytest.mark.parametrize("point", [point for point in POINTS if point not in CHOSEN], ids=str)
-def test_killed_at_every_point(
-    tmp_path: Path, reference: dict[str, str], point: Point, torture_count: Callable[..., None]
-) -> None:
-    _kill_at(tmp_path, reference, point)
-    torture_count("kills")
-
-
-def _kill_at(folder: Path, reference: dict[str, str], point: Point) -> None:
-    call, n, when = point
-    write_raw(folder / "raw", GRAPHS)
-    fault = Fault(str(folder / "built"), "builder", call, n, when)  # type: ignore[arg-type]
-    child = crash_points.start_build(folder, fault=fault, one_unit=True)
-    _, err = child.communicate(timeout=600)
-    assert child.returncode == -signal.SIGKILL, err
-    for build in (folder / "built").glob("toy-*"):
-        for name, digest in digests(build).items():
-            assert name.endswith(".partial") or name.startswith("work/") or digest == reference[name], name
-    assert digests(build_toy(folder, one_unit=True, quiet=True).path) == reference
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -1,4 +1,4 @@
-"""What a signal leaves of a build: no lock, no semaphore, no half-written file, whoever got it."""
+"""A signal to a build leaves no lock, no semaphore and no half-written file, whichever process got it."""
 
 from __future__ import annotations
 
@@ -56,6 +56,7 @@ def test_a_signal_leaves_no_lock_and_no_semaphore(
     (os.killpg if group else os.kill)(child.pid, number)
     _, err = child.communicate(timeout=60)
     assert child.returncode == CODES[number], err
+    assert "shards are finished and stay" in err
     assert "Traceback" not in err
     _check_nothing_left(tmp_path, child.pid)
 

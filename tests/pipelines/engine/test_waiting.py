@@ -19,10 +19,10 @@ from kmip_data.format.card import read_card
 from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.pipelines import build as build_module
 from kmip_data.pipelines.build import ensure_split
-from kmip_data.pipelines.finishing import encode as encode_module
-from kmip_data.pipelines.finishing import repair as repair_module
-from kmip_data.pipelines.finishing.encode import encode_build
-from kmip_data.pipelines.finishing.repair import repair_build
+from kmip_data.pipelines.engine import encode as encode_module
+from kmip_data.pipelines.engine import repair as repair_module
+from kmip_data.pipelines.engine.encode import encode_build
+from kmip_data.pipelines.engine.repair import repair_build
 
 
 def _wait_for(monkeypatch: pytest.MonkeyPatch, module: ModuleType, other: Callable[[Path], object]) -> None:
@@ -45,7 +45,7 @@ def build(tmp_path: Path) -> Build:
 
 
 def _replace(tmp_path: Path) -> Callable[[Path], object]:
-    """What makes the folder a build of k = 5."""
+    """Return a function that makes the folder a build of k = 5."""
 
     def other(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
@@ -102,7 +102,7 @@ def test_repair_writes_no_shard_of_the_build_that_went(
     shard.chmod(0o644)
     shard.write_bytes(shard.read_bytes()[:-1])
     raw = raw_folder(tmp_path / "raw")
-    monkeypatch.setattr("kmip_data.pipelines.finishing.repair.obtain_raw", lambda *_, **__: raw)
+    monkeypatch.setattr("kmip_data.pipelines.engine.repair.obtain_raw", lambda *_, **__: raw)
     monkeypatch.setattr(repair_module, "pipeline_of", lambda _: toy_pipeline())
     _wait_for(monkeypatch, repair_module, _replace(tmp_path))
     with pytest.raises(UsageError, match="another build than"):

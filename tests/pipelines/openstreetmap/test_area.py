@@ -16,11 +16,16 @@ from support.osm_servers import osm_servers
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.card import Receipt
 from kmip_data.pipelines.base import RawFolder
-from kmip_data.pipelines.openstreetmap.area import parse_bbox, read_polygon, with_margin
-from kmip_data.pipelines.openstreetmap.city_source import POLYGON, OpenStreetMapParams
 from kmip_data.pipelines.openstreetmap.extract import read_extract
 from kmip_data.pipelines.openstreetmap.network.construction import count_streets
-from kmip_data.pipelines.openstreetmap.reading import _from_extract, read_city
+from kmip_data.pipelines.openstreetmap.parameters import POLYGON, OpenStreetMapParams
+from kmip_data.pipelines.openstreetmap.reading import (
+    _from_extract,
+    parse_bbox,
+    read_city,
+    read_polygon,
+    with_margin,
+)
 
 BOX = (24.940, 60.168, 24.947, 60.173)
 

@@ -175,8 +175,16 @@ def test_damaged_files_are_refused(which, tmp_path):
     ("body", "head", "words"),
     [
         ("&c;", LAUGHS, "entities"),
-        (NODE.format(1, 95, 10) + NODE.format(2, 50, 10) + WAY, "", "node 1 at 10.0, 95.0"),
-        (NODE.format(1, 50, 181) + NODE.format(2, 50, 10) + WAY, "", "node 1 at 181.0, 50.0"),
+        (
+            NODE.format(1, 95, 10) + NODE.format(2, 50, 10) + WAY,
+            "",
+            "node 1 is not on the map, at 10.0, 95.0",
+        ),
+        (
+            NODE.format(1, 50, 181) + NODE.format(2, 50, 10) + WAY,
+            "",
+            "node 1 is not on the map, at 181.0, 50.0",
+        ),
         (NODE.format(1, "north", 10) + NODE.format(2, 50, 10) + WAY, "", "cannot be read"),
         (NODE.format(1, 50, 10) + "<way", "", "cannot be read"),
         (NODE.format(2**70, 50, 10), "", "cannot be read"),

@@ -24,10 +24,9 @@ from kmip_data.errors import DamagedInput, KmipDataError, SourceUnavailable, Usa
 from kmip_data.format.card import Receipt
 from kmip_data.format.reader import Shard
 from kmip_data.pipelines.base import RawFolder
-from kmip_data.pipelines.build import build_dataset
-from kmip_data.pipelines.openstreetmap.city_source import CitySource, OpenStreetMapParams
+from kmip_data.pipelines.build import build_dataset, build_own
+from kmip_data.pipelines.openstreetmap.parameters import CitySource, OpenStreetMapParams
 from kmip_data.pipelines.openstreetmap.reading import read_city
-from kmip_data.pipelines.recipes import build_own
 
 OPTIONS = {"jobs": 1, "quiet": True}
 
@@ -116,7 +115,7 @@ import hashlib, sys
 from pathlib import Path
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.format.card import Receipt
-from kmip_data.pipelines.openstreetmap.city_source import OpenStreetMapParams
+from kmip_data.pipelines.openstreetmap.parameters import OpenStreetMapParams
 from kmip_data.pipelines.openstreetmap.reading import read_city
 path = Path(sys.argv[1])
 raw = RawFolder(path.parent, {path.name: ""}, (Receipt(name="x", origin="x", sha256="", bytes=1),))
@@ -293,13 +292,6 @@ def test_servers_that_are_not_there(empty, servers):
         osmnx.settings.nominatim_url = f"http://127.0.0.1:{free.getsockname()[1]}"
         with pytest.raises(SourceUnavailable, match="ConnectionError"):
             build_city("nowhere", CitySource(place="Nowhere"), home=empty, **OPTIONS)
-    assert not left(empty)
-
-
-def test_offline_no_place_is_asked_for(empty, servers):
-    with pytest.raises(SourceUnavailable):
-        build_city("oslo", CitySource(place="Oslo, Norway"), home=empty, offline=True, **OPTIONS)
-    assert not servers.searched + servers.queries
     assert not left(empty)
 
 

@@ -22,8 +22,12 @@ from kmip_data.pipelines.cities.graph import FEATURES, CityTensors
 from kmip_data.pipelines.openstreetmap.extract import read_extract
 from kmip_data.pipelines.openstreetmap.network.construction import from_ways, largest_component, simplify
 from kmip_data.pipelines.openstreetmap.network.speeds import IMPLICIT, read_speed
-from kmip_data.pipelines.openstreetmap.tensors import city_tensors
-from kmip_data.pipelines.openstreetmap.vocabulary import Vocabulary, by_frequency, lanes_by_frequency
+from kmip_data.pipelines.openstreetmap.tensors import (
+    Vocabulary,
+    by_frequency,
+    city_tensors,
+    lanes_by_frequency,
+)
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +167,7 @@ def test_speeds_are_read_as_by_osmnx(text):
 
 
 def speed_of_osmnx(text: str) -> float | None:
-    """What OSMnx takes a ``maxspeed`` for; ``None`` where it puts in the speed for those without."""
+    """Return the speed that OSMnx reads; ``None`` where it puts in the speed for those without."""
     graph = nx.MultiDiGraph(crs="EPSG:4326")
     graph.add_node(1, x=0.0, y=0.0)
     graph.add_node(2, x=1.0, y=0.0)

@@ -307,7 +307,7 @@ HEAVY = [
 
 
 def measured(folder: Path) -> tuple[str, float, float]:
-    """How unpacking in a process of its own ends, its largest memory and its time."""
+    """Return exit, peak memory and time of unpacking in its own process."""
     tests = Path(__file__).resolve().parents[2]
     command = [sys.executable, "-c", MEASURE, folder / "archive.dat", folder / "target", tests]
     return tuple(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
@@ -346,7 +346,7 @@ def test_data_of_another_kind_are_described(tmp_path):
         with pytest.raises(DamagedInput) as caught:
             unpack(tmp_path / "a.zip", tmp_path / "target")
         assert text in str(caught.value)
-        assert "index.txt and beside it 1 × index.txt, 1 to 20 × parts/*.bin" in str(caught.value)
+        assert "index.txt and next to it 1 × index.txt, 1 to 20 × parts/*.bin" in str(caught.value)
 
     check_each(check, cases)
 

@@ -19,7 +19,7 @@ from support.split_records import records_of
 
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.samples import s3dis, shapenet_part
-from kmip_data.pipelines.samples.parts import part_sizes
+from kmip_data.pipelines.samples.writers import part_sizes
 from kmip_data.pipelines.shapenet_part import CATEGORIES
 
 

@@ -2,7 +2,7 @@
 #pragma once
 #include "common.cuh"
 
-// One integer orders as (score falling, row rising) do when it falls; 0 stands for no candidate.
+// One integer orders as (score falling, row rising) do when it falls; 0 means no candidate.
 DEVICE u64 rank_of(float score, int row) {
   uint32_t bits = __float_as_uint(score + 0.0f);  // + 0: no -0
   bits = bits & 0x80000000u ? ~bits : bits | 0x80000000u;

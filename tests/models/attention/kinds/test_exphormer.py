@@ -12,9 +12,9 @@ from support.city_data import streets_build
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.models import ModelConfig, build_model
-from kmip_data.models.budget import count_parameters
+from kmip_data.models.network import count_parameters
 from kmip_data.models.training.config.overrides import config_from_mapping
-from kmip_data.models.training.data.obtain import open_data
+from kmip_data.models.training.data.graphs import open_data
 
 CITY = {"in_channels": 67, "num_classes": 10}
 ATOMS = {

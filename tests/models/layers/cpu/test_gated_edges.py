@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.allocations import saved_for_backward
 from support.layer_kernels import batch_of
 
 from kmip_data.errors import UsageError
@@ -162,13 +163,7 @@ def test_keeps_one_edge_tensor_beside_its_input() -> None:
     d, table = 16, graphs()
     layer = layer_of(d, dropout=0.2)
     x, e = torch.randn(len(table), d), torch.randn(*table.shape, d, requires_grad=True)
-    kept: dict[int, int] = {}
-
-    def note(tensor: torch.Tensor) -> torch.Tensor:
-        kept[tensor.data_ptr()] = tensor.nbytes
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+    with saved_for_backward() as kept:
         layer(x, e, batch_of(NeighborTable(table)))
     assert sum(size >= e.nbytes for size in kept.values()) == 2
     assert e.data_ptr() in kept

@@ -80,7 +80,7 @@ def test_graphs_that_differ_in_size_are_padded(layout, model, tmp_path):
     replayed = learn(build, tmp_path, _graphs(), pad=True, **options)
     assert replayed.told == []
     assert_same(plain, replayed)
-    options["optimiser"] = {"name": "sgd", "fused": True}
+    options["optimiser"] = {"name": "sgd"}
     padded, loop = (learn(build, tmp_path, each, pad=True, **options) for each in (_graphs(), None))
     torch.testing.assert_close(loop.state[0], padded.state[0], rtol=1e-4, atol=1e-5)
 

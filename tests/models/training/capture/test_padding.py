@@ -19,7 +19,7 @@ from kmip_data.models.training.capture.padding import padded, rounded
 from kmip_data.models.training.objective.losses import LOSSES
 
 #: Gradients are not scaled by themselves: those of biases before a norm are rounding errors alone.
-SGD = {"name": "sgd", "momentum": 0.5, "fused": True, "lr": 2**-6}
+SGD = {"name": "sgd", "momentum": 0.5, "lr": 2**-6}
 PLAIN_KEYS = dict.fromkeys(("heads", "k", "key_dim"))
 MODELS = {
     "k-mip": {},

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from support.captured import assert_same, learn
+from support.captured import assert_same, fused, learn
 from support.city_data import streets_build
 from support.emulated_graph import EmulatedGraphs
 from support.training_data import OF_THE_MACHINE, learnable_build, read_history, tiny_config
@@ -18,10 +18,9 @@ from kmip_data.builds.home import Home
 from kmip_data.models.layers import gated_gcn
 from kmip_data.models.search.backends import cuda
 from kmip_data.models.training.capture import steps
-from kmip_data.models.training.capture.reasons import why_plain
-from kmip_data.models.training.capture.steps import CapturedSteps, shape_of
+from kmip_data.models.training.capture.steps import CapturedSteps, shape_of, why_plain
 from kmip_data.models.training.config.overrides import config_from_mapping
-from kmip_data.models.training.data.on_card import OnCard
+from kmip_data.models.training.data.transfer import SentAhead
 from kmip_data.models.training.machine import Device
 from kmip_data.models.training.run import loop
 from kmip_data.models.training.run import train as run_file
@@ -60,7 +59,7 @@ def test_replayed_steps_are_plain_ones(accumulate, clouds, tmp_path):
 
 def test_one_city_is_one_graph(tmp_path, streams, monkeypatch):
     """With hints, which a step leaves for the next, and which every evaluation may change."""
-    monkeypatch.setattr(loop, "sent_ahead", OnCard)  # which knows the rows of the mask
+    monkeypatch.setattr(loop, "sent_ahead", SentAhead)  # which knows the rows of the mask
     build = streets_build(tmp_path / "build", nodes=60)
     changes = {"training": {"epochs": 8, "accumulate": 1}, "model": {"warm_start": True}}
     graphs = EmulatedGraphs()
@@ -71,8 +70,8 @@ def test_one_city_is_one_graph(tmp_path, streams, monkeypatch):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"optimiser": {"name": "sgd", "momentum": 0.5, "fused": True}},
-        {"optimiser": {"name": "adam", "decay_norms_and_biases": False}, "training": {"clip_norm": 0.0}},
+        {"optimiser": {"name": "sgd", "momentum": 0.5}},
+        {"optimiser": {"name": "adam"}, "training": {"clip_norm": 0.0}},
         {"model": {"k": 2}, "training": {"k_schedule": "linear:6:2"}},
         {"training": {"precision": "bf16-mixed"}},
         {"model": {"attention": {"kind": "performer"}, "local": {"kind": "gcn"}}},
@@ -181,7 +180,8 @@ def test_a_run_resumes_bit_for_bit(clouds, tmp_path, monkeypatch):
 
     monkeypatch.setattr(run_file, "why_plain", lambda *_, **__: None)
     monkeypatch.setattr(run_file, "captured_steps", emulated)
-    config = tiny_config(clouds, training={"epochs": 6, "accumulate": 1}, optimiser={"fused": True})
+    monkeypatch.setattr(loop, "build_optimiser", fused)
+    config = tiny_config(clouds, training={"epochs": 6, "accumulate": 1})
     whole = train(config, home=Home(tmp_path / "whole"), quiet=True).runs[0]
     evaluate = loop.Loop.evaluate
 
@@ -212,8 +212,6 @@ def test_a_run_resumes_bit_for_bit(clouds, tmp_path, monkeypatch):
         ({"system": {"compile": True}}, "system.compile"),
         ({"system": {"devices": 2}}, "several processes exchange gradients"),
         ({"training": {"precision": "16-mixed"}}, "16-mixed looks at the gradients before it steps"),
-        ({"optimiser": {"name": "rmsprop"}}, "rmsprop has no fused step"),
-        ({"optimiser": {"fused": False}}, "adamw has no fused step"),
         ({"model": {"search": "dense"}}, "the search dense waits for the GPU"),
         ({}, None),
     ],
@@ -229,8 +227,6 @@ def test_further_reasons(clouds, tmp_path):
     options = {"recompute": False}
     assert why_plain(config, fixed, Device("cpu", "", ""), **options) == "no GPU"
     assert why_plain(config, fixed, GPU, recompute=True) == "recomputed layers"
-    traced = tiny_config(clouds, system={"profile": True})
-    assert why_plain(traced, fixed, GPU, **options) == "system.profile shows operations"
     for attention, reason in (
         ({"kind": "bigbird"}, "BigBird's blocks are laid out on the host"),
         ({"kind": "exphormer"}, "Exphormer's expander is checked on the host"),

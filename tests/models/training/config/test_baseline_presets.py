@@ -14,9 +14,8 @@ from support.paper_networks import shape
 from support.shared import ROOT
 
 from kmip_data.manifest import dataset_names
-from kmip_data.models.budget import count_parameters
-from kmip_data.models.network import build_model, fit_hidden_dim
-from kmip_data.models.registry import models
+from kmip_data.models.config import models
+from kmip_data.models.network import build_model, count_parameters, fit_hidden_dim
 from kmip_data.models.training.config.overrides import key_value
 from kmip_data.models.training.config.presets import (
     differences,

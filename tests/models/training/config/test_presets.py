@@ -10,11 +10,10 @@ from support.paper_networks import shape
 from support.shared import ROOT
 
 from kmip_data.errors import UsageError
-from kmip_data.models.budget import count_parameters
+from kmip_data.models.config import models
 from kmip_data.models.encoders import ATOM_FEATURES as ATOMS
 from kmip_data.models.encoders import BOND_FEATURES as BONDS
-from kmip_data.models.network import build_model, fit_hidden_dim
-from kmip_data.models.registry import models
+from kmip_data.models.network import build_model, count_parameters, fit_hidden_dim
 from kmip_data.models.training.config.overrides import apply_overrides, documented_keys, key_value
 from kmip_data.models.training.config.presets import (
     config_for,

@@ -17,23 +17,13 @@ from kmip_data.datasets.molecules import PCQMContact
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord
-from kmip_data.models.heads import LinkHead
 from kmip_data.models.layers.batch import read_batch
-from kmip_data.models.training.data.obtain import open_data
-from kmip_data.models.training.objective import links
-from kmip_data.models.training.objective.links import (
-    APART,
-    HITS,
-    LINK,
-    NO_PAIR,
-    RANKINGS,
-    link_cross_entropy,
-    link_ranks,
-    link_targets,
-)
-from kmip_data.models.training.objective.losses import LOSSES
-from kmip_data.models.training.objective.metrics import METRICS, SplitMetrics
-from kmip_data.models.training.objective.tasks import Task
+from kmip_data.models.network import LinkHead
+from kmip_data.models.training.data.graphs import open_data
+from kmip_data.models.training.objective import metrics
+from kmip_data.models.training.objective.losses import LOSSES, link_cross_entropy
+from kmip_data.models.training.objective.metrics import HITS, METRICS, RANKINGS, SplitMetrics, link_ranks
+from kmip_data.models.training.objective.tasks import APART, LINK, NO_PAIR, Task, link_targets
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.train import train
 
@@ -176,7 +166,7 @@ def test_a_gpu_that_ranks_all_pairs_counts_the_same(ties, share, monkeypatch) ->
     scores = scores_like(target, 3, ties=ties)
     scores[0, 1, 2], scores[2, :, 3], scores[2, :, 5] = math.nan, -math.inf, math.inf
     alone = link_ranks(scores, target)
-    monkeypatch.setattr(links, "links_alone", links.all_pairs)
+    monkeypatch.setattr(metrics, "links_alone", metrics.all_pairs)
     torch.testing.assert_close(link_ranks(scores, target), alone, rtol=0, atol=0, equal_nan=True)
 
 

@@ -8,10 +8,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from kmip_data.models.training.objective.links import NO_PAIR
 from kmip_data.models.training.objective.losses import LOSSES, cross_entropy, weighted_cross_entropy
 from kmip_data.models.training.objective.metrics import SplitMetrics
-from kmip_data.models.training.objective.tasks import Task
+from kmip_data.models.training.objective.tasks import NO_PAIR, Task
 
 
 def weighted_by_hand(logits, target):

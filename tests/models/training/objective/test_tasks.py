@@ -13,8 +13,8 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord
-from kmip_data.models.encodings import POSITIONAL
-from kmip_data.models.training.data.obtain import open_data
+from kmip_data.models.kinds import POSITIONAL
+from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.train import train
 

@@ -15,8 +15,8 @@ from kmip_data.builds.home import Home
 from kmip_data.models.training.run import loop as loop_file
 from kmip_data.models.training.run.checkpoint import BEST, WEIGHTS
 from kmip_data.models.training.run.evaluate import evaluate
-from kmip_data.models.training.run.module import Average
-from kmip_data.models.training.run.result import read_result
+from kmip_data.models.training.run.folder import read_result
+from kmip_data.models.training.run.optimisation import Average
 from kmip_data.models.training.run.train import train
 
 
@@ -138,18 +138,15 @@ def test_patience_counts_evaluations(build, tmp_path, monkeypatch, capsys) -> No
     assert "stopped: no better val F1 in 2 evaluations" in capsys.readouterr().err.replace("macro ", "")
 
 
-def test_the_best_epochs_are_kept(build, tmp_path, monkeypatch) -> None:
+def test_the_best_epoch_is_kept(build, tmp_path, monkeypatch) -> None:
     values = [0.3, float("nan"), 0.5, 0.3, 0.4, 0.5, 0.1]
     scripted(monkeypatch, values)
-    training = {"epochs": 7, "keep_best": 3, "metric": "f1"}
-    run = train(tiny_config(build, training=training), home=Home(tmp_path), quiet=True).runs[0]
-    files = sorted(path.name for path in (run / "checkpoints").glob("*.safetensors"))
+    run = train(
+        tiny_config(build, training={"epochs": 7, "metric": "f1"}), home=Home(tmp_path), quiet=True
+    ).runs[0]
     # Equal metrics: the earlier epoch is the better one.
-    assert files == ["best.safetensors"] + [f"epoch-{n}.safetensors" for n in (2, 4, 5)]
     assert read_result(run).best_epoch == 2
-    for name in (BEST, WEIGHTS):
-        assert (run / name).read_bytes() == (run / "checkpoints/epoch-2.safetensors").read_bytes()
-    assert len({(run / "checkpoints" / name).read_bytes() for name in files}) == 3
+    assert (run / BEST).read_bytes() == (run / WEIGHTS).read_bytes()
 
 
 def test_early_stopping_is_that_of_its_definition(build, tmp_path, monkeypatch) -> None:

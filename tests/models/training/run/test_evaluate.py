@@ -1,4 +1,4 @@
-"""What a run says about each node adds up to what its result has."""
+"""Predictions of single nodes add up to the run's result."""
 
 from __future__ import annotations
 

@@ -17,8 +17,7 @@ from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.models.training.run import train as run_file
 from kmip_data.models.training.run.checkpoint import LAST, WEIGHTS
 from kmip_data.models.training.run.evaluate import evaluate
-from kmip_data.models.training.run.folders import CONFIG_NAME, new_run
-from kmip_data.models.training.run.result import RESULT_NAME
+from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME, new_run
 from kmip_data.models.training.run.train import resume, train
 
 

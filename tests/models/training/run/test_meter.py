@@ -1,4 +1,4 @@
-"""What the steps of an epoch were like, against the same written out, and what stops a run."""
+"""Measurements of an epoch's steps against a direct computation, and what stops a run."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from support.training_data import CLASSES, learnable_build, read_history, tiny_c
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import CheckFailed
-from kmip_data.models.context import PLAIN, ForwardContext
 from kmip_data.models.network import build_model
 from kmip_data.models.training.config.overrides import read_config
-from kmip_data.models.training.config.schedules import cosine_with_warmup
-from kmip_data.models.training.data.obtain import open_data
+from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.objective.losses import weighted_cross_entropy
-from kmip_data.models.training.run import meter as meters
+from kmip_data.models.training.run import history as history_file
 from kmip_data.models.training.run import train as run_file
 from kmip_data.models.training.run.checkpoint import LAST
-from kmip_data.models.training.run.meter import STEP, Meter
+from kmip_data.models.training.run.history import STEP, Meter
 from kmip_data.models.training.run.module import NAMED, TrainingModule
+from kmip_data.models.training.run.optimisation import cosine_with_warmup
 from kmip_data.models.training.run.train import resume, train
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
@@ -82,36 +81,30 @@ def test_norms_and_losses_of_each_step_are_those_of_the_loop_written_out(build, 
         assert row["grad_norm"] == pytest.approx(sum(norms) / 3, rel=1e-4)
         assert row["grad_norm_max"] == pytest.approx(max(norms), rel=1e-4)
         assert 0 <= row["share_waiting"] < 1
-        assert 0 < row["seconds_search"] < row["seconds_train"]
         assert row["peak_memory"] > 50e6
         nodes = int(ShardedDataset(build, "train").nodes.sum())
         assert row["nodes_per_second"] / row["graphs_per_second"] == pytest.approx(nodes / 13)
 
 
 def test_times_are_sums_over_the_batches(monkeypatch):
-    """A clock that is set by hand, two batches a step: 3 s of 10 waiting, 2 s searching."""
+    """A clock that is set by hand, two batches a step: 3 s of 10 waiting."""
     now = [0.0]
-    monkeypatch.setattr(meters.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(history_file.time, "perf_counter", lambda: now[0])
     meter = Meter(every=1, scaled=False)
     meter.begin(0, 0, 2, torch.device("cpu"))
-    for number, (wait, search, rest) in enumerate([(1.0, 0.5, 3.5), (2.0, 1.5, 1.5)]):
+    for number, (wait, work) in enumerate([(1.0, 4.0), (2.0, 3.0)]):
         batch = SimpleNamespace(num_graphs=2, num_nodes=10 * (number + 1))
         now[0] += wait
         meter.begin_batch(batch)
-        with ForwardContext(timer=meter.search).timed():
-            now[0] += search
         meter.loss(torch.tensor(float(number)))
         if number:
             meter.norm(torch.tensor(5.0))
-        now[0] += rest
+        now[0] += work
         meter.end_batch()
-    with PLAIN.timed():
-        now[0] += 100
     row, (step,) = meter.read()
     step = dict(zip(STEP, step, strict=True))
     for found in (row, step):
         assert found["share_waiting"] == pytest.approx(0.3)
-        assert found["seconds_search"] == pytest.approx(2.0)
         assert found["graphs_per_second"] == pytest.approx(0.4)
         assert found["nodes_per_second"] == pytest.approx(3.0)
         assert found["grad_norm"] == pytest.approx(5.0)
@@ -139,8 +132,8 @@ def spoiled(monkeypatch, *, epoch, batch, what):
     """Let the loss, or the gradient alone, become NaN in one batch."""
     learn = TrainingModule.learn
 
-    def spoiling(self, data, **watching):
-        logits, target, loss, backward = learn(self, data, **watching)
+    def spoiling(self, data):
+        logits, target, loss, backward = learn(self, data)
         if (self.epoch, self.meter.newest) == (epoch, batch):
             if what == "loss":
                 loss = backward = loss * math.nan
@@ -205,10 +198,10 @@ def test_numbers_that_the_search_refuses_name_the_records_too(build, tmp_path, m
     """The weights are sound and the input is not: exit code 1, as for any run that diverged."""
     learn = TrainingModule.learn
 
-    def spoiling(self, batch, **watching):
+    def spoiling(self, batch):
         if (self.epoch, self.meter.newest) == (1, 2):
             batch.x[0, 0] = math.inf
-        return learn(self, batch, **watching)
+        return learn(self, batch)
 
     monkeypatch.setattr(TrainingModule, "learn", spoiling)
     config = tiny_config(build)
@@ -270,8 +263,6 @@ def test_measuring_waits_for_nothing_on_a_gpu():
     try:
         meter.begin(0, 0, 1, device)
         meter.begin_batch(batch)
-        with meter.search():
-            pass
         meter.loss(loss)
         meter.norm(3 * loss)
         meter.end_batch()

@@ -21,16 +21,16 @@ from support.training_data import OF_THE_MACHINE, learnable_build, read_history,
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, UsageError
-from kmip_data.models.registry import models
+from kmip_data.models.config import models
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.run.checkpoint import LAST, WEIGHTS
 from kmip_data.models.training.run.evaluate import evaluate
-from kmip_data.models.training.run.result import RESULT_NAME, read_result
+from kmip_data.models.training.run.folder import RESULT_NAME, read_result
 from kmip_data.models.training.run.train import resume, train
 
 
 class Stop(KmipDataError):
-    """What ends a run in these tests: not the fault of the checkpoint that it goes on from."""
+    """Error that ends a run in these tests, unrelated to its checkpoint."""
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +142,7 @@ WITHIN = {
     "plain": {"model": {"dropout": 0.3}},
     "average, rate per step": {
         "training": {"ema": 0.8, "clip_norm": 0.1},
-        "schedule": {"kind": "linear_with_warmup", "per": "step", "warmup_epochs": 1},
+        "schedule": {"per": "step", "warmup_epochs": 1},
         "optimiser": {"name": "sgd", "momentum": 0.9},
     },
     "k that moves": {"training": {"k_schedule": "linear:6:3"}, "model": {"norm": "batch"}},
@@ -216,11 +216,10 @@ def test_a_run_stopped_within_an_epoch_says_where_it_goes_on(longer, tmp_path, m
 def moving():
     """Everything that has a state of its own beside weights, one optimiser and one schedule."""
     return {
-        "training": {"epochs": 9, "ema": 0.8, "patience": 2, "keep_best": 2, "metric": "accuracy"},
+        "training": {"epochs": 9, "ema": 0.8, "patience": 2, "metric": "accuracy"},
         "model": {"dropout": 0.3},
-        "optimiser": {"name": "sgd", "lr": 30.0, "momentum": 0.9, "weight_decay": 1e-3}
-        | {"decay_norms_and_biases": False, "fused": True},
-        "schedule": {"kind": "linear_with_warmup", "per": "step", "warmup_epochs": 2},
+        "optimiser": {"name": "sgd", "lr": 30.0, "momentum": 0.9, "weight_decay": 1e-3},
+        "schedule": {"per": "step", "warmup_epochs": 2},
     }
 
 
@@ -325,7 +324,7 @@ def test_a_run_in_use_is_not_resumed_beside(build, options, whole, tmp_path, mon
         inside.append(run)
         with pytest.raises(UsageError, match=f"{run} is in use") as caught:
             resume(run, home=home, quiet=True)
-        assert f"process {os.getpid()} on " in caught.value.parts["found"]
+        assert f"process {os.getpid()} on " in str(caught.value)
         with pytest.raises(UsageError, match="A run called 'two' already exists"):
             train(tiny_config(build, **options), home=home, name="two", quiet=True)
         raise Stop("stopped")

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
-from collections.abc import Iterator
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from support.city_data import streets_build
+from support.captured import fused
 from support.emulated_graph import WAITS, calls_of
 from support.task_builds import BUILDS, rings
 from support.training_data import OPERATORS, tiny_config
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kmip_data.builds.home import Home
-from kmip_data.models.training.data.obtain import open_data
-from kmip_data.models.training.data.on_card import OnCard
-from kmip_data.models.training.objective import links
+from kmip_data.models.training.data.graphs import open_data
+from kmip_data.models.training.data.run_data import BatchSize
+from kmip_data.models.training.data.transfer import SentAhead
+from kmip_data.models.training.objective import metrics
 from kmip_data.models.training.run import loop as loop_file
 from kmip_data.models.training.run.loop import Loop
-from kmip_data.models.training.run.module import TrainingModule, of_part, optimiser_for
+from kmip_data.models.training.run.module import TrainingModule, of_part
 
 CPU = torch.device("cpu")
 
@@ -42,18 +41,30 @@ def _steps(build, tmp_path, monkeypatch, **changes) -> list[Counter[str]]:
     """Operators of each batch of two epochs, in a loop that looks at no number, as on a GPU."""
     found: list[Counter[str]] = []
 
-    @contextlib.contextmanager
-    def watch(_batch: Any, _last: bool) -> Iterator[None]:
-        module.meter.at_once = False
-        with _Calls() as calls:
-            yield
-        found.append(calls.found)
+    calls: list[_Calls] = []
 
-    monkeypatch.setattr(loop_file, "sent_ahead", lambda batches, *_: OnCard(batches, CPU))
+    def begin(batch: Any) -> BatchSize:
+        size = begin_batch(batch)
+        meter.at_once = False
+        calls.append(_Calls())
+        calls[-1].__enter__()
+        return size
+
+    def end() -> None:
+        calls[-1].__exit__(None, None, None)
+        found.append(calls[-1].found)
+        end_batch()
+
+    monkeypatch.setattr(loop_file, "sent_ahead", lambda batches, *_: SentAhead(batches, CPU))
+    monkeypatch.setattr(loop_file, "build_optimiser", fused)
     config = tiny_config(build, **changes)
     data = open_data(config, home=Home(tmp_path))
     module = TrainingModule(data.pinned(config), data)
-    loop = Loop(module, data, CPU, watch=watch)
+    meter = module.meter
+    begin_batch, end_batch = meter.begin_batch, meter.end_batch
+    monkeypatch.setattr(meter, "begin_batch", begin)
+    monkeypatch.setattr(meter, "end_batch", end)
+    loop = Loop(module, data, CPU)
     for loop.epoch in range(2):
         loop.batch = 0
         loop.train_epoch()
@@ -65,14 +76,13 @@ TASKS = {**BUILDS, "graph labels": partial(rings, target="labels")}
 
 @pytest.mark.parametrize("task", TASKS)
 def test_no_step_has_the_host_wait(task, tmp_path, streams, monkeypatch):
-    monkeypatch.setattr(links, "links_alone", links.all_pairs)
+    monkeypatch.setattr(metrics, "links_alone", metrics.all_pairs)
     # As on a GPU: a fused optimiser (others read their count of steps), and no CPU kernels, whose dropout
     # draws its seed on the host.
     steps = _steps(
         TASKS[task](tmp_path / "build"),
         tmp_path,
         monkeypatch,
-        optimiser={"fused": True},
         model={"dropout": 0.0},
     )
     assert len(steps) >= 2
@@ -96,11 +106,3 @@ def test_rows_looked_up_before_are_those_of_the_mask():
         of_part(batch, "train", logits, target), of_part(known, "train", logits, target), strict=True
     ):
         assert torch.equal(masked, looked_up)
-
-
-@pytest.mark.parametrize(("device", "fused"), [("cuda", True), ("cpu", None)])
-def test_the_optimiser_is_fused_on_a_gpu(device, fused, tmp_path):
-    config = tiny_config(streets_build(tmp_path / "build"))
-    data = open_data(config, home=Home(tmp_path))
-    module = TrainingModule(data.pinned(config), data)
-    assert optimiser_for(module, torch.device(device)).param_groups[0]["fused"] is fused

@@ -1,4 +1,4 @@
-"""What is a street and which way it goes: equal to OSMnx's Overpass queries and rules."""
+"""Streets and their directions: equal to OSMnx's Overpass queries and rules."""
 
 from __future__ import annotations
 

@@ -1,0 +1,259 @@
+"""Builds of many graphs and of one graph, opened for a run."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import Any, Unpack
+
+import torch
+from torch_geometric.data import Data
+
+from kmip_data.builds.home import Build, BuildArguments, Home
+from kmip_data.errors import UsageError
+from kmip_data.format.splits import PARTS, read_split
+from kmip_data.models.training.config.keys import RunConfig
+from kmip_data.models.training.config.presets import folder_of
+from kmip_data.models.training.data.neighbors import NeighborBatches
+from kmip_data.models.training.data.run_data import BatchSize, Pass, RunData, check_columns
+from kmip_data.models.training.data.transfer import page_locked
+from kmip_data.pipelines.find import obtain, obtain_columns, split_name
+from kmip_data.reading.dataset import ShardedDataset
+from kmip_data.reading.loader import GraphLoader
+from kmip_data.wording import counted
+
+
+class EpochBatches:
+    """The train batches of the current epoch, in an order that depends on the seed and that epoch alone.
+
+    ``epoch()`` is the number of finished epochs, ``done()`` that of the batches of this one to leave out.
+    """
+
+    def __init__(
+        self, loader: GraphLoader, epoch: Callable[[], int], done: Callable[[], int], *, of_nodes: bool
+    ) -> None:
+        self._loader, self._epoch, self._done, self._of_nodes = loader, epoch, done, of_nodes
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        at = {"epoch": self._epoch(), "position": self._done()}
+        self._loader.load_state_dict(self._loader.state_dict() | at)
+        for number, batch in enumerate(self._loader, at["position"] + 1):
+            if number == len(self) and self._repeats():
+                # Its graph is another process's: this one joins in, and learns nothing from it.
+                batch.train_mask = torch.zeros(
+                    batch.num_nodes if self._of_nodes else batch.num_graphs, dtype=torch.bool
+                )
+            yield batch
+
+    def _repeats(self) -> bool:
+        """True if the last batch has fewer graphs than processes, and none for this one."""
+        graphs, size = len(self._loader.dataset), self._loader.batch_size
+        return self._loader.ranks()[0] >= (graphs % size or size)
+
+
+class ManyGraphs(RunData):
+    """A build of many graphs."""
+
+    unit = "graphs"
+
+    def _open(self, config: RunConfig) -> None:
+        if config.training.batch_size < config.processes:
+            graphs = counted(config.training.batch_size, "graph")
+            raise UsageError(
+                f"A batch of {graphs} cannot be divided among {config.processes} processes.",
+                next=f"fewer --devices, or --set training.batch_size={config.processes}",
+            )
+        self._whole = self._records(config)
+        self._datasets = {part: self._records(config, part) for part in PARTS if part in self.split.parts}
+
+    def _size(self, part: str) -> int:
+        return len(self._datasets.get(part, ()))
+
+    @property
+    def largest_batch(self) -> BatchSize:
+        """Upper bound of a process's train batch: the largest graphs together."""
+        dataset, count = self._datasets["train"], -(-self.config.training.batch_size // self.config.processes)
+        nodes, edges = (sorted(sizes.tolist())[-count:] for sizes in (dataset.nodes, dataset.edges))
+        return BatchSize(len(nodes), sum(nodes), sum(edges), sum(n * n for n in nodes))
+
+    @property
+    def ragged(self) -> bool:
+        """True if graphs differ in size."""
+        dataset = self._datasets["train"]
+        return any(sizes.min() < sizes.max() for sizes in (dataset.nodes, dataset.edges))
+
+    @cached_property
+    def example(self) -> Any:
+        """The first train graph as a batch."""
+        return self.record("train", 0)
+
+    def record(self, part: str, position: int) -> Any:
+        """One graph of a part as a batch."""
+        dataset = self._datasets[part][position : position + 1]
+        return next(iter(_loader(dataset, 1, prefetch=0, rank=0, world_size=1)))
+
+    def batches(self, epoch: Callable[[], int], done: Callable[[], int] = lambda: 0) -> EpochBatches:
+        """Train batches of the epoch that ``epoch()`` gives; every process of a run gets as many."""
+        return EpochBatches(self._train_loader(), epoch, done, of_nodes=self.task.level == "node")
+
+    def _train_loader(self, **ranks: int) -> GraphLoader:
+        order = {"shuffle": self.config.training.shuffle, "seed": self.config.training.seed}
+        size = self.config.training.batch_size
+        return self._loader(self._datasets["train"], size, even=True, divide=True, **order, **ranks)
+
+    def names(self, epoch: int, batch: int) -> list[str]:
+        """Keys of the graphs, of all processes."""
+        return self._train_loader(rank=0, world_size=1).keys(epoch, batch)
+
+    def passes(self, parts: Sequence[str]) -> list[Pass]:
+        """Each part in batches of its own, in file order; whole batches go to the processes in turn."""
+        size, found = self.config.training.batch_size, list[Pass]()
+        for part in parts:
+            loader = self._loader(dataset := self._datasets[part], size)
+            rank, processes = loader.ranks()
+            if processes > 1:  # a loss may depend on how graphs are batched, so its batches are those of one
+                own = [place for place in range(len(dataset)) if place // size % processes == rank]
+                loader = self._loader(dataset[own], size, rank=0, world_size=1)
+            found.append(((part,), loader))
+        return found
+
+    def _loader(self, dataset: ShardedDataset, batch_size: int, **options: Any) -> GraphLoader:
+        return _loader(dataset, batch_size, pin_memory=page_locked(self.config.system.device), **options)
+
+
+def _loader(dataset: ShardedDataset, batch_size: int, **options: Any) -> GraphLoader:
+    return GraphLoader(dataset, batch_size, compact=dataset.schema.edges == "neighbor", **options)
+
+
+class OneGraph(RunData):
+    """A build of one graph; the parts of its split are masks of nodes."""
+
+    unit = "nodes"
+
+    def __init__(self, build: Build, split_name: str, config: RunConfig, required: Sequence[str]) -> None:
+        super().__init__(build, split_name, config, required)
+        if self.task.level != "node":
+            raise UsageError(
+                f"{build.card.dataset} is one graph with one target: there is nothing to learn from.",
+                next=f"kmip-data info {build.path}",
+            )
+        if config.training.neighbors and any(encoding.names_nodes for encoding in config.model.encodings):
+            raise UsageError(
+                "A sampled part of a graph has no expander: its edges reach across the whole graph.",
+                next="leave out --neighbor-sampling, or --set model.attention.expander=0",
+            )
+        if config.processes > 1:
+            raise UsageError(
+                f"One graph cannot be split among {config.processes} processes: each step takes all of it.",
+                next="leave out --devices; where memory is short, --neighbor-sampling 10,10",
+            )
+
+    def _open(self, config: RunConfig) -> None:
+        records = self._records(config)
+        self.graph: Data = records[0]
+        self._key = records.keys[0]
+        self._whole = self.graph
+
+    def _size(self, part: str) -> int:
+        return int(self.graph[f"{part}_mask"].sum())
+
+    @property
+    def largest_batch(self) -> BatchSize:
+        """The graph; with sampling, as much of it as a batch may reach."""
+        nodes = int(self.graph.num_nodes)
+        size = BatchSize(1, nodes, int(self.graph.num_edges), nodes**2)
+        training = self.config.training
+        if not training.neighbors:
+            return size
+        reached, edges, nodes = training.batch_size, 0, training.batch_size
+        for fanout in training.neighbors:
+            reached = min(reached * fanout, size.edges)
+            edges, nodes = edges + reached, nodes + reached
+        nodes = min(nodes, size.nodes)
+        return BatchSize(1, nodes, min(edges, size.edges), nodes**2)
+
+    @property
+    def ragged(self) -> bool:
+        """True if neighbourhoods are sampled."""
+        return bool(self.config.training.neighbors)
+
+    @property
+    def example(self) -> Any:
+        """The graph."""
+        return self.graph
+
+    def record(self, part: str, position: int) -> Any:
+        """The graph, whichever part."""
+        return self.graph
+
+    def batches(self, epoch: Callable[[], int], done: Callable[[], int] = lambda: 0) -> Iterable[Any]:
+        """The graph, once per epoch; with sampling, the train nodes and what is around them."""
+        if self.config.training.neighbors:
+            return self._sampled(epoch, done)
+        return [self.graph]
+
+    def _sampled(self, epoch: Callable[[], int], done: Callable[[], int] = lambda: 0) -> NeighborBatches:
+        training = self.config.training
+        return NeighborBatches(
+            self.graph,
+            self.graph.train_mask,
+            fanouts=training.neighbors,
+            batch_size=training.batch_size,
+            shuffle=training.shuffle,
+            seed=training.seed,
+            epoch=epoch,
+            done=done,
+            pin_memory=page_locked(self.config.system.device),
+        )
+
+    def names(self, epoch: int, batch: int) -> list[str]:
+        """Key of the graph; with sampling, the nodes whose neighbourhoods make up the batch."""
+        if not self.config.training.neighbors:
+            return [self._key]
+        return [f"node {node} of {self._key}" for node in self._sampled(lambda: epoch).nodes(batch)]
+
+    def passes(self, parts: Sequence[str]) -> list[Pass]:
+        """All parts in one pass."""
+        # To move it to a GPU changes the object: what is sampled from stays where it is.
+        graph = copy.copy(self.graph) if self.config.training.neighbors else self.graph
+        return [(tuple(parts), [graph])] if parts else []
+
+    @property
+    def evaluated(self) -> tuple[str, ...]:
+        """All parts: one pass gives them."""
+        return self.parts
+
+
+def open_data(
+    config: RunConfig,
+    *,
+    home: Home,
+    required: tuple[str, ...] = ("train", "val"),
+    build: bool = True,
+    split: str | None = None,
+    **build_options: Unpack[BuildArguments],
+) -> RunData:
+    """Open the build that ``config.data`` means, building it first where it is missing.
+
+    An encoding that the network reads is added to it where that is missing, unless ``build=False``.
+    ``required`` are parts that must not be empty; ``split`` is the name of a split of the build, instead of
+    ``config.data.split``; others as for :func:`kmip_data.pipelines.find.obtain`.
+    Raises ``UsageError`` where there is no such dataset, split or view, a part is empty, or the data cannot
+    be trained on.
+    """
+    data = config.data
+    target = folder_of(data.dataset) or data.dataset
+    found = obtain(
+        target, data.parameters, data.split, home=home, sample=data.sample, build=build, **build_options
+    )
+    name = split if split in found.card.splits else split_name(found, data.split)
+    check_columns(found, config)
+    if build:
+        obtain_columns(found, [encoding.name for encoding in config.model.encodings], **build_options)
+    parts = read_split(found.path / found.card.splits[name].file, records=found.card.split_records)
+    kind = ManyGraphs if parts.node_code is None else OneGraph
+    return kind(found, name, config, required)

@@ -1,0 +1,377 @@
+"""Run folders ``runs/<dataset>/<model>/<name>``: names, files, ``result.json`` and tables of results."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import math
+import os
+import platform
+import re
+import shlex
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+import kmip_data
+from kmip_data.builds.home import Home
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.files.changes import refuse_links_below
+from kmip_data.files.errors import located, writing
+from kmip_data.files.locking import build_lock
+from kmip_data.files.reading import read_model, read_small
+from kmip_data.format.card import remark
+from kmip_data.format.splits import PARTS
+from kmip_data.models.kinds import Section
+from kmip_data.models.training.config.keys import RunConfig, SystemConfig
+from kmip_data.models.training.config.presets import folder_of
+from kmip_data.models.training.data.run_data import RunData
+from kmip_data.models.training.objective.metrics import METRICS
+from kmip_data.wording import nearest
+
+CONFIG_NAME = "config.toml"
+METRICS_NAME = "metrics.csv"
+RESULT_NAME = "result.json"
+STEPS_NAME = "steps.csv"
+CURVES_NAME = "curves.png"
+_LEFT = r"^\.lock|\.partial$|^initial\.safetensors$"  #: files of a run folder before its configuration
+#: Files that kmip-data writes, or wrote, into a run folder.
+_OWN = re.compile(
+    r"(config\.toml|metrics\.csv|result\.json|steps\.csv|curves\.png|trace\.json|profile\.txt"
+    r"|(initial|model)\.safetensors|map\.(png|html)|explore\.html"
+    r"|checkpoints/(last\.ckpt|(best|epoch-\d+)\.safetensors))(\.[^/]*\.partial)?"
+)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+#: Keys that start more than the training itself, as another user's run may set them.
+SYSTEM = ("logger", "devices", "nodes", "compile")
+PACKAGES = ("torch", "torch-geometric", "torchmetrics", "numpy", "numba", "pykeops")
+
+Metrics = dict[str, dict[str, float]]  #: part -> name -> value
+
+
+def run_name(variant: str, seed: int) -> str:
+    """Default name of a run, such as ``20261120-071806-code-seed0``: sorts by time."""
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{variant}-seed{seed}"
+
+
+def check_name(name: str) -> None:
+    """Raise UsageError for a name that is not a file name."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{name!r} is not a name for a run.",
+            next="another --name, of letters, digits, '.', '_' and '-', that begins with a letter or digit",
+        )
+
+
+@contextlib.contextmanager
+def new_run(home: Home, dataset: str, model: str, name: str, *, exact: bool) -> Iterator[Path]:
+    """Make a new run folder and hold its lock; unless ``exact``, a name that is taken gets a number.
+
+    A folder without a configuration is not a run: the rest of one that was killed early is reused. Raises
+    ``UsageError`` if the name is ``exact`` and taken, or a folder on the way is a link; ``OutOfResources``
+    without room for a folder.
+    """
+    parent = home.runs / dataset / model
+    folder, number = parent / name, 1
+    with writing(folder):
+        refuse_links_below(home.runs, parent)
+        parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir()
+                break
+            if exact:
+                break
+            number += 1
+            folder = parent / f"{name}-{number}"
+    _refuse_taken(folder)
+    with build_lock(folder, wait=False):
+        _refuse_taken(folder)  # by a process that had the lock until now
+        yield folder
+
+
+def _refuse_taken(folder: Path) -> None:
+    own = folder.is_dir() and not folder.is_symlink()
+    if not own or any(not re.search(_LEFT, entry.name) for entry in folder.iterdir()):
+        raise UsageError(
+            f"A run called {folder.name!r} already exists: {folder}",
+            next=f"kmip-data train --resume {shlex.quote(str(folder))}, or another --name",
+        )
+
+
+def files_of_run(folder: Path) -> list[str]:
+    """Names, below its folder, of a run's own files; ``config.toml``, which makes it a run, is last."""
+    found = [path for place in (folder, folder / "checkpoints") for path in place.glob("*")]
+    names = [path.relative_to(folder).as_posix() for path in found if path.is_file()]
+    return sorted(filter(_OWN.fullmatch, names), key=lambda name: name == CONFIG_NAME)
+
+
+def find_run(run: str | os.PathLike[str], home: Home) -> Path:
+    """Resolve RUN: a run folder, or its path below ``runs/`` (the last parts are enough if unique).
+
+    Raises ``UsageError`` where no run is meant, or several are.
+    """
+    text = os.fspath(run)
+    path = located(text, "run")
+    if (path / CONFIG_NAME).is_file():
+        return path
+    wanted = Path(text).parts
+
+    def meant(folder: Path) -> bool:
+        return bool(wanted) and folder.parts[-len(wanted) :] == wanted
+
+    runs = sorted(entry.parent for entry in home.runs.glob(f"*/*/*/{CONFIG_NAME}"))
+    matches = [folder for folder in runs if meant(folder)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        several = "\n    ".join(str(folder) for folder in matches)
+        raise UsageError(
+            f"{len(matches)} runs are called {text!r}.",
+            found=f"\n    {several}",
+            next="name one by its path",
+        )
+    if begun := next(filter(meant, home.runs.glob("*/*/*")), None):
+        raise UsageError(
+            f"{begun} has no {CONFIG_NAME}: the run was stopped before it began.",
+            next="the command that began it, once more",
+        )
+    names = [str(folder.relative_to(home.runs)) for folder in runs]
+    # Of a path, or of its end alone: a name is much shorter than its path.
+    ends = {"/".join(folder.parts[-len(wanted) :]): name for folder, name in zip(runs, names, strict=True)}
+    close = ends.get(nearest(text, ends) or "") or nearest(text, names)
+    newest = "\n    ".join(names[-5:])
+    raise UsageError(
+        f"There is no run {text!r}.{f' Did you mean {close!r}?' if close else ''}",
+        found=f"\n    {newest}" if names else f"no runs under {home.runs}",
+        next="name one by its path" if names else "kmip-data train --dataset NAME",
+    )
+
+
+def metrics_columns(run: Path) -> dict[str, list[tuple[int, float]]]:
+    """Return the columns of ``metrics.csv``: epochs, from 1, with their finite values.
+
+    Cells that cannot be read are left out.
+    """
+    found: dict[str, list[tuple[int, float]]] = {}
+    try:
+        rows = list(csv.DictReader(read_small(run / METRICS_NAME).decode().splitlines()))
+    except (OSError, ValueError, csv.Error):
+        return found
+    for name in rows[0] if rows else ():
+        with contextlib.suppress(ValueError, TypeError):
+            points = [(epoch, float(row[name])) for epoch, row in enumerate(rows, start=1) if row.get(name)]
+            found[name] = [(epoch, value) for epoch, value in points if math.isfinite(value)]
+    return found
+
+
+def own_choices(config: RunConfig, folder: Path, home: Home, tell: Callable[[str], None]) -> RunConfig:
+    """Return the configuration of a run, without the settings of a stranger that start other things.
+
+    A run below ``home.runs`` is the user's own. Any other run starts no logger and no further process, and
+    opens no build but those next to it and those of the home. Raises ``UsageError`` where the
+    run names another folder as its data.
+    """
+    folder, target = folder.resolve(), config.data.dataset
+    if folder.is_relative_to(home.runs.resolve()):
+        return config
+    roots = [home.root]
+    if len(folder.parents) > 3 and folder.parents[2].name == "runs":
+        roots.append(folder.parents[3])
+    # Not of the roots themselves: a link in them could lead anywhere.
+    builds = [root.resolve() / "built" for root in roots]
+    path = Path(os.path.realpath(target))
+    if (os.sep in target or folder_of(target)) and not any(path.is_relative_to(root) for root in builds):
+        raise UsageError(
+            f"{folder} is not a run of this home and names a folder as its data: {target}",
+            next=f"if you trust it, move the run below {home.runs}; or evaluate it with --dataset",
+        )
+    usual = {name: SystemConfig.model_fields[name].default for name in SYSTEM}
+    changed = [f"system.{name}" for name in SYSTEM if getattr(config.system, name) != usual[name]]
+    if changed:
+        tell(f"{folder} is not a run of {home.root}: {', '.join(changed)} of its {CONFIG_NAME} left out.")
+    return config.model_copy(update={"system": config.system.model_copy(update=usual)})
+
+
+class SplitUsed(Section):
+    """Split of the build that the run was trained on."""
+
+    name: str
+    rule: str
+    parameters: dict[str, Any]
+    digests: dict[str, str] = Field(description="part -> digest of its keys in order")
+
+    @classmethod
+    def of(cls, data: RunData) -> SplitUsed:
+        """Describe the split of ``data``."""
+        rule, parameters = data.split.rule, data.split.parameters
+        return cls(name=data.split_name, rule=rule, parameters=parameters, digests=data.identity["split"])
+
+
+class Seconds(Section):
+    """Wall-clock time."""
+
+    train_epoch: float = Field(description="mean over epochs, evaluation not counted")
+    total: float = Field(description="all epochs with their evaluations, over every resumption")
+
+
+class Memory(Section):
+    """Peaks of the (first) process in bytes."""
+
+    device: int | None = Field(description="allocated on the GPU by PyTorch; none on a CPU")
+    host: int = Field(description="resident set of the whole process")
+
+
+class RunResult(Section):
+    """One run. Metrics are of the best epoch's weights, by one pass in eval mode over each part."""
+
+    version: Literal[1] = 1
+    name: str
+    dataset: str
+    sample: bool = Field(description="trained on generated data: the figures mean nothing about the dataset")
+    complete: bool | None = Field(
+        default=None, description="false: trained on part of the published set; none: none was published"
+    )
+    build_key: str
+    build_parameters: dict[str, Any]
+    split: SplitUsed
+    model: str
+    preset: str
+    variant: str
+    config: dict[str, Any] = Field(description="the whole configuration, as in config.toml")
+    num_features: int = Field(description="columns of x")
+    columns: tuple[str, ...] = Field(default=(), description="names of the columns of x, where they have any")
+    vocabulary: str = Field(
+        default="", description="digest of the categories of one-hot columns, where there are any"
+    )
+    num_classes: int = Field(description="outputs of the network: classes, labels or targets")
+    num_parameters: int
+    seed: int
+    device: str
+    versions: dict[str, str]
+    epochs: int
+    best_epoch: int = Field(description="counted from 0; first epoch with the best validation metric")
+    metric: str = Field(description="the metric that chose the epoch")
+    metrics: dict[str, dict[str, float]] = Field(description="part -> loss and metrics")
+    seconds: Seconds
+    memory: Memory
+
+    @model_validator(mode="after")
+    def _makes_a_table(self) -> Self:
+        names = {frozenset(values) for values in self.metrics.values()}
+        if self.metric not in METRICS or len(names) != 1 or self.metrics.keys() - set(PARTS):
+            raise ValueError("its metrics are not those of a run")
+        return self
+
+    def to_json(self) -> str:
+        """Readable JSON with sorted keys."""
+        return json.dumps(self.model_dump(), indent=1, sort_keys=True, allow_nan=False) + "\n"
+
+
+def read_result(run: Path) -> RunResult:
+    """Read the result of a run folder.
+
+    Raises ``DamagedInput`` where there is none (the run is unfinished), or it is not a result of version 1.
+    """
+    again = f"kmip-data train --resume {run} writes it anew from the run's last checkpoint"
+    try:
+        return read_model(
+            run / RESULT_NAME,
+            RunResult,
+            "cannot be read as a result",
+            expected="JSON of version 1",
+            next=again,
+        )
+    except FileNotFoundError as error:
+        raise DamagedInput(
+            f"{run} is not a finished run: it has no {RESULT_NAME}.", next=f"kmip-data train --resume {run}"
+        ) from error
+
+
+def package_versions() -> dict[str, str]:
+    """Versions of Python, this package and those a result depends on."""
+    found = {"python": platform.python_version(), "kmip-data": kmip_data.__version__}
+    for package in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    return found
+
+
+def mean_std(runs: Sequence[Metrics]) -> tuple[Metrics, Metrics]:
+    """Mean and standard deviation (ddof 0, as upstream aggregates seeds) of every metric over runs."""
+    values = {part: {n: [run[part][n] for run in runs] for n in names} for part, names in runs[0].items()}
+    mean = {part: {name: statistics.fmean(v) for name, v in names.items()} for part, names in values.items()}
+    std = {part: {name: statistics.pstdev(v) for name, v in names.items()} for part, names in values.items()}
+    return mean, std
+
+
+def title_of(name: str) -> str:
+    """Return the title of a metric, or of the loss, with its unit."""
+    metric = METRICS.get(name)
+    return name if metric is None else f"{metric.title} [%]" if metric.percent else metric.title
+
+
+def value_text(name: str, mean: float, std: float | None) -> str:
+    """Write a metric, or the loss, with its deviation if there is one; shares in percent."""
+    scale, digits = (100, 2) if name in METRICS and METRICS[name].percent else (1, 4)
+    text = f"{scale * mean:.{digits}f}"
+    return text if std is None else f"{text} ± {scale * std:.{digits}f}"
+
+
+def metrics_table(runs: Sequence[Metrics]) -> str:
+    """Parts against metrics, shares in percent; mean ± std where there are several runs."""
+    mean, std = mean_std(runs)
+    parts = [part for part in PARTS if part in mean]
+    names = [name for name in ("loss", *METRICS) if name in mean[parts[0]]]
+    rows = [["", *map(title_of, names)]]
+    for part in parts:
+        pairs = ((name, mean[part][name], std[part][name] if len(runs) > 1 else None) for name in names)
+        rows.append([part, *(value_text(*pair) for pair in pairs)])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in rows
+    )
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Results of the same configuration with different seeds, and their folders."""
+
+    runs: list[Path]
+    results: list[RunResult]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Object that ``train --json`` prints.
+
+        ``run``, ``seed``, ``best_epoch``, ``metrics``, ``sample`` and ``complete``. With several seeds the
+        first three are lists, ``metrics`` has the mean and ``std`` the deviation, and ``runs`` has one
+        object per seed.
+        """
+        shown = {"seed", "best_epoch", "metrics", "sample", "complete"}
+        pairs = zip(self.runs, self.results, strict=True)
+        each = [{"run": str(run)} | result.model_dump(include=shown) for run, result in pairs]
+        if len(each) == 1:
+            return each[0]
+        mean, std = mean_std([result.metrics for result in self.results])
+        lists = {name: [entry[name] for entry in each] for name in ("run", "seed", "best_epoch")}
+        same = {name: each[0][name] for name in ("sample", "complete")}
+        return {**lists, "metrics": mean, "std": std, **same, "runs": each}
+
+    def table(self) -> str:
+        """Table of parts and metrics (mean ± std over seeds), with the data and the model."""
+        first = self.results[0]
+        seeds = ", ".join(str(result.seed) for result in self.results)
+        best = ", ".join(str(result.best_epoch + 1) for result in self.results)
+        return (
+            f"{metrics_table([result.metrics for result in self.results])}\n"
+            f"{first.dataset}{remark(first.sample, first.complete)}, {first.model}, seed {seeds};"
+            f" weights of epoch {best} of {first.epochs}"
+            f", the best by {METRICS[first.metric].title} on val"
+        )

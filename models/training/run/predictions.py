@@ -1,0 +1,349 @@
+"""Predictions of one part of a split: by a run, as an ``.npz`` file, and the metrics of any such file."""
+
+from __future__ import annotations
+
+import io
+import os
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from kmip_data.builds.home import Build, Home
+from kmip_data.errors import DamagedInput, OutOfResources, UsageError
+from kmip_data.files.changes import write_output
+from kmip_data.files.reading import first_fault, open_regular
+from kmip_data.models.kinds import Section
+from kmip_data.models.training.config.presets import config_for
+from kmip_data.models.training.data.graphs import open_data
+from kmip_data.models.training.data.run_data import USUAL, RunData
+from kmip_data.models.training.data.transfer import sent_ahead
+from kmip_data.models.training.machine import autocast
+from kmip_data.models.training.objective.metrics import SplitMetrics
+from kmip_data.models.training.objective.tasks import NO_PAIR, Kind, Level
+from kmip_data.models.training.run.evaluate import open_run
+from kmip_data.models.training.run.folder import metrics_table
+from kmip_data.models.training.run.module import of_part
+from kmip_data.reading.dataset import ShardedDataset
+from kmip_data.runtime.memory import free_host_memory
+
+ARRAYS = ("logits", "pred", "key", "ptr")
+BATCH = 64  #: graphs measured together, where the predictions do not say how many
+_ABOUT = "about"
+Array = NDArray[Any]
+
+
+class About(Section):
+    """Origin of predictions, as their file states it."""
+
+    format: Literal["kmip-data predictions"] = "kmip-data predictions"
+    version: Literal[1] = 1
+    dataset: str
+    sample: bool
+    complete: bool | None
+    build: str
+    build_key: str
+    split: str
+    part: str
+    digest: str = Field(description="of the keys in order, as the split of the build has it")
+    level: Level
+    kind: Kind
+    outputs: int = Field(description="columns of logits: classes, labels, targets, or 1 for links")
+    class_names: tuple[str, ...] = ()
+    run: str
+    model: str
+    seed: int
+    best_epoch: int
+    batch_size: int = Field(ge=1, description="graphs per batch, which sums of metrics follow")
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Predictions of the records of a part, in its order."""
+
+    #: (rows, outputs) float32: of classes and labels before softmax and sigmoid, scores of pairs of nodes;
+    #: ``None`` for values. A row is a node, a graph, or a pair of nodes: of a graph of n nodes n² of them,
+    #: (0, 0), (0, 1) … (n - 1, n - 1)
+    logits: Array | None = None
+    #: (rows,) int64 classes, (rows, outputs) bool labels, (rows, outputs) float32 values; ``None`` for links
+    pred: Array | None = None
+    key: Array | None = None  #: keys of the records (G,), or the numbers of the nodes of one graph (rows,)
+    #: (G + 1,) int64: record g has the rows ``ptr[g]:ptr[g + 1]``. ``None``: one row for each key
+    ptr: Array | None = None
+    about: About | None = None  #: ``None`` where nobody said
+
+    def __len__(self) -> int:
+        return len(next(iter(self.arrays.values())))
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """Existing arrays by name."""
+        return {name: value for name in ARRAYS if (value := getattr(self, name)) is not None}
+
+
+def rows_of(data: RunData, part: str) -> tuple[Array, NDArray[np.int64] | None]:
+    """Return ``key`` and ``ptr`` of the predictions of a part; raise UsageError where it is empty."""
+    if part not in data.sizes:
+        raise UsageError(
+            f"There is nothing to predict in the part {part!r} of {data.build.card.dataset}.",
+            next=f"another --split: {' or '.join(data.parts)}",
+        )
+    if data.unit == "nodes":
+        return data.example[f"{part}_mask"].numpy().nonzero()[0], None
+    dataset = ShardedDataset(data.build, part, split_name=data.split_name, columns=[])
+    keys = np.array(dataset.keys)
+    if data.task.level == "graph":
+        return keys, None
+    each = dataset.nodes**2 if data.task.level == "link" else dataset.nodes
+    return keys, np.concatenate([[0], np.cumsum(each)]).astype(np.int64)
+
+
+def predict(
+    run: str | os.PathLike[str],
+    *,
+    part: str = "test",
+    target: str | None = None,
+    sample: bool = False,
+    home: Home | None = None,
+    device: str | None = None,
+) -> Predictions:
+    """Predict a part by the best weights of ``run``, in the batches in which ``evaluate`` measures it.
+
+    Arguments and errors are those of :func:`kmip_data.models.training.run.evaluate.evaluate`; ``UsageError``
+    also where there is no such part.
+    """
+    opened = open_run(run, target=target, sample=sample, home=home, device=device)
+    data, config, where = opened.data, opened.config, opened.device.kind
+    task, card = data.task, data.build.card
+    key, ptr = rows_of(data, part)
+    found = []
+    with opened.working() as module, torch.inference_mode(), autocast(config.training.precision, where):
+        module.eval()
+        module.doing = f"predicting {part}"
+        for _, batches in data.passes((part,)):
+            for batch in sent_ahead(batches, torch.device(where)):
+                logits, target_rows = of_part(batch, part, *module(batch))
+                # Pairs of nodes are padded to the largest graph: keep the real ones, row by row.
+                real = logits[target_rows != NO_PAIR, None] if task.kind == "links" else logits
+                found.append(real.float().cpu())
+    values = torch.cat(found)
+    about = About(
+        **card.identity,
+        build=str(data.build.path),
+        split=data.split_name,
+        part=part,
+        digest=data.identity["split"][part],
+        level=task.level,
+        kind=task.kind,
+        outputs=task.outputs,
+        class_names=tuple(card.class_names),
+        run=str(opened.folder),
+        model=opened.result.model,
+        seed=opened.result.seed,
+        best_epoch=opened.result.best_epoch,
+        batch_size=config.training.batch_size,
+    )
+    if task.kind == "regression":
+        return Predictions(None, values.numpy(), key, ptr, about)
+    pred = None
+    if task.kind != "links":
+        pred = (values > 0 if task.kind == "multilabel" else values.argmax(dim=-1)).numpy()
+    return Predictions(values.numpy(), pred, key, ptr, about)
+
+
+def check_npz(path: Path) -> None:
+    """Raise UsageError where predictions cannot be written to or read from a file of that name."""
+    if path.suffix != ".npz":
+        raise UsageError(
+            f"{path} does not end in .npz, a file of numpy arrays.", next=path.with_suffix(".npz").name
+        )
+
+
+def write_predictions(path: Path, predictions: Predictions) -> None:
+    """Write an ``.npz`` file, complete or not at all.
+
+    Its arrays are those of :class:`Predictions`, and ``about``, JSON as text.
+    """
+    check_npz(path)
+    about = {} if predictions.about is None else {_ABOUT: np.array(predictions.about.model_dump_json())}
+    stream = io.BytesIO()
+    np.savez(stream, allow_pickle=False, **predictions.arrays, **about)
+    write_output(path, stream.getvalue())
+
+
+def read_predictions(path: Path) -> Predictions:
+    """Read such a file, or any ``.npz`` with ``logits`` or ``pred``; nothing in it is executed.
+
+    Raises ``DamagedInput`` where it is no such file; ``OutOfResources`` where it unpacks to more than the
+    memory holds.
+    """
+    check_npz(path)
+    try:
+        with open_regular(path) as file, io.BufferedReader(file) as stream:
+            with zipfile.ZipFile(stream) as archive:  # a few bytes may unpack to any number
+                size, free = sum(member.file_size for member in archive.infolist()), free_host_memory()
+            if size > free:
+                raise OutOfResources(
+                    f"{path} does not fit into memory: {size:,} bytes unpacked, {free:,} are free.",
+                    next="a machine with more memory",
+                )
+            stream.seek(0)
+            with np.load(stream, allow_pickle=False) as arrays:
+                about = About.model_validate_json(str(arrays[_ABOUT])) if _ABOUT in arrays else None
+                return Predictions(**{name: arrays[name] for name in ARRAYS if name in arrays}, about=about)
+    except (OSError, ValueError, LookupError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        if isinstance(error, OSError) and error.filename:
+            raise
+        raise DamagedInput(
+            f"{path} cannot be read as predictions: {first_fault(error)}",
+            next="kmip-data predict RUN --output FILE writes one; or np.savez(FILE, logits=…)",
+        ) from error
+
+
+@dataclass(frozen=True)
+class PredictionMetrics:
+    """Metrics of predictions of one part of a build."""
+
+    build: Build
+    split: str
+    part: str
+    metrics: dict[str, float]
+    about: About | None  #: origin of the predictions, where the file has it
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON; ``metrics`` by part, as of a run."""
+        place = {"build": str(self.build.path), "split": self.split, "run": self.about and self.about.run}
+        return {**self.build.card.identity, **place, "metrics": {self.part: self.metrics}}
+
+    def table(self) -> str:
+        """The metrics, and what was measured."""
+        card = self.build.card
+        return (
+            f"{metrics_table([{self.part: self.metrics}])}\n{card.dataset}{card.remark}, split {self.split}"
+        )
+
+
+def evaluate_predictions(
+    predictions: str | os.PathLike[str] | Mapping[str, Any] | Predictions,
+    target: str,
+    *,
+    part: str | None = None,
+    sample: bool = False,
+    home: Home | None = None,
+) -> PredictionMetrics:
+    """Measure predictions of a part, as ``evaluate`` measures those of a run, but for the loss.
+
+    Parameters
+    ----------
+    predictions
+        A file that ``kmip-data predict`` wrote, an ``.npz`` file, or arrays by name: ``logits``, or
+        ``pred`` for classes and values, in the order of the part, shaped as in :class:`Predictions`.
+        ``key`` and ``ptr`` are checked where they are there; the split is that of the file, or the default.
+    target
+        A dataset or build folder.
+    part
+        ``train``, ``val`` or ``test``; default: what the file says, else test.
+    sample
+        With the name of a dataset: its sample.
+
+    Raises
+    ------
+    UsageError
+        There is no such finished build or part, or keys, shapes or values do not fit it.
+    DamagedInput
+        The file cannot be read.
+
+    Examples
+    --------
+    >>> from kmip_data.models import evaluate_predictions
+    >>> found = evaluate_predictions({"logits": logits}, "peptides-func")  # doctest: +SKIP
+    >>> found.metrics["ap"]  # doctest: +SKIP
+    """
+    if isinstance(predictions, Mapping):
+        if unknown := predictions.keys() - set(ARRAYS):
+            raise UsageError(f"{min(unknown)!r} is not an array of predictions.", next=", ".join(ARRAYS))
+        given: dict[str, Any] = {name: np.asarray(value) for name, value in predictions.items()}
+        predictions = Predictions(**given)
+    elif not isinstance(predictions, Predictions):
+        predictions = read_predictions(Path(predictions))
+    about, home = predictions.about, home or Home.locate()
+    part = part or (about.part if about is not None else "test")
+    data = _opened(target, about, home, sample=sample)
+    own = (data.task.level, data.task.kind, tuple(data.build.card.class_names))
+    theirs = own if about is None else (about.level, about.kind, about.class_names)
+    if theirs != own:
+        words = (f"{kind} predictions of a {level}: {of[:3]} …" for level, kind, of in (own, theirs))
+        raise _unfit(data, *words)
+    key, ptr = rows_of(data, part)
+    for name, expected in (("key", key), ("ptr", ptr)):
+        array = predictions.arrays.get(name)
+        # Keys may be text or objects.
+        same = expected is not None and np.array_equal(np.asarray(array, str), expected.astype(str))
+        if array is not None and not same:
+            raise _unfit(data, f"keys and ptr of the part {part}, in its order", "others")
+    values = _values(predictions, len(key) if ptr is None else int(ptr[-1]), data)
+    metrics, start = SplitMetrics(data.task), 0
+    for batch in data.passes((part,))[0][1]:
+        targets = data.task.targets(batch)
+        targets = of_part(batch, part, targets, targets)[1]
+        real = targets != NO_PAIR if data.task.kind == "links" else None
+        count = len(targets) if real is None else int(real.sum())
+        chosen = values[start : start + count]
+        if real is not None:
+            chosen = chosen.new_zeros(real.shape).masked_scatter(real, chosen)
+        elif data.task.kind == "single-label" and chosen.ndim == 1:  # classes alone
+            chosen = one_hot(chosen, data.task.outputs)
+        metrics.update(chosen, targets, torch.zeros(()))
+        start += count
+    measured = {metric: value for metric, value in metrics.compute().items() if metric != "loss"}
+    return PredictionMetrics(data.build, data.split_name, part, measured, about)
+
+
+def _opened(target: str, about: About | None, home: Home, *, sample: bool) -> RunData:
+    """Open the data that predictions are of; numbers may be values or labels, as the predictions say."""
+    config = config_for(target, home=home)
+    own = {"dataset": target, "sample": sample, "parameters": {}, "split": {}}
+    changes: dict[str, Any] = {"data": config.data.model_copy(update=own)}
+    if about is not None:
+        training = {"batch_size": about.batch_size, "loss": USUAL[about.kind][0], "metric": None}
+        changes["training"] = config.training.model_copy(update=training)
+    split = about.split if about is not None else None
+    return open_data(config.model_copy(update=changes), home=home, required=(), build=False, split=split)
+
+
+def _values(given: Predictions, rows: int, data: RunData) -> Tensor:
+    """Return checked values for the metrics: (rows, outputs); scores of links, or classes alone, (rows,)."""
+    logits, pred, task = given.logits, given.pred, data.task
+    if task.kind == "regression":
+        logits, pred = (logits if pred is None else pred), None
+    shapes = [(rows, task.outputs), *([(rows,)] if task.outputs == 1 else [])]
+    if logits is not None and logits.shape in shapes and logits.dtype.kind in "fiu":
+        values = torch.from_numpy(logits.astype(np.float32 if logits.dtype == np.float32 else np.float64))
+        if not values.isnan().any():
+            return values.reshape(-1) if task.kind == "links" else values.reshape(rows, task.outputs)
+    if logits is None and pred is not None and task.kind == "single-label":
+        whole = pred.shape == (rows,) and pred.dtype.kind in "iu"
+        if whole and pred.min() >= 0 and pred.max() < task.outputs:
+            return torch.from_numpy(pred.astype(np.int64))
+    expected = f"logits, numbers without NaN of shape {shapes[0]}"
+    if task.kind == "single-label":
+        expected += f", or pred, whole numbers from 0 to {task.outputs - 1} of shape {(rows,)}"
+    shown = ", ".join(f"{name} {array.dtype} {array.shape}" for name, array in given.arrays.items())
+    raise _unfit(data, expected, shown or "nothing")
+
+
+def _unfit(data: RunData, expected: str, found: str) -> UsageError:
+    return UsageError(
+        f"The predictions do not fit {data.build.card.dataset}.",
+        expected=expected,
+        found=found,
+        next="predictions in the order of the part: kmip_data.open(TARGET, split=…).keys",
+    )

@@ -1,0 +1,300 @@
+"""Add columns to a finished build: each shard through an encoding into a file next to it, the card last."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from itertools import islice
+from pathlib import Path
+from typing import Any, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.builds.columns import (
+    COLUMNS,
+    ColumnsCard,
+    columns_key,
+    columns_schema,
+    read_columns,
+    shards_digest,
+)
+from kmip_data.builds.home import Build, BuildArguments, BuildOptions
+from kmip_data.errors import CheckFailed, DamagedInput, UsageError
+from kmip_data.files import changes as files
+from kmip_data.files.changes import write_file
+from kmip_data.files.errors import writing
+from kmip_data.files.locking import build_lock
+from kmip_data.files.reading import read_small, sha256_file
+from kmip_data.format import writer
+from kmip_data.format.build_files import protect
+from kmip_data.format.card import CARD_NAME, FileEntry, ShardEntry
+from kmip_data.format.reader import Shard, check_edges
+from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Schema, bytes_per
+from kmip_data.format.writer import GraphRecord
+from kmip_data.graphs.encoding import Encoding, Graphs, parse_encoding
+from kmip_data.pipelines.engine.finish import versions_of_bytes
+from kmip_data.pipelines.engine.journal import EXECUTOR_FILES, JOURNAL, WORK, Journal
+from kmip_data.pipelines.engine.pool import check_options, count_jobs
+from kmip_data.pipelines.engine.run import finished_units, open_executor, run_units
+from kmip_data.pipelines.engine.workers import StopRequestedError, UnitResult, explained
+from kmip_data.runtime import signals, threads
+from kmip_data.runtime.progress import say
+
+#: Memory of a worker: itself, the result (arrays, joined, as a file, as its bytes), edges as int64.
+OWN_MEMORY, COPIES, EDGE_BYTES = 2**28, 4, 64
+
+
+@dataclass(frozen=True)
+class EncodeTask:
+    """One shard and one encoding, picklable."""
+
+    index: int
+    encoding: Encoding
+    key: str
+    build: Path
+    dataset: str
+    shard: ShardEntry
+    stop: Path  #: a file; the worker stops when it appears
+    threads: int
+
+    @property
+    def name(self) -> str:
+        """Name of the unit in the journal: what the bytes of the file are made of."""
+        return f"{self.encoding.name} of {self.shard.file}, key {self.key}"
+
+    @property
+    def file(self) -> str:
+        """The file that is written, relative to the build folder."""
+        return f"{COLUMNS}/{self.encoding.name}/{Path(self.shard.file).name}"
+
+    @property
+    def memory(self) -> int:
+        """Bytes a worker needs."""
+        _, node, _ = bytes_per(Schema(columns=self.encoding.columns(), edges="none"))
+        return OWN_MEMORY + COPIES * node * self.shard.nodes + EDGE_BYTES * self.shard.edges
+
+
+def encode_build(
+    build: Build, encodings: Sequence[Encoding], *, thorough: bool = False, **options: Unpack[BuildArguments]
+) -> list[ColumnsCard]:
+    """Add missing columns to a build, and return the cards of all requested ones.
+
+    The shards are read and never touched. Files are finished one by one: an interrupted run resumes
+    where it stopped, and the bytes depend on nothing but the shards and the encodings.
+
+    Parameters
+    ----------
+    build
+        A finished build.
+    encodings
+        What to add; :func:`~kmip_data.graphs.encodings.parse_encoding` makes one from a name.
+    thorough
+        Believe that a file is finished by its digest, not by its size.
+    **options
+        ``jobs``, ``engine``, ``scheduler`` and ``quiet`` of :class:`~kmip_data.builds.home.BuildOptions`.
+
+    Raises
+    ------
+    UsageError
+        The build has no edges, or an option is wrong.
+    DamagedInput
+        A shard is damaged.
+    OutOfResources
+        Disk or memory ran out; the next run resumes.
+    """
+    chosen = BuildOptions.of(build.card.dataset, options)
+    check_options(chosen)
+    if build.card.schema_.edges == "none":
+        raise UsageError(f"{build.path} has no edges, from which encodings are computed.")
+    encodings = list(dict.fromkeys(encodings))
+    if not all(_is_there(build, encoding, thorough=thorough) for encoding in encodings):
+        with signals.terminable(), build_lock(build.path, quiet=chosen.quiet):
+            build.read_again()
+            missing = [one for one in encodings if not _is_there(build, one, thorough=thorough)]
+            _add(build, missing, chosen)
+    return [read_columns(build, encoding.name) for encoding in encodings]
+
+
+def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> None:
+    """Compute the files that are not there, then write the cards; the caller holds the lock."""
+    jobs = count_jobs(options.jobs)
+    folders = [build.path / COLUMNS / encoding.name for encoding in missing]
+    work = build.path / COLUMNS / WORK
+    with writing(work):
+        files.refuse_links(build.path)
+        files.make_folder(work, root=build.path)
+        kept = {encoding: _whole_files(build, encoding) for encoding in missing}
+        for folder in folders:
+            files.make_folder(folder, root=build.path)
+            files.remove_file(folder / CARD_NAME, root=build.path)
+            files.remove_partials(folder, root=build.path)
+    executor = open_executor(options, work, jobs=jobs, needs=[build.path])
+    with Journal(work / JOURNAL, build.card.key) as journal, executor:
+        tasks = _tasks(build, missing, executor.stop, jobs)
+        results = finished_units(journal, build.path, {task.index: (task.name, task.file) for task in tasks})
+        for task in tasks:
+            if (entry := kept[task.encoding].get(Path(task.file).name)) is not None:
+                facts = {**entry.model_dump(), "file": task.file}
+                results[task.index] = UnitResult(task.index, task.name, statistics={}, **facts)
+        results = run_units(
+            executor,
+            encode_shard_columns,
+            [task for task in tasks if task.index not in results],
+            results,
+            journal,
+            jobs=jobs,
+            description=f"encode {build.card.dataset}",
+            quiet=options.quiet,
+        )
+    units = iter(results[task.index] for task in tasks)
+    for encoding in missing:
+        _write_card(build, encoding, list(islice(units, len(build.card.shards))))
+        say(f"added {encoding.name} to {build.path}", quiet=options.quiet)
+    for folder in (work, *folders):
+        files.remove_partials(folder, root=build.path)
+    files.remove_files(build.path, [f"{COLUMNS}/{WORK}/{name}" for name in (*EXECUTOR_FILES, JOURNAL)])
+
+
+def _tasks(build: Build, encodings: Sequence[Encoding], stop: Path, jobs: int) -> list[EncodeTask]:
+    shards = build.card.shards
+    count = max(1, jobs // max(1, len(shards) * len(encodings)))
+    return [
+        EncodeTask(
+            index=position * len(shards) + i,
+            encoding=encoding,
+            key=columns_key(encoding, build.card),
+            build=build.path,
+            dataset=build.card.dataset,
+            shard=shard,
+            stop=stop,
+            threads=count,
+        )
+        for position, encoding in enumerate(encodings)
+        for i, shard in enumerate(shards)
+    ]
+
+
+def _promised(build: Build, encoding: Encoding, *, by_digest: bool) -> list[FileEntry]:
+    """Return the files of the column by its card, if it is finished, of these shards and of this version.
+
+    ``by_digest``: none where the card itself was changed.
+    """
+    try:
+        card = read_columns(build, encoding.name)
+    except (DamagedInput, UsageError):
+        return []
+    path = build.path / COLUMNS / encoding.name / CARD_NAME
+    changed = by_digest and read_small(path) != card.to_json().encode()
+    return card.files if card.key == columns_key(encoding, build.card) and not changed else []
+
+
+def _whole_files(build: Build, encoding: Encoding, *, by_digest: bool = True) -> dict[str, FileEntry]:
+    """Return the files that need not be computed again: those with their digest (else with their size)."""
+
+    def is_whole(path: Path, entry: FileEntry) -> bool:
+        if not path.is_file():
+            return False
+        return sha256_file(path)[0] == entry.sha256 if by_digest else path.stat().st_size == entry.bytes
+
+    folder = build.path / COLUMNS / encoding.name
+    entries = _promised(build, encoding, by_digest=by_digest)
+    return {entry.file: entry for entry in entries if is_whole(folder / entry.file, entry)}
+
+
+def _is_there(build: Build, encoding: Encoding, *, thorough: bool) -> bool:
+    return len(_whole_files(build, encoding, by_digest=thorough)) == len(build.card.shards)
+
+
+def repair_columns(build: Build, names: Sequence[str], *, jobs: int | None, quiet: bool) -> list[str]:
+    """Compute again what is broken of the added columns ``names``; return the files that were written.
+
+    Raises :class:`CheckFailed` where a file came out with another digest than its card has: the versions of
+    the libraries on it are not those installed here.
+    """
+    encodings = [parse_encoding(name) for name in names]
+    before = {encoding.name: _whole_files(build, encoding) for encoding in encodings}
+    wanted = {
+        (encoding.name, entry.file): entry.sha256
+        for encoding in encodings
+        for entry in _promised(build, encoding, by_digest=True)
+    }
+    written = []
+    for card in encode_build(build, encodings, jobs=jobs, quiet=quiet, thorough=True):
+        for entry in card.files:
+            file = f"{COLUMNS}/{card.name}/{entry.file}"
+            if entry.file in before[card.name]:
+                continue
+            written.append(file)
+            digest = wanted.get((card.name, entry.file), entry.sha256)
+            if digest != entry.sha256:
+                raise CheckFailed(
+                    f"{file} was computed again with the libraries installed here: not to its card's digest.",
+                    left="the new files, which fit together",
+                    next=f"kmip-data verify {shlex.quote(str(build.path))}",
+                )
+    return written
+
+
+def _write_card(build: Build, encoding: Encoding, units: Sequence[UnitResult]) -> None:
+    folder = build.path / COLUMNS / encoding.name
+    entries = [FileEntry(file=Path(unit.file).name, **unit.facts) for unit in units]
+    card = ColumnsCard(
+        name=encoding.name,
+        definition=encoding.definition,
+        encoding_version=encoding.version,
+        key=columns_key(encoding, build.card),
+        build_key=build.card.key,
+        shards_digest=shards_digest(build.card),
+        data_schema=json.loads(columns_schema(encoding, build.card.schema_).to_json()),
+        files=entries,
+        versions={**versions_of_bytes(), "scipy": metadata.version("scipy")},
+    )
+    for entry in entries:
+        protect(folder / entry.file)
+    files.write_file(folder / CARD_NAME, card.to_json().encode(), root=build.path)
+
+
+def _edges(shard: Shard) -> NDArray[Any]:
+    """Edges of a shard with nodes numbered inside each graph, (2, E)."""
+    if shard.schema.edges == "index":
+        return shard.read(EDGE_INDEX, 0, shard.edges)
+    table = shard.read(NEIGHBOR, 0, shard.nodes)
+    rows = np.arange(shard.nodes) - np.repeat(shard.node_ptr[:-1], np.diff(shard.node_ptr))
+    return np.stack([table.reshape(-1), np.repeat(rows, table.shape[1])])
+
+
+def encode_shard_columns(task: EncodeTask) -> UnitResult:
+    """Compute one encoding for the graphs of one shard and write the file (runs in a worker).
+
+    BLAS has one thread here, whatever the worker was started with: its sums depend on their number. Errors
+    are those of :func:`~kmip_data.pipelines.engine.workers.build_unit`.
+    """
+    from threadpoolctl import threadpool_limits
+
+    threads.set_num_threads(task.threads)
+    with explained(task.dataset, f"{task.encoding.name} of {task.shard.file}"), threadpool_limits(1):
+        shard = Shard(task.build / task.shard.file)
+        check_edges(shard)
+        graphs = Graphs(shard.node_ptr, shard.edge_ptr, _edges(shard), shard.keys)
+
+        def check() -> None:
+            if task.stop.exists():
+                raise StopRequestedError
+
+        arrays = task.encoding.compute(graphs, check)
+        schema = columns_schema(task.encoding, shard.schema)
+        levels = {column.key: column.level for column in schema.columns}
+
+        def records() -> Iterator[GraphRecord]:
+            for g, key in enumerate(shard.keys):
+                a, b = shard.node_ptr[g], shard.node_ptr[g + 1]
+                rows = {n: array[g] if levels[n] == "graph" else array[a:b] for n, array in arrays.items()}
+                yield GraphRecord(key=key, num_nodes=int(b - a), columns=rows)
+
+        done = writer.encode_shard(records(), schema, dataset=task.dataset, build_key=task.key)
+        write_file(task.build / task.file, done.data, root=task.build)
+    return UnitResult(index=task.index, name=task.name, file=task.file, statistics={}, **done.facts)

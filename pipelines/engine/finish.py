@@ -1,0 +1,285 @@
+"""From finished shards to a finished build: its identity, split files, README and, last, the card."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data import __version__
+from kmip_data.builds.home import BuildOptions, Home
+from kmip_data.errors import DamagedInput
+from kmip_data.files.errors import located
+from kmip_data.files.reading import content_digest, json_digest
+from kmip_data.format.build_files import finish, write_split_file
+from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, read_card
+from kmip_data.format.reader import Shard, column_faults, refuse_faults
+from kmip_data.format.schema import FORMAT_VERSION, Schema
+from kmip_data.format.splits import NODE_PARTS, encode_node_split, encode_split
+from kmip_data.format.writer import Compression
+from kmip_data.graphs.statistics import count_classes, summarise
+from kmip_data.manifest import Manifest
+from kmip_data.pipelines.base import About, Params, Pipeline, RawFolder, Records, Split, SplitParams
+from kmip_data.pipelines.engine.workers import UnitResult
+from kmip_data.pipelines.shared.records import apply_split
+
+KEY_LENGTH = 12
+
+
+def versions_of_bytes() -> dict[str, str]:
+    """Versions of what has a say in the bytes of a build."""
+    import h5py
+
+    return {
+        "kmip-data": __version__,
+        "python": platform.python_version(),
+        **{name: metadata.version(name) for name in ("numpy", "h5py", "numba")},
+        "hdf5": h5py.version.hdf5_version,
+    }
+
+
+def card_parameters(params: Params, compression: Compression) -> dict[str, Any]:
+    """Parameters that change the shards, as JSON values; ``compression`` only if set."""
+    values = params.model_dump(mode="json")
+    return values if compression is None else {**values, "compression": compression}
+
+
+def build_key(
+    pipeline: Pipeline[Any, Any], params: Params, raw: RawFolder, compression: Compression = None
+) -> str:
+    """First 12 hex digits of the SHA-256 of everything that decides the bytes of the shards.
+
+    That is: dataset, parameters that change records, digests of the raw members by path (not of
+    their container, because mirrors repack), pipeline version and format version.
+    """
+    identity = {
+        "dataset": pipeline.manifest.name,
+        "sample": raw.sample,
+        "parameters": card_parameters(params, compression),
+        "members": dict(raw.members),
+        "pipeline_version": pipeline.version,
+        "format_version": FORMAT_VERSION,
+    }
+    return json_digest(identity)[:KEY_LENGTH]
+
+
+@dataclass(frozen=True)
+class BuildPlan:
+    """A build to be made: what, from which raw files, under which key, into which folder, and how."""
+
+    pipeline: Pipeline[Any, Any]
+    params: Params
+    raw: RawFolder
+    options: BuildOptions
+    key: str
+    folder: Path
+
+    @classmethod
+    def of(
+        cls, pipeline: Pipeline[Any, Any], params: Params, raw: RawFolder, home: Home, options: BuildOptions
+    ) -> Self:
+        """Return the plan with its key, and its folder below ``home`` unless the options name one.
+
+        The folder is ``<dataset>[-sample]-<name parts>[-<compression>][-limitN]-<key>``.
+        """
+        packed = options.compression
+        key = build_key(pipeline, params, raw, packed)
+        if options.output is not None:
+            return cls(pipeline, params, raw, options, key, located(options.output, "output folder"))
+        parts = [pipeline.manifest.name, *(["sample"] if raw.sample else []), *pipeline.name_parts(params)]
+        parts += [packed] if packed is not None else []
+        parts += [f"limit{params.limit}"] if params.limit is not None else []
+        return cls(pipeline, params, raw, options, key, home.built / "-".join([*parts, key]))
+
+
+ROUNDED: Final = 1e-3  #: published averages are rounded; all else of another build differs by more
+
+
+def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
+    """Read keys, sizes and class counts of all records from the shards.
+
+    Raises ``DamagedInput`` where two records have the same key, or a label is out of range.
+    """
+    label = schema.labels
+    keys: list[str] = []
+    nodes, edges, classes = [], [], []
+    labels: NDArray[Any] | None = None
+    paths = [folder / file for file in files]
+    for path in paths:
+        shard = Shard(path)
+        keys += shard.keys
+        nodes.append(np.diff(shard.node_ptr))
+        edges.append(np.diff(shard.edge_ptr))
+        if label is not None and label.num_classes:
+            refuse_faults(shard, column_faults(shard, label))
+            starts = shard.node_ptr if label.level == "node" else np.arange(shard.graphs + 1)
+            labels = shard.read(label.key, 0, int(starts[-1]))
+            classes += [count_classes(labels[a:b], label) for a, b in pairwise(starts)]
+    if len(set(keys)) < len(keys):
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise DamagedInput(
+            f"{keys.count(twice)} records have the key {twice!r}.",
+            left="the shards, without a card",
+            next="check the raw files: one of them may be there twice",
+        )
+
+    def read_column(key: str) -> NDArray[Any]:
+        shards = [Shard(path) for path in paths]
+        counts = {"node": "nodes", "edge": "edges", "graph": "graphs"}[key.partition("/")[0]]
+        return np.concatenate([shard.read(key, 0, getattr(shard, counts)) for shard in shards])
+
+    one_graph = len(keys) == 1 and label is not None and label.level == "node"
+    return Records(
+        keys,
+        np.concatenate(nodes),
+        np.concatenate(edges),
+        np.array(classes, dtype=np.int64).reshape(len(keys), -1),
+        (labels, label) if one_graph and labels is not None and label is not None else None,
+        read_column,
+        label,
+    )
+
+
+def write_split(
+    folder: Path, split: Split, records: Records, asked: Mapping[str, Any]
+) -> tuple[SplitEntry, dict[str, list[int]]]:
+    """Write ``splits/<name>.h5`` and describe it.
+
+    Returned are the entry for the card and how often each class occurs in each part. The parameters ``asked``
+    for are kept with the rule's own, so that the same question finds the split again. Raises
+    ``DamagedInput`` where a record is in two parts, or the codes of a split of nodes do not fit the graph.
+    """
+    parameters = {**asked, **split.parameters}
+    sizes: dict[str, tuple[int, int, int]] = {}
+    classes: dict[str, list[int]] = {}
+    if split.node_code is None:
+        parts = {name: np.asarray(rows, dtype=np.int64) for name, rows in split.parts.items()}
+        encoded = encode_split(parts, rule=split.rule, parameters=parameters, keys=records.keys)
+        for name, rows in parts.items():
+            sizes[name] = len(rows), int(records.nodes[rows].sum()), int(records.edges[rows].sum())
+            classes[name] = records.classes[rows].sum(axis=0).tolist()
+    else:
+        if len(split.node_code) != records.nodes.sum():
+            nodes = int(records.nodes.sum())
+            raise DamagedInput(
+                f"The split {split.name!r} has {len(split.node_code):,} codes for {nodes:,} nodes.",
+                left="the shards, without this split",
+            )
+        encoded = encode_node_split(split.node_code, rule=split.rule, parameters=parameters)
+        for name, code in NODE_PARTS.items():
+            chosen = split.node_code == code
+            # Nodes of all parts lie in the same graph and see all of its edges.
+            sizes[name] = 1, int(chosen.sum()), int(records.edges.sum())
+            labels = records.node_labels
+            classes[name] = [] if labels is None else count_classes(labels[0][chosen], labels[1]).tolist()
+    entry = write_split_file(
+        folder, split.name, encoded, sizes, rule=split.rule, parameters=parameters, note=split.note
+    )
+    return entry, classes
+
+
+def finish_build(
+    plan: BuildPlan, split_params: Sequence[SplitParams], units: Sequence[UnitResult], about: About
+) -> Card:
+    """Write splits, README and card for the shards of ``units`` (all of them, in order).
+
+    Raises ``DamagedInput`` where two records have the same key, or a split has a record twice.
+    """
+    pipeline, params, raw, folder = plan.pipeline, plan.params, plan.raw, plan.folder
+    manifest = pipeline.manifest
+    schema = pipeline.schema(params)
+    records = read_records(folder, [unit.file for unit in units], schema)
+    statistics = {**summarise(unit.statistics for unit in units), **about.statistics}
+    if skipped := [entry for unit in units for entry in unit.skipped]:
+        statistics["skipped"] = skipped
+    splits: dict[str, SplitEntry] = {}
+    split_classes: dict[str, dict[str, list[int]]] = {}
+    for asked in split_params:
+        split = apply_split(pipeline, records, asked, raw.path)
+        if split.name in splits:
+            continue
+        splits[split.name], split_classes[split.name] = write_split(folder, split, records, asked.asked())
+    differing: list[str] = []
+    if manifest.expected.graphs is not None and not raw.sample:
+        usual = params == type(params)()
+        differing = list(differing_counts(manifest, statistics, splits, statistics["classes"], usual=usual))
+    complete = None if manifest.expected.graphs is None else not raw.sample and not differing
+    finish(  # this function is long because a card has this many fields
+        folder,
+        schema,
+        [ShardEntry(file=unit.file, **unit.facts) for unit in units],
+        splits,
+        statistics,
+        split_classes,
+        dataset=manifest.name,
+        manifest=manifest.file,
+        pipeline=manifest.pipeline,
+        title=manifest.title,
+        key=plan.key,
+        sample=raw.sample,
+        complete=complete,
+        parameters=card_parameters(params, plan.options.compression),
+        pipeline_version=pipeline.version,
+        license=manifest.license.model_dump(mode="json"),
+        citation=manifest.citation.strip(),
+        receipts=list(raw.receipts),
+        content_digest=content_digest(raw.members),
+        class_names=list(pipeline.class_names(params)),
+        versions=versions_of_bytes(),
+        notes=[*manifest.notes, *about.notes, *_notes(raw.sample, statistics["graphs"], differing, skipped)],
+    )
+    return read_card(folder)
+
+
+def _notes(
+    sample: bool, graphs: int, differing: Sequence[str], skipped: Sequence[Sequence[str]]
+) -> list[str]:
+    """Return notes for a sample, a part of the set, and records that were skipped."""
+    notes = []
+    if sample:
+        notes.append(f"SAMPLE: {graphs:,} graphs generated in the upstream layout; not the real data.")
+    elif differing:
+        notes.append(f"Partial, not the counts of the complete set: {'; '.join(differing)}.")
+    if skipped:
+        shown = "; ".join(f"{key}: {reason}" for key, reason in skipped[:5])
+        more = f"; … all under statistics.skipped of {CARD_NAME}" if len(skipped) > 5 else ""
+        notes.append(f"Skipped {len(skipped):,} records that could not be built: {shown}{more}")
+    return notes
+
+
+def differing_counts(
+    manifest: Manifest,
+    counts: Mapping[str, int],
+    splits: Mapping[str, SplitEntry],
+    classes: Sequence[int],
+    *,
+    usual: bool,
+) -> Iterator[str]:
+    """Yield the counts of the manifest that a build does not have, as text.
+
+    ``classes`` is how often each occurs; ``usual``: the parameters of the records are the defaults, for
+    others give other nodes and edges.
+    """
+    expected = manifest.expected
+    found: Any = counts["graphs"]
+    if found != expected.graphs:
+        yield f"{found:,} of the {expected.graphs:,} graphs"
+    for what, mean in (("nodes", expected.avg_nodes), ("edges", expected.avg_edges)):
+        found = counts[what] / max(counts["graphs"], 1)
+        if usual and mean is not None and abs(found - mean) > ROUNDED * mean:
+            yield f"{found:,.4f} {what} per graph, published are {mean:,.4f}"
+    if len(classes) == len(manifest.class_names) and (missing := classes.count(0)):
+        yield f"{len(classes) - missing} of the {len(classes)} classes"
+    for name, sizes in expected.splits.items():
+        for part, size in sizes.items() if name in splits else ():
+            entry = splits[name].parts.get(part)
+            found = 0 if entry is None else entry.nodes if expected.graphs == 1 else entry.graphs
+            if found != size:
+                yield f"{found:,} of {size:,} in {part} of the split {name}"

@@ -1,0 +1,292 @@
+"""Molecules from SMILES as graphs by RDKit, and the base class of their pipelines.
+
+The features are those of ``ogb.utils.smiles2graph`` (ogb 1.3.6), each an index into a list of known values.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from kmip_data.errors import DamagedInput
+from kmip_data.format.schema import Column, Schema
+from kmip_data.format.splits import PARTS
+from kmip_data.format.writer import GraphRecord, Skipped
+from kmip_data.pipelines.base import Params, Pipeline, Prepared, Records, Split, SplitParams, Unit
+from kmip_data.pipelines.formats.text import Rows
+from kmip_data.pipelines.shared.records import index_column, split_by_lists, units_of_rows
+
+if TYPE_CHECKING:
+    from rdkit.Chem import Mol
+
+ATOM_FIELDS: Final = (
+    "atomic number - 1",
+    "chirality",
+    "degree with hydrogens",
+    "formal charge + 5",
+    "hydrogens",
+    "radical electrons",
+    "hybridisation",
+    "aromatic",
+    "in a ring",
+)
+ATOM_SIZES: Final = (119, 5, 12, 12, 10, 6, 6, 2, 2)  #: values of each; the last is "another" of seven
+BOND_FIELDS: Final = ("type", "stereo", "conjugated")
+BOND_SIZES: Final = (5, 6, 2)
+
+# By RDKit's numbers: unspecified, S, SP, SP2, SP3, SP2D, SP3D, SP3D2, other.
+_HYBRIDISATIONS = np.array([5, 5, 0, 1, 2, 5, 3, 4, 5], np.uint8)
+# None, any, Z, E, cis, trans; the atropisomers that come after have no index.
+_STEREOS = np.array([0, 5, 1, 2, 3, 4], np.uint8)
+# Single, double, triple (1 to 3) and aromatic (12); every other is 4.
+_BONDS = np.array([4, 0, 1, 2, *[4] * 8, 3, 4], np.uint8)
+
+
+class RefusedSmilesError(ValueError):
+    """RDKit makes no molecule of a SMILES, or one that the features have no index for."""
+
+
+@dataclass(frozen=True)
+class Molecule:
+    """One molecule as a graph of N atoms and B bonds."""
+
+    x: NDArray[np.uint8]  #: (N, 9), :data:`ATOM_FIELDS` of each atom
+    edge_index: NDArray[np.int32]  #: (2, 2·B): each bond from its first to its second atom, then back
+    edge_attr: NDArray[np.uint8]  #: (2·B, 3), :data:`BOND_FIELDS` of each edge
+
+
+def read_smiles(smiles: str) -> Molecule:
+    """Return the graph of a SMILES, as ``ogb.utils.smiles2graph`` has it.
+
+    Hydrogens are implicit, as RDKit's ``MolFromSmiles`` leaves them. :class:`RefusedSmilesError` says why
+    RDKit refuses it.
+    """
+    from rdkit import Chem, rdBase
+
+    with rdBase.BlockLogs():
+        mol: Mol | None = Chem.MolFromSmiles(smiles)
+        if mol is None:
+            raise RefusedSmilesError(_reason(smiles))
+    return featurise(mol)
+
+
+def featurise(mol: Mol) -> Molecule:
+    """Return the graph of an RDKit molecule.
+
+    Raises :class:`RefusedSmilesError` where it has no atoms, or a bond with a stereo mark that OGB has no
+    index for.
+    """
+    if mol.GetNumAtoms() == 0:
+        raise RefusedSmilesError("it has no atoms")
+    from rdkit.Chem import Atom, Bond
+
+    atoms = _table(
+        mol.GetAtoms(),
+        Atom.GetAtomicNum,
+        Atom.GetChiralTag,
+        Atom.GetTotalDegree,
+        Atom.GetFormalCharge,
+        Atom.GetTotalNumHs,
+        Atom.GetNumRadicalElectrons,
+        Atom.GetHybridization,
+        Atom.GetIsAromatic,
+        Atom.IsInRing,
+    )
+    element, charge = atoms[:, 0], atoms[:, 3]
+    element[:] = np.where((element >= 1) & (element <= 118), element - 1, 118)
+    charge[:] = np.where(np.abs(charge) <= 5, charge + 5, 11)
+    atoms[:, 6] = _HYBRIDISATIONS[atoms[:, 6]]
+    bonds = _table(
+        mol.GetBonds(),
+        Bond.GetBeginAtomIdx,
+        Bond.GetEndAtomIdx,
+        Bond.GetBondType,
+        Bond.GetStereo,
+        Bond.GetIsConjugated,
+    )
+    stereo = bonds[:, 3]
+    if (stereo >= len(_STEREOS)).any():
+        i = int(np.argmax(stereo >= len(_STEREOS)))
+        msg = f"bond {i} has the stereo mark {mol.GetBondWithIdx(i).GetStereo()}, which has no index"
+        raise RefusedSmilesError(msg)
+    ends = bonds[:, :2].astype(np.int32)
+    kind = _BONDS[np.minimum(bonds[:, 2], len(_BONDS) - 1)]
+    features = np.stack([kind, _STEREOS[stereo], bonds[:, 4].astype(np.uint8)], axis=1)
+    return Molecule(
+        np.minimum(atoms, np.array(ATOM_SIZES) - 1).astype(np.uint8),
+        np.ascontiguousarray(np.stack([ends, ends[:, ::-1]], axis=1).reshape(-1, 2).T),
+        features.repeat(2, axis=0),
+    )
+
+
+def _table(items: Iterable[Any], *values: Callable[[Any], Any]) -> NDArray[np.int64]:
+    """(items, values): a method mapped over all atoms takes three quarters of the time of a loop."""
+    found = list(items)
+    return np.array([list(map(value, found)) for value in values], np.int64).T
+
+
+def refused(key: str, smiles: str, reason: object, dataset: str) -> DamagedInput:
+    """Return the error for a SMILES that makes no graph."""
+    return DamagedInput(
+        f"Record {key}: RDKit makes no molecule of its SMILES {smiles[:200]!r}: {reason}",
+        next=f"kmip-data build {dataset} --set on_error=skip (leaves such records out and lists them)",
+    )
+
+
+def _reason(smiles: str) -> str:
+    """Return one line on why RDKit refuses a SMILES."""
+    from rdkit import Chem
+
+    mol: Mol | None = Chem.MolFromSmiles(smiles, sanitize=False)
+    if mol is None:
+        return "it is not a SMILES"
+    try:
+        Chem.SanitizeMol(mol)
+    except ValueError as error:  # RDKit's own errors derive from it
+        return " ".join(str(error).split())
+    return "it has no molecule"
+
+
+class MoleculeParams(Params):
+    """Parameters of graphs made from SMILES."""
+
+    on_error: Literal["stop", "skip"] = Field(
+        default="stop",
+        description="a SMILES that RDKit refuses: stop, or skip the record and list it on the card",
+    )
+
+
+P = TypeVar("P", bound=MoleculeParams)
+S = TypeVar("S", bound=SplitParams)
+
+KEY_LENGTH = 8  #: digits of a row number
+
+
+class MoleculePipeline(Pipeline[P, S]):
+    """A dataset of SMILES in a table, whose split is lists of its row numbers.
+
+    ``prepare`` writes the SMILES with :func:`~kmip_data.pipelines.formats.text.write_rows`; its plan has
+    their number as ``rows``.
+    """
+
+    version = 1
+    extra = "chem"
+    Params: ClassVar[type[MoleculeParams]] = MoleculeParams
+    records_per_unit: ClassVar[int]
+    lists: ClassVar[dict[str, str]]  #: split rule -> member with its row numbers
+
+    @abstractmethod
+    def target(self) -> Column:
+        """Return the column that is to be predicted."""
+
+    @abstractmethod
+    def load_lists(self, path: Path) -> Any:
+        """Return what a file of row numbers holds, unchecked."""
+
+    @abstractmethod
+    def reader(self, prepared: Prepared) -> Callable[[int, str, str], GraphRecord]:
+        """Return what makes the record of a row from its number, its key and its SMILES.
+
+        It raises :class:`~kmip_data.pipelines.molecules.RefusedSmilesError`.
+        """
+
+    def schema(self, params: P) -> Schema:
+        """Atoms, bonds and what is to be predicted."""
+        doc = "features of the Open Graph Benchmark, each an index"
+        atoms = index_column("node/x", ATOM_FIELDS, max(ATOM_SIZES) - 1, doc)
+        bonds = index_column("edge/attr", BOND_FIELDS, max(BOND_SIZES) - 1, doc)
+        return Schema(
+            columns=(atoms, bonds, self.target()),
+            edges="index",
+            max_nodes=self.manifest.max_nodes,
+            directed=False,
+            key_length=KEY_LENGTH,
+        )
+
+    def units(self, prepared: Prepared, params: P) -> list[Unit]:
+        """Deal the rows."""
+        return units_of_rows(params.choose(prepared.plan["rows"]), self.records_per_unit)
+
+    def records(self, prepared: Prepared, unit: Unit, params: P) -> Iterator[GraphRecord | Skipped]:
+        """Yield the molecules of one unit in the order of the rows."""
+        texts, read = Rows(prepared.path), self.reader(prepared)
+        for row in unit.items["rows"]:
+            key, smiles = f"{row:06d}", texts[row]
+            try:
+                yield read(row, key, smiles)
+            except RefusedSmilesError as error:
+                if params.on_error == "stop":
+                    raise refused(key, smiles, error, self.manifest.name) from error
+                yield Skipped(key, f"{smiles[:80]}: {error}")
+
+    def split(self, records: Records, params: S, raw: Path | None) -> Split:
+        """Apply the published row numbers."""
+        published = len(self.lists) > 1
+        raw = self.raw_lists(raw, params.split if published else "")
+        lists = self.read_lists(raw, params.split)
+        rows = [int(key) for key in records.keys]
+        return split_by_lists(
+            {part: listed.tolist() for part, listed in lists.items()}, rows, "row numbers", params.split
+        )
+
+    def read_lists(self, folder: Path, rule: str, rows: int | None = None) -> dict[str, NDArray[np.int64]]:
+        """Read a split; ``rows`` is the number of rows used, ``None`` where that was checked."""
+        name = self.lists[rule]
+        return check_partition(self.load_lists(folder / name), rows, name=name)
+
+    def name_parts(self, params: P) -> list[str]:
+        """Parts of the folder's name for values other than the defaults."""
+        return ["skip"] if params.on_error == "skip" else []
+
+
+def as_record(key: str, molecule: Molecule, more: Mapping[str, NDArray[Any]]) -> GraphRecord:
+    """Return the record of a molecule; ``more`` are its columns besides atoms and bonds."""
+    return GraphRecord(
+        key=key,
+        num_nodes=len(molecule.x),
+        columns={"node/x": molecule.x, "edge/attr": molecule.edge_attr, **more},
+        edge_index=molecule.edge_index,
+    )
+
+
+def check_partition(lists: Any, rows: int | None, *, name: str) -> dict[str, NDArray[np.int64]]:
+    """Return the lists of a split file, checked: each of ``rows`` (default: the number listed) is in one.
+
+    Raises ``DamagedInput`` where ``lists`` is not a mapping of ``train``, ``val`` and ``test`` to whole
+    numbers, or these do not partition the rows.
+    """
+    if not isinstance(lists, dict) or set(lists) != set(PARTS):
+        found = reprlib.repr(sorted(map(str, lists))) if isinstance(lists, dict) else type(lists).__name__
+        raise DamagedInput(f"{name} is not a split into {', '.join(PARTS)}, but {found}.")
+    parts = {}
+    for part, listed in ((part, lists[part]) for part in PARTS):
+        array = np.asarray(listed) if _is_flat(listed) else None
+        if array is None or array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
+            raise DamagedInput(f"{name}: {part} is not a list of row numbers, but {reprlib.repr(listed)}")
+        parts[part] = array.astype(np.int64)
+    joined = np.concatenate(list(parts.values()))
+    rows = len(joined) if rows is None else rows
+    outside = joined[(joined < 0) | (joined >= rows)]
+    times = np.bincount(joined[(joined >= 0) & (joined < rows)], minlength=rows)
+    if outside.size or (times != 1).any():
+        faults = [f"{outside.size} numbers out of range, such as {outside[0]}"] if outside.size else []
+        for wrong, what in ((times == 0, "in no part"), (times > 1, "listed more than once")):
+            if wrong.any():
+                faults.append(f"{int(wrong.sum())} rows {what}, such as {int(wrong.argmax())}")
+        raise DamagedInput(f"{name} does not partition the rows 0 to {rows - 1}: {'; '.join(faults)}.")
+    return parts
+
+
+def _is_flat(value: Any) -> bool:
+    """True for an array or list of numbers; NumPy would unfold nested tuples of a hostile file."""
+    if isinstance(value, list | tuple):
+        return all(isinstance(item, int | float | np.number) for item in value)
+    return isinstance(value, np.ndarray)

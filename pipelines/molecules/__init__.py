@@ -1,1 +1,0 @@
-"""Molecules from SMILES: features by RDKit, and what the pipelines of molecules share."""

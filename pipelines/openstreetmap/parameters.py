@@ -1,0 +1,111 @@
+"""Sources and parameters of a city; loads nothing that reads maps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import Field, field_validator
+
+from kmip_data.errors import UsageError
+from kmip_data.pipelines.cities.graph import CityParams
+from kmip_data.pipelines.openstreetmap.network.streets import NetworkType
+from kmip_data.strict import Strict
+
+#: Raw members other than the map itself.
+POLYGON: Final = "area.geojson"
+VOCABULARY: Final = "vocabulary.json"
+LAND_USE: Final = "land_use.geojson"
+GRAPHML: Final = "network.graphml"
+
+
+def parse_bbox(text: str) -> tuple[float, float, float, float]:
+    """Read ``W,S,E,N`` in degrees.
+
+    Raises ``ValueError`` where there are not four numbers, or they are not a box on the map.
+
+    Examples
+    --------
+    >>> parse_bbox("24.93,60.16,24.95,60.18")
+    (24.93, 60.16, 24.95, 60.18)
+    """
+    message = "give west, south, east, north in degrees, such as 24.93,60.16,24.95,60.18"
+    parts = text.split(",")
+    if len(parts) != 4:
+        raise ValueError(message)
+    west, south, east, north = (float(part) for part in parts)
+    if not (-180 <= west < east <= 180 and -90 <= south < north <= 90):
+        raise ValueError(message)
+    return west, south, east, north
+
+
+class CitySource(Strict):
+    """Source of a city. Field descriptions are the command line's help."""
+
+    osm_file: Path | None = Field(
+        default=None, description="an extract of OpenStreetMap: .osm.pbf, .osm, .osm.gz or .osm.bz2"
+    )
+    graphml: Path | None = Field(default=None, description="a street graph that OSMnx saved")
+    place: str | None = Field(
+        default=None, description="name of a place, such as 'Oslo, Norway', downloaded by OSMnx"
+    )
+    archive: Path | None = Field(default=None, description="tensors in the layout of City-Networks")
+    polygon: Path | None = Field(default=None, description="GeoJSON file with the outline of the part meant")
+    vocabulary: str | None = Field(
+        default=None,
+        description="build whose categories the one-hot columns have, so that its models read this city",
+    )
+
+
+class OpenStreetMapParams(CityParams):
+    """Parameters that change the record."""
+
+    network_type: NetworkType = Field(
+        default="all",
+        description="which ways are streets: OSMnx's network types; any: every way tagged highway",
+    )
+    bbox: str | None = Field(
+        default=None,
+        description="only the part of the map in W,S,E,N degrees, such as 24.93,60.16,24.95,60.18",
+    )
+
+    @field_validator("bbox")
+    @classmethod
+    def _box(cls, value: str | None) -> str | None:
+        return None if value is None else ",".join(f"{degrees:.10g}" for degrees in parse_bbox(value))
+
+
+_ONE_OF: Final = {
+    "osm_file": "--archive MAP",
+    "graphml": "--archive GRAPHML",
+    "place": "--place",
+    "archive": "--archive",
+}
+
+
+def check_source(source: CitySource, parameters: Mapping[str, Any]) -> str:
+    """Return which source it is, after checks that need no file.
+
+    Raises ``UsageError`` where it is not exactly one, or an option, also one of the ``parameters`` that were
+    given, means nothing with it.
+    """
+    given = [name for name in _ONE_OF if getattr(source, name) is not None]
+    if len(given) != 1:
+        raise UsageError(
+            "A city is built from one source.",
+            expected=f"one of {', '.join(_ONE_OF.values())}",
+            found=" and ".join(_ONE_OF[name] for name in given) or "none",
+            next="kmip-data build city --name NAME --archive FILE",
+        )
+    idle = {"network_type"} if given[0] == "graphml" else set()
+    if given[0] == "archive":
+        idle = {"network_type", "bbox", "polygon", "vocabulary"}
+    asked = {name for name, value in {**parameters, **source.model_dump()}.items() if value is not None}
+    if wrong := sorted(idle & asked):
+        made = "a street graph is simplified" if given[0] == "graphml" else "its tensors are made"
+        raise UsageError(
+            f"--set {wrong[0]}= has no effect with {_ONE_OF[given[0]]}: {made} already.",
+            next="kmip-data build city --help",
+        )
+    return given[0]

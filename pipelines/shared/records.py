@@ -1,0 +1,201 @@
+"""Building blocks of pipelines: columns that most datasets have, records dealt to units, and splits."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kmip_data.errors import DamagedInput
+from kmip_data.format.schema import Column
+from kmip_data.format.splits import NO_PART, PARTS
+from kmip_data.graphs.splits import meta_labels, stratified_parts
+from kmip_data.manifest import Manifest
+from kmip_data.pipelines.base import Params, Pipeline, RawFolder, Records, Split, SplitParams, Unit
+
+_ATTRIBUTES: Final = {"node/x": "x", "edge/attr": "edge_attr"}
+
+
+def feature_column(key: str, fields: tuple[str, ...], doc: str, *, stored: str = "float32") -> Column:
+    """Return the column of real features, a row of ``fields`` for each, presented as float32."""
+    return Column(
+        key=key,
+        attribute=_ATTRIBUTES[key],
+        stored=stored,
+        presented="float32",
+        shape=(len(fields),),
+        fields=fields,
+        doc=doc,
+    )
+
+
+def index_column(key: str, fields: tuple[str, ...], largest: int, doc: str) -> Column:
+    """Return the column of features that are indices from 0 to ``largest``, one byte each."""
+    return Column(
+        key=key,
+        attribute=_ATTRIBUTES[key],
+        stored="uint8",
+        presented="int64",
+        shape=(len(fields),),
+        fields=fields,
+        low=0,
+        high=largest,
+        doc=doc,
+    )
+
+
+def class_column(key: str, classes: int, doc: str) -> Column:
+    """Return the column of the class, 0 to ``classes - 1``, of each node or graph: presented as ``y``."""
+    return Column(
+        key=key,
+        attribute="y",
+        stored="uint8" if classes <= 256 else "uint16",
+        presented="int64",
+        low=0,
+        high=classes - 1,
+        num_classes=classes,
+        doc=doc,
+    )
+
+
+def units_of_rows(rows: Sequence[int], per_unit: int, what: str = "rows") -> list[Unit]:
+    """Deal rows to units of ``per_unit``; the items of a unit are its ``rows``."""
+    runs = (list(rows[at : at + per_unit]) for at in range(0, len(rows), per_unit))
+    return [Unit(i, f"{what} {run[0]} to {run[-1]}", {"rows": run}) for i, run in enumerate(runs)]
+
+
+def units_by_size(names: Iterable[str], size: Callable[[str], int], most: int, what: str) -> list[Unit]:
+    """Deal names to units whose sizes add up to ``most`` or less; the items of a unit are called ``what``.
+
+    A name that is larger by itself is a unit of its own.
+    """
+    units: list[list[str]] = []
+    used = 0
+    for name in names:
+        needed = size(name)
+        if not units or used + needed > most:
+            units.append([])
+            used = 0
+        units[-1].append(name)
+        used += needed
+    return [Unit(i, f"{what} {unit[0]} to {unit[-1]}", {what: unit}) for i, unit in enumerate(units)]
+
+
+def rows_inside(sizes: Sequence[tuple[str, int]], params: Params) -> Iterator[tuple[str, int, list[int]]]:
+    """Yield the name of each file or part, how many records come before it, and the rows chosen in it.
+
+    ``sizes`` has name and number of records of each, in source order.
+    """
+    chosen = params.choose(sum(size for _, size in sizes))
+    first = 0
+    for name, size in sizes:
+        yield name, first, [row - first for row in chosen if first <= row < first + size]
+        first += size
+
+
+def units_of_parts(sizes: Mapping[str, int], params: Params, per_unit: int) -> list[Unit]:
+    """Deal the chosen records of each part; the items of a unit are its ``part`` and ``rows`` inside it."""
+    units: list[Unit] = []
+    for part, _, rows in rows_inside([(part, sizes[part]) for part in PARTS], params):
+        for at in range(0, len(rows), per_unit):
+            run = rows[at : at + per_unit]
+            units.append(Unit(len(units), f"{part} {run[0]} to {run[-1]}", {"part": part, "rows": run}))
+    return units
+
+
+Name = TypeVar("Name", str, int)
+
+
+def check_digests(raw: RawFolder, manifest: Manifest) -> None:
+    """Refuse lists of the complete set that have other digests than the manifest knows."""
+    for name, expected in manifest.known_sha256.items():
+        found = hashlib.sha256((raw.path / name).read_bytes()).hexdigest()
+        if found != expected:
+            raise DamagedInput(
+                f"{name} is not the list of the complete set.", expected=f"SHA-256 {expected}", found=found
+            )
+
+
+def split_by_lists(
+    lists: Mapping[str, Iterable[Name]], names: Sequence[Name], what: str, rule: str = "upstream"
+) -> Split:
+    """Return the published split: positions of the records of each part, in the order of its list.
+
+    Names of a list that are none of ``names``, those of the build's records, are left out; ``what`` the
+    lists are, the note says.
+    """
+    position = {name: i for i, name in enumerate(names)}
+    parts = {part: [position[name] for name in listed if name in position] for part, listed in lists.items()}
+    return Split(rule, rule, {}, parts, f"the {what} of the raw data, in their order")
+
+
+def split_by_keys(keys: Iterable[str], note: str) -> Split:
+    """Return the published split of records whose keys begin with their part (``val/000012``)."""
+    parts: dict[str, list[int]] = {part: [] for part in PARTS}
+    for position, key in enumerate(keys):
+        parts[key.partition("/")[0]].append(position)
+    return Split("upstream", "upstream", {}, parts, note)
+
+
+def apply_split(
+    pipeline: Pipeline[Any, Any], records: Records, params: SplitParams, raw: Path | None
+) -> Split:
+    """Apply the rule that ``params`` names: the dataset's own, or the stratified one, which all have."""
+    if params.split == "stratified":
+        return _stratified_split(pipeline, records, params, raw)
+    return pipeline.split(records, params, raw)
+
+
+def _stratified_split(
+    pipeline: Pipeline[Any, Any], records: Records, params: SplitParams, raw: Path | None
+) -> Split:
+    """Deal the records that the dataset's default rule deals to ``pipeline.stratified_parts`` anew.
+
+    Graphs are grouped by their label, by their set of labels where several may hold, or by the most
+    frequent class of their nodes; the nodes of a single graph by their own. The rule is LRGB's
+    (:func:`~kmip_data.graphs.splits.stratified_draw`).
+    """
+    default = type(params).model_fields["split"].default
+    own = pipeline.split(records, params.model_copy(update={"split": default}), raw)
+    name = f"stratified{own.name.removeprefix(own.rule)}"
+    if (seed := f"-seed{params.split_seed}") not in name:
+        name += seed
+    if own.node_code is not None:
+        codes = _deal_nodes(own.node_code, records, params.split_seed)
+        note = "nodes dealt at random with equal shares of the classes"
+        return Split(name, "stratified", own.parameters, note=note, node_code=codes)
+    labels, what = graph_labels(records, pipeline.background)
+    chosen = [part for part in PARTS if part in pipeline.stratified_parts]
+    pool = np.asarray(pipeline.pool_order([own.parts[part] for part in chosen], labels), np.int64)
+    sizes = {part: len(own.parts[part]) for part in chosen}
+    dealt = stratified_parts(labels[pool], sizes, seed=params.split_seed)
+    parts = {**own.parts, **{part: pool[rows].tolist() for part, rows in dealt.items()}}
+    return Split(name, "stratified", own.parameters, parts, f"{', '.join(chosen)} dealt anew by {what}")
+
+
+def graph_labels(records: Records, background: int | None) -> tuple[NDArray[np.int64], str]:
+    """Return the label that each graph is stratified by, (G,), and its description."""
+    column, classes = records.label, records.classes
+    if column is None or not classes.shape[1]:
+        return np.zeros(len(records.keys), np.int64), "chance alone: there are no classes"
+    if column.level == "node":
+        return meta_labels(classes, background), "the most frequent class of their nodes"
+    if not column.shape:
+        return classes.argmax(axis=1), "their class"
+    _, label = np.unique(classes, axis=0, return_inverse=True)
+    return label.reshape(-1).astype(np.int64), "the set of their labels"
+
+
+def _deal_nodes(codes: NDArray[np.uint8], records: Records, seed: int) -> NDArray[np.uint8]:
+    """Deal the nodes of one graph, but those that are in no part."""
+    nodes = np.flatnonzero(codes != NO_PART)
+    labels = np.zeros(len(codes), np.int64) if records.node_labels is None else records.node_labels[0]
+    sizes = {part: int((codes == code).sum()) for code, part in enumerate(PARTS)}
+    dealt = codes.copy()
+    for code, rows in enumerate(stratified_parts(labels[nodes], sizes, seed=seed).values()):
+        dealt[nodes[rows]] = code
+    return dealt

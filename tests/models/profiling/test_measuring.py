@@ -1,0 +1,143 @@
+"""Cells that are measured, run out of memory or time, or are ended by the system; none ends the program."""
+
+import os
+import signal
+import sys
+import time
+
+import pytest
+import torch
+
+from kmip_data.models.profiling import measuring
+from kmip_data.models.profiling.measuring import Measurer, Protocol, measure
+from kmip_data.models.profiling.methods import Shape, Source, get_method
+from kmip_data.models.profiling.results import Cell, growth_exponent, published
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def measurer(**options):
+    return Measurer(Source(Shape(k=3)), Protocol(threads=1, **options))
+
+
+def _ends(action):
+    """Return a stand-in for the worker: sizes of 10 and training succeed, all else does ``action``."""
+
+    def serve(connection, shape, protocol):
+        connection.send(True)
+        while True:
+            method, setting, n = connection.recv()
+            if n != 10 and setting != "training":
+                action()
+            cell = Cell(method=method, setting=setting, n=n, status="ok", forward=(0.5,))
+            connection.send(cell)
+
+    return serve
+
+
+def killed(*arguments):
+    _ends(lambda: os.kill(os.getpid(), signal.SIGKILL))(*arguments)
+
+
+def aborted(*arguments):
+    _ends(os.abort)(*arguments)
+
+
+def broken(*arguments):
+    _ends(lambda: os._exit(3))(*arguments)
+
+
+def hanging(*arguments):
+    _ends(lambda: time.sleep(60))(*arguments)
+
+
+@pytest.mark.slow
+def test_a_cell_that_does_not_fit_is_a_result():
+    cells = measure(
+        ["full", "flash"],
+        [100, 14_000],
+        shape=Shape(),
+        protocol=Protocol(threads=1, repeats=2, memory_limit=2**26),
+        settings=["training"],
+    )
+    small, large, *flash = cells
+    assert (small.status, len(small.forward), len(small.backward)) == ("ok", 2, 2)
+    assert large.status == "oom"
+    assert large.note
+    assert [cell.status for cell in flash] == ["unavailable"] * 2
+    assert "CUDA" in flash[0].note
+
+
+@pytest.mark.slow
+def test_whatever_ends_the_process_is_a_cell(monkeypatch):
+    monkeypatch.setattr(measuring, "COMPILE", 0.5)
+    monkeypatch.setattr(measuring, "METHOD", "fork")  # a stand-in cannot be sent to a new process
+    cases = {killed: "oom", aborted: "oom", broken: "failed", hanging: "time"}
+    wrong = []
+    for serve, status in cases.items():
+        monkeypatch.setattr(measuring, "_serve", serve)
+        reported = []
+        protocol = Protocol(threads=1, time_limit=1.0)
+        cells = measure(["naive"], [10, 20, 30], shape=Shape(), protocol=protocol, tell=reported.append)
+        found = {(cell.setting, cell.n): cell.status for cell in cells}
+        expected = {("inference", 10): "ok", ("inference", 20): status, ("inference", 30): status}
+        expected |= {("training", n): "ok" for n in (10, 20, 30)}  # a new process
+        tried = "not tried" not in cells[2].note
+        if found != expected or reported != cells or tried != (status == "failed"):
+            wrong.append((serve.__name__, found, cells[2].note))
+    assert not wrong
+
+
+def test_runs_are_counted_and_the_first_is_not():
+    for name in ("auto", "naive"):
+        for setting in ("inference", "training"):
+            cell = measurer(repeats=3).cell(get_method(name), setting, 40)
+            assert len(cell.forward) == 3
+            assert len(cell.backward) == (3 if setting == "training" else 0)
+            assert all(seconds > 0 for seconds in cell.totals)
+            assert cell.seconds == sorted(cell.totals)[1]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak can be reset on Linux only")
+def test_peak_memory_counts_scores_and_is_reset():
+    n = 2000
+    measure_ = measurer(repeats=1)
+    full = measure_.cell(get_method("full"), "training", n).peak_bytes
+    small = measure_.cell(get_method("sdpa"), "inference", n).peak_bytes
+    scores = 4 * n * n
+    assert full > 2 * scores
+    assert small < scores / 2, "memory of earlier runs does not count"
+
+
+def test_inputs_differ_between_runs_and_repeat_between_methods():
+    own = measurer()
+    one, two = (own.inputs(get_method("auto"), 20, number, training=False) for number in (1, 2))
+    again = own.inputs(get_method("naive"), 20, 1, training=True)
+    assert not torch.equal(one.keys, two.keys)
+    assert torch.equal(one.keys, again.keys[0])
+    assert again.keys.requires_grad
+
+
+def test_growth_is_fitted_over_the_last_decade():
+    points = [(n, 1e-3 + 1e-9 * n**1.5) for n in (100, 316, 1000)]
+    points += [(n, 1e-9 * n**1.5) for n in (10_000, 31_622, 100_000)]
+    assert growth_exponent(points) == pytest.approx(1.5)
+    assert growth_exponent(points[:1]) is None
+    assert growth_exponent([]) is None
+
+
+def test_published_figures():
+    paper = published()
+    curves = {(curve.method, curve.setting): curve for curve in paper.curve}
+    for curve in paper.curve:
+        assert len(curve.n) == len(curve.milliseconds)
+        assert len(curve.megabytes) in {0, len(curve.n)}
+        assert list(curve.n) == sorted(curve.n)
+    seconds = {key: dict(zip(curve.n, curve.milliseconds, strict=True)) for key, curve in curves.items()}
+    full, symbolic = seconds["full", "inference"], seconds["symbolic", "inference"]
+    assert full[10**6] / symbolic[10**6] == pytest.approx(11.4, rel=0.01)
+    assert seconds["naive", "inference"][10**6] / symbolic[10**6] == pytest.approx(12.43, rel=0.01)
+    training = seconds["full", "training"][31622] / seconds["symbolic", "training"][31622]
+    assert training == pytest.approx(8.45, rel=0.01)
+    assert growth_exponent(symbolic.items()) == pytest.approx(1.96, abs=0.02)

@@ -1,0 +1,215 @@
+"""Optimisers against PyTorch's own, schedules against upstream's factors, k until it is evaluated."""
+
+from __future__ import annotations
+
+import math
+from typing import get_args
+
+import pytest
+import torch
+from support.cases import check_each
+from support.training_data import learnable_build, tiny_config
+from torch import nn
+
+from kmip_data.builds.home import Home
+from kmip_data.cli.train import configuration
+from kmip_data.errors import UsageError
+from kmip_data.models.attention import kmip
+from kmip_data.models.training.config.keys import KSchedule, ScheduleConfig
+from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping, read_config
+from kmip_data.models.training.run.optimisation import (
+    build_optimiser,
+    build_schedule,
+    cosine_with_warmup,
+    step_schedule,
+)
+from kmip_data.models.training.run.train import train
+
+CLASSES = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.optim.SGD}
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+
+
+def learn(model, optimiser):
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(5):
+        optimiser.zero_grad()
+        model(torch.randn(6, 3, generator=generator)).square().mean().backward()
+        optimiser.step()
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+def test_optimisers_are_pytorchs_own():
+    def check(case):
+        name, more = case
+        ours, theirs = network(), network()
+        settings = {"name": name, "lr": 0.01, "weight_decay": 0.1, **more}
+        config = config_from_mapping({"data": {"dataset": "s3dis"}, "optimiser": settings}, "the test")
+        found = learn(ours, build_optimiser(ours, config, torch.device("cpu")))
+        optimiser = CLASSES[name](theirs.parameters(), lr=0.01, weight_decay=0.1, **more)
+        assert all(map(torch.equal, found, learn(theirs, optimiser)))
+
+    further = {"adamw": {"betas": (0.8, 0.95)}, "adam": {"betas": (0.8, 0.95)}, "sgd": {"momentum": 0.7}}
+    check_each(check, [(name, more) for name in CLASSES for more in ({}, further[name])])
+
+
+def options(*overrides):
+    return configuration("s3dis", {}, {}, model="gps-kmip", variant="code", overrides=overrides)
+
+
+def test_wrong_settings_are_refused():
+    def check(case):
+        settings, words = case
+        with pytest.raises(UsageError) as caught:
+            options(*settings)
+        assert words in str(caught.value)
+
+    check_each(
+        check,
+        [
+            (["optimiser.name=adma"], "adamw | adam"),
+            (["optimiser.momentum=0.9"], "adamw takes no momentum"),
+            (["optimiser.name=sgd", "optimiser.betas=[0.9, 0.99]"], "sgd takes no betas"),
+            (["optimiser.betas=[0.9, 1.5]"], "optimiser.betas cannot be"),
+            (["training.ema=1"], "training.ema cannot be '1'"),
+            (["training.patience=0"], "training.patience cannot be '0'"),
+            (["schedule.kind=reduce_on_plateau", "schedule.per=step"], "once an epoch"),
+            (["model.attention.k=0"], "model.attention.k cannot be '0'"),
+            (["model.attention.k=[3, 4]"], "there are 8 layers"),
+            (["model.attention.k=7", "training.k_schedule=cosine:50:5"], "ends at 5, model.attention.k is 7"),
+            (["training.k_schedule=cosine:50:x"], "not a schedule of k"),
+        ],
+    )
+
+
+def test_settings_of_the_command_line():
+    found = options("optimiser.name=sgd", "optimiser.momentum=0.9").optimiser
+    assert (found.name, found.momentum) == ("sgd", 0.9)
+    assert options("training.patience=none", "training.ema=0.99").training.ema == 0.99
+    config = options("training.k_schedule=cosine:50:5", "model.attention.k=5")
+    assert (config.model.attention.k, config.training.k_schedule) == (5, "cosine:50:5")
+    assert config.data.parameters.get("k") != 5
+    assert options("model.attention.k=[1, 2, 3, 4, 5, 6, 7, 8]").model.attention.k == (1, 2, 3, 4, 5, 6, 7, 8)
+
+
+def rates(config, epochs, losses, steps=1):
+    """Rates of a schedule from 0.5 on, one for each of the losses."""
+    optimiser = torch.optim.AdamW([nn.Parameter(torch.zeros(1))], lr=0.5)
+    return moved(build_schedule(optimiser, config, epochs, steps), optimiser, losses)
+
+
+def moved(schedule, optimiser, losses):
+    found = []
+    for loss in losses:
+        found.append(optimiser.param_groups[0]["lr"])
+        optimiser.step()
+        step_schedule(schedule, loss)
+    return found
+
+
+def test_cosine_with_warmup_is_stepped_once_an_epoch():
+    def check(case):
+        warmup, epochs = case
+        expected = [
+            0.5 * max(1e-6, e / warmup)
+            if e < warmup
+            else 0.5 * max(0.0, 0.5 * (1 + math.cos(math.pi * (e - warmup) / (epochs - warmup))))
+            for e in range(epochs)
+        ]
+        found = rates(ScheduleConfig(warmup_epochs=warmup), epochs, [None] * epochs)
+        assert found == pytest.approx(expected, rel=1e-12)
+
+    check_each(check, [(10, 200), (5, 250), (10, 1500), (0, 5), (3, 3), (10, 5)])
+    points = [cosine_with_warmup(epoch, warmup=10, epochs=200) for epoch in (0, 1, 9, 10, 105, 200)]
+    assert points == pytest.approx([1e-6, 0.1, 0.9, 1.0, 0.5, 0.0], abs=1e-12)
+
+
+def test_constant_is_the_rate_from_the_first_epoch_on():
+    assert rates(ScheduleConfig(kind="constant", warmup_epochs=4), 8, [None] * 8) == [0.5] * 8
+
+
+def test_per_step_is_the_same_curve_over_all_steps():
+    found = rates(ScheduleConfig(warmup_epochs=2, per="step"), 5, [None] * 35, steps=7)
+    assert found == rates(ScheduleConfig(warmup_epochs=14), 35, [None] * 35)
+    assert found[14] == max(found) == 0.5
+
+
+def test_reduce_on_plateau_halves_after_patience_and_skips_epochs_without_a_loss():
+    config = ScheduleConfig(kind="reduce_on_plateau", patience=2)
+    # Best at epoch 1; epochs 2-4 are bad, and the third bad one exceeds the patience of two.
+    losses = [1.0, 0.9, 0.9, 0.9, 0.9, 0.9, *[None] * 5]
+    assert rates(config, 100, losses) == [0.5] * 5 + [0.25] * 6
+
+
+def test_a_schedule_continues_from_its_state():
+    def check(kind):
+        config = ScheduleConfig(kind=kind, warmup_epochs=2, patience=1)
+        losses = [1.0, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1]
+        pairs = []
+        for _ in range(2):
+            optimiser = torch.optim.AdamW([nn.Parameter(torch.zeros(1))], lr=0.5)
+            pairs.append((build_schedule(optimiser, config, 8), optimiser))
+        (first, begun), (second, later) = pairs
+        found = moved(first, begun, losses[:3])
+        second.load_state_dict(first.state_dict())
+        later.param_groups[0]["lr"] = begun.param_groups[0]["lr"]  # the optimiser's state brings it in a run
+        assert found + moved(second, later, losses[3:]) == rates(config, 8, losses)
+
+    check_each(check, get_args(ScheduleConfig.model_fields["kind"].annotation))
+
+
+def test_a_schedule_of_k_begins_and_ends_where_it_says():
+    for text in ("linear:50:5", "cosine:50:5", "cosine:3:9"):
+        schedule = KSchedule.parse(text)
+        values = [schedule.at(epoch, 10) for epoch in range(10)]
+        assert (values[0], values[-1], schedule.at(0, 1)) == (schedule.first, schedule.last, schedule.last)
+        assert values == sorted(values, reverse=schedule.first > schedule.last)
+    assert [KSchedule.parse("linear:10:2").at(epoch, 5) for epoch in range(5)] == [10, 8, 6, 4, 2]
+    assert [KSchedule.parse("cosine:101:0001").at(epoch, 3) for epoch in range(3)] == [101, 51, 1]
+    for text in ("cosine", "cosine:5", "cosine:5:0", "cosine:5:-1", "step:5:2", "linear:5:2:1"):
+        with pytest.raises(ValueError, match="not a schedule of k"):
+            KSchedule.parse(text)
+
+
+def test_a_run_trains_by_it_and_evaluates_at_its_end(tmp_path, monkeypatch):
+    used = []
+    attend = kmip.attend_to_best
+
+    def noting(queries, keys, values, k, **options):
+        used.append((queries.requires_grad, k))
+        return attend(queries, keys, values, k, **options)
+
+    config = tiny_config(
+        learnable_build(tmp_path / "build", graphs=6),
+        model={"layers": 1, "k": 2},
+        training={"epochs": 3, "k_schedule": "linear:6:2"},
+    )
+    monkeypatch.setattr(kmip, "attend_to_best", noting)
+    train(config, home=Home(tmp_path / "home"), quiet=True)
+    steps = [k for training, k in used[used.index((True, 6)) :] if training]
+    assert list(dict.fromkeys(steps)) == [6, 4, 2]
+    assert {k for training, k in used if not training} == {2}
+
+
+def test_a_number_for_each_layer(tmp_path):
+    build = learnable_build(tmp_path / "build", graphs=6)
+    run = tiny_config(build, model={"layers": 2, "k": [3, 4]}, training={"epochs": 1})
+    found = train(run, home=Home(tmp_path / "home"), quiet=True).runs[0]
+    assert read_config(found / "config.toml").model.attention.k == (3, 4)
+
+
+def test_a_gpu_steps_in_one_launch_unless_half_precision_is_clipped():
+    fused = []
+    for precision, clip in (("32", 1), ("16-mixed", 0), ("16-mixed", 1)):
+        settings = [f"training.precision={precision}", f"training.clip_norm={clip}"]
+        config = apply_overrides(options(), settings)
+        optimiser = build_optimiser(network().to("meta"), config, torch.device("cpu"))
+        assert not optimiser.defaults.get("fused")
+        try:
+            fused.append(build_optimiser(network(), config, torch.device("cuda")).defaults["fused"])
+        except RuntimeError:  # an old PyTorch fuses on a GPU alone
+            fused.append(True)
+    assert fused == [True, True, None]

@@ -1,0 +1,238 @@
+"""Predictions: files of a run, their metrics, and what is refused; no file is trusted."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from support.cli import kmip
+from support.training_data import learnable_build, tiny_config
+
+import kmip_data
+from kmip_data.builds.home import Home
+from kmip_data.errors import DamagedInput, OutOfResources, UsageError
+from kmip_data.models import evaluate_predictions
+from kmip_data.models.training.run import predictions as file
+from kmip_data.models.training.run.evaluate import evaluate
+from kmip_data.models.training.run.predictions import predict, read_predictions, write_predictions
+from kmip_data.models.training.run.train import train
+from kmip_data.pipelines.find import find
+
+QUICK = ["--device", "cpu", "--epochs", "1", "--quiet", "--json", "--set", "model.layers=1"]
+QUICK += ["--set", "model.hidden_dim=8", "--set", "model.parameter_budget=none"]
+#: Dataset -> records, what is predicted, arrays in the file.
+KINDS = {
+    "s3dis": (12, ("node", "single-label"), {"logits", "pred", "key", "ptr"}),
+    "helsinki": (300, ("node", "single-label"), {"logits", "pred", "key"}),
+    "cifar10": (24, ("graph", "single-label"), {"logits", "pred", "key"}),
+    "peptides-func": (20, ("graph", "multilabel"), {"logits", "pred", "key"}),
+    "peptides-struct": (20, ("graph", "regression"), {"pred", "key"}),
+    "pcqm-contact": (24, ("link", "links"), {"logits", "key", "ptr"}),
+}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory) -> Home:
+    """A home with a build of clouds, of which two are the test part, and a run on it."""
+    home = Home(tmp_path_factory.mktemp("home"))
+    build = learnable_build(home.root / "built" / "clouds")
+    train(tiny_config(build, training={"epochs": 1}), home=home, quiet=True, name="mine")
+    return home
+
+
+@pytest.fixture(scope="module")
+def predictions(home):
+    return predict("mine", home=home)
+
+
+@pytest.fixture
+def clouds(home) -> str:
+    return str(find("clouds", home=home).path)
+
+
+@pytest.mark.parametrize("dataset", [pytest.param(name, marks=pytest.mark.slow) for name in KINDS])
+def test_a_file_has_exactly_the_metrics_of_its_run(dataset, tmp_path) -> None:
+    limit, kind, arrays = KINDS[dataset]
+    where = ["--home", tmp_path]
+    data = ["--sample", "--limit", limit, *(["--k", 4] if dataset == "s3dis" else [])]
+    trained = kmip("train", "--dataset", dataset, *data, *QUICK, *where)
+    assert trained.code == 0, trained.err
+    run, output = trained.json["run"], tmp_path / "found.npz"
+    told = kmip("predict", run, "--output", output, "--json", *where)
+    assert told.code == 0, told.err
+    assert (told.json["level"], told.json["kind"], told.json["part"]) == (*kind, "test")
+    build = kmip("evaluate", run, "--json", *where).json["build"]
+    measured = kmip("evaluate", "--predictions", output, "--dataset", build, "--json", *where)
+    assert measured.code == 0, measured.err
+    expected = {name: value for name, value in trained.json["metrics"]["test"].items() if name != "loss"}
+    assert measured.json["metrics"]["test"] == expected
+
+    with np.load(output, allow_pickle=False) as archive:
+        assert set(archive) == {*arrays, "about"}
+        about = json.loads(str(archive["about"]))
+        found = {name: archive[name] for name in arrays}
+    part = kmip_data.open(build, split="test")
+    assert about["digest"] == part.split_digest
+    assert about["run"] == run
+    if dataset == "helsinki":
+        assert np.array_equal(found["key"], part[0].test_mask.numpy().nonzero()[0])
+    else:
+        assert found["key"].tolist() == part.keys
+    if "ptr" in arrays:
+        each = part.nodes**2 if dataset == "pcqm-contact" else part.nodes
+        assert np.array_equal(np.diff(found["ptr"]), each)
+    if "logits" in arrays:
+        assert found["logits"].shape == (told.json["rows"], about["outputs"])
+    if kind[1] == "single-label":
+        assert np.array_equal(found["pred"], found["logits"].argmax(-1))
+    # Of a model made elsewhere there are arrays alone; sums in other batches may round otherwise.
+    alone = evaluate_predictions({name: found[name] for name in arrays - {"key", "ptr"}}, build)
+    assert alone.metrics == pytest.approx(expected, rel=1e-9)
+
+
+def test_names_that_say_no_kind_are_refused(home, tmp_path) -> None:
+    outcome = kmip("predict", "mine", "--output", tmp_path / "a.csv", "--home", home.root)
+    assert outcome.code == 2
+    assert ".npz" in outcome.err
+
+
+def test_what_is_printed(home, clouds, tmp_path) -> None:
+    path = tmp_path / "found.npz"
+    told = kmip("predict", "mine", "--output", path, "--home", home.root)
+    assert told.code == 0, told.err
+    assert "Next: kmip-data evaluate --predictions" in told.out
+    shown = kmip("evaluate", "--predictions", path, "--dataset", clouds, "--home", home.root)
+    assert shown.code == 0, shown.err
+    assert "accuracy" in shown.out
+    assert "loss" not in shown.out
+
+
+def test_every_part_and_the_metrics_of_classes_alone(home, clouds) -> None:
+    metrics = evaluate("mine", home=home).metrics
+    for part in ("train", "val", "test"):
+        found = predict("mine", part=part, home=home)
+        measured = evaluate_predictions(found, clouds)
+        expected = {name: value for name, value in metrics[part].items() if name != "loss"}
+        assert (measured.part, measured.metrics) == (part, expected)
+        assert evaluate_predictions({"pred": found.pred}, clouds, part=part).metrics == expected
+        tensor = torch.from_numpy(found.logits).double()
+        assert evaluate_predictions({"logits": tensor}, clouds, part=part).metrics == expected
+
+
+def test_half_precision_has_the_same_numbers(home, clouds) -> None:
+    config = tiny_config(find("clouds", home=home), training={"epochs": 1, "precision": "bf16-mixed"})
+    run = train(config, home=home, quiet=True).runs[0]
+    expected = evaluate(run, home=home).metrics["test"]
+    found = evaluate_predictions(predict(run, home=home), clouds).metrics
+    assert found == {name: value for name, value in expected.items() if name != "loss"}
+
+
+def test_the_split_is_the_one_with_the_keys_of_the_file(predictions, clouds) -> None:
+    with pytest.raises(UsageError, match="keys and ptr of the part train"):
+        evaluate_predictions(predictions, clouds, part="train")
+
+
+def test_what_does_not_fit_is_refused(predictions, clouds) -> None:
+    logits, pred, key, ptr = (predictions.arrays[name] for name in file.ARRAYS)
+    nan = logits.copy()
+    nan[3, 1] = np.nan
+    for arrays, message in (
+        ({"logits": logits[:-1]}, "do not fit clouds"),
+        ({"logits": logits[:, :-1]}, "do not fit clouds"),
+        ({"logits": logits.astype(str)}, "numbers without NaN of shape"),
+        ({"logits": nan}, "numbers without NaN of shape"),
+        ({"logits": logits, "key": key[::-1]}, "keys and ptr of the part test"),
+        ({"logits": logits, "key": [f"{name}x" for name in key]}, "keys and ptr of the part"),
+        ({"logits": logits, "key": key[:1]}, "keys and ptr of the part"),
+        ({"logits": logits, "ptr": ptr + 1}, "keys and ptr of the part"),
+        ({"pred": pred + 9}, "whole numbers from 0 to 3"),
+        ({"pred": pred / 2}, "whole numbers from 0 to 3"),
+        ({"key": key}, "or pred"),
+        ({"logit": logits}, "is not an array of predictions"),
+    ):
+        with pytest.raises(UsageError) as refused:
+            evaluate_predictions(arrays, clouds)
+        assert message in str(refused.value), arrays
+    with pytest.raises(UsageError, match="nothing to predict"):
+        predict("mine", part="rest", home=Home(Path(clouds).parents[1]))
+
+
+def test_predictions_of_another_task_are_refused(predictions, clouds) -> None:
+    other = predictions.about.model_copy(update={"kind": "links", "level": "link"})
+    with pytest.raises(UsageError, match=r"do(es)? not fit"):
+        evaluate_predictions(file.Predictions(predictions.logits, about=other), clouds)
+    other = predictions.about.model_copy(update={"class_names": ("b", "a")})
+    with pytest.raises(UsageError, match="do not fit"):
+        evaluate_predictions(file.Predictions(predictions.logits, about=other), clouds)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        [],
+        ["--predictions", "a.npz"],
+        ["mine", "--predictions", "a.npz", "--dataset", "clouds"],
+        ["--predictions", "a.npz", "--dataset", "clouds", "--device", "cpu"],
+        ["mine", "--split", "val"],
+    ],
+)
+def test_what_is_measured_is_said_once(home, args) -> None:
+    outcome = kmip("evaluate", *args, "--home", home.root)
+    assert outcome.code == 2
+    assert "--predictions" in outcome.err
+
+
+def test_a_file_is_read_as_it_was_written(predictions, tmp_path) -> None:
+    for name in ("found.npz", "again.npz"):
+        write_predictions(tmp_path / name, predictions)
+    assert (tmp_path / "found.npz").read_bytes() == (tmp_path / "again.npz").read_bytes()
+    same(read_predictions(tmp_path / "found.npz"), predictions)
+
+
+def same(found, expected) -> None:
+    assert found.about == expected.about
+    assert set(found.arrays) == set(expected.arrays)
+    for name, array in expected.arrays.items():
+        assert np.array_equal(found.arrays[name], array), name
+
+
+class Boom:
+    """Shows that a pickle was executed."""
+
+    def __reduce__(self):
+        return (pytest.fail, ("a pickle was executed",))
+
+
+def test_hostile_files_are_damaged_and_never_executed(clouds, tmp_path, monkeypatch) -> None:
+    with_objects = io.BytesIO()
+    np.savez(with_objects, logits=np.array([Boom()], dtype=object))
+    bare = io.BytesIO()
+    np.save(bare, np.zeros(3))
+    about = io.BytesIO()
+    np.savez(about, logits=np.zeros(3), about=np.array('{"version": 7}'))
+    hostile = {
+        "objects": with_objects.getvalue(),
+        "pickle": pickle.dumps(Boom()),
+        "bare": bare.getvalue(),
+        "cut": with_objects.getvalue()[:-30],
+        "about": about.getvalue(),
+        "empty": b"",
+    }
+    for name, data in hostile.items():
+        path = tmp_path / f"{name}.npz"
+        path.write_bytes(data)
+        with pytest.raises(DamagedInput, match="cannot be read as predictions"):
+            evaluate_predictions(path, clouds)
+    with pytest.raises(FileNotFoundError):
+        evaluate_predictions(tmp_path / "none.npz", clouds)
+    with zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("logits.npy", bytes(2**20))
+    monkeypatch.setattr(file, "free_host_memory", lambda: 2**19)
+    with pytest.raises(OutOfResources, match="does not fit into memory"):
+        evaluate_predictions(tmp_path / "bomb.npz", clouds)

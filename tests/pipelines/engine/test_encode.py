@@ -1,0 +1,217 @@
+"""Columns added to a build: same bytes with any number of workers, resumed, verified, repaired, joined."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.builds import numbered_build
+from support.toy_pipeline import build_toy, digests, write_raw
+from torch_geometric.loader import DataLoader
+
+from kmip_data.builds.columns import added_names, read_columns
+from kmip_data.builds.home import Build
+from kmip_data.builds.verify import verify_build
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.graphs.encoding import parse_encoding
+from kmip_data.graphs.encodings.lappe import laplacian_encoding
+from kmip_data.graphs.encodings.rwse import random_walk_encoding
+from kmip_data.pipelines.engine import encode
+from kmip_data.pipelines.engine.encode import encode_build
+from kmip_data.pipelines.engine.repair import repair_build
+from kmip_data.reading.dataset import ShardedDataset
+from kmip_data.reading.loader import GraphLoader
+
+NAMES = ("rwse5", "lappe4", "degree-profile-2.0")
+ENCODINGS = [parse_encoding(name) for name in NAMES]
+
+
+@pytest.fixture(scope="module")
+def encoded(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    folder = tmp_path_factory.mktemp("encoded")
+    write_raw(folder / "raw", 20)
+    build = build_toy(folder, jobs=1, quiet=True)
+    encode_build(build, ENCODINGS, jobs=1, quiet=True)
+    return build
+
+
+@pytest.fixture
+def copy(encoded: Build, tmp_path: Path) -> Build:
+    """A build of its own, to be broken."""
+    folder = tmp_path / encoded.path.name
+    shutil.copytree(encoded.path, folder)
+    for path in folder.rglob("*.h5"):
+        path.chmod(0o644)
+    return Build(folder, encoded.card)
+
+
+def test_items_have_what_the_functions_give(encoded: Build) -> None:
+    dataset = ShardedDataset(encoded, columns=list(NAMES))
+    assert len(dataset) == 20
+    for data in dataset:
+        edges, nodes = data.edge_index.numpy(), data.num_nodes
+        np.testing.assert_array_equal(data.rwse, random_walk_encoding(edges, nodes, 5))
+        values, vectors = laplacian_encoding(edges, nodes, 4)
+        np.testing.assert_array_equal(data.lappe_values, values[None])
+        np.testing.assert_array_equal(data.lappe_vectors, vectors)
+        assert data.degree_profile.shape == (nodes, 5)
+        assert {"x", "y", "edge_index"} <= set(data.keys())
+
+
+def test_batches_are_those_of_pytorch_geometric_on_the_fast_path(encoded: Build) -> None:
+    dataset = ShardedDataset(encoded, "train", columns=["rwse5", "lappe4"])
+    assert dataset.assembler is not None
+    pickled = pickle.loads(pickle.dumps(dataset))
+    for loader in (GraphLoader(dataset, batch_size=6), GraphLoader(pickled, batch_size=6)):
+        for ours, theirs in zip(loader, DataLoader(dataset, batch_size=6), strict=True):
+            assert set(ours.keys()) == set(theirs.keys())
+            for name in theirs.keys():  # noqa: SIM118 -- a Batch iterates over other things
+                assert torch.equal(ours[name], theirs[name])
+
+
+def test_names_select_attributes_and_join_columns(encoded: Build) -> None:
+    assert set(ShardedDataset(encoded)[0].keys()) == {"x", "y", "edge_index"}
+    assert set(ShardedDataset(encoded, columns=["x", "rwse5"])[0].keys()) == {"x", "rwse"}
+    assert "rwse" in ShardedDataset(encoded, columns="rwse5")[0]
+    with pytest.raises(UsageError, match="rwse9"):
+        ShardedDataset(encoded, columns=["rwse9"])
+
+
+def test_two_columns_with_one_attribute(copy: Build) -> None:
+    encode_build(copy, [parse_encoding("rwse3")], jobs=1, quiet=True)
+    with pytest.raises(UsageError, match="'rwse'"):
+        ShardedDataset(copy, columns=["rwse5", "rwse3"])
+    assert ShardedDataset(copy, columns=["rwse3"])[0].rwse.shape[1] == 3
+
+
+def test_bytes_do_not_depend_on_the_number_of_workers(copy: Build) -> None:
+    before = digests(copy.path)
+    shutil.rmtree(copy.path / "columns")
+    cards = encode_build(copy, ENCODINGS, jobs=2, quiet=True)
+    assert digests(copy.path) == before
+    assert [card.name for card in cards] == list(NAMES)
+    assert cards == encode_build(copy, ENCODINGS, jobs=1, quiet=True)
+
+
+def test_an_interrupted_run_goes_on(copy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = digests(copy.path)
+    shutil.rmtree(copy.path / "columns")
+    done: list[int] = []
+    append = encode.Journal.append
+
+    def interrupt(journal: Any, entry: Any) -> None:
+        append(journal, entry)
+        done.append(1)
+        if len(done) == 4:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(encode.Journal, "append", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            encode_build(copy, ENCODINGS, jobs=1, quiet=True)
+    assert added_names(copy.path) == []
+    assert verify_build(copy.path).ok  # what is unfinished has no card and disturbs nobody
+    kept = {path: path.stat().st_mtime_ns for path in copy.path.glob("columns/*/*.h5")}
+    assert len(kept) >= 4
+    seen: list[int] = []
+    monkeypatch.setattr(encode, "run_units", _counting(encode.run_units, seen))
+    encode_build(copy, ENCODINGS, jobs=1, quiet=True)
+    assert seen == [21 - 4]
+    assert digests(copy.path) == before
+
+
+def _counting(function: Any, seen: list[int]) -> Any:
+    def counted(executor: Any, run: Any, tasks: Any, *arguments: Any, **options: Any) -> Any:
+        seen.append(len(tasks))
+        return function(executor, run, tasks, *arguments, **options)
+
+    return counted
+
+
+def test_verify_finds_and_repair_computes_exactly_what_is_broken(copy: Build) -> None:
+    before = digests(copy.path)
+    assert verify_build(copy.path).checked["columns"] == 3
+    broken = copy.path / "columns/rwse5/00001.h5"
+    data = bytearray(broken.read_bytes())
+    data[-3] ^= 1
+    broken.write_bytes(data)
+    (copy.path / "columns/lappe4/00003.h5").unlink()
+    (copy.path / "columns/lappe4/00099.h5").write_bytes(b"stray")
+    files = {problem.file for problem in verify_build(copy.path).problems}
+    assert files == {"columns/rwse5/00001.h5", "columns/lappe4/00003.h5"}
+    before["columns/lappe4/00099.h5"] = digests(copy.path)["columns/lappe4/00099.h5"]
+    written = repair_build(copy.path, jobs=1, quiet=True)  # without any raw files
+    assert sorted(written) == ["columns/lappe4/00003.h5", "columns/rwse5/00001.h5"]
+    assert verify_build(copy.path).ok
+    assert digests(copy.path) == before
+
+
+@pytest.mark.parametrize("name", ["", "/rwse5", "/rwse5/00001.h5", "/work", "/work/journal.jsonl"])
+def test_columns_are_written_and_removed_through_no_link(copy: Build, tmp_path: Path, name: str) -> None:
+    name, away = f"columns{name}", tmp_path / "away"
+    (copy.path / "columns/work").mkdir()
+    (copy.path / "columns/work/journal.jsonl").write_text("of the user, behind the link")
+    (copy.path / "columns/rwse5/card.json").unlink()
+    (copy.path / "columns/rwse5/mine.partial").write_text("mine")
+    (copy.path / name).rename(away)
+    (copy.path / name).symlink_to(away)
+    before = {path: path.read_bytes() for path in [away, *away.rglob("*")] if path.is_file()}
+    with pytest.raises(UsageError, match="is a symbolic link"):
+        encode_build(copy, ENCODINGS, jobs=1, quiet=True)
+    assert {path: path.read_bytes() for path in [away, *away.rglob("*")] if path.is_file()} == before
+    assert (copy.path / name).is_symlink()
+
+
+def test_files_of_the_user_among_columns_stay(copy: Build) -> None:
+    for name in (
+        "columns/mine.txt",
+        "columns/rwse5/mine.partial",
+        "columns/rwse5/mine.h5",
+        "columns/work/mine.txt",
+    ):
+        (copy.path / name).parent.mkdir(exist_ok=True)
+        (copy.path / name).write_text("mine")
+    (copy.path / "columns/rwse5/card.json").unlink()
+    encode_build(copy, ENCODINGS, jobs=1, quiet=True)
+    assert len([path for path in copy.path.rglob("mine.*") if path.read_text() == "mine"]) == 4
+    assert sorted(path.name for path in (copy.path / "columns/work").iterdir()) == ["mine.txt"]
+
+
+def test_a_card_that_was_changed_proves_nothing(copy: Build) -> None:
+    before = digests(copy.path)
+    card = copy.path / "columns/rwse5/card.json"
+    changed = json.loads(card.read_text())
+    changed["definition"] = "something else"
+    card.write_text(json.dumps(changed))
+    assert [problem.what for problem in verify_build(copy.path).problems] == [
+        "was changed after it was written"
+    ]
+    card.write_text("{")
+    with pytest.raises(DamagedInput, match="added column"):
+        read_columns(copy, "rwse5")
+    assert not verify_build(copy.path).ok
+    repair_build(copy.path, jobs=1, quiet=True)
+    assert digests(copy.path) == before
+
+
+def test_a_column_of_another_build_is_not_joined(copy: Build, tmp_path: Path) -> None:
+    write_raw(tmp_path / "raw", 20, nodes=9)
+    other = build_toy(tmp_path, jobs=1, quiet=True)
+    shutil.copytree(copy.path / "columns/rwse5", other.path / "columns/rwse5")
+    with pytest.raises(DamagedInput, match="other shards"):
+        ShardedDataset(other, columns=["rwse5"])
+    assert not verify_build(other.path).ok
+    encode_build(other, [parse_encoding("rwse5")], jobs=1, quiet=True)  # takes its place
+    assert verify_build(other.path).ok
+    assert ShardedDataset(other, columns=["rwse5"])[0].rwse.shape == (9, 5)
+
+
+def test_a_build_without_edges(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="edges"):
+        encode_build(numbered_build(tmp_path / "numbers", 3), ENCODINGS, jobs=1)

@@ -1,0 +1,84 @@
+"""Builds with the counts of the published set, and builds that only look so."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from support.shared import shared_data
+
+from kmip_data.builds.home import BuildOptions, Home
+from kmip_data.errors import PartialBuildWarning
+from kmip_data.format.card import SplitEntry, SplitPart, read_card
+from kmip_data.manifest import load_manifest, named
+from kmip_data.pipelines import build as building
+from kmip_data.pipelines.engine.finish import differing_counts
+from kmip_data.reading.dataset import ShardedDataset
+
+MALNET = {"graphs": 5_000, "nodes": 7_051_560, "edges": 14_299_690}
+SIZES = {"train": 3_500, "val": 500, "test": 1_000}
+
+
+def split(**sizes: int) -> dict[str, SplitEntry]:
+    parts = {
+        name: SplitPart(graphs=size, nodes=0, edges=0, digest="") for name, size in {**SIZES, **sizes}.items()
+    }
+    return {
+        "upstream": SplitEntry(
+            file="splits/upstream.h5", sha256="", rule="upstream", parameters={}, parts=parts
+        )
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "sizes", "classes", "says"),
+    [
+        ({}, {}, [1_000] * 5, []),
+        ({"graphs": 100}, {}, [1] * 5, ["100 of the 5,000 graphs", "nodes per graph", "edges per graph"]),
+        ({"nodes": 7_000_000}, {}, [1] * 5, ["1,400.0000 nodes per graph, published are 1,410.3120"]),
+        ({"edges": 2 * MALNET["edges"]}, {}, [1] * 5, ["edges per graph, published are 2,859.9380"]),
+        ({}, {}, [2, 0, 1, 1, 1], ["4 of the 5 classes"]),
+        ({}, {"val": 499}, [1] * 5, ["499 of 500 in val of the split upstream"]),
+    ],
+)
+def test_every_count_that_the_manifest_knows_is_compared(changes, sizes, classes, says):
+    """Fails before: only the number of graphs was."""
+    counts = {**MALNET, **changes}
+    found = list(differing_counts(load_manifest("malnet-tiny"), counts, split(**sizes), classes, usual=True))
+    assert len(found) == len(says)
+    for text, expected in zip(found, says, strict=True):
+        assert expected in text
+
+
+def test_other_parameters_may_give_other_nodes_and_edges():
+    counts = {**MALNET, "edges": 1}
+    assert not list(differing_counts(load_manifest("malnet-tiny"), counts, {}, [1] * 5, usual=False))
+
+
+def test_what_a_recipe_makes_has_a_title_of_its_own():
+    """Fails before: every city was titled as any city."""
+    for recipe in ("city", "points", "superpixels"):
+        assert named(load_manifest(recipe), "marais").title.startswith("marais: ")
+    assert named(load_manifest("s3dis"), "s3dis") == load_manifest("s3dis")
+
+
+def test_a_part_is_built_from_until_the_whole_has_come(tmp_path, monkeypatch):
+    """Fails before: once a part was built, a download of the whole changed nothing."""
+    archive, home = shared_data("indoor3d_sem_seg_hdf5_data_small.zip"), Home(tmp_path)
+    options = {"home": home, "parameters": {"k": 3}, "jobs": 1, "quiet": True}
+    part = building.build_dataset("s3dis", archives=[archive], **options)
+    card = read_card(part.path)
+    assert card.extent == "part of the published set"
+    assert "49 of the 23,585 graphs" in card.notes[-1]
+    with pytest.warns(PartialBuildWarning):
+        ShardedDataset(part, "train")
+    assert building.build_dataset("s3dis", **options).path == part.path
+    pipeline = building.load_pipeline(load_manifest("s3dis"))
+    whole = SimpleNamespace(
+        is_complete=lambda manifest: True,
+        sample=None,
+        content_digest="1" * 64,
+    )
+    monkeypatch.setattr(building, "list_copies", lambda folder: [whole])
+    params = pipeline.Params(k=3)
+    assert building._find(pipeline, params, home, sample=False, options=BuildOptions()) is None

@@ -1,0 +1,35 @@
+"""Units are deterministic runs of the chosen records, in source order."""
+
+from __future__ import annotations
+
+from kmip_data.pipelines.base import Params
+from kmip_data.pipelines.shared.records import rows_inside, units_by_size, units_of_parts, units_of_rows
+
+
+def test_rows_are_cut_in_runs() -> None:
+    units = units_of_rows(range(5), 2, "pictures")
+    assert [unit.items["rows"] for unit in units] == [[0, 1], [2, 3], [4]]
+    assert [unit.name for unit in units] == ["pictures 0 to 1", "pictures 2 to 3", "pictures 4 to 4"]
+    assert units_of_rows([], 2) == []
+
+
+def test_a_unit_is_as_large_as_allowed_unless_one_name_is_larger() -> None:
+    sizes = {"a": 3, "b": 4, "c": 9, "d": 1}
+    units = units_by_size(sizes, sizes.__getitem__, 7, "graphs")
+    assert [unit.items["graphs"] for unit in units] == [["a", "b"], ["c"], ["d"]]
+    assert [unit.index for unit in units] == [0, 1, 2]
+
+
+def test_a_limit_is_spread_over_all_files() -> None:
+    inside = list(rows_inside([("x", 4), ("y", 6)], Params(limit=5)))
+    assert inside == [("x", 0, [0, 2]), ("y", 4, [0, 2, 4])]
+
+
+def test_parts_come_in_their_order_whatever_that_of_the_plan() -> None:
+    units = units_of_parts({"test": 1, "train": 3, "val": 0}, Params(), 2)
+    found = [(unit.name, unit.items) for unit in units]
+    assert found == [
+        ("train 0 to 1", {"part": "train", "rows": [0, 1]}),
+        ("train 2 to 2", {"part": "train", "rows": [2]}),
+        ("test 0 to 0", {"part": "test", "rows": [0]}),
+    ]

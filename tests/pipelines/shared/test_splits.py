@@ -1,0 +1,157 @@
+"""``--split-rule stratified --split-seed S`` on every dataset: published sizes, equal shares."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.cases import check_each
+from support.cli import kmip
+from support.toy_pipeline import CLASSES
+
+from kmip_data.errors import UsageError
+from kmip_data.format.schema import Column
+from kmip_data.manifest import dataset_names, load_manifest
+from kmip_data.pipelines.base import Pipeline, Records, Split, check_params, load_pipeline
+from kmip_data.pipelines.shared.records import apply_split, graph_labels
+
+
+def column(level, shape=()):
+    return Column(
+        key=f"{level}/y", attribute="y", stored="uint8", presented="int64", shape=shape, num_classes=CLASSES
+    )
+
+
+def records(classes, label=None):
+    none = np.ones(len(classes), np.int64)
+    return Records(
+        [f"{i:05d}" for i in range(len(classes))], none, none, np.asarray(classes), None, label=label
+    )
+
+
+def test_every_dataset_takes_the_rule():
+    def check(name):
+        params = load_pipeline(load_manifest(name)).SplitParams
+        assert params(split="stratified", split_seed=3).asked()["split_seed"] == 3
+        default = params()
+        assert default.split != "stratified"
+        if default.split not in params.seeded:
+            assert "split_seed" not in default.asked()
+            with pytest.raises(UsageError, match="not valid") as caught:
+                check_params(params, {"split_seed": 3}, name)
+            assert "draws nothing" in str(caught.value)
+
+    check_each(check, dataset_names())
+
+
+@pytest.mark.parametrize(
+    "name", ["cifar10", "malnet-tiny", "s3dis", "shapenet-part", "peptides-func", "paris"]
+)
+def test_samples_by_the_command_line(name, tmp_path):
+    options = [name, "--sample", "--limit", 60, "--jobs", 1, "--quiet", "--home", tmp_path, "--json"]
+    if name == "paris":
+        options[2:4] = []
+    own = kmip("build", *options).json
+    asked = ["--split-rule", "stratified", "--split-seed", 4]
+    found = kmip("build", *options, *asked).json
+    assert found["path"] == own["path"]
+    assert found["split"].startswith("stratified")
+    assert "seed4" in found["split"]
+    sizes = "nodes" if name == "paris" else "graphs"
+    for part, entry in own["splits"].items():
+        assert found["splits"][part][sizes] == entry[sizes]
+    assert found["splits"]["train"]["digest"] != own["splits"]["train"]["digest"]
+    if name == "s3dis":  # the test area stays what it is
+        assert sorted_digest(found, "test") == sorted_digest(own, "test")
+    assert kmip("build", *options, *asked).json == found
+    stats = kmip("info", own["path"], "--json").json
+    for split in (own["split"], found["split"]):
+        for part, entry in stats["class_deviations"][split].items():
+            assert abs(entry["difference"]) <= 1
+            shares = [
+                np.array(counts) / sum(counts)
+                for counts in (
+                    stats["statistics"]["classes"]["splits"][split][part],
+                    stats["statistics"]["classes"]["total"],
+                )
+            ]
+            assert entry["difference"] == pytest.approx(max(shares[0] - shares[1], key=abs))
+    assert "largest deviation" in kmip("info", own["path"]).out
+
+
+def sorted_digest(found, part):
+    """Return the records of a part in any order, by its counts."""
+    return {key: value for key, value in found["splits"][part].items() if key != "digest"}
+
+
+class Thirds(Pipeline):
+    """Deals the records in thirds."""
+
+    def __init__(self):
+        pass
+
+    schema = sample = units = records = None
+
+    def split(self, found, params, raw):
+        n = len(found.keys)
+        parts = {"train": range(n // 3), "val": range(n // 3, n // 2), "test": range(n // 2, n)}
+        return Split("upstream", "upstream", {}, parts)
+
+
+Thirds.__abstractmethods__ = frozenset()
+
+
+def test_shares_are_equal_and_parts_that_stay_stay():
+    from kmip_data.pipelines.base import SplitParams
+
+    labels = np.sort(np.random.default_rng(0).integers(0, CLASSES, 600))
+    found = records(np.eye(CLASSES, dtype=np.int64)[labels], column("graph"))
+    split = apply_split(Thirds(), found, SplitParams(split="stratified", split_seed=1), None)
+    assert split.name == "stratified-seed1"
+    assert sorted(row for part in split.parts.values() for row in part) == list(range(600))
+    whole = np.bincount(labels) / 600
+    for part, rows in split.parts.items():
+        assert abs(np.bincount(labels[rows], minlength=CLASSES) / len(rows) - whole).max() < 0.01, part
+
+    class Fixed(Thirds):
+        stratified_parts = ("train", "val")
+
+    split = apply_split(Fixed(), found, SplitParams(split="stratified"), None)
+    assert list(split.parts["test"]) == list(range(300, 600))
+    assert sorted([*split.parts["train"], *split.parts["val"]]) == list(range(300))
+
+
+def test_labels_of_graphs():
+    one_hot = np.eye(CLASSES, dtype=np.int64)[[2, 0, 1, 2]]
+    assert graph_labels(records(one_hot, column("graph")), None)[0].tolist() == [2, 0, 1, 2]
+    several = np.array([[1, 0, 1], [1, 0, 0], [1, 0, 1], [0, 1, 1]])
+    labels = graph_labels(records(several, column("graph", (CLASSES,))), None)[0]
+    assert labels[0] == labels[2]
+    assert len(set(labels.tolist())) == 3
+    counts = np.array([[5, 1, 1], [9, 0, 1], [9, 0, 0]])
+    assert graph_labels(records(counts, column("node")), 0)[0].tolist() == [1, 2, 0]
+    assert graph_labels(records(counts, column("node")), None)[0].tolist() == [0, 0, 0]
+    labels, what = graph_labels(records(np.zeros((3, 0), np.int64)), None)
+    assert labels.tolist() == [0, 0, 0]
+    assert "chance" in what
+
+
+def test_nodes_of_one_graph_keep_out_who_is_in_no_part():
+    from kmip_data.pipelines.base import SplitParams
+
+    rng = np.random.default_rng(0)
+    codes = rng.choice(np.array([0, 1, 2, 255], np.uint8), 2_000)
+    labels = rng.integers(0, CLASSES, 2_000)
+
+    class Nodes(Thirds):
+        def split(self, found, params, raw):
+            return Split("random", "random", {}, node_code=codes)
+
+    found = replace(records([[1, 1, 1]], column("node")), node_labels=(labels, column("node")))
+    dealt = apply_split(Nodes(), found, SplitParams(split="stratified"), None).node_code
+    assert ((dealt == 255) == (codes == 255)).all()
+    assert (np.bincount(dealt) == np.bincount(codes)).all()
+    for part in range(3):
+        expected = (codes == part).sum() * np.bincount(labels[codes != 255]) / (codes != 255).sum()
+        assert abs(np.bincount(labels[dealt == part]) - expected).max() <= 1.5
