@@ -1,4 +1,4 @@
-"""``kmip-data doctor``: what this machine has, and why something is not usable."""
+"""``kmip-data doctor``: facts of this machine, and what is not usable and why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``kmip-data fetch``: raw files in, verified, so that a compute node can build without a network."""
+"""``kmip-data fetch``: download and verify raw files, so that a compute node can build offline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``kmip-data info``: what a dataset or a build is."""
+"""``kmip-data info``: describe a dataset, a build or a preset."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def builds_table(builds: list[Build]) -> str:
 def _sizes(home: Home) -> list[tuple[str, str, int]]:
     """Return folder, content and bytes of everything on disk, largest first; runs by dataset and model.
 
-    The last entries are what lies in the home besides, and compiled kernels in the user's cache folder.
+    The last entries are other files of the home, and compiled kernels in the user's cache folder.
     """
     import platformdirs
 

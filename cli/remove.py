@@ -59,8 +59,6 @@ def command(targets: tuple[str, ...], yes: bool, home: Home, as_json: bool) -> N
         if not (sys.stdin and sys.stdin.isatty()):
             raise UsageError(
                 "There is no terminal to confirm the removal.",
-                expected="a terminal to answer in, or --yes",
-                found="input that is no terminal",
                 next="the same command with --yes",
             )
         if not click.confirm(f"Remove {human_bytes(sum(sizes))}?", err=True):

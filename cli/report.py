@@ -9,7 +9,7 @@ import click
 
 from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.options import Name, home_option
-from kmip_data.cli.shared.output import written
+from kmip_data.cli.shared.output import table
 from kmip_data.errors import UsageError
 from kmip_data.runtime.progress import say
 
@@ -51,7 +51,8 @@ def command(
 
     of_datasets = names == ("datasets",)
     folders = [] if of_datasets else folders_of(names, home)  # names are checked before PyTorch is imported
-    from kmip_data.files.changes import write_output
+    from kmip_data.files.changes import csv_bytes, write_output
+    from kmip_data.files.reading import readable_json
     from kmip_data.models.reports.page import page_of
     from kmip_data.models.reports.runs import read_runs
     from kmip_data.models.reports.sheets import dataset_rows, dataset_sheet, grid_of, sheet_of
@@ -75,8 +76,15 @@ def command(
         sheets, tables = [grid_of(tables)], []
     for notice in notices:
         say(notice)
-    html = form == "html"
-    text = (
-        page_of("kmip-data report", sheets, tables, notices) if html else written(sheets, rows, form, notices)
-    )
+    if form == "html":
+        text = page_of("kmip-data report", sheets, tables, notices)
+    elif form == "json":
+        text = readable_json({"rows": rows, "notices": notices})
+    elif form == "csv":
+        text = csv_bytes([*rows[0]], (row.values() for row in rows)).decode()
+    elif form == "text":
+        parts = [(each.title, table(each.header, each.cells), each.notes) for each in sheets]
+        text = "\n\n".join("\n".join(filter(None, lines)) for lines in parts) + "\n"
+    else:
+        text = "\n\n".join(each.written(form) for each in sheets) + "\n"
     click.echo(text, nl=False) if output is None else write_output(output, text.encode())

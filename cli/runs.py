@@ -42,21 +42,23 @@ def command(dataset: str | None, model: str | None, state: str | None, home: Hom
     found = [
         run
         for run in list_runs(home)
-        if dataset in {None, run.dataset, run.dataset.removesuffix("-sample")}
-        and model in {None, run.model}
-        and state in {None, run.state}
+        if dataset in {None, run["dataset"], run["dataset"].removesuffix("-sample")}
+        and model in {None, run["model"]}
+        and state in {None, run["state"]}
     ]
     if as_json:
-        print_json({"home": home.root, "runs": [vars(run) for run in found]})
+        print_json({"home": home.root, "runs": found})
         return
     if not found:
         click.echo(f"No such runs in {home.runs}: kmip-data train --dataset helsinki --epochs 20")
         return
     rows, notes = [], []
     for run in found:
-        test = "" if run.test is None else f"{run.metric} {run.test:.4f}"
-        of = "" if run.epochs is None else f" of {run.epochs}"
-        rows.append([f"{run.dataset}/{run.model}/{run.name}", run.state, f"{run.epoch}{of}", test])
-        left = f"{run.left} left, by the epochs so far" if run.state == "running" and run.left else ""
-        notes.append([left, run.reason, run.resume and f"go on: {run.resume}"])
+        test = "" if run["test"] is None else f"{run['metric']} {run['test']:.4f}"
+        epochs = f"{run['epoch']}" if run["epochs"] is None else f"{run['epoch']} of {run['epochs']}"
+        rows.append([f"{run['dataset']}/{run['model']}/{run['name']}", run["state"], epochs, test])
+        left = (
+            f"{run['left']} left, by the epochs so far" if run["state"] == "running" and run["left"] else ""
+        )
+        notes.append([left, run["reason"], run["resume"] and f"go on: {run['resume']}"])
     click.echo(annotated(table(["run", "state", "epochs", "test"], rows), notes))

@@ -9,21 +9,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.shared.commands import Command
-from kmip_data.cli.shared.options import SWEEP, home_option, number_list, number_option, quiet_option
-from kmip_data.cli.shared.output import print_json, written
+from kmip_data.cli.shared.options import SWEEP, number_list, number_option, work_options
+from kmip_data.cli.shared.output import print_json, table
 from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from kmip_data.builds.home import Home
     from kmip_data.models.sweeps.cells import Cell
     from kmip_data.models.sweeps.plan import Plan
     from kmip_data.models.sweeps.state import State
-
-FORMS = ("text", "markdown", "csv", "json")
 
 
 @click.command(
@@ -32,7 +30,6 @@ FORMS = ("text", "markdown", "csv", "json")
         "kmip-data sweep --dataset helsinki --model gps-kmip,gcn --seeds 0..4 --jobs 2",
         "kmip-data sweep small-cities --dry-run",
         "kmip-data sweep small-cities --status",
-        "kmip-data sweep paper-city --dataset helsinki --format markdown",
         "kmip-data sweep influence-of-k --gpus 0,1,2,3",
         "kmip-data sweep influence-of-k --submit slurm --slurm partition=gpu",
     ],
@@ -57,13 +54,9 @@ FORMS = ("text", "markdown", "csv", "json")
 @click.option("--slurm", multiple=True, metavar="KEY=VALUE", help="SLURM option, such as partition=gpu.")
 @click.option("--dry-run", is_flag=True, help="Check every run and list them; start none.")
 @click.option("--status", is_flag=True, help="Show how far the runs are and their results; start none.")
-@click.option(
-    "--format", "form", type=click.Choice(FORMS), default="text", show_default=True, help="Table format."
-)
-@home_option
-@quiet_option
+@work_options
 def command(
-    plan: str | None, dry_run: bool, status: bool, form: str, home: Home, quiet: bool, **chosen: Any
+    plan: str | None, dry_run: bool, status: bool, home: Home, as_json: bool, quiet: bool, **chosen: Any
 ) -> None:
     """Run a plan: datasets by models by changes by seeds.
 
@@ -85,7 +78,9 @@ def command(
     cells: list[Cell] = []
     if sweep.datasets or not status:  # a sweep without a plan is listed by its runs alone
         cells = _run(sweep, home, folder, None if dry_run or status else {"quiet": quiet}, ways)
-    _print(sweep, cells, home, folder, dry_run=dry_run, status=status or bool(ways["submit"]), form=form)
+    _print(
+        sweep, cells, home, folder, dry_run=dry_run, status=status or bool(ways["submit"]), as_json=as_json
+    )
 
 
 def _with_choices(plan: Plan, chosen: Mapping[str, Any]) -> Plan:
@@ -129,10 +124,9 @@ def _run(plan: Plan, home: Home, folder: Path, options: Any, ways: Mapping[str, 
 
 
 def _print(
-    plan: Plan, cells: list[Cell], home: Home, folder: Path, *, dry_run: bool, status: bool, form: str
+    plan: Plan, cells: list[Cell], home: Home, folder: Path, *, dry_run: bool, status: bool, as_json: bool
 ) -> None:
     """Print the runs and the results; raise CheckFailed if runs failed that were to be run."""
-    from kmip_data.models.reports.sheets import Sheet
     from kmip_data.models.sweeps.cells import other_cells
     from kmip_data.models.sweeps.state import state_of
 
@@ -146,20 +140,18 @@ def _print(
 
         rows = rows_of(plan, cells)
     runs = listed if dry_run or status else [row for row in listed if row["state"] == "failed"]
-    if form == "json":
+    if as_json:
         print_json({"sweep": plan.name, "runs": listed, "results": rows})
     elif not cells:
-        click.echo(f"The sweep {plan.name} has no run yet." if form != "csv" else "", nl=form != "csv")
-    elif form == "csv":
-        click.echo(written([], rows or listed, form), nl=False)
+        click.echo(f"The sweep {plan.name} has no run yet.")
     else:
-        if runs and (dry_run or form == "text"):
-            click.echo(written([Sheet.of("", runs)], runs, form))
+        if runs:
+            click.echo(_table(runs))
             count = Counter(state.kind for state in states)
             then = "; then best-of-each" * bool(dry_run and plan.then)
-            click.echo(", ".join(f"{number:,} {kind}" for kind, number in count.items()) + f"{then}\n")
+            click.echo("\n" + ", ".join(f"{number:,} {kind}" for kind, number in count.items()) + f"{then}\n")
         if rows:
-            click.echo(written([Sheet.of("", [for_people(row) for row in rows])], rows, form), nl=False)
+            click.echo(_table([for_people(row) for row in rows]))
     reasons = [state.reason for state in states if state.kind == "failed"]
     if reasons and not (dry_run or status):
         raise CheckFailed(
@@ -174,3 +166,9 @@ def _listed(cell: Cell, state: State) -> dict[str, Any]:
     named = {name: getattr(cell, name) for name in ("dataset", "model", "change", "seed")}
     far = {"state": state.kind, "epoch": f"{state.epoch}/{cell.config.training.epochs}", "left": state.left}
     return {**named, **far, "run": cell.folder.name, "reason": state.reason}
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the columns that are not empty in all rows."""
+    header = [name for name in rows[0] if any(row[name] not in {"", None} for row in rows)]
+    return table(header, ([str(row[name]) or "–" for name in header] for row in rows))

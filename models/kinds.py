@@ -1,4 +1,4 @@
-"""Parts of a network: their configuration keys, and the questions that training asks of them.
+"""Parts of a network: their configuration keys, and the properties that training needs.
 
 A kind of attention or message passing is one class in ``kmip_data.models.attention.configuration`` or
 ``kmip_data.models.layers.configuration``, discovered automatically: a subclass of :class:`Part` that names

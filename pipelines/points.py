@@ -18,9 +18,15 @@ from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.graphs.splits import grouped_split
 from kmip_data.pipelines.base import Prepared, RawFolder, Records, Split, Unit
-from kmip_data.pipelines.clouds.blocks import BLOCK_POINTS, block_rows, normalised
 from kmip_data.pipelines.clouds.files import READERS, Columns, read_points
-from kmip_data.pipelines.clouds.graphs import PointParams, connect, knn_schema
+from kmip_data.pipelines.clouds.graphs import (
+    BLOCK_POINTS,
+    PointParams,
+    block_rows,
+    connect,
+    knn_schema,
+    normalised,
+)
 from kmip_data.pipelines.raw.own_files import ascii_key, files_below
 from kmip_data.pipelines.shared.own import OwnParams, OwnPipeline, OwnSplitParams
 from kmip_data.pipelines.shared.records import class_column, feature_column

@@ -22,9 +22,8 @@ from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.splits import grouped_split, share_of, shuffled_split
 from kmip_data.pipelines.base import About, Pipeline, Prepared, RawFolder, Records, Split, SplitParams, Unit
-from kmip_data.pipelines.clouds import blocks as scans
-from kmip_data.pipelines.clouds.blocks import BLOCK_POINTS
-from kmip_data.pipelines.clouds.graphs import PointParams, connect, knn_schema, nodes_per_shard
+from kmip_data.pipelines.clouds import graphs as scans
+from kmip_data.pipelines.clouds.graphs import BLOCK_POINTS, PointParams, connect, knn_schema, nodes_per_shard
 from kmip_data.pipelines.formats.hdf5_rows import read_chosen_rows
 from kmip_data.pipelines.formats.text import read_lines
 from kmip_data.pipelines.shared.records import class_column, feature_column, rows_inside

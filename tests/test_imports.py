@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import pkgutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.cli import python
 
 import kmip_data
 
@@ -17,15 +15,12 @@ HEAVY = ["torch", "torch_geometric", "lightning", "h5py", "numpy", "numba"]
 HEAVY += ["pydantic", "matplotlib", "requests"]
 
 
-def run(code: str, **options: object) -> str:
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+def run(code: str) -> str:
+    return python("-c", code).out.strip()
 
 
 def test_import_kmip_data_loads_nothing_heavy():
-    assert run(f"import sys, kmip_data; print(sorted(set({HEAVY}) & set(sys.modules)))", cwd=ROOT) == "[]"
+    assert run(f"import sys, kmip_data; print(sorted(set({HEAVY}) & set(sys.modules)))") == "[]"
 
 
 def test_pipelines_load_no_torch():
@@ -35,7 +30,7 @@ def test_pipelines_load_no_torch():
     code = (
         f"import importlib, sys; [importlib.import_module(n) for n in {names}]; print('torch' in sys.modules)"
     )
-    assert run(code, cwd=ROOT) == "False"
+    assert run(code) == "False"
 
 
 def test_every_module_imports_alone_and_starts_with_what_it_is():
@@ -52,7 +47,7 @@ def test_every_module_imports_alone_and_starts_with_what_it_is():
         "    doc = importlib.import_module(name).__doc__\n"
         "    assert doc and doc.split('\\n')[0].strip(), name\n"
     )
-    run(code, cwd=ROOT)
+    run(code)
 
 
 def test_public_names_are_there():
@@ -74,15 +69,13 @@ def test_clone_works_with_nothing_installed():
     """From the clone's root, with the dependencies there but the package not installed."""
     names = "kmip_data, kmip_data.models, kmip_data.pipelines.base, kmip_data.cli.main"
     code = f"{WITHOUT_EDITABLE}\nimport {names}\nprint(kmip_data.models.__file__)"
-    assert run(code, cwd=ROOT) == str(ROOT / "models" / "__init__.py")
-    command = [sys.executable, "-m", "kmip_data", "--version"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
-    assert kmip_data.__version__ in done.stdout
+    assert run(code) == str(ROOT / "models" / "__init__.py")
+    assert kmip_data.__version__ in python("-m", "kmip_data", "--version").out
 
 
-def test_names_of_folders_are_not_importable_elsewhere(tmp_path):
+def test_names_of_folders_are_not_importable_elsewhere(tmp_path, monkeypatch):
     """``models``, ``cli`` and so on exist under ``kmip_data`` only."""
     names = ["models", "cli", "pipelines", "manifests", "tests"]
     code = f"import importlib.util as u; print([n for n in {names} if u.find_spec(n) is not None])"
-    clean = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    assert run(code, cwd=tmp_path, env=clean) == "[]"
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    assert python("-c", code, cwd=tmp_path).out.strip() == "[]"

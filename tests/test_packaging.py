@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 import shutil
-import subprocess
 import sys
 import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
+from support.cli import python
 
 import kmip_data
 
@@ -42,10 +41,7 @@ def names_of(found: list[str]) -> set[str]:
 
 
 def test_versions_agree():
-    found = subprocess.run(
-        [sys.executable, "setup.py", "--version"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert found.stdout.splitlines()[-1] == kmip_data.__version__
+    assert python("setup.py", "--version").out.splitlines()[-1] == kmip_data.__version__
     assert f"version: {kmip_data.__version__}" in (ROOT / "CITATION.cff").read_text("utf-8")
     assert f"## {kmip_data.__version__}" in (ROOT / "CHANGELOG.md").read_text("utf-8")
 
@@ -97,8 +93,7 @@ def built(tmp_path_factory):
     for path in ROOT.iterdir():
         if path.is_file() and path.name != ".git":
             shutil.copy(path, copy)
-    words = [sys.executable, "-m", "build", "--no-isolation", "--outdir", copy / "dist", copy]
-    subprocess.run(words, check=True, capture_output=True)
+    python("-m", "build", "--no-isolation", "--outdir", copy / "dist", copy)
     return copy / "dist"
 
 
@@ -107,19 +102,7 @@ def installed(built, tmp_path_factory):
     """The wheel, installed into a folder of its own."""
     target = tmp_path_factory.mktemp("target")
     wheel = next(built.glob("*.whl"))
-    words = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "-q",
-        "--no-deps",
-        "--no-index",
-        "--target",
-        target,
-        wheel,
-    ]
-    subprocess.run(words, check=True, capture_output=True)
+    python("-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", target, wheel)
     return target
 
 
@@ -152,19 +135,16 @@ def test_installed_wheel_works_from_an_empty_folder(installed, tmp_path):
     assert {path.name for path in installed.iterdir()} <= {
         "kmip_data", "bin", "share", f"kmip_data-{kmip_data.__version__}.dist-info",
     }  # fmt: skip
-    environment = {**os.environ, "PYTHONPATH": str(installed), "KMIP_DATA_HOME": str(tmp_path / "home")}
+    environment = {"PYTHONPATH": str(installed), "KMIP_DATA_HOME": str(tmp_path / "home")}
 
-    def python(*args: str) -> str:
-        options = {"capture_output": True, "text": True, "cwd": tmp_path, "env": environment}
-        done = subprocess.run([sys.executable, *args], check=False, **options)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+    def run(*args: str) -> str:
+        return python(*args, cwd=tmp_path, **environment).out
 
     where = "import kmip_data, kmip_data.models; print(kmip_data.__file__, kmip_data.models.__file__)"
-    assert python("-c", where).count(str(installed)) == 2
-    assert '"shapenet-part"' in python("-m", "kmip_data", "list", "--json")
+    assert run("-c", where).count(str(installed)) == 2
+    assert '"shapenet-part"' in run("-m", "kmip_data", "list", "--json")
     line = "-m kmip_data build s3dis --sample --limit 2 --k 4 -q --json"
-    assert str(tmp_path / "home") in python(*line.split())
+    assert str(tmp_path / "home") in run(*line.split())
     entries = next(installed.glob("*.dist-info/entry_points.txt")).read_text()
     assert "kmip-data = kmip_data.cli.main:main" in entries
 
@@ -172,9 +152,6 @@ def test_installed_wheel_works_from_an_empty_folder(installed, tmp_path):
 @pytest.mark.slow
 def test_clone_works_beside_an_ordinary_install(installed):
     """In the clone the current folder comes first: its own sub-packages must be found."""
-    environment = {**os.environ, "PYTHONPATH": str(installed)}
     code = "import kmip_data.models, kmip_data.cli.main; print(kmip_data.models.__file__)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT, env=environment
-    )
-    assert done.stdout.strip() == str(ROOT / "models" / "__init__.py")
+    found = python("-c", code, PYTHONPATH=str(installed)).out.strip()
+    assert found == str(ROOT / "models" / "__init__.py")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from support.cli import python
 from torch_geometric.data import Batch, Data
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "quickstart.md").read_text("utf-8")
@@ -18,17 +16,9 @@ CITY, MANY, LAYER = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re
 
 @pytest.mark.parametrize("snippet", [CITY, MANY], ids=["one city", "many graphs"])
 def test_a_snippet_runs(snippet, tmp_path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", snippet],
-        cwd=tmp_path,
-        env={**os.environ, "KMIP_DATA_HOME": str(tmp_path / "home")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    out = python("-c", snippet, cwd=tmp_path, KMIP_DATA_HOME=str(tmp_path / "home")).out
     if snippet is CITY:
-        accuracy = float(re.search(r"test accuracy ([\d.]+)%", done.stdout)[1])
+        accuracy = float(re.search(r"test accuracy ([\d.]+)%", out)[1])
         assert accuracy > 20  # ten classes
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 from support.cases import check_each
+from support.cli import python
 from support.shared import shared_data
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -51,26 +51,11 @@ def commands() -> list[str]:
 def environment(tmp_path_factory):
     """A home of its own, in which the raw files of S3DIS lie: what a download would leave."""
     home = tmp_path_factory.mktemp("home")
-    found = {
-        **os.environ,
-        "KMIP_DATA_HOME": str(home),
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-    }
-    run(["build", "s3dis", "--archive", str(shared_data(S3DIS_ZIP)), "--k", "4"], found)
+    paths = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    found = {"KMIP_DATA_HOME": str(home), "PATH": paths}
+    kmip = ("-m", "kmip_data", "build", "s3dis")
+    python(*kmip, "--archive", shared_data(S3DIS_ZIP), "--k", "4", **found)
     return found
-
-
-def run(args: list[str], environment: dict[str, str]) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "kmip_data", *args],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-        cwd=ROOT,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_every_command_is_run_or_has_a_reason():
@@ -101,7 +86,7 @@ def test_commands_run(environment, tmp_path):
         if args[0] == "fetch":
             args += ["--archive", str(shared_data(S3DIS_ZIP))]
         args = [word if word != "cuda" else "cpu" for word in args]
-        run(args + SHORTER.get(args[0], []), environment)
+        python("-m", "kmip_data", *args, *SHORTER.get(args[0], []), **environment)
         ran += 1
     assert ran >= 8
 
@@ -110,11 +95,7 @@ def test_commands_run(environment, tmp_path):
 def test_library_snippet_runs(environment):
     library, *_ = blocks("python")
     code = f"{library}\nprint(batch)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment, cwd=ROOT
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("DataBatch(")
+    assert python("-c", code, **environment).out.startswith("DataBatch(")
 
 
 def test_attention_snippet_runs():
@@ -130,20 +111,14 @@ def test_h5py_snippet_runs_without_this_package(environment):
     build = next((home / "built").glob("s3dis-k4-*"))
     *_, snippet = blocks("python")
     code = f"import sys; sys.modules['kmip_data'] = None\n{snippet}"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=build
-    )
-    assert done.returncode == 0, done.stderr
-    assert "(4096, 9) (4096, 4)" in done.stdout
+    assert "(4096, 9) (4096, 4)" in python("-c", code, cwd=build).out
 
 
 def test_snippets_are_as_short_as_promised():
     """ "The library in five lines", "a shard with plain h5py in five lines"."""
     for snippet in blocks("python"):
-        code = [
-            line for line in snippet.splitlines() if line.strip() and not line.startswith(("import", "from"))
-        ]
-        assert len(code) <= 5
+        lines = [line for line in snippet.splitlines() if line.strip()]
+        assert sum(not line.startswith(("import", "from")) for line in lines) <= 5
 
 
 def test_links_lead_somewhere():
@@ -153,15 +128,8 @@ def test_links_lead_somewhere():
             if not target.startswith(("http://", "https://")):
                 assert ((ROOT / page).parent / target).exists(), f"{page} links to {target}"
 
-    check_each(
-        check,
-        [
-            "README.md",
-            "CONTRIBUTING.md",
-            "CHANGELOG.md",
-            *(p.relative_to(ROOT).as_posix() for p in (ROOT / "docs").rglob("*.md")),
-        ],
-    )
+    pages = [p.relative_to(ROOT).as_posix() for p in (ROOT / "docs").rglob("*.md")]
+    check_each(check, ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", *pages])
 
 
 def test_every_dataset_is_in_the_table():

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.cli import python
 
 from kmip_data.models.sweeps.plan import sweep_names
 
@@ -17,21 +17,9 @@ DATASET, MODEL, LAYER, SWEEP = re.findall(r"^```python\n(.*?)^```", PAGE, re.MUL
 
 
 def run(snippet: str, folder: Path) -> str:
-    bin_folder = Path(sys.executable).parent
-    variables = {
-        "KMIP_DATA_HOME": str(folder / "home"),
-        "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}",
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", snippet],
-        cwd=folder,
-        env={**os.environ, **variables, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    paths = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    variables = {"KMIP_DATA_HOME": str(folder / "home"), "PATH": paths, "OMP_NUM_THREADS": "1"}
+    return python("-c", snippet, cwd=folder, **variables).out
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
+from support.cli import python
 
 ROOT = Path(__file__).resolve().parents[1]
 SHAPES = {"li", "ol", "ul", "pre", "table", "tr", "blockquote", "h2", "h3", "h4"}
@@ -45,9 +44,7 @@ def site(tmp_path_factory):
     for name in ("material", "mkdocstrings"):
         pytest.importorskip(name, reason="the extra docs is not installed")
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    python("-m", "mkdocs", "build", "--quiet", "--site-dir", folder)
     return folder
 
 

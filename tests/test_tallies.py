@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
+
+from support.cli import python
 
 HERE = Path(__file__).parent
 TESTS = """
@@ -34,10 +34,8 @@ def ending(folder: Path, *options: str) -> str:
     (folder / "conftest.py").write_text((HERE / "conftest.py").read_text())
     markers = "markers =\n  slow: x\n  torture: x\n"
     (folder / "pytest.ini").write_text(f"[pytest]\npythonpath = {HERE} {HERE.parent}\n{markers}")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return re.sub(r" +", " ", done.stdout)
+    out = python("-m", "pytest", "-q", "-p", "no:cacheprovider", *options, cwd=folder).out
+    return re.sub(r" +", " ", out)
 
 
 def test_faults_are_summed_and_the_core_is_the_first_case_of_the_first_tests(tmp_path: Path) -> None:

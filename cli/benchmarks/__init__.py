@@ -1,4 +1,4 @@
-"""Commands of ``kmip-data bench``, and how they write figures and the machine."""
+"""Commands of ``kmip-data bench``, and their formats of figures and of the machine."""
 
 from __future__ import annotations
 

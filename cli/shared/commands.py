@@ -60,9 +60,10 @@ OLD_SPELLINGS: dict[str, dict[str, str]] = {
     "pull": {"--split": "nothing: shards hold all parts"},
     "preview": {"--html": "kmip-data explore TARGET"},
     "doctor": {"--sources": "kmip-data fetch NAME, which tries each mirror"},
-    "analyze expressivity": {"--brec": "check_networks of Python, as docs/analysis.md has it"},
+    "analyze expressivity": {"--brec": "check_networks in Python (docs/analysis.md)"},
     "report": {"--no-step": "kmip-data train, which tries one step first; `report empty` is gone"},
     "sweep": {
+        "--format": "kmip-data report SWEEP --format FORM, or --json",
         "--accept-license": "KMIP_DATA_ACCEPT_LICENSE=1, or kmip-data build DATASET --accept-license first",
         "--archive": "kmip-data build DATASET --archive PATH first",
         "--offline": "kmip-data build DATASET --offline first",

@@ -9,15 +9,12 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from kmip_data.errors import UsageError
 from kmip_data.wording import without_controls
-
-if TYPE_CHECKING:
-    from kmip_data.models.reports.sheets import Sheet
 
 JSON_PRINTED = "kmip_data.json_printed"  #: key in ``ctx.meta``: the one JSON object is out
 _RESET = "\x1b[0m"  #: written at exit by colorama, which numba imports
@@ -156,20 +153,3 @@ def place_of_page(stem: str, folder: Path, name: str) -> Path:
         return folder / name
     click.echo(f"{folder} may not be written to: saving in the current folder.", err=True)
     return Path(f"{stem}-{name}").absolute()
-
-
-def written(
-    sheets: Sequence[Sheet], rows: Sequence[dict[str, Any]], form: str, notices: Sequence[str] = ()
-) -> str:
-    """Return ``sheets`` as text, Markdown or LaTeX, or their ``rows`` with all digits as CSV or JSON."""
-    from kmip_data.files.changes import csv_bytes
-    from kmip_data.files.reading import readable_json
-
-    if form == "json":
-        return readable_json({"rows": rows, "notices": notices})
-    if form == "csv":
-        return csv_bytes([*rows[0]], (row.values() for row in rows)).decode()
-    if form == "text":
-        parts = [(each.title, table(each.header, each.cells), each.notes) for each in sheets]
-        return "\n\n".join("\n".join(filter(None, lines)) for lines in parts) + "\n"
-    return "\n\n".join(each.written(form) for each in sheets) + "\n"

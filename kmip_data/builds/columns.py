@@ -52,12 +52,12 @@ class ColumnsCard(Strict):
         return self
 
     def to_json(self) -> str:
-        """Stable JSON; ``digest`` is over all other fields, as on the card of a build."""
+        """Return stable JSON; ``digest`` is over all other fields, as on the card of a build."""
         return sealed_json(self.model_dump(mode="json"))
 
 
 def shards_digest(card: Card) -> str:
-    """SHA-256 over the digests of the shards: what added columns are computed from."""
+    """Return the SHA-256 over the digests of the shards, from which added columns are computed."""
     return hashlib.sha256("\n".join(shard.sha256 for shard in card.shards).encode()).hexdigest()
 
 
@@ -69,7 +69,7 @@ def columns_schema(encoding: Encoding, schema: Schema) -> Schema:
 
 
 def columns_key(encoding: Encoding, card: Card) -> str:
-    """First 12 hex digits of the SHA-256 of what decides the bytes of an added column."""
+    """Return the first 12 hex digits of the SHA-256 of what decides the bytes of an added column."""
     identity = {
         "name": encoding.name,
         "version": encoding.version,
@@ -80,7 +80,7 @@ def columns_key(encoding: Encoding, card: Card) -> str:
 
 
 def added_names(folder: Path) -> list[str]:
-    """Names of the finished added columns of a build folder, sorted."""
+    """Return the names of the finished added columns of a build folder, sorted."""
     return sorted(path.parent.name for path in (folder / COLUMNS).glob(f"*/{CARD_NAME}"))
 
 

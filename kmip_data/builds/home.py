@@ -106,7 +106,7 @@ class Build:
 
 
 def list_builds(home: Home) -> list[Build]:
-    """All finished builds under ``home``, by folder name; folders without a readable card are left out."""
+    """Return the finished builds under ``home`` by folder name, without those whose card cannot be read."""
     found = []
     for card_path in sorted(home.built.glob(f"*/{CARD_NAME}")):
         try:
@@ -139,8 +139,8 @@ def named_build(
 ) -> Build:
     """Return what :func:`find_build` finds; that there is none is a UsageError, too.
 
-    ``defaults`` stand for parameters not given, and the error leaves them out; ``otherwise`` is what it says
-    with the command that builds it.
+    ``defaults`` stand for parameters not given, and the error leaves them out; ``otherwise`` follows the
+    command in it that builds the dataset.
     """
     usual = defaults or {}
     found = find_build(home, dataset, {**usual, **(parameters or {})}, sample=sample)
@@ -150,10 +150,10 @@ def named_build(
     own = {build.card.dataset for build in builds}
     if dataset not in {*names, *own}:
         raise unknown_name("dataset or build folder", dataset, sorted({*names, *own}))
-    asked = {
+    given = {
         name: value for name, value in (parameters or {}).items() if name not in usual or value != usual[name]
     }
-    words = " ".join(filter(None, [dataset, as_options(asked), "--sample" if sample else ""]))
+    words = " ".join(filter(None, [dataset, as_options(given), "--sample" if sample else ""]))
     others = [build.path.name for build in builds if build.card.dataset == dataset]
     raise UsageError(
         f"There is no finished build of {words}.",
@@ -169,9 +169,9 @@ def find_build(
     """Return the one finished build that ``dataset`` with ``parameters`` means, or ``None``.
 
     A build matches when it is of that dataset and has the values in ``parameters``. Samples and builds
-    with a ``limit`` match only when asked for. The whole of a published set goes before part of it. Of
+    with a ``limit`` match only when asked for. A complete build goes before part of the published set. Of
     matches by several versions of a pipeline only those of the newest count: it supersedes the others.
-    Where ``compression`` is not asked for, an uncompressed build goes before compressed ones. Raises
+    Without ``compression``, an uncompressed build goes before compressed ones. Raises
     ``UsageError``, which lists their folders, where several builds match, or where the only one was written
     by a newer kmip-data.
     """

@@ -1,4 +1,4 @@
-"""Check a whole build: card, shards, values, splits and added columns, down to the last bit."""
+"""Check a build: card, shards, values, splits and added columns, every byte."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Nothing is wrong."""
+        """True if nothing is wrong."""
         return not self.problems
 
 
@@ -251,7 +251,7 @@ def _split_problems(
 def _measure(
     split: SplitFile, shards: Sequence[Shard], keys: Sequence[str]
 ) -> tuple[dict[str, str], dict[str, dict[str, int]]]:
-    """Digest and counts of each part, from the records themselves; of a split of nodes only their number."""
+    """Return digest and counts of each part, from the records; of a split of nodes only their number."""
     if split.node_code is not None:
         code = split.node_code
         counts = {name: {"nodes": int((code == value).sum())} for name, value in NODE_PARTS.items()}

@@ -107,7 +107,7 @@ class GraphDataModule(LightningDataModule):
         return int(self._part("train").num_classes)
 
     def train_dataloader(self) -> GraphLoader:
-        """Batches of the train part, in a new order every epoch."""
+        """Return batches of the train part, in a new order every epoch."""
         order: dict[str, Any] = {"shuffle": self.shuffle, "seed": self.seed, "even": True}
         loader = GraphLoader(self._part("train"), self.batch_size, **order, **self.loader_options)
         if self._train_state is not None:
@@ -117,11 +117,11 @@ class GraphDataModule(LightningDataModule):
         return loader
 
     def val_dataloader(self) -> GraphLoader | list[GraphLoader]:
-        """Batches of the validation part in order; none without that part."""
+        """Return batches of the validation part in order; none without that part."""
         return self._in_order("val") if "val" in self.parts else []
 
     def test_dataloader(self) -> GraphLoader | list[GraphLoader]:
-        """Batches of the test part in order; none without that part."""
+        """Return batches of the test part in order; none without that part."""
         return self._in_order("test") if "test" in self.parts else []
 
     def predict_dataloader(self) -> GraphLoader | list[GraphLoader]:

@@ -1,4 +1,4 @@
-"""Maps of a city: its arrays, what it is coloured by, and pictures of one map a layer."""
+"""Maps of a city: its arrays, its layers, and pictures of one map per layer."""
 
 from __future__ import annotations
 

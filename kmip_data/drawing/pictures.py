@@ -1,4 +1,4 @@
-"""Pictures of records: nodes by class over what they were made from, their edges, degrees and classes."""
+"""Pictures of records: nodes by class over their source, their edges, degrees and classes."""
 
 from __future__ import annotations
 

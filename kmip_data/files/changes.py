@@ -1,4 +1,4 @@
-"""Write, replace and remove files: completely, by name, never through a link. Only this module does.
+"""Write, replace and remove files: completely, by name, never through a link. No other module does.
 
 A folder is reached by handles: from a root that may be a link (a home, an ``--output``) down through
 folders that may not, so that a link put in later leads nowhere. A file is written under a name that
@@ -66,7 +66,7 @@ def continued_file(path: Path, partial: str, *, root: Path) -> Iterator[io.FileI
     An error in the block leaves it to the next try. One process at a time: hold the lock of the folder.
     ``root`` and refusals as in :func:`write_file`.
     """
-    left = "what came so far; the same command goes on from there"
+    left = "what came so far; the same command resumes there"
     with writing(path, left=left), _opened(path.parent, root) as folder:
         _refuse_irregular(path, folder)
         with open(open_partial(path.with_name(partial), folder), "r+b", buffering=0) as file:

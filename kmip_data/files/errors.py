@@ -114,7 +114,7 @@ def require_room(folder: Path, needed: int, purpose: str) -> None:
 
 
 def human_bytes(count: float) -> str:
-    """Bytes for people, decimal: ``3 kB``, ``1.7 GB``."""
+    """Return bytes for people, decimal: ``3 kB``, ``1.7 GB``."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit in {"B", "kB"} else f"{count:.1f} {unit}"

@@ -108,27 +108,27 @@ CHUNK = 2**20  #: bytes read at a time where a file is streamed
 
 
 def canonical_json(value: Any) -> str:
-    """JSON with sorted keys, no spaces and ASCII only: equal values give equal text."""
+    """Return JSON with sorted keys, no spaces and ASCII only: equal values give equal text."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
 
 def readable_json(value: Mapping[str, Any]) -> str:
-    """JSON for people, sorted likewise, with a line feed at its end."""
+    """Return JSON for people, sorted likewise, with a line feed at its end."""
     return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def json_digest(value: Any) -> str:
-    """SHA-256 (hex) of a value as canonical JSON."""
+    """Return the SHA-256 (hex) of a value as canonical JSON."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
 def content_digest(members: Mapping[str, str]) -> str:
-    """SHA-256 (hex) over the paths and digests of raw files, whatever container they came in."""
+    """Return the SHA-256 (hex) over paths and digests of raw files, whatever their container."""
     return json_digest(members)
 
 
 def sealed_json(content: Mapping[str, Any]) -> str:
-    """Readable JSON of ``content`` with ``digest``, made anew from all other fields.
+    """Return readable JSON of ``content`` with ``digest``, made anew from all other fields.
 
     A card that was changed on disk differs from this, even where it parses to the same values.
     """
@@ -137,12 +137,12 @@ def sealed_json(content: Mapping[str, Any]) -> str:
 
 
 def sha256_file(path: Path) -> tuple[str, int]:
-    """SHA-256 and size of a file, streamed; raises ``DamagedInput`` where it cannot be read."""
+    """Return SHA-256 and size of a file, streamed; raises ``DamagedInput`` where it cannot be read."""
     return _stream(path, hashlib.sha256)
 
 
 def md5_file(path: Path) -> str:
-    """MD5 of a file, by which some owners publish what they give out; raises as :func:`sha256_file`."""
+    """Return the MD5 of a file, which some owners publish; raises as :func:`sha256_file`."""
     return _stream(path, lambda: hashlib.md5(usedforsecurity=False))[0]
 
 

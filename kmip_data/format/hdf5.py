@@ -145,7 +145,7 @@ def read_chunked(dataset: h5py.Dataset, axis: int, start: int, stop: int) -> NDA
 
 
 def _stored(dataset: h5py.Dataset, axis: int, first: int) -> bytes:
-    """Compressed bytes of the chunk that starts with row ``first``."""
+    """Return the compressed bytes of the chunk that starts with row ``first``."""
     offset = tuple(first if i == axis else 0 for i in range(len(dataset.shape)))
     if not dataset.id.get_chunk_info_by_coord(offset).size:
         raise ValueError(f"no chunk at row {first:,}")
@@ -178,7 +178,7 @@ def _unshuffle(data: bytes, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def _announced_size(frame: bytes) -> int | None:
-    """Content size in the header of a zstd frame (RFC 8878, 3.1.1.1), ``None`` if there is none."""
+    """Return the content size in the header of a zstd frame (RFC 8878, 3.1.1.1), if there is one."""
     if frame[:4] != b"\x28\xb5\x2f\xfd" or len(frame) < 6:
         return None
     descriptor = frame[4]

@@ -44,7 +44,7 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 
 
 def peak_host_memory() -> int:
-    """Peak resident set of this process in bytes, since it began."""
+    """Return the peak resident set of this process in bytes, since it began."""
     # getrusage's figure begins at that of the process that started this one.
     with suppress(OSError):
         for line in Path("/proc/self/status").read_text("ascii", "replace").splitlines():
@@ -55,7 +55,7 @@ def peak_host_memory() -> int:
 
 
 def free_host_memory() -> int:
-    """Bytes that this process can still get: what the system has, within the process's limits."""
+    """Return the bytes that this process can still get: what the system has, within the process's limits."""
     import psutil
 
     available = int(psutil.virtual_memory().available)
@@ -85,7 +85,7 @@ KEEP: Final = 1 << 28  #: bytes of free buffers that a process keeps at most, se
 # Each step on them is atomic, so that the callback of a weak reference, which may run at any moment
 # in any thread, needs no lock (and can never wait for one that its own thread holds).
 _free: defaultdict[int, deque[NDArray[np.uint8]]] = defaultdict(deque)
-_asked: dict[int, float] = {}  #: when each size was asked for last; the one out of use longest goes first
+_requested: dict[int, float] = {}  #: time of the last request of each size; the oldest goes first
 _used: dict[int, tuple[weakref.ref[NDArray[Any]], NDArray[np.uint8]]] = {}
 _most = 0  #: bytes, free and used, up to which more than KEEP may be free
 
@@ -100,7 +100,7 @@ def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
     if nbytes < SMALLEST:
         return np.empty(shape, dtype)
     size = _size_class(nbytes)
-    _asked[size] = time.monotonic()
+    _requested[size] = time.monotonic()
     try:
         buffer = _free[size].pop()
     except IndexError:
@@ -113,7 +113,7 @@ def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def kept_bytes() -> int:
-    """Bytes of free buffers that wait to be used again."""
+    """Return the bytes of free buffers that wait to be used again."""
     return sum(size * len(buffers) for size, buffers in list(_free.items()))
 
 
@@ -167,7 +167,7 @@ def _trim(more: int = 0) -> None:
     excess = kept_bytes() - max(KEEP, _most - _used_bytes() - more)
     if excess <= 0:
         return
-    for size, _ in sorted(_asked.items(), key=itemgetter(1)):
+    for size, _ in sorted(_requested.items(), key=itemgetter(1)):
         while excess > 0:
             try:
                 _free[size].popleft()

@@ -104,27 +104,10 @@ def terminable() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def shielded() -> Iterator[None]:
-    """Ignore further signals to end while a short clean-up runs (main thread only)."""
-    if not _in_main_thread():
-        yield
-        return
-    before = [signal.getsignal(number) for number in _SIGNALS]
-    for number in _SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        for number, handler in zip(_SIGNALS, before, strict=True):
-            if handler is not None:  # None: set by C code, which cannot be put back from here
-                signal.signal(number, handler)
-
-
-@contextlib.contextmanager
 def held() -> Iterator[None]:
     """Hold SIGINT, SIGTERM and SIGHUP back until the block ends, here and in processes started inside.
 
-    Starting processes must not be torn apart by an exception from a handler. And a Ctrl-C on a
+    Clean-up and starting processes must not be torn apart by an exception from a handler. And a Ctrl-C on a
     terminal goes to every process of the group: a worker that is just starting must not die of it
     with a traceback before it can say that its parent decides, so it begins with all blocked. loky's
     resource tracker never unblocks SIGHUP: it outlives the terminal, and removes the semaphores.

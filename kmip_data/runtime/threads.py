@@ -30,7 +30,7 @@ _here = threading.local()  #: ``busy`` is set in a thread of the pool
 
 
 def available_cores() -> int:
-    """Cores this process may use (its CPU affinity, not the machine's count)."""
+    """Return the cores this process may use (its CPU affinity, not the machine's count)."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -55,7 +55,7 @@ def limit_restored() -> Iterator[None]:
 
 
 def num_threads() -> int:
-    """Threads that :func:`for_ranges` uses here: the limit, one in a loader worker, else all cores."""
+    """Return the threads of :func:`for_ranges`: the limit, one in a loader worker, else all cores."""
     data = sys.modules.get("torch.utils.data")
     if data is not None and data.get_worker_info() is not None:
         return 1
@@ -228,9 +228,9 @@ PROGRAM = (sys.executable, "-m", "kmip_data")  #: the same as ``kmip-data``
 
 
 def begin_process(
-    arguments: Sequence[str], said: IO[Any], *, share: int = 1, **environment: str
+    arguments: Sequence[str], output: IO[Any], *, share: int = 1, **environment: str
 ) -> subprocess.Popen[bytes]:
-    """Start ``kmip-data`` as a process without input that writes its output into ``said``.
+    """Start ``kmip-data`` as a process without input that writes into ``output``.
 
     On 1/``share`` of the cores, unless ``OMP_NUM_THREADS`` is set. Ctrl-C does not reach it: the caller
     ends it, once.
@@ -241,7 +241,7 @@ def begin_process(
     return subprocess.Popen(
         [*PROGRAM, *arguments],
         stdin=subprocess.DEVNULL,
-        stdout=said,
+        stdout=output,
         stderr=subprocess.STDOUT,
         env=whole,
         start_new_session=True,

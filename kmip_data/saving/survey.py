@@ -188,7 +188,7 @@ class _Attribute:
         )
 
     def _level(self) -> str:
-        """The level with the most rows; the name decides between nodes and edges."""
+        """Return the level with the most rows; the name decides between nodes and edges."""
         order = ("edge", "node", "graph") if "edge" in self.name else ("node", "edge", "graph")
         return next(level for level in order if level in self.levels) if self.kind == "tensor" else "graph"
 
@@ -259,7 +259,7 @@ class Survey:
                 raise UsageError(f"{what}: {kind}, not {self._attributes[name].kind}.")
 
     def content_digest(self) -> str:
-        """SHA-256 (hex) over names, sizes, dtypes and values of all graphs, in order."""
+        """Return the SHA-256 (hex) over names, sizes, dtypes and values of all graphs, in order."""
         return self._digest.hexdigest()
 
     def schema(self, without: frozenset[str] = frozenset()) -> Schema:

@@ -1,1 +1,1 @@
-"""Push builds and runs to an address, pull them from it, and read builds where they lie."""
+"""Push builds and runs to an address, pull them from it, and read remote builds."""

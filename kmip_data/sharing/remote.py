@@ -277,7 +277,7 @@ class Remote:
             if partial and (sent is None or sent[0] != start):
                 raise MirrorFailed("gives other bytes than asked for")
             size = sent[1] + 1 - start if partial and sent else 0
-            yield io.BufferedReader(_Body(body(response, self._patience), size), PIECE)
+            yield _Body(body(response, self._patience), size)
 
     @contextlib.contextmanager
     def _asked(self, name: str) -> Iterator[None]:
@@ -297,24 +297,20 @@ class Remote:
             ) from error
 
 
-class _Body(io.RawIOBase):
+class _Body:
     """The body of an answer, of at least ``size`` bytes, as a file."""
 
     def __init__(self, pieces: Iterator[bytes], size: int) -> None:
         self._pieces, self._rest, self._size = pieces, b"", size
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any, /) -> int:
-        view = memoryview(buffer).cast("B")
-        self._rest = self._rest or next(self._pieces, b"")
-        count = min(len(view), len(self._rest))
-        view[:count], self._rest = self._rest[:count], self._rest[count:]
-        self._size -= count
-        if not count and self._size > 0:
+    def read(self, count: int) -> bytes:
+        """Return at most ``count`` bytes, none at the end."""
+        data = self._rest or next(self._pieces, b"")
+        data, self._rest = data[:count], data[count:]
+        self._size -= len(data)
+        if not data and self._size > 0:
             raise MirrorFailed("cut the connection", again=True)
-        return count
+        return data
 
 
 def _session() -> Session:

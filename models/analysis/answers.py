@@ -74,7 +74,7 @@ def ask(
     named = task.level == "node" and task.kind == "single-label"
     words = ""
     if task.level == "graph" and column is not None:
-        words = label_words(column, said(task, logits[0]), data.build.card.class_names)
+        words = label_words(column, prediction_of(task, logits[0]), data.build.card.class_names)
     return opened, Answer(
         run="/".join(opened.folder.parts[-3:]),
         split=data.split_name,
@@ -135,7 +135,7 @@ def by_hop(
     return np.array(totals) / totals[0]
 
 
-def said(task: Task, logits: Tensor) -> np.ndarray[Any, Any]:
+def prediction_of(task: Task, logits: Tensor) -> np.ndarray[Any, Any]:
     """Return a row of logits (outputs,) as a prediction: a class, labels, or values."""
     if task.kind == "single-label":
         return logits.argmax().numpy()

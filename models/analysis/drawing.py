@@ -124,9 +124,9 @@ def draw_refinement(
         for label, colours in stages:
             axes = next(panels)
             for side, place in enumerate(places):
-                beside = (place - place.min(0)) / np.ptp(place, axis=0).max() + [1.3 * side, 0]
-                axes.plot(*broken_line(beside, edges[side]), color=look().faint, linewidth=0.6, zorder=1)
-                axes.scatter(*beside.T, c=twenty[colours[side] % 20], s=16, zorder=2)
+                shifted = (place - place.min(0)) / np.ptp(place, axis=0).max() + [1.3 * side, 0]
+                axes.plot(*broken_line(shifted, edges[side]), color=look().faint, linewidth=0.6, zorder=1)
+                axes.scatter(*shifted.T, c=twenty[colours[side] % 20], s=16, zorder=2)
             axes.set_title(label, fontsize=NOTE)
             axes.set_aspect("equal")
             axes.set_axis_off()

@@ -130,14 +130,12 @@ def _check(projections: Projections) -> None:
         raise ValueError("no layer")
     if not ptr or ptr[0] != 0 or any(stop < start for start, stop in pairwise(ptr)):
         raise ValueError("pointers that do not rise from 0")
-    for number, (queries, keys, values) in enumerate(projections.layers):
-        shapes = [tuple(tensor.shape) for tensor in (queries, keys, values)]
-        same = queries.ndim == keys.ndim == values.ndim == 3 and queries.shape == keys.shape
-        if not same or values.shape[:2] != keys.shape[:2] or keys.shape[1] != ptr[-1]:
+    for number, layer in enumerate(projections.layers):
+        shapes = [tuple(tensor.shape) for tensor in layer]
+        rows = {shape[:2] for shape in shapes}
+        if {*map(len, shapes)} != {3} or shapes[0] != shapes[1] or rows != {(shapes[0][0], ptr[-1])}:
             raise ValueError(f"shapes {shapes} in layer {number} for {ptr[-1]} nodes")
-        if not all(
-            tensor.is_floating_point() and bool(tensor.isfinite().all()) for tensor in (queries, keys, values)
-        ):
+        if not all(tensor.is_floating_point() and bool(tensor.isfinite().all()) for tensor in layer):
             raise ValueError(f"values that are not finite floating-point numbers in layer {number}")
 
 

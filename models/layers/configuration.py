@@ -1,4 +1,4 @@
-"""Configuration keys of every message passing, and how its module is built.
+"""Configuration keys of every message passing, which build its module.
 
 A class here that names its ``kind`` is discovered automatically; :class:`~kmip_data.models.kinds.Part` says
 what training asks of it.

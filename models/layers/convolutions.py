@@ -1,4 +1,4 @@
-"""The convolutions of the paper's message-passing baselines, with what their stacks put after them."""
+"""The convolutions of the paper's message-passing baselines, with the rest of their stacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seconds and peak memory of attention methods, each method in a process of its own.
+"""Seconds and peak memory of attention methods, each method in its own process.
 
 Whatever ends that process, memory, time or a crash of a library, is a cell of the table. Each run has inputs
 of its own, drawn before the clock starts and placed on the device; memory is measured in a run of its own

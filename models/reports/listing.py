@@ -7,7 +7,6 @@ import glob
 import shlex
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,25 +19,6 @@ from kmip_data.wording import timestamp
 
 #: Errors of reading untrusted files without their pydantic models, which would load PyTorch.
 _WRONG = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError)
-
-
-@dataclass(frozen=True)
-class Listed:
-    """One run of the list."""
-
-    path: Path
-    dataset: str
-    model: str
-    name: str
-    state: str
-    epoch: int  #: epochs that are done
-    epochs: int | None  #: planned
-    begun: str
-    metric: str | None = None  #: chose the epoch
-    test: float | None = None  #: its value on test
-    left: str = ""  #: estimated time of the remaining epochs
-    reason: str = ""  #: why it failed
-    resume: str | None = None  #: command that resumes it, unless it runs or is done
 
 
 def folders_of(names: Sequence[str], home: Home) -> list[Path]:
@@ -59,43 +39,37 @@ def folders_of(names: Sequence[str], home: Home) -> list[Path]:
     return [*found]
 
 
-def list_runs(home: Home) -> list[Listed]:
-    """Return the runs below ``home.runs``, the latest first."""
+def list_runs(home: Home) -> list[dict[str, Any]]:
+    """Return the runs below ``home.runs``, the latest first.
+
+    Of each ``path``, ``dataset``, ``model``, ``name``, ``state``, ``epoch`` (that are done), ``epochs``,
+    ``begun``, ``metric`` (that chose the epoch), ``test`` (its value), ``left`` (estimated time), ``reason``
+    (of a failure) and ``resume``: the command that resumes it, unless it runs or is done.
+    """
     configs = [path for path in home.runs.glob(f"*/*/*/{CONFIG_NAME}") if path.is_file()]
     found = sorted(((path.stat().st_mtime, path.parent) for path in configs), reverse=True)
     return [_listed(home, folder, begun) for begun, folder in found]
 
 
-def _listed(home: Home, folder: Path, begun: float) -> Listed:
+def _listed(home: Home, folder: Path, begun: float) -> dict[str, Any]:
     dataset, model, name = folder.parts[-3:]
     epochs = None
     with contextlib.suppress(*_WRONG):
         epochs = int(tomllib.loads(read_small(folder / CONFIG_NAME).decode())["training"]["epochs"])
     log = next(home.root.glob(f"sweeps/*/{glob.escape(f'{dataset}.{model}.{name}')}.log"), None)
-    state, result = state_of_run(folder, log, epochs or 0), dict[str, Any]()
+    state, metric, test = state_of_run(folder, log, epochs or 0), None, None
     if state.kind == "done":
         try:
             found: Any = read_json(folder / RESULT_NAME)
             metric = str(found["metric"])
-            result = {"metric": metric, "test": float(found["metrics"]["test"][metric])}
+            test = float(found["metrics"]["test"][metric])
         except _WRONG:
             why = f"{RESULT_NAME} cannot be read; resuming writes it again"
-            state = State("stopped", state.epoch, "", why)
+            state, metric = State("stopped", state.epoch, "", why), None
     run, resume = folder.relative_to(home.runs).as_posix(), None
     if state.kind in {"stopped", "failed"}:
         elsewhere = "" if home == Home.locate() else f" --home {shlex.quote(str(home.root))}"
         resume = f"kmip-data train --resume {shlex.quote(run)}{elsewhere}"
-    return Listed(
-        path=folder,
-        dataset=dataset,
-        model=model,
-        name=name,
-        state=state.kind,
-        epoch=state.epoch,
-        epochs=epochs,
-        begun=timestamp(begun),
-        left=state.left,
-        reason=state.reason,
-        resume=resume,
-        **result,
-    )
+    about = {"path": folder, "dataset": dataset, "model": model, "name": name, "state": state.kind}
+    far = {"epoch": state.epoch, "epochs": epochs, "begun": timestamp(begun), "metric": metric, "test": test}
+    return {**about, **far, "left": state.left, "reason": state.reason, "resume": resume}

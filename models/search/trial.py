@@ -1,4 +1,4 @@
-"""Try each usable backend on a small problem, in a process of its own that may die."""
+"""Try each usable backend on a small problem, in a process that may crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run the cells of a sweep as processes, some at a time; done ones are kept, stopped ones resumed."""
+"""Run the cells of a sweep as processes, some at a time; skip finished ones, resume stopped ones."""
 
 from __future__ import annotations
 
@@ -40,27 +40,13 @@ def run_cells(
     options: BuildArguments,
     gpus: Sequence[str] = (),
 ) -> None:
-    """Run the cells that are not done, ``jobs`` at a time, or one on each of ``gpus``.
+    """Run the cells that are not done, ``jobs`` at a time with equal shares of the cores, or one on each GPU.
 
-    The data of all cells are built before the first starts. Cells that another process runs are waited for.
-    However this function ends, its processes end first; their checkpoints and logs stay, and the outcome of
-    every cell is on disk (:func:`state_of`).
-
-    Parameters
-    ----------
-    folder
-        Folder of the sweep, for its logs.
-    jobs
-        Processes at a time; each gets an equal share of the cores.
-    options
-        Options of the builds of missing data.
-    gpus
-        Names for ``CUDA_VISIBLE_DEVICES``; each process sees one that no other process has at that time.
-
-    Raises
-    ------
-    UsageError
-        If a folder or log is a symbolic link or a special file; before any process starts.
+    ``gpus`` are names for ``CUDA_VISIBLE_DEVICES``; ``folder``, the sweep's, is for its logs; ``options`` are
+    those of the builds of missing data, which are built before the first cell starts. Cells that another
+    process runs are waited for. However this function ends, its processes end first; their checkpoints and
+    logs stay, and the outcome of every cell is on disk (:func:`state_of`). Raises ``UsageError`` before any
+    process starts if a folder or log is a symbolic link or a special file.
     """
     quiet = options.get("quiet", False)
     make_folders(cells, home, folder)

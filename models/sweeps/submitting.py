@@ -23,7 +23,7 @@ LIVE = {"PENDING", "RUNNING", "CONFIGURING", "REQUEUED", "SUSPENDED", "COMPLETIN
 
 
 @dataclass(frozen=True)
-class Task:
+class Submission:
     """One job of the cluster: run a cell, or resume it."""
 
     cell: Cell
@@ -36,7 +36,7 @@ class Task:
         run_cells([self.cell], home=self.home, folder=self.folder, jobs=1, options=self.options)
 
     def checkpoint(self) -> Any:
-        """Return the task that submitit queues when the job is preempted or reaches its time limit.
+        """Return the work that submitit queues when the job is preempted or reaches its time limit.
 
         The run keeps its own checkpoints: an exception leaves :meth:`__call__`, which ends the run and lets
         it write its last one.
@@ -76,7 +76,7 @@ def submit_cells(
             executor.update_parameters(name=folder.name, timeout_min=MINUTES, gpus_per_node=gpus)
             executor.update_parameters(**{f"slurm_{key}": value for key, value in settings.items()})
             with executor.batch():
-                jobs = [executor.submit(Task(cell, home, folder, options)) for cell in fresh]
+                jobs = [executor.submit(Submission(cell, home, folder, options)) for cell in fresh]
         except (RuntimeError, NameError, ValueError, FailedJobError) as error:
             raise UsageError(
                 f"The runs of {folder.name} cannot be submitted: {' '.join(str(error).split())}",

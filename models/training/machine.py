@@ -1,4 +1,4 @@
-"""Device of a run, and the arithmetic that it can do."""
+"""Device of a run, and the precisions that it supports."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Point clouds: files, blocks of rooms, and how a cloud becomes a graph."""
+"""Point clouds: files, blocks of rooms, and graphs made from them."""

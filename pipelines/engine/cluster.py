@@ -11,6 +11,7 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -56,12 +57,11 @@ def check_view(view: SharedView) -> str:
         seen = Path(view.token).read_text(encoding="ascii") == view.secret
     except (OSError, UnicodeDecodeError):
         seen = False
-    missing = [folder for folder in view.folders if not Path(folder).is_dir()]
-    if not seen or missing or not os.access(view.folders[0], os.W_OK):
+    there = all(Path(folder).is_dir() for folder in view.folders)
+    if not (seen and there and os.access(view.folders[0], os.W_OK)):
         raise UsageError(
-            f"The worker on {host} does not see the build folder.",
+            f"The worker on {host} does not see the build folder, or may not write to it.",
             expected=f"{', '.join(view.folders)} on a file system that all workers share, at the same path",
-            found=f"no {missing[0]}" if missing else "another folder, or one that takes no files",
             next="give a shared folder with --home or --output, or mount it on every worker",
         )
     here = dict(own_versions())
@@ -139,7 +139,7 @@ class DaskWorkers(Executor):
     ) -> None:
         from distributed import wait
 
-        with signals.shielded():
+        with signals.held():
             if error is not None:
                 with contextlib.suppress(OSError):
                     self.stop.touch()
@@ -178,8 +178,6 @@ class DaskWorkers(Executor):
         from distributed import KilledWorker, as_completed
 
         waiting = deque(tasks)
-        if not waiting:
-            return [], []
         finished = as_completed(loop=self._client.loop)
         with _connected():
             while waiting or self._running:
@@ -248,8 +246,6 @@ class DaskWorkers(Executor):
 @contextlib.contextmanager
 def _connected() -> Iterator[None]:
     """Turn the loss of the scheduler into our error."""
-    from concurrent.futures import CancelledError
-
     from distributed.comm.core import CommClosedError
 
     try:

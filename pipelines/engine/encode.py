@@ -37,10 +37,10 @@ from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Schema, bytes_per
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.encoding import Encoding, Graphs, parse_encoding
 from kmip_data.pipelines.engine.finish import versions_of_bytes
-from kmip_data.pipelines.engine.journal import EXECUTOR_FILES, JOURNAL, WORK, Journal
+from kmip_data.pipelines.engine.journal import EXECUTOR_FILES, JOURNAL, WORK, Journal, UnitResult
 from kmip_data.pipelines.engine.pool import check_options, count_jobs
 from kmip_data.pipelines.engine.run import finished_units, open_executor, run_units
-from kmip_data.pipelines.engine.workers import StopRequestedError, UnitResult, explained
+from kmip_data.pipelines.engine.workers import StopRequestedError, explained
 from kmip_data.runtime import signals, threads
 from kmip_data.runtime.progress import say
 

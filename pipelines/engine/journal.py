@@ -1,4 +1,4 @@
-"""Journal of an unfinished build, and which files in a build folder are ours by it.
+"""Journal of an unfinished build, and the files of a build folder that it proves to be ours.
 
 The journal has one JSON line for each thing that is done and on disk: a line is appended and fsynced only
 after what it names is itself on disk. A process killed in the middle of a line leaves a torn one; it is cut
@@ -13,7 +13,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -24,6 +24,7 @@ from kmip_data.files.errors import disk_error, occupied, writing
 from kmip_data.files.reading import canonical_json, read_small
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.format.reader import Shard
+from kmip_data.pipelines.base import Unit
 
 JOURNAL_VERSION = 1
 MAX_JOURNAL_BYTES = 2**28  #: it has what every shard counts
@@ -37,6 +38,32 @@ RESUMES: Final = "finished shards; the next run resumes from them"
 _BEGINNING = b'{"journal":'
 _MOST_UNITS = 10**9  #: a count above it is not ours, and its shards are not either
 _SHARD: Final = re.compile(r"\d{5,}\.h5")
+
+
+@dataclass(frozen=True)
+class UnitResult:
+    """A shard that is complete on disk; ``UnitResult(**entry)`` reads its line in the journal."""
+
+    index: int
+    name: str
+    file: str
+    sha256: str
+    bytes: int
+    graphs: int
+    nodes: int
+    edges: int
+    statistics: dict[str, Any]
+    skipped: list[list[str]] = field(default_factory=list)  #: key and reason of each record left out
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Entry of the file on a card, without its name."""
+        return {name: getattr(self, name) for name in ("sha256", "bytes", "graphs", "nodes", "edges")}
+
+
+def shard_name(unit: Unit) -> str:
+    """Return the path of the shard of ``unit`` relative to the build folder."""
+    return f"shards/{unit.index:05d}.h5"
 
 
 class Journal:

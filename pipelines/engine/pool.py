@@ -198,7 +198,7 @@ class Workers(Executor):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with signals.shielded():
+        with signals.held():
             if error is not None:
                 # Without room for the file the workers are ended all the same.
                 with contextlib.suppress(OSError):

@@ -25,11 +25,13 @@ from kmip_data.pipelines.engine.journal import (
     PREPARED,
     WORK,
     Journal,
+    UnitResult,
     finished_card,
     journal_entries,
     remove_begun,
     remove_partials,
     remove_work,
+    shard_name,
 )
 from kmip_data.pipelines.engine.pool import (
     Executor,
@@ -40,7 +42,7 @@ from kmip_data.pipelines.engine.pool import (
     count_jobs,
     worker_died,
 )
-from kmip_data.pipelines.engine.workers import BuildTask, UnitResult, build_unit, prepare, shard_name
+from kmip_data.pipelines.engine.workers import BuildTask, build_unit, prepare
 from kmip_data.runtime.progress import Progress, say
 from kmip_data.wording import counted
 

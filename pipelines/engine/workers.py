@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -19,7 +19,7 @@ from kmip_data.format import writer
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.graphs.statistics import UnitStatistics
 from kmip_data.pipelines.base import Params, Pipeline, Prepared, RawFolder, Unit
-from kmip_data.pipelines.engine.journal import RESUMES
+from kmip_data.pipelines.engine.journal import RESUMES, UnitResult, shard_name
 from kmip_data.runtime import threads
 
 UNIT_MEMORY: Final = 2**30  #: bytes that a worker needs for one shard of a build
@@ -54,32 +54,6 @@ class BuildTask:
     def name(self) -> str:
         """Name of the unit."""
         return self.unit.name
-
-
-@dataclass(frozen=True)
-class UnitResult:
-    """A shard that is complete on disk; ``UnitResult(**entry)`` reads its line in the journal."""
-
-    index: int
-    name: str
-    file: str
-    sha256: str
-    bytes: int
-    graphs: int
-    nodes: int
-    edges: int
-    statistics: dict[str, Any]
-    skipped: list[list[str]] = field(default_factory=list)  #: key and reason of each record left out
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """Entry of the file on a card, without its name."""
-        return {name: getattr(self, name) for name in ("sha256", "bytes", "graphs", "nodes", "edges")}
-
-
-def shard_name(unit: Unit) -> str:
-    """Path of the shard of ``unit`` relative to the build folder."""
-    return f"shards/{unit.index:05d}.h5"
 
 
 def prepare(

@@ -1,4 +1,4 @@
-"""Where the arrays of each superpixel graph lie in the authors' pickles and the processed mirrors.
+"""Positions of each superpixel graph's arrays in the authors' pickles and the processed mirrors.
 
 Both are far too large to load (the pickle of COCO-SP's train part is about 9 GB) and hold each array as plain
 bytes, so one pass notes where, and workers then map the file and take any graph. Arrays that are not plain

@@ -1,4 +1,4 @@
-"""From the raw members of a city to its tensors, whichever of the four sources they came from."""
+"""From the raw members of a city to its tensors, for any of the four sources."""
 
 from __future__ import annotations
 

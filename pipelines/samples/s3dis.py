@@ -15,8 +15,8 @@ import numpy as np
 from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
-from kmip_data.pipelines.clouds.blocks import BLOCK_POINTS, FEWEST, draw, normalised, windows
-from kmip_data.pipelines.clouds.blocks import WINDOW as WIDTH
+from kmip_data.pipelines.clouds.graphs import BLOCK_POINTS, FEWEST, draw, normalised, windows
+from kmip_data.pipelines.clouds.graphs import WINDOW as WIDTH
 
 ROOT = "indoor3d_sem_seg_hdf5_data"
 DEFAULT_BLOCKS = 48

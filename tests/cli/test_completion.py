@@ -23,21 +23,17 @@ def test_completion_script_is_valid_shell(shell, tmp_path):
         subprocess.run([program, "-n", str(script)], check=True)
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("kmip-data ", set(COMMANDS)),
-        ("kmip-data build s", {"s3dis", "shapenet-part"}),
-        ("kmip-data train --dataset sh", {"shapenet-part"}),
-        ("kmip-data build s3dis --te", {"--test-area"}),
-    ],
-)
-def test_completions(words, expected):
-    outcome = kmip_process(
-        **{COMPLETE: "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
-    )
-    found = {line.partition(",")[2] for line in outcome.out.splitlines()}
-    assert expected <= found
+def test_completions():
+    cases = {
+        "kmip-data ": set(COMMANDS),
+        "kmip-data build s": {"s3dis", "shapenet-part"},
+        "kmip-data train --dataset sh": {"shapenet-part"},
+        "kmip-data build s3dis --te": {"--test-area"},
+    }
+    for words, expected in cases.items():
+        place = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
+        outcome = kmip_process(**{COMPLETE: "bash_complete"}, **place)
+        assert expected <= {line.partition(",")[2] for line in outcome.out.splitlines()}, words
 
 
 def test_what_may_be_removed_is_completed(home):

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 from support.cases import check_each
-from support.cli import kmip, kmip_process
+from support.cli import kmip, kmip_process, python
 
 from kmip_data import errors
 from kmip_data.cli import main
@@ -189,10 +189,7 @@ def test_interrupt_in_a_callback_of_a_weak_reference_is_not_lost():
             "    del a\n"
             "    time.sleep(20)"
         )
-        words = [sys.executable, "-c", AS_LIST.format(body=body)]
-        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=600)
-        assert done.returncode == code, done.stderr
-        assert "Traceback" not in done.stderr
+        assert "Traceback" not in python("-c", AS_LIST.format(body=body), code=code).err
 
     check_each(check, ENDINGS)
 
@@ -224,11 +221,8 @@ def test_unforeseen_error_keeps_its_traceback_in_a_file(command_that, monkeypatc
     assert "test_endings.py" in text
     path.unlink()
     # In a process, where `kmip` does not forbid the word, on request.
-    words = [sys.executable, "-c", AS_LIST.format(body="body = lambda: 1 / 0")]
-    environment = {**os.environ, main.DEBUG: "1"}
-    done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == main.UNKNOWN_ERROR
-    assert "Traceback" in done.stderr
+    program, variable = AS_LIST.format(body="body = lambda: 1 / 0"), {main.DEBUG: "1"}
+    assert "Traceback" in python("-c", program, code=main.UNKNOWN_ERROR, **variable).err
 
 
 def test_broken_pipe_is_quiet():

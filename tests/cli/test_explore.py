@@ -8,6 +8,7 @@ import webbrowser
 
 import pytest
 from support.browser import act
+from support.cases import check_each
 from support.cli import kmip
 
 from kmip_data.drawing.graphs import EXTENT
@@ -58,31 +59,22 @@ def test_a_city_is_shown_whole(home, opened):
     assert "shown whole" in outcome.err
 
 
-def test_without_a_target_is_refused(home):
-    outcome = kmip("explore", "--record", "1")
-    assert outcome.code == 2
-    assert "Nothing is named to explore" in outcome.err
+def test_what_cannot_be_explored_is_refused(home_of_sample, opened):
+    cases = {
+        ("--record", "1"): "Nothing is named to explore",
+        ("nothing/of/this",): "There is no run or dataset or build folder called 'nothing/of/this'",
+        (*TARGET, home_of_sample, "--record", "99"): "There is no record 99",
+        (*TARGET, home_of_sample, "another"): "There is no run or dataset or build folder called 'another'",
+        (*TARGET, home_of_sample, TARGET[0]): "A run names its own data",
+        (*TARGET, home_of_sample, "--output", "/nowhere/page.html"): "cannot be saved there",
+    }
 
+    def check(words):
+        outcome = kmip("explore", *words)
+        assert outcome.code == 2
+        assert cases[words] in outcome.err
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--record", "99"], "There is no record 99"),
-        (["another"], "There is no run or dataset or build folder called 'another'"),
-        ([TARGET[0]], "A run names its own data"),
-        (["--output", "/nowhere/page.html"], "cannot be saved there"),
-    ],
-)
-def test_refused(home_of_sample, opened, arguments, words):
-    outcome = kmip("explore", *TARGET, home_of_sample, *arguments)
-    assert outcome.code == 2
-    assert words in outcome.err
-
-
-def test_no_such_run(home):
-    outcome = kmip("explore", "nothing/of/this")
-    assert outcome.code == 2
-    assert "no run or dataset or build folder called 'nothing/of/this'" in outcome.err
+    check_each(check, cases)
 
 
 def test_a_cloud_turns_and_stays_in_view(home_of_sample, tmp_path):

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import click
-import pytest
-from support.cli import kmip
+from support.cases import check_each
+from support.cli import kmip, python
 from support.cli_page import BEGIN, page_of
 
+import kmip_data
 from kmip_data.cli.main import COMMANDS, root
 from kmip_data.cli.shared.datasets import PARAMETERS, TYPED, DatasetCommand
 from kmip_data.manifest import dataset_names
@@ -29,14 +28,9 @@ def test_root_help_lists_every_command_in_order():
     assert listed == list(COMMANDS)
 
 
-def test_no_arguments_show_the_help():
+def test_no_arguments_show_the_help_and_version_the_version():
     assert kmip().out == kmip("-h").out
     assert kmip().code == 0
-
-
-def test_version():
-    import kmip_data
-
     assert kmip("--version").out.strip().endswith(kmip_data.__version__)
 
 
@@ -66,26 +60,27 @@ def test_dataset_options_come_from_its_parameters():
     assert "category=TEXT" in kmip("build", "shapenet-part", "--help").out
 
 
-@pytest.mark.parametrize(
-    ("name", "args", "target"),
-    [
-        ("build", ["s3dis"], "s3dis"),
-        ("build", ["--k", "8", "s3dis", "--limit", "3"], "s3dis"),
-        ("build", ["--k=8", "-q", "-j", "2", "s3dis"], "s3dis"),
-        ("build", ["--sample", "s3dis"], "s3dis"),
-        ("build", ["--home", "s3dis", "shapenet-part"], "shapenet-part"),
-        ("build", ["--k", "8"], None),
-        ("build", ["--help", "s3dis"], "s3dis"),
-        ("train", ["--name", "s3dis", "--dataset", "shapenet-part"], "shapenet-part"),
-        ("train", ["--name", "--dataset", "--dataset=s3dis"], "s3dis"),
-        ("train", ["--quiet", "--dataset", "s3dis"], "s3dis"),
-        ("train", ["s3dis"], None),
-        ("train", ["--dataset"], ""),
-    ],
-)
-def test_the_dataset_is_what_stands_in_its_place(name, args, target):
-    command = root.get_command(None, name)
-    assert command._target_on(click.Context(command), args) == target
+def test_the_dataset_is_what_stands_in_its_place():
+    places = {
+        "build s3dis": "s3dis",
+        "build --k 8 s3dis --limit 3": "s3dis",
+        "build --k=8 -q -j 2 s3dis": "s3dis",
+        "build --sample s3dis": "s3dis",
+        "build --home s3dis shapenet-part": "shapenet-part",
+        "build --k 8": None,
+        "build --help s3dis": "s3dis",
+        "train --name s3dis --dataset shapenet-part": "shapenet-part",
+        "train --name --dataset --dataset=s3dis": "s3dis",
+        "train --quiet --dataset s3dis": "s3dis",
+        "train s3dis": None,
+        "train --dataset": "",
+    }
+    found = {}
+    for line in places:
+        name, *args = line.split()
+        command = root.get_command(None, name)
+        found[line] = command._target_on(click.Context(command), args)
+    assert found == places
 
 
 def test_no_parameter_of_a_dataset_has_the_name_of_an_option_of_a_command():
@@ -105,26 +100,20 @@ def test_no_parameter_of_a_dataset_has_the_name_of_an_option_of_a_command():
 
 
 def test_help_loads_nothing_heavy():
-    """`kmip-data --help` answers at once: without torch, numpy, h5py or pydantic."""
-    heavy = "{'torch', 'numpy', 'h5py', 'pydantic', 'numba', 'requests'}"
-    code = (
-        "import sys; from kmip_data.cli.main import run; run(['--help']);"
-        f"print('LOADED', sorted({heavy} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert "LOADED []" in done.stdout
+    """`kmip-data --help` answers at once, and that of a command without PyTorch."""
+    light = ["torch", "numpy", "h5py", "pydantic", "numba", "requests"]
+    of_commands = ["torch", "lightning", "matplotlib", "torch_geometric"]
+    lines = {"--help": light, "list --help": of_commands, "build s3dis --help": of_commands}
 
+    def check(line):
+        code = (
+            f"import sys; from kmip_data.cli.main import run; run({line.split()!r});"
+            f"print('LOADED', sorted(set({lines[line]}) & set(sys.modules)))"
+        )
+        assert "LOADED []" in python("-c", code).out
 
-@pytest.mark.parametrize(
-    "args", [["list", "--help"], ["build", "s3dis", "--help"], ["train", "--dataset", "s3dis", "-h"]]
-)
-def test_help_of_commands_loads_no_torch(args):
-    code = (
-        f"import sys; from kmip_data.cli.main import run; run({args!r});"
-        "print('LOADED', sorted({'torch', 'lightning', 'matplotlib', 'torch_geometric'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert "LOADED []" in done.stdout
+    lines["train --dataset s3dis -h"] = of_commands
+    check_each(check, lines)
 
 
 def test_the_page_of_commands_is_up_to_date():

@@ -49,7 +49,7 @@ def tried(*words: object, seconds: float = 60) -> Outcome:
 
 
 def test_nothing_is_written_through_a_link_or_into_a_pipe(home, plan, tmp_path):
-    run = kmip("sweep", plan, "--dry-run", "--format", "json").json["runs"][0]["run"]
+    run = kmip("sweep", plan, "--dry-run", "--json").json["runs"][0]["run"]
     log = f"sweeps/small/clouds.gps-none.{run}.log"
     parents = ("sweeps", "sweeps/small", "runs", "runs/clouds", "runs/clouds/gps-none")
     cases = [(name, "folder") for name in (*parents, f"runs/clouds/gps-none/{run}")]
@@ -192,7 +192,7 @@ def test_a_strange_home_ends_in_a_usual_error(home, plan, tmp_path):
 def test_status_remembers_runs_of_other_options(home, plan):
     for options in ("--epochs 3", "--epochs 2", "--set model.layers=2", "--seeds 4,5", "--model gcn"):
         assert kmip("sweep", plan, *options.split(), "-q").code == 0
-    found = kmip("sweep", plan, "--status", "--format", "json").json
+    found = kmip("sweep", plan, "--status", "--json").json
     runs = {(run["model"], run["seed"], run["epoch"], run["state"]) for run in found["runs"]}
     assert runs >= {
         ("gps-none", 0, "3/3", "done"),

@@ -11,19 +11,8 @@ from support.cli import kmip
 from kmip_data.cli.shared.commands import OLD_SPELLINGS
 from kmip_data.cli.train import configuration
 
-QUICK = [
-    "--epochs",
-    "2",
-    "--device",
-    "cpu",
-    "--quiet",
-    "--set",
-    "model.parameter_budget=none",
-    "--set",
-    "model.layers=1",
-    "--set",
-    "model.hidden_dim=8",
-]
+QUICK = ["--epochs", "2", "--device", "cpu", "--quiet", "--set", "model.parameter_budget=none"]
+QUICK += ["--set", "model.layers=1", "--set", "model.hidden_dim=8"]
 
 
 def test_train_prints_one_object_at_the_end_and_evaluate_repeats_it(make_build):

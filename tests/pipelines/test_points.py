@@ -16,8 +16,8 @@ from kmip_data.format.reader import Shard
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import RawFolder, Unit, load_pipeline
 from kmip_data.pipelines.build import build_own
-from kmip_data.pipelines.clouds.blocks import block_rows, normalised, windows
 from kmip_data.pipelines.clouds.files import read_points
+from kmip_data.pipelines.clouds.graphs import block_rows, normalised, windows
 
 PIPELINE = load_pipeline(load_manifest("points"))
 COLOURS = ("red/255", "green/255", "blue/255")

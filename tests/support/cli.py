@@ -9,7 +9,10 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,16 @@ def kmip(*args: object) -> Outcome:
     outcome = Outcome(code, out.getvalue(), err.getvalue())
     assert "Traceback" not in outcome.out + outcome.err, outcome.err
     return outcome
+
+
+def python(*words: object, code: int = 0, cwd: Path = ROOT, **environment: str) -> Outcome:
+    """Run ``python WORDS`` in the checkout, with further variables; it must end with ``code``."""
+    command, variables = [sys.executable, *map(str, words)], {**os.environ, **environment}
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=600, check=False, cwd=cwd, env=variables
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return Outcome(done.returncode, done.stdout, done.stderr)
 
 
 def kmip_process(*args: object, timeout: float = 600, **environment: str) -> Outcome:

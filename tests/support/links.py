@@ -16,6 +16,8 @@ from typing import Any, Literal
 
 from support.cli import kmip
 
+from kmip_data.files.changes import _MACHINE
+
 Kind = Literal["moved", "other", "bait", "dangling"]
 KINDS: tuple[Kind, ...] = ("moved", "other", "bait", "dangling")
 PRECIOUS = b"years of work"
@@ -25,7 +27,7 @@ NAMES = (
     *("config.toml", "metrics.csv", "curves.png", "result.json", "model.safetensors", "last.ckpt"),
     *("best.safetensors", "receipt.json", "statistics.txt", "preview.png", ".lock"),
     *("prepared/half", "prepared-1/half", "shards/00000.h5", "work/mine", ".unpacking-abcdefgh/0/mine"),
-    "00000.h5.00000000-1-1-00000000.partial",
+    f"00000.h5.{_MACHINE}-{'0' * 16}.partial",
 )
 Act = Callable[[Path], Sequence[object]]
 

@@ -16,7 +16,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from kmip_data.models.sweeps.submitting import Task
+from kmip_data.models.sweeps.submitting import Submission
 from kmip_data.runtime import threads
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,7 +40,7 @@ def environment(**settings: Any) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": paths, "STAND_IN": json.dumps(settings), "OMP_NUM_THREADS": "1"}
 
 
-class StandInTask(Task):
+class StandInSubmission(Submission):
     """A job that runs its cell by the stand-in."""
 
     def __call__(self) -> None:

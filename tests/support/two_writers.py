@@ -131,62 +131,6 @@ def count(action: Callable[[], int], folder: Path, said: Path) -> int:
     return int(log.read_text())
 
 
-# One file
-
-SIZES = {b"0": 3_000, b"a": 50_000, b"b": 30_000}
-
-
-def _of_one_file(folder: Path) -> Iterator[tuple[str, Callable[[], str]]]:
-    from kmip_data.files.changes import write_file
-
-    path = folder / "place/a.h5"
-    whole = {letter * size for letter, size in SIZES.items()}
-    real = os.write
-
-    def write(letter: bytes) -> Callable[[], int]:
-        def action() -> int:
-            held = os.write  # by pieces: a file is seen half-written
-            os.write = lambda descriptor, data: held(descriptor, bytes(data[:10_000]))
-            write_file(path, letter * SIZES[letter])
-            return 0
-
-        return action
-
-    def play(one: int, two: int, then: str) -> str:
-        shutil.rmtree(path.parent, ignore_errors=True)
-        path.parent.mkdir()
-        path.write_bytes(b"0" * SIZES[b"0"])
-        first = Writer(write(b"a"), path.parent, one, folder / "a.said")
-        first.until_held()
-        second = Writer(write(b"b"), path.parent, two, folder / "b.said")
-        second.until_held()
-        seen = [path.read_bytes()]
-        order = [first, second] if then == "the first goes on" else [second, first]
-        if then == "the second is killed":
-            second.kill()
-        for writer in order:
-            writer.finish()
-            seen.append(path.read_bytes())
-        if torn := [len(data) for data in seen if data not in whole]:
-            return f"seen with {torn} bytes"
-        if seen[-1] == b"0" * SIZES[b"0"] and then != "the second is killed":
-            return "never written"
-        if first.wait() or second.wait() not in {0, -signal.SIGKILL}:
-            return f"{first.said.read_text()}{second.said.read_text()}"
-        if then == "the second is killed":
-            write_file(path, b"a")  # cleans up
-        left = sorted(entry.name for entry in path.parent.iterdir())
-        return "" if left == ["a.h5"] else f"left: {left}"
-
-    assert os.write is real
-    path.parent.mkdir()
-    most = count(write(b"a"), path.parent, folder / "count.said")
-    for then in ("the first goes on", "the second goes on", "the second is killed"):
-        for one in range(most):
-            for two in range(most - 2):
-                yield f"{one}, {two}, {then}", lambda one=one, two=two, then=then: play(one, two, then)  # type: ignore[misc]
-
-
 # One build
 
 
@@ -324,7 +268,7 @@ def _of_one_run(folder: Path) -> Iterator[tuple[str, Callable[[], str]]]:
         yield f"{n}, the same name", lambda n=n: play(n, lambda: train("run"))  # type: ignore[misc]
 
 
-SCENARIOS = {"file": _of_one_file, "build": _of_one_build, "run": _of_one_run}
+SCENARIOS = {"build": _of_one_build, "run": _of_one_run}
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Candidates of a block of queries: collected by a float32 filter, ranked by the rule at the end.
+"""Candidates of a block of queries: collected by a float32 filter, then ranked by the rule.
 
 The filter's products err by less than a proven bound, so a key whose product stays that far below the k-th
 best product cannot be among the k best by the rule (ADR 0100). Arrays of a block are seen through

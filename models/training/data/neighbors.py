@@ -1,4 +1,4 @@
-"""Batches of sampled neighbourhoods of one large graph, for cards on which the whole does not fit."""
+"""Batches of sampled neighbourhoods of one large graph, for devices on which the graph does not fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data of a run in either form: a build, its split, its parts, its task."""
+"""Data of a run: build, split, parts and task, of many graphs or of one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transfer of batches to a GPU, by a stream of its own, while the batch before is in work."""
+"""Transfer of batches to a GPU on a separate stream, during the previous step."""
 
 from __future__ import annotations
 

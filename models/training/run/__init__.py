@@ -1,1 +1,1 @@
-"""A run in its folder: fitting, checkpoints, records, results, and measuring it again."""
+"""A run in its folder: training, checkpoints, records, results and evaluation."""

@@ -1,1 +1,1 @@
-"""The street network: which ways are streets, their construction, simplification and speeds."""
+"""The street network: choice of ways, construction, simplification and speeds."""

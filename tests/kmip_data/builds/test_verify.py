@@ -85,11 +85,6 @@ def test_good_build(build):
     }
 
 
-def test_small_blocks_give_the_same(build, monkeypatch):
-    monkeypatch.setattr(reader, "BLOCK_VALUES", 7)
-    assert verify_build(build).ok
-
-
 def test_folder_without_card(tmp_path):
     with pytest.raises(UsageError, match="not a finished build"):
         verify_build(tmp_path)

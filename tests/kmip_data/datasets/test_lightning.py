@@ -93,21 +93,6 @@ def test_resumes_in_the_middle_of_an_epoch(build, tmp_path):
         assert torch.equal(second.weight, whole.weight)
 
 
-def test_state_of_the_module_alone(build):
-    data = module(build)
-    iterator = iter(data.train_dataloader())
-    seen = [next(iterator).x, next(iterator).x]
-    state = data.state_dict()
-    rest = [batch.x for batch in iterator]
-    other = module(build)
-    other.load_state_dict(state)
-    resumed = [batch.x for batch in other.train_dataloader()]
-    assert len(resumed) == len(rest) == 4
-    assert all(torch.equal(a, b) for a, b in zip(resumed, rest, strict=True))
-    assert len(seen) == 2
-    assert module(build).state_dict() == {}
-
-
 def test_from_a_name_and_from_a_folder(build, tmp_path):
     for data in (
         GraphDataModule(build.path, batch_size=4, columns=["x", "y"]),

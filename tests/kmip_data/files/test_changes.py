@@ -10,12 +10,11 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.cases import check_each, contents
-from support.two_writers import play
 
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.files import changes as files
@@ -451,13 +450,3 @@ def test_a_continued_file_appears_when_it_is_whole(tmp_path: Path) -> None:
         file.write(b"cd")
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
     assert (tmp_path / "a").read_bytes() == b"abcd"
-
-
-def test_two_writers_of_one_file(tmp_path: Path) -> None:
-    assert play("file", tmp_path, most=12) == 12
-
-
-@pytest.mark.torture
-@pytest.mark.timeout(3600)
-def test_two_writers_of_one_file_at_any_moment(tmp_path: Path, torture_count: Callable[..., None]) -> None:
-    torture_count("two writers", play("file", tmp_path))

@@ -11,7 +11,6 @@ from support.builds import s3dis_records, s3dis_schema, write_build
 from support.cli import kmip
 
 from kmip_data.builds.home import Build
-from kmip_data.builds.verify import verify_build
 from kmip_data.format.build_files import CROISSANT_NAME, build_croissant, write_card
 from kmip_data.manifest import dataset_names, load_manifest
 
@@ -83,13 +82,6 @@ def test_files_are_those_of_the_build(build) -> None:
         assert file.get("contentSize", f"{len(data)} B") == f"{len(data)} B"
 
 
-def test_a_build_with_it_is_as_sound_as_without_it(build) -> None:
-    without = verify_build(build.path).problems
-    write_card(build.path, build.card)
-    assert verify_build(build.path).problems == without
-
-
 def test_there_is_none_before_a_build(tmp_path) -> None:
-    assert kmip("info", "helsinki", "--croissant", "--home", tmp_path).code == 2
-    assert kmip("info", "city", "--croissant", "--home", tmp_path).code == 2
-    assert kmip("info", "s3dis", "--k", "5", "--croissant", "--home", tmp_path).code == 2
+    for target in (["helsinki"], ["city"], ["s3dis", "--k", "5"]):
+        assert kmip("info", *target, "--croissant", "--home", tmp_path).code == 2

@@ -10,7 +10,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -81,28 +80,6 @@ def test_index_width_follows_the_schema_not_the_data(tmp_path):
     full = make_record(schema, "full", 65_536, 0, np.random.default_rng(0))
     full.neighbor[0, 0] = 65_535
     assert shard_of(tmp_path, [full], schema).read("edge/neighbor", 0, 1)[0, 0] == 65_535
-
-
-def test_layout_is_documented_hdf5(tmp_path):
-    """The layout of `docs/format.md`, seen through plain h5py."""
-    records = make_records(EDGE_SCHEMA, [3, 0, 5])
-    shard = shard_of(tmp_path, records, EDGE_SCHEMA)
-    with h5py.File(shard.path, "r") as file:
-        found = {}
-        file.visititems(
-            lambda name, item: found.update({name: item}) if isinstance(item, h5py.Dataset) else None
-        )
-        graph = {"graph/node_ptr", "graph/edge_ptr", "graph/key", "graph/y"}
-        assert set(found) == graph | {"node/x", "edge/index", "edge/attr"}
-        assert found["edge/index"].shape == (2, shard.edges)
-        assert found["graph/key"].dtype == np.dtype("S64")
-        for item in found.values():
-            assert item.chunks is None
-            assert item.id.get_offset() % 64 == 0
-        assert file.attrs["format"] == b"kmip-data"
-        assert file.attrs["format_version"] == 1
-        assert Schema.from_json(file.attrs["schema"]) == EDGE_SCHEMA
-    assert shard_of(tmp_path, make_records(EDGE_SCHEMA, []), EDGE_SCHEMA).keys == []
 
 
 def test_bytes_of_one_shard_are_pinned():

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
-import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import networkx as nx
@@ -15,12 +14,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.cases import Cases, check_each
+from support.cli import kmip
 from torch_geometric.data import Data
 from torch_geometric.transforms import AddRandomWalkPE
 from torch_geometric.utils import get_laplacian, to_scipy_sparse_matrix, to_undirected
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.graphs.encoding import Graphs, encodings, parse_encoding
+from kmip_data.graphs import encoding
+from kmip_data.graphs import encodings as package
+from kmip_data.graphs.encoding import Encoding, Graphs, encodings, parse_encoding
 from kmip_data.graphs.encodings.degree_profile import Profile, local_degree_profile
 from kmip_data.graphs.encodings.lappe import Laplacian, laplacian_encoding
 from kmip_data.graphs.encodings.rwse import RandomWalk, random_walk_encoding
@@ -233,53 +235,23 @@ def test_names_of_no_encoding() -> None:
             parse_encoding(name)
 
 
-PLUGGED = """
-import sys
-from pathlib import Path
-import importlib.util
-
-package = Path(importlib.util.find_spec("kmip_data.graphs.encodings").submodule_search_locations[0])
-found = importlib.util.spec_from_file_location(
-    "kmip_data.graphs.encodings",
-    package / "__init__.py",
-    submodule_search_locations=[str(package), sys.argv[1]],
-)
-sys.modules[found.name] = importlib.util.module_from_spec(found)
-found.loader.exec_module(sys.modules[found.name])
-
-from click.testing import CliRunner
-from kmip_data.cli.encode import command
-from kmip_data.graphs.encoding import parse_encoding
-
-assert parse_encoding("degrees3").name == "degrees3"
-text = CliRunner().invoke(command, ["--help"]).output
-assert "degreesD" in text and "Degrees up to D." in text and "rwseT" in text, text
-"""
-DEGREES = """
-from kmip_data.graphs.encoding import Encoding
-
 class Degrees(Encoding):
-    stem = "degrees"
-    metavar = "D"
-    help = "Degrees up to D."
-    definition = "degrees"
+    """An encoding of a module that is put into the folder."""
 
-    def columns(self):
-        return ()
-
-    def compute(self, graphs, check):
-        return {}
-
-ENCODING = Degrees
-"""
+    stem, metavar, help = "degrees", "D", "Degrees up to D."
+    columns = compute = None  # type: ignore[assignment]
 
 
-def test_a_module_in_the_folder_is_an_encoding_with_a_name_and_a_flag(tmp_path):
-    (tmp_path / "degrees.py").write_text(DEGREES, encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-c", PLUGGED, str(tmp_path)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+def test_a_module_in_the_folder_is_an_encoding_with_a_name_and_a_flag(monkeypatch):
+    there = encoding.modules_in(package)
+    monkeypatch.setattr(encoding, "modules_in", lambda _: [*there, SimpleNamespace(ENCODING=Degrees)])
+    encodings.cache_clear()
+    try:
+        assert parse_encoding("degrees3").name == "degrees3"
+        text = kmip("encode", "--help").out
+    finally:
+        encodings.cache_clear()
+    assert all(part in text for part in ("degreesD", "Degrees up to D.", "rwseT"))
 
 
 def test_every_encoding_reads_its_own_name_and_no_other():

@@ -16,7 +16,6 @@ from support.cases import Cases
 from support.hdf5_attacks import open_descriptors
 from support.same import assert_same
 from torch_geometric.data import Data, InMemoryDataset
-from torch_geometric.loader import DataLoader, ImbalancedSampler, NeighborLoader
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import Column, Schema, View
@@ -114,13 +113,6 @@ def test_selecting_as_pyg_does(dataset, records):
         for index in (30, -31, "0", 1.5, None):
             with cases(index), pytest.raises(IndexError):
                 dataset[index]
-
-
-def test_shuffle_is_a_permutation(dataset):
-    torch.manual_seed(0)
-    shuffled, order = dataset.shuffle(return_perm=True)
-    assert sorted(order.tolist()) == list(range(30))
-    assert shuffled.records.tolist() == order.tolist()
 
 
 def test_properties_are_pygs(dataset):
@@ -330,32 +322,6 @@ def test_one_graph_has_masks(one_graph):
             assert dataset[0][name].any()
             del item[name]
         assert_same(item, expected(record))
-
-
-def test_neighbor_loader_on_one_graph(one_graph):
-    build, _, code = one_graph
-    data = ShardedDataset(build)[0]
-    assert data.validate(raise_on_error=True)
-    try:
-        loader = NeighborLoader(data, num_neighbors=[3, 3], batch_size=5, input_nodes=data.train_mask)
-        batches = list(loader)
-    except ImportError as error:
-        pytest.skip(f"NeighborLoader needs a package that is not installed: {error}")
-    seeds = torch.cat([batch.n_id[: batch.batch_size] for batch in batches])
-    assert sorted(seeds.tolist()) == np.flatnonzero(code == 0).tolist()
-
-
-def test_imbalanced_sampler(tmp_path):
-    schema = Schema(
-        columns=(Column(key="graph/y", attribute="y", stored="uint8", presented="int64", num_classes=2),),
-        edges="none",
-    )
-    records = [GraphRecord(key=str(i), num_nodes=3, columns={"graph/y": np.uint8(i == 0)}) for i in range(40)]
-    dataset = ShardedDataset(write_build(tmp_path / "b", records, schema))
-    torch.manual_seed(0)
-    loader = DataLoader(dataset, batch_size=10, sampler=ImbalancedSampler(dataset, num_samples=400))
-    labels = torch.cat([batch.y for batch in loader])
-    assert 0.35 < labels.double().mean() < 0.65  # 1 of 40 without the sampler
 
 
 def test_pickled_and_copied(build, records):

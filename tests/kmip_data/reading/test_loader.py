@@ -213,15 +213,6 @@ def test_one_graph_with_masks(tmp_path):
     assert batch.train_mask.sum() == 14
 
 
-def test_changing_a_batch_changes_nothing_else(dataset):
-    loader = GraphLoader(dataset, 6)
-    kept = list(loader)
-    for batch in loader:
-        for value in batch.to_dict().values():
-            value.zero_()
-    assert_batches(kept, DataLoader(dataset, 6))
-
-
 def test_batches_that_are_kept_are_not_overwritten(tmp_path):
     """Large tensors reuse memory: only when nothing refers to them any more, views included."""
     build = write_build(tmp_path / "b", s3dis_records(6, nodes=(4096, 4096), k=32), s3dis_schema(32))
@@ -404,17 +395,6 @@ def test_samplers_of_any_kind(numbers):
     assert numbers_of(loader) == [[4, 5], [6]]
 
 
-def test_resumes_in_a_sampler_that_repeats_itself(numbers):
-    loader = GraphLoader(numbers, 4, sampler=list(reversed(range(50))))
-    whole = numbers_of(loader)
-    loader = GraphLoader(numbers, 4, sampler=list(reversed(range(50))))
-    iterator = iter(loader)
-    next(iterator), next(iterator)
-    resumed = GraphLoader(numbers, 4, sampler=list(reversed(range(50))))
-    resumed.load_state_dict(loader.state_dict())
-    assert numbers_of(resumed) == whole[2:]
-
-
 def test_max_nodes(numbers):
     loader = GraphLoader(numbers, max_nodes=64, shuffle=True)
     batches = list(loader)
@@ -511,12 +491,6 @@ def test_an_iteration_goes_on_in_a_forked_child(dataset, prefetch):
     found += [batch.x.sum().item() for batch in iterator]
     assert found == wanted
     assert child_sums == wanted[1:]
-
-
-def test_two_iterations_at_once(numbers):
-    loader = GraphLoader(numbers, 10, num_threads=2)
-    pairs = [(a.number.tolist(), b.number.tolist()) for a in loader for b in loader]
-    assert len(pairs) == 25
 
 
 # -- arguments --------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from pathlib import Path
 
@@ -39,31 +40,30 @@ def test_which_datasets_need_an_extra() -> None:
     assert NEEDY == ["pcqm-contact", "peptides-func", "peptides-struct", "superpixels"]
 
 
-@pytest.mark.parametrize("name", [name for name in NEEDY if name != "superpixels"])
-@pytest.mark.parametrize("sample", [True, False])
-def test_molecules_without_rdkit(name, sample, without, tmp_path: Path) -> None:
+def test_molecules_without_rdkit(without, tmp_path: Path) -> None:
     without("chem")
-    with pytest.raises(UsageError, match="rdkit, which is not installed") as caught:
-        build_dataset(name, home=Home(tmp_path), sample=sample, jobs=1, quiet=True)
-    assert caught.value.parts["next"] == install_command("chem")
+    for name, sample in itertools.product([name for name in NEEDY if name != "superpixels"], (True, False)):
+        with pytest.raises(UsageError, match="rdkit, which is not installed") as caught:
+            build_dataset(name, home=Home(tmp_path), sample=sample, jobs=1, quiet=True)
+        assert caught.value.parts["next"] == install_command("chem")
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("module", MODULES["images"])
-def test_pictures_without_their_packages(module, monkeypatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(UsageError, match=f"{module}, which is not installed") as caught:
-        build_own("superpixels", "photos", {"images": tmp_path}, home=Home(tmp_path / "home"))
-    assert caught.value.parts["next"] == install_command("images")
+def test_pictures_without_their_packages(monkeypatch, tmp_path: Path) -> None:
+    for module in MODULES["images"]:
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, module, None)
+            with pytest.raises(UsageError, match=f"{module}, which is not installed") as caught:
+                build_own("superpixels", "photos", {"images": tmp_path}, home=Home(tmp_path / "home"))
+        assert caught.value.parts["next"] == install_command("images")
     assert not (tmp_path / "home").exists()
 
 
-@pytest.mark.parametrize("recipe", ["points", "city"])
-def test_a_cluster_without_dask(recipe, without, tmp_path: Path) -> None:
+def test_a_cluster_without_dask(without, tmp_path: Path) -> None:
     without("distributed")
     file = tmp_path / "scan.npy"
     np.save(file, np.zeros((9, 3)))
-    source = {"path": file} if recipe == "points" else {"osm_file": file}
-    with pytest.raises(UsageError, match="dask, which is not installed"):
-        build_own(recipe, "mine", source, home=Home(tmp_path / "home"), engine="dask")
+    for recipe, source in (("points", {"path": file}), ("city", {"osm_file": file})):
+        with pytest.raises(UsageError, match="dask, which is not installed"):
+            build_own(recipe, "mine", source, home=Home(tmp_path / "home"), engine="dask")
     assert not (tmp_path / "home").exists()

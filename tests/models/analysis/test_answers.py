@@ -18,7 +18,7 @@ from torch_geometric.data import Data
 import kmip_data
 from kmip_data.errors import UsageError
 from kmip_data.models import ModelConfig, build_model
-from kmip_data.models.analysis.answers import ask, by_hop, choosing, node_influence, said
+from kmip_data.models.analysis.answers import ask, by_hop, choosing, node_influence, prediction_of
 from kmip_data.models.attention.kmip import KMIPAttention
 from kmip_data.models.training.objective.tasks import Task
 from kmip_data.models.training.run.predictions import predict
@@ -84,9 +84,9 @@ def test_of_a_large_graph_a_fixed_draw_of_nodes_is_kept(run):
 
 def test_a_row_of_logits_says_a_class_labels_or_values():
     row = torch.tensor([-1.0, 2.0, 0.5])
-    assert said(Task("graph", "single-label", 3), row) == 1
-    np.testing.assert_array_equal(said(Task("graph", "multilabel", 3), row), [False, True, True])
-    np.testing.assert_array_equal(said(Task("graph", "regression", 3), row), row.numpy())
+    assert prediction_of(Task("graph", "single-label", 3), row) == 1
+    np.testing.assert_array_equal(prediction_of(Task("graph", "multilabel", 3), row), [False, True, True])
+    np.testing.assert_array_equal(prediction_of(Task("graph", "regression", 3), row), row.numpy())
 
 
 def test_no_such_record(run):

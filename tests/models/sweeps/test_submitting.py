@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 from support.cli import kmip
-from support.sweeps import StandInTask, environment, events, write_plan
+from support.sweeps import StandInSubmission, environment, events, write_plan
 
 from kmip_data.builds.home import Home
 from kmip_data.models.sweeps import submitting
@@ -25,7 +25,7 @@ submitit = pytest.importorskip("submitit", reason="the extra slurm is not instal
 def submit(home: Home, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Cell]]:
     """Submit the cells of a plan to this machine."""
     monkeypatch.setattr(submitting, "CLUSTER", "local")
-    monkeypatch.setattr(submitting, "Task", StandInTask)
+    monkeypatch.setattr(submitting, "Submission", StandInSubmission)
 
     def call(plan: Path, **settings: object) -> list[Cell]:
         for name, value in environment(**settings).items():

@@ -116,7 +116,7 @@ def test_layers_are_recomputed_where_nothing_else_fits(data: RunData, monkeypatc
         assert (found.recompute, found.free) == (recompute, free)
     for fixed, way in (("none", "batch_size=4"), ("false", "checkpoint_layers=true")):
         monkeypatch.setattr(memory, "free_host_memory", lambda: lean - 1)
-        with pytest.raises(OutOfResources, match="will not fit into memory") as caught:
+        with pytest.raises(OutOfResources, match=r"A training step on .* takes about") as caught:
             memory.plan_memory(apply_overrides(config, [f"model.checkpoint_layers={fixed}"]), data, CPU)
         assert way in str(caught.value)
         assert str(data.largest_batch) in str(caught.value)
@@ -126,7 +126,7 @@ def test_a_gpu_whose_memory_ends_is_tried_once_more(data: RunData, monkeypatch) 
     """Before anything is saved, and where layers may be recomputed; then the error has the options."""
     tried: list[bool] = []
 
-    def attempt(job: train.Job) -> str:
+    def attempt(job: train.Prepared) -> str:
         tried.append(job.memory.recompute)
         if not job.memory.recompute or job.config.training.seed == 1:
             raise DidNotFit("Memory ran out while training in epoch 1, batch 1.")
@@ -134,7 +134,7 @@ def test_a_gpu_whose_memory_ends_is_tried_once_more(data: RunData, monkeypatch) 
 
     monkeypatch.setattr(train, "_fit", attempt)
     lines: list[str] = []
-    job = train.Job(data.config, data, None, GPU, memory.StepMemory(False, None, GIB), lines.append)
+    job = train.Prepared(data.config, data, None, GPU, memory.StepMemory(False, None, GIB), lines.append)
     assert train.fit(job) == "trained"
     assert tried == [False, True]
     assert "once more, with layers recomputed" in lines[0]
@@ -177,7 +177,7 @@ def test_the_command_line_refuses_a_graph_that_does_not_fit(tmp_path: Path, monk
         arguments = ["train", "--dataset", build.path, "--model", model, *options, "--device", "cpu"]
         done = kmip(*arguments, "--home", tmp_path / "home", "--quiet")
         assert done.code == OutOfResources.exit_code, model
-        assert "A training step will not fit into memory" in done.err
+        assert "A training step on " in done.err
         assert "1 graph, 60,000 nodes" in done.err
         for way in (*(["model.attention.dropout=0"] if more else []), "--neighbor-sampling 10,10"):
             assert way in done.err

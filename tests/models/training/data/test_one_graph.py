@@ -246,7 +246,7 @@ def test_memory_that_is_short_is_told_before_any_work(build, tmp_path, monkeypat
 
 
 def test_many_processes_and_empty_parts_are_refused(build, tmp_path):
-    with pytest.raises(UsageError, match="cannot be split among processes"):
+    with pytest.raises(UsageError, match="cannot be split among 2 processes"):
         train(config_of(build, system={"devices": 2}), home=Home(tmp_path), quiet=True)
     graph = streets()
     graph.val_mask = torch.zeros_like(graph.val_mask)

@@ -208,7 +208,7 @@ def test_a_run_stopped_within_an_epoch_says_where_it_goes_on(longer, tmp_path, m
     state = torch.load(run / LAST, weights_only=True)
     state["processes"] *= 2
     torch.save(state, run / LAST)
-    with pytest.raises(UsageError, match="other processes"):
+    with pytest.raises(UsageError, match="2 processes share"):
         resume(run, home=Home(tmp_path), quiet=True)
 
 

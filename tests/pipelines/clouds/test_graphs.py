@@ -16,7 +16,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.manifest import LinePatch, load_manifest
 from kmip_data.pipelines.base import RawFolder, load_pipeline
 from kmip_data.pipelines.build import build_dataset
-from kmip_data.pipelines.clouds.blocks import patched
+from kmip_data.pipelines.clouds.graphs import patched
 
 MANIFEST = load_manifest("s3dis")
 PIPELINE = load_pipeline(MANIFEST)
