@@ -28,7 +28,7 @@ from kmip_data.pipelines.base import (
     Split,
     Unit,
 )
-from kmip_data.pipelines.formats.torch_files import read_torch_file
+from kmip_data.pipelines.formats.tensors import read_torch_file
 from kmip_data.pipelines.shared.records import class_column, feature_column, split_by_keys, units_of_parts
 
 FILE: Final = "CIFAR10_v2.pt"

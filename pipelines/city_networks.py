@@ -31,7 +31,7 @@ from kmip_data.pipelines.cities.graph import (
     symmetrise,
 )
 from kmip_data.pipelines.cities.splits import TEST, TRAIN, VAL, split_codes
-from kmip_data.pipelines.formats.torch_files import read_tensor
+from kmip_data.pipelines.formats.tensors import read_tensor
 
 LABELS: Final = "10-chunk_16-hop_node_labels.pt"
 DIRECTED_LABELS: Final = "10-chunk_node_labels.pt"  #: the name it had while the graphs were directed

@@ -31,8 +31,7 @@ from kmip_data.pipelines.base import (
     Split,
     Unit,
 )
-from kmip_data.pipelines.formats.edge_text import parse_edges
-from kmip_data.pipelines.formats.text import read_lines
+from kmip_data.pipelines.formats.text import parse_edges, read_lines
 from kmip_data.pipelines.shared.records import check_digests, class_column, split_by_lists, units_by_size
 
 LABEL_ORDERS = {

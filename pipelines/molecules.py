@@ -264,13 +264,15 @@ def check_partition(lists: Any, rows: int | None, *, name: str) -> dict[str, NDA
     numbers, or these do not partition the rows.
     """
     if not isinstance(lists, dict) or set(lists) != set(PARTS):
-        found = reprlib.repr(sorted(map(str, lists))) if isinstance(lists, dict) else type(lists).__name__
+        # Names alone: a number can have too many digits to be written out, a list too many levels.
+        names = [key for key in lists if isinstance(key, str)] if isinstance(lists, dict) else []
+        found = reprlib.repr(sorted(names)) if isinstance(lists, dict) else type(lists).__name__
         raise DamagedInput(f"{name} is not a split into {', '.join(PARTS)}, but {found}.")
     parts = {}
     for part, listed in ((part, lists[part]) for part in PARTS):
         array = np.asarray(listed) if _is_flat(listed) else None
         if array is None or array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
-            raise DamagedInput(f"{name}: {part} is not a list of row numbers, but {reprlib.repr(listed)}")
+            raise DamagedInput(f"{name}: {part} is not a list of row numbers.")
         parts[part] = array.astype(np.int64)
     joined = np.concatenate(list(parts.values()))
     rows = len(joined) if rows is None else rows

@@ -20,9 +20,8 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import Prepared, RawFolder, SplitParams
-from kmip_data.pipelines.formats.numpy_pickle import NUMPY
+from kmip_data.pipelines.formats.tensors import NUMPY, read_torch_file
 from kmip_data.pipelines.formats.text import read_columns, write_rows
-from kmip_data.pipelines.formats.torch_files import read_torch_file
 from kmip_data.pipelines.molecules import (
     MoleculeParams,
     MoleculePipeline,

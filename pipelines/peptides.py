@@ -24,8 +24,8 @@ from kmip_data.format.schema import Column
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import About, Prepared, PublishedSplitParams, RawFolder
-from kmip_data.pipelines.formats.numpy_pickle import NUMPY
-from kmip_data.pipelines.formats.restricted_pickle import read_pickle
+from kmip_data.pipelines.formats.pickles import read_pickle
+from kmip_data.pipelines.formats.tensors import NUMPY
 from kmip_data.pipelines.formats.text import read_columns, write_rows
 from kmip_data.pipelines.molecules import MoleculeParams, MoleculePipeline, as_record, read_smiles
 
@@ -86,8 +86,7 @@ class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
 
     def load_lists(self, path: Path) -> Any:
         """Read a pickle."""
-        with path.open("rb") as file:
-            return read_pickle(file, NUMPY, name=path.name)
+        return read_pickle(path.read_bytes(), NUMPY, name=path.name)[0]
 
     def reader(self, prepared: Prepared) -> Callable[[int, str, str], GraphRecord]:
         """Read the SMILES; ``y`` is there already."""

@@ -33,8 +33,7 @@ from kmip_data.pipelines.base import (
     Unit,
 )
 from kmip_data.pipelines.clouds.graphs import PointParams, connect, knn_schema, nodes_per_shard
-from kmip_data.pipelines.formats.point_text import parse_points
-from kmip_data.pipelines.formats.text import read_lines
+from kmip_data.pipelines.formats.text import parse_points, read_lines
 from kmip_data.pipelines.shared.records import (
     check_digests,
     class_column,

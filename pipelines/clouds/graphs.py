@@ -33,7 +33,7 @@ from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.knn import KnnRule, knn_edges, knn_table
 from kmip_data.manifest import LinePatch, Manifest
 from kmip_data.pipelines.base import Params, RawFolder
-from kmip_data.pipelines.formats.point_text import parse_points
+from kmip_data.pipelines.formats.text import parse_points
 from kmip_data.runtime import threads
 
 

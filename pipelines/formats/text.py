@@ -1,16 +1,28 @@
-"""Read lists and compressed tables of text, and keep many short texts in one file for workers."""
+"""Read lists, points, edges and compressed tables of text; keep many short texts in one file for workers.
+
+A number of a point becomes ``float32(float64(text))``, both steps correctly rounded, bit for bit as by
+Python's ``float`` and a float32 tensor.
+"""
 
 from __future__ import annotations
 
 import csv
 import gzip
+import io
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
+
+MAX_ID: Final = 2**24  #: node numbers must be below; those of the published graphs are below 15,000
+_ALPHABET: Final = b"0123456789+-.eE \t\n"  #: nothing in it is a number to numpy and none to us
+_DECIMAL: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def read_lines(path: Path) -> list[str]:
@@ -79,6 +91,81 @@ def _lines(file: gzip.GzipFile, most: int, name: str) -> Iterator[str]:
         if left < 0:
             raise DamagedInput(f"{name} is too large: more than {most:,} bytes, decompressed.")
         yield line.decode()
+
+
+def parse_points(data: bytes, columns: int, *, name: str) -> NDArray[np.float32]:
+    """Return the numbers in ``data`` as (N, columns) float32.
+
+    Numbers are decimal, separated by blanks or tabs, ``columns`` of them on every line; lines end with LF,
+    CRLF or CR, and the last one needs no line break. Raises
+    ``DamagedInput`` where the file is empty, or a line, which is named, is something else or not finite.
+    """
+    text = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    lines = text.count(b"\n") + (not text.endswith(b"\n"))
+    if text.strip() and not text.translate(None, _ALPHABET):
+        try:
+            numbers = np.loadtxt(io.BytesIO(text), np.float64, comments=None, ndmin=2)
+        except ValueError:
+            numbers = np.empty((0, 0))
+        with np.errstate(over="ignore"):
+            points = numbers.astype(np.float32)
+        if points.shape == (lines, columns) and np.isfinite(points).all():
+            return points
+    raise _first_mistake(text, columns, name)
+
+
+def _first_mistake(text: bytes, columns: int, name: str) -> DamagedInput:
+    """Return the error for the first line that is not what it should be."""
+    for number, line in enumerate(text.removesuffix(b"\n").decode("latin-1").split("\n"), 1):
+        words = [word for word in re.split("[ \t]", line) if word]
+        with np.errstate(over="ignore"):
+            bad = [w for w in words if not (_DECIMAL.fullmatch(w) and np.isfinite(np.float32(float(w))))]
+        if not text:
+            what, expected, found = "the file is empty", f"lines of {columns} numbers", "no line"
+        elif bad and words.index(bad[0]) < columns:
+            what, expected = "not a finite decimal number", "such as -0.250470"
+            found = repr(bad[0][:80])
+        elif len(words) != columns:
+            what, expected = "wrong number of columns", f"{columns}"
+            found = f"{len(words)}: {line[:80]!r}"
+        else:
+            continue
+        return DamagedInput(f"{name}, line {number}: {what}.", expected=expected, found=found)
+    raise AssertionError(f"{name}: every line is well-formed, and yet numpy reads something else")
+
+
+def parse_edges(data: bytes, *, name: str) -> tuple[list[str], NDArray[np.int32]]:
+    """Return the comment lines at the top and the edges, int32 (2, E), in the order of the lines.
+
+    Numbers are separated by tabs or blanks; lines end with LF or CRLF, the last one needs no line break.
+    Raises ``DamagedInput`` where a line, which is named, is not two node numbers.
+    """
+    text = data.replace(b"\r\n", b"\n").removesuffix(b"\n")
+    header: list[str] = []
+    while text.startswith(b"#"):
+        comment, _, text = text.partition(b"\n")
+        header.append(comment.decode("latin-1"))
+    if not text:
+        return header, np.empty((2, 0), np.int32)
+    characters = np.frombuffer(b"\n" + text, np.uint8)
+    line = np.cumsum(characters == ord("\n")) - 1  # of each character
+    digit = characters - np.uint8(ord("0")) < 10
+    begins = np.flatnonzero(digit[1:] & ~digit[:-1]) + 1
+    bad = np.bincount(line[begins], minlength=line[-1] + 1) != 2
+    bad[line[~digit & (characters != ord("\n")) & (characters != ord("\t")) & (characters != ord(" "))]] = (
+        True
+    )
+    if not bad.any():
+        edges = np.fromstring(text, np.int64, sep=" ").reshape(-1, 2)
+        bad = (edges >= MAX_ID).any(axis=1)
+        if not bad.any():
+            return header, edges.T.astype(np.int32, order="C")
+    at = int(bad.argmax())
+    raise DamagedInput(
+        f"{name}, line {len(header) + at + 1}: not an edge.",
+        expected=f"two node numbers below {MAX_ID:,}, such as 0\\t17",
+        found=repr(text.split(b"\n")[at].decode("latin-1")[:80]),
+    )
 
 
 def write_rows(folder: Path, rows: Iterable[str]) -> int:

@@ -18,10 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.formats.numpy_pickle import NUMPY
-from kmip_data.pipelines.formats.pickle_stream import stream_list
-from kmip_data.pipelines.formats.restricted_pickle import Allowed, Pending, RefusedError, never_called
-from kmip_data.pipelines.formats.torch_files import PICKLED_TENSORS, read_torch_file
+from kmip_data.pipelines.formats.pickles import Allowed, Pending, RefusedError, never_called, stream_list
+from kmip_data.pipelines.formats.tensors import NUMPY, PICKLED_TENSORS, read_torch_file
 
 FEATURES: Final = 14  #: columns of x
 EDGE_FEATURES: Final = 2

@@ -10,6 +10,7 @@ from __future__ import annotations
 import bz2
 import contextlib
 import gzip
+import io
 import itertools
 import lzma
 import math
@@ -190,7 +191,7 @@ class ZipArchive(Archive):
         with self._opened(math.inf) as archive:
             for entry in sorted(wanted, key=lambda entry: entry.offset):
                 with archive.open(self._infos[entry.offset]) as member:
-                    yield from _pieces(entry, cast(BinaryIO, member))
+                    yield from _pieces(entry, cast(BinaryIO, member), entry.size)
 
     @contextlib.contextmanager
     def _opened(self, directory: float) -> Iterator[zipfile.ZipFile]:
@@ -262,9 +263,11 @@ class TarArchive(Archive):
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[BinaryIO]:
-        opener = _OPENERS[self._compression] if self._compression else open
-        with self._named_errors(), opener(self.path, "rb") as file:
-            yield cast(BinaryIO, file)
+        with self._named_errors():
+            packed = _OPENERS[self._compression](self.path) if self._compression else self.path.open("rb")
+            # The decompressors of the library work in pieces of 8 KiB, at 0.7 times the speed.
+            with io.BufferedReader(packed, PIECE) as file:
+                yield cast(BinaryIO, file)
 
 
 def _tar_fault(info: tarfile.TarInfo) -> str:

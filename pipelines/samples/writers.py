@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.pipelines.formats.torch_files import STORAGES
+from kmip_data.pipelines.formats.tensors import STORAGES
 
 
 def part_sizes(total: int, published: Mapping[str, int]) -> dict[str, int]:

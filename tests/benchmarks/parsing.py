@@ -16,7 +16,7 @@ def rows(*, quick: bool = False) -> list[Row]:
     """Measure on sample shapes (about 2,500 points of seven numbers), from the file to the array."""
     from torch_geometric.io import read_txt_array
 
-    from kmip_data.pipelines.formats.point_text import parse_points
+    from kmip_data.pipelines.formats.text import parse_points
     from kmip_data.pipelines.samples.shapenet_part import write_sample
 
     shapes, repeats = (8, 3) if quick else (32, 15)

@@ -22,7 +22,7 @@ from kmip_data import MalNetTiny
 from kmip_data.errors import DamagedInput
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
-from kmip_data.pipelines.formats.edge_text import MAX_ID, parse_edges
+from kmip_data.pipelines.formats.text import MAX_ID, parse_edges
 from kmip_data.pipelines.malnet_tiny import LABEL_ORDERS, drop_isolated, read_graph, read_split_lists
 from kmip_data.pipelines.raw.archives import open_archive
 from kmip_data.pipelines.raw.extract import recognise

@@ -12,7 +12,7 @@ from support.shared import shared_data
 from torch_geometric.io import read_txt_array
 
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.formats.point_text import parse_points
+from kmip_data.pipelines.formats.text import parse_points
 
 digits = st.text("0123456789", max_size=25)
 

@@ -1,18 +1,21 @@
-"""Read the tensors of a ``.pt`` file as numpy arrays, without torch and without running anything.
+"""Read numpy arrays and tensors from pickles and ``.pt`` files, without torch and without running anything.
 
 Both layouts of ``torch.save``: the zip of version 1.6 and later (``<name>/data.pkl`` and one stored
 member a storage), and the older one (five pickles, then the storages one after the other). The pickles
-go through :mod:`kmip_data.pipelines.formats.restricted_pickle`; a storage becomes a numpy array and a tensor
+go through :mod:`kmip_data.pipelines.formats.pickles`; a storage becomes a numpy array and a tensor
 a view of it. A worker that imported torch would start in 2.7 s with 295 MiB, not in 0.8 s with 111 MiB.
 
 An ordinary pickle of tensors (``pickle.dump``) calls ``torch.storage._load_from_bytes`` with a whole file of
 the older layout for every tensor, which torch would load, and run. Here those bytes are read as data, too:
 where they are as torch writes them without even the pickles, so that the array is a view of the bytes.
+
+Arrays are of plain numbers: a dtype of objects, records or text is refused. An array is a view of the
+bytes in the pickle, which must be exactly as many as its shape says. Other values are only looked at by
+type, or shown in part: the text and the hash of nested tuples can take time that doubles with each level.
 """
 
 from __future__ import annotations
 
-import io
 import math
 import mmap
 import re
@@ -28,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.formats.restricted_pickle import Allowed, RefusedError, never_called, read_pickle
+from kmip_data.pipelines.formats.pickles import Allowed, Pending, RefusedError, never_called, read_pickle
 
 STORAGES: Final[Mapping[str, str]] = {
     "torch.DoubleStorage": "<f8", "torch.FloatStorage": "<f4", "torch.HalfStorage": "<f2",
@@ -50,7 +53,7 @@ def read_torch_file(
     What ``torch.load(path, weights_only=True)`` accepts and is data. Arrays share memory where the tensors
     did and cannot be written to; the memory needed is about the size of the file, or small where the caller
     gives a ``mapping`` of it, of which arrays of a zip are then views. The pickle may name ``extra`` globals,
-    such as :data:`~kmip_data.pipelines.formats.numpy_pickle.NUMPY` where numpy arrays were saved. Raises
+    such as :data:`NUMPY` where numpy arrays were saved. Raises
     ``DamagedInput`` where the file is cut, damaged, compressed or names anything but data.
     """
     try:
@@ -60,11 +63,12 @@ def read_torch_file(
             allowed = {**_GLOBALS, **extra}
             if zipped:
                 return _read_zip(file, path, allowed, mapping)
-            return _read_legacy(file, path, allowed, path.stat().st_size)
+            data = mapping or mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            return _read_legacy(data, path.name, allowed)
     except DamagedInput:
         raise
     except Exception as error:  # whatever hostile bytes provoke in zipfile
-        raise _damaged(path, str(error) or type(error).__name__) from error
+        raise _damaged(path.name, str(error) or type(error).__name__) from error
 
 
 def read_tensor(path: Path, dtype: str, shape: tuple[int | None, ...]) -> NDArray[Any]:
@@ -76,18 +80,18 @@ def read_tensor(path: Path, dtype: str, shape: tuple[int | None, ...]) -> NDArra
     found = read_torch_file(path)
     wanted = f"one {dtype} tensor of shape ({', '.join('any' if n is None else str(n) for n in shape)})"
     if not isinstance(found, np.ndarray):
-        raise _damaged(path, f"a {type(found).__name__}", wanted)
+        raise _damaged(path.name, f"a {type(found).__name__}", wanted)
     fits = len(found.shape) == len(shape) and all(
         want in {None, have} for want, have in zip(shape, found.shape, strict=True)
     )
     if not fits or found.dtype != dtype:
-        raise _damaged(path, f"{found.dtype} of shape {found.shape}", wanted)
+        raise _damaged(path.name, f"{found.dtype} of shape {found.shape}", wanted)
     return np.ascontiguousarray(found)
 
 
-def _damaged(path: Path, found: str, expected: str = "a whole file written by torch.save") -> DamagedInput:
+def _damaged(name: str, found: str, expected: str = "a whole file written by torch.save") -> DamagedInput:
     return DamagedInput(
-        f"{path.name} cannot be read as tensors.",
+        f"{name} cannot be read as tensors.",
         expected=expected,
         found=found,
         next="use an undamaged copy from its own source",
@@ -99,15 +103,15 @@ def _read_zip(file: BinaryIO, path: Path, allowed: Allowed, mapping: mmap.mmap |
         entries = {info.filename: info for info in archive.infolist()}
         roots = [name.removesuffix("data.pkl") for name in entries if name.endswith("/data.pkl")]
         if len(roots) != 1:
-            raise _damaged(path, f"{len(roots)} members called data.pkl")
+            raise _damaged(path.name, f"{len(roots)} members called data.pkl")
         if any(info.compress_type != zipfile.ZIP_STORED for info in entries.values()):
-            raise _damaged(path, "a compressed member", "stored members, as torch.save writes them")
+            raise _damaged(path.name, "a compressed member", "stored members, as torch.save writes them")
         if sum(info.file_size for info in entries.values()) > path.stat().st_size:
-            raise _damaged(path, "members that overlap")
+            raise _damaged(path.name, "members that overlap")
         root = roots[0]
         order = f"{root}byteorder"
         if order in entries and archive.read(order) != b"little":
-            raise _damaged(path, "the byte order of another machine", "little-endian numbers")
+            raise _damaged(path.name, "the byte order of another machine", "little-endian numbers")
         storages: Storages = {}
 
         def make(key: str, dtype: str, _count: int) -> NDArray[Any]:
@@ -116,8 +120,8 @@ def _read_zip(file: BinaryIO, path: Path, allowed: Allowed, mapping: mmap.mmap |
                 archive.read(name) if mapping is None else _view_member(archive, name, mapping), dtype
             )
 
-        with archive.open(f"{root}data.pkl") as pickled:
-            return read_pickle(pickled, allowed, name=path.name, persistent=_resolver(storages, make))
+        data = archive.read(f"{root}data.pkl")
+        return read_pickle(data, allowed, name=path.name, persistent=_resolver(storages, make))[0]
 
 
 def _view_member(archive: zipfile.ZipFile, name: str, mapping: mmap.mmap) -> memoryview:
@@ -130,36 +134,36 @@ def _view_member(archive: zipfile.ZipFile, name: str, mapping: mmap.mmap) -> mem
     return memoryview(mapping)[start : start + info.file_size]
 
 
-def _read_legacy(file: BinaryIO, path: Path, allowed: Allowed, size: int) -> Any:
+def _read_legacy(data: bytes | mmap.mmap, name: str, allowed: Allowed) -> Any:
     storages: Storages = {}
 
     def make(key: str, dtype: str, count: int) -> NDArray[Any]:
-        if count * np.dtype(dtype).itemsize > size:
-            raise RefusedError(f"storage {key} of {count} elements in a file of {size} bytes")
+        if count * np.dtype(dtype).itemsize > len(data):
+            raise RefusedError(f"storage {key} of {count} elements in a file of {len(data)} bytes")
         return np.zeros(count, dtype)  # filled below: the bytes come after the pickles
 
-    def read(allowed: Allowed = {}) -> Any:  # noqa: B006 -- never changed
-        return read_pickle(file, allowed, name=path.name, persistent=_resolver(storages, make))
-
-    if (read(), read()) != (_LEGACY_MAGIC, _LEGACY_PROTOCOL):
-        raise _damaged(path, "another beginning")
-    system = read()
+    found, position = [], 0
+    for known in ({}, {}, {}, allowed, {}):
+        persistent = _resolver(storages, make)
+        value, position = read_pickle(data, known, name=name, start=position, persistent=persistent)
+        found.append(value)
+    magic, protocol, system, value, keys = found
+    if (magic, protocol) != (_LEGACY_MAGIC, _LEGACY_PROTOCOL):
+        raise _damaged(name, "another beginning")
     if not isinstance(system, Mapping) or system.get("little_endian") is not True:
-        raise _damaged(path, "the byte order of another machine", "little-endian numbers")
-    found = read(allowed)
-    keys = read()
+        raise _damaged(name, "the byte order of another machine", "little-endian numbers")
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
-        raise _damaged(path, "something other than a list of storages")
+        raise _damaged(name, "something other than a list of storages")
     if sorted(keys) != sorted(storages):
-        raise _damaged(path, f"the bytes of {len(keys)} storages, not of {len(storages)}")
+        raise _damaged(name, f"the bytes of {len(keys)} storages, not of {len(storages)}")
     for key in keys:
         target = storages[key]
-        (count,) = struct.unpack("<q", file.read(8))
-        data = file.read(target.nbytes)
-        if count != len(target) or len(data) != target.nbytes:
-            raise _damaged(path, f"storage {key} of {count} elements, not {len(target)}, or cut")
-        target[:] = np.frombuffer(data, target.dtype)
-    return found
+        (count,) = struct.unpack_from("<q", data, position)
+        if count != len(target) or position + 8 + target.nbytes > len(data):
+            raise _damaged(name, f"storage {key} of {count} elements, not {len(target)}, or cut")
+        target[:] = np.frombuffer(data, target.dtype, count, position + 8)
+        position += 8 + target.nbytes
+    return value
 
 
 def _resolver(
@@ -257,11 +261,100 @@ def storage_of(data: Any, *rest: Any) -> NDArray[Any]:
         count = int.from_bytes(header["count"], "little")
         if dtype is not None and len(data) - header.end() == count * dtype.itemsize:
             return np.frombuffer(data, dtype, count, header.end())
-    found = _read_legacy(io.BytesIO(data), Path("a tensor"), _TYPES, len(data))
+    found = _read_legacy(bytes(data), "a tensor", _TYPES)
     if not isinstance(found, np.ndarray):
-        raise _damaged(Path("a tensor"), f"a {type(found).__name__}", "the storage of a tensor")
+        raise _damaged("a tensor", f"a {type(found).__name__}", "the storage of a tensor")
     return found
 
 
 #: What may be named in a pickle of tensors.
 PICKLED_TENSORS: Final[Allowed] = {**TENSORS, "torch.storage._load_from_bytes": storage_of}
+
+_NUMBER: Final = re.compile(r"[<>|=]?(b1|[iu][1248]|f[248])")
+
+
+class _DType(Pending):
+    """``numpy.dtype("i8", …)``; the state has the byte order."""
+
+    __slots__ = ("code",)
+
+    def __init__(self, code: Any, *_: Any) -> None:
+        super().__init__()
+        if not isinstance(code, str) or _NUMBER.fullmatch(code) is None:
+            msg = f"an array of dtype {reprlib.repr(code).encode('ascii', 'backslashreplace').decode()}"
+            raise RefusedError(msg)
+        self.code = code.lstrip("<>|=")
+
+    def finish(self, state: Any) -> None:
+        """Take the byte order: ``(3, "<", None, None, None, -1, -1, 0)``."""
+        order = state[1]
+        if (
+            not isinstance(order, str)
+            or order not in {"<", ">", "|", "="}
+            or any(part is not None for part in state[2:5])
+        ):
+            raise RefusedError("a dtype with fields")
+        self.value = np.dtype(order.replace("|", "=") + self.code)
+
+
+class _Array(Pending):
+    """``_reconstruct(ndarray, (0,), b"b")``; the state has shape, dtype and bytes."""
+
+    __slots__ = ()
+
+    def __init__(self, *_: Any) -> None:
+        super().__init__()
+
+    def finish(self, state: Any) -> None:
+        """Take ``(1, shape, dtype, Fortran order, bytes)``."""
+        _, shape, dtype, fortran, data = state
+        self.value = _of_bytes(data, dtype, shape, "F" if fortran else "C")
+
+
+def _of_bytes(data: Any, dtype: Any, shape: Any, order: Any = "C") -> NDArray[Any]:
+    if isinstance(dtype, _DType):  # without a state
+        dtype = np.dtype(dtype.code)
+    if not isinstance(dtype, np.dtype) or not isinstance(data, bytes | bytearray | memoryview):
+        raise RefusedError("an array that is not of plain numbers")
+    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    if not all(type(size) is int and size >= 0 for size in sizes) or len(sizes) > 8:
+        raise ValueError("an array without a shape")
+    if math.prod(sizes) * dtype.itemsize != len(data):
+        raise ValueError(f"an array of shape {sizes} and {len(data)} bytes")
+    return np.frombuffer(data, dtype).reshape(sizes, order="F" if order == "F" else "C")
+
+
+def _scalar(dtype: Any, data: Any) -> Any:
+    return _of_bytes(data, dtype, ())[()]
+
+
+def _encode(text: Any, encoding: Any = "utf-8") -> bytes:
+    """``_codecs.encode``: how protocols 0 to 2 write bytes."""
+    if not isinstance(text, str) or not isinstance(encoding, str) or encoding not in {"latin1", "latin-1"}:
+        raise RefusedError("a text in another encoding than latin-1")
+    return text.encode("latin-1")
+
+
+def _bytes(*arguments: Any) -> bytes:
+    """``bytes()``: how protocol 2 writes no bytes."""
+    if arguments:
+        raise RefusedError("bytes of something")
+    return b""
+
+
+_CORE: Final[Allowed] = {
+    "multiarray._reconstruct": _Array,
+    "multiarray.scalar": _scalar,
+    "numeric._frombuffer": _of_bytes,
+}
+
+#: What may be named in a pickle of numpy arrays in plain containers.
+NUMPY: Final[Allowed] = {
+    "numpy.ndarray": never_called("numpy.ndarray"),
+    "numpy.dtype": _DType,
+    "_codecs.encode": _encode,
+    "__builtin__.bytes": _bytes,
+    "builtins.bytes": _bytes,
+    **{f"numpy.core.{name}": call for name, call in _CORE.items()},  # before numpy 2
+    **{f"numpy._core.{name}": call for name, call in _CORE.items()},
+}

@@ -13,7 +13,7 @@ import torch
 from support.shared import shared_data
 
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.formats.torch_files import read_tensor, read_torch_file
+from kmip_data.pipelines.formats.tensors import read_tensor, read_torch_file
 
 DTYPES = [
     torch.float64, torch.float32, torch.float16,

@@ -1,0 +1,438 @@
+"""Pickles are read or streamed, never run: data come through, all else is refused, nothing is executed."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import mmap
+import os
+import pickle
+import struct
+import time
+import tracemalloc
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+import torch
+
+from kmip_data.errors import DamagedInput
+from kmip_data.pipelines.formats.pickles import RefusedError, read_pickle, stream_list
+from kmip_data.pipelines.formats.tensors import NUMPY, PICKLED_TENSORS, storage_of
+from kmip_data.pipelines.molecules import check_partition
+from kmip_data.pipelines.samples.writers import storage_bytes
+
+PROTOCOLS = range(6)
+ALLOWED = {**NUMPY, **PICKLED_TENSORS}
+
+
+def read(data, allowed=NUMPY, **options):
+    return read_pickle(data, allowed, name="file.pickle", **options)[0]
+
+
+def stream(path, data, allowed=ALLOWED):
+    path.write_bytes(data)
+    with path.open("rb") as file:
+        mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return [item for items, _ in stream_list(mapping, allowed, name="list.pickle") for item in items]
+
+
+class Call:
+    """Pickles as a call."""
+
+    def __init__(self, function, *arguments):
+        self.function, self.arguments = function, arguments
+
+    def __reduce__(self):
+        return self.function, self.arguments
+
+
+def same(found, wanted):
+    if isinstance(wanted, torch.Tensor):
+        wanted = wanted.numpy()
+    if isinstance(wanted, np.ndarray | np.generic):
+        assert isinstance(found, np.ndarray | np.generic)
+        assert found.dtype.str.lstrip("<|=") == wanted.dtype.str.lstrip("<|=")
+        np.testing.assert_array_equal(found, wanted)
+    elif isinstance(wanted, dict):
+        assert list(found) == list(wanted)
+        same(list(found.values()), list(wanted.values()))
+    elif isinstance(wanted, list | tuple):
+        assert type(found) is type(wanted)
+        for one, other in zip(found, wanted, strict=True):
+            same(one, other)
+    elif isinstance(wanted, bytes):
+        assert bytes(found) == wanted
+    else:
+        assert type(found) is type(wanted)
+        assert found == wanted
+
+
+def test_data_come_through():
+    for protocol in PROTOCOLS:
+        value = {
+            "arrays": [
+                np.arange(6).reshape(2, 3).astype(dtype)
+                for dtype in ("i1", "u1", "<i2", ">i4", "i8", "f2", "<f4", ">f8", "?")
+            ],
+            "fortran": np.asfortranarray(np.arange(12.0).reshape(3, 4)),
+            "empty": np.zeros((0, 5), np.uint8),
+            "scalar": np.float32(0.25),
+            "plain": (1, -(10**30), 2.5, None, True, False, "text é", b"bytes \xff", [], {}, ()),
+            7: [[1], [2, [3]]],
+        }
+        same(read(pickle.dumps(value, protocol)), value)
+
+
+def test_shared_arrays_stay_shared():
+    array = np.arange(3)
+    for protocol in PROTOCOLS:
+        one, other = read(pickle.dumps([array, array], protocol))
+        assert one is other
+
+
+#: values that call something, or are not data, when they are unpickled
+HOSTILE = [
+    lambda marker: Call(os.system, f"touch {marker}"),
+    lambda marker: Call(eval, f"open({str(marker)!r}, 'w')"),
+    lambda marker: Call(exec, f"open({str(marker)!r}, 'w')"),
+    lambda marker: Call(open, str(marker), "w"),
+    lambda marker: Call(getattr, Call(eval, "1"), "__class__"),
+    lambda marker: {"train": np.arange(3), "val": [Call(os.system, f"touch {marker}")]},
+    lambda marker: [np.arange(3), (1, {"a": Call(os.mkdir, str(marker))})],
+    lambda marker: Call(pickle.loads, pickle.dumps(Call(os.system, f"touch {marker}"))),
+    lambda marker: np.array([Call(os.system, f"touch {marker}")], dtype=object),
+    lambda marker: OrderedDict(a=1),
+    lambda marker: np.array(["text"]),
+    lambda marker: np.zeros(2, [("a", "i4")]),
+]
+
+
+def test_nothing_else_is_run(tmp_path):
+    marker = tmp_path / "executed"
+    for make in HOSTILE:
+        for protocol in PROTOCOLS:
+            with pytest.raises(DamagedInput) as caught:
+                read(pickle.dumps(make(marker), protocol))
+            assert not marker.exists()
+            assert "was not run" in caught.value.what
+
+
+def test_the_loader_of_torch_storages_is_refused():
+    inner = pickle.dumps(Call(os.system, "true"))
+    data = b"ctorch.storage\n_load_from_bytes\n(" + pickle.dumps(inner, 2)[2:-1] + b"tR."
+    with pytest.raises(DamagedInput, match="was not run") as caught:
+        read(data)
+    assert "torch.storage._load_from_bytes" in str(caught.value)
+
+
+UNUSUAL = [
+    b"(S'true'\nios\nsystem\n.",  # INST
+    b"(cos\nsystem\nS'true'\no.",  # OBJ
+    b"\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x04true\x85}\x92.",  # NEWOBJ_EX
+    b"\x80\x02\x82\x01.",  # EXT1
+    b"Pid\n.",  # PERSID
+    b"I1\nQ.",  # BINPERSID
+    b"\x80\x05\x97.",  # NEXT_BUFFER
+    b"cnumpy\nndarray\n(I1000000000000\ntR.",  # a call of an allowed name that is no function
+    b"cnumpy\nndarray\n}b.",  # BUILD on a name
+    b"}}b.",  # BUILD on a dictionary
+    b"cnumpy\ndtype\n(S'O'\nI0\nI1\ntR.",
+    b"cnumpy\ndtype\n(S'V8'\nI0\nI1\ntR.",
+    b"c_codecs\nencode\n(VAA==\nVbase64\ntR.",
+    b"I1\n(I1\ntR.",  # a call of a number
+    b"}((I1\nttI1\ns.",  # a tuple as key
+    b"\x80\x04\x93.",
+    b"cnumpy\n__builtins__\n.",
+    b"cnumpy\ncore.multiarray._reconstruct\n.",
+]
+
+
+def test_unusual_opcodes_and_uses_are_refused():
+    for data in UNUSUAL:
+        with pytest.raises(DamagedInput):
+            read(data)
+
+
+def test_cut_pickles_are_damaged():
+    for protocol in PROTOCOLS:
+        data = pickle.dumps({"train": np.arange(50), "val": [1, 2, "x"]}, protocol)
+        for stop in range(len(data)):
+            with pytest.raises(DamagedInput):
+                read(data[:stop])
+
+
+STATES = [
+    (1, (5,), np.dtype("i8"), False, b"too short"),
+    (1, (-1,), np.dtype("i8"), False, b""),
+    (1, (2**40, 0), np.dtype("i8"), False, b"x"),
+    (1, "ab", np.dtype("i8"), False, b""),
+    (1, (1,), "i8", False, b"12345678"),
+    (1, (1,), np.dtype("i8"), False, [1]),
+]
+
+
+def test_arrays_must_be_what_they_say():
+    class Array:
+        def __init__(self, state):
+            self.state = state
+
+        def __reduce__(self):
+            return np._core.multiarray._reconstruct, (np.ndarray, (0,), b"b"), self.state
+
+    for state in STATES:
+        with pytest.raises(DamagedInput):
+            read(pickle.dumps(Array(state), 2))
+
+
+NESTED = b")" + b"2\x86" * 40  # a tuple of twice the same tuple, 40 levels deep: 10^12 when written out
+
+
+EXPONENTIAL = [
+    b"cnumpy\ndtype\n" + NESTED + b"\x85R.",
+    b"cnumpy\ndtype\n" + b")" + b"\x85" * 100_000 + b"\x85R.",  # too deep to be written out
+    b"cnumpy\ndtype\n(S'i8'\ntR(I3\n" + NESTED + b"NNNtb.",
+    b"c_codecs\nencode\n(VAA\n" + NESTED + b"tR.",
+    b"}" + NESTED + b"I1\ns.",
+    NESTED + NESTED + b"\x93.",
+    NESTED + b"Q.",
+]
+
+
+def test_nested_tuples_are_never_written_out_or_hashed():
+    for data in EXPONENTIAL:
+        with pytest.raises(DamagedInput):
+            read(data)
+
+
+def test_arrays_of_the_same_bytes_share_them():
+    """So that a small file cannot ask for any memory."""
+    array = b"cnumpy.core.multiarray\n_reconstruct\n)R(I1\n(I8\ntcnumpy\ndtype\n(S'u1'\ntRI00\nh\x00tb"
+    first, second = read(b"\x80\x03C\x08abcdefghq\x000(" + array + array + b"t.")
+    assert np.shares_memory(first, second)
+
+
+@pytest.mark.parametrize("rows", ["nested", "deep", "text", "halves", "huge"])
+def test_lists_of_anything_else_are_no_split(rows):
+    nested = [0]
+    for _ in range(40):
+        nested = [nested, nested]
+    deep = [0]
+    for _ in range(100_000):
+        deep = [deep]
+    value = {"nested": nested, "deep": deep, "text": ["0"], "halves": [0.5], "huge": [10**5000]}[rows]
+    lists = {"train": value, "val": [0], "test": [1]}
+    with pytest.raises(DamagedInput, match="not a list of row numbers"):
+        check_partition(lists, 3, name="split")
+    with pytest.raises(DamagedInput, match="not a split"):
+        check_partition({10**5000: [0]}, 3, name="split")
+
+
+def test_a_memo_of_four_billion_entries_takes_no_memory():
+    assert read(b"I1\nr" + struct.pack("<I", 2**32 - 1) + b".") == 1
+
+
+def test_containers_in_each_other_are_read_up_to_a_depth():
+    assert read(b"(" * 60 + b"t" * 60 + b".") is not None
+
+
+MILLIONS = 2_500_000
+
+
+DEEP = [
+    b"(" * MILLIONS + b"t" * MILLIONS,
+    b")" + b"\x85" * MILLIONS,
+    b")" + b"N\x86" * MILLIONS,
+    b"N" + b"]\x94(" * MILLIONS,
+    b"]" * 1_000 + b"a" * MILLIONS,
+    b"}" + b"I1\n}" * 1_000 + b"s" * MILLIONS,
+    b"(" * 1_000 + b"l" * MILLIONS,
+]
+
+
+def test_nesting_is_refused_at_once(tmp_path):
+    begun = time.process_time()
+    for data in DEEP:
+        with pytest.raises(DamagedInput, match="was not run"):
+            read(data + b".")
+        with pytest.raises(DamagedInput, match="was not run"):
+            stream(tmp_path / "nested.pickle", b"\x80\x04](" + data + b"e.")
+    assert time.process_time() - begun < 5  # a good pickle of these sizes takes 20 s
+
+
+def test_persistent_ids_go_to_the_caller():
+    assert read(b"(Vkey\nI3\ntQ.", {}, persistent=lambda pid: pid[1]) == 3
+
+
+def test_names_are_those_of_the_list_only():
+    assert read(b"cmine\nf\n(I2\nI3\ntR.", {"mine.f": lambda a, b: a * b}) == 6
+    with pytest.raises(DamagedInput, match="was not run"):
+        read(b"cnumpy\nndarray\n.", {})
+
+
+# --- lists that are streamed ---
+
+
+def test_equal_to_pickle_and_torch(tmp_path):
+    for protocol in PROTOCOLS:
+        base = torch.arange(60, dtype=torch.float32)
+        items = [
+            (
+                torch.rand(7, 14).half(),
+                torch.rand(300, 2),
+                torch.randint(0, 7, (2, 300)),
+                np.arange(7, dtype="i4"),
+            ),
+            (
+                torch.rand(5, 4).t(),
+                base[10:40:3],
+                torch.empty(0, 2),
+                np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+            ),
+            (
+                torch.tensor(3),
+                torch.zeros(1, 1).double(),
+                torch.tensor([True, False]),
+                np.array([1, 2], ">i8"),
+            ),
+            [
+                1,
+                -5,
+                2**40,
+                3.5,
+                "text",
+                "long " * 100,
+                b"bytes",
+                b"long bytes " * 30,
+                None,
+                True,
+                {"a": (1, 2)},
+            ],
+            7,
+            (),
+        ]
+        same(stream(tmp_path / "a", pickle.dumps(items, protocol)), items)
+
+
+def test_lists_of_every_length(tmp_path):
+    for protocol, count in itertools.product(PROTOCOLS, (0, 1, 2, 1_000, 1_001, 2_500)):
+        items = [(i, str(i % 7), np.full(2, i)) for i in range(count)]
+        same(stream(tmp_path / "a", pickle.dumps(items, protocol)), items)
+
+
+def test_a_list_made_at_once(tmp_path):
+    assert stream(tmp_path / "a", b"(I1\nI2\nl.") == [1, 2]
+    assert stream(tmp_path / "a", b"(I1\nI2\nlI3\na.") == [1, 2, 3]
+
+
+HOSTILE_TENSORS = [
+    lambda marker: Call(os.system, f"touch {marker}"),
+    lambda marker: Call(eval, f"open({str(marker)!r}, 'w')"),
+    lambda marker: [Call(exec, f"open({str(marker)!r}, 'w')")],
+    # The loader that is allowed, with a pickle inside that is not.
+    lambda marker: Call(torch.storage._load_from_bytes, pickle.dumps(Call(os.mkdir, str(marker)))),
+    lambda marker: Call(torch.storage._load_from_bytes, _hidden(marker)),
+    lambda marker: Call(
+        torch._utils._rebuild_tensor_v2, Call(os.mkdir, str(marker)), 0, (1,), (1,), False, {}
+    ),
+    lambda marker: np.array([Call(os.mkdir, str(marker))], dtype=object),
+]
+
+
+def test_nothing_is_run(tmp_path):
+    marker = tmp_path / "executed"
+    good = [torch.rand(3, 14).half(), torch.rand(4, 2), torch.zeros(2, 4).long(), np.zeros(3, "i4")]
+    for protocol, slot, make in itertools.product(PROTOCOLS, range(4), HOSTILE_TENSORS):
+        bad = [*good[:slot], make(marker), *good[slot + 1 :]]
+        with pytest.raises(DamagedInput):
+            stream(tmp_path / "a", pickle.dumps([tuple(good), tuple(bad)], protocol))
+        assert not marker.exists()
+
+
+def _hidden(marker) -> bytes:
+    """The bytes of a storage whose third pickle, that of the machine, is a call."""
+    data = storage_bytes(np.ones(1, "f4"), "7")
+    head, tail = data.split(b"}q\x00(X\x10", 1)[0], data.split(b"uu.", 1)[1]
+    return head[:-2] + pickle.dumps(Call(os.mkdir, str(marker)), 2) + tail
+
+
+def test_cut_files_are_damaged(tmp_path):
+    for protocol in PROTOCOLS:
+        data = pickle.dumps(
+            [(torch.rand(2, 14).half(), np.arange(3)), (torch.rand(1, 14), np.arange(3))], protocol
+        )
+        for end in (*range(1, len(data), 11), len(data) - 1):
+            with pytest.raises(DamagedInput):
+                stream(tmp_path / "a", data[:end])
+
+
+def test_changed_bytes_are_damaged_or_data(tmp_path):
+    """No change makes anything but an error of ours or other data."""
+    data = pickle.dumps([(torch.rand(1, 3).half(), np.arange(2, dtype="u1"))] * 2, 4)
+    rng = np.random.default_rng(0)
+    for at in rng.integers(0, len(data), 600):
+        changed = bytearray(data)
+        changed[at] = rng.integers(256)
+        with contextlib.suppress(DamagedInput):
+            stream(tmp_path / "a", bytes(changed))
+
+
+OTHERS = [
+    pickle.dumps({"a": 1}),
+    pickle.dumps((1, 2)),
+    b"]\x94(h\x05e.",  # a memo entry that was never made
+    b"]\x94(\x8e" + struct.pack("<Q", 2**62) + b"a",  # more bytes than there are
+    b"](\x8a\xffe.",
+    b"e.",
+    b"t.",
+    b"\x00.",
+    b".",
+    b"]K\x01R.",
+]
+
+
+def test_other_pickles_are_refused(tmp_path):
+    for data in OTHERS:
+        with pytest.raises(DamagedInput):
+            stream(tmp_path / "a", data)
+
+
+def test_a_part_of_an_item_that_was_handed_out_is_refused(tmp_path):
+    shared = np.arange(40)
+    items = [(i,) for i in range(1_200)]
+    assert stream(tmp_path / "a", pickle.dumps([(shared, shared), *items]))
+    with pytest.raises(DamagedInput, match="was not run") as caught:
+        stream(tmp_path / "a", pickle.dumps([shared, *items, shared]))
+    assert "earlier item" in str(caught.value)
+
+
+def test_storages_of_another_layout_take_the_general_way():
+    data = storage_bytes(np.array([1.0, 2.0]), "7")
+    fast = storage_of(data)
+    assert not fast.flags.owndata
+    other = data.replace(b"q\x01X", b"r\x01\x00\x00\x00X", 1)  # the same opcode with a longer index
+    assert other != data
+    slow = storage_of(other)
+    assert slow.flags.owndata
+    np.testing.assert_array_equal(fast, [1.0, 2.0])
+    np.testing.assert_array_equal(slow, fast)
+    for broken in (data[:-1], data.replace(b"Double", b"Doublf"), b""):
+        with pytest.raises((DamagedInput, RefusedError)):
+            storage_of(broken)
+
+
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_memory_does_not_grow_with_the_list(tmp_path, protocol):
+    path = tmp_path / "a"
+    peaks = []
+    for count in (2_000, 8_000):
+        path.write_bytes(
+            pickle.dumps([(np.full(500, i % 256, "u1"), str(i)) for i in range(count)], protocol)
+        )
+        with path.open("rb") as file:
+            mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        tracemalloc.start()
+        assert sum(len(items) for items, _ in stream_list(mapping, ALLOWED, name="a")) == count
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.2 * peaks[0]
