@@ -197,7 +197,7 @@ def test_names() -> None:
 def test_features_that_do_not_fit() -> None:
     with pytest.raises(UsageError, match="node features") as caught:
         network()(Data(x=torch.ones(3, 7), edge_index=torch.zeros(2, 0, dtype=torch.int64)))
-    assert "5 columns" in str(caught.value)
+    assert "7 columns, the network takes 5" in str(caught.value)
 
 
 @pytest.mark.parametrize(
