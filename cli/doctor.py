@@ -21,6 +21,7 @@ from kmip_data.cli.shared.output import print_json
 from kmip_data.errors import CheckFailed
 from kmip_data.files.errors import human_bytes
 from kmip_data.runtime.presence import install_command
+from kmip_data.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,7 +75,7 @@ def command(home: Home, as_json: bool) -> None:
                 click.echo(f"  {MARKS[finding.status]}  {finding.name:{width}}  {finding.detail}".rstrip())
     if problems:
         raise CheckFailed(
-            f"{len(problems)} checks failed.",
+            f"{counted(len(problems), 'check')} failed.",
             found="; ".join(f"{finding.name}: {finding.detail}" for finding in problems),
             next="install or repair what is named above",
         )
