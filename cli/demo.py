@@ -102,11 +102,19 @@ def compared(results: Mapping[str, Sequence[RunResult]]) -> str:
         model: [100 * result.metrics["test"]["accuracy"] for result in each]
         for model, each in results.items()
     }
-    means = ", ".join(f"{model} {fmean(each):.1f} ± {pstdev(each):.1f} %" for model, each in shares.items())
+    means = ", ".join(
+        f"{model} {fmean(each):.1f}{f' ± {pstdev(each):.1f}' if len(each) > 1 else ''} %"
+        for model, each in shares.items()
+    )
     lines = [f"Test accuracy: {means}."]
     for what, model, without in (("Attention", "gps-kmip", "gcn"), ("Message passing", "gcn", "mlp")):
         ahead = [mine - its for mine, its in zip(shares[model], shares[without], strict=True)]
         better, seeds = sum(difference > 0 for difference in ahead), len(ahead)
+        if seeds == 1:
+            lines.append(
+                f"{what}: {model} against {without} {ahead[0]:+.1f} points; one seed is too few to tell."
+            )
+            continue
         verdict = {0: "it does not help here", seeds: "it helps here"}.get(better, "the seeds disagree")
         lines.append(
             f"{what}: {model} is ahead of {without} from {better} of {counted(seeds, 'seed')}"

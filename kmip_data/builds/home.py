@@ -71,6 +71,9 @@ class Build:
     #: reading it waits for a network, so that several batches are made at a time
     waits: ClassVar[bool] = False
 
+    def __repr__(self) -> str:
+        return f"Build({str(self.path)!r}, {self.card.dataset})"
+
     @property
     def location(self) -> str:
         """Where its files lie, as messages say it."""

@@ -362,7 +362,7 @@ def from_exception(error: requests.RequestException) -> MirrorFailed:
     if isinstance(error, requests.exceptions.ReadTimeout):
         return MirrorFailed("sent nothing for too long", again=True, stalled=True)
     if "NameResolution" in repr(error) or "getaddrinfo" in text:
-        return MirrorFailed("has a host name that cannot be resolved here")
+        return MirrorFailed("cannot be reached: its host name cannot be resolved")
     if isinstance(error, requests.exceptions.ConnectionError | requests.exceptions.ChunkedEncodingError):
         refused = "refused" in text or "unreachable" in text
         return MirrorFailed(

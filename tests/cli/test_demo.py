@@ -59,3 +59,9 @@ def test_what_is_said_of_models_follows_from_their_seeds():
     assert messages.endswith("the seeds disagree.")
     worse = demo.compared({**results, "gps-kmip": runs(0.1, 0.3)})
     assert "from 0 of 2 seeds (-10.0 points on average); it does not help here." in worse
+    single = demo.compared(
+        {model: runs(share) for model, share in (("gps-kmip", 0.4), ("gcn", 0.5), ("mlp", 0.2))}
+    )
+    assert "gps-kmip 40.0 %" in single
+    assert "±" not in single
+    assert "gps-kmip against gcn -10.0 points; one seed is too few to tell." in single

@@ -121,9 +121,10 @@ class RunData(ABC):
         self.sizes = {part: size for part in PARTS if (size := self._size(part))}
         for part in required:
             if part not in self.sizes:
+                sizes = ", ".join(f"{name} {size:,}" for name, size in self.sizes.items())
                 raise UsageError(
-                    f"The {part} part of the split {split_name} has no {self.unit}: {self.sizes}",
-                    next="a larger --limit, or another split",
+                    f"The {part} part of the split {split_name} has no {self.unit}: {sizes or 'all empty'}.",
+                    next="use another split, a build without --limit, or save(…, split=…) with this part",
                 )
         classes = 0
         if is_class(column):  # counted over all records, as a part may lack some
@@ -271,7 +272,7 @@ def check_columns(build: Build, config: RunConfig) -> Column:
         or any(column.attribute == "x" for column in schema.columns),
         "edges": schema.edges != "none",
         "targets y of nodes or graphs, or links": labels is not None and labels.level in {"node", "graph"},
-        "a split": bool(card.splits),
+        "split": bool(card.splits),
     }
     missing = [what for what, there in found.items() if not there]
     if missing or labels is None or len(labels.shape) > 1:
