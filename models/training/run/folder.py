@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -32,9 +32,11 @@ from kmip_data.format.splits import PARTS
 from kmip_data.models.kinds import Section
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig
 from kmip_data.models.training.config.presets import folder_of
-from kmip_data.models.training.data.run_data import RunData
-from kmip_data.models.training.objective.metrics import METRICS
 from kmip_data.wording import nearest
+
+if TYPE_CHECKING:
+    from kmip_data.models.training.data.run_data import RunData
+    from kmip_data.models.training.objective.metrics import Metric
 
 CONFIG_NAME = "config.toml"
 METRICS_NAME = "metrics.csv"
@@ -266,7 +268,7 @@ class RunResult(Section):
     @model_validator(mode="after")
     def _makes_a_table(self) -> Self:
         names = {frozenset(values) for values in self.metrics.values()}
-        if self.metric not in METRICS or len(names) != 1 or self.metrics.keys() - set(PARTS):
+        if self.metric not in metrics_by_name() or len(names) != 1 or self.metrics.keys() - set(PARTS):
             raise ValueError("its metrics are not those of a run")
         return self
 
@@ -312,15 +314,23 @@ def mean_std(runs: Sequence[Metrics]) -> tuple[Metrics, Metrics]:
     return mean, std
 
 
+def metrics_by_name() -> dict[str, Metric]:
+    """Return all metrics; imported on use, as they load torch and lists of runs do without it."""
+    from kmip_data.models.training.objective.metrics import METRICS
+
+    return METRICS
+
+
 def title_of(name: str) -> str:
     """Return the title of a metric, or of the loss, with its unit."""
-    metric = METRICS.get(name)
+    metric = metrics_by_name().get(name)
     return name if metric is None else f"{metric.title} [%]" if metric.percent else metric.title
 
 
 def value_text(name: str, mean: float, std: float | None) -> str:
     """Write a metric, or the loss, with its deviation if there is one; shares in percent."""
-    scale, digits = (100, 2) if name in METRICS and METRICS[name].percent else (1, 4)
+    metric = metrics_by_name().get(name)
+    scale, digits = (100, 2) if metric is not None and metric.percent else (1, 4)
     text = f"{scale * mean:.{digits}f}"
     return text if std is None else f"{text} ± {scale * std:.{digits}f}"
 
@@ -329,7 +339,7 @@ def metrics_table(runs: Sequence[Metrics]) -> str:
     """Parts against metrics, shares in percent; mean ± std where there are several runs."""
     mean, std = mean_std(runs)
     parts = [part for part in PARTS if part in mean]
-    names = [name for name in ("loss", *METRICS) if name in mean[parts[0]]]
+    names = [name for name in ("loss", *metrics_by_name()) if name in mean[parts[0]]]
     rows = [["", *map(title_of, names)]]
     for part in parts:
         pairs = ((name, mean[part][name], std[part][name] if len(runs) > 1 else None) for name in names)
@@ -373,5 +383,5 @@ class Summary:
             f"{metrics_table([result.metrics for result in self.results])}\n"
             f"{first.dataset}{remark(first.sample, first.complete)}, {first.model}, seed {seeds};"
             f" weights of epoch {best} of {first.epochs}"
-            f", the best by {METRICS[first.metric].title} on val"
+            f", the best by {metrics_by_name()[first.metric].title} on val"
         )
