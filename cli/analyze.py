@@ -23,7 +23,7 @@ from kmip_data.cli.shared.options import (
     several,
     work_options,
 )
-from kmip_data.cli.shared.output import beside, check_prefix, print_json, table
+from kmip_data.cli.shared.output import check_prefix, print_json, table, with_ending
 from kmip_data.errors import UsageError
 from kmip_data.format.card import remark
 from kmip_data.wording import counted
@@ -224,7 +224,7 @@ def _save_paths(name: str, save: str | None, run: str | None = None, home: Any =
 
         prefix = find_run(run, home) / name
     check_prefix(prefix)
-    return [beside(prefix, suffix) for suffix in (".png", ".csv")]
+    return [with_ending(prefix, suffix) for suffix in (".png", ".csv")]
 
 
 def _source(about: Mapping[str, Any]) -> str:

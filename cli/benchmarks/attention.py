@@ -10,7 +10,7 @@ import click
 from kmip_data.cli.benchmarks import machine_line, quantity
 from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.options import json_option, number_option, quiet_option
-from kmip_data.cli.shared.output import beside, check_prefix, print_json, table
+from kmip_data.cli.shared.output import check_prefix, print_json, table, with_ending
 from kmip_data.runtime.progress import say
 from kmip_data.wording import counted
 
@@ -124,8 +124,8 @@ def _save(prefix: Path, cells: list[Cell], title: str, paper: Any) -> None:
     from kmip_data.models.profiling.results import draw_sweep
 
     rows = [cell.as_dict() for cell in cells]
-    write_output(beside(prefix, ".csv"), csv_bytes([*rows[0]], (row.values() for row in rows)))
-    draw_sweep(cells, beside(prefix, ".png"), title=title, paper=paper)
+    write_output(with_ending(prefix, ".csv"), csv_bytes([*rows[0]], (row.values() for row in rows)))
+    draw_sweep(cells, with_ending(prefix, ".png"), title=title, paper=paper)
 
 
 def _what(shape: Shape, protocol: Protocol) -> str:

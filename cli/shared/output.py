@@ -125,7 +125,7 @@ def _cell(value: object) -> str:
     return str(value)
 
 
-def beside(prefix: Path, suffix: str) -> Path:
+def with_ending(prefix: Path, suffix: str) -> Path:
     """Return ``prefix`` with a suffix; the format of ``prefix`` wins: ``a.svg`` for ``.png``."""
     from kmip_data.drawing.style import KINDS
 

@@ -1,4 +1,4 @@
-"""A run is gone on with, or begun, beside the live trainer that has it: one of the two is refused."""
+"""Resuming or starting a run whose trainer is still alive: one of the two processes is refused."""
 
 from __future__ import annotations
 
