@@ -55,7 +55,7 @@ ONE_GRAPH = {"node_code": np.array([0, 1], np.uint8)}
         ([X, EDGE_Y], {}, "has no targets y of nodes or graphs"),
         ([X, MANY_Y], {}, "targets have several rows"),
         ([X, Y], {"edges": "none"}, "has no edges"),
-        ([X, Y], NO_SPLIT, "has no a split"),
+        ([X, Y], NO_SPLIT, "it has no split"),
         ([X, GRAPH_Y], {"graphs": 1, **ONE_GRAPH}, "one graph with one target"),
     ],
 )
