@@ -71,6 +71,10 @@ class ForwardContext:
 
 PLAIN = ForwardContext()
 
+#: Parts of the GPU's code that failed the self-check of this device (``search``, ``attention``, ``edges``, ``norms``,
+#: ``capture``), and why: slower ways take their places.
+LEFT_OUT: dict[str, str] = {}
+
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 @functools.cache

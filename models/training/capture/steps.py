@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 
+from kmip_data.models.context import LEFT_OUT
 from kmip_data.models.kinds import POSITIONAL
 from kmip_data.models.layers.batch import REAL_SIZES
 from kmip_data.models.training.capture.graphs import CudaGraphs, Graphs, Learned
@@ -225,6 +226,7 @@ def why_plain(config: RunConfig, data: RunData, device: Device, *, recompute: bo
     reasons = {
         "no GPU": device.kind != "cuda",
         "system.capture = off": system.capture == "off",
+        "the self-check of this GPU failed": "capture" in LEFT_OUT,
         "several processes exchange gradients": config.processes > 1,
         "system.compile": system.compile,
         "16-mixed looks at the gradients before it steps": training.precision == "16-mixed",

@@ -19,6 +19,7 @@ from kmip_data.files.changes import refuse_links, write_file
 from kmip_data.files.locking import build_lock
 from kmip_data.models.network import build_model, count_parameters
 from kmip_data.models.search.gpu.launch import forget_not_finite
+from kmip_data.models.training import self_check
 from kmip_data.models.training.capture.steps import captured_steps, why_plain
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, read_config, to_toml
@@ -377,6 +378,7 @@ def _check_machine(config: RunConfig) -> Device:
     check_precision(config.training.precision, device)
     config.model.attention.check_device(device.kind)
     check_logger(config.system.logger)
+    self_check.before_run(config.model, device)
     return device
 
 
