@@ -236,6 +236,7 @@ def test_sampled_neighbourhoods_carry_positional_encodings(build, tmp_path, posi
     assert train(config, home=Home(tmp_path), quiet=True).results
 
 
+@pytest.mark.whole_run
 def test_memory_that_is_short_is_told_before_any_work(build, tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "free_host_memory", lambda: 2**16)
     with pytest.raises(OutOfResources) as caught:

@@ -274,6 +274,7 @@ def test_names_of_runs(done, build, home, tmp_path):
         find_run("three", Home(tmp_path / "empty"))
 
 
+@pytest.mark.whole_run
 def test_it_prints_its_plan_and_its_epochs(build, tmp_path, capfd, recwarn):
     config = tiny_config(build)
     train(config, home=Home(tmp_path))
