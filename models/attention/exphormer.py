@@ -266,11 +266,12 @@ class _IntoVirtual:
         if self.nodes.num_nodes == 1:
             return values.sum(1, keepdim=True)
         sums = self.nodes.sum_at_target(values.transpose(0, 1).flatten(1))  # (G, V · d)
-        return sums.unflatten(1, (len(values), -1)).transpose(0, 1)
+        return sums.view(self.nodes.num_nodes, len(values), -1).transpose(0, 1)
 
 
 def _at_nodes(x: Tensor, nodes: EdgeList) -> Tensor:
     """(V, G, d) → (V, N, d), or (V, 1, d), which broadcasts, where there is one graph."""
     if x.shape[1] == 1:
         return x
-    return nodes.at_target(x.transpose(0, 1).flatten(1)).unflatten(1, (len(x), -1)).transpose(0, 1)
+    at_nodes = nodes.at_target(x.transpose(0, 1).flatten(1))  # (N, V · d)
+    return at_nodes.view(len(nodes.target), len(x), -1).transpose(0, 1)

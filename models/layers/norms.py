@@ -180,7 +180,7 @@ def gradients_of(
     return (product * deviation).float(), total.float(), all_
 
 
-class GraphLayerNorm(LayerNorm):
+class GraphLayerNorm(LayerNorm):  # type: ignore[misc] # PyTorch Geometric has no types
     """PyTorch Geometric's ``LayerNorm(mode="graph")``: one mean and variance of each graph, all channels.
 
     In float32 at least: a count in bfloat16 stops at 256.
@@ -192,10 +192,11 @@ class GraphLayerNorm(LayerNorm):
         x = x.to(torch.promote_types(x.dtype, torch.float32))
         x = x - nodes.at_target(nodes.sum_at_target(x).sum(1, keepdim=True) / count)
         variance = nodes.sum_at_target(x * x).sum(1, keepdim=True) / count
-        return x / nodes.at_target((variance + self.eps).sqrt()) * self.weight + self.bias
+        out: Tensor = x / nodes.at_target((variance + self.eps).sqrt()) * self.weight + self.bias
+        return out
 
 
-class GraphNorm(geometric.GraphNorm):
+class GraphNorm(geometric.GraphNorm):  # type: ignore[misc]
     """PyTorch Geometric's ``GraphNorm``: one mean and variance of each graph and channel, in float32."""
 
     def forward(self, x: Tensor, batch: GraphBatch) -> Tensor:
@@ -204,7 +205,8 @@ class GraphNorm(geometric.GraphNorm):
         x = x.to(torch.promote_types(x.dtype, torch.float32))
         x = x - nodes.at_target(nodes.sum_at_target(x) / count) * self.mean_scale
         variance = nodes.sum_at_target(x.square()) / count
-        return self.weight * x / nodes.at_target((variance + self.eps).sqrt()) + self.bias
+        out: Tensor = self.weight * x / nodes.at_target((variance + self.eps).sqrt()) + self.bias
+        return out
 
 
 class NoNorm(nn.Module):
