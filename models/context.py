@@ -71,8 +71,8 @@ class ForwardContext:
 
 PLAIN = ForwardContext()
 
-#: Parts of the GPU's code that failed the self-check of this device (``search``, ``attention``, ``edges``, ``norms``,
-#: ``capture``), and why: slower ways take their places.
+#: Parts of the GPU's code that failed the self-check of this device, and why: slower ways take their places.
+#: They are ``search``, ``attention``, ``edges``, ``norms`` and ``capture``.
 LEFT_OUT: dict[str, str] = {}
 
 

@@ -1,7 +1,7 @@
 """Self-check of a GPU: every part that has kernels of its own, against plain PyTorch, once a device.
 
 Each part is a child process, so that an illegal address or a hang ends there; all begin at the same time,
-which compiles in parallel. What fails is left out of this process: :data:`~kmip_data.models.context.LEFT_OUT`.
+which compiles in parallel. What fails is left out of this process (``LEFT_OUT`` of ``models/context.py``).
 The checks themselves are in :mod:`kmip_data.models.training.self_check_parts`.
 """
 

@@ -168,7 +168,7 @@ def capture(device: torch.device, sizes: Sizes) -> None:
     from kmip_data.models.network import build_model
     from kmip_data.models.training.capture.graphs import CudaGraphs
     from kmip_data.models.training.capture.steps import CapturedSteps
-    from kmip_data.models.training.objective.losses import PADDING
+    from kmip_data.models.training.tasks import PADDING
 
     class Plain(CudaGraphs):
         def record(self, work: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Self-check of an emulated GPU: whole it passes; what is broken on purpose is left out, and a run goes on."""
+"""Self-check of an emulated GPU: undamaged it passes; what is broken on purpose is left out of a run."""
 
 from __future__ import annotations
 
@@ -115,7 +115,9 @@ def test_a_device_is_checked_once_a_size(checked, monkeypatch, tmp_path) -> None
     monkeypatch.setattr(self_check, "_hardware", lambda _: ["a GPU", 9, 0])
     self_check.before_run(model, GPU)
     assert checked.times == 5
-    assert all(json.loads(path.read_text()) for path in tmp_path.rglob("*.json") if "damaged" not in path.read_text())
+    assert all(
+        json.loads(path.read_text()) for path in tmp_path.rglob("*.json") if "damaged" not in path.read_text()
+    )
 
 
 def test_failed_parts_are_left_out_with_one_warning(checked, caplog, monkeypatch) -> None:
