@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.strict import Strict
+from kmip_data.files.reading import Strict
 from kmip_data.wording import nearest, shown_address
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]

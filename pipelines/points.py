@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 
 from kmip_data.arrays import F32, F64, I64
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.files.reading import Strict
 from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.graphs.splits import grouped_split
@@ -30,7 +31,6 @@ from kmip_data.pipelines.clouds.graphs import (
 from kmip_data.pipelines.raw.own_files import ascii_key, files_below
 from kmip_data.pipelines.shared.own import OwnParams, OwnPipeline, OwnSplitParams
 from kmip_data.pipelines.shared.records import class_column, feature_column
-from kmip_data.strict import Strict
 
 FOLDER: Final = "points"
 LIDAR: Final = (".las", ".laz")

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.files.reading import Strict
 from kmip_data.format.card import Card
 from kmip_data.format.schema import Schema, View
 from kmip_data.format.writer import GraphRecord, Skipped
@@ -25,7 +26,6 @@ from kmip_data.pipelines.raw.copies import list_copies
 from kmip_data.pipelines.raw.own_files import ascii_key, files_below, given_file
 from kmip_data.pipelines.shared.own import OwnParams, OwnPipeline
 from kmip_data.pipelines.shared.records import class_column, feature_column, units_of_rows
-from kmip_data.strict import Strict
 
 IMAGES: Final = "images"
 MASKS: Final = "masks"
