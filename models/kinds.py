@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from kmip_data.files.reading import Strict
 from kmip_data.graphs.encoding import Encoding
 from kmip_data.graphs.encodings.lappe import Laplacian
 from kmip_data.graphs.encodings.rwse import RandomWalk
+from kmip_data.manifest import Strict
 
 if TYPE_CHECKING:
     from torch import nn

@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from kmip_data.errors import UsageError
-from kmip_data.files.reading import Strict
 from kmip_data.format.card import Card, Receipt
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.splits import PARTS
 from kmip_data.format.writer import GraphRecord, Skipped
-from kmip_data.manifest import Manifest, load_manifest, named
+from kmip_data.manifest import Manifest, Strict, load_manifest, named
 from kmip_data.wording import nearest
 
 

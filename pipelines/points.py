@@ -14,10 +14,10 @@ from pydantic import Field, model_validator
 
 from kmip_data.arrays import F32, F64, I64
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.reading import Strict
 from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.graphs.splits import grouped_split
+from kmip_data.manifest import Strict
 from kmip_data.pipelines.base import Prepared, RawFolder, Records, Split, Unit
 from kmip_data.pipelines.clouds.files import READERS, Columns, read_points
 from kmip_data.pipelines.clouds.graphs import (

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.reading import Strict
 from kmip_data.format.card import Card
 from kmip_data.format.schema import Schema, View
 from kmip_data.format.writer import GraphRecord, Skipped
+from kmip_data.manifest import Strict
 from kmip_data.pipelines.base import Prepared, RawFolder, Unit
 from kmip_data.pipelines.images import graph, reading
 from kmip_data.pipelines.raw.copies import list_copies

@@ -13,11 +13,11 @@ from pydantic import FailFast, model_validator
 
 from kmip_data.builds.home import Build
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.reading import Strict, json_digest, read_model, sealed_json
+from kmip_data.files.reading import json_digest, read_model, sealed_json
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, Name
 from kmip_data.format.schema import Schema, parse_schema
 from kmip_data.graphs.encoding import Encoding
-from kmip_data.manifest import unknown_name
+from kmip_data.manifest import Strict, unknown_name
 
 COLUMNS: Final = "columns"  #: folder next to ``shards``
 COLUMNS_VERSION: Final = 1

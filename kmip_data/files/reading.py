@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from kmip_data.errors import DamagedInput, unreadable
 
@@ -67,12 +67,6 @@ def read_json(path: str | os.PathLike[str], most: int = MAX_BYTES) -> Any:
     if "\\ud" in text.lower():
         json.dumps(value, ensure_ascii=False).encode()
     return value
-
-
-class Strict(BaseModel):
-    """Base of all typed data: a frozen model without unknown keys, with finite numbers."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 def read_model(

@@ -11,10 +11,10 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, JsonValue, model_validator
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.reading import Strict, read_json, read_model, sealed_json
+from kmip_data.files.reading import read_json, read_model, sealed_json
 from kmip_data.format.schema import Schema, parse_schema
 from kmip_data.format.splits import in_order
-from kmip_data.manifest import Standardisation
+from kmip_data.manifest import Standardisation, Strict
 from kmip_data.wording import as_values
 
 _NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9 ._+=,()@-]{0,199}"

@@ -9,7 +9,7 @@ from typing import Any, Final
 from pydantic import Field, field_validator
 
 from kmip_data.errors import UsageError
-from kmip_data.files.reading import Strict
+from kmip_data.manifest import Strict
 from kmip_data.pipelines.cities.graph import CityParams
 from kmip_data.pipelines.openstreetmap.network.streets import NetworkType
 

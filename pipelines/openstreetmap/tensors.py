@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from pydantic import field_validator
 
 from kmip_data.errors import DamagedInput
-from kmip_data.files.reading import Strict, first_fault, read_small
+from kmip_data.files.reading import first_fault, read_small
+from kmip_data.manifest import Strict
 from kmip_data.pipelines.cities.graph import (
     FEATURES,
     NODE_FEATURES,
