@@ -10,7 +10,7 @@ from kmip_data.cli.list import build_facts, builds_table
 from kmip_data.cli.shared.datasets import RECORDS, DatasetCommand, given, resolve
 from kmip_data.cli.shared.options import TARGET, look_options
 from kmip_data.cli.shared.output import facts, print_json, table
-from kmip_data.files.errors import human_bytes
+from kmip_data.errors import human_bytes
 from kmip_data.wording import OPTIONS
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""``make gpu`` without a GPU: every section runs, what ends one is recorded, and the page has a row a figure."""
+"""``make gpu`` without a GPU: every section runs, what ends one is recorded, each figure is a row."""
 
 from __future__ import annotations
 
@@ -39,10 +39,8 @@ def test_a_dry_run_of_all_sections(tmp_path) -> None:
 
 
 def recorded(tmp_path, monkeypatch, function, limit: float) -> str:
-    module = sys.modules[__name__]
     monkeypatch.setattr(command, "SECTIONS", (command.Section("a section", "page", "it", 1.0),))
     monkeypatch.setattr(sys.modules["gpu.page"], "it", function, raising=False)
-    assert module
     return command._run(0, tmp_path, limit, dry=True)
 
 
@@ -64,13 +62,13 @@ def test_what_ends_a_section_is_recorded_with_what_it_found(tmp_path, monkeypatc
     assert recorded(tmp_path, monkeypatch, dies, 100.0) == "died: SIGABRT"
     assert recorded(tmp_path, monkeypatch, fails, 100.0) == "failed: see log.txt"
     with (tmp_path / FILE).open("a") as file:
-        file.write('{"section": 0, "what": "cut o')
+        file.write('{"section": 0, "what": "cut o\n')
     rows = read(tmp_path / FILE)
     assert [row["what"] for row in rows] == ["before", "one of many", "after"]
     assert rows[1]["note"] == "ValueError: a reason"
     assert rows[2]["met"] is False
     assert "RuntimeError: all of it" in (tmp_path / "log.txt").read_text()
     append(tmp_path, {"section": 0, "what": "a section", "status": "ok", "value": 2.0, "unit": "s"})
-    text = summary(rows + [{"section": 0, "what": "a section", "status": "ok", "value": 2.0, "unit": "s"}])
+    text = summary(read(tmp_path / FILE))
     assert "| 0 | a section | ok: 1 good, 2 not, 2.0 s |" in text
     assert "| | after | 3 errors, missed |" in text

@@ -166,7 +166,7 @@ def capture(device: torch.device, sizes: Sizes) -> None:
     """Check captured training steps, padded and not, against plain ones."""
     from kmip_data.models.config import ModelConfig
     from kmip_data.models.network import build_model
-    from kmip_data.models.training.capture.graphs import CudaGraphs
+    from kmip_data.models.training.capture.graphs import CudaGraphs, Learned
     from kmip_data.models.training.capture.steps import CapturedSteps
     from kmip_data.models.training.tasks import PADDING
 
@@ -185,19 +185,21 @@ def capture(device: torch.device, sizes: Sizes) -> None:
         model = build_model(config, in_channels=6, num_classes=4).to(device)
         optimiser = torch.optim.AdamW(model.parameters(), 1e-2, eps=1e-2, fused=True)
 
-        def forward(batch: Any, keep: list[Any] | None = None) -> tuple[Tensor, ...]:
+        def step(batch: Any, *_: Any, keep: list[Any] | None = None, **__: Any) -> Learned:
+            optimiser.zero_grad(set_to_none=False)
             logits = model(batch, ForwardContext(keep=keep))
             loss = torch.nn.functional.cross_entropy(logits, batch.y, ignore_index=PADDING, reduction="sum")
-            return logits, batch.y, loss, loss / 100
+            (loss / 100).backward()
+            optimiser.step()
+            return Learned(logits.detach(), batch.y, loss.detach(), loss.detach())
 
         told: list[str] = []
-        steps = CapturedSteps(forward, kind(device), told.append, accumulate=1, clip_norm=1.0, pad=pad)
-        losses = []
+        steps, losses = CapturedSteps(kind(device), told.append, pad=pad), []
         for seed in range(STEPS):
             # Padded batches differ in size, and are of one size with their padding.
             graphs = tuple(count + seed % 2 for count in GRAPHS) if pad else GRAPHS
             batch = _batch(6, device, table=True, seed=seed, graphs=graphs)
-            losses.append(steps(batch, optimiser, first=True, steps=True).loss)
+            losses.append(steps(step, batch, optimiser, first=True, steps=True).loss)
         if kind is not Plain and told:
             raise SystemExit(told[0])
         return [torch.stack(losses), *model.parameters()]

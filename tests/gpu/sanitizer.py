@@ -29,7 +29,7 @@ def run(record: Recorder) -> None:
         command = [tool, "--tool", name, sys.executable, "-c", program]
         done = children.run(command, PYTORCH_NO_CUDA_MEMORY_CACHING="1")
         record.show(f"{name}, {what}\n" + done.stdout[-4_000:] + done.stderr[-2_000:])
-        # memcheck and synccheck: "ERROR SUMMARY: 0 errors"; racecheck: "RACECHECK SUMMARY: 0 hazards displayed".
+        # "ERROR SUMMARY: 0 errors"; of racecheck "RACECHECK SUMMARY: 0 hazards displayed".
         found = re.findall(r"SUMMARY: (\d+)", done.stdout)
         if found and done.returncode == 0:
             record(f"{name}: {what}", int(found[-1]), "errors", target=0, kind="figure")

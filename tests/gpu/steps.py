@@ -14,7 +14,8 @@ from torch.profiler import ProfilerActivity, profile
 
 import kmip_data
 from kmip_data.builds.home import Home
-from kmip_data.models.training.capture.steps import captured_steps, why_plain
+from kmip_data.models.training.capture.graphs import CudaGraphs
+from kmip_data.models.training.capture.steps import CapturedSteps, why_plain
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for
 from kmip_data.models.training.data.graphs import open_data
@@ -101,7 +102,7 @@ def _loop(work: Work, folder: Path, *, tiny: bool) -> tuple[Loop, list[str]]:
     options: dict[str, Any] = {}
     plain = why_plain(config, data, device, recompute=False)
     if plain is None:
-        options["captured"] = captured_steps(module.learn, module.config, told.append, pad=data.ragged)
+        options["captured"] = CapturedSteps(CudaGraphs(torch.device("cuda")), told.append, pad=data.ragged)
     else:
         told.append(f"not captured: {plain}")
     return Loop(module, data, torch.device(device.kind), **options), told

@@ -147,10 +147,10 @@ def test_failed_parts_are_left_out_with_one_warning(checked, caplog, monkeypatch
     assert gated_gcn._fused(read_batch(batch), x, torch.ones(5, 4), layer) is not None
     # Recorded steps: plain ones.
     config = SimpleNamespace(
-        training=SimpleNamespace(precision="32", neighbors=None),
+        training=SimpleNamespace(precision="32", neighbors=None, k_schedule=None),
         system=SimpleNamespace(capture="auto", compile=False),
         model=ModelConfig(),
         processes=1,
     )
-    data = SimpleNamespace(ragged=False)
+    data = SimpleNamespace(ragged=False, unit="graphs")
     assert why_plain(config, data, GPU, recompute=False) == "the self-check of this GPU failed"
