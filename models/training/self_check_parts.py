@@ -12,7 +12,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -29,6 +29,8 @@ RAGGED, ORDERED, STAGED = 1_500, 9_000, 25_000
 GRAPHS = (40, 65, 23)  #: nodes of each graph of a batch
 STEPS = 6  #: of training: two that warm up, one recorded and replayed, three replayed
 
+Module = TypeVar("Module", bound=torch.nn.Module)
+
 _GENERATOR = torch.Generator().manual_seed(0)
 
 
@@ -40,22 +42,25 @@ def search(device: torch.device, sizes: Sizes) -> None:
     """Check the CUDA search against ``dense``: the same bits."""
     from kmip_data.models.search.topk import topk_inner_product
 
-    def hold(name: str, queries: Tensor, keys: Tensor, k: int, ptr: list[int]) -> None:
-        queries, keys = queries.to(device), keys.to(device)
+    def hold(name: str, rows: Iterable[Tensor], k: int, ptr: list[int]) -> None:
+        queries, keys = (each.to(device) for each in rows)
         expected = topk_inner_product(queries, keys, k, query_ptr=ptr, backend="dense")
         for hint, again in itertools.product((None, expected[1]), ("", ", again")):
             found = topk_inner_product(queries, keys, k, query_ptr=ptr, backend="cuda", hint=hint)
             _same(f"{name}{', hinted' if hint is not None else ''}{again}", found, expected)
 
-    dim, ragged = sizes.dim, [0, 0, 3, RAGGED // 2, RAGGED]  # an empty graph, and one of fewer keys than k
-    hold("search of the run's sizes", *(_normal(sizes.heads, RAGGED, dim) for _ in "qk"), sizes.k, ragged)
+    def pair(heads: int, rows: int) -> list[Tensor]:
+        return [_normal(heads, rows, sizes.dim) for _ in "qk"]
+
+    ragged = [0, 0, 3, RAGGED // 2, RAGGED]  # an empty graph, and one of fewer keys than k
+    hold("search of the run's sizes", pair(sizes.heads, RAGGED), sizes.k, ragged)
     for k in (10, 30, 100):
-        hold(f"search, k = {k}", *(_normal(2, RAGGED, dim) for _ in "qk"), k, ragged)
-    hold("search, ties", *(_normal(2, RAGGED, dim).round() for _ in "qk"), 10, ragged)
-    spread = [10.0 ** (60 * torch.rand(2, RAGGED, 1, generator=_GENERATOR) - 30) for _ in "qk"]
-    hold("search, 1e±30", *(_normal(2, RAGGED, dim) * scale for scale in spread), 10, ragged)
-    hold("search, keys in order", *(_normal(1, ORDERED, dim) for _ in "qk"), 10, [0, ORDERED])
-    hold("search, shared keys", *(_normal(4, STAGED, dim) for _ in "qk"), 10, [0, STAGED])
+        hold(f"search, k = {k}", pair(2, RAGGED), k, ragged)
+    hold("search, ties", [rows.round() for rows in pair(2, RAGGED)], 10, ragged)
+    far = [rows * 10.0 ** (60 * torch.rand(RAGGED, 1, generator=_GENERATOR) - 30) for rows in pair(2, RAGGED)]
+    hold("search, 1e±30", far, 10, ragged)
+    hold("search, keys in order", pair(1, ORDERED), 10, [0, ORDERED])
+    hold("search, shared keys", pair(4, STAGED), 10, [0, STAGED])
     _captured_search(device, sizes, ragged)
 
 
@@ -189,7 +194,7 @@ def capture(device: torch.device, sizes: Sizes) -> None:
             optimiser.zero_grad(set_to_none=False)
             logits = model(batch, ForwardContext(keep=keep))
             loss = torch.nn.functional.cross_entropy(logits, batch.y, ignore_index=PADDING, reduction="sum")
-            (loss / 100).backward()
+            (loss / 100).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             return Learned(logits.detach(), batch.y, loss.detach(), loss.detach())
 
@@ -224,7 +229,7 @@ def _batch(
     return batch
 
 
-def _lifted(module: torch.nn.Module, bias: float) -> torch.nn.Module:
+def _lifted(module: Module, bias: float) -> Module:
     """A copy whose weights bfloat16 holds, and whose norms have this bias."""
     made = copy.deepcopy(module)
     with torch.no_grad():
