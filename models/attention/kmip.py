@@ -281,7 +281,7 @@ class KMIPAttention(nn.Module):
         """Queries (H, N, d) of ``x`` (N, dim), keys and values (H, M, d), (H, M, v) of ``rows`` or ``x``."""
         maps = (self.query, self.key, self.value)
         if rows is None or rows is x:
-            projected = mapped(x, maps)
+            projected: Any = mapped(x, maps)
         else:
             projected = [of(each) for of, each in zip(maps, (x, rows, rows), strict=True)]
         queries, keys, values = (
@@ -297,12 +297,12 @@ class KMIPAttention(nn.Module):
         )
 
 
-def mapped(x: Tensor, maps: Sequence[nn.Linear]) -> Sequence[Tensor]:
+def mapped(x: Tensor, maps: Sequence[nn.Linear]) -> Any:
     """``[linear(x) for linear in maps]``, on a GPU by one matrix product, and one for each gradient."""
     if x.device.type == "cpu":  # one after the other, as weights of today were trained
         return [linear(x) for linear in maps]
     weight, bias = (torch.cat(each) for each in zip(*((of.weight, of.bias) for of in maps), strict=True))
-    return nn.functional.linear(x, weight, bias).split([of.out_features for of in maps], 1)
+    return torch.split(nn.functional.linear(x, weight, bias), [of.out_features for of in maps], 1)
 
 
 def set_training_k(model: nn.Module, k: int | None) -> None:

@@ -120,18 +120,6 @@ def test_a_batch_is_its_graphs_alone() -> None:
     check_each(holds, [PTR, [0, 1], [0, 2], [0, 0], [0], [0, 3, 3, 6]])
 
 
-def test_legacy_mask_lets_graphs_change_each_other() -> None:
-    attention, x = layer(legacy_mask=True), nodes()
-    assert not torch.allclose(attention(x, PTR)[:4], attention(x[:4]), atol=1e-4)
-    attention.legacy_mask = False
-    torch.testing.assert_close(attention(x, PTR)[:4], attention(x[:4]))
-
-
-def test_nodes_may_be_renumbered() -> None:
-    attention, x, order = layer(), nodes(), torch.randperm(40)
-    torch.testing.assert_close(attention(x[order]), attention(x)[order])
-
-
 def test_directions_are_orthogonal_gaussians() -> None:
     directions = orthogonal_directions(266, 64).double()
     units = directions / directions.norm(dim=1, keepdim=True)
@@ -152,18 +140,6 @@ def test_it_has_the_names_and_the_usual_sizes_of_the_published_class() -> None:
         "to_out.weight": (20, 256),
         "to_out.bias": (20,),
     }
-
-
-def directions_of(attention: PerformerAttention) -> torch.Tensor:
-    return attention.fast_attention.projection_matrix.clone()
-
-
-def test_features_are_never_drawn_anew_unless_asked_for() -> None:
-    attention, x = layer(), nodes()
-    before = directions_of(attention)
-    for _ in range(3):
-        attention(x).sum().backward()
-    assert torch.equal(directions_of(attention), before)
 
 
 def test_no_features_are_kept() -> None:
