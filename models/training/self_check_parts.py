@@ -11,6 +11,8 @@ import itertools
 import json
 import sys
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -19,6 +21,7 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 
 from kmip_data.models.context import LEFT_OUT, ForwardContext
+from kmip_data.models.search.problem import SearchProblem, check_problem
 from kmip_data.models.training.self_check import Sizes
 
 #: Tolerance of a tensor by Euclidean norm, and the bias of layers' norms. Half precision moves numbers across
@@ -40,28 +43,45 @@ def _normal(*shape: int) -> Tensor:
 
 def search(device: torch.device, sizes: Sizes) -> None:
     """Check the CUDA search against ``dense``: the same bits."""
-    from kmip_data.models.search.topk import topk_inner_product
-
-    def hold(name: str, rows: Iterable[Tensor], k: int, ptr: list[int]) -> None:
-        queries, keys = (each.to(device) for each in rows)
-        expected = topk_inner_product(queries, keys, k, query_ptr=ptr, backend="dense")
-        for hint, again in itertools.product((None, expected[1]), ("", ", again")):
-            found = topk_inner_product(queries, keys, k, query_ptr=ptr, backend="cuda", hint=hint)
-            _same(f"{name}{', hinted' if hint is not None else ''}{again}", found, expected)
+    from kmip_data.models.search.topk import ranked
 
     def pair(heads: int, rows: int) -> list[Tensor]:
         return [_normal(heads, rows, sizes.dim) for _ in "qk"]
 
     ragged = [0, 0, 3, RAGGED // 2, RAGGED]  # an empty graph, and one of fewer keys than k
-    hold("search of the run's sizes", pair(sizes.heads, RAGGED), sizes.k, ragged)
-    for k in (10, 30, 100):
-        hold(f"search, k = {k}", pair(2, RAGGED), k, ragged)
-    hold("search, ties", [rows.round() for rows in pair(2, RAGGED)], 10, ragged)
     far = [rows * 10.0 ** (60 * torch.rand(RAGGED, 1, generator=_GENERATOR) - 30) for rows in pair(2, RAGGED)]
-    hold("search, 1e±30", far, 10, ragged)
-    hold("search, keys in order", pair(1, ORDERED), 10, [0, ORDERED])
-    hold("search, shared keys", pair(4, STAGED), 10, [0, STAGED])
+    cases = {
+        "the run's sizes": (pair(sizes.heads, RAGGED), sizes.k, ragged),
+        **{f"k = {k}": (pair(2, RAGGED), k, ragged) for k in (10, 30, 100)},
+        "ties": ([rows.round() for rows in pair(2, RAGGED)], 10, ragged),
+        "1e±30": (far, 10, ragged),
+        "keys in order": (pair(1, ORDERED), 10, [0, ORDERED]),
+        "shared keys": (pair(4, STAGED), 10, [0, STAGED]),
+    }
+    problems = {
+        name: check_problem(*(each.to(device) for each in rows), k, ptr)
+        for name, (rows, k, ptr) in cases.items()
+    }
+    if device.type == "cuda":
+        _compile(device, problems.values())
+    for name, problem in problems.items():
+        expected = ranked(problem, "dense")
+        for hint, again in itertools.product((None, expected[1]), ("", ", again")):
+            found = ranked(replace(problem, hint=hint), "cuda")
+            _same(f"search, {name}{', hinted' if hint is not None else ''}{again}", found, expected)
     _captured_search(device, sizes, ragged)
+
+
+def _compile(device: torch.device, problems: Iterable[SearchProblem]) -> None:
+    """Compile the programs of all searches at the same time."""
+    from kmip_data.models.search.gpu import launch, plan
+
+    here = launch.device_of(device.index or 0)
+    plain = {plan.plan_of(each, here.processors, here.tensor_cores).program for each in problems}
+    programs = plain | {replace(program, hinted=1) for program in plain}
+    target = "sm_{}{}".format(*torch.cuda.get_device_capability(device))
+    with ThreadPoolExecutor(len(programs)) as pool:
+        list(pool.map(lambda program: launch.compiled(program, target), programs))
 
 
 def _captured_search(device: torch.device, sizes: Sizes, ptr: list[int]) -> None:
@@ -147,7 +167,7 @@ def edges(device: torch.device, sizes: Sizes) -> None:
 def norms(device: torch.device, sizes: Sizes) -> None:
     """Check each norm with what is fused around it."""
     from kmip_data.models.layers.batch import read_batch
-    from kmip_data.models.layers.norms import NORMS, normed, relu_then_dropout
+    from kmip_data.models.layers.norms import NORMS, BatchNorm, normed
 
     for name, make in NORMS.items():
         plain, norm = _batch(sizes.hidden, device, table=False), make(sizes.hidden)
@@ -162,8 +182,9 @@ def norms(device: torch.device, sizes: Sizes) -> None:
             return [out, *(each[: len(plain.x)] for each in grads)]
 
         _hold_padded(f"norms, {name}", partial(run, plain, norm), plain)
-    rows = _normal(sum(GRAPHS), sizes.hidden).to(device)
-    twice = [(torch.manual_seed(3), relu_then_dropout(rows, 0.5))[1] for _ in range(2)]
+    rows, norm = _normal(sum(GRAPHS), sizes.hidden).to(device), BatchNorm(sizes.hidden).to(device)
+    seeds = (torch.manual_seed(3) for _ in range(2))
+    twice = [normed(norm, rows, rows, before=0.5, activation="relu", after=0.5) for _ in seeds]
     _same("dropout", twice[:1], twice[1:])
 
 

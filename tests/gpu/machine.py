@@ -16,14 +16,14 @@ from kmip_data.models.training.self_check import nvrtc_version
 
 PROCESSES = 14
 PACKAGES = ("torch", "triton", "cuda-core", "cuda-bindings", "numpy", "numba", "torch-geometric")
-#: Programs of the search: d, list, split, tiles, staged, hinted, tensor cores of those that section 5 runs.
+#: Searches of section 5 whose programs differ.
 PROGRAM = """
 import sys, torch
 from benchmarks.attention_gpu import CASES, CITY, _searching, _work
-case = [*CASES[:3], CASES[5], CASES[7], CASES[8], CITY][int(sys.argv[1])]
-small = case._replace(graphs=tuple(min(each, 100_000) for each in case.graphs))
-_searching(_work(small, torch.device("cuda")))()
+case = [*CASES[:4], *CASES[5:], CITY][int(sys.argv[1])]
+_searching(_work(case, torch.device("cuda")))()
 """
+SEARCHES = 9
 STEP = "import sys; from gpu.steps import warm; warm(int(sys.argv[1]))"
 
 
@@ -81,7 +81,9 @@ def _compile(record: Recorder) -> None:
             name = f"search program {number}" if program == PROGRAM else f"step of {WARMED[number]}"
             record(f"compiling: {name}", status="failed", note=children.last_line(done))
 
-    works = [(STEP, number) for number in range(len(WARMED))] + [(PROGRAM, number) for number in range(7)]
+    works = [(STEP, number) for number in range(len(WARMED))] + [
+        (PROGRAM, number) for number in range(SEARCHES)
+    ]
     with ThreadPoolExecutor(PROCESSES) as pool:
         list(pool.map(compile_one, works))
     record("kernels compiled", len(works), "processes")

@@ -59,7 +59,7 @@ def test_the_search_passes_by_emulation(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        ("other result", "search of the run's sizes: other bits"),
+        ("other result", "search, the run's sizes: other bits"),
         ("illegal address", "its process died: SIGABRT"),
         ("compile error", "RuntimeError: NVRTC_ERROR_COMPILATION"),
     ],
