@@ -445,7 +445,7 @@ def datasets(draw):
 
 
 @given(items=datasets())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_any_dataset_comes_back(tmp_path_factory, items):
     folder = tmp_path_factory.mktemp("any") / "b"
     dataset = kmip_data.open(kmip_data.save(items, folder).path)
