@@ -347,7 +347,7 @@ def test_the_target_is_a_new_folder(tmp_path):
 
 
 def test_many_shards(tmp_path, monkeypatch):
-    monkeypatch.setattr("kmip_data.saving.writing.MAX_SHARD_BYTES", 5_000)
+    monkeypatch.setattr("kmip_data.saving.save.MAX_SHARD_BYTES", 5_000)
     build = kmip_data.save(TUDatasetLike(), tmp_path / "b", name="tu")
     assert len(build.card.shards) > 4
     assert verify_build(build.path).ok
