@@ -136,7 +136,7 @@ def large_files(originals: Path, tmp_path: Path) -> Iterator[tuple[str, Callable
         with open_untrusted(path, max_declared_bytes=2**33) as (file, _):
             np.ascontiguousarray(file["data"][:].T)
 
-    yield "a file of one's own with an axis of 0", own
+    yield "a file of your own with an axis of 0", own
 
 
 def test_sizes_are_limited_before_files_are_read(originals, tmp_path):
