@@ -218,8 +218,6 @@ def _work_of_the_host(model: ModelConfig) -> str | None:
         case "k-mip":
             unusable: str | None = get_backend("cuda").unusable("cuda")
             return unusable
-        case "performer" if attention.redraw is not None:
-            return "Performer draws its features anew"
         case "performer" if attention.legacy_mask:
             return "the legacy mask is made on the host"
         case "bigbird":
