@@ -58,10 +58,9 @@ def search(device: torch.device, sizes: Sizes) -> None:
         "keys in order": (pair(1, ORDERED), 10, [0, ORDERED]),
         "shared keys": (pair(4, STAGED), 10, [0, STAGED]),
     }
-    problems = {
-        name: check_problem(*(each.to(device) for each in rows), k, ptr)
-        for name, (rows, k, ptr) in cases.items()
-    }
+    problems = {}
+    for name, ((queries, keys), k, ptr) in cases.items():
+        problems[name] = check_problem(queries.to(device), keys.to(device), k, ptr)
     if device.type == "cuda":
         _compile(device, problems.values())
     for name, problem in problems.items():
