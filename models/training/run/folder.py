@@ -22,7 +22,7 @@ from pydantic import Field, model_validator
 
 import kmip_data
 from kmip_data.builds.home import Home
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import UsageError
 from kmip_data.files.changes import refuse_links_below
 from kmip_data.files.errors import located, writing
 from kmip_data.files.locking import build_lock
@@ -174,7 +174,7 @@ def metrics_columns(run: Path) -> dict[str, list[tuple[int, float]]]:
     return found
 
 
-def own_choices(config: RunConfig, folder: Path, home: Home, tell: Callable[[str], None]) -> RunConfig:
+def own_choices(config: RunConfig, folder: Path, home: Home, log: Callable[[str], None]) -> RunConfig:
     """Return the configuration of a run, without the settings of a stranger that start other things.
 
     A run below ``home.runs`` is the user's own. Any other run starts no logger and no further process, and
@@ -198,7 +198,7 @@ def own_choices(config: RunConfig, folder: Path, home: Home, tell: Callable[[str
     usual = {name: SystemConfig.model_fields[name].default for name in SYSTEM}
     changed = [f"system.{name}" for name in SYSTEM if getattr(config.system, name) != usual[name]]
     if changed:
-        tell(f"{folder} is not a run of {home.root}: {', '.join(changed)} of its {CONFIG_NAME} left out.")
+        log(f"{folder} is not a run of {home.root}: {', '.join(changed)} of its {CONFIG_NAME} left out.")
     return config.model_copy(update={"system": config.system.model_copy(update=usual)})
 
 
@@ -280,7 +280,8 @@ class RunResult(Section):
 def read_result(run: Path) -> RunResult:
     """Read the result of a run folder.
 
-    Raises ``DamagedInput`` where there is none (the run is unfinished), or it is not a result of version 1.
+    Raises ``UsageError`` where there is none (the run is unfinished); ``DamagedInput`` where it is not a
+    result of version 1.
     """
     again = f"kmip-data train --resume {run} writes it anew from the run's last checkpoint"
     try:
@@ -292,8 +293,9 @@ def read_result(run: Path) -> RunResult:
             next=again,
         )
     except FileNotFoundError as error:
-        raise DamagedInput(
-            f"{run} is not a finished run: it has no {RESULT_NAME}.", next=f"kmip-data train --resume {run}"
+        raise UsageError(
+            f"{run} is not a finished run: it has no {RESULT_NAME}.",
+            next=f"kmip-data train --resume {shlex.quote(str(run))}",
         ) from error
 
 
@@ -321,18 +323,31 @@ def metrics_by_name() -> dict[str, Metric]:
     return METRICS
 
 
+def is_share(name: str) -> bool:
+    """True for a metric that people read in percent: all but the loss and the mean absolute error."""
+    return name not in {"", "loss", "mae"}
+
+
 def title_of(name: str) -> str:
     """Return the title of a metric, or of the loss, with its unit."""
     metric = metrics_by_name().get(name)
-    return name if metric is None else f"{metric.title} [%]" if metric.percent else metric.title
+    return name if metric is None else metric.title + (" [%]" if is_share(name) else "")
 
 
 def value_text(name: str, mean: float, std: float | None) -> str:
     """Write a metric, or the loss, with its deviation if there is one; shares in percent."""
-    metric = metrics_by_name().get(name)
-    scale, digits = (100, 2) if metric is not None and metric.percent else (1, 4)
+    scale, digits = (100, 2) if is_share(name) else (1, 4)
     text = f"{scale * mean:.{digits}f}"
     return text if std is None else f"{text} ± {scale * std:.{digits}f}"
+
+
+def with_unit(name: str, value: float) -> str:
+    """Write one value of a metric for people.
+
+    >>> with_unit("mae", 0.25618), with_unit("ap", 0.6631)
+    ('0.2562', '66.31 %')
+    """
+    return value_text(name, value, None) + (" %" if is_share(name) else "")
 
 
 def metrics_table(runs: Sequence[Metrics]) -> str:

@@ -90,11 +90,7 @@ class Predictions:
 
 def rows_of(data: RunData, part: str) -> tuple[Array, NDArray[np.int64] | None]:
     """Return ``key`` and ``ptr`` of the predictions of a part; raise UsageError where it is empty."""
-    if part not in data.sizes:
-        raise UsageError(
-            f"There is nothing to predict in the part {part!r} of {data.build.card.dataset}.",
-            next=f"another --split: {' or '.join(data.parts)}",
-        )
+    data.check_part(part)
     if data.unit == "nodes":
         return data.example[f"{part}_mask"].numpy().nonzero()[0], None
     dataset = ShardedDataset(data.build, part, split_name=data.split_name, columns=[])
@@ -108,13 +104,13 @@ def rows_of(data: RunData, part: str) -> tuple[Array, NDArray[np.int64] | None]:
 def predict(
     run: str | os.PathLike[str],
     *,
-    part: str = "test",
+    split: str = "test",
     target: str | None = None,
     sample: bool = False,
     home: Home | None = None,
     device: str | None = None,
 ) -> Predictions:
-    """Predict a part by the best weights of ``run``, in the batches in which ``evaluate`` measures it.
+    """Predict a part of the split by the best weights of ``run``, in the batches of ``evaluate``.
 
     Arguments and errors are those of :func:`kmip_data.models.training.run.evaluate.evaluate`; ``UsageError``
     also where there is no such part.
@@ -122,14 +118,14 @@ def predict(
     opened = open_run(run, target=target, sample=sample, home=home, device=device)
     data, config, where = opened.data, opened.config, opened.device.kind
     task, card = data.task, data.build.card
-    key, ptr = rows_of(data, part)
+    key, ptr = rows_of(data, split)
     found = []
     with opened.working() as module, torch.inference_mode(), autocast(config.training.precision, where):
         module.eval()
-        module.doing = f"predicting {part}"
-        for _, batches in data.passes((part,)):
+        module.doing = f"predicting {split}"
+        for _, batches in data.passes((split,)):
             for batch in sent_ahead(batches, torch.device(where)):
-                logits, target_rows = of_part(batch, part, *module(batch))
+                logits, target_rows = of_part(batch, split, *module(batch))
                 # Pairs of nodes are padded to the largest graph: keep the real ones, row by row.
                 real = logits[target_rows != NO_PAIR, None] if task.kind == "links" else logits
                 found.append(real.float().cpu())
@@ -138,8 +134,8 @@ def predict(
         **card.identity,
         build=str(data.build.path),
         split=data.split_name,
-        part=part,
-        digest=data.identity["split"][part],
+        part=split,
+        digest=data.identity["split"][split],
         level=task.level,
         kind=task.kind,
         outputs=task.outputs,
@@ -234,7 +230,7 @@ def evaluate_predictions(
     predictions: str | os.PathLike[str] | Mapping[str, Any] | Predictions,
     target: str,
     *,
-    part: str | None = None,
+    split: str | None = None,
     sample: bool = False,
     home: Home | None = None,
 ) -> PredictionMetrics:
@@ -248,7 +244,7 @@ def evaluate_predictions(
         ``key`` and ``ptr`` are checked where they are there; the split is that of the file, or the default.
     target
         A dataset or build folder.
-    part
+    split
         ``train``, ``val`` or ``test``; default: what the file says, else test.
     sample
         With the name of a dataset: its sample.
@@ -274,7 +270,7 @@ def evaluate_predictions(
     elif not isinstance(predictions, Predictions):
         predictions = read_predictions(Path(predictions))
     about, home = predictions.about, home or Home.locate()
-    part = part or (about.part if about is not None else "test")
+    part = split or (about.part if about is not None else "test")
     data = _opened(target, about, home, sample=sample)
     own = (data.task.level, data.task.kind, tuple(data.build.card.class_names))
     theirs = own if about is None else (about.level, about.kind, about.class_names)
