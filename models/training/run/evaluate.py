@@ -130,8 +130,7 @@ def predict_nodes(
     data, kind, labels = opened.data, opened.device.kind, build.card.schema_.labels
     if data.unit != "nodes" or labels is None or not is_class(labels):
         raise UsageError(
-            f"{opened.folder} does not classify the nodes of one graph.",
-            next="preview without --run",
+            f"{opened.folder} does not classify the nodes of one graph.", next="preview without --run"
         )
     precision = opened.config.training.precision
     with opened.working() as module, torch.inference_mode(), autocast(precision, kind):

@@ -136,9 +136,7 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
     if matches:
         several = "\n    ".join(str(folder) for folder in matches)
         raise UsageError(
-            f"{len(matches)} runs are called {text!r}.",
-            found=f"\n    {several}",
-            next="name one by its path",
+            f"{len(matches)} runs are called {text!r}.", found=f"\n    {several}", next="name one by its path"
         )
     if begun := next(filter(meant, home.runs.glob("*/*/*")), None):
         raise UsageError(

@@ -27,12 +27,7 @@ from kmip_data.models.training.metrics import METRICS, is_better
 from kmip_data.models.training.run import checkpoint, history
 from kmip_data.models.training.run.history import STEP
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
-from kmip_data.models.training.run.optimisation import (
-    Average,
-    build_optimiser,
-    build_schedule,
-    step_schedule,
-)
+from kmip_data.models.training.run.optimisation import Average, build_optimiser, build_schedule, step_schedule
 from kmip_data.runtime.progress import Progress
 
 

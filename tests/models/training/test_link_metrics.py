@@ -220,11 +220,7 @@ def links_build(folder, *, graphs: int = 40):
         columns=(
             Column(key="node/x", attribute="x", stored="float32", presented="float32", shape=(2,)),
             Column(
-                key="node/contact",
-                attribute="contact",
-                stored="uint8",
-                presented="uint8",
-                shape=(BITS // 8,),
+                key="node/contact", attribute="contact", stored="uint8", presented="uint8", shape=(BITS // 8,)
             ),
         ),
         edges="index",

@@ -191,16 +191,7 @@ def test_the_command_line_refuses_a_graph_that_does_not_fit(tmp_path: Path, monk
 def test_a_city_under_a_limit_ends_with_the_exit_code_of_memory(tmp_path: Path) -> None:
     """Whichever limit: refused before, or an allocation that fails, and never a signal."""
     build = streets_build(tmp_path / "build", nodes=30_000)
-    command = [
-        sys.executable,
-        "-m",
-        "kmip_data",
-        "train",
-        "--dataset",
-        str(build.path),
-        "--device",
-        "cpu",
-    ]
+    command = [sys.executable, "-m", "kmip_data", "train", "--dataset", str(build.path), "--device", "cpu"]
     command += ["--home", str(tmp_path / "home"), "--epochs", "1"]
     held = 700 * 2**20  # what the process has before it measures anything, generously
     for limit in (held + 2**28, held + GIB):

@@ -146,9 +146,7 @@ WITHIN = {
         "optimiser": {"name": "sgd", "momentum": 0.9},
     },
     "k that moves": {"training": {"k_schedule": "linear:6:3"}, "model": {"norm": "batch"}},
-    "drawn anew": {
-        "model": {"k": None, "key_dim": None, "attention": {"kind": "performer", "redraw": 3}},
-    },
+    "drawn anew": {"model": {"k": None, "key_dim": None, "attention": {"kind": "performer", "redraw": 3}}},
     "sampled neighbourhoods": {"training": {"neighbors": [2, 1], "batch_size": 7}},
 }
 
