@@ -23,7 +23,6 @@ from kmip_data.graphs.city_columns import is_city
 from kmip_data.models.analysis.study import Recorder, recording
 from kmip_data.models.attention.kmip import attend_to_best
 from kmip_data.models.layers.batch import read_batch
-from kmip_data.models.training.machine import autocast
 from kmip_data.models.training.run.evaluate import OpenedRun, open_run
 from kmip_data.models.training.run.module import measure_parts
 from kmip_data.models.training.tasks import Task, target_column
@@ -49,7 +48,7 @@ def ask(
     part or record.
     """
     opened = open_run(run, home=home, device=device)
-    data, where = opened.data, opened.device.kind
+    data = opened.data
     data.check_part(split)
     count = 1 if data.unit == "nodes" else data.sizes[split]
     if not 0 <= position < count:
@@ -58,14 +57,8 @@ def ask(
             next=f"--record 0 to {count - 1}, or another --split",
         )
     batch = data.record(split, position)
-    with (
-        opened.working() as module,
-        recording(module.eval().model) as recorder,
-        torch.inference_mode(),
-        autocast(opened.config.training.precision, where),
-    ):
-        module.doing = "exploring"
-        logits = module(batch.to(where))[0].float().cpu()
+    with opened.applied("exploring") as module, recording(module.model) as recorder:
+        logits = module(batch.to(opened.device.kind))[0].float().cpu()
     nodes, layers = chosen_keys(recorder, int(batch.num_nodes), pairs)
     task, column = data.task, target_column(data.build.card.schema_)
     named = task.level == "node" and task.kind == "single-label"

@@ -151,24 +151,17 @@ def record_run(
     part or build, or the model has no k-MIP attention; ``DamagedInput`` if the run is unfinished, or one of
     its files is damaged.
     """
-    from kmip_data.models.training.machine import autocast
     from kmip_data.models.training.run.evaluate import open_run
 
     opened = open_run(run, home=home, device=device)
-    data, where = opened.data, torch.device(opened.device.kind)
+    data = opened.data
     data.check_part(split)
-    with (
-        opened.working() as module,
-        recording(module.eval().model, sizes=sizes) as recorder,
-        torch.inference_mode(),
-        autocast(opened.config.training.precision, where.type),
-    ):
+    with opened.applied("recording") as module, recording(module.model, sizes=sizes) as recorder:
         if not recorder.layers:
             raise UsageError(f"{run} has no k-MIP attention to record.", next="a run of the model gps-kmip")
-        module.doing = "recording"
         for _, batches in data.passes((split,)):
             for batch in batches:
-                module.model(batch.to(where))
+                module.model(batch.to(opened.device.kind))
                 if len(recorder.sizes) >= graphs:
                     break
     return recorder.projections(

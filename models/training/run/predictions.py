@@ -25,7 +25,6 @@ from kmip_data.models.kinds import Section
 from kmip_data.models.training.config.presets import config_for
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.data.run_data import USUAL, RunData, sent_ahead
-from kmip_data.models.training.machine import autocast
 from kmip_data.models.training.metrics import SplitMetrics
 from kmip_data.models.training.run.evaluate import open_run
 from kmip_data.models.training.run.folder import metrics_table
@@ -116,15 +115,12 @@ def predict(
     also where there is no such part.
     """
     opened = open_run(run, target=target, sample=sample, home=home, device=device)
-    data, config, where = opened.data, opened.config, opened.device.kind
-    task, card = data.task, data.build.card
+    data, task, card = opened.data, opened.data.task, opened.data.build.card
     key, ptr = rows_of(data, split)
     found = []
-    with opened.working() as module, torch.inference_mode(), autocast(config.training.precision, where):
-        module.eval()
-        module.doing = f"predicting {split}"
+    with opened.applied(f"predicting {split}") as module:
         for _, batches in data.passes((split,)):
-            for batch in sent_ahead(batches, torch.device(where)):
+            for batch in sent_ahead(batches, torch.device(opened.device.kind)):
                 logits, target_rows = of_part(batch, split, *module(batch))
                 # Pairs of nodes are padded to the largest graph: keep the real ones, row by row.
                 real = logits[target_rows != NO_PAIR, None] if task.kind == "links" else logits
@@ -144,7 +140,7 @@ def predict(
         model=opened.result.model,
         seed=opened.result.seed,
         best_epoch=opened.result.best_epoch,
-        batch_size=config.training.batch_size,
+        batch_size=opened.config.training.batch_size,
     )
     if task.kind == "regression":
         return Predictions(None, values.numpy(), key, ptr, about)
