@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import itertools
 import json
 import math
 import os
@@ -81,18 +82,16 @@ def new_run(home: Home, dataset: str, model: str, name: str, *, exact: bool) -> 
     without room for a folder.
     """
     parent = home.runs / dataset / model
-    folder, number = parent / name, 1
-    with writing(folder):
+    with writing(parent / name):
         refuse_links_below(home.runs, parent)
         parent.mkdir(parents=True, exist_ok=True)
-        while True:
+        for number in itertools.count(1):
+            folder = parent / (name if number == 1 else f"{name}-{number}")
             with contextlib.suppress(FileExistsError):
                 folder.mkdir()
                 break
             if exact:
                 break
-            number += 1
-            folder = parent / f"{name}-{number}"
     _refuse_taken(folder)
     with build_lock(folder, wait=False):
         _refuse_taken(folder)  # by a process that had the lock until now
@@ -134,10 +133,8 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
     if len(matches) == 1:
         return matches[0]
     if matches:
-        several = "\n    ".join(str(folder) for folder in matches)
-        raise UsageError(
-            f"{len(matches)} runs are called {text!r}.", found=f"\n    {several}", next="name one by its path"
-        )
+        several = "".join(f"\n    {folder}" for folder in matches)
+        raise UsageError(f"{len(matches)} runs are called {text!r}.", found=several, next="a path")
     if begun := next(filter(meant, home.runs.glob("*/*/*")), None):
         raise UsageError(
             f"{begun} has no {CONFIG_NAME}: the run was stopped before it began.",
@@ -147,11 +144,11 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
     # Of a path, or of its end alone: a name is much shorter than its path.
     ends = {"/".join(folder.parts[-len(wanted) :]): name for folder, name in zip(runs, names, strict=True)}
     close = ends.get(nearest(text, ends) or "") or nearest(text, names)
-    newest = "\n    ".join(names[-5:])
+    newest = "".join(f"\n    {name}" for name in names[-5:])
     raise UsageError(
         f"There is no run {text!r}.{f' Did you mean {close!r}?' if close else ''}",
-        found=f"\n    {newest}" if names else f"no runs under {home.runs}",
-        next="name one by its path" if names else "kmip-data train --dataset NAME",
+        found=newest or f"no runs under {home.runs}",
+        next="kmip-data runs" if names else "kmip-data train --dataset NAME",
     )
 
 
@@ -281,20 +278,13 @@ def read_result(run: Path) -> RunResult:
     Raises ``UsageError`` where there is none (the run is unfinished); ``DamagedInput`` where it is not a
     result of version 1.
     """
-    again = f"kmip-data train --resume {run} writes it anew from the run's last checkpoint"
+    resume = f"kmip-data train --resume {shlex.quote(str(run))}"
+    again, what = f"{resume} writes it anew from the run's last checkpoint", "cannot be read as a result"
     try:
-        return read_model(
-            run / RESULT_NAME,
-            RunResult,
-            "cannot be read as a result",
-            expected="JSON of version 1",
-            next=again,
-        )
+        return read_model(run / RESULT_NAME, RunResult, what, expected="JSON of version 1", next=again)
     except FileNotFoundError as error:
-        raise UsageError(
-            f"{run} is not a finished run: it has no {RESULT_NAME}.",
-            next=f"kmip-data train --resume {shlex.quote(str(run))}",
-        ) from error
+        what = f"{run} is not a finished run: it has no {RESULT_NAME}."
+        raise UsageError(what, next=resume) from error
 
 
 def package_versions() -> dict[str, str]:
