@@ -167,7 +167,7 @@ def is_better(metric: str, new: float, old: float | None) -> bool:
 
 
 class _Sums(Accumulator):
-    """Sum over batches of what ``of`` says of one, in float64."""
+    """Sum over batches of ``of`` one batch, in float64."""
 
     full_state_update = False
     sums: Tensor
@@ -285,7 +285,7 @@ class SplitMetrics(nn.Module):
         return {name: _moved(metric.metric_state, "cpu") for name, metric in self.named_children()}
 
     def load(self, state: Mapping[str, Mapping[str, Any]]) -> None:
-        """Go on counting from what :meth:`state` gave."""
+        """Continue from the result of :meth:`state`."""
         for name, values in state.items():
             for key, value in values.items():
                 setattr(self.get_submodule(name), key, _moved(value, self.loss.device))

@@ -58,7 +58,7 @@ class KSchedule:
 
     @classmethod
     def parse(cls, text: str) -> KSchedule:
-        """Read ``cosine:50:5``; raises ``ValueError`` that says what is wrong."""
+        """Read ``cosine:50:5``; raise ``ValueError``, with the fault, for others."""
         shape, *numbers = text.split(":")
         right = all(number.isdecimal() and int(number) > 0 for number in numbers)
         if shape not in {"cosine", "linear"} or len(numbers) != 2 or not right:

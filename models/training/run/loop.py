@@ -144,7 +144,7 @@ class Loop:
             # Between the batches of a step there are gradients, which no checkpoint has; the end of an
             # epoch has a checkpoint of its own.
             if steps and not last and self._checkpoint_is_due():
-                module.stop_if_diverged()  # a GPU may have met what nobody has read yet
+                module.stop_if_diverged()  # a GPU may hold a fault that was not read yet
                 self.save()
 
     def plain_step(self, batch: Any, optimiser: Optimizer, *, first: bool, steps: bool) -> Learned:

@@ -76,7 +76,7 @@ class Predictions:
     key: Array | None = None  #: keys of the records (G,), or the numbers of the nodes of one graph (rows,)
     #: (G + 1,) int64: record g has the rows ``ptr[g]:ptr[g + 1]``. ``None``: one row for each key
     ptr: Array | None = None
-    about: About | None = None  #: ``None`` where nobody said
+    about: About | None = None  #: ``None`` if unknown
 
     def __len__(self) -> int:
         return len(next(iter(self.arrays.values())))
@@ -241,7 +241,7 @@ def evaluate_predictions(
     target
         A dataset or build folder.
     split
-        ``train``, ``val`` or ``test``; default: what the file says, else test.
+        ``train``, ``val`` or ``test``; default: that of the file, else test.
     sample
         With the name of a dataset: its sample.
 
