@@ -68,7 +68,7 @@ def command(
     if by_class:
         from kmip_data.models.analysis.answers import class_accuracy
 
-        further["classes"] = vars(class_accuracy(run, **data))
+        further["classes"] = class_accuracy(run, **data)
         text.append(f"\n{_class_table(**further['classes'])}")
     if as_json:
         print_json({**found.to_dict(), **further})

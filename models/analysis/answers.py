@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -147,17 +146,8 @@ def chosen_keys(recorder: Recorder, count: int, pairs: int) -> tuple[Tensor, lis
     return nodes, found
 
 
-@dataclass(frozen=True)
-class ClassAccuracy:
-    """Nodes or graphs of each class, and how many of them a run gets right, by part."""
-
-    names: list[str]
-    rows: dict[str, list[int]]  #: part -> number of each class
-    right: dict[str, list[int]]  #: part -> correct ones of each class
-
-
-def class_accuracy(run: str | Path, **where: Any) -> ClassAccuracy:
-    """Measure the best weights of ``run`` on each class of every part.
+def class_accuracy(run: str | Path, **where: Any) -> dict[str, Any]:
+    """Return ``names`` of the classes, and by part ``rows`` of each class and how many are ``right``.
 
     Options are those of :func:`.evaluate.open_run`. Raises ``UsageError`` if the run does not predict one
     class for each node or graph.
@@ -177,4 +167,5 @@ def class_accuracy(run: str | Path, **where: Any) -> ClassAccuracy:
         names = read_city_map(build).class_ranges()
     rows = {part: confusion.sum(1).tolist() for part, confusion in found.items()}
     names = names or [str(number) for number in range(len(next(iter(rows.values()))))]
-    return ClassAccuracy(names, rows, {part: confusion.diag().tolist() for part, confusion in found.items()})
+    right = {part: confusion.diag().tolist() for part, confusion in found.items()}
+    return {"names": names, "rows": rows, "right": right}

@@ -213,25 +213,15 @@ class RunData(ABC):
         return int(self._whole.num_node_features)
 
     @property
-    def num_classes(self) -> int:
-        """Columns of the network's output."""
-        return self.task.outputs
-
-    @property
     def channels(self) -> dict[str, Any]:
         """Arguments of :func:`build_model` that the data decide."""
         edges = int(self._whole.num_edge_features) or None
-        return {"in_channels": self.in_channels, "num_classes": self.num_classes, "edge_channels": edges}
+        return {"in_channels": self.in_channels, "num_classes": self.task.outputs, "edge_channels": edges}
 
     @property
     def split(self) -> Any:
         """The split's entry in the card."""
         return self.build.card.splits[self.split_name]
-
-    @property
-    def label(self) -> str:
-        """Name of the dataset for folders; a sample says so."""
-        return self.build.card.label
 
     @property
     def description(self) -> str:

@@ -197,7 +197,7 @@ def open_run(
 
 def _check_fit(data: RunData, result: RunResult, *, own: bool) -> None:
     card = data.build.card
-    trained, found = (result.num_features, result.num_classes), (data.in_channels, data.num_classes)
+    trained, found = (result.num_features, result.num_classes), (data.in_channels, data.task.outputs)
     pairs = zip(result.columns, data.inputs.names, strict=False)
     other = next((f"the column {b!r}, not {a!r}" for a, b in pairs if a != b), None)
     if found != trained:

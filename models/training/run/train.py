@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,7 @@ def train(
     """
     if name is not None:
         check_name(name)
-    home, log, device = home or Home.locate(), line_printer(quiet), _check_machine(config)
+    home, log, device = home or Home.locate(), printer(quiet), _check_machine(config)
     check_compile(config, device)  # not where a run is resumed: it continues as it began
     if source := config.training.init_from:
         training = config.training.model_copy(update={"init_from": str(find_run(source, home))})
@@ -160,7 +161,7 @@ def train(
         opened: AbstractContextManager[Path | None] = nullcontext()  # the first process of the run has it
         if is_main_process():
             unique = chosen or run_name(seeded.variant, seed)
-            opened = new_run(home, data.label, seeded.model.name, unique, exact=chosen is not None)
+            opened = new_run(home, data.build.card.label, seeded.model.name, unique, exact=chosen is not None)
         with opened as folder:
             if folder is not None:
                 if initial:
@@ -208,7 +209,7 @@ def resume(
                 f"A resumed run continues as it began: only {' and '.join(CHANGEABLE)} can change.",
                 next=f"leave out --set {key}, or begin another run with --dataset",
             )
-    home, log = home or Home.locate(), line_printer(quiet)
+    home, log = home or Home.locate(), printer(quiet)
     folder = find_run(run, home)
     config = read_config(folder / CONFIG_NAME)
     if (folder / RESULT_NAME).is_file():
@@ -272,7 +273,7 @@ def _fit(run: Prepared) -> RunResult:
             forget_not_finite(device)
         options: dict[str, Any] = {}
         if main is not None:
-            options["logger"] = build_logger(config, main, f"kmip-data-{data.label}")
+            options["logger"] = build_logger(config, main, f"kmip-data-{data.build.card.label}")
         if plain is None:
             options["captured"] = captured_steps(module.learn, module.config, run.log, pad=data.ragged)
         loop = Loop(module, data, device, folder=folder, quiet=run.quiet, log=run.log, **options)
@@ -320,7 +321,7 @@ def _finish(run: Prepared, loop: Loop) -> RunResult:
         num_features=data.in_channels,
         columns=data.inputs.names,
         vocabulary=data.inputs.vocabulary,
-        num_classes=data.num_classes,
+        num_classes=data.task.outputs,
         num_parameters=count_parameters(loop.module.model),
         seed=config.training.seed,
         device=run.device.name,
@@ -380,11 +381,6 @@ def _check_machine(config: RunConfig) -> Device:
     return device
 
 
-def line_printer(quiet: bool) -> Callable[[str], None]:
+def printer(quiet: bool) -> Callable[[str], None]:
     """Return a function that prints a line to stderr: in the first process of a run, unless ``quiet``."""
-
-    def log(line: str) -> None:
-        if is_main_process():
-            say(line, quiet=quiet)
-
-    return log
+    return partial(say, quiet=quiet or not is_main_process())

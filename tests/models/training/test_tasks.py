@@ -145,7 +145,7 @@ def test_graphs_without_features_take_their_degree_profile(tmp_path):
         open_data(tiny_config(build), home=Home(tmp_path))
     config = tiny_config(build, data={"features": "degree-profile"})
     data = open_data(config, home=Home(tmp_path))
-    assert (data.in_channels, data.num_classes) == (5, 3)
+    assert (data.in_channels, data.task.outputs) == (5, 3)
     ((_, batches),) = data.passes(["val"])
     batch = next(iter(batches))
     one = batch.get_example(0)
