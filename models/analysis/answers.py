@@ -139,8 +139,9 @@ def chosen_keys(recorder: Recorder, count: int, pairs: int) -> tuple[Tensor, lis
     kept = min(count, pairs // max(1, sum(layer.heads * layer.k for layer in recorder.layers)))
     draw = np.random.Generator(np.random.PCG64(0)).choice(count, kept, replace=False)
     nodes, found = torch.from_numpy(np.sort(draw)), list[ChosenKeys]()
-    for layer, (rows,) in zip(recorder.layers, recorder.calls, strict=True):
-        chosen = attend_to_best(*(r.float() for r in rows), layer.k, repeat_first_key=layer.legacy_padding)
+    for layer, (recorded,) in zip(recorder.layers, recorder.calls, strict=True):
+        queries, keys, values = (tensor.float() for tensor in recorded)
+        chosen = attend_to_best(queries, keys, values, layer.k, repeat_first_key=layer.legacy_padding)
         indices, weights = chosen.indices[:, nodes], chosen.weights[:, nodes]
         found.append(ChosenKeys(indices.numpy(), weights.masked_fill(indices < 0, 0).numpy()))
     return nodes, found

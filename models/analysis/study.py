@@ -103,8 +103,8 @@ class Recorder:
         """
         if not self.sizes:
             least, most = self._range
-            sizes = f"{least} to {most or 'any number of'} nodes"
-            raise UsageError(f"There is no graph to record of {sizes}.", next="another part, or other sizes")
+            limits = f"{least} to {most or 'any number of'} nodes"
+            raise UsageError(f"There is no graph to record of {limits}.", next="another part, or other sizes")
         sizes = self.sizes[:graphs]
         layers = []
         for calls in self.calls:
