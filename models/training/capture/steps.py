@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from kmip_data.models.config import ModelConfig
+from kmip_data.models.context import LEFT_OUT
 from kmip_data.models.layers.batch import COUNTED
 from kmip_data.models.search.topk import get_backend
 from kmip_data.models.training.capture.graphs import CudaGraphs, Learned, Work
@@ -199,6 +200,7 @@ def why_plain(config: RunConfig, data: RunData, device: Device, *, recompute: bo
     reasons = {
         "no GPU": device.kind != "cuda",
         "system.capture = off": system.capture == "off",
+        "the self-check of this GPU failed": "capture" in LEFT_OUT,
         "several processes exchange gradients": config.processes > 1,
         "system.compile": system.compile,
         "16-mixed looks at the gradients before it steps": training.precision == "16-mixed",

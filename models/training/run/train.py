@@ -19,6 +19,7 @@ from kmip_data.files.changes import refuse_links, write_file
 from kmip_data.files.locking import build_lock
 from kmip_data.models.network import build_model, count_parameters
 from kmip_data.models.search.gpu.launch import forget_not_finite
+from kmip_data.models.training import self_check
 from kmip_data.models.training.capture.graphs import CudaGraphs
 from kmip_data.models.training.capture.steps import CapturedSteps, why_plain
 from kmip_data.models.training.config.keys import RunConfig
@@ -378,6 +379,7 @@ def _check_machine(config: RunConfig) -> Device:
     check_precision(config.training.precision, device)
     config.model.attention.check_device(device.kind)
     check_logger(config.system.logger)
+    self_check.before_run(config.model, device)
     return device
 
 
