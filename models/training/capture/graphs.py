@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ class Learned(NamedTuple):
 
 #: Work on a batch; given a list, it adds what a recorded graph must keep alive.
 Work = Callable[[list[Any] | None], Learned]
+Found = TypeVar("Found", bound=tuple[Tensor, ...])
 
 
 class CudaGraphs:
@@ -41,7 +42,7 @@ class CudaGraphs:
         """Return the free bytes of the device, and the most that was allocated."""
         return torch.cuda.mem_get_info(self._device)[0], torch.cuda.max_memory_allocated(self._device)
 
-    def run(self, work: Work) -> Learned:
+    def run(self, work: Callable[[list[Any] | None], Found]) -> Found:
         """Do the work on that stream, so that libraries and the search allocate their workspaces for it."""
         here = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(here)
@@ -52,7 +53,7 @@ class CudaGraphs:
             tensor.record_stream(here)
         return found
 
-    def record(self, work: Work) -> tuple[Callable[[], None], Learned]:
+    def record(self, work: Callable[[list[Any] | None], Found]) -> tuple[Callable[[], None], Found]:
         """Record the work without doing it; return a function that replays it, and its future results.
 
         After a failure the random generator continues as before.
