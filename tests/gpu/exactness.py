@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import time
 from collections.abc import Iterator
@@ -69,7 +70,12 @@ def _fuzz(record: Recorder) -> None:
 def _compile(dims: tuple[int, ...]) -> None:
     """Compile the programs of all these searches at the same time."""
     sizes = itertools.product(dims, {shape[1:] for shape in SHAPES}, (0, 1))
-    programs = [plan._program(dim, 10, hinted, 2, shape) for dim, shape, hinted in sizes]
+    fields = {"list": 128, "split": 1, "tensor_cores": 2}
+    known = {field.name for field in dataclasses.fields(plan.Program)}
+    programs = []
+    for dim, (tiles, staged), hinted in sizes:
+        given = {**fields, "dim": dim, "tiles": tiles, "staged": staged, "hinted": hinted}
+        programs.append(plan.Program(**{name: given[name] for name in known}))
     target = "sm_{}{}".format(*torch.cuda.get_device_capability())
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(lambda program: launch.compiled(program, target), programs))
