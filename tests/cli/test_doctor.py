@@ -55,7 +55,9 @@ def test_doctor_finds_this_machine_sound(home, monkeypatch):
     assert findings["HDF5", "gzip"]["status"] == "ok"
     assert str(home) in findings["Home", "folder"]["detail"]
     assert all(entry["detail"] for entry in findings.values() if entry["status"] == "no"), "a reason for each"
-    assert all(entry["name"] in kmip("doctor").out for entry in findings.values())
+    monkeypatch.setattr(trial, "failures", lambda _: {})
+    text = kmip("doctor").out
+    assert all(entry["name"] in text for entry in findings.values())
 
 
 def test_doctor_names_what_is_missing_or_too_old(home, monkeypatch):
