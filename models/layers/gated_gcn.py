@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kmip_data.models.context import triton_runs
+from kmip_data.models.context import LEFT_OUT, triton_runs
 from kmip_data.models.layers.batch import Edges, GraphBatch, NeighborTable, UnformedEdges, formed
 from kmip_data.models.layers.norms import Activation, BatchNorm, activated, normed
 
@@ -151,13 +151,13 @@ def _fused(
     lowered = torch.is_autocast_enabled(kind)
     given = (x, weight, old) if isinstance(old, Tensor) else (x, weight)
     plain = all(t.dtype == torch.float32 for t in given) and not lowered
-    whole = isinstance(edges, NeighborTable) and batch.real_edges is None
-    if kind == "cpu" and plain and whole and isinstance(old, Tensor):
+    table = isinstance(edges, NeighborTable) and batch.edge_rows.first is None
+    if kind == "cpu" and plain and table and isinstance(old, Tensor):
         from kmip_data.models.layers.cpu.gated_edges import gated_edges as compiled
 
         return compiled  # type: ignore[no-any-return]
     mixed = lowered and torch.get_autocast_dtype(kind) == torch.bfloat16 and weight.dtype == torch.float32
-    if kind == "cuda" and (plain or mixed) and triton_runs(x.device):
+    if kind == "cuda" and (plain or mixed) and "edges" not in LEFT_OUT and triton_runs(x.device):
         from kmip_data.models.layers.gpu.gated_edges import gated_edges as in_triton
 
         return in_triton  # type: ignore[no-any-return]

@@ -36,27 +36,23 @@ COMPILE = """
 import json
 from support.edge_resources import edge_resources
 from support.triton_compiled import compile_for
-from kmip_data.models.attention.gpu import kernels, launch, transposing
-numbers = "indices cuts order start counts bucket_start turn dealt"
+from kmip_data.models.attention.gpu import kernels, launch
+numbers = "indices cuts"
 floats = "scores values weights out grad keys slopes grad_queries queries grad_keys grad_values sums"
 types = {**dict.fromkeys(floats.split(), "*fp32"), **dict.fromkeys(numbers.split(), "*i32")}
-types |= {"keep": "*u8", "scale": "fp32"}
+types |= {"keep": "*u8", "scale": "fp32", "order": "*i64", "start": "*i64"}
 of_sums = {**types, "keys": "i32"}
 found = []
 for target in (80, 90):
     for k, width in ((10, 14), (15, 19), (10, 76), (1, 8)):
         sizes = launch._tile(k, width)
         for drop in (False, True):
-            rows = compile_for(kernels.attend_rows, target, {"DROP": drop, "WEIGHTS": True, **sizes}, types)
+            rows = compile_for(kernels.attend_rows, target, {"DROP": drop, **sizes}, types)
             found += [rows, compile_for(kernels.slope_rows, target, {"DROP": drop, **sizes}, types)]
     for width in (14, 76):
         sizes = launch._segment_sizes(width)
         found.append(compile_for(kernels.sum_segments, target, {"DROP": True, **sizes}, of_sums))
         found.append(compile_for(kernels.add_segments, target, sizes, of_sums))
-    sizes = {"BLOCK": transposing._BLOCK, "SHARED": transposing._SHARED, "num_warps": 4}
-    sizes["SEGMENT"] = launch.SEGMENT
-    for name in ("count_lists", "count_buckets", "fill_buckets", "order_buckets"):
-        found.append(compile_for(getattr(transposing, name), target, sizes, {**types, "keys": "i32"}))
 edges = [edge_resources(target, sizes) for target, sizes in SIZES]
 print(json.dumps([[vars(each) for each in found], edges]))
 """
@@ -70,7 +66,7 @@ print(json.dumps([[vars(each) for each in found], edges]))
 def test_kernels_compile_without_a_gpu_and_hardly_spill(sizes: list[tuple[int, int]]) -> None:
     """By the compiler of Triton 3.9 nothing at all, by that of 3.6 (CUDA 12.8) 8 bytes for sm_90."""
     attention, edges = json.loads(said("-c", COMPILE.replace("SIZES", str(sizes))))
-    assert len(attention) == 2 * (4 * 2 * 2 + 2 * 2 + 4)
+    assert len(attention) == 2 * (4 * 2 * 2 + 2 * 2)
     assert max(kernel["spilled"] for kernel in attention) <= 8
     assert max(kernel["registers"] for kernel in attention) <= 200
     kernels: dict[str, Any]

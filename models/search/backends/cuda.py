@@ -7,6 +7,7 @@ import importlib.util
 import torch
 from torch import Tensor
 
+from kmip_data.models.context import LEFT_OUT
 from kmip_data.models.search.gpu.plan import MOST_DIM, MOST_K
 from kmip_data.models.search.problem import SearchProblem
 from kmip_data.runtime.presence import install_command
@@ -25,6 +26,8 @@ def unusable(device_type: str) -> str | None:
     """Why it cannot run on this kind of device."""
     if device_type != "cuda":
         return f"runs on CUDA only, not on {device_type}"
+    if "search" in LEFT_OUT:
+        return f"the self-check of this GPU failed: {LEFT_OUT['search']}"
     if any(importlib.util.find_spec(name) is None for name in ("cuda", "cuda.core", "cuda.bindings")):
         return f"cuda.core is not installed: {install_command('cuda')}"
     if not torch.cuda.is_available():

@@ -80,7 +80,7 @@ def test_fit_and_test(build):
 def test_resumes_in_the_middle_of_an_epoch(build, tmp_path):
     whole = Recorder()
     trainer(max_epochs=3).fit(whole, datamodule=module(build))
-    for step in (2, 6, 9, 11):
+    for step in (2, 9):
         first, second, path = Recorder(), Recorder(), tmp_path / f"{step}.ckpt"
         stopped = trainer(max_epochs=3, callbacks=[Stop(path, step)])
         with pytest.raises((KeyboardInterrupt, SystemExit)):
