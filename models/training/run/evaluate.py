@@ -128,16 +128,13 @@ def predict_nodes(
     :func:`evaluate` does; ``UsageError`` also where the run predicts no classes of nodes.
     """
     opened = open_run(run, target=str(build.path), home=home)
-    data, kind, labels = opened.data, opened.device.kind, build.card.schema_.labels
+    data, labels = opened.data, build.card.schema_.labels
     if data.unit != "nodes" or labels is None or not is_class(labels):
         raise UsageError(
-            f"{opened.folder} does not classify the nodes of one graph.",
-            next="preview without --run",
+            f"{opened.folder} does not classify the nodes of one graph.", next="preview without --run"
         )
-    precision = opened.config.training.precision
-    with opened.working() as module, torch.inference_mode(), autocast(precision, kind):
-        module.doing = "predicting"
-        logits, _ = module.eval()(data.example.to(kind))
+    with opened.applied("predicting") as module:
+        logits, _ = module(data.example.to(opened.device.kind))
     classes: NDArray[np.int64] = logits.argmax(dim=-1).cpu().numpy()
     return classes, opened.result, opened.folder
 
@@ -164,6 +161,14 @@ class OpenedRun:
             if not is_out_of_memory(error):
                 raise
             raise out_of_memory(error, module, self.data) from error
+
+    @contextlib.contextmanager
+    def applied(self, doing: str) -> Iterator[TrainingModule]:
+        """As :meth:`working`, in eval mode, without gradients, in the run's precision."""
+        with self.working() as module, torch.inference_mode():
+            module.doing = doing
+            with autocast(self.config.training.precision, self.device.kind):
+                yield module.eval()
 
 
 def open_run(
@@ -194,7 +199,7 @@ def open_run(
 
 def _check_fit(data: RunData, result: RunResult, *, own: bool) -> None:
     card = data.build.card
-    trained, found = (result.num_features, result.num_classes), (data.in_channels, data.num_classes)
+    trained, found = (result.num_features, result.num_classes), (data.in_channels, data.task.outputs)
     pairs = zip(result.columns, data.inputs.names, strict=False)
     other = next((f"the column {b!r}, not {a!r}" for a, b in pairs if a != b), None)
     if found != trained:

@@ -10,12 +10,12 @@ from support.interpreted import needs_triton, passed
 
 HERE = Path(__file__).parent
 FILES = [HERE / "gated_edges_kernels.py", HERE / "normed_kernels.py"]
-needs_card = pytest.mark.skipif(
+needs_gpu = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="no CUDA device: kernels were only interpreted and compiled"
 )
 
 
 @needs_triton
-@needs_card
+@needs_gpu
 def test_kernels_on_a_gpu() -> None:
     assert passed(FILES, "torture or not torture") >= 60
