@@ -37,15 +37,11 @@ ENVIRONMENT = {
 
 
 class UnitTask(Protocol):
-    """Task of an executor: one unit, picklable, with a name and the memory it needs."""
+    """Task of an executor: one unit, picklable, with a name for messages."""
 
     @property
     def name(self) -> str:
-        """Name of the unit, for messages."""
-
-    @property
-    def memory(self) -> int:
-        """Bytes that a worker needs for it."""
+        """Name of the unit."""
 
 
 T = TypeVar("T", bound=UnitTask)

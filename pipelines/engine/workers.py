@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any
 
 from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources
 from kmip_data.files.changes import fsync_path, write_file
@@ -21,8 +21,6 @@ from kmip_data.graphs.statistics import UnitStatistics
 from kmip_data.pipelines.base import Params, Pipeline, Prepared, RawFolder, Unit
 from kmip_data.pipelines.engine.journal import RESUMES, UnitResult, shard_name
 from kmip_data.runtime import threads
-
-UNIT_MEMORY: Final = 2**30  #: bytes that a worker needs for one shard of a build
 
 
 class StopRequestedError(Exception):
@@ -42,8 +40,6 @@ class BuildTask:
     key: str
     compression: writer.Compression
     threads: int = 1  #: for compiled kernels: more than one where there are fewer units than jobs
-
-    memory: ClassVar[int] = UNIT_MEMORY  #: bytes a worker needs: one shard and what becomes it
 
     @property
     def file(self) -> str:

@@ -316,13 +316,3 @@ def test_a_failed_build_leaves_nothing(tmp_path, home):
     assert [path for path in home.root.rglob("*") if path.is_file()] == []
     skipped = build(folder, home, k=4, on_error="skip")
     assert [entry[0] for entry in skipped.card.statistics["skipped"]] == ["bad.txt"]
-
-
-@pytest.mark.parametrize(
-    "words", [["--set", "position=x,y"], ["--set", "feature="], ["--set", "path=nowhere"], ["--k", "0"]]
-)
-def test_wrong_options_change_nothing(rooms, home, words):
-    options = words if "path=nowhere" in words else ["--set", f"path={rooms}", *words]
-    done = kmip("build", "points", "--name", "own", *options, "--jobs", 1, "--quiet")
-    assert done.code in {2, 4}
-    assert [path for path in home.root.rglob("*") if path.is_file()] == []

@@ -19,13 +19,10 @@ from support.shared import shared_data
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput
 from kmip_data.format.reader import Shard
-from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.base import RawFolder, Unit, load_pipeline
 from kmip_data.pipelines.build import build_own
 from kmip_data.pipelines.images import graph as ours
 from kmip_data.pipelines.images import reading
 from kmip_data.pipelines.images.graph import superpixels
-from kmip_data.pipelines.superpixels import SuperpixelSource
 
 SMALL = {"superpixels": 40, "classes": 3}
 VOC = (
@@ -308,19 +305,6 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("spoil", FAULTS)
-def test_a_bad_picture_is_named(pictures, spoil):
-    spoil(pictures)
-    pipeline = load_pipeline(load_manifest("superpixels"))
-    params = pipeline.Params(**SMALL)
-    files = SuperpixelSource(images=pictures / "images", masks=pictures / "masks").files()
-    with pytest.raises(DamagedInput, match=FAULTS[spoil]) as caught:  # noqa: PT012 -- whichever of the two finds it
-        prepared = pipeline.prepare(RawFolder(pictures, dict.fromkeys(files, ""), ()), params, pictures)
-        list(pipeline.records(prepared, Unit(0, "", {"rows": [2]}), params))
-    assert "picture_002" in caught.value.what
-    assert caught.value.parts["next"]
-
-
 def test_bad_pictures_are_skipped_counted_and_listed(pictures, home):
     write_sample(pictures, pictures=8)
     for number, spoil in enumerate(FAULTS):
@@ -351,7 +335,7 @@ BOTH = ("--set", "images=IMAGES", "--set", "masks=MASKS")
         (["--set", "images=EMPTY", "--set", "masks=MASKS"], "has no usable file"),
         ([*BOTH, "--set", "class_name=sky"], "1 names for 21 classes"),
         ([*BOTH, "--archive", "x"], "under a name of your own"),
-        ([*BOTH, "--set", "palette=nowhere"], "is not a regular file"),
+        ([*BOTH, "--set", "palette=nowhere"], "does not exist"),
     ],
 )
 def test_wrong_options_change_nothing(pictures, home, tmp_path, options, message):
