@@ -20,8 +20,8 @@ from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.files.changes import write_file
 from kmip_data.files.reading import first_fault
 from kmip_data.pipelines.engine.finish import versions_of_bytes
-from kmip_data.pipelines.engine.journal import RESUMES
-from kmip_data.pipelines.engine.pool import Executor, UnitTask, WorkerDiedError, worker_died
+from kmip_data.pipelines.engine.journal import PREPARATION, RESUMES
+from kmip_data.pipelines.engine.pool import Executor, UnitTask, worker_died
 from kmip_data.runtime import signals
 from kmip_data.runtime.presence import install_command
 from kmip_data.runtime.progress import say
@@ -143,7 +143,7 @@ class DaskWorkers(Executor):
             with _connected():
                 result: R = future.result()
         except KilledWorker as error:
-            raise WorkerDiedError from error
+            raise worker_died(PREPARATION) from error
         del self._running[future]
         return result
 

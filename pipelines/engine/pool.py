@@ -17,7 +17,7 @@ from typing import Any, Protocol, Self, TypeVar, get_args
 from kmip_data.builds.home import BuildOptions, EngineName
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.files import changes as files
-from kmip_data.pipelines.engine.journal import RESUMES
+from kmip_data.pipelines.engine.journal import PREPARATION, RESUMES
 from kmip_data.runtime import signals, threads
 from kmip_data.runtime.presence import require_extra
 
@@ -48,10 +48,6 @@ T = TypeVar("T", bound=UnitTask)
 R = TypeVar("R")
 
 
-class WorkerDiedError(Exception):
-    """The process that ran a call is gone."""
-
-
 class Executor(AbstractContextManager["Executor", None], Protocol):
     """Runs functions elsewhere. Leaving the ``with`` block ends what it started.
 
@@ -68,7 +64,7 @@ class Executor(AbstractContextManager["Executor", None], Protocol):
     def call(self, function: Callable[..., R], *arguments: Any, expect: int = 1) -> R:
         """Return ``function(*arguments)``, run in a worker; ``expect`` calls will follow at a time.
 
-        Raises :class:`WorkerDiedError` where the worker is gone.
+        Raises ``OutOfResources`` where the worker died.
         """
 
     def run_all(
@@ -153,7 +149,7 @@ class Workers(Executor):
         try:
             return self.submit(function, *arguments).result()
         except BrokenExecutor as error:
-            raise WorkerDiedError from error
+            raise worker_died(PREPARATION) from error
 
     def submit(self, function: Callable[..., R], *arguments: Any) -> Future[R]:
         """Run ``function(*arguments)`` in a worker."""

@@ -19,7 +19,7 @@ from kmip_data.format import writer
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.graphs.statistics import UnitStatistics
 from kmip_data.pipelines.base import Params, Pipeline, Prepared, RawFolder, Unit
-from kmip_data.pipelines.engine.journal import RESUMES, UnitResult, shard_name
+from kmip_data.pipelines.engine.journal import PREPARATION, RESUMES, UnitResult, shard_name
 from kmip_data.runtime import threads
 
 
@@ -60,7 +60,7 @@ def prepare(
     Errors are those of :func:`build_unit`.
     """
     threads.set_num_threads(count)
-    with explained(pipeline.manifest.name, "the preparation of the raw files", pipeline.advice()):
+    with explained(pipeline.manifest.name, PREPARATION, pipeline.advice()):
         prepared = pipeline.prepare(raw, params, workdir)
         for path in sorted(workdir.rglob("*")):
             fsync_path(path)

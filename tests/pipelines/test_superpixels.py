@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.random import PCG64, Generator
 from PIL import Image
 from scipy import ndimage
 from skimage import color, filters, graph, segmentation
 from support.cli import kmip
-from support.sample_pictures import write_sample
 from support.shared import shared_data
 
 from kmip_data.builds.home import Build, Home
@@ -30,6 +30,32 @@ VOC = (
     "2008_002307",
     "2010_006035",
 )  # smallest; one with three classes; one with a void border
+
+
+def write_sample(folder: Path, *, pictures: int) -> None:
+    """Write pictures and masks of discs and boxes of two classes on a shaded ground."""
+    for name in ("images", "masks"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    rows, columns = np.indices((90, 120))
+    for number in range(pictures):
+        rng = Generator(PCG64([0, number]))
+        mask = np.zeros((90, 120), np.uint8)
+        for _ in range(4):
+            label, (row, column) = int(rng.integers(1, 3)), rng.uniform(0, (90, 120))
+            size = rng.uniform(10, 30)
+            inside = np.hypot(rows - row, columns - column) < size
+            if label == 2:
+                inside = (np.abs(rows - row) < size / 2) & (np.abs(columns - column) < size)
+            mask[inside] = label
+        shade = (rows / 90 * 40)[:, :, None]
+        pixels = (
+            np.array([(70, 110, 70), (190, 60, 50), (60, 80, 190)])[mask]
+            + shade
+            + rng.normal(0, 6, (90, 120, 3))
+        )
+        picture = np.clip(pixels, 0, 255).astype(np.uint8)
+        Image.fromarray(picture).save(folder / "images" / f"picture_{number:03d}.png")
+        Image.fromarray(mask).save(folder / "masks" / f"picture_{number:03d}.png")
 
 
 @pytest.fixture

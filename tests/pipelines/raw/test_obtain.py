@@ -166,7 +166,7 @@ def test_a_folder_that_holds_the_archive(home, archive, tmp_path, capsys):
     assert_right(raw)
     assert f"using {tmp_path}/downloads/given.zip" in capsys.readouterr().err
     other_archive(tmp_path / "downloads" / "second.zip")
-    with pytest.raises(UsageError, match="more than once") as caught:
+    with pytest.raises(UsageError, match="is given twice") as caught:
         obtain(toy(), home, archives=[tmp_path / "downloads"])
     assert "given.zip" in str(caught.value)
     assert "second.zip" in str(caught.value)
@@ -180,7 +180,7 @@ def test_a_folder_with_one_broken_archive_says_what_is_wrong_with_it(home, archi
 
 
 def test_archives_that_are_refused_leave_nothing(home, archive, tmp_path):
-    with pytest.raises(UsageError, match=r"Two of the given archives are toy\.zip"):
+    with pytest.raises(UsageError, match=r"toy\.zip is given twice"):
         obtain(toy(), home, archives=[archive, other_archive(tmp_path / "other.zip")])
     with pytest.raises(UsageError, match="There is no file or folder"):
         obtain(toy(), home, archives=[tmp_path / "none.zip"])
