@@ -23,7 +23,7 @@ from kmip_data.pipelines.engine.cluster import SharedView, check_view, own_versi
 from kmip_data.pipelines.engine.encode import encode_build
 from kmip_data.pipelines.engine.pool import check_options
 
-pytest.importorskip("distributed")
+Client = pytest.importorskip("distributed").Client
 ROOT = Path(__file__).resolve().parents[3]
 GRAPHS = 18  # six shards
 SLOW = dict.fromkeys(range(1, GRAPHS, 3), "sleep=0.4")  # each shard takes so long
@@ -41,6 +41,8 @@ class Cluster:
         )
         until(self.file.exists)
         self.workers = [self.add_worker() for _ in range(2)]
+        with Client(scheduler_file=str(self.file), set_as_default=False) as client:
+            client.wait_for_workers(2)
 
     def add_worker(self, *options: str) -> subprocess.Popen[bytes]:
         """Start a worker of one thread, without a nanny that would start it anew."""
