@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from kmip_data.errors import DamagedInput
-from kmip_data.format.hdf5 import inflate
 from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.splits import grouped_split, share_of, shuffled_split
@@ -216,7 +215,7 @@ def _open(path: Path) -> Iterator[tuple[h5py.Dataset, h5py.Dataset]]:
     """Open one HDF5 file and check what its two datasets are."""
     from kmip_data.format.safety import open_untrusted
 
-    with open_untrusted(path, max_declared_bytes=MAX_FILE_BYTES, filters=frozenset({"gzip"})) as file:
+    with open_untrusted(path, max_declared_bytes=MAX_FILE_BYTES, filters=frozenset({"gzip"})) as (file, _):
         for name, dtype, axes in (("data", "float32", 3), ("label", "uint8", 2)):
             dataset = file.get(name)
             shape = getattr(dataset, "shape", None)
@@ -296,6 +295,8 @@ def read_rows(dataset: h5py.Dataset, start: int, stop: int, *, name: str) -> NDA
 
 def _chunk(dataset: h5py.Dataset, offset: tuple[int, ...], deflated: bool, name: str) -> NDArray[Any]:
     """Return one whole chunk as an array of the chunk's shape."""
+    from kmip_data.format.safety import inflate  # with h5py, which a list of parameters does not need
+
     size = int(np.prod(dataset.chunks)) * dataset.dtype.itemsize
     where = f"{name}, chunk at {list(offset)}"
     if not dataset.id.get_chunk_info_by_coord(offset).size:

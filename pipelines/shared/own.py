@@ -16,15 +16,14 @@ from numpy.random import PCG64, Generator
 from pydantic import Field, model_validator
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.errors import require_room, writing
+from kmip_data.errors import DamagedInput, UsageError, require_room, writing
 from kmip_data.files.reading import CHUNK
 from kmip_data.format.splits import PARTS
 from kmip_data.format.writer import Skipped
 from kmip_data.graphs.splits import share_of
+from kmip_data.manifest import Strict
 from kmip_data.pipelines.base import Params, Pipeline, Records, Split, SplitParams
 from kmip_data.pipelines.raw.copies import RawCopy, StoredSource, local_source, store_own
-from kmip_data.strict import Strict
 
 
 class OwnParams(Params):
