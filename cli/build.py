@@ -141,6 +141,7 @@ def _summary(build: Build, split: str) -> str:
         *((name, card.counts.get(name)) for name in ("graphs", "nodes", "edges")),
         ("shards", f"{len(card.shards)} ({size})"),
         ("split", split),
+        ("", card.splits[split].note or None),
         ("license", None if card.manifest in SHOWN else card.license.get("notice")),
     ]
     return (
