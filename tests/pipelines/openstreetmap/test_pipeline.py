@@ -20,6 +20,7 @@ from support.shared import ROOT, shared_data
 
 import kmip_data
 from kmip_data.builds.home import Build, Home
+from kmip_data.cli.build import _summary
 from kmip_data.errors import DamagedInput, KmipDataError, SourceUnavailable, UsageError
 from kmip_data.format.card import Receipt
 from kmip_data.format.reader import Shard
@@ -167,6 +168,10 @@ def test_options_make_other_builds(home):
     assert other.path.name.startswith("centre-bbox-hops3-classes4-travel-time-")
     assert other.card.counts["nodes"] < 2_526
     assert other.card.default_split == split_name(other) == "spatial-60m-buffer1-seed0"
+    inside = sum(part.nodes for part in other.card.splits[other.card.default_split].parts.values())
+    summary = _summary(other, other.card.default_split).splitlines()
+    (row,) = (line.replace(",", "").split() for line in summary if "in none" in line)
+    assert int(row[3]) == other.card.counts["nodes"] - inside > 0
     assert split_name(other, {"split_seed": 1}).startswith("spatial-")
     assert split_name(other, {"split": "random"}) == "random-seed0"
     opened = kmip_data.open("centre", home=home)
