@@ -24,6 +24,7 @@ from kmip_data.cli.build import _summary
 from kmip_data.errors import DamagedInput, KmipDataError, SourceUnavailable, UsageError
 from kmip_data.format.card import Receipt
 from kmip_data.format.reader import Shard
+from kmip_data.models.training.config.presets import config_for
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.build import build_dataset, build_own
 from kmip_data.pipelines.find import split_name
@@ -197,6 +198,7 @@ def test_builds_of_one_name_are_told_apart_and_named_by_their_folders(home):
         (line,) = (line for line in lines if build.path.name in line)
         assert ("vocabulary of helsinki" in line) == (source.vocabulary is not None)
         assert kmip_data.open(build.path.name, home=home).build.path == build.path
+        assert config_for(build.path.name, home=home).data.dataset == str(build.path)
         outcome = kmip("info", build.path.name, "--home", str(home.root))
         assert (outcome.code, str(build.path) in outcome.out) == (0, True)
     outcome = kmip("build", "twice", "--home", str(home.root))
