@@ -20,9 +20,11 @@ from support.shared import shared_data
 
 import kmip_data
 from kmip_data.builds.home import Build, Home
+from kmip_data.cli.build import _summary
 from kmip_data.errors import DamagedInput, KmipDataError, SourceUnavailable, UsageError
 from kmip_data.format.card import Receipt
 from kmip_data.format.reader import Shard
+from kmip_data.models.training.config.presets import config_for
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.build import build_dataset, build_own
 from kmip_data.pipelines.find import split_name
@@ -162,6 +164,10 @@ def test_options_make_other_builds(home):
     assert other.path.name.startswith("centre-bbox-hops3-classes4-travel-time-")
     assert other.card.counts["nodes"] < 2_526
     assert other.card.default_split == split_name(other) == "spatial-60m-buffer1-seed0"
+    inside = sum(part.nodes for part in other.card.splits[other.card.default_split].parts.values())
+    summary = _summary(other, other.card.default_split).splitlines()
+    (row,) = (line.replace(",", "").split() for line in summary if "in none" in line)
+    assert int(row[3]) == other.card.counts["nodes"] - inside > 0
     assert split_name(other, {"split_seed": 1}).startswith("spatial-")
     assert split_name(other, {"split": "random"}) == "random-seed0"
     opened = kmip_data.open("centre", home=home)
@@ -187,6 +193,7 @@ def test_builds_of_one_name_are_told_apart_and_named_by_their_folders(home):
         (line,) = (line for line in lines if build.path.name in line)
         assert ("vocabulary of helsinki" in line) == (source.vocabulary is not None)
         assert kmip_data.open(build.path.name, home=home).build.path == build.path
+        assert config_for(build.path.name, home=home).data.dataset == str(build.path)
         outcome = kmip("info", build.path.name, "--home", str(home.root))
         assert (outcome.code, str(build.path) in outcome.out) == (0, True)
     outcome = kmip("build", "twice", "--home", str(home.root))
