@@ -17,7 +17,7 @@ import osmnx
 import shapely
 from support.http_server import File, Handler, Server, running
 
-from kmip_data.pipelines.openstreetmap.network.streets import is_street
+from kmip_data.pipelines.openstreetmap.streets import is_street
 
 STATUS = "Connected as: 1\nCurrent time: 2026-01-01T00:00:00Z\nAnnounced endpoint: none\nRate limit: 2\n"
 STATUS += "2 slots available now.\n"
