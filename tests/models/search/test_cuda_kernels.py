@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import logging
 import re
+import subprocess
 import sys
 import types
+from pathlib import Path
 
 import pytest
 import torch
+from support.cases import check_each
 
 from kmip_data.errors import UsageError
 from kmip_data.models.search import backend_status, topk_inner_product
@@ -30,6 +34,8 @@ def why_not_compiled() -> str | None:
 
 
 WHY_NOT = why_not_compiled()
+TRITON = importlib.util.find_spec("triton")
+NVDISASM = Path(TRITON.origin if TRITON else "", "../backends/nvidia/bin/nvdisasm").resolve()
 needs_nvrtc = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
 #: d, list, split, tiles, staged, hinted, tensor cores
 MAIN = [
@@ -65,6 +71,39 @@ def test_main_sizes_hardly_spill(target: str, sizes: tuple[int, ...]) -> None:
     # Beside lists of 512, at other sizes than d = 10, candidates that are ranked. NVRTC 13.0 spills more.
     allowed = 0 if sizes[1] == 128 else 8 if sizes[0] == 10 else 256
     assert spilled["collect"] <= (allowed if nvrtc.nvrtcVersion()[1:] >= (13, 5) else max(64, 2 * allowed))
+
+
+def inner_loop(code: bytes, folder: Path) -> tuple[int, int]:
+    """Instructions of the shortest loop of ``collect`` that multiplies, and matrix products among them."""
+    (folder / "search.cubin").write_bytes(code)
+    command = [str(NVDISASM), "-c", str(folder / "search.cubin")]
+    listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    body = listing.partition("\n.text.collect:")[2].partition("\n.text.")[0]
+    instructions, labels, loops = [], {}, []
+    for label, instruction in re.findall(r"^(\.L_x_\d+):|/\*[0-9a-f]{4,}\*/\s+(.*?);", body, re.M):
+        if label:
+            labels[label] = len(instructions)
+            continue
+        instructions.append(instruction)
+        back = re.search(r"BRA `\((\.L_x_\d+)\)", instruction)
+        if back and back[1] in labels:
+            loop = instructions[labels[back[1]] :]
+            loops.append((len(loop), sum("HMMA" in each for each in loop)))
+    return min(loop for loop in loops if loop[1])
+
+
+@needs_nvrtc
+@pytest.mark.skipif(not NVDISASM.exists(), reason="no disassembler: Triton brings it on Linux")
+@pytest.mark.slow
+def test_products_take_few_other_instructions(tmp_path) -> None:
+    """64 for 16 products (8 batches of keys take 2 products a tile of queries): 92 and 104 with moves."""
+
+    def holds(dim) -> None:
+        code = launch.compile_program(Program(dim, 128, 1, 4, 1, 0, 2), "sm_90")
+        instructions, products = inner_loop(code, tmp_path)
+        assert instructions <= 4.5 * products
+
+    check_each(holds, [5, 10])
 
 
 @needs_nvrtc
