@@ -17,14 +17,17 @@ MOST_DIM, MOST_K = 256, 1024  #: what the kernels take
 
 # Members of ``struct Search`` (kernels/common.cuh) in order; all take 8 bytes.
 POINTERS = (
-    "queries", "keys", "hint", "starts", "graphs", "sample_tiles", "tiles", "centre", "longest",
-    "first_prefix", "norm", "key_counts", "key_order", "packed", "packed_rows", "edge", "threshold", "need",
-    "query_counts", "query_order", "list", "ticket", "not_finite", "scores", "indices",
+    "queries", "keys", "hint", "starts", "not_finite", "scores", "indices",  # of one search
+    "graphs", "sample_tiles", "tiles",  # tables of its plan
+    "centre", "longest", "first_prefix", "norm", "key_counts", "key_order", "packed", "packed_rows", "edge",
+    "threshold", "need", "query_counts", "query_order", "list", "ticket",  # scratch memory
 )  # fmt: skip
 NUMBERS = (
-    "heads", "graph_count", "query_count", "key_count", "batches", "sample_tile_count", "tile_count",
-    "hinted", "k", "sample", "ordered", "rows_a_block",
+    "narrow_hint", "narrow", "heads", "graph_count", "query_count", "key_count", "batches",
+    "sample_tile_count", "tile_count", "hinted", "k", "sample", "ordered", "rows_a_block",
 )  # fmt: skip
+IN_SCRATCH = slice(POINTERS.index("centre"), len(POINTERS))
+NARROW = slice(len(POINTERS), len(POINTERS) + 2)  # as the pointers of one search
 
 # As in the kernels.
 _BATCH, _CHUNK, _WARPS = 16, 64, 4
@@ -69,10 +72,8 @@ class Plan:
     program: Program
     launches: tuple[Launch, ...]
     tables: Tensor  #: int32 on the device: graphs, sample_tiles and tiles behind each other
-    table_starts: dict[str, int]  #: byte of each of the three
-    scratch_starts: dict[str, int]  #: byte of each array of the scratch memory
+    members: NDArray[np.int64]  #: of ``struct Search``; of scratch arrays their first byte in that memory
     scratch_bytes: int
-    numbers: dict[str, int]
 
 
 @functools.lru_cache(maxsize=64)
@@ -134,15 +135,10 @@ def plan_for(
     }  # fmt: skip
     places, end = _scratch(program, numbers, blocks)
     lay_out = [Launch("lay_out", (_up(graphs, 8), 1), 256)] if unread else []
-    return Plan(
-        program,
-        (*lay_out, *_launches(program, numbers, blocks)),
-        _on(device, np.concatenate([part.ravel() for part in parts.values()]), copied=not unread),
-        dict(zip(parts, starts, strict=False)),
-        places,
-        end,
-        numbers,
-    )
+    tables = _on(device, np.concatenate([part.ravel() for part in parts.values()]), copied=not unread)
+    places |= {name: tables.data_ptr() + start for name, start in zip(parts, starts, strict=False)} | numbers
+    members = np.array([places.get(name, 0) for name in (*POINTERS, *NUMBERS)])
+    return Plan(program, (*lay_out, *_launches(program, numbers, blocks)), tables, members, end)
 
 
 def plan_of(problem: SearchProblem, processors: int, tensor_cores: int) -> Plan:

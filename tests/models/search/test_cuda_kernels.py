@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import io
-import logging
 import re
 import subprocess
-import sys
-import types
 from pathlib import Path
 
 import pytest
@@ -80,7 +77,7 @@ def inner_loop(code: bytes, folder: Path) -> tuple[int, int]:
     listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     body = listing.partition("\n.text.collect:")[2].partition("\n.text.")[0]
     instructions, labels, loops = [], {}, []
-    for label, instruction in re.findall(r"^(\.L_x_\d+):|/\*[0-9a-f]{4,}\*/\s+(.*?);", body, re.M):
+    for label, instruction in re.findall(r"^(\.L_x_\d+):|/\*[0-9a-f]{4,}\*/\s+(.*?);", body, re.MULTILINE):
         if label:
             labels[label] = len(instructions)
             continue
@@ -117,41 +114,6 @@ def test_products_take_few_other_instructions(tmp_path) -> None:
 )
 def test_other_cards(target: str, tensor_cores: int) -> None:
     assert launch.compile_program(Program(10, 128, 1, 2, 0, 0, tensor_cores), target)
-
-
-def test_a_program_is_compiled_once(tmp_path, monkeypatch, caplog) -> None:
-    asked: list[str] = []
-
-    def compile_program(program: Program, target: str) -> bytes:
-        asked.append(target)
-        return b"code"
-
-    monkeypatch.setattr(launch.platformdirs, "user_cache_dir", lambda *_, **__: str(tmp_path))
-    monkeypatch.setattr(launch, "compile_program", compile_program)
-    program = Program(*MAIN[0])
-    with caplog.at_level(logging.INFO):
-        assert [launch.compiled(program, target) for target in ("sm_90", "sm_90", "sm_80")] == [b"code"] * 3
-    assert asked == ["sm_90", "sm_80"]
-    assert "d = 10" in caplog.text
-    monkeypatch.setattr(launch.platformdirs, "user_cache_dir", lambda *_, **__: "/proc/nowhere")
-    assert launch.compiled(program, "sm_90") == b"code"
-
-
-def test_machine_code_that_the_driver_refuses_is_told(monkeypatch) -> None:
-    def refuse(_: bytes) -> None:
-        raise RuntimeError("CUDA_ERROR_INVALID_IMAGE")
-
-    for name in ("cuda", "cuda.bindings", "cuda.core"):
-        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
-    sys.modules["cuda.bindings"].driver = None  # type: ignore[attr-defined]
-    sys.modules["cuda.core"].ObjectCode = types.SimpleNamespace(from_cubin=refuse)  # type: ignore[attr-defined]
-    monkeypatch.setattr(launch, "compiled", lambda *_: b"code")
-    here = object.__new__(launch.Device)
-    here._modules, here._target = {}, "sm_90"
-    for _ in range(2):
-        with pytest.raises(UsageError, match="could not be loaded") as caught:
-            here._load(Program(*MAIN[0]), "collect")
-        assert "INVALID_IMAGE" in str(caught.value)
 
 
 def test_it_says_why_it_cannot_run_here() -> None:

@@ -50,7 +50,8 @@ DEVICE void write(const Search& s, int h, Rows<COUNT>& rows, int r, int done, co
     int i = threadIdx.x % LANES * EACH + e;
     if (i < TAKE && done + i < s.k) {
       s.scores[at + done + i] = x[e] ? rank_score(x[e]) : __uint_as_float(0xff800000u);
-      s.indices[at + done + i] = x[e] ? rank_row(x[e]) : -1;
+      int row = x[e] ? rank_row(x[e]) : -1;
+      if (s.narrow) ((int*)s.indices)[at + done + i] = row; else ((long long*)s.indices)[at + done + i] = row;
     }
     if (ROUNDS && i == TAKE - 1) rows.ceiling[r] = x[e];
   }
@@ -137,7 +138,7 @@ DEVICE void refill(float (&start)[TILES][4], const Rows<COUNT>& rows) {
     double threshold = rows.threshold[r];
     double low = threshold - fabs(threshold) * ((WIDTH + 4) / 4194304.0) - POWER(-20);
     if (!MARGIN_COLUMN) low -= slack() * rows.units[r].length * 16;
-    float from = rows.row[r] < 0 ? NEVER : -__double2float_rd(low);
+    float from = rows.row[r] < 0 || rows.units[r].length < 0 ? NEVER : -__double2float_rd(low);
     // Opaque one by one: one value stored twice has the accumulators rebuilt by moves, 92 instead of 64 instructions
     // for 16 products at d = 10.
     start[i / 2][i % 2 * 2] = held(from);
@@ -178,7 +179,7 @@ KERNEL(collect, WARPS * 32, RESIDENT) {
     int need = 0;  // chunks; of the neediest row
     for (int r = lane; r < COUNT; r += 32) {
       if (ROUNDS) rows.ceiling[r] = ~0ull;
-      if (rows.row[r] >= 0)
+      if (rows.row[r] >= 0 && rows.units[r].length >= 0)
         need = max(need, s.ordered ? s.need[h * s.query_count + rows.row[r]] : (graph.keys + CHUNK - 1) / CHUNK);
     }
     int batches = min((graph.keys + 15) / 16, warp_max(need) * (CHUNK / 16));
