@@ -20,7 +20,7 @@ from kmip_data.cli.shared.options import (
     work_options,
 )
 from kmip_data.cli.shared.output import facts, print_json, table
-from kmip_data.files.errors import human_bytes
+from kmip_data.errors import human_bytes
 from kmip_data.wording import as_options
 
 if TYPE_CHECKING:

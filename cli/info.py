@@ -10,8 +10,8 @@ from kmip_data.cli.list import build_facts, builds_table
 from kmip_data.cli.shared.datasets import RECORDS, DatasetCommand, given, resolve
 from kmip_data.cli.shared.options import TARGET, look_options
 from kmip_data.cli.shared.output import facts, print_json, table
-from kmip_data.files.errors import human_bytes
-from kmip_data.wording import OPTIONS, as_values
+from kmip_data.errors import human_bytes
+from kmip_data.wording import OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -166,7 +166,7 @@ def _build(build: Build, *, as_json: bool) -> None:
     pairs = [
         ("path", str(build.path)),
         ("key", card.key),
-        ("parameters", as_values(card.parameters)),
+        ("parameters", card.variant),
         *((name, card.counts.get(name)) for name in ("graphs", "nodes", "edges")),
         ("shards", f"{len(card.shards)} ({size})"),
         ("classes", _classes(card.class_names)),

@@ -10,7 +10,7 @@ import click
 from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.options import work_options
 from kmip_data.cli.shared.output import print_json
-from kmip_data.files.errors import human_bytes
+from kmip_data.errors import human_bytes
 from kmip_data.wording import counted
 
 if TYPE_CHECKING:

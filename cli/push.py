@@ -9,8 +9,7 @@ import click
 from kmip_data.cli.shared.datasets import DatasetCommand, resolve
 from kmip_data.cli.shared.options import RUN_OR_TARGET, sample_option, work_options
 from kmip_data.cli.shared.output import print_json
-from kmip_data.errors import UsageError
-from kmip_data.files.errors import human_bytes
+from kmip_data.errors import UsageError, human_bytes
 from kmip_data.wording import counted, shown_address
 
 if TYPE_CHECKING:

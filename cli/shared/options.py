@@ -60,7 +60,7 @@ def _is_one(kind: str, text: str, home: Home) -> bool:
     if kind == "build" and text not in _names("dataset", home):
         from kmip_data.builds.home import build_in
 
-        return build_in(text) is not None or text in _names(kind, home)
+        return build_in(text, home) is not None or text in _names(kind, home)
     return text in _names(kind, home)
 
 
@@ -88,9 +88,14 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class befor
         text, home = str(value), _home(ctx, value=ctx.params.get("home") if ctx is not None else None)
         if text in self.words or any(self._means(kind, text, home) for kind in self.kinds):
             return text
+        from kmip_data.builds.home import list_builds, own_command
         from kmip_data.manifest import unknown_name
 
-        title = " or ".join(_TITLES[kind][0] for kind in self.kinds)
+        builds = list_builds(home) if self.kinds == ("dataset",) else []
+        if text in {build.card.dataset for build in builds}:
+            raise UsageError(f"{text!r} is a dataset of your own.", next=own_command(builds, text))
+        *titles, last = (title for kind in self.kinds for title in _TITLES[kind][0].split(" or "))
+        title = f"{', '.join(titles)} or {last}" if titles else last
         raise unknown_name(title, text, self._known(home), command=_TITLES[self.kinds[-1]][1])
 
     def _means(self, kind: str, text: str, home: Home) -> bool:

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.arrays import I64, U8
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, check_version, refuse
 from kmip_data.files.reading import canonical_json
-from kmip_data.format.hdf5 import check_version, file_bytes, memory_file, put_text, refuse
+from kmip_data.format.writer import file_bytes, memory_file, put_text
 
 if TYPE_CHECKING:
     import h5py

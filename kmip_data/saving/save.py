@@ -12,9 +12,8 @@ from torch.utils.data import Dataset as TorchDataset
 from torch_geometric.data import Data, Dataset
 
 from kmip_data.builds.home import Build
-from kmip_data.errors import UsageError
+from kmip_data.errors import UsageError, located, writing
 from kmip_data.files import changes as files
-from kmip_data.files.errors import located, writing
 from kmip_data.format.card import NAME_WORDS, is_name
 from kmip_data.format.writer import Compression
 from kmip_data.manifest import dataset_names

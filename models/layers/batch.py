@@ -22,11 +22,10 @@ from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from kmip_data.errors import UsageError
 from kmip_data.models.context import PLAIN, ForwardContext
-from kmip_data.models.layers.adjacency import Adjacency
+from kmip_data.models.layers.adjacency import Adjacency, look_up, sum_at_targets
 from kmip_data.models.search.problem import check_ptr, strided
 from kmip_data.reading.batching import batch_neighbors, graph_pointers, pointers_on_cpu
 
@@ -43,6 +42,7 @@ class EdgeList:
     target: Tensor
     num_nodes: int  #: N
     distance: Tensor | None = None  #: (E, 1), where nodes have positions
+    by_target: bool = False  #: True if they are sorted by target
 
     @property
     def index(self) -> Tensor:
@@ -52,20 +52,19 @@ class EdgeList:
     @functools.cached_property
     def adjacency(self) -> Adjacency:
         """Made once."""
-        return Adjacency(self.source, self.target, self.num_nodes)
+        return Adjacency(self.source, self.target, self.num_nodes, self.by_target)
 
     def at_source(self, x: Tensor) -> Tensor:
         """Value of each edge's source: (N, d) → (E, d)."""
-        return x.index_select(0, self.source)
+        return look_up(self.adjacency, x, targets=False)
 
     def at_target(self, x: Tensor) -> Tensor:
         """Value of each edge's target: (N, d) → (E, d)."""
-        return x.index_select(0, self.target)
+        return look_up(self.adjacency, x, targets=True)
 
     def sum_at_target(self, values: Tensor) -> Tensor:
         """Sum of the values of each node's incoming edges: (E, d) → (N, d)."""
-        out: Tensor = _SumByIndex.apply(values, self.target, self.num_nodes)  # type: ignore[no-untyped-call]
-        return out
+        return sum_at_targets(self.adjacency, values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +97,7 @@ class NeighborTable:
 
     def sum_at_target(self, values: Tensor) -> Tensor:
         """Sum of the values of each node's incoming edges: (N, k, d) → (N, d)."""
-        return values.sum(1, dtype=_sum_dtype(values))
+        return values.sum(1, dtype=torch.promote_types(values.dtype, torch.float32))
 
     @functools.cached_property
     def parts(self) -> list[TableRange]:
@@ -149,31 +148,8 @@ class TableRange(NamedTuple):
     high: int
 
 
-def _sum_dtype(values: Tensor) -> torch.dtype:
-    """Half precision is summed in float32."""
-    return values.dtype if values.dtype == torch.float64 else torch.float32
-
-
-class _SumByIndex(torch.autograd.Function):
-    """``index_add`` that keeps the index alone; torch's keeps all values, for their shape."""
-
-    @staticmethod
-    def forward(ctx: Any, values: Tensor, index: Tensor, rows: int) -> Tensor:
-        ctx.save_for_backward(index)
-        ctx.dtype = values.dtype
-        out = torch.zeros(rows, values.shape[1], dtype=_sum_dtype(values), device=values.device)
-        # Not in place: torch 2.11 compiled to a wrong gradient then.
-        return out.index_add(0, index, values.to(out.dtype))
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        (index,) = ctx.saved_tensors
-        return grad.index_select(0, index).to(ctx.dtype), None, None
-
-
-#: Attribute of a padded batch, (2,) int64: how many nodes and edges are not padding, which comes after them.
-REAL_SIZES = "real_sizes"
+#: Attribute of a padded batch, (2,) int64: how many nodes and edges count; the rest, behind them, is padding.
+COUNTED = "counted"
 
 
 class Rows(NamedTuple):
@@ -206,9 +182,9 @@ class GraphBatch:
         (N,) int64, the graph of each node.
     added
         Further columns of the nodes by name, such as positional encodings.
-    real_nodes, real_edges
-        (1,) int64 on the device of ``x``: how many nodes and edges are not padding, which comes after them;
-        None: all.
+    counted
+        (2,) int64 on the device of ``x``: how many nodes and edges are not padding, which comes after them;
+        None: all. Layers read it by ``node_rows``, ``edge_rows`` and ``search_options``.
     context
         Settings and records of the forward pass.
     plans
@@ -221,8 +197,7 @@ class GraphBatch:
     ptr: Tensor
     graph: Tensor
     added: Mapping[str, Tensor] = field(default_factory=dict)
-    real_nodes: Tensor | None = None
-    real_edges: Tensor | None = None
+    counted: Tensor | None = None
     context: ForwardContext = PLAIN
     plans: dict[Any, Any] = field(default_factory=dict)
 
@@ -231,15 +206,32 @@ class GraphBatch:
         """Number of graphs G."""
         return self.ptr.shape[0] - 1
 
+    @functools.cached_property
+    def members(self) -> EdgeList:
+        """Each node as an edge into its graph: sums over graphs, and values of graphs at their nodes."""
+        return EdgeList(self.graph, self.graph, self.num_graphs, by_target=True)
+
+    @functools.cached_property
+    def sizes(self) -> Tensor:
+        """(G, 1) nodes of each graph, and 1 where it has none, on the device of ``graph``."""
+        return self.members.adjacency.incoming.start.diff().clamp_min(1)[:, None]
+
     @property
     def node_rows(self) -> Rows:
         """Nodes that a batch norm counts."""
-        return Rows(self.real_nodes, self.context.repeated)
+        return Rows(None if self.counted is None else self.counted[:1], self.context.repeated)
 
     @property
     def edge_rows(self) -> Rows:
         """Edges that a batch norm counts."""
-        return Rows(self.real_edges, self.context.repeated)
+        return Rows(None if self.counted is None else self.counted[1:], self.context.repeated)
+
+    @property
+    def search_options(self) -> dict[str, Any]:
+        """Arguments of a search within each graph; where graphs begin only a GPU knows of a padded batch."""
+        if self.counted is not None:
+            return {"query_ptr": self.ptr, "trusted": True}
+        return {"query_ptr": self.ptr, "key_ptr": self.ptr}
 
 
 Pointers = Tensor | Sequence[int] | GraphBatch | None
@@ -262,7 +254,7 @@ def read_batch(batch: Any, added: Sequence[str] = (), context: ForwardContext = 
     Edges are ``neighbor`` (N, k), as ``GraphLoader(compact=True)`` gives them or as rows of the
     whole batch (see :func:`~kmip_data.reading.batching.batch_neighbors`), or else ``edge_index`` (2, E).
     ``ptr`` follows from a sorted ``batch``, and ``batch`` from ``ptr``; without both it is one graph. Where
-    there is :data:`REAL_SIZES` the batch is padded, and both are taken as they are.
+    there is :data:`COUNTED` the batch is padded, and both are taken as they are.
 
     Raises
     ------
@@ -276,11 +268,9 @@ def read_batch(batch: Any, added: Sequence[str] = (), context: ForwardContext = 
     if x.ndim != 2:
         raise UsageError(f"the batch's x has shape {tuple(x.shape)}, not (N, channels)")
     count = x.shape[0]
-    sizes = getattr(batch, REAL_SIZES, None)
-    ptr, graph = read_graphs(batch, x) if sizes is None else (batch.ptr, batch.batch)
-    more: dict[str, Any] = {"context": context}
-    if sizes is not None:
-        more |= {"real_nodes": sizes[:1], "real_edges": sizes[1:]}
+    counted = getattr(batch, COUNTED, None)
+    ptr, graph = read_graphs(batch, x) if counted is None else (batch.ptr, batch.batch)
+    more: dict[str, Any] = {"context": context, "counted": counted}
     columns = {name: value for name in added if (value := getattr(batch, name, None)) is not None}
     edge_attr = getattr(batch, "edge_attr", None)
     neighbor, edge_index = getattr(batch, "neighbor", None), getattr(batch, "edge_index", None)

@@ -62,9 +62,9 @@ def test_a_city_is_shown_whole(home, opened):
 def test_what_cannot_be_explored_is_refused(home_of_sample, opened):
     cases = {
         ("--record", "1"): "Nothing is named to explore",
-        ("nothing/of/this",): "There is no run or dataset or build folder called 'nothing/of/this'",
+        ("nothing/of/this",): "There is no run, dataset or build folder called 'nothing/of/this'",
         (*TARGET, home_of_sample, "--record", "99"): "There is no record 99",
-        (*TARGET, home_of_sample, "another"): "There is no run or dataset or build folder called 'another'",
+        (*TARGET, home_of_sample, "another"): "There is no run, dataset or build folder called 'another'",
         (*TARGET, home_of_sample, TARGET[0]): "A run names its own data",
         (*TARGET, home_of_sample, "--output", "/nowhere/page.html"): "cannot be saved there",
     }

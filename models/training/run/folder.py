@@ -22,9 +22,8 @@ from pydantic import Field, model_validator
 
 import kmip_data
 from kmip_data.builds.home import Home
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, UsageError, located, writing
 from kmip_data.files.changes import refuse_links_below
-from kmip_data.files.errors import located, writing
 from kmip_data.files.locking import build_lock
 from kmip_data.files.reading import read_model, read_small
 from kmip_data.format.card import remark
@@ -36,7 +35,7 @@ from kmip_data.wording import nearest
 
 if TYPE_CHECKING:
     from kmip_data.models.training.data.run_data import RunData
-    from kmip_data.models.training.objective.metrics import Metric
+    from kmip_data.models.training.metrics import Metric
 
 CONFIG_NAME = "config.toml"
 METRICS_NAME = "metrics.csv"
@@ -316,7 +315,7 @@ def mean_std(runs: Sequence[Metrics]) -> tuple[Metrics, Metrics]:
 
 def metrics_by_name() -> dict[str, Metric]:
     """Return all metrics; imported on use, as they load torch and lists of runs do without it."""
-    from kmip_data.models.training.objective.metrics import METRICS
+    from kmip_data.models.training.metrics import METRICS
 
     return METRICS
 

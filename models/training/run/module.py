@@ -14,17 +14,16 @@ from kmip_data.errors import CheckFailed
 from kmip_data.format.splits import PARTS
 from kmip_data.models.attention.kmip import set_training_k
 from kmip_data.models.context import ForwardContext
-from kmip_data.models.layers.batch import REAL_SIZES
+from kmip_data.models.layers.batch import COUNTED
 from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.models.network import build_model
 from kmip_data.models.search.problem import NotFinite
 from kmip_data.models.training.config.keys import KSchedule, RunConfig
-from kmip_data.models.training.data.run_data import BatchSize, RunData, with_task
-from kmip_data.models.training.data.transfer import rows_of, sent_ahead
+from kmip_data.models.training.data.run_data import BatchSize, RunData, rows_of, sent_ahead, with_task
 from kmip_data.models.training.machine import autocast
-from kmip_data.models.training.objective.losses import LOSSES
-from kmip_data.models.training.objective.metrics import SplitMetrics
+from kmip_data.models.training.metrics import SplitMetrics
 from kmip_data.models.training.run.history import Meter
+from kmip_data.models.training.tasks import LOSSES
 from kmip_data.wording import counted
 
 ROWS = {part: rows_of(part) for part in PARTS}
@@ -108,7 +107,7 @@ class TrainingModule(nn.Module):
             logits, target = of_part(batch, "train", *self(batch, keep))
             if self.shared:
                 backward, loss = self.loss.divided(logits, target)
-            elif REAL_SIZES in batch:
+            elif COUNTED in batch:
                 backward = loss = self.loss.padded(logits, target)
             else:
                 backward = loss = self.loss(logits, target)

@@ -13,19 +13,26 @@ from support.training_data import tiny_config
 from torch_geometric.data import Batch, Data
 
 from kmip_data.builds.home import Home
-from kmip_data.datasets.molecules import PCQMContact
+from kmip_data.datasets.small_graphs import PCQMContact
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.network import LinkHead
+from kmip_data.models.training import metrics
 from kmip_data.models.training.data.graphs import open_data
-from kmip_data.models.training.objective import metrics
-from kmip_data.models.training.objective.losses import LOSSES, link_cross_entropy
-from kmip_data.models.training.objective.metrics import HITS, METRICS, RANKINGS, SplitMetrics, link_ranks
-from kmip_data.models.training.objective.tasks import APART, LINK, NO_PAIR, Task, link_targets
+from kmip_data.models.training.metrics import HITS, METRICS, RANKINGS, SplitMetrics, link_ranks
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.train import train
+from kmip_data.models.training.tasks import (
+    APART,
+    LINK,
+    LOSSES,
+    NO_PAIR,
+    Task,
+    link_cross_entropy,
+    link_targets,
+)
 
 BITS = 24
 
