@@ -19,7 +19,7 @@ from kmip_data.errors import UsageError
 from kmip_data.models.attention import gathered
 from kmip_data.models.context import triton_runs
 from kmip_data.models.search.problem import check_problem
-from kmip_data.models.search.topk import ranked, topk_inner_product
+from kmip_data.models.search.topk import ranked
 
 NAMESPACE = "kmip_data"
 

@@ -140,6 +140,13 @@ template <class T> static T min(T a, T b) { return b < a ? b : a; }
 template <class T> static T max(T a, T b) { return a < b ? b : a; }
 static int max3(int a, int b, int c) { return max(a, max(b, c)); }
 static float held(float x) { return x; }
+static uint32_t any_bits(uint32_t x) {
+  for (int lane = 16; lane; lane >>= 1) x |= __shfl_xor_sync(~0u, x, lane);
+  return x;
+}
+static void copy_start(void* to, const void* from) { *(uint4*)to = *(const uint4*)from; }
+static void copy_commit() {}
+template <int PENDING> static void copy_wait() {}
 static uint32_t __float_as_uint(float x) { return emulation::bits<uint32_t>(x); }
 static int __float_as_int(float x) { return emulation::bits<int>(x); }
 static float __uint_as_float(uint32_t x) { return emulation::bits<float>(x); }

@@ -23,8 +23,8 @@ class EmulatedDevice:
 
     processors = 2
 
-    def __init__(self, folder: Path, tensor_cores: int = 2, kernels: Path = KERNELS) -> None:
-        self.folder, self.tensor_cores, self.kernels = folder, tensor_cores, kernels
+    def __init__(self, folder: Path, kernels: Path = KERNELS) -> None:
+        self.folder, self.kernels = folder, kernels
         self.launched: list[str] = []
         self._libraries: dict[Program, ctypes.CDLL] = {}
 

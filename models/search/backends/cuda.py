@@ -18,7 +18,7 @@ AUTO = f"auto takes it up to d = {MOST_DIM}, k = {MOST_K}"
 RANK = {"cuda": 30}
 CHECKS_VALUES = READS_STARTS = True
 
-_OLDEST = (7, 5)  # compute capability: the oldest that NVRTC 13 compiles for
+_OLDEST = (8, 0)  # compute capability, as of the kernels of attention: asynchronous copies
 _MOST_ROWS = 2**31 - 2**13  # of all heads, graphs padded: rows and batches are counted in 32 bits
 
 
@@ -36,7 +36,7 @@ def _missing() -> str | None:
     if torch.version.hip is not None:
         return "written for NVIDIA's GPUs, untested on AMD's"
     found = torch.cuda.get_device_capability()
-    return None if found >= _OLDEST else f"needs compute capability 7.5, not {found[0]}.{found[1]}"
+    return None if found >= _OLDEST else f"needs compute capability 8.0, not {found[0]}.{found[1]}"
 
 
 def refuses(problem: SearchProblem) -> str | None:

@@ -52,16 +52,18 @@ def run(problem: SearchProblem, device: Device | Any) -> tuple[Tensor, Tensor]:
     queries, keys = (
         rows.clone() if rows.data_ptr() % 8 else rows for rows in (problem.queries, problem.keys)
     )
-    plan = plan_of(problem, device.processors, device.tensor_cores)
+    plan = plan_of(problem, device.processors)
     if problem.keep is not None:
         problem.keep.append(plan)
     scratch = torch.empty(plan.scratch_bytes, dtype=torch.uint8, device=problem.device)
-    given = (queries, keys, problem.hint, problem.starts, not_finite, scores, indices)
+    starts = (problem.starts, problem.starts) if plan.starts is None else plan.starts
+    given = (queries, keys, problem.hint, *starts, not_finite, scores, indices)
     members = plan.members.copy()
     members[: len(given)] = [0 if each is None else each.data_ptr() for each in given]
     members[IN_SCRATCH] += scratch.data_ptr()
     members[NARROW] = [each is not None and each.dtype == torch.int32 for each in (problem.hint, indices)]
-    device.launch(plan.program, plan.launches, members)
+    device.launch(plan.program, plan.launches[int(plan.laid_out) :], members)
+    plan.laid_out = plan.starts is not None
     return scores, indices
 
 
@@ -82,10 +84,7 @@ class Device:
 
     def __init__(self, index: int) -> None:
         properties = torch.cuda.get_device_properties(index)
-        capability = properties.major, properties.minor
         self.processors = int(properties.multi_processor_count)
-        #: as ``TENSOR_CORES`` of the kernels
-        self.tensor_cores = 2 if capability >= (8, 0) else 1
         self._index, self._target = index, f"sm_{properties.major}{properties.minor}"
         self._kernels: dict[Program, dict[str, Any]] = {}
         self._modules: dict[Program, Any] = {}

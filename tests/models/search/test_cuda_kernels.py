@@ -34,17 +34,17 @@ WHY_NOT = why_not_compiled()
 TRITON = importlib.util.find_spec("triton")
 NVDISASM = Path(TRITON.origin if TRITON else "", "../backends/nvidia/bin/nvdisasm").resolve()
 needs_nvrtc = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
-#: d, list, split, tiles, staged, hinted, tensor cores
+#: d, list, split, tiles, staged, hinted
 MAIN = [
-    (10, 128, 1, 1, 0, 0, 2),
-    (10, 128, 1, 4, 1, 1, 2),
-    (5, 128, 1, 2, 0, 0, 2),
-    (14, 128, 1, 4, 0, 0, 2),
-    (10, 512, 8, 2, 1, 0, 2),
-    (19, 512, 8, 2, 1, 0, 2),
-    (19, 128, 1, 4, 1, 0, 2),
-    (64, 128, 1, 2, 0, 0, 2),
-    (256, 512, 8, 1, 0, 0, 2),
+    (10, 128, 1, 1, 0, 0),
+    (10, 128, 1, 4, 1, 1),
+    (5, 128, 1, 2, 0, 0),
+    (14, 128, 1, 4, 0, 0),
+    (10, 512, 8, 2, 1, 0),
+    (19, 512, 8, 2, 1, 0),
+    (19, 128, 1, 4, 1, 0),
+    (64, 128, 1, 2, 0, 0),
+    (256, 512, 8, 1, 0, 0),
 ]
 
 
@@ -96,7 +96,7 @@ def test_products_take_few_other_instructions(tmp_path) -> None:
     """64 for 16 products (8 batches of keys take 2 products a tile of queries): 92 and 104 with moves."""
 
     def holds(dim) -> None:
-        code = launch.compile_program(Program(dim, 128, 1, 4, 1, 0, 2), "sm_90")
+        code = launch.compile_program(Program(dim, 128, 1, 4, 1, 0), "sm_90")
         instructions, products = inner_loop(code, tmp_path)
         assert instructions <= 4.5 * products
 
@@ -105,15 +105,9 @@ def test_products_take_few_other_instructions(tmp_path) -> None:
 
 @needs_nvrtc
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("target", "tensor_cores"),
-    [
-        ("sm_75", 1),
-        *(pytest.param(*each, marks=pytest.mark.torture) for each in (("sm_89", 2), ("sm_100", 2))),
-    ],
-)
-def test_other_cards(target: str, tensor_cores: int) -> None:
-    assert launch.compile_program(Program(10, 128, 1, 2, 0, 0, tensor_cores), target)
+def test_newer_devices() -> None:
+    for target in ("sm_89", "sm_100"):
+        assert launch.compile_program(Program(10, 128, 1, 2, 0, 0), target)
 
 
 def test_it_says_why_it_cannot_run_here() -> None:
@@ -132,7 +126,7 @@ def test_it_refuses_what_it_cannot_take() -> None:
     assert refusal(torch.ones(1, 2, 2), 2) is None
     assert "float32" in str(refusal(torch.ones(1, 2, 2, dtype=torch.float64), 2))
     assert "d = 256" in str(refusal(torch.ones(1, 2, 257), 2))
-    assert "1024" in str(refusal(torch.ones(1, 2, 2), 1025))
+    assert "120" in str(refusal(torch.ones(1, 2, 2), 121))
 
 
 needs_gpu = pytest.mark.skipif(
@@ -142,7 +136,7 @@ needs_gpu = pytest.mark.skipif(
 
 @needs_gpu
 @pytest.mark.parametrize("dim", [3, 10, 64, 256])
-@pytest.mark.parametrize("k", [1, 10, 100, 1000])
+@pytest.mark.parametrize("k", [1, 10, 100, 120])
 def test_on_a_gpu(dim: int, k: int) -> None:
     generator = torch.Generator().manual_seed(3)
     queries, keys = (torch.randn(2, 20_000, dim, generator=generator).cuda() for _ in range(2))

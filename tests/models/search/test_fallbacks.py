@@ -109,7 +109,7 @@ def search(backend: str = "auto") -> tuple[torch.Tensor, torch.Tensor]:
 
 def test_the_fake_takes_part(fake) -> None:
     assert bool((search()[1] == -1).all())
-    assert fake.launched == 4
+    assert fake.launched == 5
     assert fake.compiled == 1
 
 
@@ -191,7 +191,7 @@ def test_kept_machine_code(fake, tmp_path, caplog) -> None:
     search("cuda")
     assert fake.compiled == 3
     fake.patch.setattr(launch.platformdirs, "user_cache_dir", lambda *_, **__: "/proc/nowhere")
-    assert launch.compiled(plan.Program(10, 128, 1, 1, 0, 0, 2), "sm_80") == b"machine code"
+    assert launch.compiled(plan.Program(10, 128, 1, 1, 0, 0), "sm_80") == b"machine code"
 
 
 def test_a_thread_without_a_context(fake) -> None:
@@ -201,5 +201,5 @@ def test_a_thread_without_a_context(fake) -> None:
     thread.start()
     thread.join()
     assert len(found) == 2
-    assert fake.launched == 8
+    assert fake.launched == 10
     assert len(fake.threads) == 2

@@ -7,7 +7,6 @@
 //   TILES         tiles of 16 queries that a warp takes
 //   HINTED        1: with the kernel `hints`
 //   STAGED        1: the warps of a block of `collect` read keys through shared memory
-//   TENSOR_CORES  2: products of 16 columns (sm_80 on), 1: of 8 (sm_75)
 //
 // The same source is compiled by g++ with -DEMULATED for the tests. docs/cuda.md has the proofs of all bounds.
 #pragma once
@@ -40,7 +39,7 @@ typedef unsigned long long u64;
 struct Search {
   const float *queries, *keys;   // (H, N, DIM), (H, M, DIM)
   const void* hint;              // (H, N, hinted): rows of keys; anything else is passed over
-  const long long* starts;       // (G): where queries and keys of each graph begin, the last one empty; for `lay_out`
+  const long long *starts, *key_starts;  // (G): where queries and keys of each graph begin, the last one empty
   int* not_finite;               // set to 1 where a query or a key is NaN or infinite
   float* scores;                 // (H, N, k)
   void* indices;                 // (H, N, k)
@@ -111,23 +110,12 @@ DEVICE float held(float x) {
   asm volatile("mov.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-#if TENSOR_CORES == 2  // sm_80 on has these two as well
 DEVICE uint32_t any_bits(uint32_t x) { return __reduce_or_sync(FULL, x); }
 DEVICE void copy_start(void* to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from));
 }
 DEVICE void copy_commit() { asm volatile("cp.async.commit_group;"); }
 template <int PENDING> DEVICE void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(PENDING)); }
-#endif
-#endif
-#if EMULATED || TENSOR_CORES != 2
-DEVICE uint32_t any_bits(uint32_t x) {
-  for (int lane = 16; lane; lane >>= 1) x |= __shfl_xor_sync(FULL, x, lane);
-  return x;
-}
-DEVICE void copy_start(void* to, const void* from) { *(uint4*)to = *(const uint4*)from; }
-DEVICE void copy_commit() {}
-template <int PENDING> DEVICE void copy_wait() {}
 #endif
 
 // Over the lanes of a warp: sum of all, largest of all, sum up to each.
@@ -151,7 +139,7 @@ DEVICE int warp_through(int x) {
 // d[2..3] the rows 8 further down.
 DEVICE void product(float* d, const uint32_t (&a)[WORDS], const uint32_t* b, const float* c) {
   int u = 0;
-#if TENSOR_CORES == 2 && UNITS > 1
+#if UNITS > 1
   multiply_16(d, a, b[0], b[1], c);
 #pragma unroll
   for (u = 2; u + 1 < UNITS; u += 2) multiply_16(d, a + 2 * u, b[u], b[u + 1], d);

@@ -10,7 +10,6 @@ template <int COUNT> struct Rows {
   float threshold[COUNT];
   int row[COUNT];         // of the queries, or -1
   int count[COUNT][4];    // candidates in each list
-  u64 ceiling[COUNT];     // ranks from here on are in the result
 };
 
 // Queries first .. first + 16 TILE_COUNT - 1 of a graph: FP16 operands in registers (words of rows lane / 4 and 8
