@@ -242,6 +242,7 @@ def test_bounds_are_wide_enough_and_none_is_idle(device, shapes, tmp_path) -> No
         assert source.count(bound) == 1
         (tmp_path / name / file).write_text(source.replace(bound, ""), "utf-8")
         broken = EmulatedDevice(tmp_path / name, kernels=tmp_path / name)
+        GENERATOR.manual_seed(1)  # 20 and 6 of 100 queries are wrong
         with pytest.raises(AssertionError, match="Tensor-likes are not equal"):
             check(broken, *make(3e4), 1, graphs)
 
