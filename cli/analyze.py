@@ -14,7 +14,6 @@ from kmip_data.cli.shared.commands import Command, Group
 from kmip_data.cli.shared.options import (
     RUN,
     SWEEP_OR_RUN,
-    file_option,
     home_option,
     json_option,
     number_list,
@@ -30,8 +29,7 @@ from kmip_data.wording import counted
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
-    from kmip_data.models.analysis.projections import Projections
-    from kmip_data.models.analysis.study import Study
+    from kmip_data.models.analysis.study import Projections, Study
 
 save_option = click.option(
     "--save",
@@ -60,7 +58,6 @@ class Range(click.ParamType):  # type: ignore[type-arg]
 #: Source of the projections, their selection, values of k, and where results go.
 analysis_options = several(
     click.argument("run", required=False, type=RUN),
-    file_option("--qk", help="Queries, keys and values that `kmip-data evaluate RUN --dump-qk FILE` wrote."),
     click.option(
         "--gaussian", type=Range("x"), metavar="NxD", help="Standard normal numbers, such as 2500x16."
     ),
@@ -106,9 +103,9 @@ def command(ctx: click.Context) -> None:
 def approximation(as_published: bool, **options: Any) -> None:
     """Distance of k-MIP attention to full attention, for each k.
 
-    Mean Euclidean distance of their outputs for the queries, keys and values of RUN, a file or a normal
-    distribution. The picture and the CSV file have the right computation and the published one, which sorted
-    the keys in the wrong order.
+    Mean Euclidean distance of their outputs for the queries, keys and values of RUN or a normal distribution,
+    without the first layer. The picture and the CSV file have the right computation and the published one,
+    which sorted the keys in the wrong order.
     """
     from kmip_data.models.analysis.drawing import APPROXIMATION_LINES, draw_study
     from kmip_data.models.analysis.study import approximation as measure
@@ -128,15 +125,15 @@ def approximation(as_published: bool, **options: Any) -> None:
     cls=Command,
     examples=[
         "kmip-data analyze cumulative-weight --gaussian 1500x16",
-        "kmip-data analyze cumulative-weight --qk qk.safetensors --k 1,10,100",
+        "kmip-data analyze cumulative-weight malnet-tiny/gps-kmip/mine --k 1,10,100",
     ],
 )
 @analysis_options
 def cumulative_weight(**options: Any) -> None:
     """Share of the attention weight on the k best keys.
 
-    Mean, over nodes and heads, of the sum of the k largest softmax weights, for the queries and keys
-    of RUN, a file or a normal distribution.
+    Mean, over nodes and heads, of the sum of the k largest softmax weights, for the queries and keys of
+    RUN, without the first layer, or a normal distribution.
     """
     from kmip_data.models.analysis.drawing import WEIGHT_LINES, draw_study
     from kmip_data.models.analysis.study import weight_share
@@ -184,7 +181,10 @@ def _analyse(
         print_json({"analysis": name, "about": about, **found, "saved": saved})
         return
     click.echo(_study_table(study, columns))
-    click.echo(f"{_source(about)}; {counted(len(study.samples), 'sample')} (a layer of a graph)")
+    layers = len({layer for layer, *_ in study.samples})
+    left_out = ", the first layer left out" if len(projections.layers) > layers else ""
+    samples = f"{counted(layers, 'layer')} of {counted(len(study.samples) // layers, 'graph')}{left_out}"
+    click.echo(f"{_source(about)}; {samples}")
     click.echo("saved  " + "  ".join(map(str, saved)))
 
 
@@ -197,23 +197,18 @@ def _study_table(study: Study, columns: Mapping[str, str]) -> str:
 
 
 def _projections(name: str, options: Mapping[str, Any]) -> Projections:
-    """Return the data to analyse; raise UsageError unless exactly one source is named."""
-    from kmip_data.models.analysis.projections import gaussian_projections, read_projections, record_run
+    """Return the data to analyse; raise UsageError unless RUN or --gaussian is given."""
+    from kmip_data.models.analysis.study import gaussian_projections, record_run
 
-    run, qk, gaussian = options["run"], options["qk"], options["gaussian"]
-    given = [name for name, value in {"RUN": run, "--qk": qk, "--gaussian": gaussian}.items() if value]
-    if len(given) != 1:
+    run, gaussian, graphs = options["run"], options["gaussian"], options["graphs"]
+    if bool(run) == bool(gaussian):
         raise UsageError(
-            "One source of queries and keys must be named.",
-            expected="RUN, --qk FILE or --gaussian NxD",
-            found=" and ".join(given) or "none",
-            next=f"kmip-data analyze {name} --gaussian 2500x16",
+            f"{'Both RUN and --gaussian are' if run else 'Neither RUN nor --gaussian is'} given.",
+            next=f"kmip-data analyze {name} RUN, or --gaussian 2500x16",
         )
     if gaussian:
-        return gaussian_projections(*gaussian, graphs=options["graphs"] or 1)
-    if qk is not None:
-        return read_projections(qk)
-    return record_run(run, graphs=options["graphs"] or 50, sizes=options["nodes"], home=options["home"])
+        return gaussian_projections(*gaussian, graphs=graphs or 1)
+    return record_run(run, graphs=graphs or 50, sizes=options["nodes"], home=options["home"])
 
 
 def _save_paths(name: str, save: str | None, run: str | None = None, home: Any = None) -> list[Path]:

@@ -10,12 +10,9 @@ import click
 
 from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.options import RUN, as_trained_option, file_option, look_options, other_data_option
-from kmip_data.cli.shared.output import check_prefix, print_json, table
+from kmip_data.cli.shared.output import print_json, table
 from kmip_data.errors import UsageError
 from kmip_data.format.splits import PARTS
-from kmip_data.wording import counted
-
-DUMPED = 10  #: graphs in a file of --dump-qk, from the first
 
 
 @click.command(
@@ -24,7 +21,6 @@ DUMPED = 10  #: graphs in a file of --dump-qk, from the first
         "kmip-data evaluate 20261120-071806-code-seed0",
         "kmip-data evaluate runs/s3dis/gps-kmip/mine --dataset built/s3dis-k16-0123456789ab --device cpu",
         "kmip-data evaluate helsinki/gps-kmip/mine --by-class",
-        "kmip-data evaluate s3dis/gps-kmip/mine --dump-qk qk.safetensors",
         "kmip-data evaluate --predictions peptides.npz --dataset peptides-func",
     ],
 )
@@ -37,24 +33,18 @@ DUMPED = 10  #: graphs in a file of --dump-qk, from the first
     "--split",
     "part",
     type=click.Choice(PARTS),
-    help="With --predictions or --dump-qk: part of the split.  [default: that of the file, else test]",
+    help="With --predictions: part of the split.  [default: that of the file, else test]",
 )
 @other_data_option
 @as_trained_option
 @click.option(
     "--by-class", is_flag=True, help="Also print the accuracy of each class; a city's are by distance."
 )
-@file_option(
-    "--dump-qk",
-    "dump",
-    help="Also write queries, keys and values of every layer, of at most 10 graphs, as safetensors.",
-)
 @look_options
 def command(
     run: str | None,
     predictions: Path | None,
     part: str | None,
-    dump: Path | None,
     by_class: bool,
     as_json: bool,
     **data: Any,
@@ -62,48 +52,28 @@ def command(
     """Measure a trained model, or predictions.
 
     Takes the best weights of RUN, a run folder or the end of its path, and prints the metrics of
-    every part of the split. With --dump-qk it also writes the input of the attention layers, for
-    `kmip-data analyze` and `bench attention`. With --predictions and --dataset, prints the metrics of
-    predictions in a file.
+    every part of the split. With --predictions and --dataset, prints the metrics of predictions in a file.
     """
     if predictions is not None or run is None:
         device = data.pop("device")
-        others = {"RUN": run, "--device": device, "--dump-qk": dump, "--by-class": by_class or None}
+        others = {"RUN": run, "--device": device, "--by-class": by_class or None}
         _evaluate_file(predictions, part, others, as_json=as_json, **data)
         return
     from kmip_data.models.training.run.evaluate import evaluate
 
-    if part is not None and dump is None:
-        raise UsageError(
-            "A run is measured on every part.", next="leave out --split, or add --predictions or --dump-qk"
-        )
-    if dump is not None:
-        check_prefix(dump, "--dump-qk")
+    if part is not None:
+        raise UsageError("A run is measured on every part.", next="leave out --split, or add --predictions")
     found = evaluate(run, **data)
     text, further = [found.table(), f"run  {found.run}"], dict[str, Any]()
     if by_class:
         from kmip_data.models.analysis.answers import class_accuracy
 
-        further["classes"] = vars(class_accuracy(run, **data))
+        further["classes"] = class_accuracy(run, **data)
         text.append(f"\n{_class_table(**further['classes'])}")
-    if dump is not None:
-        further["dump"] = dumped = _dump(run, dump, part or "test", data)
-        counts = ", ".join(counted(dumped[f"{noun}s"], noun) for noun in ("layer", "graph", "node"))
-        text.append(f"dump  {dump}: {counts}, of {dumped['part']}")
     if as_json:
         print_json({**found.to_dict(), **further})
     else:
         click.echo("\n".join(text))
-
-
-def _dump(run: str, file: Path, part: str, data: Mapping[str, Any]) -> dict[str, Any]:
-    """Write the input of the attention layers; return the facts about the file."""
-    from kmip_data.models.analysis.projections import record_run, write_projections
-
-    found = record_run(run, part=part, graphs=DUMPED, **data)
-    write_projections(file, found)
-    counts = {"graphs": len(found.sizes), "layers": len(found.layers), "nodes": found.ptr[-1]}
-    return {"file": file, "part": part, **counts}
 
 
 def _class_table(
@@ -132,13 +102,13 @@ def _evaluate_file(
     if predictions is None or target is None or given:
         raise UsageError(
             "Either a run or a file of predictions is measured.",
-            expected="RUN; or --predictions FILE --dataset TARGET, which take no RUN, --device or --dump-qk",
+            expected="RUN; or --predictions FILE --dataset TARGET, which take no RUN or --device",
             found=", ".join(given) or ("--predictions alone" if predictions else "neither"),
             next="kmip-data evaluate --help",
         )
     from kmip_data.models.training.run.predictions import evaluate_predictions
 
-    measured = evaluate_predictions(predictions, target, part=part, **where)
+    measured = evaluate_predictions(predictions, target, split=part, **where)
     if as_json:
         print_json({"predictions": predictions, **measured.to_dict()})
     else:

@@ -154,12 +154,11 @@ def _classes(names: tuple[str, ...] | list[str]) -> str:
 
 def _build(build: Build, *, as_json: bool) -> None:
     from kmip_data.builds.columns import added_facts
-    from kmip_data.drawing.tables import class_deviations, tables_of
+    from kmip_data.drawing.tables import tables_of
 
     card = build.card
     if as_json:
-        found = {"added_columns": added_facts(build), "class_deviations": class_deviations(card)}
-        print_json({"path": build.path, **card.model_dump(), **found})
+        print_json({"path": build.path, **card.model_dump(), "added_columns": added_facts(build)})
         return
     size = human_bytes(sum(shard.bytes for shard in card.shards))
     receipts = [f"{r.name} ({r.origin}, {human_bytes(r.bytes)})" for r in card.receipts]

@@ -69,7 +69,8 @@ def command(
         raise UsageError(
             "There is no finished run to report.",
             found="; ".join(notices) or f"none below {home.runs}",
-            next="kmip-data train --dataset helsinki --epochs 20",
+            next="kmip-data train "
+            + (f"--resume {folders[0]}" if folders else "--dataset helsinki --epochs 20"),
         )
     if grid:
         sheets, tables = [grid_of(tables)], []

@@ -17,7 +17,7 @@ from kmip_data.wording import counted
 if TYPE_CHECKING:
     from kmip_data.models.profiling.measuring import Protocol
     from kmip_data.models.profiling.methods import Shape
-    from kmip_data.models.profiling.results import Cell
+    from kmip_data.models.profiling.results import Measurement
 
 SHARE = 0.8  #: of the free memory that a method may take
 SETTINGS = ("inference", "training")
@@ -58,10 +58,10 @@ class Count(click.ParamType):  # type: ignore[type-arg]
 @number_option("--k", "Keys that a query attends to.", 10)
 @click.option(
     "--data",
+    type=click.Choice(["gaussian", "sphere", "clustered"]),
     default="gaussian",
     show_default=True,
-    metavar="KIND",
-    help="gaussian, sphere, clustered or trained:FILE (of `kmip-data evaluate RUN --dump-qk FILE`).",
+    help="Rows: standard normal, of length 1, or around 64 centres.",
 )
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
 @click.option("--save", metavar="PREFIX", help="Write PREFIX.csv and PREFIX.png.")
@@ -78,7 +78,7 @@ def command(
     shown with them, marked as such.
     """
     from kmip_data.models.profiling.measuring import Protocol, measure
-    from kmip_data.models.profiling.methods import Shape, Source, default_methods, method_names, sizes_up_to
+    from kmip_data.models.profiling.methods import Shape, default_methods, method_names, sizes_up_to
     from kmip_data.models.profiling.results import published
     from kmip_data.models.training.machine import choose_device
     from kmip_data.runtime.memory import free_host_memory
@@ -91,16 +91,16 @@ def command(
     names = method_names() if names == ["all"] else list(dict.fromkeys(names))
     settings: Any = SETTINGS if options["setting"] == "both" else (options["setting"],)
     d = options["d"]
-    source = Source(Shape(heads=options["heads"], d=d, value_dim=d, k=options["k"], data=data))
-    largest = min(max_n, source.largest or max_n)
-    sizes = sorted({*sizes_up_to(largest), *([largest] if source.largest == largest else [])})
+    shape, sizes = (
+        Shape(heads=options["heads"], d=d, value_dim=d, k=options["k"], data=data),
+        sizes_up_to(max_n),
+    )
     protocol = Protocol(device=kind, memory_limit=int(SHARE * free_host_memory()))
 
-    def tell(cell: Cell) -> None:
+    def log(cell: Measurement) -> None:
         say(f"{cell.method}, {cell.setting}, {cell.n:,} nodes: {_time(cell)}", quiet=quiet)
 
-    shape = source.shape
-    cells = measure(names, sizes, shape=shape, protocol=protocol, settings=settings, tell=tell)
+    cells = measure(names, sizes, shape=shape, protocol=protocol, settings=settings, log=log)
     paper = published() if shape == Shape() else None
     about = {"machine": machine_line(), "what": _what(shape, protocol)}
     if prefix is not None:
@@ -118,7 +118,7 @@ def command(
         click.echo(f"A100: figures of the paper, not of this machine ({paper.source})")
 
 
-def _save(prefix: Path, cells: list[Cell], title: str, paper: Any) -> None:
+def _save(prefix: Path, cells: list[Measurement], title: str, paper: Any) -> None:
     """Write the cells as CSV and as a picture."""
     from kmip_data.files.changes import csv_bytes, write_output
     from kmip_data.models.profiling.results import draw_sweep
@@ -134,7 +134,7 @@ def _what(shape: Shape, protocol: Protocol) -> str:
     return f"{sizes}, {shape.data}, {protocol.device}, {counted(protocol.threads, 'thread')}"
 
 
-def _table(setting: str, cells: list[Cell], paper: Any) -> str:
+def _table(setting: str, cells: list[Measurement], paper: Any) -> str:
     """Return methods against sizes, with growth and memory per node; the paper's figures below."""
     from kmip_data.models.profiling.results import growth_exponent
 
@@ -156,7 +156,7 @@ def _table(setting: str, cells: list[Cell], paper: Any) -> str:
     return table([setting, *(f"{n:,}" for n in sizes), "growth", "bytes per node"], rows)
 
 
-def _time(cell: Cell) -> str:
+def _time(cell: Measurement) -> str:
     return cell.status if cell.seconds is None else quantity(cell.seconds, "s")
 
 

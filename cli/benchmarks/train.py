@@ -70,7 +70,7 @@ def command(
         for name, config in configs.items()
     }
     paces = compare_training(
-        makers, rounds=ROUNDS, most=BATCHES, seconds=SECONDS, tell=partial(say, quiet=quiet)
+        makers, rounds=ROUNDS, most=BATCHES, seconds=SECONDS, log=partial(say, quiet=quiet)
     )
     about = {"machine": machine_line(), "device": device.name, "data": data[names[0]].description}
     if as_json:

@@ -17,7 +17,8 @@ _PROJECTIONS = {
     "--d": "--gaussian NxD",
     "--min-nodes": "--nodes A..B",
     "--max-nodes": "--nodes A..B",
-    "--part": "kmip-data evaluate RUN --dump-qk FILE --split PART first",
+    "--part": "record_run(RUN, split=PART) in Python (docs/analysis.md)",
+    "--qk": "RUN, or record_run(RUN) in Python (docs/analysis.md)",
 }
 #: Command -> option or subcommand of a previous version -> its new spelling, the one line of the error.
 OLD_SPELLINGS: dict[str, dict[str, str]] = {
@@ -39,7 +40,7 @@ OLD_SPELLINGS: dict[str, dict[str, str]] = {
         "--rwse": "kmip-data encode TARGET rwse20",
         "--scheduler": "--dask ADDRESS",
     },
-    "evaluate": {"--dump-part": "--split PART", "--dump-graphs": "--dump-qk FILE, which takes 10 graphs"},
+    "evaluate": {"--dump-qk": "record_run(RUN) in Python (docs/analysis.md)"},
     "info": {"--output": "kmip-data info TARGET > FILE"},
     "analyze": {
         "classes": "kmip-data evaluate RUN --by-class",

@@ -55,10 +55,10 @@ class Shard:
     """
 
     def __init__(self, path: str | os.PathLike[str], source: io.RawIOBase | None = None) -> None:
-        from kmip_data.format.safety import SHARD_FILTERS, open_inspected
+        from kmip_data.format.safety import SHARD_FILTERS, open_untrusted
 
         self.path = Path(path).absolute()
-        inspected = open_inspected(
+        inspected = open_untrusted(
             self.path, max_declared_bytes=MAX_DECLARED_BYTES, filters=SHARD_FILTERS, source=source
         )
         with inspected as (file, stored):

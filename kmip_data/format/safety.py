@@ -201,34 +201,24 @@ _HDF5_ERRORS: Final = (OSError, RuntimeError, LookupError, ValueError, TypeError
 
 @contextlib.contextmanager
 def open_untrusted(
-    path: str | os.PathLike[str], *, max_declared_bytes: int, filters: frozenset[str] = RAW_FILTERS
-) -> Iterator[h5py.File]:
-    """Open an HDF5 file for reading after every object in it has been checked.
-
-    All datasets together may declare at most ``max_declared_bytes``, uncompressed, and use the given
-    ``filters`` only, of ``gzip``, ``shuffle``, ``fletcher32``, ``zstd``. Raises ``DamagedInput`` if
-    the file is not HDF5, is damaged, or holds a link, external or virtual data, a type other than numbers and
-    fixed-length text, another filter, or absurd sizes, also for errors of HDF5 while the caller reads;
-    ``OutOfResources`` if this process lacks memory or file descriptors.
-    """
-    with open_inspected(path, max_declared_bytes=max_declared_bytes, filters=filters) as (file, _):
-        yield file
-
-
-@contextlib.contextmanager
-def open_inspected(
     path: str | os.PathLike[str],
     *,
     max_declared_bytes: int,
-    filters: frozenset[str],
+    filters: frozenset[str] = RAW_FILTERS,
     source: io.RawIOBase | None = None,
 ) -> Iterator[tuple[h5py.File, dict[str, StoredDataset]]]:
-    """As :func:`open_untrusted`, but yield every dataset by key (``node/x``), too.
+    """Open an HDF5 file for reading after every object in it has been checked.
 
-    ``source`` supplies the bytes of a file that is not at ``path``.
+    Yields the file and each of its datasets by key (``node/x``). All datasets together may declare at most
+    ``max_declared_bytes``, uncompressed, and use the given ``filters`` only, of ``gzip``, ``shuffle``,
+    ``fletcher32``, ``zstd``. ``source`` supplies the bytes of a file that is not at ``path``.
+
+    Raises ``DamagedInput`` if the file is not HDF5, is damaged, or holds a link, external or virtual data, a
+    type other than numbers and fixed-length text, another filter, or absurd sizes, also for errors of HDF5
+    while the caller reads; ``OutOfResources`` if this process lacks memory or file descriptors.
     """
     path = Path(path)
-    size = _check_file(path) if source is None else _check_source(path, source)
+    size = _checked_size(path, source)
     with contextlib.ExitStack() as stack:
         try:
             file = h5py.File(source, "r") if source is not None else _open(path)
@@ -274,27 +264,20 @@ def enable_zstd() -> None:
     import hdf5plugin  # noqa: F401 -- importing it registers its filters
 
 
-def _check_file(path: Path) -> int:
-    """Return the size of a regular file with the HDF5 signature; refuse anything else."""
+def _checked_size(path: Path, source: io.RawIOBase | None) -> int:
+    """Return the size of a regular file, or ``source``, with the HDF5 signature; refuse anything else."""
+    opened: contextlib.AbstractContextManager[io.RawIOBase]
+    opened = open_regular(path) if source is None else contextlib.nullcontext(source)
     try:
-        with open_regular(path) as file:
-            head, size = file.read(16), os.fstat(file.fileno()).st_size
+        with opened as file:
+            head, size = file.read(16) or b"", file.seek(0, os.SEEK_END)
     except (OSError, ValueError) as error:  # a zero byte in the path
         found = getattr(error, "strerror", None) or str(error)
         refuse(path, "cannot be opened", "a readable file", found, error, then=_AGAIN)
-    _check_head(path, head)
-    return size
-
-
-def _check_source(path: Path, source: io.RawIOBase) -> int:
-    _check_head(path, source.read(16) or b"")
-    return source.seek(0, os.SEEK_END)
-
-
-def _check_head(path: Path, head: bytes) -> None:
     if not head.startswith(_MAGIC):
-        found = f"{head[:16]!r}" if head else "an empty file"
+        found = f"{head!r}" if head else "an empty file"
         refuse(path, "is not an HDF5 file", "the HDF5 signature in the first bytes", found, then=_AGAIN)
+    return size
 
 
 def _open(path: Path) -> h5py.File:

@@ -147,13 +147,13 @@ def read_split(path: str | os.PathLike[str], *, records: int = 0) -> SplitFile:
     Raises ``DamagedInput`` if it is larger, damaged, hostile, not a split file, or from a newer version of
     this package.
     """
-    from kmip_data.format.safety import open_inspected
+    from kmip_data.format.safety import open_untrusted
 
     path, most = Path(path), max_split_bytes(records)
     with contextlib.suppress(OSError, ValueError):  # raised below, with the reason
         if (size := path.stat().st_size) > most:
             refuse(path, "is too large for a split", f"at most {most:,} bytes", f"{size:,} bytes")
-    with open_inspected(path, max_declared_bytes=most, filters=frozenset()) as (file, stored):
+    with open_untrusted(path, max_declared_bytes=most, filters=frozenset()) as (file, stored):
         rule, parameters, digests = _read_attributes(path, file)
         parts, code = None, None
         if set(stored) == {NODE_CODE}:

@@ -109,9 +109,6 @@ class PerformerPart(MultiHead):
         default=None, ge=1, description="random features; none: ⌊head_dim · ln head_dim⌋"
     )
     dropout: float = Field(default=0.0, ge=0, lt=1, description="dropout after the output layer")
-    redraw: int | None = Field(
-        default=None, ge=1, description="training batches between draws of features; none: one draw"
-    )
     legacy_mask: bool = Field(default=False, description="count zero padding as keys, as upstream")
 
     def build(self, place: Place) -> nn.Module:

@@ -276,10 +276,13 @@ class KMIPAttention(nn.Module):
 
     def project(self, x: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (H, N, d) of ``x`` (N, dim), keys and values (H, M, d), (H, M, v) of ``rows`` or ``x``."""
-        rows = x if rows is None else rows
+        maps = (self.query, self.key, self.value)
+        if rows is None or rows is x:
+            projected: Any = mapped(x, maps)
+        else:
+            projected = [of(each) for of, each in zip(maps, (x, rows, rows), strict=True)]
         queries, keys, values = (
-            projected.unflatten(1, (self.heads, projected.shape[1] // self.heads)).transpose(0, 1)
-            for projected in (self.query(x), self.key(rows), self.value(rows))
+            each.unflatten(1, (self.heads, each.shape[1] // self.heads)).transpose(0, 1) for each in projected
         )
         return queries, keys, values
 
@@ -289,6 +292,14 @@ class KMIPAttention(nn.Module):
             f"heads={self.heads}, k={self.k}, backend={self.backend!r}, legacy_padding={self.legacy_padding}"
             f"{', warm_start=True' if self.warm_start else ''}"
         )
+
+
+def mapped(x: Tensor, maps: Sequence[nn.Linear]) -> Any:
+    """``[linear(x) for linear in maps]``, on a GPU by one matrix product, and one for each gradient."""
+    if x.device.type == "cpu":  # one after the other, as weights of today were trained
+        return [linear(x) for linear in maps]
+    weight, bias = (torch.cat(each) for each in zip(*((of.weight, of.bias) for of in maps), strict=True))
+    return torch.split(nn.functional.linear(x, weight, bias), [of.out_features for of in maps], 1)
 
 
 def set_training_k(model: nn.Module, k: int | None) -> None:

@@ -17,7 +17,7 @@ from torch.autograd import forward_ad
 
 from kmip_data.errors import UsageError
 from kmip_data.models.attention import gathered
-from kmip_data.models.context import triton_runs
+from kmip_data.models.context import LEFT_OUT, triton_runs
 from kmip_data.models.search.problem import check_problem
 from kmip_data.models.search.topk import ranked
 
@@ -173,7 +173,7 @@ def kernels_for(values: Tensor) -> Any:
 
     Triton's kernels in float32 where they run, else torch operations.
     """
-    if _working(values.dtype) != torch.float32 or not triton_runs(values.device):
+    if _working(values.dtype) != torch.float32 or "attention" in LEFT_OUT or not triton_runs(values.device):
         return gathered
     from kmip_data.models.attention.gpu import launch
 

@@ -1,16 +1,14 @@
-"""``analyze`` and ``evaluate --dump-qk`` through the command line."""
+"""``analyze`` through the command line."""
 
 from pathlib import Path
 
 import pytest
 from support.cases import check_each
 from support.cli import kmip
-from support.reports import write_run
 from support.shared import ROOT
 
 from kmip_data.cli.analyze import command as analyze
 from kmip_data.models.analysis import expressivity
-from kmip_data.models.analysis.projections import read_projections
 
 QUICK = ["--epochs", "1", "--device", "cpu", "-q", "--set", "model.layers=3", "--set", "model.hidden_dim=8"]
 
@@ -38,36 +36,30 @@ def test_json_and_prefix(tmp_path):
     assert found["curves"]["Gaussian"]["mean"][0] != found["curves"]["k-MIP"]["mean"][0]
 
 
-def test_a_run_its_dump_and_its_analysis(make_build, tmp_path):
+def test_a_run_is_analysed_without_its_first_layer(make_build):
     build = make_build()
     run = kmip("train", "--dataset", build.path, *QUICK, "--name", "mine", "--json").json["run"]
-    dump = tmp_path / "qk.safetensors"
-    outcome = kmip("evaluate", run, "--dump-qk", dump, "--split", "train", "--json")
-    assert outcome.code == 0, outcome.err
-    assert outcome.json["dump"]["layers"] == 3
-    assert set(outcome.json["metrics"]) == {"train", "val", "test"}
-    found = read_projections(dump)
-    assert outcome.json["dump"]["graphs"] == len(found.ptr) - 1
-    assert found.ptr[-1] == outcome.json["dump"]["nodes"]
-    assert found.about["part"] == "train"
-    assert found.about["sample"] is False
-    assert "dump" in kmip("evaluate", run, "--dump-qk", dump).out
-    assert read_projections(dump).about["part"] == "test"
-
-    of_run = kmip("analyze", "approximation", run, "--k", "1,2", "--json", "-q")
-    assert of_run.code == 0, of_run.err
+    found = kmip("analyze", "approximation", run, "--k", "1,2", "--json", "-q")
+    assert found.code == 0, found.err
     assert (Path(run) / "approximation.png").is_file()
-    of_file = kmip("analyze", "approximation", "--qk", dump, "--k", "1,2", "--json", "-q", "--save",
-                   tmp_path / "a")  # fmt: skip
-    assert of_run.json["curves"] == of_file.json["curves"]
-    assert of_run.json["samples"] == 2 * len(read_projections(dump).sizes)  # layers 1 and 2
+    graphs = build.card.splits["default"].parts["test"].count
+    assert found.json["samples"] == 2 * graphs
+    said = kmip("analyze", "approximation", run, "--k", "1,2", "-q").out
+    assert f"2 layers of {graphs} graph" in said
+    assert "the first layer left out" in said
+    gcn = kmip("train", "--dataset", build.path, *QUICK, "--model", "gcn", "--name", "gcn", "--json").json[
+        "run"
+    ]
+    refused = kmip("analyze", "approximation", gcn)
+    assert refused.code == 2
+    assert "has no k-MIP attention to record" in refused.err
 
 
 GAUSSIAN = ["approximation", "--gaussian", "9x4"]
 WRONG = [
-    (["approximation"], 2, "RUN, --qk FILE or --gaussian"),
-    ([*GAUSSIAN, "--qk", "x"], 2, "--qk and --gaussian"),
-    (["approximation", "--qk", "x", "--n", "5"], 2, "--gaussian NxD"),
+    (["approximation"], 2, "Neither RUN nor --gaussian is given"),
+    ([*GAUSSIAN, "x/y/z"], 2, "Both RUN and --gaussian are given"),
+    (["approximation", "--n", "5"], 2, "--gaussian NxD"),
     (["approximation", "--gaussian", "9"], 2, "'9' is not AxB"),
     ([*GAUSSIAN, "--nodes", "0..9"], 2, "'0..9' is not A..B of numbers above 0"),
     ([*GAUSSIAN, "--k", "1-3"], 2, "not a list of numbers"),
@@ -75,8 +67,7 @@ WRONG = [
     ([*GAUSSIAN, "--k", "1..999999999"], 2, "not a list of numbers"),
     ([*GAUSSIAN, "--save", "/no/such/x"], 2, "cannot be saved there"),
     (["approximation", "no-such-run"], 2, "no-such-run"),
-    (["approximation", "--qk", str(ROOT / "README.md")], 4, "cannot be read as projections"),
-    (["approximation", "--qk", "no-such-file"], 2, "no-such-file"),
+    (["approximation", "--qk", "x"], 2, "record_run"),
     (["aproximation"], 2, "Did you mean 'approximation'"),
     (["classes"], 2, "kmip-data evaluate RUN --by-class"),
 ]
@@ -90,13 +81,6 @@ def test_wrong_usage_is_named(home, tmp_path, monkeypatch):
         if outcome.code != code or word not in outcome.err or any(tmp_path.iterdir()):
             wrong.append((args, outcome.code, outcome.err))
     assert not wrong
-
-
-def test_dump_into_no_folder_is_told_before_the_work(home):
-    run = write_run(home, 0.5)
-    outcome = kmip("evaluate", run, "--dump-qk", "/no/such/folder/x")
-    assert outcome.code == 2
-    assert "--dump-qk" in outcome.err
 
 
 def test_help_has_examples_that_parse():

@@ -52,7 +52,6 @@ def edge_resources(capability: int, count: int = len(SIZES)) -> dict[str, dict[s
             "sum_gradients": {"STEPS": STEPS, "RELU": True, "DROP": True, **rows},
             "finish_gradients": {"D": d, **first, **FINISH},
             "spread_gradients": {"RELU": True, "DROP_AFTER": True, "DROP": True, **first, **rows},
-            "through_relu": {"BLOCK": BLOCK, **OPTIONS},
         }
         types = {**_TYPES, **dict.fromkeys(_STORED.split(), f"*{edges}")}
         for name, options in launches.items():

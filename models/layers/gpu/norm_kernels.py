@@ -202,8 +202,7 @@ def update(
     number = first + within
     there = number < size
     y = tl.load(pre + number, mask=there, other=0.0).to(tl.float32)
-    if norm is not None:
-        y = y * tl.load(norm + channel) + tl.load(norm + D + channel)
+    y = y * tl.load(norm + channel) + tl.load(norm + D + channel)
     y = activated(y, seed, number, channel, dropped, kept_scale, RELU, DROP)
     if old is not None:
         y += tl.load(old + (channel if SHARED else number), mask=there, other=0.0).to(tl.float32)
@@ -333,16 +332,3 @@ def spread_gradients(
         if DROP:
             g = tl.where(kept(seed, at, channel[None, :], dropped), g * kept_scale, 0.0)
         tl.store(of_more + at, g.to(of_more.dtype.element_ty), mask=mask)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def through_relu(
-    out: tl.tensor, grad: tl.tensor, given: tl.tensor, kept_scale: tl.tensor, size: tl.tensor,
-    BLOCK: tl.constexpr,
-) -> None:  # fmt: skip
-    """Gradient of what ReLU and dropout were given, from that of what they gave: 0 where ``out`` is 0."""
-    number = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    there = number < size
-    g = tl.load(grad + number, mask=there, other=0.0).to(tl.float32) * kept_scale
-    passed = tl.load(out + number, mask=there, other=0.0) > 0
-    tl.store(given + number, tl.where(passed, g, 0.0).to(given.dtype.element_ty), mask=there)

@@ -157,35 +157,3 @@ class _Normed(torch.autograd.Function):
                 RELU=around.relu, DROP_AFTER=around.after[1] > 0, DROP=around.before[1] > 0, **OPTIONS,
             )  # fmt: skip
         return of_rows, of_more, grad if ctx.needs_input_grad[2] else None, of_scale, of_shift, None
-
-
-def relu_dropout(rows: Tensor, probability: float) -> Tensor:
-    """``dropout(relu(rows))``, any shape; its result is all that lives until the backward pass."""
-    drop = dropout_of(probability, rows.device)
-    found: Tensor = _ReLUDropout.apply(rows.contiguous(), drop)  # type: ignore[no-untyped-call]
-    return found
-
-
-class _ReLUDropout(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, drop: Dropout) -> Tensor:
-        out, size = torch.empty_like(rows), rows.numel()
-        with torch.cuda.device_of(rows):  # type: ignore[no-untyped-call]
-            norm_kernels.update[(cdiv(size, BLOCK),)](
-                None, rows, None, out, *drop, size,
-                D=rows.shape[-1], BLOCK=BLOCK, SHARED=False, RELU=True, DROP=drop[1] > 0, **OPTIONS,
-            )  # fmt: skip
-        ctx.save_for_backward(out)
-        ctx.scale = drop[2]
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (out,) = ctx.saved_tensors
-        given = torch.empty_like(out)
-        with torch.cuda.device_of(out):  # type: ignore[no-untyped-call]
-            norm_kernels.through_relu[(cdiv(out.numel(), BLOCK),)](
-                out, grad.contiguous(), given, ctx.scale, out.numel(), BLOCK=BLOCK, **OPTIONS
-            )
-        return given, None

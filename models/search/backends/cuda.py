@@ -8,6 +8,7 @@ import importlib.util
 import torch
 from torch import Tensor
 
+from kmip_data.models.context import LEFT_OUT
 from kmip_data.models.search.gpu.plan import MOST_DIM, MOST_K
 from kmip_data.models.search.problem import SearchProblem
 from kmip_data.runtime.presence import install_command
@@ -24,7 +25,11 @@ _MOST_ROWS = 2**31 - 2**13  # of all heads, graphs padded: rows and batches are 
 
 def unusable(device_type: str) -> str | None:
     """Why it cannot run on this kind of device."""
-    return f"runs on CUDA only, not on {device_type}" if device_type != "cuda" else _missing()
+    if device_type != "cuda":
+        return f"runs on CUDA only, not on {device_type}"
+    if "search" in LEFT_OUT:
+        return f"the self-check of this GPU failed: {LEFT_OUT['search']}"
+    return _missing()
 
 
 @functools.cache  # asked at every search

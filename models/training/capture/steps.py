@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from kmip_data.models.config import ModelConfig
+from kmip_data.models.context import LEFT_OUT
 from kmip_data.models.layers.batch import COUNTED
 from kmip_data.models.search.topk import get_backend
 from kmip_data.models.training.capture.graphs import Graphs, Learned, Work
@@ -199,6 +200,7 @@ def why_plain(config: RunConfig, data: RunData, device: Device, *, recompute: bo
     reasons = {
         "no GPU": device.kind != "cuda",
         "system.capture = off": system.capture == "off",
+        "the self-check of this GPU failed": "capture" in LEFT_OUT,
         "several processes exchange gradients": config.processes > 1,
         "system.compile": system.compile,
         "16-mixed looks at the gradients before it steps": training.precision == "16-mixed",
@@ -218,8 +220,6 @@ def _work_of_the_host(model: ModelConfig) -> str | None:
         case "k-mip":
             unusable: str | None = get_backend("cuda").unusable("cuda")
             return unusable
-        case "performer" if attention.redraw is not None:
-            return "Performer draws its features anew"
         case "performer" if attention.legacy_mask:
             return "the legacy mask is made on the host"
         case "bigbird":

@@ -258,7 +258,6 @@ def test_further_reasons(clouds, tmp_path):
         ({"kind": "bigbird"}, "BigBird's blocks are laid out on the host"),
         ({"kind": "exphormer"}, "Exphormer's expander is checked on the host"),
         ({"kind": "exphormer", "expander": 0}, None),
-        ({"kind": "performer", "redraw": 5}, "Performer draws its features anew"),
         ({"kind": "performer", "legacy_mask": True}, "the legacy mask is made on the host"),
         ({"kind": "transformer"}, None),
     ):
