@@ -44,12 +44,12 @@ found = []
 for target in (80, 90):
     for k, width in ((10, 14), (15, 19), (10, 76), (1, 8)):
         sizes = launch._tile(k, width)
-        for drop in (False, True):
-            rows = compile_for(kernels.attend_rows, target, {"DROP": drop, **sizes}, types)
-            found += [rows, compile_for(kernels.slope_rows, target, {"DROP": drop, **sizes}, types)]
+        for drop in ({"keep": None}, {}):
+            rows = compile_for(kernels.attend_rows, target, {**drop, **sizes}, types)
+            found += [rows, compile_for(kernels.slope_rows, target, {**drop, **sizes}, types)]
     for width in (14, 76):
         sizes = launch._segment_sizes(width)
-        found.append(compile_for(kernels.sum_segments, target, {"DROP": True, **sizes}, of_sums))
+        found.append(compile_for(kernels.sum_segments, target, sizes, of_sums))
         found.append(compile_for(kernels.add_segments, target, sizes, of_sums))
 print(json.dumps([vars(each) for each in found]))
 """

@@ -1,4 +1,4 @@
-"""GatedGCN's kernels for a GPU against a formula in float64: interpreted, or on a card where there is one.
+"""GatedGCN's kernels for a GPU against a formula in float64: interpreted, or on a GPU where there is one.
 
 ``test_gated_edges_kernels.py`` runs it in a process of its own.
 """
@@ -488,7 +488,7 @@ ERRORS = {
 
 @pytest.mark.parametrize("precision", ["32", *map(long, ("bf16x3", "tf32", "bf16-mixed"))])
 def test_errors_of_each_precision(precision: str, monkeypatch) -> None:
-    """Against float64; products are those of the card, or emulated where there is none."""
+    """Against float64; products are those of the GPU, or emulated where there is none."""
     d, edges = 56, table(k=16, nodes=64)
     monkeypatch.setattr(layers, "_fused", lambda _, x, *__: None if x.dtype == torch.float64 else gated_edges)
     emulated = contextlib.nullcontext()

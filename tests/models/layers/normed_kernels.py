@@ -1,4 +1,4 @@
-"""Norms of nodes on a GPU against a formula in float64: interpreted, or on a card where there is one.
+"""Norms of nodes on a GPU against a formula in float64: interpreted, or on a GPU where there is one.
 
 ``test_gated_edges_kernels.py`` runs it in a process of its own.
 """
@@ -28,7 +28,7 @@ NAMES = ("out", "rows", "more", "residual", "scale", "shift", "mean", "variance"
 
 @pytest.fixture(autouse=True)
 def _interpreted(monkeypatch) -> None:
-    """The interpreter's tensors are the CPU's, which the layers would not hand to a card's kernels."""
+    """The interpreter's tensors are the CPU's, which the layers would not hand to a GPU's kernels."""
     monkeypatch.setattr(layers, "triton_runs", lambda _: True)
 
 

@@ -1,4 +1,4 @@
-"""Kernels of a layer for a GPU: interpreted in one process, compiled for absent cards in another."""
+"""Kernels of a layer for a GPU: interpreted in one process, compiled for absent GPUs in another."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from support.interpreted import interpreted, needs_interpreter, needs_triton, passed, said
 
 HERE = Path(__file__).parent
-needs_card = pytest.mark.skipif(
+needs_gpu = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="no CUDA device: kernels were only interpreted and compiled"
 )
 FILES = {"gated_edges_kernels.py": 40, "normed_kernels.py": 20}  #: and how many tests pass at least
@@ -33,7 +33,7 @@ def test_longer_cases_in_the_interpreter(file: str) -> None:
 
 
 @needs_triton
-@needs_card
+@needs_gpu
 @pytest.mark.parametrize("file", FILES)
 def test_kernels_on_a_gpu(file: str) -> None:
     assert passed(HERE / file, f"{SHORT} or {LONG}") >= FILES[file]
