@@ -121,8 +121,9 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     def found() -> tuple[Tensor, Tensor]:
         if torch.compiler.is_compiling() or context.keep is None:
             return search(*given, *ptrs, backend, hint, trusted)  # type: ignore[no-any-return]
-        kept = {"keep": context.keep, "narrow": keys.shape[1] < 2**31}
-        return ranked(check_problem(*given, *ptrs, hint, trusted=trusted, **kept), backend)  # type: ignore[no-any-return]
+        narrow = keys.shape[1] < 2**31
+        problem = check_problem(*given, *ptrs, hint, trusted=trusted, keep=context.keep, narrow=narrow)
+        return ranked(problem, backend)
 
     scores, indices = found() if torch.compiler.is_compiling() else context.searched(found)
     if repeat_first_key:

@@ -39,8 +39,8 @@ def search(
 
     ``trusted`` is as in :func:`check_problem`.
     """
-    options = {"trusted": trusted, "narrow": keys.shape[1] < 2**31}
-    return ranked(check_problem(queries, keys, k, query_ptr, key_ptr, hint, **options), backend)  # type: ignore[no-any-return]
+    given = queries, keys, k, query_ptr, key_ptr, hint
+    return ranked(check_problem(*given, trusted=trusted, narrow=keys.shape[1] < 2**31), backend)
 
 
 @search.register_fake
