@@ -79,7 +79,7 @@ def before_run(model: Any, device: Device) -> None:
 
 def leave_out(found: Mapping[str, str], name: str) -> None:
     """Leave the failed parts out of this process, and warn about them once."""
-    failed = {part: reason for part, reason in found.items() if reason != OK}
+    failed = {part: reason for part, reason in found.items() if reason != OK and not _is_busy(reason)}
     if failed.items() <= LEFT_OUT.items():
         return
     LEFT_OUT.update(failed)
@@ -99,7 +99,8 @@ def found_on(device: str, sizes: Sizes) -> dict[str, str]:
             return {str(part): str(reason) for part, reason in found.items()}
     log.warning("checking the kernels for this GPU, once: up to %.0f s, with compiling …", LIMIT)
     found = check(device, sizes)
-    if not any(map(_is_late, found.values())):  # a busy machine may only have been slow to compile
+    # A busy machine may only have been slow to compile, or had no memory left.
+    if not any(_is_late(reason) or _is_busy(reason) for reason in found.values()):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_file(path, json.dumps(found).encode())
@@ -119,19 +120,17 @@ def check(
 ) -> dict[str, str]:
     """Check parts in child processes, all at once; ``child`` are the arguments of Python that begin one."""
     until = time.monotonic() + limit
+    path = os.pathsep.join(sys.path)  # a child finds the package where this process did
+    variables = {**os.environ, "PYTHONPATH": path, **(environment or {})}
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        begun: dict[str, tuple[subprocess.Popen[bytes], Path]] = {}
+        begun = {}
         for part in parts:
             output = Path(folder, part)
             command = [sys.executable, *child, part, device, json.dumps(sizes)]
             with output.open("wb") as file:
-                begun[part] = (
-                    subprocess.Popen(
-                        command, stdout=file, stderr=file, env={**os.environ, **(environment or {})}
-                    ),
-                    output,
-                )
-            stack.callback(begun[part][0].kill)
+                process = subprocess.Popen(command, stdout=file, stderr=file, env=variables)
+            stack.callback(process.kill)
+            begun[part] = process, output
         return {part: _verdict(process, until, output, limit) for part, (process, output) in begun.items()}
 
 
@@ -150,6 +149,11 @@ def _verdict(process: subprocess.Popen[bytes], until: float, output: Path, limit
 
 def _is_late(reason: str) -> bool:
     return reason.startswith("no result within")
+
+
+def _is_busy(reason: str) -> bool:
+    """True if other processes have the memory of the GPU, or all of it: that says nothing about kernels."""
+    return any(words in reason for words in ("out of memory", "busy or unavailable"))
 
 
 def _cache(device: str, sizes: Sizes) -> Path:

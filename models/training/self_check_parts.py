@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from kmip_data.models.context import LEFT_OUT, ForwardContext
+from kmip_data.models.context import LEFT_OUT, ForwardContext, triton_runs
+from kmip_data.models.search.backends import cuda
 from kmip_data.models.search.problem import SearchProblem, check_problem
 from kmip_data.models.training.self_check import Sizes
 
@@ -76,7 +77,7 @@ def _compile(device: torch.device, problems: Iterable[SearchProblem]) -> None:
     from kmip_data.models.search.gpu import launch, plan
 
     here = launch.device_of(device.index or 0)
-    plain = {plan.plan_of(each, here.processors, here.tensor_cores).program for each in problems}
+    plain = {plan.plan_of(each, here.processors).program for each in problems}
     programs = plain | {replace(program, hinted=1) for program in plain}
     target = "sm_{}{}".format(*torch.cuda.get_device_capability(device))
     with ThreadPoolExecutor(len(programs)) as pool:
@@ -201,6 +202,8 @@ def capture(device: torch.device, sizes: Sizes) -> None:
 
     attention = {"kind": "k-mip", "heads": sizes.heads, "k": sizes.k, "key_dim": sizes.dim}
     attention |= {"value_dim": sizes.width, "output_projection": True}
+    if cuda.unusable(device.type) is not None:  # other searches wait for the GPU
+        attention = {"kind": "none"}
     config = ModelConfig.model_validate(
         {"layers": 2, "hidden_dim": sizes.hidden, "dropout": 0.0, "attention": attention}
     )
@@ -299,8 +302,13 @@ PARTS = {part.__name__: part for part in (search, attention, edges, norms, captu
 
 
 def main(part: str, device: str, sizes: str) -> None:
-    """Check one part; raise ``SystemExit`` with a reason."""
-    PARTS[part](torch.device(device), Sizes(*json.loads(sizes)))
+    """Check one part, where the device has kernels for it; raise ``SystemExit`` with a reason."""
+    where = torch.device(device)
+    if device == "cuda":
+        there = cuda.unusable(device) is None if part == "search" else part == "capture" or triton_runs(where)
+        if not there:
+            return
+    PARTS[part](where, Sizes(*json.loads(sizes)))
     if device == "cuda":
         torch.cuda.synchronize()
 
