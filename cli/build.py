@@ -134,6 +134,9 @@ def _summary(build: Build, split: str) -> str:
 
     card, parts = build.card, build.card.splits[split].in_order()
     rows = [[part, one.graphs, one.nodes, one.edges, one.digest[:12]] for part, one in parts]
+    left = card.counts["nodes"] - sum(one.nodes for _, one in parts)
+    if card.counts["graphs"] == 1 and left:  # a buffer between blocks of the map
+        rows.append(["in none", 1, left, None, ""])
     folder, size = shlex.quote(str(build.path)), human_bytes(sum(entry.bytes for entry in card.shards))
     chosen = "" if split == card.default_split else as_options(card.splits[split].parameters, "data.split.")
     pairs = [
@@ -141,6 +144,7 @@ def _summary(build: Build, split: str) -> str:
         *((name, card.counts.get(name)) for name in ("graphs", "nodes", "edges")),
         ("shards", f"{len(card.shards)} ({size})"),
         ("split", split),
+        ("", card.splits[split].note or None),
         ("license", None if card.manifest in SHOWN else card.license.get("notice")),
     ]
     return (

@@ -79,7 +79,7 @@ def _compile(device: torch.device, problems: Iterable[SearchProblem]) -> None:
     from kmip_data.models.search.gpu import launch, plan
 
     here = launch.device_of(device.index or 0)
-    plain = {plan.plan_of(each, here.processors, here.tensor_cores).program for each in problems}
+    plain = {plan.plan_of(each, here.processors).program for each in problems}
     programs = plain | {replace(program, hinted=1) for program in plain}
     target = "sm_{}{}".format(*torch.cuda.get_device_capability(device))
     with ThreadPoolExecutor(len(programs)) as pool:

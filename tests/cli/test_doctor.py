@@ -21,11 +21,14 @@ def test_a_broken_backend_is_a_problem_and_a_slow_one_is_not(home, monkeypatch, 
     assert (outcome.code, "no result" in outcome.out) == (code, True)
 
 
+SLOW = "import time; time.sleep(60)"
+
+
 def test_preparing_and_searching_have_limits_of_their_own(tmp_path, monkeypatch):
     """A search that hangs is broken; imports and compilation that take long are slow."""
     monkeypatch.setattr(trial, "SEARCHING", 0.5)
     programs = {
-        "import time; time.sleep(60)": False,
+        SLOW: False,
         "import time; print('ready', flush=True); time.sleep(60)": True,
         "raise SystemExit('wrong')": True,
         "import os; os.kill(os.getpid(), 11)": True,
@@ -36,7 +39,8 @@ def test_preparing_and_searching_have_limits_of_their_own(tmp_path, monkeypatch)
         output = tmp_path / "output"
         with output.open("wb") as file:
             process = subprocess.Popen([sys.executable, "-c", program], stdout=file, stderr=file)
-        failure = trial._failure(process, time.monotonic() + 5, output)
+        limit = 2 if program == SLOW else 120
+        failure = trial._failure(process, time.monotonic() + limit, output)
         found[program] = failure and failure.broken
     assert found == programs
 
@@ -51,7 +55,9 @@ def test_doctor_finds_this_machine_sound(home, monkeypatch):
     assert findings["HDF5", "gzip"]["status"] == "ok"
     assert str(home) in findings["Home", "folder"]["detail"]
     assert all(entry["detail"] for entry in findings.values() if entry["status"] == "no"), "a reason for each"
-    assert all(entry["name"] in kmip("doctor").out for entry in findings.values())
+    monkeypatch.setattr(trial, "failures", lambda _: {})
+    text = kmip("doctor").out
+    assert all(entry["name"] in text for entry in findings.values())
 
 
 def test_doctor_names_what_is_missing_or_too_old(home, monkeypatch):

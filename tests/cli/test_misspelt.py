@@ -28,7 +28,7 @@ CASES = {
     "train --dataset s3dis --kk 3": "next: kmip-data train --dataset s3dis --help",
     "train --dataset s3dis --model gat2": "expected: s3dis/exphormer, s3dis/gat,",
     "train --dataset s3dis --as txt": "Did you mean 'text'",
-    "train --dataset s3dis --set foo=1": "next: kmip-data info helsinki --model gps-kmip",
+    "train --dataset s3dis --set foo=1": "next: kmip-data info DATASET --model MODEL",
     "train --dataset s3dis --set training.epochz=1": "Did you mean 'training.epochs'",
     "train --dataset s3dis --seeds x": "--seeds is not a list",
     "train --dataset s3dis --init-from foo": "There is no run called 'foo'",

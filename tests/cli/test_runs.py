@@ -73,7 +73,7 @@ def test_each_state_with_what_goes_on(runs: Path) -> None:
     assert lines[row].split()[1:] == ["stopped", "2", "of", "2"]
     assert lines[row + 1] == "    go on: kmip-data train --resume clouds/gps-kmip/stopped"
     done = next(line for line in lines if line.startswith("clouds/gps-kmip/done "))
-    assert done.endswith(f"{by_name['done']['metric']} {by_name['done']['test']:.4f}")
+    assert done.endswith(f"{by_name['done']['metric']} {100 * by_name['done']['test']:.2f} %")
     assert max(map(len, lines)) <= 80
 
 

@@ -77,7 +77,7 @@ def test_whatever_ends_the_process_is_a_cell(monkeypatch):
     for serve, status in cases.items():
         monkeypatch.setattr(measuring, "_serve", serve)
         reported = []
-        protocol = Protocol(threads=1, time_limit=1.0)
+        protocol = Protocol(threads=1, time_limit=5.0 if serve is hanging else 60.0)
         cells = measure(["naive"], [10, 20, 30], shape=Shape(), protocol=protocol, log=reported.append)
         found = {(cell.setting, cell.n): cell.status for cell in cells}
         expected = {("inference", 10): "ok", ("inference", 20): status, ("inference", 30): status}
