@@ -72,9 +72,8 @@ def main(out: Path, minutes: float, only: tuple[int, ...]) -> None:
         begun = time.monotonic()
         status = _run(number, out, limit, dry=dry) if limit > 0 else "not run: the time was over"
         seconds = round(time.monotonic() - begun, 1)
-        append(
-            out, {"section": number, "what": section.name, "status": status, "value": seconds, "unit": "s"}
-        )
+        ended = {"section": number, "kind": "section", "what": section.name, "status": status}
+        append(out, {**ended, "value": seconds, "unit": "s"})
     text = summary(read(out / FILE))
     (out / "summary.md").write_text(text, "utf-8")
     click.echo(text)
