@@ -143,11 +143,11 @@ def test_a_server_just_above_the_rate_is_read_to_the_end():
 def test_the_watch_ends_and_starts_again_also_in_a_forked_process():
     for _ in range(2):
         with endless(*ENDLESS["nothing"]) as host:
-            assert outcome(lambda: request(f"http://{host}/a"), 5) is None
+            assert outcome(lambda: request(f"http://{host}/a"), 60) is None
         while "http-watch" in {thread.name for thread in threading.enumerate()}:
             time.sleep(0.01)  # the test's own limit is that of pytest
     with endless(*ENDLESS["interim answers, slowly"]) as host:
         child = os.fork()
         if not child:
-            os._exit(7 if outcome(lambda: request(f"http://{host}/a"), 5) is None else 1)
+            os._exit(7 if outcome(lambda: request(f"http://{host}/a"), 60) is None else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
