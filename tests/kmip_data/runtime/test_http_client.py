@@ -103,7 +103,7 @@ def how_it_fails(
     answer: tuple[bytes, bytes, float], scheme: str = "http", session: bool = False
 ) -> str | None:
     with endless(*answer) as host, Session() if session else contextlib.nullcontext() as connections:
-        return outcome(lambda: request(f"{scheme}://{host}/a", connections), 5)
+        return outcome(lambda: request(f"{scheme}://{host}/a", connections), 60)
 
 
 def test_every_endless_answer_is_cut(monkeypatch):
@@ -116,7 +116,7 @@ def test_every_endless_answer_is_cut(monkeypatch):
     with endless(*ENDLESS["a status line drop by drop"]) as host:
         monkeypatch.setenv("https_proxy", f"http://{host}")
         found["the answer of a proxy drop by drop", 0] = outcome(
-            lambda: request("https://example.invalid/a"), 5
+            lambda: request("https://example.invalid/a"), 60
         )
     wrong = {case: why for case, why in found.items() if why}
     assert not wrong, f"{len(wrong)} of {len(found)}: {wrong}"
