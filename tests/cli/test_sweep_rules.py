@@ -110,7 +110,7 @@ def test_a_plan_has_at_most_ten_thousand_runs(home, tmp_path):
         limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
         command = [sys.executable, "-m", "kmip_data", "sweep", *words, "--dry-run", "--home", str(home)]
         try:
-            done = subprocess.run(command, preexec_fn=limit, capture_output=True, timeout=60, check=False)
+            done = subprocess.run(command, preexec_fn=limit, capture_output=True, timeout=600, check=False)
             code, err = done.returncode, done.stderr.decode()
         except subprocess.TimeoutExpired:
             code, err = 99, "too slow"
