@@ -24,7 +24,7 @@ SETTINGS = ("inference", "training")
 
 
 class Count(click.ParamType):  # type: ignore[type-arg]
-    """A whole number of at least 1, also as 1e5."""
+    """A number of nodes from 100 to 1e9, also as 1e5."""
 
     name = "number"
 
@@ -35,7 +35,7 @@ class Count(click.ParamType):  # type: ignore[type-arg]
         except ValueError:
             self.fail(f"{value!r} is not a number", param, ctx)
         if not 100 <= number <= 1e9:
-            self.fail(f"{value} is not in 100 … 1e9", param, ctx)
+            self.fail(f"{value} is not a number from 100 to 1e9", param, ctx)
         return int(number)
 
 
@@ -50,7 +50,7 @@ class Count(click.ParamType):  # type: ignore[type-arg]
 )
 @click.option("--methods", metavar="LIST", help="Such as auto,symbolic,naive,full,sdpa; `all`: every method.")
 @number_option(
-    "--max-n", "Largest number of nodes; sizes are 10^(i/2): 100, 316, 1,000 …", 100_000, type=Count()
+    "--max-n", "Largest number of nodes, at least 100; sizes are 100, 316, 1,000 …", 100_000, type=Count()
 )
 @click.option("--setting", type=click.Choice([*SETTINGS, "both"]), default="both", show_default=True)
 @number_option("--heads", "Attention heads.", 1)

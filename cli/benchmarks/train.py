@@ -10,7 +10,7 @@ import click
 
 from kmip_data.cli.benchmarks import machine_line, quantity
 from kmip_data.cli.shared.commands import Command
-from kmip_data.cli.shared.options import TARGET, sample_option, work_options
+from kmip_data.cli.shared.options import TARGET, device_option, keys_option, sample_option, work_options
 from kmip_data.cli.shared.output import print_json, table
 
 if TYPE_CHECKING:
@@ -31,11 +31,9 @@ ROUNDS, BATCHES, SECONDS = 5, 20, 60.0  #: rounds, batches of one, seconds of al
 )
 @click.argument("target", type=TARGET)
 @click.option("--model", "models", default="gps-kmip", show_default=True, metavar="LIST", help="Model names.")
-@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), help="[default: auto]")
+@device_option()
 @sample_option
-@click.option(
-    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Configuration key, as in `train`."
-)
+@keys_option("Configuration key, as in `train`.")
 @work_options
 def command(
     target: str,

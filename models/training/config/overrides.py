@@ -82,7 +82,12 @@ def apply_overrides(config: RunConfig, items: Sequence[str]) -> RunConfig:
             raise _refused(
                 f"{item!r} is not an override.", "section.key=value, such as optimiser.lr=1e-3", item
             )
-        _assign(values, path.strip(), text.strip())
+        try:
+            _assign(values, path.strip(), text.strip())
+        except UsageError as error:
+            keys = f"kmip-data info {config.data.dataset} --model {config.model.name} lists every key"
+            error.parts["next"] = keys
+            raise
     return config_from_mapping(values, "the overrides")
 
 
@@ -168,10 +173,10 @@ def _typed(key: Key, field: FieldInfo, text: str) -> Any:
         try:
             adapter.validate_python(candidate)
         except ValidationError as error:
-            message = message or error.errors()[0]["msg"]
+            message = message or _fault_text(error.errors()[0])
         else:
             return candidate
-    raise _refused(f"{key.name} cannot be {text!r}.", f"{key.type} ({key.doc})", f"{text!r}: {message}")
+    raise _refused(f"{key.name} cannot be {text!r}.", f"{key.type} ({key.doc})", message)
 
 
 def _toml_value(text: str) -> Any:
@@ -202,7 +207,13 @@ def _unknown(path: str) -> str:
 def _fault(entry: ErrorDetails) -> str:
     # pydantic names the kind of a section among the keys.
     path = ".".join(str(part) for part in entry["loc"] if part not in {*ATTENTION, *MESSAGE_PASSING})
-    return _unknown(path) if entry["type"] == "extra_forbidden" else f"{path}: {entry['msg']}"
+    return _unknown(path) if entry["type"] == "extra_forbidden" else f"{path}: {_fault_text(entry)}"
+
+
+def _fault_text(entry: ErrorDetails) -> str:
+    """Return the message of pydantic with the value that it is about."""
+    text = entry["msg"].replace("Input should be", f"{entry['input']!r:.80} must be")
+    return text.partition(", unable to")[0]
 
 
 def _type_name(field: FieldInfo) -> str:
