@@ -248,9 +248,8 @@ def influence_of_k(names: tuple[str, ...], save: str | None, home: Home, as_json
     """
     from kmip_data.files.changes import csv_bytes, write_output
     from kmip_data.models.analysis.drawing import draw_over_k
-    from kmip_data.models.reports.listing import folders_of
-    from kmip_data.models.reports.runs import read_runs
-    from kmip_data.models.reports.tables import rows_over_k, tables_of
+    from kmip_data.models.reports.tables import read_runs, rows_over_k, tables_of
+    from kmip_data.models.sweeps.state import folders_of
 
     saved = _save_paths("influence-of-k", save)
     runs, notes = read_runs(folders_of(names, home))
@@ -301,8 +300,7 @@ def expressivity(full: bool, save: str | None, as_json: bool, quiet: bool) -> No
     """
     from kmip_data.files.changes import csv_bytes, write_output
     from kmip_data.models.analysis.drawing import draw_refinement
-    from kmip_data.models.analysis.expressivity import ENCODINGS, check_networks
-    from kmip_data.models.analysis.refinement import all_tests, known_pairs
+    from kmip_data.models.analysis.expressivity import ENCODINGS, all_tests, check_networks, known_pairs
     from kmip_data.models.config import ATTENTION
     from kmip_data.runtime.progress import Progress
 

@@ -146,9 +146,10 @@ def _target(build: Build, home: Home) -> str:
     from kmip_data.builds.home import list_builds
 
     card, parameters = build.card, as_options(given(RECORDS))
-    of_name = [each.path for each in list_builds(home) if each.card.dataset == card.dataset]
-    if card.dataset != card.manifest and of_name == [build.path]:
-        return card.dataset
-    if card.dataset == card.manifest and build.path in of_name and "--set" not in parameters:
-        return " ".join(filter(None, [card.dataset, parameters, "--sample" * card.sample]))
-    return shlex.quote(str(build.path))
+    if build.path.parent != home.built:
+        return shlex.quote(str(build.path))
+    if card.dataset != card.manifest:
+        several = sum(each.card.dataset == card.dataset for each in list_builds(home)) > 1
+        return build.path.name if several else card.dataset
+    words = [card.dataset, parameters, "--sample" * card.sample]
+    return build.path.name if "--set" in parameters else " ".join(filter(None, words))

@@ -11,7 +11,7 @@ from kmip_data.cli.shared.datasets import RECORDS, DatasetCommand, given, resolv
 from kmip_data.cli.shared.options import TARGET, look_options
 from kmip_data.cli.shared.output import facts, show, table
 from kmip_data.files.errors import human_bytes
-from kmip_data.wording import OPTIONS, as_values
+from kmip_data.wording import OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -161,7 +161,7 @@ def _tables(build: Build, added: Sequence[Mapping[str, Any]]) -> str:
     pairs = [
         ("path", build.path),
         ("key", card.key),
-        ("parameters", as_values(card.parameters)),
+        ("parameters", card.variant),
         *((name, card.counts.get(name)) for name in ("graphs", "nodes", "edges")),
         ("shards", f"{len(card.shards)} ({size})"),
         ("classes", _classes(card.class_names)),

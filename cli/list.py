@@ -15,7 +15,7 @@ from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.cli.shared.output import annotated, show, table
 from kmip_data.files.errors import human_bytes
-from kmip_data.wording import as_values, counted
+from kmip_data.wording import counted
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
@@ -99,7 +99,7 @@ def builds_table(builds: list[Build]) -> str:
         ]
         for build in builds
     ]
-    notes = [[*wrap(as_values(build.card.parameters), 76), build.card.extent] for build in builds]
+    notes = [[*wrap(build.card.variant, 76), build.card.extent] for build in builds]
     return annotated(table(["folder", "graphs", "nodes", "edges", "disk"], rows), notes)
 
 

@@ -47,16 +47,15 @@ def command(
     datasets and the counts of what is built. A row is the seeds of one configuration on the same data: mean ±
     standard deviation, the published figure, and 95 % intervals of the differences.
     """
-    from kmip_data.models.reports.listing import folders_of
+    from kmip_data.models.sweeps.state import folders_of
 
     of_datasets = names == ("datasets",)
     folders = [] if of_datasets else folders_of(names, home)  # names are checked before PyTorch is imported
     from kmip_data.files.changes import csv_bytes, write_output
     from kmip_data.files.reading import readable_json
     from kmip_data.models.reports.page import page_of
-    from kmip_data.models.reports.runs import read_runs
     from kmip_data.models.reports.sheets import dataset_rows, dataset_sheet, grid_of, sheet_of
-    from kmip_data.models.reports.tables import tables_of
+    from kmip_data.models.reports.tables import read_runs, tables_of
 
     runs, notices = read_runs(folders)
     tables, others = tables_of(runs, against) if runs else ([], [])

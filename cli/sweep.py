@@ -99,7 +99,7 @@ def _run(plan: Plan, home: Home, folder: Path, options: Any, ways: Mapping[str, 
         run_cells, jobs=len(ways["gpus"]) or ways["jobs"], gpus=ways["gpus"]
     )
     if ways["submit"]:
-        from kmip_data.models.sweeps.submitting import submit_cells
+        from kmip_data.models.sweeps.running import submit_cells
         from kmip_data.runtime.presence import require_extra
 
         require_extra("slurm", "--submit slurm")

@@ -155,12 +155,12 @@ def as_options(parameters: Mapping[str, Any], prefix: str = "") -> str:
 
 
 def as_values(parameters: Mapping[str, Any]) -> str:
-    """Parameters as lists and tables show them, those that are unset left out.
+    """Parameters as lists and tables show them, those that are unset or empty left out.
 
-    >>> as_values({"k": 32, "limit": None, "category": ["Bag", "Cap"]})
+    >>> as_values({"k": 32, "limit": None, "class_name": [], "category": ["Bag", "Cap"]})
     'k=32, category=Bag,Cap'
     """
-    shown = {name: value for name, value in parameters.items() if value not in (None, "", (), [])}
+    shown = {name: value for name, value in parameters.items() if value not in (None, [], (), "")}
     return ", ".join(
         f"{name}={','.join(map(str, value)) if isinstance(value, (list, tuple)) else value}"
         for name, value in shown.items()

@@ -14,7 +14,7 @@ from kmip_data.models.config import USUAL_DIM, ModelConfig
 from kmip_data.models.context import PLAIN, ForwardContext
 from kmip_data.models.encoders import EDGE_ENCODERS, NODE_ENCODERS, WithPositional, build_positional
 from kmip_data.models.kinds import POSITIONAL, Place
-from kmip_data.models.layers.batch import ALL, GraphBatch, Rows, by_graph, pointers_of, read_batch
+from kmip_data.models.layers.batch import ALL, GraphBatch, Rows, by_graph, read_batch
 from kmip_data.models.layers.gps import GPSLayer, recomputed
 from kmip_data.models.layers.norms import BatchNorm
 
@@ -110,26 +110,17 @@ class LinkHead(NodeHead):
         x = super().forward(x)
         ends = x[None] if batch is None else by_graph(x, batch.graph, batch.ptr)
         with torch.autocast(x.device.type, enabled=False):  # half precision has too few scores to rank by
-            ends = ends.to(_at_least_single(ends.dtype))
+            ends = ends.to(torch.promote_types(ends.dtype, torch.float32))
             return ends @ ends.mT
 
 
 def pool(x: Tensor, batch: GraphBatch, pooling: Pooling) -> Tensor:
     """(N, d) → (G, d): mean, largest or sum over the nodes of each graph; zero for a graph without any."""
-    index = batch.graph[:, None].expand_as(x)
-    out = x.new_zeros(batch.num_graphs, x.shape[1])
     if pooling == "max":
-        return out.scatter_reduce(0, index, x, "amax", include_self=False)
-    # Accumulate in float32; half precision loses long sums.
-    work = _at_least_single(x.dtype)
-    total = out.to(work).index_add(0, batch.graph, x.to(work))
-    if pooling == "mean":
-        total = total / pointers_of(batch.graph, batch.num_graphs).diff().clamp_min(1)[:, None]
-    return total.to(x.dtype)
-
-
-def _at_least_single(dtype: torch.dtype) -> torch.dtype:
-    return torch.promote_types(dtype, torch.float32)
+        out = x.new_zeros(batch.num_graphs, x.shape[1])
+        return out.scatter_reduce(0, batch.graph[:, None].expand_as(x), x, "amax", include_self=False)
+    total = batch.members.sum_at_target(x)
+    return (total / batch.sizes if pooling == "mean" else total).to(x.dtype)
 
 
 HEADS: dict[str, Callable[..., nn.Module]] = {"node": NodeHead, "graph": GraphHead, "link": LinkHead}

@@ -149,7 +149,10 @@ def build_raw(plan: BuildPlan, split_params: SplitParams) -> Build:
         if options.output is not None:
             check_output(folder, plan.key)  # only now: another process may have built there
         try:
-            card = run_build(plan, [*plan.pipeline.default_splits(), split_params])
+            # The first is the default: of a dataset of your own the split that its first build asked for, of
+            # a shipped one the published split, whatever was asked for.
+            splits = [*plan.pipeline.default_splits(), split_params]
+            card = run_build(plan, splits[::-1] if plan.pipeline.manifest.recipe else splits)
         except (DamagedInput, UsageError) as error:
             if not any((folder / "shards").glob("*.h5")) and remove_unfinished(folder, plan.key):
                 if any(folder.iterdir()):
@@ -165,18 +168,22 @@ def ensure_split(
 ) -> str:
     """Return the name of the split that the parameters mean, adding it next to the shards if it is missing.
 
-    The card of ``build`` in memory gains the split. Raises ``UsageError`` where a name or value is wrong, or
-    the rule needs raw files.
+    Without parameters, that of a dataset of your own is its default, and its rule stands for one that is not
+    given. The card of ``build`` in memory gains the split. Raises ``UsageError`` where a name or value is
+    wrong, or the rule needs raw files.
     """
-    card = build.card
+    card, given = build.card, dict(split_parameters or {})
     pipeline = pipeline_of(card)
+    own = pipeline is None or pipeline.manifest.recipe
+    if own and not given:
+        return card.default_split
     if pipeline is None:
-        if not split_parameters:
-            return card.default_split
         raise UsageError(
             f"{build.path} has the splits it was saved with ({', '.join(card.splits)}); no rule gives others."
         )
-    params = check_params(pipeline.SplitParams, split_parameters or {}, card.dataset)
+    if own and card.default_split:
+        given.setdefault("split", card.splits[card.default_split].parameters["split"])
+    params = check_params(pipeline.SplitParams, given, card.dataset)
     return _add_split(build, pipeline, params, None, quiet=quiet)
 
 

@@ -26,6 +26,7 @@ def find(
 ) -> Build:
     """Return the finished build that ``target`` means, a folder or a name; nothing is built or downloaded.
 
+    A folder below ``built/`` in the home may be given by its name alone.
     The build must have the values in ``parameters``; with the name of a shipped dataset, its defaults stand
     for the others. It is looked for in ``home``, by default ``$KMIP_DATA_HOME`` or the user's data folder.
     ``sample`` looks for a sample; where ``target`` is a folder, the build must be one. ``dataset`` is what
@@ -34,9 +35,10 @@ def find(
     Raises ``UsageError`` where no build matches (the ``build`` command is named), several do, or the folder
     holds a build with other values; ``DamagedInput`` where it has no readable card.
     """
-    build = build_in(target)
+    home = Home.locate(home)
+    build = build_in(target, home)
     if build is None:
-        return _find_named(os.fspath(target), parameters or {}, Home.locate(home), sample=sample)
+        return _find_named(os.fspath(target), parameters or {}, home, sample=sample)
     _check_build(build, parameters or {}, sample=sample, dataset=dataset)
     return build
 

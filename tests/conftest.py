@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,25 @@ os.environ.setdefault(
 for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, usual)
+
+
+@pytest.fixture(autouse=True)
+def _light_runs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let training in this process draw no curves and measure no memory: 40 % of a run of two epochs.
+
+    Tests marked ``whole_run`` and fixtures of a module or session do both.
+    """
+    train = sys.modules.get("kmip_data.models.training.run.train")
+    if train is None or request.node.get_closest_marker("whole_run"):
+        return
+    from kmip_data.drawing.style import write_output
+
+    monkeypatch.setattr(train, "draw_curves", lambda _, path, **__: write_output(path, b"\x89PNG"))
+    monkeypatch.setattr(
+        train,
+        "plan_memory",
+        lambda config, *_: train.StepMemory(bool(config.model.checkpoint_layers), need=1, free=2**40),
+    )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -183,7 +183,10 @@ def _dataset_of(target: str, home: str | None) -> str | None:
         return _manifest_on(card)
     from kmip_data.builds.home import Home
 
-    cards = sorted(Home.locate(home).built.glob(f"*/{CARD_NAME}"))
+    built = Home.locate(home).built
+    if target and (card := built / target / CARD_NAME).is_file():
+        return _manifest_on(card)
+    cards = sorted(built.glob(f"*/{CARD_NAME}"))
     return next(filter(None, (_manifest_on(card, dataset=target) for card in cards)), None)
 
 

@@ -72,7 +72,7 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class befor
             from kmip_data.builds.home import build_in
 
             try:
-                meant = build_in(text) is not None
+                meant = build_in(text, home) is not None
             except UsageError:  # a path to no build: only an error of its own if nothing else could be meant
                 if len(self.kinds) == 1:
                     raise
@@ -81,10 +81,15 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class befor
             meant = in_folder or any(f"/{name}".endswith(f"/{text.strip('/')}") for name in known)
         if meant:
             return text
+        from kmip_data.builds.home import list_builds, own_command
+        from kmip_data.builds.home import list_builds, own_command
         from kmip_data.manifest import unknown_name
 
-        titles = [_TITLES[kind][0] for kind in self.kinds]
-        title = (", " if "build" in self.kinds else " or ").join(titles)
+        builds = list_builds(home) if self.kinds == ("dataset",) else []
+        if text in {build.card.dataset for build in builds}:
+            raise UsageError(f"{text!r} is a dataset of your own.", next=own_command(builds, text))
+        *titles, last = (title for kind in self.kinds for title in _TITLES[kind][0].split(" or "))
+        title = f"{', '.join(titles)} or {last}" if titles else last
         raise unknown_name(title, text, known, command=_TITLES[self.kinds[-1]][1])
 
     def shell_complete(

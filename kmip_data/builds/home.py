@@ -119,15 +119,19 @@ def list_builds(home: Home) -> list[Build]:
     return found
 
 
-def build_in(target: str | os.PathLike[str]) -> Build | None:
-    """Return the build in the folder ``target``; ``None`` where that is a name.
+def build_in(target: str | os.PathLike[str], home: Home | None = None) -> Build | None:
+    """Return the build in the folder ``target``, or called so below ``home``; ``None`` for a dataset's name.
 
     Raises ``DamagedInput`` where the folder has no readable card.
     """
     text = os.fspath(target)
     folder = located(text, "build folder")
     if os.sep not in text and not (folder / CARD_NAME).is_file():
-        return None
+        if home is None or not (home.built / text / CARD_NAME).is_file():
+            return None
+        if text in {*dataset_names(), *(build.card.dataset for build in list_builds(home))}:
+            return None
+        folder = home.built / text
     return Build(folder, read_card(folder))
 
 
@@ -158,11 +162,20 @@ def named_build(
     }
     words = " ".join(filter(None, [dataset, as_options(given), "--sample" if sample else ""]))
     others = [build.path.name for build in builds if build.card.dataset == dataset]
+    again = f"kmip-data build {dataset}" if dataset in names else own_command(builds, dataset)
     raise UsageError(
         f"There is no finished build of {words}.",
         expected=f"a build under {home.built}",
         found=f"others: {', '.join(others)}" if others else "none",
-        next=f"kmip-data build {words}{otherwise}",
+        next=words.replace(dataset, again, 1) + otherwise,
+    )
+
+
+def own_command(builds: Sequence[Build], dataset: str) -> str:
+    """Return the command that builds a dataset of your own again; it needs the source again."""
+    recipe = next((b.card.manifest for b in builds if b.card.dataset == dataset), "")
+    return (
+        f"kmip-data build {recipe} --name {dataset} --archive PATH" if recipe else f"kmip-data info {dataset}"
     )
 
 
@@ -197,11 +210,11 @@ def find_build(
     if "compression" not in wanted:
         matches = [build for build in matches if build.card.parameters.get("compression") is None] or matches
     if len(matches) > 1:
-        folders = "\n    ".join(str(build.path) for build in matches)
+        folders = "\n    ".join(f"{build.path.name}: {build.card.variant}" for build in matches)
         raise UsageError(
             f"{len(matches)} builds of {dataset!r} match.",
             found=f"\n    {folders}",
-            next=f"name one, for example: kmip-data info {matches[0].path}",
+            next="the same command with one of these folders instead of the name",
         )
     return matches[0] if matches else None
 

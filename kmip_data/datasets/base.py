@@ -16,6 +16,7 @@ from kmip_data.errors import UsageError
 from kmip_data.files.errors import located
 from kmip_data.format.card import CARD_NAME
 from kmip_data.format.schema import View
+from kmip_data.format.splits import PARTS
 from kmip_data.manifest import unknown_name
 from kmip_data.pipelines.find import find, obtain, split_name
 from kmip_data.reading.dataset import ShardedDataset
@@ -111,6 +112,8 @@ class BuiltDataset(ShardedDataset):
             if key not in self._known:
                 raise self._unknown_argument(key)
         given = {**_DEFAULTS, **arguments}
+        if given["split"] not in {None, *PARTS}:  # before a download and a build
+            raise unknown_name("part of the split", str(given["split"]), PARTS, command="split=None, for all")
         drawn = {"split": given["split_rule"], "split_seed": given["split_seed"]}
         rule = {**rule, **{key: value for key, value in drawn.items() if value is not None}}
         if root is not None and given["home"] is not None:

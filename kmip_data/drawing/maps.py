@@ -266,17 +266,12 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
     title = f"{city.title}\n{city.options}"
     figure = new_figure(*size, title=title, footer=ATTRIBUTION, layout="compressed")
     shrunk = figure.get_figwidth() / size[0]
-    halves = 2 if len(layers) % columns else 1  # the maps of a last row that is not full stand in its middle
-    grid = figure.add_gridspec(rows, halves * columns)
     # Points that just about touch where the city is evenly dense.
     points = 72.0**2 * width * height / max(1, len(city.position))
     area = min(14.0, max(0.35, 0.12 * points)) * shrunk**2
     lines = broken_line(city.position, city.streets)
     for number, layer in enumerate(layers):
-        row, column = divmod(number, columns)
-        lacking = columns - min(columns, len(layers) - row * columns)
-        first = halves * column + (lacking if halves == 2 else 0)
-        axes = figure.add_subplot(grid[row, first : first + halves])
+        axes = figure.add_subplot(rows, columns, number + 1)
         axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
         axes.set_axis_off()
         axes.set_title(f"{layer.name}\n{layer.note}")

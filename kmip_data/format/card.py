@@ -16,6 +16,7 @@ from kmip_data.format.schema import Schema, parse_schema
 from kmip_data.format.splits import in_order
 from kmip_data.manifest import Standardisation
 from kmip_data.strict import Strict
+from kmip_data.wording import as_values
 
 _NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9 ._+=,()@-]{0,199}"
 NAME_WORDS: Final = "letters, digits and ' ._+=,()@-', beginning with a letter, digit or '_'"
@@ -240,6 +241,14 @@ class Card(Strict, frozen=False):
     def remark(self) -> str:
         """Remark after the name of the dataset, see :func:`remark`."""
         return remark(self.sample, self.complete)
+
+    @property
+    def variant(self) -> str:
+        """Parameters and, of a dataset of your own, sources: that in which builds of one name differ."""
+        own = self.manifest and self.manifest != self.dataset
+        origins = list(dict.fromkeys(entry.origin for entry in self.receipts)) if own else []
+        made = f"from {', '.join(origins[:3])}{', …' if len(origins) > 3 else ''}" if origins else ""
+        return "; ".join(filter(None, [as_values(self.parameters), made]))
 
     @property
     def extent(self) -> str:

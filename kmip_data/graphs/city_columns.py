@@ -74,9 +74,9 @@ def family(dataset: str, card: Card | None = None) -> str:
 def city_inputs(features: F32, encoding: F32, card: Card, coordinates: Coordinates = "replace") -> F32:
     """Return the inputs of a model, (N, columns) float32: sinusoids, then the standardised columns.
 
-    Columns are standardised by mean and unbiased standard deviation over the train nodes of the default
-    split, from the card; a constant column becomes 0 for that constant. ``features`` (N, 37) are longitude,
-    latitude and the others, as stored; ``encoding`` is (N, 4 · bands). ``coordinates="replace"``:
+    Columns are standardised by mean and unbiased standard deviation over the train nodes of the random
+    split with seed 0, from the card; a constant column becomes 0 for that constant. ``features`` (N, 37) are
+    longitude, latitude and the others, as stored; ``encoding`` is (N, 4 · bands). ``coordinates="replace"``:
     sinusoids instead of longitude and latitude, as in the paper's code (67 columns for 8 bands); ``append``:
     besides them, as in its text (69); ``none``: neither (35).
     """

@@ -18,7 +18,7 @@ from kmip_data.files.reading import json_digest
 from kmip_data.format.build_files import finish, write_split_file
 from kmip_data.format.card import Card, ShardEntry, SplitEntry
 from kmip_data.format.schema import FORMAT_VERSION, Schema, bytes_per
-from kmip_data.format.splits import NO_PART, NODE_PARTS, encode_node_split, encode_split
+from kmip_data.format.splits import NO_PART, NODE_PARTS, encode_node_split, encode_split, parts_fault
 from kmip_data.format.writer import MAX_SHARD_BYTES, Compression, GraphRecord, encode_shard
 from kmip_data.graphs.statistics import UnitStatistics, summarise
 from kmip_data.saving.survey import PlainGraph, Survey, to_record
@@ -54,10 +54,12 @@ def write_node_split(folder: Path, split: Mapping[str, Positions], nodes: int, e
 def write_split(folder: Path, split: Mapping[str, Positions], keys: Sequence[str], sizes: I64) -> SplitEntry:
     """Write the split of several graphs, of these ``keys`` and nodes and edges (G, 2), and describe it.
 
-    Raises ``UsageError`` where a part has a name other than train, val or test, or a position is out of
-    range; ``DamagedInput`` where a graph is in two parts.
+    Raises ``UsageError`` where a part has a name other than train, val or test, a position is out of range,
+    or a graph is in two parts.
     """
     parts = {part: _positions(chosen, len(keys), part) for part, chosen in split.items()}
+    if fault := parts_fault(parts, len(keys)):
+        raise UsageError(f"The parts of the split overlap: {fault}.")
     encoded = encode_split(parts, rule=RULE, parameters={}, keys=keys)
     counts = {part: (len(rows), *sizes[rows].sum(axis=0).tolist()) for part, rows in parts.items()}
     return write_split_file(folder, RULE, encoded, counts, rule=RULE, parameters={})

@@ -27,9 +27,9 @@ from kmip_data.models.analysis.projections import check_part
 from kmip_data.models.attention.kmip import KMIPAttention, attend_to_best
 from kmip_data.models.layers.batch import GraphBatch, read_batch
 from kmip_data.models.training.machine import autocast
-from kmip_data.models.training.objective.tasks import Task, target_column
 from kmip_data.models.training.run.evaluate import OpenedRun, open_run
 from kmip_data.models.training.run.module import measure_parts
+from kmip_data.models.training.tasks import Task, target_column
 
 HOPS, NODES, MOST_NODES = 16, 4, 20_000  #: influence is measured so far, of so many nodes, up to this size
 PAIRS: Final = 2_000_000  #: of node and key, over all heads and layers, in an answer: 16 MB

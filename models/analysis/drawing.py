@@ -11,9 +11,9 @@ import numpy as np
 from kmip_data.drawing.layouts import layout
 from kmip_data.drawing.pictures import broken_line
 from kmip_data.drawing.style import NOTE, PALETTE, class_colors, look, new_figure, percent, save, styled
-from kmip_data.models.analysis.refinement import Pair, Refinement
+from kmip_data.models.analysis.expressivity import Pair, Refinement
 from kmip_data.models.analysis.study import Study
-from kmip_data.models.training.objective.metrics import METRICS
+from kmip_data.models.training.metrics import METRICS
 from kmip_data.wording import counted
 
 Curve = tuple[str, str, str]  #: label, colour, style

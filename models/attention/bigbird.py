@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from kmip_data.models.layers.adjacency import Adjacency
 from kmip_data.models.layers.batch import GraphBatch, Pointers, pointers
 from kmip_data.models.search.problem import check_heads, check_nodes
 
@@ -167,12 +168,13 @@ def _gather(rows: Tensor, lists: Tensor) -> Tensor:
 
 
 def _add(rows: Tensor, lists: Tensor, values: Tensor) -> None:
-    """Add ``values`` (H, M, S · R, d) to the rows that :func:`_gather` took them from.
-
-    On a GPU in a fixed order only under ``torch.use_deterministic_algorithms``.
-    """
-    width = rows.shape[2] * rows.shape[3]
-    rows.view(-1, width).index_add_(0, _flat(rows, lists).flatten(), values.reshape(-1, width))
+    """Add ``values`` (H, M, S · R, d) to the rows that :func:`_gather` took them from."""
+    width, index = rows.shape[2] * rows.shape[3], _flat(rows, lists).flatten()
+    flat, values = rows.view(-1, width), values.reshape(-1, width)
+    if rows.device.type == "cpu":
+        flat.index_add_(0, index, values)
+    else:  # in one order
+        flat += Adjacency(index, index, len(flat)).sum(values, targets=True)
 
 
 def _flat(rows: Tensor, lists: Tensor) -> Tensor:

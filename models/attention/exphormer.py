@@ -182,7 +182,7 @@ class ExphormerAttention(nn.Module):
         if count := len(carried.virtual):
             virtual_q, virtual_k, virtual_v = self._project(carried.virtual)
             edge_in, edge_out = kinds[1:, None].split(count)
-            into, out_of = _IntoVirtual(batch.graph, batch.num_graphs), _OutOfVirtual(batch.graph)
+            into, out_of = _IntoVirtual(batch.members), _OutOfVirtual(batch.members)
             sums.append(self._along(out_of, q, virtual_k * edge_out, virtual_v))
             virtual = self._along(into, virtual_q * edge_in, k, v)
             carried = carried._replace(virtual=self._divide(*virtual))
@@ -238,10 +238,10 @@ class _Sums(Protocol):
 class _OutOfVirtual:
     """Edges from the virtual nodes of each graph, (V, G, d), to its nodes, (N, d): edge values (V, N, d)."""
 
-    graph: Tensor
+    nodes: EdgeList
 
     def at_source(self, x: Tensor) -> Tensor:
-        return _at_nodes(x, self.graph)
+        return _at_nodes(x, self.nodes)
 
     def at_target(self, x: Tensor) -> Tensor:
         return x
@@ -254,23 +254,24 @@ class _OutOfVirtual:
 class _IntoVirtual:
     """The same the other way round."""
 
-    graph: Tensor
-    num_graphs: int
+    nodes: EdgeList
 
     def at_source(self, x: Tensor) -> Tensor:
         return x
 
     def at_target(self, x: Tensor) -> Tensor:
-        return _at_nodes(x, self.graph)
+        return _at_nodes(x, self.nodes)
 
     def sum_at_target(self, values: Tensor) -> Tensor:
-        if self.num_graphs == 1:
+        if self.nodes.num_nodes == 1:
             return values.sum(1, keepdim=True)
-        nodes = EdgeList(self.graph, self.graph, self.num_graphs)
-        sums = nodes.sum_at_target(values.transpose(0, 1).flatten(1))  # (G, V · d)
-        return sums.reshape(self.num_graphs, len(values), values.shape[2]).transpose(0, 1)
+        sums = self.nodes.sum_at_target(values.transpose(0, 1).flatten(1))  # (G, V · d)
+        return sums.view(self.nodes.num_nodes, len(values), -1).transpose(0, 1)
 
 
-def _at_nodes(x: Tensor, graph: Tensor) -> Tensor:
+def _at_nodes(x: Tensor, nodes: EdgeList) -> Tensor:
     """(V, G, d) → (V, N, d), or (V, 1, d), which broadcasts, where there is one graph."""
-    return x if x.shape[1] == 1 else x.index_select(1, graph)
+    if x.shape[1] == 1:
+        return x
+    at_nodes = nodes.at_target(x.transpose(0, 1).flatten(1))  # (N, V · d)
+    return at_nodes.view(len(nodes.target), len(x), -1).transpose(0, 1)

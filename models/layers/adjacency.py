@@ -1,7 +1,9 @@
-"""Sums over neighbours without a row for each edge.
+"""Sums over the edges of each node, or over the nodes of each graph, in one order on every device.
 
-Where a message is its source's row, or a multiple of it, the sum at the targets needs no (edges, d) tensor:
-with the edges sorted by target it is one ``embedding_bag``, and its gradient one with them sorted by source.
+``index_add`` adds in the order of the index on a CPU; on a GPU by atomics, in another order each time, and
+slowly where many rows meet in one. There rows are sorted by their node first, and each list of them is summed
+by itself. Where a message is its source's row, or a multiple of it, the sum needs no (edges, d) tensor: with
+the edges sorted by target it is one ``embedding_bag``, and its gradient one with them sorted by source.
 """
 
 from __future__ import annotations
@@ -34,6 +36,26 @@ class Bags(NamedTuple):
         )
 
 
+TILE = 64  #: rows of a long list that are summed at a time
+LONG = 32  #: rows of a list, on average, from which lists are cut into tiles: a thread sums a list or a tile
+
+
+def sum_lists(rows: Tensor, start: Tensor, order: Tensor | None = None) -> Tensor:
+    """Sum the rows of each list: (E, d) → (N, d), in an order that follows from ``start`` alone.
+
+    List i has the rows ``order[start[i]:start[i + 1]]``; without an ``order`` they lie one after another.
+    """
+    if len(start) == 2:
+        return rows.sum(0, keepdim=True)
+    cuts = start
+    if tiled := len(rows) > LONG * (len(start) - 1):
+        # Every list is cut where a multiple of TILE falls into it; no number of cuts depends on values.
+        cuts = torch.cat([start, torch.arange(0, len(rows), TILE, device=start.device)]).sort().values
+    order = torch.arange(len(rows), device=rows.device) if order is None else order
+    sums = embedding_bag(order, rows, cuts, mode="sum", include_last_offset=True)
+    return sum_lists(sums, torch.searchsorted(cuts, start)) if tiled else sums
+
+
 @dataclass(frozen=True, eq=False)
 class Adjacency:
     """Connections between nodes, sorted by source or target on first use: once for all layers of a batch."""
@@ -43,6 +65,19 @@ class Adjacency:
     target: Tensor
     num_nodes: int  #: N
     by_target: bool = False  #: whether they are sorted by target
+
+    def ends(self, *, targets: bool) -> Tensor:
+        """(E,) the targets, or the sources."""
+        return self.target if targets else self.source
+
+    def sum(self, values: Tensor, *, targets: bool) -> Tensor:
+        """Sum the values of the edges at their targets, or at their sources: (E, d) → (N, d)."""
+        if values.device.type == "cpu":
+            out = values.new_zeros(self.num_nodes, values.shape[1])
+            # Not in place: torch 2.11 compiled to a wrong gradient then.
+            return out.index_add(0, self.ends(targets=targets), values)
+        bags = self.incoming if targets else self.outgoing
+        return sum_lists(values, bags.start, bags.edge)
 
     @functools.cached_property
     def incoming(self) -> Bags:
@@ -67,14 +102,53 @@ class Adjacency:
         return (self.incoming.start.diff() - loops)[:, None], loops[:, None]
 
     def _bags(self, key: Tensor, other: Tensor, *, ordered: bool) -> Bags:
-        start = torch.zeros(self.num_nodes + 1, dtype=torch.int64, device=key.device)
-        # Not by bincount, which waits for a GPU to see the largest number.
-        start[1:] = start[1:].index_add(0, key, torch.ones_like(key)).cumsum(0)
-        if ordered:
-            return Bags(other.contiguous(), start, None)
-        # Of 32-bit numbers, which torch sorts by their digits: several times as fast as of 64 bits.
-        edge = key.int().sort(stable=True).indices
-        return Bags(other[edge], start, edge)
+        edge = None
+        if not ordered:
+            # Of 32-bit numbers, which torch sorts by their digits: several times as fast as of 64 bits.
+            key, edge = key.int().sort(stable=True)
+        nodes = torch.arange(self.num_nodes + 1, dtype=key.dtype, device=key.device)
+        start = torch.searchsorted(key.contiguous(), nodes)
+        return Bags(other.contiguous() if edge is None else other[edge], start, edge)
+
+
+def look_up(adjacency: Adjacency, x: Tensor, *, targets: bool) -> Tensor:
+    """Value of each edge's target, or source: (N, d) → (E, d)."""
+    out: Tensor = _LookUp.apply(x, adjacency, targets)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _LookUp(torch.autograd.Function):
+    """``index_select`` whose gradient is summed in one order."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, adjacency: Adjacency, targets: bool) -> Tensor:
+        ctx.adjacency, ctx.targets = adjacency, targets
+        return x.index_select(0, adjacency.ends(targets=targets))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.adjacency.sum(grad, targets=ctx.targets), None, None
+
+
+def sum_at_targets(adjacency: Adjacency, values: Tensor) -> Tensor:
+    """Sum the values of each node's incoming edges, (E, d) → (N, d); half precision is summed in float32."""
+    out: Tensor = _SumAtTargets.apply(values, adjacency)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _SumAtTargets(torch.autograd.Function):
+    """``index_add`` that keeps no values; torch's keeps all of them, for their shape."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, adjacency: Adjacency) -> Tensor:
+        ctx.adjacency, ctx.dtype = adjacency, values.dtype
+        return adjacency.sum(values.to(torch.promote_types(values.dtype, torch.float32)), targets=True)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return grad.index_select(0, ctx.adjacency.target).to(ctx.dtype), None
 
 
 def neighbor_sum(adjacency: Adjacency, x: Tensor, weight: Tensor | None = None) -> Tensor:

@@ -22,11 +22,10 @@ from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from kmip_data.errors import UsageError
 from kmip_data.models.context import PLAIN, ForwardContext
-from kmip_data.models.layers.adjacency import Adjacency
+from kmip_data.models.layers.adjacency import Adjacency, look_up, sum_at_targets
 from kmip_data.models.search.problem import check_ptr, strided
 from kmip_data.reading.batching import batch_neighbors, graph_pointers, pointers_on_cpu
 
@@ -43,6 +42,7 @@ class EdgeList:
     target: Tensor
     num_nodes: int  #: N
     distance: Tensor | None = None  #: (E, 1), where nodes have positions
+    by_target: bool = False  #: True if they are sorted by target
 
     @property
     def index(self) -> Tensor:
@@ -52,20 +52,19 @@ class EdgeList:
     @functools.cached_property
     def adjacency(self) -> Adjacency:
         """Made once."""
-        return Adjacency(self.source, self.target, self.num_nodes)
+        return Adjacency(self.source, self.target, self.num_nodes, self.by_target)
 
     def at_source(self, x: Tensor) -> Tensor:
         """Value of each edge's source: (N, d) → (E, d)."""
-        return x.index_select(0, self.source)
+        return look_up(self.adjacency, x, targets=False)
 
     def at_target(self, x: Tensor) -> Tensor:
         """Value of each edge's target: (N, d) → (E, d)."""
-        return x.index_select(0, self.target)
+        return look_up(self.adjacency, x, targets=True)
 
     def sum_at_target(self, values: Tensor) -> Tensor:
         """Sum of the values of each node's incoming edges: (E, d) → (N, d)."""
-        out: Tensor = _SumByIndex.apply(values, self.target, self.num_nodes)  # type: ignore[no-untyped-call]
-        return out
+        return sum_at_targets(self.adjacency, values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +97,7 @@ class NeighborTable:
 
     def sum_at_target(self, values: Tensor) -> Tensor:
         """Sum of the values of each node's incoming edges: (N, k, d) → (N, d)."""
-        return values.sum(1, dtype=_sum_dtype(values))
+        return values.sum(1, dtype=torch.promote_types(values.dtype, torch.float32))
 
     @functools.cached_property
     def parts(self) -> list[TableRange]:
@@ -147,29 +146,6 @@ class TableRange(NamedTuple):
     stop: int
     low: int
     high: int
-
-
-def _sum_dtype(values: Tensor) -> torch.dtype:
-    """Half precision is summed in float32."""
-    return values.dtype if values.dtype == torch.float64 else torch.float32
-
-
-class _SumByIndex(torch.autograd.Function):
-    """``index_add`` that keeps the index alone; torch's keeps all values, for their shape."""
-
-    @staticmethod
-    def forward(ctx: Any, values: Tensor, index: Tensor, rows: int) -> Tensor:
-        ctx.save_for_backward(index)
-        ctx.dtype = values.dtype
-        out = torch.zeros(rows, values.shape[1], dtype=_sum_dtype(values), device=values.device)
-        # Not in place: torch 2.11 compiled to a wrong gradient then.
-        return out.index_add(0, index, values.to(out.dtype))
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        (index,) = ctx.saved_tensors
-        return grad.index_select(0, index).to(ctx.dtype), None, None
 
 
 #: Attribute of a padded batch, (2,) int64: how many nodes and edges are not padding, which comes after them.
@@ -230,6 +206,16 @@ class GraphBatch:
     def num_graphs(self) -> int:
         """Number of graphs G."""
         return self.ptr.shape[0] - 1
+
+    @functools.cached_property
+    def members(self) -> EdgeList:
+        """Each node as an edge into its graph: sums over graphs, and values of graphs at their nodes."""
+        return EdgeList(self.graph, self.graph, self.num_graphs, by_target=True)
+
+    @functools.cached_property
+    def sizes(self) -> Tensor:
+        """(G, 1) nodes of each graph, and 1 where it has none, on the device of ``graph``."""
+        return self.members.adjacency.incoming.start.diff().clamp_min(1)[:, None]
 
     @property
     def node_rows(self) -> Rows:

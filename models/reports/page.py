@@ -10,10 +10,9 @@ from html import escape
 from typing import Final
 
 from kmip_data.drawing.style import STYLES
-from kmip_data.models.reports.runs import Run
 from kmip_data.models.reports.sheets import Sheet
-from kmip_data.models.reports.tables import Row, Table, curves_over_k
-from kmip_data.models.training.objective.metrics import METRICS
+from kmip_data.models.reports.tables import Row, Run, Table, curves_over_k
+from kmip_data.models.training.metrics import METRICS
 from kmip_data.models.training.run.folder import metrics_columns, title_of
 
 LIGHT, DARK = STYLES["light"], STYLES["dark"]

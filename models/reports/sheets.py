@@ -12,7 +12,7 @@ from typing import Any
 from kmip_data.builds.home import Home, list_builds
 from kmip_data.manifest import load_manifest, read_shipped
 from kmip_data.models.reports.tables import BOUNDS, Row, Table
-from kmip_data.models.training.objective.metrics import METRICS
+from kmip_data.models.training.metrics import METRICS
 from kmip_data.models.training.run.folder import title_of, value_text
 from kmip_data.wording import as_values, rough_time
 

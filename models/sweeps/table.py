@@ -12,7 +12,7 @@ from kmip_data.format.card import remark
 from kmip_data.models.sweeps.cells import Cell, cells_of
 from kmip_data.models.sweeps.plan import Change, Plan
 from kmip_data.models.sweeps.state import is_done
-from kmip_data.models.training.objective.metrics import is_better
+from kmip_data.models.training.metrics import is_better
 from kmip_data.models.training.run.folder import RunResult, mean_std, read_result, title_of, value_text
 
 Row = dict[str, Any]  #: keys as in docs/sweeps.md; shares, not percent

@@ -16,7 +16,7 @@ LATENCY = 0.02  #: seconds
 
 def rows(*, quick: bool = False) -> Iterator[Row]:
     """Read generated S3DIS graphs from a server of this machine, over a link of a known rate."""
-    from support.range_server import serving
+    from support.http_server import serving_folder
     from support.shares import share_folder
 
     import kmip_data
@@ -30,7 +30,7 @@ def rows(*, quick: bool = False) -> Iterator[Row]:
         # Kernels are compiled before anything is timed.
         next(iter(kmip_data.GraphLoader(kmip_data.open(build.path), batch_size=8)))
         for rate in RATES:
-            with serving(folder / "share", rate=rate, latency=LATENCY) as server:
+            with serving_folder(folder / "share", rate=rate, latency=LATENCY) as server:
                 home, start = folder / f"home-{rate}", time.perf_counter()
                 far = kmip_data.open(server.address, home=home)
                 opened, index = time.perf_counter() - start, server.sent

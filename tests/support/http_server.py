@@ -1,34 +1,38 @@
-"""A web server on this machine that plays good, odd and hostile hosts for the fetch tests."""
+"""Web servers on this machine that play good, odd, slow and hostile hosts."""
 
 from __future__ import annotations
 
 import contextlib
+import re
 import ssl
 import threading
 import time
+import urllib.parse
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
 
 Behaviour = Callable[["Handler"], None]
+PIECE = 16_384
+#: What a client that gives up does to a server.
+GONE = (BrokenPipeError, ConnectionResetError, ssl.SSLError)
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Plays the behaviour of the path; the last one of a list stays."""
+    """Answers as its server says."""
 
-    server: Server
+    server: Any
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # headers and body are two packets
 
     def do_GET(self) -> None:
-        self.server.requests.append((self.path, dict(self.headers)))
-        steps = self.server.routes.get(self.path)
-        if steps is None:
-            status(404)(self)
-            return
-        step = steps.pop(0) if len(steps) > 1 else steps[0]
-        # A client that gives up is part of the game.
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError, ssl.SSLError):
-            step(self)
+        with contextlib.suppress(*GONE):
+            self.server.answer(self)
+
+    do_POST = do_GET
 
     def head(self, code: int, length: int | None = None, **headers: str) -> None:
         self.send_response(code)
@@ -39,8 +43,8 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def body(self, data: bytes) -> None:
-        for start in range(0, len(data), 16384):
-            piece = data[start : start + 16384]
+        for start in range(0, len(data), PIECE):
+            piece = data[start : start + PIECE]
             self.wfile.write(piece)
             self.server.sent += len(piece)
 
@@ -52,22 +56,27 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    """Routes from path to behaviours, and a record of what was asked and sent."""
+    """Plays the behaviours of a path in turn, the last one from then on; records requests and bytes."""
 
     daemon_threads = True
+    request_queue_size = 64
 
-    def __init__(self, certificate: object | None = None) -> None:
+    def __init__(self, certificate: Any = None) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.routes: dict[str, list[Behaviour]] = {}
         self.requests: list[tuple[str, dict[str, str]]] = []
         self.sent = 0
         self.held = threading.Event()  #: set when the test is over: nobody waits longer
-        self.scheme = "http"
+        self.scheme = "http" if certificate is None else "https"
         if certificate is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             certificate.configure_cert(context)
             self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
-            self.scheme = "https"
+
+    def answer(self, handler: Handler) -> None:
+        self.requests.append((handler.path, dict(handler.headers)))
+        steps = self.routes.get(handler.path, [status(404)])
+        (steps.pop(0) if len(steps) > 1 else steps[0])(handler)
 
     def url(self, path: str, host: str = "localhost") -> str:
         return f"{self.scheme}://{host}:{self.server_port}{path}"
@@ -80,10 +89,90 @@ class Server(ThreadingHTTPServer):
         pass
 
 
+class FolderServer(Server):
+    """Serves a folder, with ranges.
+
+    Attributes
+    ----------
+    asked
+        File, first byte and end of each answer.
+    rate
+        Bytes per second of all answers together; 0: as fast as it goes.
+    latency
+        Seconds before each answer.
+    resets
+        Number of requests that are hung up on from now on.
+    wrong_file, wrong_byte
+        A byte that is sent with another last bit.
+    ranges
+        True if ``Range`` is understood.
+    more
+        Bytes that are sent beyond what was asked for.
+    """
+
+    def __init__(self, folder: Path, *, rate: float = 0.0, latency: float = 0.0) -> None:
+        super().__init__()
+        self.folder, self.rate, self.latency = folder.resolve(), rate, latency
+        self.asked: list[tuple[str, int, int]] = []
+        self.resets, self.wrong_file, self.wrong_byte, self.ranges, self.more = 0, "", 0, True, 0
+        self.lock, self._free_at = threading.Lock(), 0.0
+        self.address = self.url("")
+
+    def answer(self, handler: Handler) -> None:
+        path = self.folder / urllib.parse.unquote(handler.path.partition("?")[0]).lstrip("/")
+        if not path.is_file():
+            status(404)(handler)
+            return
+        if self.resets > 0:
+            self.resets -= 1
+            handler.hang_up()
+            return
+        name, size = path.relative_to(self.folder).as_posix(), path.stat().st_size
+        start, stop, headers = 0, size, {}
+        given = re.fullmatch(r"bytes=(\d+)-(\d*)", handler.headers.get("Range", ""))
+        if given is not None and self.ranges:
+            start, stop = int(given[1]), min(size, int(given[2] or size) + 1)
+            if start >= size:
+                handler.head(416, 0)
+                return
+            headers = {"Content_Range": f"bytes {start}-{stop - 1}/{size}"}
+        handler.head(206 if headers else 200, stop - start + self.more, **headers)
+        with self.lock:
+            self.asked.append((name, start, stop))
+        time.sleep(self.latency)
+        with path.open("rb") as file:
+            file.seek(start)
+            data = bytearray(file.read(stop - start))
+        if name == self.wrong_file and start <= self.wrong_byte < stop:
+            data[self.wrong_byte - start] ^= 1
+        for at in range(0, len(data), PIECE):
+            self._carry(len(data[at : at + PIECE]))
+            handler.body(data[at : at + PIECE])
+        handler.wfile.write(bytes(self.more))
+
+    def _carry(self, size: int) -> None:
+        """Sleep until the link, which all answers share, has carried these bytes."""
+        if self.rate:
+            with self.lock:
+                # A busy machine wakes threads late: what they missed of the last moment is not lost.
+                self._free_at = max(self._free_at, time.monotonic() - 0.05) + size / self.rate
+                free_at = self._free_at
+            time.sleep(max(0.0, free_at - time.monotonic()))
+
+
+def serving(certificate: Any = None) -> AbstractContextManager[Any]:
+    """Run a :class:`Server`."""
+    return running(Server(certificate))
+
+
+def serving_folder(folder: Path, **options: float) -> AbstractContextManager[Any]:
+    """Run a :class:`FolderServer`."""
+    return running(FolderServer(folder, **options))
+
+
 @contextlib.contextmanager
-def serving(certificate: object | None = None) -> Iterator[Server]:
+def running(server: Any) -> Iterator[Any]:
     """Run a server in a thread."""
-    server = Server(certificate)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:
@@ -137,8 +226,8 @@ class File:
         if length is None:
             headers["Connection"] = "close"
         handler.head(code, length, **headers)
-        for at in range(start, stop, 16384):
-            handler.body(self.data[at : min(stop, at + 16384)])
+        for at in range(start, stop, PIECE):
+            handler.body(self.data[at : min(stop, at + PIECE)])
             if self.pace:
                 time.sleep(self.pace)
         if stop < len(self.data) or length != len(self.data) - start:

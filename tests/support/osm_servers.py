@@ -6,16 +6,15 @@ import contextlib
 import json
 import re
 import socket
-import threading
 import urllib.parse
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import osmium
 import osmnx
 import shapely
+from support.http_server import File, Handler, Server, running
 
 from kmip_data.pipelines.openstreetmap.network.streets import is_street
 
@@ -26,81 +25,48 @@ COPYRIGHT = (
 )
 
 
-class _Handler(BaseHTTPRequestHandler):
-    server: Servers
-
-    def do_GET(self) -> None:
-        url = urllib.parse.urlsplit(self.path)
-        if url.path == "/api/status":
-            self._send(200, "text/plain", STATUS.encode())
-            return
-        self.server.searched.append(urllib.parse.parse_qs(url.query)["q"][0])
-        self._answer("search", self.server.places)
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        query = urllib.parse.parse_qs(body)["data"][0]
-        self.server.queries.append(query)
-        kind = "land use" if "landuse" in query else "streets"
-        elements = self.server.land_use() if kind == "land use" else self.server.streets(query)
-        self._answer(kind, {"version": 0.6, "generator": "Overpass API", "osm3s": {}, "elements": elements})
-
-    def _answer(self, kind: str, usual: Any) -> None:
-        status, content = self.server.instead.get(kind, (200, usual))
-        if isinstance(content, dict):
-            content = {**usual, **content} if isinstance(usual, dict) else content
-        data = content.encode() if isinstance(content, str) else json.dumps(content).encode()
-        self._send(status, "text/html" if isinstance(content, str) else "application/json", data)
-
-    def _send(self, status: int, kind: str, data: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *args: object) -> None:
-        pass
-
-
-class Servers(ThreadingHTTPServer):
-    """Both servers, what they were asked, and what they answer instead of the truth.
-
-    Attributes
-    ----------
-    instead
-        ``search``, ``streets`` or ``land use`` -> status and answer: text, or JSON (a dict is laid over
-        the true one).
-    """
-
-    daemon_threads = True
+class Servers(Server):
+    """Both servers; ``instead`` has answers that replace the usual ones: (status, content) by question."""
 
     def __init__(self, extract: Path, outline: shapely.Geometry) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__()
         self._extract = extract
         self.searched: list[str] = []
         self.queries: list[str] = []
         self.instead: dict[str, tuple[int, Any]] = {}
         west, south, east, north = outline.bounds
         self.places = [
-            {
-                "place_id": 1,
-                "licence": COPYRIGHT,
-                "osm_type": "relation",
-                "osm_id": 34914,
-                "lat": str(outline.centroid.y),
-                "lon": str(outline.centroid.x),
-                "class": "boundary",
-                "type": "administrative",
-                "place_rank": 16,
-                "importance": 0.7,
-                "addresstype": "suburb",
-                "name": "Here",
-                "display_name": "Here, There",
-                "boundingbox": [str(south), str(north), str(west), str(east)],
-                "geojson": json.loads(shapely.to_geojson(outline)),
-            }
+            dict.fromkeys(("class", "type", "addresstype", "name", "display_name"), "Here")
+            | {"place_id": 1, "osm_type": "relation", "osm_id": 34914, "importance": 0.7, "place_rank": 16}
+            | {"lat": str(outline.centroid.y), "lon": str(outline.centroid.x), "licence": COPYRIGHT}
+            | {"boundingbox": [str(south), str(north), str(west), str(east)]}
+            | {"geojson": json.loads(shapely.to_geojson(outline))}
         ]
+
+    def answer(self, handler: Handler) -> None:
+        url = urllib.parse.urlsplit(handler.path)
+        if url.path == "/api/status":
+            File(STATUS.encode(), kind="text/plain")(handler)
+        elif handler.command == "GET":
+            self.searched.append(urllib.parse.parse_qs(url.query)["q"][0])
+            self._answer(handler, "search", self.places)
+        else:
+            body = handler.rfile.read(int(handler.headers["Content-Length"])).decode()
+            query = urllib.parse.parse_qs(body)["data"][0]
+            self.queries.append(query)
+            kind = "land use" if "landuse" in query else "streets"
+            elements = self.land_use() if kind == "land use" else self.streets(query)
+            usual = {"version": 0.6, "generator": "Overpass API", "osm3s": {}, "elements": elements}
+            self._answer(handler, kind, usual)
+
+    def _answer(self, handler: Handler, kind: str, usual: Any) -> None:
+        status, content = self.instead.get(kind, (200, usual))
+        if isinstance(content, dict):
+            content = {**usual, **content} if isinstance(usual, dict) else content
+        text = content if isinstance(content, str) else json.dumps(content)
+        media = "text/html" if isinstance(content, str) else "application/json"
+        handler.head(status, len(text.encode()), Content_Type=media)
+        handler.body(text.encode())
 
     def streets(self, query: str) -> list[dict[str, Any]]:
         """Ways that a query of streets selects, and their nodes, as far as the extract has them."""
@@ -148,9 +114,7 @@ def osm_servers(extract: Path, outline: shapely.Geometry) -> Iterator[Servers]:
     """Run both, and let OSMnx ask them by its own public settings."""
     settings, lookup = osmnx.settings, socket.getaddrinfo
     before = settings.overpass_url, settings.nominatim_url, settings.use_cache
-    with Servers(extract, outline) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        thread.start()
+    with running(Servers(extract, outline)) as server:
         here = f"http://127.0.0.1:{server.server_port}"
         settings.overpass_url, settings.nominatim_url, settings.use_cache = f"{here}/api", here, False
         try:
@@ -158,5 +122,3 @@ def osm_servers(extract: Path, outline: shapely.Geometry) -> Iterator[Servers]:
         finally:
             settings.overpass_url, settings.nominatim_url, settings.use_cache = before
             socket.getaddrinfo = lookup  # OSMnx puts one of its own there
-            server.shutdown()
-            thread.join()

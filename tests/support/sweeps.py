@@ -16,7 +16,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from kmip_data.models.sweeps.submitting import Submission
+from kmip_data.models.sweeps.running import Submission
 from kmip_data.runtime import threads
 
 ROOT = Path(__file__).resolve().parents[2]

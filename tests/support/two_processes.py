@@ -22,9 +22,9 @@ from torch import distributed
 
 from kmip_data.builds.home import Home
 from kmip_data.models.training.config.overrides import config_from_mapping
-from kmip_data.models.training.objective.losses import LOSSES
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.train import resume, train
+from kmip_data.models.training.tasks import LOSSES
 
 
 def free_port() -> int:

@@ -16,7 +16,7 @@ from torch.nn.functional import pad
 
 from kmip_data.models.layers.batch import REAL_SIZES
 from kmip_data.models.training.capture.graphs import Learned
-from kmip_data.models.training.objective.losses import PADDING
+from kmip_data.models.training.tasks import PADDING
 
 SPARE = 16  #: at least one node of padding for so many, or a few of them would have all edges of padding
 _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32}

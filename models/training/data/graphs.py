@@ -16,8 +16,7 @@ from kmip_data.format.splits import PARTS, read_split
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.presets import folder_of
 from kmip_data.models.training.data.neighbors import NeighborBatches
-from kmip_data.models.training.data.run_data import BatchSize, Pass, RunData, check_columns
-from kmip_data.models.training.data.transfer import page_locked
+from kmip_data.models.training.data.run_data import BatchSize, Pass, RunData, check_columns, page_locked
 from kmip_data.pipelines.find import obtain, obtain_columns, split_name
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader

@@ -22,7 +22,6 @@ from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device, autocast, check_precision, choose_device
 from kmip_data.models.training.memory import out_of_memory
-from kmip_data.models.training.objective.tasks import is_class
 from kmip_data.models.training.run.checkpoint import WEIGHTS, put_weights, read_weights
 from kmip_data.models.training.run.folder import (
     CONFIG_NAME,
@@ -34,6 +33,7 @@ from kmip_data.models.training.run.folder import (
     read_result,
 )
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
+from kmip_data.models.training.tasks import is_class
 from kmip_data.runtime.memory import is_out_of_memory
 
 

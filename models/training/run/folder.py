@@ -36,7 +36,7 @@ from kmip_data.wording import nearest
 
 if TYPE_CHECKING:
     from kmip_data.models.training.data.run_data import RunData
-    from kmip_data.models.training.objective.metrics import Metric
+    from kmip_data.models.training.metrics import Metric
 
 CONFIG_NAME = "config.toml"
 METRICS_NAME = "metrics.csv"
@@ -316,7 +316,7 @@ def mean_std(runs: Sequence[Metrics]) -> tuple[Metrics, Metrics]:
 
 def metrics_by_name() -> dict[str, Metric]:
     """Return all metrics; imported on use, as they load torch and lists of runs do without it."""
-    from kmip_data.models.training.objective.metrics import METRICS
+    from kmip_data.models.training.metrics import METRICS
 
     return METRICS
 

@@ -23,7 +23,7 @@ from kmip_data.files.changes import csv_bytes, write_file
 from kmip_data.format.splits import PARTS
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import BatchSize
-from kmip_data.models.training.objective.metrics import METRICS
+from kmip_data.models.training.metrics import METRICS
 from kmip_data.models.training.run.folder import METRICS_NAME, STEPS_NAME
 from kmip_data.runtime.memory import peak_host_memory
 

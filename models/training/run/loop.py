@@ -21,12 +21,10 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 
 from kmip_data.models.training.capture.graphs import Learned
-from kmip_data.models.training.data.run_data import RunData
-from kmip_data.models.training.data.transfer import sent_ahead
-from kmip_data.models.training.machine import is_main_process
-from kmip_data.models.training.objective.metrics import METRICS, is_better
+from kmip_data.models.training.data.run_data import RunData, sent_ahead
+from kmip_data.models.training.machine import gathered, is_main_process, rank, share_buffers
+from kmip_data.models.training.metrics import METRICS, is_better
 from kmip_data.models.training.run import checkpoint, history
-from kmip_data.models.training.run.distributed import gathered, rank, share_buffers
 from kmip_data.models.training.run.history import STEP
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.models.training.run.optimisation import (

@@ -19,12 +19,11 @@ from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.models.network import build_model
 from kmip_data.models.search.problem import NotFinite
 from kmip_data.models.training.config.keys import KSchedule, RunConfig
-from kmip_data.models.training.data.run_data import BatchSize, RunData, with_task
-from kmip_data.models.training.data.transfer import rows_of, sent_ahead
+from kmip_data.models.training.data.run_data import BatchSize, RunData, rows_of, sent_ahead, with_task
 from kmip_data.models.training.machine import autocast
-from kmip_data.models.training.objective.losses import LOSSES
-from kmip_data.models.training.objective.metrics import SplitMetrics
+from kmip_data.models.training.metrics import SplitMetrics
 from kmip_data.models.training.run.history import Meter
+from kmip_data.models.training.tasks import LOSSES
 from kmip_data.wording import counted
 
 ROWS = {part: rows_of(part) for part in PARTS}

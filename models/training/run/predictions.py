@@ -24,14 +24,13 @@ from kmip_data.files.reading import first_fault, open_regular
 from kmip_data.models.kinds import Section
 from kmip_data.models.training.config.presets import config_for
 from kmip_data.models.training.data.graphs import open_data
-from kmip_data.models.training.data.run_data import USUAL, RunData
-from kmip_data.models.training.data.transfer import sent_ahead
+from kmip_data.models.training.data.run_data import USUAL, RunData, sent_ahead
 from kmip_data.models.training.machine import autocast
-from kmip_data.models.training.objective.metrics import SplitMetrics
-from kmip_data.models.training.objective.tasks import NO_PAIR, Kind, Level
+from kmip_data.models.training.metrics import SplitMetrics
 from kmip_data.models.training.run.evaluate import open_run
 from kmip_data.models.training.run.folder import metrics_table
 from kmip_data.models.training.run.module import of_part
+from kmip_data.models.training.tasks import NO_PAIR, Kind, Level
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.runtime.memory import free_host_memory
 

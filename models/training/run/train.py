@@ -32,6 +32,7 @@ from kmip_data.models.training.machine import (
     choose_device,
     float32_products,
     is_main_process,
+    join,
 )
 from kmip_data.models.training.memory import StepMemory, plan_memory
 from kmip_data.models.training.run.checkpoint import (
@@ -47,7 +48,6 @@ from kmip_data.models.training.run.checkpoint import (
     set_random_state,
     write_weights,
 )
-from kmip_data.models.training.run.distributed import join
 from kmip_data.models.training.run.endings import DidNotFit, explained
 from kmip_data.models.training.run.folder import (
     CONFIG_NAME,

@@ -3,10 +3,12 @@
 import inspect
 from dataclasses import fields
 
+import pytest
 from support.cases import Cases
 
 import kmip_data
 from kmip_data.builds.home import BuildArguments, BuildOptions
+from kmip_data.errors import UsageError
 from kmip_data.manifest import dataset_names, load_manifest
 
 OPTIONS = [field.name for field in fields(BuildOptions)]
@@ -30,6 +32,12 @@ def test_the_signature_names_every_argument_with_its_default():
                 assert all(entry.kind is not entry.VAR_KEYWORD for entry in signature.parameters.values())
                 assert signature.parameters["build"].default is True
                 assert ("split" in signature.parameters) == (name != "CityNetwork")
+
+
+def test_a_part_that_there_is_not_is_refused_before_anything_is_built(tmp_path):
+    with pytest.raises(UsageError, match="no part of the split called 'training'"):
+        kmip_data.S3DIS(split="training", sample=True, home=tmp_path / "home")
+    assert not (tmp_path / "home").exists()
 
 
 def test_a_subclass_of_ones_own_keeps_its_signature():

@@ -8,9 +8,11 @@ import numpy as np
 import pyproj
 import pytest
 from matplotlib import image
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from support.builds import s3dis_records, s3dis_schema, write_build
 
 import kmip_data
+from kmip_data.drawing import maps
 from kmip_data.drawing.maps import (
     RIGHT_WRONG,
     Categories,
@@ -137,6 +139,18 @@ def test_four_maps_are_two_rows_and_in_print_as_wide_as_a_page(city, tmp_path):
             draw_map(city, city_layers(city)[:count], tmp_path / "m.png")
         assert image.imread(tmp_path / "m.png").shape[1] <= 7.0 * 300
     assert 1.7 < heights[1] / heights[0] < 2.1
+
+
+def test_the_headline_stands_clear_of_the_titles_below_it(city, tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(maps, "save", lambda figure, *_, **__: figures.append(figure))
+    wide = replace(city, position=city.position * [3.0, 1.0])
+    draw_map(wide, city_layers(city)[:3], tmp_path / "m.png")
+    canvas = FigureCanvasAgg(figures[0])
+    canvas.draw()
+    tops = [axes.title.get_window_extent(canvas.get_renderer()).y1 for axes in figures[0].axes]
+    (headline,) = (text for text in figures[0].texts if text.get_text() == figures[0].get_suptitle())
+    assert headline.get_window_extent(canvas.get_renderer()).y0 > max(tops) + 5
 
 
 def test_odd_cities_are_drawn(city, tmp_path):

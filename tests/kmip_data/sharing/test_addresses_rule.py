@@ -11,7 +11,7 @@ import pytest
 import requests
 from support.cases import Cases
 from support.cli import kmip
-from support.range_server import serving
+from support.http_server import serving_folder
 from support.shares import share_folder
 
 import kmip_data
@@ -73,7 +73,7 @@ def test_no_secret_of_an_address_is_shown(small, tmp_path) -> None:
         for address in addresses("s3", "bucket"):
             with cases(f"file system {address}"):
                 assert SECRET not in said_by(lambda address=address: file_system(address) and None)
-        with serving(tmp_path / "pushed") as server:
+        with serving_folder(tmp_path / "pushed") as server:
             for address in addresses("http", server.address.removeprefix("http://")):
                 for name, call in {
                     "opened": lambda at: kmip_data.open(at, home=home.root).build,

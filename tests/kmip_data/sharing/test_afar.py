@@ -12,7 +12,7 @@ import fsspec
 import numpy as np
 import pytest
 from support.builds import s3dis_records, s3dis_schema, write_build
-from support.range_server import serving
+from support.http_server import serving_folder
 from support.same import assert_same
 from support.shares import share_folder
 from torch_geometric.loader import DataLoader
@@ -48,7 +48,7 @@ def _home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def server(pushed):
-    with serving(pushed[1]) as server:
+    with serving_folder(pushed[1]) as server:
         yield server
 
 
@@ -127,7 +127,7 @@ def test_edge_lists_texts_and_empty_graphs(tmp_path):
     build = index_build(tmp_path / "b")
     share_folder(build.path, tmp_path / "share")
     local = kmip_data.open(build.path)
-    with serving(tmp_path / "share") as server:
+    with serving_folder(tmp_path / "share") as server:
         far = kmip_data.open(server.address)
         for one, other in zip(far, local, strict=True):
             assert_same(one, other)
@@ -141,7 +141,7 @@ def test_added_columns(tmp_path):
     obtain_columns(build, ["degree-profile-2.8"], quiet=True)
     share_folder(build.path, tmp_path / "share")
     columns = ["x", "degree-profile-2.8"]
-    with serving(tmp_path / "share") as server:
+    with serving_folder(tmp_path / "share") as server:
         far = kmip_data.open(server.address, columns=columns)
         for one, other in zip(far, kmip_data.open(build.path, columns=columns), strict=True):
             assert_same(one, other)
@@ -150,7 +150,7 @@ def test_added_columns(tmp_path):
     next((tmp_path / "b2" / "columns").rglob("*.h5")).unlink()
     (tmp_path / "b2" / SHARE_NAME).unlink()
     share_folder(tmp_path / "b2", tmp_path / "share")
-    with serving(tmp_path / "share") as server, pytest.raises(DamagedInput, match=r"\.h5 is not what"):
+    with serving_folder(tmp_path / "share") as server, pytest.raises(DamagedInput, match=r"\.h5 is not what"):
         kmip_data.open(server.address, columns=columns)
 
 
@@ -251,7 +251,10 @@ def test_a_server_of_whole_files_is_refused_before_it_sends_one(server):
 def test_a_compressed_build_is_refused(tmp_path):
     build = write_build(tmp_path / "b", s3dis_records(9), s3dis_schema(), compression="gzip")
     share_folder(build.path, tmp_path / "share")
-    with serving(tmp_path / "share") as server, pytest.raises(UsageError, match="it is compressed") as raised:
+    with (
+        serving_folder(tmp_path / "share") as server,
+        pytest.raises(UsageError, match="it is compressed") as raised,
+    ):
         kmip_data.open(server.address)
     assert f"kmip-data pull {server.address}" in raised.value.parts["next"]
 
@@ -265,7 +268,7 @@ def test_other_parameters_and_other_things_are_refused(pushed, server, tmp_path)
     with pytest.raises(UsageError, match="not an address that can be reached from here"):
         kmip_data.open("nothing-like-it://there/build")
     share_folder(pushed[0].build.path, tmp_path / "run", kind="run")
-    with serving(tmp_path / "run") as other, pytest.raises(UsageError, match="is not a build"):
+    with serving_folder(tmp_path / "run") as other, pytest.raises(UsageError, match="is not a build"):
         kmip_data.open(other.address)
 
 
@@ -331,7 +334,7 @@ def test_pickled_forked_and_read_in_workers(pushed, server):
 def test_a_folder_that_was_not_pushed_is_refused(pushed, tmp_path):
     folder = copy_of(pushed, tmp_path / "plain")
     (folder / SHARE_NAME).unlink()
-    with serving(folder) as server, pytest.raises(UsageError, match="Nothing was pushed to"):
+    with serving_folder(folder) as server, pytest.raises(UsageError, match="Nothing was pushed to"):
         kmip_data.open(server.address)
 
 
@@ -369,7 +372,7 @@ def test_hostile_and_broken_pushes_are_refused(pushed, tmp_path):
             (folder / name).write_bytes(spoilt or b"")
             if spoilt is None:
                 (folder / name).unlink()
-            with serving(folder) as server, pytest.raises(DamagedInput, match=f"{name} is not what"):
+            with serving_folder(folder) as server, pytest.raises(DamagedInput, match=f"{name} is not what"):
                 _read_bytes(server.address, tmp_path / str(len(spoilt or b"")), range(0, 120, 10))
         (folder / name).write_bytes(sound)
 
@@ -393,12 +396,18 @@ def test_cards_that_do_not_fit_what_was_pushed_are_refused(pushed, tmp_path):
     card["shards"][1]["sha256"] = hashlib.sha256(b"").hexdigest()
     (source / CARD_NAME).write_text(json.dumps(card))
     share_folder(source, tmp_path / "other")
-    with serving(tmp_path / "other") as server, pytest.raises(DamagedInput, match=r"share\.json is not what"):
+    with (
+        serving_folder(tmp_path / "other") as server,
+        pytest.raises(DamagedInput, match=r"share\.json is not what"),
+    ):
         kmip_data.open(server.address)
     card["shards"][1]["bytes"] = 0
     (source / CARD_NAME).write_text(json.dumps(card))
     (source / "shards" / "00001.h5").chmod(0o644)
     (source / "shards" / "00001.h5").write_bytes(b"")
     share_folder(source, tmp_path / "empty")
-    with serving(tmp_path / "empty") as server, pytest.raises(DamagedInput, match=r"00001\.h5 is not what"):
+    with (
+        serving_folder(tmp_path / "empty") as server,
+        pytest.raises(DamagedInput, match=r"00001\.h5 is not what"),
+    ):
         kmip_data.open(server.address)

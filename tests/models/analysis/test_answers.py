@@ -20,8 +20,8 @@ from kmip_data.errors import UsageError
 from kmip_data.models import ModelConfig, build_model
 from kmip_data.models.analysis.answers import ask, by_hop, choosing, node_influence, prediction_of
 from kmip_data.models.attention.kmip import KMIPAttention
-from kmip_data.models.training.objective.tasks import Task
 from kmip_data.models.training.run.predictions import predict
+from kmip_data.models.training.tasks import Task
 
 HEADS, K = 2, 3
 

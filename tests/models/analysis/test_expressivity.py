@@ -15,12 +15,13 @@ from kmip_data.models.analysis.expressivity import (
     NODES,
     TARGET,
     Check,
+    as_graphs,
     check_networks,
     copied,
     fit,
+    known_pairs,
     transformer,
 )
-from kmip_data.models.analysis.refinement import as_graphs, known_pairs
 from kmip_data.models.config import ATTENTION, ModelConfig
 from kmip_data.models.network import build_model
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.cases import check_each
 
 from kmip_data.graphs.encoding import parse_encoding
-from kmip_data.models.analysis.refinement import all_tests, known_pairs, refine, seg_wl
+from kmip_data.models.analysis.expressivity import all_tests, known_pairs, refine, seg_wl
 
 PAIRS = known_pairs()
 TESTS = {name: all_tests(pair) for name, pair in PAIRS.items()}

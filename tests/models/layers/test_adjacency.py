@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
+from support.cases import check_each
 
-from kmip_data.models.layers.adjacency import neighbor_sum
+from kmip_data.models.layers.adjacency import Adjacency, neighbor_sum, sum_lists
 from kmip_data.models.layers.batch import EdgeList, NeighborTable
 
 N, K, D = 9, 3, 4
@@ -83,3 +86,40 @@ def test_half_precision_is_summed_in_float32() -> None:
     assert out[0] == 299  # bfloat16 stops at 256
     out.sum().backward()
     assert x.grad.dtype == torch.bfloat16
+
+
+def test_lists_are_summed_in_one_order_however_long() -> None:
+    """Short and long ones, empty ones, and one that is all: in tiles, and in tiles of tiles."""
+
+    def holds(case) -> None:
+        sizes, ordered = case
+        generator = torch.Generator().manual_seed(sum(sizes))
+        start = torch.tensor([0, *sizes]).cumsum(0)
+        rows = torch.randn(sum(sizes), 2, dtype=torch.float64, generator=generator)
+        order = None if ordered else torch.randperm(len(rows), generator=generator)
+        lists = rows if order is None else rows[order]
+        expected = torch.stack([each.sum(0) for each in lists.split(sizes)])
+        torch.testing.assert_close(sum_lists(rows, start, order), expected, atol=1e-11, rtol=0)
+
+    lengths = [[3, 0, 7], [40, 70, 200], [0, 9000, 1], [9000, 2, 0, 3, 8000], [5000]]
+    check_each(holds, itertools.product(lengths, [True, False]))
+
+
+def test_gradients_of_lists_are_those_of_index_add(monkeypatch) -> None:
+    """By the sums of a GPU, which a CPU leaves to ``index_add``."""
+    graph = edges("list")
+    source, target = graph.index
+    x, values, pull = numbers(N, D), numbers(30, D), numbers(30, D).detach().sin()
+
+    def by_lists(self, values, *, targets):
+        bags = self.incoming if targets else self.outgoing
+        return sum_lists(values, bags.start, bags.edge)
+
+    monkeypatch.setattr(Adjacency, "sum", by_lists)
+    ((graph.at_source(x) + graph.at_target(x)) * pull).sum().backward()
+    expected = torch.zeros(N, D, dtype=torch.float64).index_add(0, source, pull).index_add(0, target, pull)
+    torch.testing.assert_close(x.grad, expected, atol=1e-12, rtol=0)
+    sums = graph.sum_at_target(values)
+    torch.testing.assert_close(sums, torch.zeros_like(sums).index_add(0, target, values))
+    (sums * pull[:N]).sum().backward()
+    torch.testing.assert_close(values.grad, pull[:N][target])

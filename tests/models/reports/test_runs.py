@@ -12,8 +12,8 @@ from support.reports import write_run
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
-from kmip_data.models.reports.listing import folders_of
-from kmip_data.models.reports.runs import read_runs
+from kmip_data.models.reports.tables import read_runs
+from kmip_data.models.sweeps.state import folders_of
 from kmip_data.models.training.config.presets import preset_names
 from kmip_data.pipelines.find import record_parameters
 

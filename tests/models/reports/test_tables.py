@@ -18,16 +18,16 @@ from support.reports import write_run
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
-from kmip_data.models.reports.listing import folders_of
-from kmip_data.models.reports.runs import read_runs
 from kmip_data.models.reports.tables import (
     curves_over_k,
     paired,
     published_over_k,
+    read_runs,
     rows_over_k,
     tables_of,
     welch,
 )
+from kmip_data.models.sweeps.state import folders_of
 
 VALUES = [0.93, 0.94, 0.92]
 

@@ -13,7 +13,7 @@ from support.cli import kmip
 from support.sweeps import StandInSubmission, environment, events, write_plan
 
 from kmip_data.builds.home import Home
-from kmip_data.models.sweeps import submitting
+from kmip_data.models.sweeps import running
 from kmip_data.models.sweeps.cells import Cell, cells_of
 from kmip_data.models.sweeps.plan import read_plan
 from kmip_data.models.sweeps.state import job_of, job_path, state_of
@@ -24,8 +24,8 @@ submitit = pytest.importorskip("submitit", reason="the extra slurm is not instal
 @pytest.fixture
 def submit(home: Home, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Cell]]:
     """Submit the cells of a plan to this machine."""
-    monkeypatch.setattr(submitting, "CLUSTER", "local")
-    monkeypatch.setattr(submitting, "Submission", StandInSubmission)
+    monkeypatch.setattr(running, "CLUSTER", "local")
+    monkeypatch.setattr(running, "Submission", StandInSubmission)
 
     def call(plan: Path, **settings: object) -> list[Cell]:
         for name, value in environment(**settings).items():
@@ -34,7 +34,7 @@ def submit(home: Home, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Ce
         monkeypatch.setenv("PYTHONPATH", f"{environment()['PYTHONPATH']}:{paths}")
         cells = cells_of(read_plan(str(plan)), home)
         options = {"quiet": True, "offline": True}
-        submitting.submit_cells(cells, home=home, folder=place(home, plan), options=options, settings={})
+        running.submit_cells(cells, home=home, folder=place(home, plan), options=options, settings={})
         return cells
 
     return call

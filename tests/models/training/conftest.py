@@ -7,7 +7,7 @@ import contextlib
 import pytest
 import torch
 
-from kmip_data.models.training.data.transfer import _copies
+from kmip_data.models.training.data.run_data import _copies
 
 
 class _Stream:

@@ -150,6 +150,7 @@ def test_a_gpu_whose_memory_ends_is_tried_once_more(data: RunData, monkeypatch) 
         train.fit(replace(job, device=CPU))
 
 
+@pytest.mark.whole_run
 def test_memory_that_ends_in_a_step_is_an_error_with_ways_out(tmp_path: Path, monkeypatch) -> None:
     def learn(*_: object, **__: object) -> None:
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
@@ -164,6 +165,7 @@ def test_memory_that_ends_in_a_step_is_an_error_with_ways_out(tmp_path: Path, mo
     assert caught.value.exit_code == 6
 
 
+@pytest.mark.whole_run
 def test_the_command_line_refuses_a_graph_that_does_not_fit(tmp_path: Path, monkeypatch) -> None:
     """Full attention with dropout by the pairs of its nodes, BigBird by what it gathers."""
     build = streets_build(tmp_path / "build", nodes=60_000)

@@ -25,6 +25,7 @@ from kmip_data.format.card import Receipt
 from kmip_data.format.reader import Shard
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.build import build_dataset, build_own
+from kmip_data.pipelines.find import split_name
 from kmip_data.pipelines.openstreetmap.parameters import CitySource, OpenStreetMapParams
 from kmip_data.pipelines.openstreetmap.reading import read_city
 
@@ -165,11 +166,36 @@ def test_options_make_other_builds(home):
     )  # fmt: skip
     assert other.path.name.startswith("centre-bbox-hops3-classes4-travel-time-")
     assert other.card.counts["nodes"] < 2_526
-    assert "spatial-60m-buffer1-seed0" in other.card.splits
+    assert other.card.default_split == split_name(other) == "spatial-60m-buffer1-seed0"
+    assert split_name(other, {"split_seed": 1}).startswith("spatial-")
+    assert split_name(other, {"split": "random"}) == "random-seed0"
+    opened = kmip_data.open("centre", home=home)
+    assert int(opened[0].train_mask.sum()) == other.card.splits[other.card.default_split].parts["train"].nodes
     found = columns(other)
     assert found["node/y"].max() == 3
     again = build_city("centre", CitySource(osm_file=osm_file), parameters=small, home=home, **OPTIONS)
     assert again.path == other.path
+    assert again.card.default_split == "spatial-60m-buffer1-seed0"
+    with pytest.raises(UsageError) as caught:
+        kmip_data.open("centre", home=home, hops=4)
+    assert "kmip-data build city --name centre --archive PATH --set hops=4" in str(caught.value)
+
+
+def test_builds_of_one_name_are_told_apart_and_named_by_their_folders(home):
+    small = {"bbox": "24.940,60.168,24.947,60.173", "hops": 2, "classes": 3}
+    sources = CitySource(osm_file=helsinki()), CitySource(osm_file=helsinki(), vocabulary="helsinki")
+    builds = [build_city("twice", source, parameters=small, home=home, **OPTIONS) for source in sources]
+    with pytest.raises(UsageError, match="2 builds of 'twice' match") as caught:
+        kmip_data.open("twice", home=home)
+    lines = caught.value.parts["found"].splitlines()
+    for build, source in zip(builds, sources, strict=True):
+        (line,) = (line for line in lines if build.path.name in line)
+        assert ("vocabulary of helsinki" in line) == (source.vocabulary is not None)
+        assert kmip_data.open(build.path.name, home=home).build.path == build.path
+        outcome = kmip("info", build.path.name, "--home", str(home.root))
+        assert (outcome.code, str(build.path) in outcome.out) == (0, True)
+    outcome = kmip("build", "twice", "--home", str(home.root))
+    assert (outcome.code, "kmip-data build city --name twice" in outcome.err) == (2, True)
 
 
 @pytest.mark.parametrize(

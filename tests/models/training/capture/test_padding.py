@@ -16,7 +16,7 @@ from kmip_data.models.layers.batch import REAL_SIZES
 from kmip_data.models.network import build_model
 from kmip_data.models.training.capture import padding, steps
 from kmip_data.models.training.capture.padding import padded, rounded
-from kmip_data.models.training.objective.losses import LOSSES
+from kmip_data.models.training.tasks import LOSSES
 
 #: Gradients are not scaled by themselves: those of biases before a norm are rounding errors alone.
 SGD = {"name": "sgd", "momentum": 0.5, "lr": 2**-6}

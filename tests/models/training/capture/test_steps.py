@@ -20,7 +20,7 @@ from kmip_data.models.search.backends import cuda
 from kmip_data.models.training.capture import steps
 from kmip_data.models.training.capture.steps import CapturedSteps, shape_of, why_plain
 from kmip_data.models.training.config.overrides import config_from_mapping
-from kmip_data.models.training.data.transfer import SentAhead
+from kmip_data.models.training.data.run_data import SentAhead
 from kmip_data.models.training.machine import Device
 from kmip_data.models.training.run import loop
 from kmip_data.models.training.run import train as run_file

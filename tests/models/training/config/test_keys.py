@@ -21,8 +21,8 @@ from kmip_data.models.training.config.overrides import (
     with_epochs,
 )
 from kmip_data.models.training.config.presets import load_preset, preset_names
-from kmip_data.models.training.objective.losses import LOSSES
-from kmip_data.models.training.objective.metrics import METRICS
+from kmip_data.models.training.metrics import METRICS
+from kmip_data.models.training.tasks import LOSSES
 
 
 def config(**sections):

@@ -17,13 +17,13 @@ from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.models.network import build_model
 from kmip_data.models.training import memory
 from kmip_data.models.training.data.graphs import OneGraph, open_data
-from kmip_data.models.training.objective.losses import weighted_cross_entropy
-from kmip_data.models.training.objective.metrics import SplitMetrics
+from kmip_data.models.training.metrics import SplitMetrics
 from kmip_data.models.training.run.checkpoint import LAST, WEIGHTS
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.models.training.run.optimisation import cosine_with_warmup
 from kmip_data.models.training.run.train import resume, train
+from kmip_data.models.training.tasks import weighted_cross_entropy
 
 
 @pytest.fixture(scope="module")
@@ -236,6 +236,7 @@ def test_sampled_neighbourhoods_carry_positional_encodings(build, tmp_path, posi
     assert train(config, home=Home(tmp_path), quiet=True).results
 
 
+@pytest.mark.whole_run
 def test_memory_that_is_short_is_told_before_any_work(build, tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "free_host_memory", lambda: 2**16)
     with pytest.raises(OutOfResources) as caught:

@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 from kmip_data.builds.home import Home
 from kmip_data.models.training.data import graphs as graphs_file
 from kmip_data.models.training.data.graphs import open_data
-from kmip_data.models.training.data.transfer import SentAhead
+from kmip_data.models.training.data.run_data import SentAhead
 from kmip_data.models.training.run import module as module_file
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.reading.loader import GraphLoader

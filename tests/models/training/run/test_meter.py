@@ -15,7 +15,6 @@ from kmip_data.errors import CheckFailed
 from kmip_data.models.network import build_model
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.data.graphs import open_data
-from kmip_data.models.training.objective.losses import weighted_cross_entropy
 from kmip_data.models.training.run import history as history_file
 from kmip_data.models.training.run import train as run_file
 from kmip_data.models.training.run.checkpoint import LAST
@@ -23,6 +22,7 @@ from kmip_data.models.training.run.history import STEP, Meter
 from kmip_data.models.training.run.module import NAMED, TrainingModule
 from kmip_data.models.training.run.optimisation import cosine_with_warmup
 from kmip_data.models.training.run.train import resume, train
+from kmip_data.models.training.tasks import weighted_cross_entropy
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
 

@@ -17,10 +17,10 @@ from kmip_data.builds.home import Home
 from kmip_data.cli.train import configuration
 from kmip_data.errors import UsageError
 from kmip_data.models.training.config.overrides import config_from_mapping
-from kmip_data.models.training.objective.losses import LOSSES
 from kmip_data.models.training.run.checkpoint import LAST
 from kmip_data.models.training.run.folder import read_result
 from kmip_data.models.training.run.train import resume, train
+from kmip_data.models.training.tasks import LOSSES
 
 ORDER = list(range(16))
 #: Train batches of 5: 3 and 2 graphs, twice as many nodes as another; the last batch has one graph for two.

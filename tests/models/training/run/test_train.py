@@ -24,7 +24,6 @@ from kmip_data.models.network import build_model
 from kmip_data.models.search.backends import keops
 from kmip_data.models.training import machine
 from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping, read_config
-from kmip_data.models.training.objective.losses import weighted_cross_entropy
 from kmip_data.models.training.run import loop as loop_file
 from kmip_data.models.training.run.checkpoint import BEST, LAST, WEIGHTS
 from kmip_data.models.training.run.evaluate import evaluate
@@ -32,6 +31,7 @@ from kmip_data.models.training.run.folder import RunResult, find_run, new_run, r
 from kmip_data.models.training.run.module import TrainingModule
 from kmip_data.models.training.run.optimisation import cosine_with_warmup
 from kmip_data.models.training.run.train import train
+from kmip_data.models.training.tasks import weighted_cross_entropy
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
 from kmip_data.runtime import memory
@@ -274,6 +274,7 @@ def test_names_of_runs(done, build, home, tmp_path):
         find_run("three", Home(tmp_path / "empty"))
 
 
+@pytest.mark.whole_run
 def test_it_prints_its_plan_and_its_epochs(build, tmp_path, capfd, recwarn):
     config = tiny_config(build)
     train(config, home=Home(tmp_path))

@@ -15,9 +15,8 @@ from sklearn.metrics import (
     mean_absolute_error,
 )
 
-from kmip_data.models.training.objective.losses import LOSSES
-from kmip_data.models.training.objective.metrics import METRICS, SplitMetrics, is_better
-from kmip_data.models.training.objective.tasks import Task
+from kmip_data.models.training.metrics import METRICS, SplitMetrics, is_better
+from kmip_data.models.training.tasks import LOSSES, Task
 
 
 def ogb_accuracy(target, predicted) -> float:

@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 from torchmetrics import Metric as Accumulator
 from torchmetrics.utilities import dim_zero_cat
 
-from kmip_data.models.training.objective.tasks import APART, LINK, NO_PAIR, Kind, Task
+from kmip_data.models.training.tasks import APART, LINK, NO_PAIR, Kind, Task
 
 #: Ranks of a link among the nodes of its graph: all others; without its other links; nor itself.
 RANKINGS = ("mrr", "mrr_filtered", "mrr_extended")

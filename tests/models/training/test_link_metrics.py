@@ -19,13 +19,20 @@ from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.network import LinkHead
+from kmip_data.models.training import metrics
 from kmip_data.models.training.data.graphs import open_data
-from kmip_data.models.training.objective import metrics
-from kmip_data.models.training.objective.losses import LOSSES, link_cross_entropy
-from kmip_data.models.training.objective.metrics import HITS, METRICS, RANKINGS, SplitMetrics, link_ranks
-from kmip_data.models.training.objective.tasks import APART, LINK, NO_PAIR, Task, link_targets
+from kmip_data.models.training.metrics import HITS, METRICS, RANKINGS, SplitMetrics, link_ranks
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.train import train
+from kmip_data.models.training.tasks import (
+    APART,
+    LINK,
+    LOSSES,
+    NO_PAIR,
+    Task,
+    link_cross_entropy,
+    link_targets,
+)
 
 BITS = 24
 

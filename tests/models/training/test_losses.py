@@ -8,9 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from kmip_data.models.training.objective.losses import LOSSES, cross_entropy, weighted_cross_entropy
-from kmip_data.models.training.objective.metrics import SplitMetrics
-from kmip_data.models.training.objective.tasks import NO_PAIR, Task
+from kmip_data.models.training.metrics import SplitMetrics
+from kmip_data.models.training.tasks import LOSSES, NO_PAIR, Task, cross_entropy, weighted_cross_entropy
 
 
 def weighted_by_hand(logits, target):

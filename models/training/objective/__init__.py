@@ -1,1 +1,0 @@
-"""Objective of a run: tasks, losses and metrics."""
