@@ -73,7 +73,7 @@ def command(
     parts = build.card.splits[split].in_order()
     found = build_facts(build) | {"split": split, "splits": {part: dict(counts) for part, counts in parts}}
     found |= {"shards": {shard.file: shard.sha256 for shard in build.card.shards}}
-    show(found, lambda: _summary(build, split, home), as_json=as_json)
+    show(found, lambda: _summary(build, split), as_json=as_json)
 
 
 #: Sources of a recipe, as its error lists them.
@@ -120,7 +120,7 @@ def _source(recipe: str, path: Path) -> str:
     return "osm_file" if b"OSMHeader" in head[:20] or xml or ".osm." in path.name.lower() else "archive"
 
 
-def _summary(build: Build, split: str, home: Home) -> str:
+def _summary(build: Build, split: str) -> str:
     """Return the path, counts and split of a build, and the next command."""
     from kmip_data.pipelines.raw.license import SHOWN
 
@@ -137,19 +137,19 @@ def _summary(build: Build, split: str, home: Home) -> str:
     return (
         f"{card.dataset}{card.remark} is built.\n{facts(pairs, indent=2)}\n\n"
         f"{table(['part', 'graphs', 'nodes', 'edges', 'digest'], rows, indent=2)}\n\n"
-        f"Next: kmip-data train --dataset {_target(build, home)} {chosen}"
+        f"Next: kmip-data train --dataset {_target(build)} {chosen}"
     ).rstrip()
 
 
-def _target(build: Build, home: Home) -> str:
+def _target(build: Build) -> str:
     """Return the words that mean a build: its name where that is enough, else its folder."""
-    from kmip_data.builds.home import list_builds
+    from kmip_data.builds.home import Home, list_builds
 
     card, parameters = build.card, as_options(given(RECORDS))
-    if build.path.parent != home.built:
+    if build.path.parent != Home.locate().built:
         return shlex.quote(str(build.path))
     if card.dataset != card.manifest:
-        several = sum(each.card.dataset == card.dataset for each in list_builds(home)) > 1
+        several = sum(each.card.dataset == card.dataset for each in list_builds(Home.locate())) > 1
         return build.path.name if several else card.dataset
     words = [card.dataset, parameters, "--sample" * card.sample]
     return build.path.name if "--set" in parameters else " ".join(filter(None, words))

@@ -82,7 +82,6 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class befor
         if meant:
             return text
         from kmip_data.builds.home import list_builds, own_command
-        from kmip_data.builds.home import list_builds, own_command
         from kmip_data.manifest import unknown_name
 
         builds = list_builds(home) if self.kinds == ("dataset",) else []
