@@ -160,7 +160,7 @@ def explain(error: Exception, args: Sequence[str] = ()) -> KmipDataError | None:
         found = str(error).partition("\n")[0] or None
         return OutOfResources("The memory ran out.", found=found, next="--jobs 1, or smaller batches")
     if isinstance(error, OSError) and error.errno in FULL:
-        return disk_error(error, Path(error.filename or "."), left="what was finished before is kept")
+        return disk_error(error, Path(error.filename or "."), left="what was finished before")
     if isinstance(error, OSError) and error.filename is not None:
         return UsageError(
             f"{error.filename} cannot be used: {error.strerror}", next="another path, --home or --output"

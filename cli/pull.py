@@ -53,8 +53,13 @@ def command(address: str, columns: str | None, home: Home, as_json: bool, **opti
     if found.card is None:
         text.append(f"Next: kmip-data evaluate {found.path} --dataset TARGET")
     else:
-        notice = found.card.license.get("notice") or "The license is not stated."
-        text += [notice, f"Next: kmip-data info {found.path}"]
-    about = {"path": found.path, "kind": share.kind, "name": share.name, "digest": share.sealed}
+        notice = found.card.license.get("notice")
+        text += [str(notice or "The license is not stated."), f"Next: kmip-data info {found.path}"]
+    about: dict[str, Any] = {
+        "path": found.path,
+        "kind": share.kind,
+        "name": share.name,
+        "digest": share.sealed,
+    }
     about |= {"bytes": size, "files": {entry.file: entry.sha256 for entry in files}, "there": found.there}
     show(about, "\n".join(text), as_json=as_json)

@@ -78,7 +78,7 @@ def find(target: str, home: Home) -> Belonging:
         found: list[str] = []
         for kind in ("build", "unfinished build", "run"):
             with contextlib.suppress(KmipDataError, OSError):
-                names_there = _own_files(Belonging(kind, full, "", full))  # type: ignore[arg-type]
+                names_there = _own_files(Belonging(kind, full, "", full))
                 found += [name for name in names_there if (full / name).is_file()]
         raise UsageError(
             f"{full} is not a build, raw files or a run in {home.root}, so nothing in it is removed.",
@@ -137,8 +137,8 @@ def remove(those: Sequence[Belonging]) -> None:
             folders = [f"{below}/{name}" for name in _own_folders(each)]
             files.remove_files(each.top, [f"{below}/{name}" for name in own], folders=folders)
     for each in those:
-        below = PurePosixPath(each.path.relative_to(each.top).as_posix())
-        files.remove_files(each.top, [], folders=[str(below), *map(str, below.parents[:-1])])
+        path = PurePosixPath(each.path.relative_to(each.top).as_posix())
+        files.remove_files(each.top, [], folders=[str(path), *map(str, path.parents[:-1])])
 
 
 def _own_files(item: Belonging) -> list[str]:
