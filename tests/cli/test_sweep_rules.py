@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.cases import contents
+from support.cases import check_each, contents
 from support.cli import ROOT, Outcome, done, kmip, python
 from support.reports import write_run
 from support.sweeps import SMALL, write_plan
@@ -47,18 +47,17 @@ def tried(*words: object, seconds: float = 60) -> Outcome:
 
 
 def test_nothing_is_written_through_a_link_or_into_a_pipe(home, plan, tmp_path):
-    run = kmip("sweep", plan, "--dry-run", "--json").json["runs"][0]["run"]
-    log = f"sweeps/small/clouds.gps-none.{run}.log"
+    run = done("sweep", plan, "--dry-run", "--json").json["runs"][0]["run"]
+    log, outside = f"sweeps/small/clouds.gps-none.{run}.log", tmp_path / "outside"
     parents = ("sweeps", "sweeps/small", "runs", "runs/clouds", "runs/clouds/gps-none")
     cases = [(name, "folder") for name in (*parents, f"runs/clouds/gps-none/{run}")]
     cases += [(log, kind) for kind in ("link", "dangling", "hard link", "pipe", "folder of its name")]
     cases += [(log.replace(".log", ".job"), kind) for kind in ("link", "pipe", "dangling")]
-    wrong = []
-    for name, kind in cases:
-        for other in ("sweeps", "runs"):
-            place = home / other
-            place.unlink() if place.is_symlink() else shutil.rmtree(place, ignore_errors=True)
-        outside = tmp_path / "outside"
+
+    def check(case):
+        name, kind = case
+        for top in (home / "sweeps", home / "runs"):
+            top.unlink() if top.is_symlink() else shutil.rmtree(top, ignore_errors=True)
         shutil.rmtree(outside, ignore_errors=True)
         outside.mkdir()
         (outside / "mine").write_bytes(MINE)
@@ -73,10 +72,11 @@ def test_nothing_is_written_through_a_link_or_into_a_pipe(home, plan, tmp_path):
         else:
             path.symlink_to({"folder": outside, "link": outside / "mine", "dangling": outside / "new"}[kind])
         outcome = tried("sweep", plan, "-q")
-        right = {0} if kind == "hard link" or (name.endswith(".job") and kind == "pipe") else {2}
-        if outcome.code not in right or contents(outside) != {"mine": MINE}:
-            wrong.append((name, kind, outcome.code, outcome.err[:300]))
-    assert not wrong
+        taken = kind == "hard link" or (name.endswith(".job") and kind == "pipe")
+        assert outcome.code == (0 if taken else 2), outcome.err
+        assert contents(outside) == {"mine": MINE}
+
+    check_each(check, cases)
 
 
 #: Runs each line in a process of little memory: a plan that is expanded fails this test and not the machine.
@@ -159,9 +159,10 @@ def test_a_strange_home_ends_in_a_usual_error(home, plan, tmp_path):
     done("sweep", plan, "-q")
     good, text = tmp_path / "good", plan.read_bytes()
     shutil.copytree(home, good)
-    wrong = []
     [run] = (home / "runs/clouds/gps-none").iterdir()
-    for name, change in list(_odd_homes(home, run, plan)):
+
+    def check(case):
+        name, change = case
         shutil.rmtree(home)
         shutil.copytree(good, home)
         plan.write_bytes(text)
@@ -171,9 +172,9 @@ def test_a_strange_home_ends_in_a_usual_error(home, plan, tmp_path):
         html = ["report", plan, "--format", "html"]
         for words in (["sweep", plan, "--status"], ["runs"], ["report"], html):
             outcome = tried(*words)
-            if outcome.code not in {0, 2, 4}:
-                wrong.append((name, words[0], outcome.code, outcome.err[:300]))
-    assert not wrong
+            assert outcome.code in {0, 2, 4}, (words[0], outcome.err[:300])
+
+    check_each(check, list(_odd_homes(home, run, plan)))
 
 
 def test_status_remembers_runs_of_other_options(home, plan):
@@ -223,19 +224,16 @@ def test_latex_fits_a_page(home, tmp_path):
     write_run(home, 0.61, dataset="paris", changes=changes)
     for dataset in ("la", "london", "shanghai"):
         write_run(home, 0.5, dataset=dataset)
-    wrong = []
-    cases = ([], ["--against", "gat"], ["--grid"], ["datasets"])
-    for words in cases:
-        tables = kmip("report", *words, "--format", "latex").out
+
+    def check(words):
+        tables = done("report", *words, "--format", "latex").out
         rows = re.findall(r"^    (.+?) *\\\\$", tables, re.MULTILINE)
-        shown = [
-            re.sub(r"\\(?:textbf|underline|rlap)|\$\\?(?:pm|Delta|to|\^\\dagger)?\$|[{}\\$]|\s{2,}", " ", row)
-            for row in rows
-        ]
-        widest = max(len(re.sub(r"\s+", " ", row)) for row in shown)
-        if widest > 80 or not _compiles(tables, tmp_path):
-            wrong.append((words, widest))
-    assert not wrong
+        marks = r"\\(?:textbf|underline|rlap)|\$\\?(?:pm|Delta|to|\^\\dagger)?\$|[{}\\$]|\s{2,}"
+        shown = [re.sub(r"\s+", " ", re.sub(marks, " ", row)) for row in rows]
+        assert max(map(len, shown)) <= 80
+        assert _compiles(tables, tmp_path)
+
+    check_each(check, ([], ["--against", "gat"], ["--grid"], ["datasets"]))
 
 
 def _compiles(tables: str, folder: Path) -> bool:
