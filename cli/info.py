@@ -49,7 +49,7 @@ def command(target: str, model: str | None, sample: bool, home: Home, as_json: b
 
 
 def _dataset(name: str, home: Home) -> tuple[dict[str, Any], str]:
-    """Return what there is to know about a dataset, for JSON and as text."""
+    """Return the facts about a dataset, for JSON and as text."""
     from kmip_data.builds.home import list_builds
     from kmip_data.manifest import load_manifest
     from kmip_data.models.training.config.presets import presets_of

@@ -21,7 +21,7 @@ NOT_RUN = {
     "make test": "is this",
     "python -m pip install -c constraints.txt .": "the tests of the wheel install it",
 }
-#: What stands in README.md for a path or a machine of the reader's, and what a test puts there.
+#: Paths of the reader's own in README.md, and the files that the tests use instead.
 STAND_INS = {
     "~/Downloads/indoor3d_sem_seg_hdf5_data.zip": S3DIS_ZIP,
     "/data/shapenetcore_partanno_segmentation_benchmark_v0_normal": SHAPENET_ZIP,

@@ -115,7 +115,7 @@ def test_the_generated_city_is_as_sparse_as_london(tmp_path):
 CASES = (attention_gpu.Case((40,) * 3, 1e6, heads=2, k=5), attention_gpu.Case((90,), 1e-6))
 
 
-def test_rows_of_a_gpu_are_made_of_the_same_calls_elsewhere(monkeypatch):
+def test_gpu_rows_use_the_same_calls_on_a_cpu(monkeypatch):
     found = list(attention_gpu.rows(device="cpu", cases=CASES, sizes=(60,)))
     assert found[0].what == "search, 3 × 40 nodes, 2 heads, d = 10, k = 5"
     assert [row.met for row in found[:2]] == [True, False]
@@ -158,7 +158,7 @@ class _Event:
         return 2.0 * (other.replayed - self.replayed)
 
 
-def test_a_search_is_also_timed_as_a_graph_which_its_target_is_for(monkeypatch, capsys):
+def test_a_search_is_also_timed_as_a_cuda_graph(monkeypatch, capsys):
     graphs = _Event.recorder = EmulatedGraphs()
     monkeypatch.setattr(attention_gpu, "CudaGraphs", lambda device: graphs)
     monkeypatch.setattr(torch.cuda, "Event", _Event)

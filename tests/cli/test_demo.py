@@ -37,7 +37,7 @@ def test_without_full_each_model_has_one_run():
     assert ["evaluate", "gps-kmip/x", "--by-class"] in steps
 
 
-def test_a_step_that_fails_is_the_one_object_of_the_demo(home):
+def test_a_failed_step_is_the_json_error_of_the_demo(home):
     home.mkdir()
     (home / "built").write_text("in the way")
     outcome = kmip("demo", "--json")  # in the home of the environment

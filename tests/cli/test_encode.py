@@ -55,7 +55,7 @@ def test_a_damaged_column_does_not_hide_the_build(target, tmp_path: Path) -> Non
     assert any("damaged" in entry for entry in done("info", copy, "--json").json["added_columns"])
 
 
-def test_what_cannot_be_added(target) -> None:
+def test_unknown_encodings_are_refused(target) -> None:
     cases = {
         (): "ENCODING",
         ("rwse0",): "no encoding called",

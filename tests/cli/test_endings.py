@@ -232,7 +232,7 @@ def test_python_m_kmip_data_is_the_command_also_on_a_terminal_without_every_lett
         assert (ended.returncode, ended.stderr) == (0, b""), encoding
 
 
-def test_threads_of_torch_sleep_while_they_wait(monkeypatch):
+def test_threads_of_torch_wait_passively(monkeypatch):
     monkeypatch.setattr(main.signal, "signal", lambda *_: None)
     monkeypatch.setattr(main.sys, "unraisablehook", main.sys.unraisablehook)
     monkeypatch.setattr(main, "run", lambda _: 0)

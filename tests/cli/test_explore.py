@@ -53,7 +53,7 @@ def test_a_city_is_shown_whole(home, opened):
     assert "shown whole" in refused("explore", "helsinki", "--sample", "--record", "0")
 
 
-def test_what_cannot_be_explored_is_refused(home_of_sample, opened):
+def test_wrong_targets_of_explore_are_refused(home_of_sample, opened):
     cases = {
         ("--record", "1"): "Nothing is named to explore",
         (*TARGET, home_of_sample, "--record", "99"): "There is no record 99",

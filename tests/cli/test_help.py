@@ -64,7 +64,7 @@ def test_lists_of_numbers_are_read_in_the_order_given():
             number_list("--seeds", text)
 
 
-def test_the_dataset_is_what_stands_in_its_place():
+def test_the_dataset_is_found_on_the_line():
     places = {
         "build s3dis": "s3dis",
         "build --k 8 s3dis --limit 3": "s3dis",

@@ -53,7 +53,7 @@ def test_a_run_there_and_back_measures_the_same(make_build, tmp_path, monkeypatc
     refused("push", run, tmp_path / "elsewhere", code=4)
 
 
-def test_what_is_not_there_is_named(home, tmp_path):
+def test_a_missing_target_is_named(home, tmp_path):
     for target in ("nothing", "s3dis", "./nowhere"):
         refused("push", target, tmp_path / "share")
         assert not (tmp_path / "share").exists()

@@ -60,7 +60,7 @@ def test_sizes_by_folder(make_build: Callable[..., Build], raw: Path, home: Path
     assert "runs/s3dis/gcn  2 runs" in text.replace("   ", "  ")
 
 
-def test_a_build_goes_and_what_is_not_of_it_stays(make_build: Callable[..., Build]) -> None:
+def test_a_build_is_removed_and_other_files_stay(make_build: Callable[..., Build]) -> None:
     build, other = make_build(), make_build("s3dis-k8")
     mine = build.path / "shards/notes.txt"
     (build.path / "preview.html").write_text("a picture")
@@ -75,14 +75,14 @@ def test_a_build_goes_and_what_is_not_of_it_stays(make_build: Callable[..., Buil
     assert [path.name for path in build.path.parent.iterdir()] == [build.path.name]
 
 
-def test_raw_files_go_by_their_receipts_and_the_pin_stays(raw: Path) -> None:
+def test_raw_files_are_removed_by_their_receipts_and_the_pin_stays(raw: Path) -> None:
     refused("remove", "s3dis", "--yes")  # raw files are never what a short name means
     text = done("remove", "raw/s3dis", "--yes").out
     assert [path.name for path in raw.iterdir()] == ["pinned.json"]
     assert f"left in {raw}, not of kmip-data or pinned: pinned.json" in text
 
 
-def test_everything_that_training_writes_goes(home: Path, tmp_path: Path) -> None:
+def test_all_files_of_a_run_are_removed(home: Path, tmp_path: Path) -> None:
     build = learnable_build(tmp_path / "data")
     config = tiny_config(build, training={"epochs": 1}, system={"log_every": 1})
     first = train(config, home=Home(home), name="one", quiet=True).runs[0]
@@ -95,7 +95,7 @@ def test_everything_that_training_writes_goes(home: Path, tmp_path: Path) -> Non
     assert build.path.is_dir()
 
 
-def test_an_unfinished_build_goes_by_its_journal(home: Path) -> None:
+def test_an_unfinished_build_is_removed_by_its_journal(home: Path) -> None:
     folder = home / "built/s3dis-k32-0123456789ab"
     for name in ("shards", "work"):
         (folder / name).mkdir(parents=True)
@@ -106,7 +106,7 @@ def test_an_unfinished_build_goes_by_its_journal(home: Path) -> None:
     assert [path.name for path in folder.rglob("*")] == ["shards", "00007.h5"]
 
 
-def test_nothing_goes_where_one_of_them_is_in_use(make_build: Callable[..., Build]) -> None:
+def test_nothing_is_removed_if_one_folder_is_in_use(make_build: Callable[..., Build]) -> None:
     build, other = make_build(), make_build("s3dis-k8")
     with build_lock(other.path):
         assert f"{other.path} is in use" in refused("remove", "s3dis-k4", "s3dis-k8", "--yes")
@@ -135,7 +135,7 @@ def test_links_are_followed_at_the_top_of_the_home_alone(home: Path, tmp_path: P
     assert not any((tmp_path / "disk").iterdir())
 
 
-def test_a_question_comes_first(make_build: Callable[..., Build], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removal_is_confirmed_first(make_build: Callable[..., Build], monkeypatch: pytest.MonkeyPatch) -> None:
     build = make_build()
     assert "--yes" in refused("remove", "s3dis-k4")
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
@@ -146,7 +146,7 @@ def test_a_question_comes_first(make_build: Callable[..., Build], monkeypatch: p
     assert not build.path.exists()
 
 
-def test_names_that_mean_nothing_or_several(make_build: Callable[..., Build], raw: Path, home: Path) -> None:
+def test_unknown_and_ambiguous_names(make_build: Callable[..., Build], raw: Path, home: Path) -> None:
     cases = {"s3di": "next: kmip-data list lists", "raw/s3di": "next: kmip-data remove raw/s3dis\n"}
     for target, word in cases.items():  # raw files are no slip for a build
         assert word in refused("remove", target, "--yes")

@@ -84,7 +84,7 @@ JOURNALS = {
 STRANGERS = ("columns/mine/card.json", "columns/mine/00000.h5", "shards/00007.h5", "splits/mine.h5")
 
 
-def test_what_is_not_proven_to_be_ours_stays(run, make_build, home, tmp_path) -> None:
+def test_files_that_are_not_proven_to_be_ours_stay(run, make_build, home, tmp_path) -> None:
     projects = {"project": PROJECT, "result": [*PROJECT, "result.json"], "config": ["config.toml"]}
     with Cases() as cases:
         for name, names in projects.items():
@@ -131,7 +131,7 @@ def test_what_is_not_proven_to_be_ours_stays(run, make_build, home, tmp_path) ->
                 assert (home / "away/a").exists()
 
 
-def test_nothing_goes_through_a_link(run, make_build, home, tmp_path, monkeypatch) -> None:
+def test_nothing_is_removed_through_a_link(run, make_build, home, tmp_path, monkeypatch) -> None:
     def targets() -> dict[str, tuple[Path, Path]]:
         """Name to the folder that is removed, and the one of its path that becomes a link."""
         build = make_build()

@@ -51,7 +51,7 @@ def test_markdown_marks_the_best_and_the_second(runs):
     assert len({line.count("|") for line in out.splitlines() if line.startswith("|")}) == 1
 
 
-def test_latex_is_of_booktabs_and_escaped(runs):
+def test_latex_uses_booktabs_and_escapes_names(runs):
     write_run(runs, 0.6, dataset="my_data&more", model="gcn", complete=None)
     out = done("report", "--format", "latex").out
     assert r"\textbf{53.15 $\pm$ 0.11}" in out

@@ -88,7 +88,7 @@ def test_each_state_with_its_next_command(runs: Path, monkeypatch: pytest.Monkey
     assert run["resume"] == f"kmip-data train --resume clouds/gps-kmip/failed --home {home}"
 
 
-def test_runs_of_a_stranger_are_listed_all_the_same(trained: Path, home: Path) -> None:
+def test_damaged_and_odd_runs_are_listed(trained: Path, home: Path) -> None:
     assert "No such runs in" in done("runs").out
     assert not home.exists()
     folder, finished = home / "runs/clouds/gps-kmip", trained / "runs/clouds/gps-kmip/done"
