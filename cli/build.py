@@ -21,7 +21,7 @@ from kmip_data.cli.shared.options import (
     work_options,
 )
 from kmip_data.cli.shared.output import facts, show, table
-from kmip_data.files.errors import human_bytes
+from kmip_data.errors import human_bytes
 from kmip_data.wording import as_options
 
 if TYPE_CHECKING:

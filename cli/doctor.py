@@ -18,8 +18,7 @@ import kmip_data
 from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.cli.shared.output import print_json
-from kmip_data.errors import CheckFailed
-from kmip_data.files.errors import human_bytes
+from kmip_data.errors import CheckFailed, human_bytes
 from kmip_data.runtime.presence import install_command
 from kmip_data.wording import counted
 

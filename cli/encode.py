@@ -9,7 +9,7 @@ import click
 from kmip_data.cli.shared.datasets import DatasetCommand, resolve
 from kmip_data.cli.shared.options import TARGET, dask_option, jobs_option, sample_option, work_options
 from kmip_data.cli.shared.output import facts, show
-from kmip_data.files.errors import human_bytes
+from kmip_data.errors import human_bytes
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home

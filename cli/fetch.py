@@ -9,7 +9,7 @@ import click
 from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.options import DATASET, archive_options, work_options
 from kmip_data.cli.shared.output import show, table
-from kmip_data.files.errors import human_bytes
+from kmip_data.errors import human_bytes
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home

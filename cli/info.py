@@ -10,7 +10,7 @@ from kmip_data.cli.list import build_facts, builds_table
 from kmip_data.cli.shared.datasets import RECORDS, DatasetCommand, given, resolve
 from kmip_data.cli.shared.options import TARGET, look_options
 from kmip_data.cli.shared.output import facts, show, table
-from kmip_data.files.errors import human_bytes
+from kmip_data.errors import human_bytes
 from kmip_data.wording import OPTIONS
 
 if TYPE_CHECKING:
@@ -144,11 +144,10 @@ def _classes(names: tuple[str, ...] | list[str]) -> str:
 
 def _build(build: Build) -> tuple[dict[str, Any], Callable[[], str]]:
     from kmip_data.builds.columns import added_facts
-    from kmip_data.drawing.tables import class_deviations
 
     added = added_facts(build)
-    found = {"added_columns": added, "class_deviations": class_deviations(build.card)}
-    return {"path": build.path, **build.card.model_dump(), **found}, lambda: _tables(build, added)
+    found = {"path": build.path, **build.card.model_dump(), "added_columns": added}
+    return found, lambda: _tables(build, added)
 
 
 def _tables(build: Build, added: Sequence[Mapping[str, Any]]) -> str:

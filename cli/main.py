@@ -21,6 +21,7 @@ from kmip_data.cli.shared.commands import LazyGroup
 from kmip_data.cli.shared.datasets import ON_LINE
 from kmip_data.cli.shared.output import JSON_PRINTED, filtered
 from kmip_data.errors import (
+    FULL,
     INTERRUPTED,
     PIPE_CLOSED,
     UNKNOWN_ERROR,
@@ -28,8 +29,8 @@ from kmip_data.errors import (
     OutOfResources,
     PartialBuildWarning,
     UsageError,
+    disk_error,
 )
-from kmip_data.files.errors import FULL, disk_error
 from kmip_data.runtime.signals import ENDING, end, repeating
 
 PROGRAM = "kmip-data"

@@ -10,8 +10,7 @@ import click
 from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.cli.shared.output import show, table
-from kmip_data.errors import UsageError
-from kmip_data.files.errors import human_bytes
+from kmip_data.errors import UsageError, human_bytes
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home

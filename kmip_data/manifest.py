@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.strict import Strict
 from kmip_data.wording import nearest, shown_address
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -19,6 +18,12 @@ Md5 = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 MOST_SHOWN = 40  #: names that an error lists
 PACKAGE = "package:"  #: begins the address of a file inside an installed Python package
 GitBlob = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+
+
+class Strict(BaseModel):
+    """Base of all typed data: a frozen model without unknown keys, with finite numbers."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class License(Strict):

@@ -16,7 +16,7 @@ from pydantic import Field
 from kmip_data.graphs.encoding import Encoding
 from kmip_data.graphs.encodings.lappe import Laplacian
 from kmip_data.graphs.encodings.rwse import RandomWalk
-from kmip_data.strict import Strict
+from kmip_data.manifest import Strict
 
 if TYPE_CHECKING:
     from torch import nn
@@ -67,18 +67,6 @@ class Part(Section):
     def check_device(self, device: str) -> None:
         """Raise ``UsageError`` where it cannot run on a kind of device (``cpu``, ``cuda``)."""
 
-    def unrecordable(self) -> str | None:
-        """Return why a training step with it cannot be captured as a CUDA graph; None if it can."""
-        return None
-
-    @property
-    def takes_padding(self) -> bool:
-        """True if padding behind the nodes and edges of a batch leaves these unchanged.
-
-        Of a padded :class:`~kmip_data.models.layers.batch.GraphBatch` it reads shapes alone on the host.
-        """
-        return False
-
     @property
     def encoding(self) -> Encoding | None:
         """The added column that it reads; training adds it where it is missing."""
@@ -104,11 +92,6 @@ class NoPart(Part):
     """Layers without this branch."""
 
     kind: Literal["none"] = Field(default="none", description="no such branch")
-
-    @property
-    def takes_padding(self) -> bool:
-        """True: there is nothing to count."""
-        return True
 
     def build(self, place: Place) -> None:
         """Return None: the branch has no module."""
@@ -154,7 +137,6 @@ class Positional:
     encoding: Encoding | None = None  #: the added column that it reads; training adds it where it is missing
     width: int = 0  #: channels that it takes from those of the node encoder; 0: it changes the batch instead
     distances: bool = False  #: True if it gives the edges the squared distance of their ends
-    takes_padding: bool = False  #: as in :class:`Part`
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -165,9 +147,9 @@ class Positional:
 
 
 ENCODINGS = (
-    Positional("equivstable", Laplacian(8), distances=True, takes_padding=True),
-    Positional("lappe", Laplacian(10), width=16, takes_padding=True),
-    Positional("none", takes_padding=True),
-    Positional("rwse", RandomWalk(20), width=28, takes_padding=True),
+    Positional("equivstable", Laplacian(8), distances=True),
+    Positional("lappe", Laplacian(10), width=16),
+    Positional("none"),
+    Positional("rwse", RandomWalk(20), width=28),
 )
 POSITIONAL = {each.name: each for each in ENCODINGS}

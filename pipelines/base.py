@@ -19,8 +19,7 @@ from kmip_data.format.card import Card, Receipt
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.splits import PARTS
 from kmip_data.format.writer import GraphRecord, Skipped
-from kmip_data.manifest import Manifest, load_manifest, named
-from kmip_data.strict import Strict
+from kmip_data.manifest import Manifest, Strict, load_manifest, named
 from kmip_data.wording import nearest
 
 

@@ -11,9 +11,8 @@ from typing import Any, Final, Unpack
 from pydantic import BaseModel
 
 from kmip_data.builds.home import Build, BuildArguments, BuildOptions, Home, find_build
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, UsageError, left_in, located, occupied
 from kmip_data.files.changes import refuse_links, remove_empty
-from kmip_data.files.errors import left_in, located, occupied
 from kmip_data.files.locking import build_lock
 from kmip_data.files.reading import content_digest
 from kmip_data.format.build_files import write_card

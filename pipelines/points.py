@@ -17,6 +17,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.graphs.splits import grouped_split
+from kmip_data.manifest import Strict
 from kmip_data.pipelines.base import Prepared, RawFolder, Records, Split, Unit
 from kmip_data.pipelines.clouds.files import READERS, Columns, read_points
 from kmip_data.pipelines.clouds.graphs import (
@@ -30,7 +31,6 @@ from kmip_data.pipelines.clouds.graphs import (
 from kmip_data.pipelines.raw.own_files import ascii_key, files_below
 from kmip_data.pipelines.shared.own import OwnParams, OwnPipeline, OwnSplitParams
 from kmip_data.pipelines.shared.records import class_column, feature_column
-from kmip_data.strict import Strict
 
 FOLDER: Final = "points"
 LIDAR: Final = (".las", ".laz")

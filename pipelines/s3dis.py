@@ -215,7 +215,7 @@ def _open(path: Path) -> Iterator[tuple[h5py.Dataset, h5py.Dataset]]:
     """Open one HDF5 file and check what its two datasets are."""
     from kmip_data.format.safety import open_untrusted
 
-    with open_untrusted(path, max_declared_bytes=MAX_FILE_BYTES, filters=frozenset({"gzip"})) as file:
+    with open_untrusted(path, max_declared_bytes=MAX_FILE_BYTES, filters=frozenset({"gzip"})) as (file, _):
         for name, dtype, axes in (("data", "float32", 3), ("label", "uint8", 2)):
             dataset = file.get(name)
             shape = getattr(dataset, "shape", None)

@@ -17,8 +17,7 @@ from kmip_data.files.reading import json_digest, read_model, sealed_json
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, Name
 from kmip_data.format.schema import Schema, parse_schema
 from kmip_data.graphs.encoding import Encoding
-from kmip_data.manifest import unknown_name
-from kmip_data.strict import Strict
+from kmip_data.manifest import Strict, unknown_name
 
 COLUMNS: Final = "columns"  #: folder next to ``shards``
 COLUMNS_VERSION: Final = 1

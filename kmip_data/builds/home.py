@@ -8,8 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
-from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.errors import located
+from kmip_data.errors import DamagedInput, UsageError, located
 from kmip_data.files.reading import read_json
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.format.writer import Compression

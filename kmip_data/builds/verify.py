@@ -19,11 +19,10 @@ from kmip_data.builds.columns import (
     read_columns,
 )
 from kmip_data.builds.home import Build
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, UsageError, check_resources
 from kmip_data.files.changes import is_being_written
 from kmip_data.files.reading import read_small
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, ShardEntry, SplitEntry, read_card
-from kmip_data.format.hdf5 import check_resources
 from kmip_data.format.reader import Shard, content_faults
 from kmip_data.format.schema import FORMAT_VERSION, Schema
 from kmip_data.format.splits import NODE_PARTS, SplitFile, keys_digest, node_digests, read_split

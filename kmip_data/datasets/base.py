@@ -12,8 +12,7 @@ from torch_geometric.data import Data
 from torch_geometric.transforms import Compose
 
 from kmip_data.builds.home import Build, BuildArguments, BuildOptions, Home
-from kmip_data.errors import UsageError
-from kmip_data.files.errors import located
+from kmip_data.errors import UsageError, located
 from kmip_data.format.card import CARD_NAME
 from kmip_data.format.schema import View
 from kmip_data.format.splits import PARTS

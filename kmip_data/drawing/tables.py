@@ -13,7 +13,6 @@ from kmip_data.format.build_files import SPREADS
 from kmip_data.format.card import Card
 from kmip_data.format.splits import in_order
 from kmip_data.graphs.city_columns import is_city
-from kmip_data.graphs.splits import largest_deviation
 
 
 class Table(NamedTuple):
@@ -30,23 +29,10 @@ def tables_of(build: Build) -> list[Table]:
     Raises ``DamagedInput`` where a shard or split of a city is missing or damaged.
     """
     card = build.card
-    tables = [_sizes(card), _spreads(card), _classes(card), _deviations(card)]
+    tables = [_sizes(card), _spreads(card), _classes(card)]
     if is_city(card):
         tables += _of_city(build)
     return [table for table in tables if table.rows]
-
-
-def class_deviations(card: Card) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return for each part of each split the class whose share differs most from its share in all records."""
-    counted = card.statistics.get("classes") or {}
-    found: dict[str, dict[str, dict[str, Any]]] = {}
-    for name, parts in counted.get("splits", {}).items():
-        for part in in_order(parts):
-            if largest := largest_deviation(parts[part], counted.get("total") or []):
-                number, difference = largest
-                label = card.class_names[number] if number < len(card.class_names) else str(number)
-                found.setdefault(name, {})[part] = {"class": label, "difference": difference}
-    return found
 
 
 def _sizes(card: Card) -> Table:
@@ -90,16 +76,6 @@ def _classes(card: Card) -> Table:
         for number, count in enumerate(columns["all"])
     ]
     return Table(["class", *(["name"] if names else []), "count", *columns], rows)
-
-
-def _deviations(card: Card) -> Table:
-    """Distance between the class shares of each part and those of all records."""
-    rows = [
-        [name, part, f"{100 * entry['difference']:+.2f}", entry["class"]]
-        for name, parts in class_deviations(card).items()
-        for part, entry in parts.items()
-    ]
-    return Table(["split", "part", "largest deviation of a share, percentage points", "class"], rows)
 
 
 def class_eccentricity(city: CityMap) -> Iterator[tuple[int, int, float, float, float]]:

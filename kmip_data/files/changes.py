@@ -24,8 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from kmip_data.errors import UsageError
-from kmip_data.files.errors import writing
+from kmip_data.errors import UsageError, writing
 from kmip_data.files.reading import readable_json
 
 PARTIAL = ".partial"

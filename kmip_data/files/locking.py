@@ -18,9 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kmip_data.errors import KmipDataError, UsageError
+from kmip_data.errors import KmipDataError, UsageError, writing
 from kmip_data.files.changes import refuse_link, remove_empty, remove_file, write_json
-from kmip_data.files.errors import writing
 from kmip_data.files.reading import read_json
 from kmip_data.runtime.progress import say
 

@@ -14,8 +14,7 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from kmip_data.errors import DamagedInput
-from kmip_data.files.errors import unreadable
+from kmip_data.errors import DamagedInput, unreadable
 
 M = TypeVar("M", bound=BaseModel)
 

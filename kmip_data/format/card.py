@@ -14,8 +14,7 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.reading import read_json, read_model, sealed_json
 from kmip_data.format.schema import Schema, parse_schema
 from kmip_data.format.splits import in_order
-from kmip_data.manifest import Standardisation
-from kmip_data.strict import Strict
+from kmip_data.manifest import Standardisation, Strict
 from kmip_data.wording import as_values
 
 _NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9 ._+=,()@-]{0,199}"

@@ -19,9 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.arrays import I64
-from kmip_data.errors import UsageError
+from kmip_data.errors import UsageError, check_version, refuse
 from kmip_data.format import schema as names
-from kmip_data.format.hdf5 import check_version, read_chunked, refuse
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Column, Expected, parse_schema
 
 if TYPE_CHECKING:
@@ -56,10 +55,10 @@ class Shard:
     """
 
     def __init__(self, path: str | os.PathLike[str], source: io.RawIOBase | None = None) -> None:
-        from kmip_data.format.safety import SHARD_FILTERS, open_inspected
+        from kmip_data.format.safety import SHARD_FILTERS, open_untrusted
 
         self.path = Path(path).absolute()
-        inspected = open_inspected(
+        inspected = open_untrusted(
             self.path, max_declared_bytes=MAX_DECLARED_BYTES, filters=SHARD_FILTERS, source=source
         )
         with inspected as (file, stored):
@@ -180,6 +179,8 @@ class Shard:
         rows = range(shape[entry.axis])[start:stop]
         if not math.prod(shape) or not rows:
             return np.empty((*entry.row, len(rows)) if entry.axis else (len(rows), *entry.row), entry.dtype)
+        from kmip_data.format.safety import read_chunked
+
         try:
             return read_chunked(self._file()[key], entry.axis, rows.start, rows.stop)
         except (OSError, RuntimeError, LookupError, ValueError, TypeError, MemoryError) as error:

@@ -4,6 +4,11 @@ HDF5 can point out of its file (external links, external storage, virtual datase
 (filters), and declare arrays far larger than the file. None of this occurs in shards or in the raw files
 that pipelines read, so :func:`open_untrusted` visits every object with the low-level interface, follows no
 link, and refuses the file before any data are read.
+
+HDF5's gzip filter inflates a chunk to whatever its stream gives, and the zstd filter to whatever its frame
+announces, however small the chunk was declared: a file of 1 MB can fill 1 GB. So :func:`read_chunked`
+inflates gzip itself, to exactly the declared size or an error, and has HDF5 read a zstd frame only if it
+announces that size.
 """
 
 from __future__ import annotations
@@ -12,6 +17,7 @@ import contextlib
 import io
 import math
 import os
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +26,10 @@ from typing import Any, Final, NoReturn
 import h5py
 import numpy as np
 from h5py import h5a, h5d, h5f, h5g, h5l, h5o, h5p, h5s, h5t, h5z
+from numpy.typing import NDArray
 
-from kmip_data.errors import KmipDataError
+from kmip_data.errors import KmipDataError, refuse
 from kmip_data.files.reading import open_regular
-from kmip_data.format.hdf5 import refuse
 
 MAX_OBJECTS: Final = 1_000
 MAX_DEPTH: Final = 16
@@ -195,34 +201,24 @@ _HDF5_ERRORS: Final = (OSError, RuntimeError, LookupError, ValueError, TypeError
 
 @contextlib.contextmanager
 def open_untrusted(
-    path: str | os.PathLike[str], *, max_declared_bytes: int, filters: frozenset[str] = RAW_FILTERS
-) -> Iterator[h5py.File]:
-    """Open an HDF5 file for reading after every object in it has been checked.
-
-    All datasets together may declare at most ``max_declared_bytes``, uncompressed, and use the given
-    ``filters`` only, of ``gzip``, ``shuffle``, ``fletcher32``, ``zstd``. Raises ``DamagedInput`` if
-    the file is not HDF5, is damaged, or holds a link, external or virtual data, a type other than numbers and
-    fixed-length text, another filter, or absurd sizes, also for errors of HDF5 while the caller reads;
-    ``OutOfResources`` if this process lacks memory or file descriptors.
-    """
-    with open_inspected(path, max_declared_bytes=max_declared_bytes, filters=filters) as (file, _):
-        yield file
-
-
-@contextlib.contextmanager
-def open_inspected(
     path: str | os.PathLike[str],
     *,
     max_declared_bytes: int,
-    filters: frozenset[str],
+    filters: frozenset[str] = RAW_FILTERS,
     source: io.RawIOBase | None = None,
 ) -> Iterator[tuple[h5py.File, dict[str, StoredDataset]]]:
-    """As :func:`open_untrusted`, but yield every dataset by key (``node/x``), too.
+    """Open an HDF5 file for reading after every object in it has been checked.
 
-    ``source`` supplies the bytes of a file that is not at ``path``.
+    Yields the file and each of its datasets by key (``node/x``). All datasets together may declare at most
+    ``max_declared_bytes``, uncompressed, and use the given ``filters`` only, of ``gzip``, ``shuffle``,
+    ``fletcher32``, ``zstd``. ``source`` supplies the bytes of a file that is not at ``path``.
+
+    Raises ``DamagedInput`` if the file is not HDF5, is damaged, or holds a link, external or virtual data, a
+    type other than numbers and fixed-length text, another filter, or absurd sizes, also for errors of HDF5
+    while the caller reads; ``OutOfResources`` if this process lacks memory or file descriptors.
     """
     path = Path(path)
-    size = _check_file(path) if source is None else _check_source(path, source)
+    size = _checked_size(path, source)
     with contextlib.ExitStack() as stack:
         try:
             file = h5py.File(source, "r") if source is not None else _open(path)
@@ -268,27 +264,20 @@ def enable_zstd() -> None:
     import hdf5plugin  # noqa: F401 -- importing it registers its filters
 
 
-def _check_file(path: Path) -> int:
-    """Return the size of a regular file with the HDF5 signature; refuse anything else."""
+def _checked_size(path: Path, source: io.RawIOBase | None) -> int:
+    """Return the size of a regular file, or ``source``, with the HDF5 signature; refuse anything else."""
+    opened: contextlib.AbstractContextManager[io.RawIOBase]
+    opened = open_regular(path) if source is None else contextlib.nullcontext(source)
     try:
-        with open_regular(path) as file:
-            head, size = file.read(16), os.fstat(file.fileno()).st_size
+        with opened as file:
+            head, size = file.read(16) or b"", file.seek(0, os.SEEK_END)
     except (OSError, ValueError) as error:  # a zero byte in the path
         found = getattr(error, "strerror", None) or str(error)
         refuse(path, "cannot be opened", "a readable file", found, error, then=_AGAIN)
-    _check_head(path, head)
-    return size
-
-
-def _check_source(path: Path, source: io.RawIOBase) -> int:
-    _check_head(path, source.read(16) or b"")
-    return source.seek(0, os.SEEK_END)
-
-
-def _check_head(path: Path, head: bytes) -> None:
     if not head.startswith(_MAGIC):
-        found = f"{head[:16]!r}" if head else "an empty file"
+        found = f"{head!r}" if head else "an empty file"
         refuse(path, "is not an HDF5 file", "the HDF5 signature in the first bytes", found, then=_AGAIN)
+    return size
 
 
 def _open(path: Path) -> h5py.File:
@@ -302,3 +291,85 @@ def _open(path: Path) -> h5py.File:
 def _refuse_damaged(path: Path, error: Exception) -> NoReturn:
     found = " ".join(str(error).split())[:200] or type(error).__name__
     refuse(path, "is damaged", "a complete HDF5 file", found, error, then=_AGAIN)
+
+
+_DEFLATE: Final = 1
+_SHUFFLE: Final = 2
+_ZSTD: Final = 32015
+_PIPELINES: Final = ([_SHUFFLE, _DEFLATE], [_SHUFFLE, _ZSTD])
+
+
+def read_chunked(dataset: h5py.Dataset, axis: int, start: int, stop: int) -> NDArray[Any]:
+    """Return rows ``start:stop`` (along ``axis``) of a dataset that is chunked in whole rows.
+
+    Raises ``ValueError``, or an error of h5py, if the storage violates the format or a chunk is damaged.
+    """
+    shape, chunks = dataset.shape, dataset.chunks
+    if chunks is None or any(chunks[i] != shape[i] for i in range(len(shape)) if i != axis):
+        raise ValueError(f"chunks {chunks} of {shape}, which are not whole rows")
+    properties = dataset.id.get_create_plist()
+    filters = [properties.get_filter(i)[0] for i in range(properties.get_nfilters())]
+    if filters not in _PIPELINES:
+        raise ValueError(f"filters {filters}, expected byte shuffle, then deflate (1) or zstd (32015)")
+    rows = chunks[axis]
+    size = math.prod(chunks) * dataset.dtype.itemsize
+    firsts = range(start // rows * rows, stop, rows)
+    if filters[1] == _ZSTD:
+        for first in firsts:
+            announced = _announced_size(_stored(dataset, axis, first))
+            if announced != size:
+                raise ValueError(f"a zstd chunk that announces {announced} bytes, expected {size:,}")
+        part: NDArray[Any] = dataset[:, start:stop] if axis else dataset[start:stop]
+        return part
+    blocks = []
+    for first in firsts:
+        block = _unshuffle(inflate(_stored(dataset, axis, first), size), dataset.dtype).reshape(chunks)
+        cut = slice(max(start - first, 0), min(stop, first + rows) - first)
+        blocks.append(block[:, cut] if axis else block[cut])
+    return np.concatenate(blocks, axis=axis)
+
+
+def _stored(dataset: h5py.Dataset, axis: int, first: int) -> bytes:
+    """Return the compressed bytes of the chunk that starts with row ``first``."""
+    offset = tuple(first if i == axis else 0 for i in range(len(dataset.shape)))
+    if not dataset.id.get_chunk_info_by_coord(offset).size:
+        raise ValueError(f"no chunk at row {first:,}")
+    skipped, stored = dataset.id.read_direct_chunk(offset)
+    if skipped:
+        raise ValueError(f"a chunk at row {first:,} that skips filters")
+    return bytes(stored)
+
+
+def inflate(stored: bytes, size: int) -> bytes:
+    """Return the ``size`` bytes of a gzip chunk; a ValueError if it holds others, or is damaged."""
+    inflater = zlib.decompressobj()
+    try:
+        data = inflater.decompress(stored, size + 1)
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
+    if len(data) != size or not inflater.eof:
+        found = f"more than {size:,} bytes" if len(data) > size else f"{len(data):,} bytes or no end"
+        raise ValueError(f"a gzip chunk of {found}, expected {size:,}")
+    return data
+
+
+def _unshuffle(data: bytes, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Undo byte shuffle, which keeps the first bytes of all values, then all second bytes, and so on."""
+    shuffled = np.frombuffer(data, np.uint8).reshape(dtype.itemsize, -1)
+    values = np.empty(shuffled.shape[::-1], np.uint8)
+    for byte, column in enumerate(shuffled):  # four times as fast as a transposed copy
+        values[:, byte] = column
+    return values.view(dtype)
+
+
+def _announced_size(frame: bytes) -> int | None:
+    """Return the content size in the header of a zstd frame (RFC 8878, 3.1.1.1), if there is one."""
+    if frame[:4] != b"\x28\xb5\x2f\xfd" or len(frame) < 6:
+        return None
+    descriptor = frame[4]
+    single_segment = descriptor >> 5 & 1
+    width = (single_segment, 2, 4, 8)[descriptor >> 6]
+    start = 5 + (1 - single_segment) + (0, 1, 2, 4)[descriptor & 3]
+    if not width or len(frame) < start + width:
+        return None
+    return int.from_bytes(frame[start : start + width], "little") + (256 if width == 2 else 0)

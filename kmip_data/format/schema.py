@@ -145,14 +145,6 @@ class Schema:
         """Return canonical JSON, with sorted keys and no spaces: equal schemas give equal bytes."""
         return canonical_json(asdict(self))
 
-    @classmethod
-    def from_json(cls, text: str) -> Schema:
-        """Read the output of :meth:`to_json`; ``ValueError`` for any other text."""
-        try:
-            return TypeAdapter(cls).validate_json(text)
-        except ValidationError as error:
-            raise ValueError(first_fault(error)) from error
-
 
 #: dtypes a column may be stored with: numbers of fixed size, so that a mapped view is always valid.
 #: A boolean is stored as ``uint8`` and presented as ``bool``.
@@ -207,7 +199,10 @@ def parse_schema(text: str) -> tuple[Schema, dict[str, Expected]]:
 
     Raises ``ValueError`` if it is not a schema, or cannot be stored.
     """
-    schema = Schema.from_json(text)
+    try:
+        schema = TypeAdapter(Schema).validate_json(text)
+    except ValidationError as error:
+        raise ValueError(first_fault(error)) from error
     _check(schema)
     pointer, index = np.dtype("<i8"), np.dtype(schema.index_dtype).newbyteorder("<")
     columns = [

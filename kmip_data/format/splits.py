@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.arrays import I64, U8
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, check_version, refuse
 from kmip_data.files.reading import canonical_json
-from kmip_data.format.hdf5 import check_version, file_bytes, memory_file, put_text, refuse
+from kmip_data.format.writer import file_bytes, memory_file, put_text
 
 if TYPE_CHECKING:
     import h5py
@@ -147,13 +147,13 @@ def read_split(path: str | os.PathLike[str], *, records: int = 0) -> SplitFile:
     Raises ``DamagedInput`` if it is larger, damaged, hostile, not a split file, or from a newer version of
     this package.
     """
-    from kmip_data.format.safety import open_inspected
+    from kmip_data.format.safety import open_untrusted
 
     path, most = Path(path), max_split_bytes(records)
     with contextlib.suppress(OSError, ValueError):  # raised below, with the reason
         if (size := path.stat().st_size) > most:
             refuse(path, "is too large for a split", f"at most {most:,} bytes", f"{size:,} bytes")
-    with open_inspected(path, max_declared_bytes=most, filters=frozenset()) as (file, stored):
+    with open_untrusted(path, max_declared_bytes=most, filters=frozenset()) as (file, stored):
         rule, parameters, digests = _read_attributes(path, file)
         parts, code = None, None
         if set(stored) == {NODE_CODE}:

@@ -1,9 +1,10 @@
-"""Encode records as the bytes of one shard."""
+"""Encode records as the bytes of one shard; HDF5 files made in memory."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -14,11 +15,56 @@ from kmip_data.arrays import I64
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.reading import canonical_json
 from kmip_data.format import schema as names
-from kmip_data.format.hdf5 import file_bytes, memory_file, put_text
 from kmip_data.format.schema import Expected, Schema, expected_datasets
 
 if TYPE_CHECKING:
     import h5py
+
+
+ALIGNMENT: Final = 64  #: contiguous data start at multiples of this
+_MAX_TEXT: Final = 64_000  #: an attribute lies in its object's header, which HDF5 limits to 64 KiB
+
+
+@contextlib.contextmanager
+def memory_file() -> Iterator[h5py.File]:
+    """Open a new HDF5 file that exists in memory only.
+
+    ``libver="earliest"`` because the bytes of ``latest`` differ between HDF5 versions; data are
+    aligned only when both alignment arguments are given.
+    """
+    import h5py
+
+    with h5py.File(
+        "memory.h5",
+        "w",
+        driver="core",
+        backing_store=False,
+        libver="earliest",
+        alignment_threshold=1,
+        alignment_interval=ALIGNMENT,
+    ) as file:
+        yield file
+
+
+def file_bytes(file: h5py.File) -> bytes:
+    """Return all bytes of an open file of :func:`memory_file`."""
+    file.flush()
+    image: bytes = file.id.get_file_image()
+    return image
+
+
+def put_text(file: h5py.File, name: str, text: str) -> None:
+    """Store ``text`` as a fixed-length ASCII attribute of the root.
+
+    A variable-length string, the default of h5py, would go through HDF5's global heap: another structure to
+    keep deterministic and to distrust when reading.
+    """
+    if not text.isascii() or len(text) > _MAX_TEXT:
+        expected = f"ASCII text of at most {_MAX_TEXT:,} bytes, the limit of HDF5"
+        found = f"{len(text):,} characters, {text[:40]!r}"
+        raise UsageError(f"The attribute {name!r} cannot be stored.", expected=expected, found=found)
+    data = text.encode("ascii")
+    file.attrs.create(name, np.array(data or b"\0", dtype=f"S{max(1, len(data))}"))
 
 
 @dataclass(frozen=True)

@@ -168,15 +168,3 @@ def order_before_draw(first: NDArray[Any], second: NDArray[Any]) -> I64 | None:
     order = np.empty(len(labels), np.int64)
     order[drawn] = np.arange(len(labels))
     return order
-
-
-def largest_deviation(part: Sequence[int], total: Sequence[int]) -> tuple[int, float] | None:
-    """Return the class whose share in a part differs most from its share in all, and the difference.
-
-    ``None`` if one of them has no labels.
-    """
-    if not sum(part) or not sum(total):
-        return None
-    difference = np.asarray(part) / sum(part) - np.asarray(total) / sum(total)
-    largest = int(np.abs(difference).argmax())
-    return largest, float(difference[largest])

@@ -15,8 +15,7 @@ from torch_geometric.data.summary import Stats, Summary
 
 from kmip_data.builds.columns import divide_names
 from kmip_data.builds.home import Build
-from kmip_data.errors import PartialBuildWarning, UsageError
-from kmip_data.files.errors import located
+from kmip_data.errors import PartialBuildWarning, UsageError, located
 from kmip_data.format.card import PART, Card, read_card
 from kmip_data.format.schema import Schema, View
 from kmip_data.format.splits import NODE_PARTS

@@ -15,8 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch_geometric.data import Batch, Data, HeteroData
 
-from kmip_data.errors import UsageError
-from kmip_data.files.errors import writing
+from kmip_data.errors import UsageError, writing
 from kmip_data.format.schema import RESERVED, Column, ItemForm, Schema
 from kmip_data.format.writer import GraphRecord
 

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from kmip_data.builds.columns import COLUMNS
 from kmip_data.builds.home import Build, Home
-from kmip_data.errors import DamagedInput, KmipDataError, UsageError
+from kmip_data.errors import DamagedInput, KmipDataError, UsageError, writing
 from kmip_data.files.changes import make_folder, write_file
-from kmip_data.files.errors import writing
 from kmip_data.files.reading import MAX_BYTES, read_small
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.format.reader import Shard

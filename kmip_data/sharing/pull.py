@@ -17,9 +17,16 @@ from typing import Final
 
 from kmip_data.builds.columns import COLUMNS, read_columns, shards_digest
 from kmip_data.builds.home import Build, Home
-from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
+from kmip_data.errors import (
+    DamagedInput,
+    SourceUnavailable,
+    UsageError,
+    located,
+    occupied,
+    require_room,
+    writing,
+)
 from kmip_data.files.changes import PARTIAL, continued_file, refuse_link, write_all
-from kmip_data.files.errors import located, occupied, require_room, writing
 from kmip_data.files.locking import build_lock
 from kmip_data.files.reading import MAX_BYTES, first_fault, read_small, readable_json, sha256_file
 from kmip_data.format.build_files import (

@@ -20,9 +20,8 @@ from typing import Any, Final
 
 import requests
 
-from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
+from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError, writing
 from kmip_data.files.changes import make_folder, remove_file, write_file
-from kmip_data.files.errors import writing
 from kmip_data.files.reading import MAX_BYTES, open_regular
 from kmip_data.runtime.http_client import (
     MirrorFailed,

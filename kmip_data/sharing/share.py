@@ -12,8 +12,7 @@ from pydantic import FailFast, Field, model_validator
 from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import first_fault, readable_json, sealed_json
 from kmip_data.format.card import Count, Name, RelativePath
-from kmip_data.manifest import Digest
-from kmip_data.strict import Strict
+from kmip_data.manifest import Digest, Strict
 
 PUSH_NAME: Final = "push.json"  #: written first: the names that a push may write and replace
 SHARE_NAME: Final = "share.json"  #: written last: a folder without it is no push

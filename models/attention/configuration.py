@@ -6,7 +6,7 @@ what training asks of it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -14,7 +14,6 @@ from kmip_data.models.kinds import Part, Place
 
 if TYPE_CHECKING:
     from torch import nn
-from typing import TYPE_CHECKING, ClassVar
 
 from kmip_data.graphs.encodings.expander import Expander
 from kmip_data.models.kinds import MultiHead
@@ -77,20 +76,6 @@ class KMIPPart(Part):
 
         check_backend(self.search, device)
 
-    def unrecordable(self) -> str | None:
-        """All searches but that of CUDA wait for the GPU."""
-        from kmip_data.models.search.topk import get_backend
-
-        if self.search not in {"auto", "cuda"}:
-            return f"the search {self.search} waits for the GPU"
-        reason: str | None = get_backend("cuda").unusable("cuda")
-        return reason
-
-    @property
-    def takes_padding(self) -> bool:
-        """Neither the zero rows of the published code nor the pairs of another batch do."""
-        return not self.legacy_padding and not self.warm_start
-
     def build(self, place: Place) -> nn.Module:
         """Make a :class:`~kmip_data.models.attention.kmip.KMIPAttention`."""
         from kmip_data.models.attention.kmip import KMIPAttention
@@ -124,16 +109,7 @@ class PerformerPart(MultiHead):
         default=None, ge=1, description="random features; none: ⌊head_dim · ln head_dim⌋"
     )
     dropout: float = Field(default=0.0, ge=0, lt=1, description="dropout after the output layer")
-    redraw: int | None = Field(
-        default=None, ge=1, description="training batches between draws of features; none: one draw"
-    )
     legacy_mask: bool = Field(default=False, description="count zero padding as keys, as upstream")
-
-    def unrecordable(self) -> str | None:
-        """The host counts the batches until it draws, and the padding."""
-        if self.redraw is not None:
-            return "Performer draws its features anew"
-        return "the legacy mask is made on the host" if self.legacy_mask else None
 
     def build(self, place: Place) -> nn.Module:
         """Make a :class:`~kmip_data.models.attention.performer.PerformerAttention`."""
@@ -157,10 +133,6 @@ class BigBirdPart(MultiHead):
     legacy_padding: bool = Field(
         default=False, description="lay out blocks as for the longest graph of the batch, as upstream"
     )
-
-    def unrecordable(self) -> str | None:
-        """The host lays out the blocks of each batch."""
-        return "BigBird's blocks are laid out on the host"
 
     def build(self, place: Place) -> nn.Module:
         """Make a :class:`~kmip_data.models.attention.bigbird.BigBirdAttention`."""
@@ -195,10 +167,6 @@ class ExphormerPart(MultiHead):
     def reads_edges(self) -> bool:  # type: ignore[override]
         """As far as it attends along them."""
         return self.real_edges
-
-    def unrecordable(self) -> str | None:
-        """The host checks the expander, and sorts what edges it gives."""
-        return "Exphormer's expander is checked on the host" if self.expander else None
 
     @property
     def encoding(self) -> Expander | None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from kmip_data.errors import UsageError
 from kmip_data.models.attention.gathered import differentiable
-from kmip_data.models.attention.operators import attend, fused_attention, fuses, is_transformed, search
+from kmip_data.models.attention.operators import attend, is_transformed, search
 from kmip_data.models.context import PLAIN, ForwardContext
 from kmip_data.models.layers.batch import GraphBatch, context_of
 from kmip_data.models.search.problem import (
@@ -77,11 +77,8 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
         A ``ValueError`` that names the argument, what was expected and what came.
     """
     options: dict[str, Any] = {"query_ptr": query_ptr, "key_ptr": key_ptr, "backend": backend}
-    operands = _operands(queries, keys, values)
-    if not dropout and not repeat_first_key and fuses(*operands):
-        return fused_attention(*operands, k, **options)
     options |= {"dropout": dropout, "repeat_first_key": repeat_first_key, "context": context}
-    return attend_to_best(*operands, k, **options).out
+    return attend_to_best(*_operands(queries, keys, values), k, **options).out
 
 
 class Attended(NamedTuple):
@@ -255,33 +252,21 @@ class KMIPAttention(nn.Module):
         ``ptr`` (G + 1): graph g has the rows ``ptr[g]:ptr[g + 1]``; or a batch that has it; None: one graph.
         """
         x = check_nodes(x, self.query.weight)
-        context = context_of(ptr)
-        padded = isinstance(ptr, GraphBatch) and ptr.real_nodes is not None
-        ptr = ptr.ptr if isinstance(ptr, GraphBatch) else ptr
-        rows, key_ptr = _pad_to_longest(x, ptr, context) if self.legacy_padding else (x, ptr)
-        operands = self.project(x, rows)
+        options: dict[str, Any] = {"query_ptr": ptr, "key_ptr": ptr}
+        if isinstance(ptr, GraphBatch):
+            options = ptr.search_options
+        context, rows, last = context_of(ptr), x, self._last
+        if self.legacy_padding:
+            rows, options["key_ptr"] = _pad_to_longest(x, options["query_ptr"], context)
+            options["repeat_first_key"] = True
+        if self.warm_start and last is not None and last.shape[1] == len(x) and last.device == x.device:
+            options["hint"] = context.kept(last)
+        options |= {"dropout": self.dropout if self.training else 0.0, "context": context}
         k = self.k if self.training_k is None or not self.training else self.training_k
-        options: dict[str, Any] = {
-            "query_ptr": ptr,
-            "key_ptr": key_ptr,
-            "dropout": self.dropout if self.training else 0.0,
-            "backend": self.backend,
-            "repeat_first_key": self.legacy_padding,
-            "context": context,
-        }
+        attended = attend_to_best(*self.project(x, rows), k, backend=self.backend, **options)
         if self.warm_start:
-            last = self._last
-            fits = last is not None and last.shape[1] == x.shape[0] and last.device == x.device
-            attended = attend_to_best(*operands, k, **options, hint=context.kept(last) if fits else None)
-            out = attended.out
             self._remember(attended.indices)
-        elif padded:  # on a GPU only that knows where its graphs begin
-            out = attend_to_best(*operands, k, **{**options, "key_ptr": None}, trusted=True).out
-        elif x.device.type == "meta":  # only shapes are computed
-            out = attend_to_best(*operands, k, **options).out
-        else:  # needs no indices, so that it may run in one kernel
-            out = kmip_attention(*operands, k, **options)
-        return self.output(out.transpose(0, 1).flatten(1))  # type: ignore[no-any-return]
+        return self.output(attended.out.transpose(0, 1).flatten(1))  # type: ignore[no-any-return]
 
     def _remember(self, indices: Tensor) -> None:
         """Keep indices for the next call, in the memory that a recorded step reads them from."""
@@ -294,10 +279,13 @@ class KMIPAttention(nn.Module):
 
     def project(self, x: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (H, N, d) of ``x`` (N, dim), keys and values (H, M, d), (H, M, v) of ``rows`` or ``x``."""
-        rows = x if rows is None else rows
+        maps = (self.query, self.key, self.value)
+        if rows is None or rows is x:
+            projected: Any = mapped(x, maps)
+        else:
+            projected = [of(each) for of, each in zip(maps, (x, rows, rows), strict=True)]
         queries, keys, values = (
-            projected.unflatten(1, (self.heads, projected.shape[1] // self.heads)).transpose(0, 1)
-            for projected in (self.query(x), self.key(rows), self.value(rows))
+            each.unflatten(1, (self.heads, each.shape[1] // self.heads)).transpose(0, 1) for each in projected
         )
         return queries, keys, values
 
@@ -307,6 +295,14 @@ class KMIPAttention(nn.Module):
             f"heads={self.heads}, k={self.k}, backend={self.backend!r}, legacy_padding={self.legacy_padding}"
             f"{', warm_start=True' if self.warm_start else ''}"
         )
+
+
+def mapped(x: Tensor, maps: Sequence[nn.Linear]) -> Any:
+    """``[linear(x) for linear in maps]``, on a GPU by one matrix product, and one for each gradient."""
+    if x.device.type == "cpu":  # one after the other, as weights of today were trained
+        return [linear(x) for linear in maps]
+    weight, bias = (torch.cat(each) for each in zip(*((of.weight, of.bias) for of in maps), strict=True))
+    return torch.split(nn.functional.linear(x, weight, bias), [of.out_features for of in maps], 1)
 
 
 def set_training_k(model: nn.Module, k: int | None) -> None:

@@ -8,7 +8,6 @@ torch operations.
 # ruff: noqa: ARG001 -- each function of an operator takes all of its arguments
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -157,35 +156,6 @@ def is_transformed(*tensors: Tensor) -> bool:
         return True
     duals = map(forward_ad.unpack_dual, tensors)
     return any(dual.tangent is not None for dual in duals)
-
-
-def fuses(*rows: Tensor) -> bool:
-    """True if :func:`fused_attention` takes these queries, keys and values.
-
-    False where the weights must be kept for a gradient, and where Triton's kernels do not run (other devices,
-    float64). A compiled model keeps search and attention as operators.
-    """
-    if torch.compiler.is_compiling() or not all(isinstance(each, Tensor) for each in rows):
-        return False
-    graded = torch.is_grad_enabled() and any(each.requires_grad for each in rows)
-    return not graded and kernels_for(rows[2]) is not gathered and not is_transformed(*rows)
-
-
-def fused_attention(
-    queries: Tensor, keys: Tensor, values: Tensor, k: int, *, scale: float | None = None, **where: Any
-) -> Tensor:
-    """k-MIP attention for inference on CUDA without the (H, N, k) weights: (H, N, v), dtype of ``values``.
-
-    Queries are (H, N, d), keys (H, M, d), values (H, M, v); ``scale`` is the factor of the scores in the
-    softmax, by default 1/√d; ``where`` are pointers and backend as
-    :func:`~kmip_data.models.search.topk.topk_inner_product` takes them. Rows without any key are zero. The
-    result equals that of :func:`kmip_data.models.attention.kmip.kmip_attention`, bit for bit.
-    """
-    scores, indices = topk_inner_product(queries, keys, k, **where)
-    factor = 1 / math.sqrt(queries.shape[2]) if scale is None else scale
-    rows = values.float(), scores.float(), indices
-    out: Tensor = kernels_for(values).forward(*rows, None, factor, keep_weights=False)[0]
-    return out.to(values.dtype)
 
 
 def _run(name: str, values: Tensor, inputs: tuple[Any, ...]) -> Any:

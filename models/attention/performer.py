@@ -43,46 +43,13 @@ def orthogonal_directions(count: int, dim: int, generator: torch.Generator | Non
 
 
 class RandomFeatures(nn.Module):
-    """The random directions (features, head_dim) of a layer, in its ``state_dict``.
-
-    Drawn anew after ``redraw`` forward passes in training; None: never. They follow from a
-    seed drawn at construction, so that a resumed run draws the same.
-    """
+    """The random directions (features, head_dim) of a layer, in its ``state_dict``; drawn once."""
 
     projection_matrix: Tensor
-    seed: Tensor
-    passes: Tensor
 
-    def __init__(self, head_dim: int, features: int, redraw: int | None = None) -> None:
+    def __init__(self, head_dim: int, features: int) -> None:
         super().__init__()
-        self.redraw = redraw
         self.register_buffer("projection_matrix", orthogonal_directions(features, head_dim))
-        if redraw is not None:
-            self.register_buffer("seed", torch.randint(2**62, ()))
-            self.register_buffer("passes", torch.zeros((), dtype=torch.int64))
-        self._passes: int | None = None  # the same number, so that no pass waits for a GPU to read it
-
-    def _load_from_state_dict(self, *arguments: Any) -> None:
-        super()._load_from_state_dict(*arguments)
-        self._passes = None
-
-    def forward(self, repeated: bool = False) -> Tensor:
-        """Directions (features, head_dim) for one forward pass; a ``repeated`` one is not counted."""
-        if self.redraw is not None and self.training and not repeated:
-            self._count(self.redraw)
-        return self.projection_matrix
-
-    @torch.compiler.disable  # type: ignore[untyped-decorator] # its number changes with each pass
-    @torch.no_grad()
-    def _count(self, redraw: int) -> None:
-        passes = int(self.passes) if self._passes is None else self._passes
-        if passes and passes % redraw == 0:
-            # A generator of its own: a recomputed layer needs the global one where it was.
-            count, dim = self.projection_matrix.shape
-            generator = torch.Generator().manual_seed(int(self.seed) + passes)
-            self.projection_matrix.copy_(orthogonal_directions(count, dim, generator))
-        self._passes = passes + 1
-        self.passes.fill_(passes + 1)
 
 
 class PerformerAttention(nn.Module):
@@ -102,9 +69,6 @@ class PerformerAttention(nn.Module):
         Random features m; ``int(head_dim · ln head_dim)`` by default.
     dropout
         Probability with which a channel of the result is dropped in training.
-    redraw
-        Forward passes in training after which the features are drawn anew; None: never, as the published
-        code, which lacks what would.
     legacy_mask
         Reproduce the published code: zero rows up to the largest graph of the batch count as keys in the
         largest exponent and in the normaliser (their values are zero). The result for a graph then depends
@@ -127,14 +91,13 @@ class PerformerAttention(nn.Module):
         head_dim: int = 64,
         features: int | None = None,
         dropout: float = 0.0,
-        redraw: int | None = None,
         legacy_mask: bool = False,
     ) -> None:
         super().__init__()
         check_heads(dim, heads)
         inner = heads * head_dim
         self.heads, self.legacy_mask = heads, legacy_mask
-        self.fast_attention = RandomFeatures(head_dim, features or usual_features(head_dim), redraw)
+        self.fast_attention = RandomFeatures(head_dim, features or usual_features(head_dim))
         self.to_q, self.to_k, self.to_v = (nn.Linear(dim, inner, bias=False) for _ in range(3))
         self.to_out = nn.Linear(inner, dim)
         self.dropout = nn.Dropout(dropout)
@@ -146,7 +109,7 @@ class PerformerAttention(nn.Module):
         """
         x = check_nodes(x, self.to_q.weight)
         projected = [to(x).unflatten(1, (self.heads, -1)) for to in (self.to_q, self.to_k, self.to_v)]
-        attended = self._attend(projected, self.fast_attention(context_of(ptr).repeated), ptr)
+        attended = self._attend(projected, self.fast_attention.projection_matrix, ptr)
         out: Tensor = self.dropout(self.to_out(attended.flatten(1).to(projected[0].dtype)))
         return out
 
@@ -157,15 +120,8 @@ class PerformerAttention(nn.Module):
         starts = pointers(ptr, projected[0].shape[0])
         queries, keys, values, directions = (tensor.to(dtype) for tensor in (*projected, directions))
         with torch.autocast(directions.device.type, enabled=False):
-            return favor_attention(
-                queries,
-                keys,
-                values,
-                directions,
-                starts,
-                legacy_mask=self.legacy_mask,
-                context=context_of(ptr),
-            )
+            options: dict[str, Any] = {"legacy_mask": self.legacy_mask, "context": context_of(ptr)}
+            return favor_attention(queries, keys, values, directions, starts, **options)
 
     def extra_repr(self) -> str:
         """Options that the sub-modules do not show."""
@@ -278,14 +234,9 @@ class _Favor(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        projection: Tensor,
-        groups: tuple[Group, ...],
-        padding: Tensor | None,
-    ) -> Tensor:
+        ctx: Any, queries: Tensor, keys: Tensor, values: Tensor, projection: Tensor,
+        groups: tuple[Group, ...], padding: Tensor | None,
+    ) -> Tensor:  # fmt: skip
         kernel = _Kernel(queries, keys, values, projection, padding)
         out, tops = torch.empty_like(values), []
         for group in groups:

@@ -148,8 +148,8 @@ class TableRange(NamedTuple):
     high: int
 
 
-#: Attribute of a padded batch, (2,) int64: how many nodes and edges are not padding, which comes after them.
-REAL_SIZES = "real_sizes"
+#: Attribute of a padded batch, (2,) int64: how many nodes and edges count; the rest, behind them, is padding.
+COUNTED = "counted"
 
 
 class Rows(NamedTuple):
@@ -182,9 +182,9 @@ class GraphBatch:
         (N,) int64, the graph of each node.
     added
         Further columns of the nodes by name, such as positional encodings.
-    real_nodes, real_edges
-        (1,) int64 on the device of ``x``: how many nodes and edges are not padding, which comes after them;
-        None: all.
+    counted
+        (2,) int64 on the device of ``x``: how many nodes and edges are not padding, which comes after them;
+        None: all. Layers read it by ``node_rows``, ``edge_rows`` and ``search_options``.
     context
         Settings and records of the forward pass.
     plans
@@ -197,8 +197,7 @@ class GraphBatch:
     ptr: Tensor
     graph: Tensor
     added: Mapping[str, Tensor] = field(default_factory=dict)
-    real_nodes: Tensor | None = None
-    real_edges: Tensor | None = None
+    counted: Tensor | None = None
     context: ForwardContext = PLAIN
     plans: dict[Any, Any] = field(default_factory=dict)
 
@@ -220,12 +219,19 @@ class GraphBatch:
     @property
     def node_rows(self) -> Rows:
         """Nodes that a batch norm counts."""
-        return Rows(self.real_nodes, self.context.repeated)
+        return Rows(None if self.counted is None else self.counted[:1], self.context.repeated)
 
     @property
     def edge_rows(self) -> Rows:
         """Edges that a batch norm counts."""
-        return Rows(self.real_edges, self.context.repeated)
+        return Rows(None if self.counted is None else self.counted[1:], self.context.repeated)
+
+    @property
+    def search_options(self) -> dict[str, Any]:
+        """Arguments of a search within each graph; where graphs begin only a GPU knows of a padded batch."""
+        if self.counted is not None:
+            return {"query_ptr": self.ptr, "trusted": True}
+        return {"query_ptr": self.ptr, "key_ptr": self.ptr}
 
 
 Pointers = Tensor | Sequence[int] | GraphBatch | None
@@ -248,7 +254,7 @@ def read_batch(batch: Any, added: Sequence[str] = (), context: ForwardContext = 
     Edges are ``neighbor`` (N, k), as ``GraphLoader(compact=True)`` gives them or as rows of the
     whole batch (see :func:`~kmip_data.reading.batching.batch_neighbors`), or else ``edge_index`` (2, E).
     ``ptr`` follows from a sorted ``batch``, and ``batch`` from ``ptr``; without both it is one graph. Where
-    there is :data:`REAL_SIZES` the batch is padded, and both are taken as they are.
+    there is :data:`COUNTED` the batch is padded, and both are taken as they are.
 
     Raises
     ------
@@ -262,11 +268,9 @@ def read_batch(batch: Any, added: Sequence[str] = (), context: ForwardContext = 
     if x.ndim != 2:
         raise UsageError(f"the batch's x has shape {tuple(x.shape)}, not (N, channels)")
     count = x.shape[0]
-    sizes = getattr(batch, REAL_SIZES, None)
-    ptr, graph = read_graphs(batch, x) if sizes is None else (batch.ptr, batch.batch)
-    more: dict[str, Any] = {"context": context}
-    if sizes is not None:
-        more |= {"real_nodes": sizes[:1], "real_edges": sizes[1:]}
+    counted = getattr(batch, COUNTED, None)
+    ptr, graph = read_graphs(batch, x) if counted is None else (batch.ptr, batch.batch)
+    more: dict[str, Any] = {"context": context, "counted": counted}
     columns = {name: value for name in added if (value := getattr(batch, name, None)) is not None}
     edge_attr = getattr(batch, "edge_attr", None)
     neighbor, edge_index = getattr(batch, "neighbor", None), getattr(batch, "edge_index", None)

@@ -6,7 +6,7 @@ what training asks of it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -14,7 +14,6 @@ from kmip_data.models.kinds import MessagePassing, Place
 
 if TYPE_CHECKING:
     from torch import nn
-from typing import TYPE_CHECKING, ClassVar
 
 
 class GatedGCNPart(MessagePassing):
@@ -26,11 +25,6 @@ class GatedGCNPart(MessagePassing):
     activation: Literal["relu", "gelu"] = Field(
         default="relu", description="activation: relu (code) or gelu (text)"
     )
-
-    @property
-    def takes_padding(self) -> bool:
-        """Its batch norms count real rows."""
-        return True
 
     def build(self, place: Place) -> nn.Module:
         """Make a :class:`~kmip_data.models.layers.gated_gcn.GatedGCN`."""
@@ -64,11 +58,6 @@ class StackPart(MessagePassing):
     def adds_input(self) -> bool:
         """Inside and outside are one: after dropout."""
         return self.residual != "none"
-
-    @property
-    def takes_padding(self) -> bool:
-        """Its batch norm counts real rows."""
-        return True
 
     def initialise(self, *encoders: nn.Module) -> None:
         """GraphGym draws weights anew, which reaches torch's own linear layers: those of the encoders."""

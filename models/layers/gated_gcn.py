@@ -151,8 +151,8 @@ def _fused(
     lowered = torch.is_autocast_enabled(kind)
     given = (x, weight, old) if isinstance(old, Tensor) else (x, weight)
     plain = all(t.dtype == torch.float32 for t in given) and not lowered
-    whole = isinstance(edges, NeighborTable) and batch.real_edges is None
-    if kind == "cpu" and plain and whole and isinstance(old, Tensor):
+    table = isinstance(edges, NeighborTable) and batch.edge_rows.first is None
+    if kind == "cpu" and plain and table and isinstance(old, Tensor):
         from kmip_data.models.layers.cpu.gated_edges import gated_edges as compiled
 
         return compiled  # type: ignore[no-any-return]

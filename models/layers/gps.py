@@ -12,7 +12,7 @@ from kmip_data.errors import UsageError
 from kmip_data.models.context import Found
 from kmip_data.models.layers.batch import GraphBatch, formed, read_batch
 from kmip_data.models.layers.gated_gcn import GatedGCN
-from kmip_data.models.layers.norms import ACTIVATIONS, NORMS, normed, relu_then_dropout
+from kmip_data.models.layers.norms import ACTIVATIONS, NORMS, normed
 
 
 class GPSLayer(nn.Module):
@@ -92,12 +92,7 @@ class GPSLayer(nn.Module):
         assert h is not None
         if self.norm_out is None or self.linear_in is None or self.linear_out is None:
             return h, e, *carried
-        feed = self.linear_in(h)
-        if self.activation is nn.functional.relu:
-            feed = relu_then_dropout(feed, dropout)
-        else:
-            feed = self.dropout(self.activation(feed))
-        feed = self.linear_out(feed)
+        feed = self.linear_out(self.dropout(self.activation(self.linear_in(h))))
         return normed(self.norm_out, h, feed, batch, before=dropout), e, *carried
 
 

@@ -265,15 +265,6 @@ def normed(
     return rows if residual is None else residual + rows
 
 
-def relu_then_dropout(rows: Tensor, probability: float) -> Tensor:
-    """``dropout(relu(rows))``, any shape, elsewhere by torch's own; the probability is 0 outside training."""
-    kernels = _kernels(rows) if probability else None
-    if kernels is None:
-        return nn.functional.dropout(nn.functional.relu(rows), probability)
-    fused: Tensor = kernels.relu_dropout(rows, probability)
-    return fused
-
-
 def _kernels(*tensors: Tensor | None) -> Any:
     """The module of fused passes that take these, or None."""
     given = [tensor for tensor in tensors if tensor is not None]

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from kmip_data.builds.home import BuildArguments, Home
-from kmip_data.errors import KmipDataError, UsageError
+from kmip_data.errors import KmipDataError, UsageError, writing
 from kmip_data.files.changes import make_folder, refuse_link, refuse_links, write_file
-from kmip_data.files.errors import writing
 from kmip_data.files.locking import FolderInUse, build_lock
 from kmip_data.files.reading import canonical_json
 from kmip_data.models.sweeps.cells import Cell

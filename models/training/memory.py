@@ -18,8 +18,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 from torch_geometric.data import Data
 
-from kmip_data.errors import OutOfResources
-from kmip_data.files.errors import human_bytes
+from kmip_data.errors import OutOfResources, human_bytes
 from kmip_data.models.attention.kmip import set_training_k
 from kmip_data.models.network import build_model, count_parameters
 from kmip_data.models.training.config.keys import KSchedule, RunConfig

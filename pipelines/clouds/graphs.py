@@ -26,8 +26,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from kmip_data.arrays import F32, F64, I64, U8
-from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.errors import require_room
+from kmip_data.errors import DamagedInput, UsageError, require_room
 from kmip_data.format.schema import Column, EdgeLayout, Schema, View, bytes_per
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.knn import KnnRule, knn_edges, knn_table

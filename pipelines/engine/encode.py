@@ -23,10 +23,9 @@ from kmip_data.builds.columns import (
     shards_digest,
 )
 from kmip_data.builds.home import Build, BuildArguments, BuildOptions
-from kmip_data.errors import CheckFailed, DamagedInput, UsageError
+from kmip_data.errors import CheckFailed, DamagedInput, UsageError, writing
 from kmip_data.files import changes as files
 from kmip_data.files.changes import write_file
-from kmip_data.files.errors import writing
 from kmip_data.files.locking import build_lock
 from kmip_data.files.reading import read_small, sha256_file
 from kmip_data.format import writer

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from kmip_data import __version__
 from kmip_data.builds.home import BuildOptions, Home
-from kmip_data.errors import DamagedInput
-from kmip_data.files.errors import located
+from kmip_data.errors import DamagedInput, located
 from kmip_data.files.reading import content_digest, json_digest
 from kmip_data.format.build_files import finish, write_split_file
 from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, read_card

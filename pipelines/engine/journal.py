@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, UsageError, disk_error, occupied, writing
 from kmip_data.files import changes as files
-from kmip_data.files.errors import disk_error, occupied, writing
 from kmip_data.files.reading import canonical_json, read_small
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.format.reader import Shard

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from kmip_data.builds.home import BuildOptions
-from kmip_data.errors import DamagedInput, KmipDataError
+from kmip_data.errors import DamagedInput, KmipDataError, writing
 from kmip_data.files import changes as files
-from kmip_data.files.errors import writing
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import CARD_NAME, Card
 from kmip_data.pipelines.base import Prepared, SplitParams, Unit

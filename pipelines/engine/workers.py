@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources
+from kmip_data.errors import FULL, DamagedInput, KmipDataError, OutOfResources
 from kmip_data.files.changes import fsync_path, write_file
-from kmip_data.files.errors import FULL
 from kmip_data.format import writer
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.graphs.statistics import UnitStatistics

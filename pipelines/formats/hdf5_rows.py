@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
-from kmip_data.format.hdf5 import inflate
 
 if TYPE_CHECKING:
     import h5py
@@ -73,6 +72,8 @@ def read_rows(dataset: h5py.Dataset, start: int, stop: int, *, name: str) -> NDA
 
 def _chunk(dataset: h5py.Dataset, offset: tuple[int, ...], deflated: bool, name: str) -> NDArray[Any]:
     """Return one whole chunk as an array of the chunk's shape."""
+    from kmip_data.format.safety import inflate  # with h5py, which a list of parameters does not need
+
     size = int(np.prod(dataset.chunks)) * dataset.dtype.itemsize
     where = f"{name}, chunk at {list(offset)}"
     if not dataset.id.get_chunk_info_by_coord(offset).size:

@@ -9,9 +9,9 @@ from typing import Any, Final
 from pydantic import Field, field_validator
 
 from kmip_data.errors import UsageError
+from kmip_data.manifest import Strict
 from kmip_data.pipelines.cities.graph import CityParams
 from kmip_data.pipelines.openstreetmap.network.streets import NetworkType
-from kmip_data.strict import Strict
 
 #: Raw members other than the map itself.
 POLYGON: Final = "area.geojson"

@@ -14,6 +14,7 @@ from pydantic import field_validator
 
 from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import first_fault, read_small
+from kmip_data.manifest import Strict
 from kmip_data.pipelines.cities.graph import (
     FEATURES,
     NODE_FEATURES,
@@ -24,7 +25,6 @@ from kmip_data.pipelines.cities.graph import (
 from kmip_data.pipelines.openstreetmap.land_use import LandUse, nearest_land_use
 from kmip_data.pipelines.openstreetmap.network.construction import StreetGraph, Values, count_streets
 from kmip_data.pipelines.openstreetmap.network.speeds import street_speeds
-from kmip_data.strict import Strict
 
 OTHERS: Final = "others"
 MISSING: Final = "nan"  #: a street without the tag, as upstream's text of a missing value

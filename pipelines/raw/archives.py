@@ -28,8 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Final, NoReturn, cast
 
-from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.files.errors import unreadable
+from kmip_data.errors import DamagedInput, UsageError, unreadable
 
 HEAD: Final = 512  #: bytes from which the kind of a file is recognised
 PIECE: Final = 2**18  #: bytes handled at a time

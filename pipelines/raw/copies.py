@@ -20,16 +20,14 @@ from typing import Any, Literal, Self
 
 from pydantic import field_validator
 
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, UsageError, writing
 from kmip_data.files import changes as files
-from kmip_data.files.errors import writing
 from kmip_data.files.locking import build_lock
 from kmip_data.files.reading import content_digest, open_regular, read_small, sha256_file
 from kmip_data.format.card import Receipt
-from kmip_data.manifest import Manifest
+from kmip_data.manifest import Manifest, Strict
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.raw.archives import check_name
-from kmip_data.strict import Strict
 from kmip_data.wording import shown_address, timestamp
 
 RECEIPT_NAME = "receipt.json"

@@ -20,13 +20,12 @@ from typing import Final
 
 from requests import Response
 
-from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
+from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError, human_bytes, require_room, writing
 from kmip_data.files.changes import fsync_path, move, open_partial, remove_file, write_all, write_json
-from kmip_data.files.errors import human_bytes, require_room, writing
 from kmip_data.files.locking import build_lock
 from kmip_data.files.reading import git_blob, md5_file, read_small, sha256_file
 from kmip_data.format.card import Receipt
-from kmip_data.manifest import Mirror, Source
+from kmip_data.manifest import Mirror, Source, Strict
 from kmip_data.pipelines.raw.archives import HEAD, is_packed
 from kmip_data.pipelines.raw.copies import DownloadReceipt, receipt_path, verified_receipt
 from kmip_data.runtime.http_client import (
@@ -40,7 +39,6 @@ from kmip_data.runtime.http_client import (
     open_response,
 )
 from kmip_data.runtime.progress import Progress, say
-from kmip_data.strict import Strict
 from kmip_data.wording import timestamp
 
 _MAX_TRIES: Final = 200  #: requests to one mirror, even when each brings something

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, UsageError, require_room, writing
 from kmip_data.files.changes import remove_scratch, write_all
-from kmip_data.files.errors import require_room, writing
 from kmip_data.files.reading import content_digest, sha256_file
 from kmip_data.manifest import Content, Member
 from kmip_data.pipelines.raw.archives import (

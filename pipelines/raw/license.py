@@ -7,9 +7,8 @@ import sys
 from typing import Any
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import LicenseNotAccepted
+from kmip_data.errors import LicenseNotAccepted, writing
 from kmip_data.files.changes import write_json
-from kmip_data.files.errors import writing
 from kmip_data.files.reading import read_json
 from kmip_data.manifest import Manifest
 from kmip_data.runtime.progress import say

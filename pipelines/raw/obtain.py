@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from kmip_data.builds.home import BuildArguments, BuildOptions, Home
-from kmip_data.errors import DamagedInput, KmipDataError, SourceUnavailable, UsageError
+from kmip_data.errors import DamagedInput, KmipDataError, SourceUnavailable, UsageError, writing
 from kmip_data.files.changes import move
-from kmip_data.files.errors import writing
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import PACKAGE, Content, Manifest, Source

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import UsageError
-from kmip_data.files.errors import require_room, writing
+from kmip_data.errors import UsageError, require_room, writing
 from kmip_data.files.reading import CHUNK
 from kmip_data.pipelines.raw.copies import RawCopy, StoredSource, local_source, store_own
 

@@ -14,10 +14,10 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.splits import PARTS
 from kmip_data.format.writer import Skipped
 from kmip_data.graphs.splits import share_of
+from kmip_data.manifest import Strict
 from kmip_data.pipelines.base import Params, Pipeline, Records, Split, SplitParams
 from kmip_data.pipelines.raw.copies import RawCopy
 from kmip_data.pipelines.raw.own_files import copy_in
-from kmip_data.strict import Strict
 
 
 class OwnParams(Params):

@@ -135,7 +135,9 @@ def test_links_are_followed_at_the_top_of_the_home_alone(home: Path, tmp_path: P
     assert not any((tmp_path / "disk").iterdir())
 
 
-def test_removal_is_confirmed_first(make_build: Callable[..., Build], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removal_is_confirmed_first(
+    make_build: Callable[..., Build], monkeypatch: pytest.MonkeyPatch
+) -> None:
     build = make_build()
     assert "--yes" in refused("remove", "s3dis-k4")
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)

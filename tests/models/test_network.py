@@ -35,10 +35,6 @@ def network(seed: int = 0, **options) -> torch.nn.Module:
     return build_model(ModelConfig(**merged(SMALL, options)), in_channels=5, num_classes=4)
 
 
-def test_logits_for_every_node() -> None:
-    assert network()(Batch.from_data_list(graphs())).shape == (24, 4)
-
-
 def test_both_edge_forms_agree_in_values_and_gradients() -> None:
     batch = Batch.from_data_list(graphs())
     results = []
@@ -102,39 +98,10 @@ def test_every_option_does_something(option) -> None:
     assert not torch.allclose(plain, changed, atol=1e-5)
 
 
-def test_attention_dropout_acts_in_training_only() -> None:
-    batch = Batch.from_data_list(graphs())
-    model = network(dropout=0.0, attention={"dropout": 0.5})
-    assert not torch.equal(model(batch), model(batch))
-    model.eval()
-    assert torch.equal(model(batch), model(batch))
-
-
 @pytest.mark.parametrize("search", ["cpu", "dense"])
 def test_search_backends_give_the_same_bits(search: str) -> None:
     batch = Batch.from_data_list(graphs())
     assert torch.equal(network(attention={"search": search}).eval()(batch), network().eval()(batch))
-
-
-def test_recomputed_layers_learn_the_same() -> None:
-    batch = Batch.from_data_list(graphs())
-    states = []
-    for recompute in (False, True):
-        model = network(checkpoint_layers=recompute, dropout=0.2)
-        torch.manual_seed(1)
-        model(batch).square().sum().backward()
-        states.append(
-            [*(p.grad for p in model.parameters() if p.requires_grad), *model.state_dict().values()]
-        )
-    for a, b in zip(*states, strict=True):
-        assert torch.equal(a, b)
-
-
-def test_every_parameter_that_wants_a_gradient_gets_one() -> None:
-    """Otherwise training on several processes would wait for it for ever."""
-    model = network()
-    model(Batch.from_data_list(graphs())).sum().backward()
-    assert [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None] == []
 
 
 def test_graphs_without_edges() -> None:
@@ -168,21 +135,6 @@ def test_compiled_layers_learn_the_same(table: bool) -> None:
         grads = [p.grad for p in model.parameters() if p.requires_grad]
         states.append([*grads, *model.state_dict().values()])
     torch.testing.assert_close(*states)
-
-
-def test_edge_features() -> None:
-    made = graphs()
-    for graph in made:
-        graph.edge_attr = torch.randn(graph.num_edges, 2)
-    batch = Batch.from_data_list(made)
-    model = build_model(
-        ModelConfig(**SMALL, edge_encoder="linear"), in_channels=5, num_classes=4, edge_channels=2
-    ).eval()
-    table = compact(batch)
-    table.edge_attr = batch.edge_attr
-    torch.testing.assert_close(model(batch), model(table), atol=1e-5, rtol=1e-4)
-    batch.edge_attr = batch.edge_attr * 2
-    assert not torch.allclose(model(batch), model(table), atol=1e-4)
 
 
 def test_names() -> None:

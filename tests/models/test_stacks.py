@@ -11,11 +11,9 @@ from support.paper_networks import shape
 from torch import nn
 from torch_geometric.data import Batch, Data
 
-from kmip_data.models.config import ModelConfig
+from kmip_data.models.config import ModelConfig, models
 from kmip_data.models.network import build_model, count_parameters, fit_hidden_dim
 
-STACKS = ("gcn", "gine", "gat", "gated-gcn", "mlp")
-MODELS = (*STACKS, "gps-none", "kmip-only")
 MOLECULES = {"node_encoder": "atom", "edge_encoder": "bond", "head": "graph"}
 ENCODERS = {
     "voc": {"node_encoder": "voc", "edge_encoder": "voc"},
@@ -41,42 +39,18 @@ PUBLISHED = [
 #: The same of configurations whose width the files give and whose count they do not.
 COMPUTED = [
     ("shapenet", "gcn", 5, 2, "none", 220, 305_630),
-    ("shapenet", "gcn", 10, 2, "none", 162, 301_532),
-    ("shapenet", "gcn", 15, 2, "none", 134, 299_272),
-    ("shapenet", "gat", 5, 2, "none", 220, 307_830),
     ("shapenet", "gat", 10, 2, "none", 162, 304_772),
-    ("shapenet", "gat", 15, 2, "none", 134, 303_292),
-    ("shapenet", "gine", 5, 2, "none", 163, 303_556),
-    ("shapenet", "gine", 10, 2, "none", 118, 301_776),
     ("shapenet", "gine", 15, 2, "none", 97, 300_362),
     ("shapenet", "gated-gcn", 5, 2, "none", 106, 303_210),
-    ("shapenet", "gated-gcn", 10, 2, "none", 76, 305_950),
-    ("shapenet", "gated-gcn", 15, 2, "none", 62, 304_222),
     ("shapenet", "gps-none", 8, 2, "none", 63, 301_568),
     ("s3dis", "gcn", 5, 2, "none", 220, 298_113),
-    ("s3dis", "gcn", 10, 2, "none", 162, 295_987),
-    ("s3dis", "gcn", 15, 2, "none", 134, 294_679),
-    ("s3dis", "gat", 5, 2, "none", 220, 300_313),
-    ("s3dis", "gat", 10, 2, "none", 162, 299_227),
     ("s3dis", "gat", 15, 2, "none", 134, 298_699),
-    ("s3dis", "gine", 5, 2, "none", 163, 297_977),
-    ("s3dis", "gine", 10, 2, "none", 118, 297_727),
-    ("s3dis", "gine", 15, 2, "none", 97, 297_027),
-    ("s3dis", "gated-gcn", 5, 2, "none", 106, 299_569),
-    ("s3dis", "gated-gcn", 10, 2, "none", 76, 303_329),
-    ("s3dis", "gated-gcn", 15, 2, "none", 62, 302_077),
     ("s3dis", "gps-none", 8, 2, "none", 63, 299_389),
     ("voc", "gcn", 10, 3, "rwse", 200, 490_429),
-    ("voc", "gine", 10, 2, "none", 145, 450_246),
-    ("voc", "gated-gcn", 10, 2, "none", 95, 472_646),
     ("coco", "gcn", 6, 1, "none", 235, 356_106),
     ("coco", "gine", 6, 1, "none", 180, 408_861),
-    ("coco", "gated-gcn", 6, 1, "none", 120, 450_441),
     ("func", "gcn", 6, 3, "rwse", 235, 485_741),
-    ("func", "gine", 8, 3, "rwse", 160, 490_966),
-    ("func", "gated-gcn", 10, 3, "rwse", 95, 492_521),
     ("struct", "gcn", 6, 3, "lappe", 235, 488_061),
-    ("struct", "gine", 10, 3, "lappe", 145, 492_301),
     ("struct", "gated-gcn", 8, 3, "lappe", 100, 445_051),
 ]
 GRAPHGYM = {"gcn": {"stack": "graphgym", "activation": "relu", "residual": "none"}}
@@ -120,43 +94,30 @@ def batch(channels: int = 5) -> Batch:
     for n in (9, 1, 14, 2):
         edges = torch.randint(0, n, (2, 3 * n), generator=generator)
         x = torch.randn(n, channels, generator=generator)
-        graphs.append(Data(x=x, edge_index=edges, y=(x[:, 0] > 0).long()))
+        expander = torch.randint(0, n, (n, 3), generator=generator)
+        graphs.append(Data(x=x, edge_index=edges, expander=expander))
     return Batch.from_data_list(graphs)
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("head", ["node", "graph", "link"])
-def test_a_few_steps_lower_the_loss_and_every_weight_learns(model: str, head: str) -> None:
-    torch.manual_seed(0)
-    given = batch()
-    config = ModelConfig(name=model, layers=2, hidden_dim=16, dropout=0.0, head=head)
-    network = build_model(config, in_channels=5, num_classes=2)
-    optimiser = torch.optim.Adam(network.parameters(), lr=1e-2)
-    target = {"node": given.y, "graph": torch.tensor([0, 1, 0, 1])}.get(head)
-    losses = []
-    for _ in range(15):
-        out = network(given)
-        loss = out.square().mean() if target is None else nn.functional.cross_entropy(out, target)
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        losses.append(loss.item())
-    assert losses[-1] < losses[0]
-    # Otherwise training on several processes would wait for a gradient for ever.
-    assert [name for name, p in network.named_parameters() if p.requires_grad and p.grad is None] == []
+@pytest.mark.parametrize("model", sorted(models()))
+def test_recomputed_layers_learn_the_same_and_every_weight_learns(model: str) -> None:
+    """Otherwise training on several processes would wait for a gradient for ever."""
 
+    def holds(case) -> None:
+        head, norm = case
+        found, given = [], batch()
+        for recompute in (False, True):
+            torch.manual_seed(0)
+            options = {"layers": 2, "hidden_dim": 8, "dropout": 0.2, "head": head, "norm": norm}
+            config = ModelConfig(name=model, checkpoint_layers=recompute, **options)
+            network = build_model(config, in_channels=5, num_classes=2)
+            network(given).square().sum().backward()
+            grads = {name: p.grad for name, p in network.named_parameters() if p.requires_grad}
+            assert [name for name, grad in grads.items() if grad is None] == []
+            found.append([*grads.values(), *network.buffers()])
+        assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
 
-@pytest.mark.parametrize("model", MODELS)
-def test_recomputed_layers_learn_the_same(model: str) -> None:
-    found = []
-    for recompute in (False, True):
-        torch.manual_seed(0)
-        config = ModelConfig(name=model, layers=2, hidden_dim=8, dropout=0.2, checkpoint_layers=recompute)
-        network = build_model(config, in_channels=5, num_classes=2)
-        network(batch()).square().sum().backward()
-        found.append([p.grad for p in network.parameters() if p.requires_grad])
-    for a, b in zip(*found, strict=True):
-        assert torch.equal(a, b)
+    check_each(holds, [("node", "batch"), ("graph", "graph"), ("link", "none")])
 
 
 @pytest.mark.parametrize("model", ["gcn", "gat", "mlp"])

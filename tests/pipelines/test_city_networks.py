@@ -27,7 +27,7 @@ NODES = 350
 
 
 def build_city(name, source, **options):
-    """Build a city of one's own from a source that is typed here."""
+    """Build a city of your own from a source that is typed here."""
     return build_own("city", name, source.model_dump(exclude_none=True), **options)
 
 

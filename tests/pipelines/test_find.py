@@ -15,7 +15,7 @@ S3DIS = {"knn_rule": "exact", "short_graphs": None}
 
 @pytest.fixture
 def home(tmp_path):
-    """A home with two builds of S3DIS, a sample, a limited one, and one of one's own."""
+    """A home with two builds of S3DIS, a sample, a limited one, and one of your own."""
     for k in (32, 4):
         write_build(
             tmp_path / f"built/s3dis-k{k}", s3dis_records(8), s3dis_schema(), parameters={"k": k, **S3DIS}
@@ -70,7 +70,7 @@ def test_parameters_choose(home, arguments, folder):
     assert kmip_data.open("s3dis", home=home, **arguments).build.path.name == folder
 
 
-def test_a_folder_or_a_name_of_ones_own(home, monkeypatch):
+def test_a_folder_or_a_name_of_your_own(home, monkeypatch):
     assert len(kmip_data.open(home / "built/s3dis-limit2")) == 2
     assert len(kmip_data.open(str(home / "built/mine"))) == 5
     assert len(kmip_data.open("mine", home=home)) == 5

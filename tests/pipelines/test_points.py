@@ -1,4 +1,4 @@
-"""Point clouds of one's own: every format the same graphs, blocks by S3DIS's rule, bad files their errors."""
+"""Point clouds of your own: every format the same graphs, blocks by S3DIS's rule, bad files their errors."""
 
 from __future__ import annotations
 

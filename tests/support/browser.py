@@ -60,26 +60,13 @@ def act(page: Path, actions: str, folder: Path, *, size: tuple[int, int] = (1000
     acting = folder / f"acting-{page.name}"
     text = text.replace("<head>", f"<head>{WATCH}", 1).replace("</body>", f"{ACT % actions}</body>", 1)
     acting.write_text(text, "utf-8")
-    dom = _chromium(acting, folder, size, "--dump-dom")
-    result = re.search(r'<pre id="result">(.*?)</pre>', dom, re.DOTALL)
-    assert result is not None, dom[-3000:]
+    window = (f"--user-data-dir={folder / 'profile'}", f"--window-size={size[0]},{size[1]}", "--dump-dom")
+    command = [browser(), *OPTIONS, *window, acting.absolute().as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    result = re.search(r'<pre id="result">(.*?)</pre>', done.stdout, re.DOTALL)
+    assert result is not None, done.stdout[-3000:]
     found = json.loads(unescape(result[1]))
     assert found["wrong"] == []
     assert found["state"] == "ready"
     return found["found"]
-
-
-def screenshot(page: Path, folder: Path, *, size: tuple[int, int] = (1000, 700)) -> Path:
-    """Return a PNG of the window."""
-    picture = folder / f"{page.stem}.png"
-    _chromium(page, folder, size, f"--screenshot={picture}")
-    return picture
-
-
-def _chromium(page: Path, folder: Path, size: tuple[int, int], *options: str) -> str:
-    profile = f"--user-data-dir={folder / 'profile'}"
-    window = f"--window-size={size[0]},{size[1]}"
-    command = [browser(), *OPTIONS, profile, window, *options, page.absolute().as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout

@@ -43,6 +43,7 @@ class Learned:
     epochs: list[tuple[torch.Tensor, dict[str, float]]] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
     average: dict[str, torch.Tensor] = field(default_factory=dict)
+    captured: Any = None
 
     @property
     def state(self) -> list[Any]:
@@ -72,8 +73,7 @@ def learn(
     run, training = Learned(module), module.config.training
     options: dict[str, Any] = {}
     if graphs is not None:
-        taken = {"accumulate": training.accumulate, "clip_norm": training.clip_norm, "pad": pad}
-        options["captured"] = CapturedSteps(module.learn, graphs, run.told.append, **taken)
+        run.captured = options["captured"] = CapturedSteps(graphs, run.told.append, pad=pad)
     with patch.object(loop_file, "build_optimiser", fused), patch.object(loop_file, "build_schedule", line):
         loop = Loop(module, data, torch.device(device), **options)
     if watch is not None:

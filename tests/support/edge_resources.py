@@ -20,7 +20,7 @@ _FLOATS = (
 )
 _STORED = "pre old new grad grad_pre rows more out of_rows of_more given"  # in either type
 _TYPES = {
-    **dict.fromkeys(["start", "end", "edge", "seed", "after", "batches", "real"], "*i64"),
+    **dict.fromkeys(["start", "end", "edge", "seed", "after", "batches", "first", "first_nodes"], "*i64"),
     **dict.fromkeys(_FLOATS.split(), "*fp32"),
     "deviation": "*fp64",
     **dict.fromkeys(["dropped", "after_dropped"], "i64"),
@@ -32,25 +32,26 @@ def edge_resources(capability: int, count: int = len(SIZES)) -> dict[str, dict[s
     """Resources of each kernel in the first ``count`` sizes, as a layer would launch it, by name."""
     chosen = SIZES[:count]
     found = {}
-    padded = [(size, "fp32", True) for size in dict.fromkeys((chosen[0], chosen[-1]))]
-    for (d, k), edges, real in (*itertools.product(chosen, ("fp32", "bf16"), (False,)), *padded):
+    of_padding = [(size, "fp32", True) for size in dict.fromkeys((chosen[0], chosen[-1]))]
+    for (d, k), edges, padded in (*itertools.product(chosen, ("fp32", "bf16"), (False,)), *of_padding):
         block = channels_of_a_tile(d)
         sizes = {"D": d, "BC": block, **OPTIONS}
         gate, back = (by_node(shape, d, k) for shape in (GATE, DIFFERENTIATE))
         rows = {"BE": ROWS // block, **sizes}
-        added = {"MORE": True, "DROP": True, "REAL": real}
-        norm = {"SHARED": False, "ADD": True, "NORM": True, "RELU": True, "DROP": True}
+        # An argument that is None is no argument of the compiled kernel.
+        nodes = {} if padded else {"first_nodes": None}
+        first = {} if padded else {"first": None}
+        norm = {"SHARED": False, "RELU": True, "DROP": True}
         launches = {
-            "gate": {"ADD": True, "STATISTICS": True, "REAL": real, **gate},
-            "differentiate": {"UPDATE": True, "DROP": True, "REAL": real, **back},
+            "gate": {"ADD": True, "STATISTICS": True, **nodes, **gate},
+            "differentiate": {"DROP": True, **nodes, **back},
             "sum_at_sources": {"BN": SOURCES // block, **sizes},
-            "add_and_count": {"STEPS": STEPS, **added, **rows},
+            "add_and_count": {"STEPS": STEPS, "DROP": True, **first, **rows},
             "finish": {"D": d, "EPS": 1e-5, "MOMENTUM": 0.1, "NOTE": True, **FINISH},
             "update": {"D": d, "BLOCK": BLOCK, **norm, **OPTIONS},
             "sum_gradients": {"STEPS": STEPS, "RELU": True, "DROP": True, **rows},
-            "finish_gradients": {"D": d, "REAL": real, **FINISH},
-            "spread_gradients": {"RELU": True, "DROP_AFTER": True, **added, **rows},
-            "through_relu": {"BLOCK": BLOCK, **OPTIONS},
+            "finish_gradients": {"D": d, **first, **FINISH},
+            "spread_gradients": {"RELU": True, "DROP_AFTER": True, "DROP": True, **first, **rows},
         }
         types = {**_TYPES, **dict.fromkeys(_STORED.split(), f"*{edges}")}
         for name, options in launches.items():
@@ -59,14 +60,15 @@ def edge_resources(capability: int, count: int = len(SIZES)) -> dict[str, dict[s
                 own = {"out": "*fp32"}
             kernel = getattr(gate_kernels, name, None) or getattr(norm_kernels, name)
             taken = compile_for(kernel, capability, options, types | own)
-            found[f"{name}, d = {d}, k = {k}, {edges}{', padded' if real else ''}"] = vars(taken)
+            found[f"{name}, d = {d}, k = {k}, {edges}{', padded' if padded else ''}"] = vars(taken)
     splits = (("fp32", "bf16x3"), ("fp32", "bf16x6"), ("bf16", "bf16x3"))
     for d, (edges, split) in itertools.product(sorted({d for d, _ in chosen}), splits):
         options = {"D": d, "BR": products.ROWS, **products.widths(d), "PRECISION": split, **OPTIONS}
         stored = ["rows", "weight", "addend", "out", "pre", "new"]
         types = {**_TYPES, **dict.fromkeys(stored, f"*{edges}")}
         for name, forward in (("form_and_multiply", True), ("multiply_and_sum", False)):
-            flags = {"FORM": forward, "ADD": not forward, "SUM": not forward, "SHARED": False, "DROP": True}
+            absent = dict.fromkeys(["addend", "parts"] if forward else ["new"])
+            flags = {"SHARED": False, "DROP": True, "num_stages": 1, **absent}
             taken = compile_for(products.multiply, capability, {**options, **flags}, types)
             found[f"{name}, d = {d}, {edges}, {split}"] = vars(taken)
     return found

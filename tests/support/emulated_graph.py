@@ -61,6 +61,10 @@ class EmulatedGraphs:
 
     def __init__(self) -> None:
         self.recorded = self.replayed = 0
+        self.free, self.peak = 2, 1  #: bytes
+
+    def memory(self) -> tuple[int, int]:
+        return self.free, self.peak
 
     def run(self, work: Work) -> Learned:
         """Do the work."""

@@ -19,7 +19,7 @@ DEVICE = torch.device("cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "c
 
 
 def batch_of(edges: Edges | GraphBatch, precision: str = "32", **more: Tensor) -> GraphBatch:
-    """One graph with these edges; ``more`` counts the nodes and edges that are not padding."""
+    """One graph with these edges; ``counted`` (2,) nodes and edges are not padding."""
     if isinstance(edges, GraphBatch):
         return edges
     index = edges.neighbor if isinstance(edges, NeighborTable) else edges.source

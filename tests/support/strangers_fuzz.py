@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from support.strangers_builds import copy_build, quiet, reseal, uses
 
 from kmip_data.errors import KmipDataError
-from kmip_data.format.hdf5 import put_text
+from kmip_data.format.writer import put_text
 
 VALUES = [
     *(None, True, False, -1, 0, 1, 2, 3, 5, 255, 2**16, 2**31, 2**32 - 1, 2**63 - 1, 2**63),

@@ -6,12 +6,12 @@ pass through it BC channels at a time, so nothing of size (N, k, d) is ever stor
 channels.
 
 Gradients of keys and values are sums over sorted pairs, in one order and without atomics (ADR 0270). Pairs
-are in the order of their keys (:mod:`~kmip_data.models.attention.gpu.transposing`): those of one key are a
-list, by query. A list is cut where a multiple of SEGMENT of the ordered places falls into it, so a key that
-thousands of queries chose is summed by many programs, and where the cuts are depends on the indices alone.
-Segment s is the first of key s (keys of all heads in one row); those after the keys' begin at the multiples
-of SEGMENT, and :func:`add_segments` adds them to the first of their list. No size depends on values, so
-nothing waits for the GPU.
+are in the order of their keys (:func:`.launch.transpose`): those of one key are a list, by query. A list is
+cut where a multiple of SEGMENT of the ordered places falls into it, so a key that thousands of queries chose
+is summed by many programs, and where the cuts are depends on the indices alone. Segment s is the first of key
+s (keys of all heads in one row); those after the keys' begin at the multiples of SEGMENT, and
+:func:`add_segments` adds them to the first of their list. No size depends on values, so nothing waits for the
+GPU.
 """
 
 from __future__ import annotations
@@ -34,13 +34,9 @@ def _pairs(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _gather(
-    of_head: tl.tensor,
-    key: tl.tensor,
-    stride: tl.tensor,
-    there: tl.tensor,
-    channel: tl.tensor,
+    of_head: tl.tensor, key: tl.tensor, stride: tl.tensor, there: tl.tensor, channel: tl.tensor,
     width: tl.tensor,
-) -> tl.tensor:
+) -> tl.tensor:  # fmt: skip
     """Some channels of the chosen rows: (BQ, BK, BC); zero where there is no key."""
     place = of_head + key[:, :, None] * stride + channel[None, None, :]
     return tl.load(place, there[:, :, None] & (channel < width)[None, None, :], 0.0)
@@ -51,7 +47,7 @@ def attend_rows(
     scores: tl.tensor, indices: tl.tensor, keep: tl.tensor, values: tl.tensor, value_head: tl.tensor,
     value_row: tl.tensor, weights: tl.tensor, out: tl.tensor, rows: tl.tensor, k: tl.tensor,
     width: tl.tensor, scale: tl.tensor,
-    BQ: tl.constexpr, BK: tl.constexpr, BC: tl.constexpr, DROP: tl.constexpr, WEIGHTS: tl.constexpr,
+    BQ: tl.constexpr, BK: tl.constexpr, BC: tl.constexpr, DROP: tl.constexpr,
 ) -> None:  # fmt: skip
     """Softmax of the scores and the weighted sum of the values; program (tile of queries, head).
 
@@ -62,7 +58,7 @@ def attend_rows(
     values
         (H, M, width) float32, strides ``value_head`` and ``value_row``.
     weights
-        Out, with WEIGHTS: (H, rows, k) float32, of the softmax itself.
+        Out: (H, rows, k) float32, of the softmax itself.
     out
         Out: (H, rows, width) float32; zero for a row without keys.
     """
@@ -75,8 +71,7 @@ def attend_rows(
     total = tl.sum(weight, 1)
     # Rounded as on the CPU: the weight of an only key is 1, not nearly.
     weight = tl.div_rn(weight, tl.broadcast_to(tl.where(total > 0, total, 1.0)[:, None], [BQ, BK]))
-    if WEIGHTS:
-        tl.store(weights + pair, weight, inside)
+    tl.store(weights + pair, weight, inside)
     if DROP:
         weight = tl.where(tl.load(keep + pair, inside, 0) != 0, weight, 0.0)
     for first in range(0, width, BC):
@@ -136,13 +131,9 @@ def slope_rows(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _rows(
-    source: tl.tensor,
-    row: tl.tensor,
-    stride: tl.tensor,
-    live: tl.tensor,
-    channel: tl.tensor,
+    source: tl.tensor, row: tl.tensor, stride: tl.tensor, live: tl.tensor, channel: tl.tensor,
     width: tl.tensor,
-) -> tl.tensor:
+) -> tl.tensor:  # fmt: skip
     """Some channels of some rows: (BP, BC); zero where there is none."""
     place = source + row[:, None] * stride + channel[None, :]
     return tl.load(place, live[:, None] & (channel < width)[None, :], 0.0)
@@ -161,7 +152,7 @@ def sum_segments(
     Parameters
     ----------
     order, cuts, start
-        As :class:`~kmip_data.models.attention.gpu.transposing.Transposed` has them.
+        As :class:`.launch.Transposed` has them.
     slopes, queries
         (H, rows, k) and (H, rows, dim) float32.
     weights, keep, grad
@@ -199,15 +190,9 @@ def sum_segments(
 
 @triton.jit(do_not_specialize=["all_keys"])  # type: ignore[untyped-decorator]
 def add_segments(
-    cuts: tl.tensor,
-    start: tl.tensor,
-    sums: tl.tensor,
-    all_keys: tl.tensor,
-    width: tl.tensor,
-    SEGMENT: tl.constexpr,
-    BP: tl.constexpr,
-    BC: tl.constexpr,
-) -> None:
+    cuts: tl.tensor, start: tl.tensor, sums: tl.tensor, all_keys: tl.tensor, width: tl.tensor,
+    SEGMENT: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
+) -> None:  # fmt: skip
     """Add a list's later segments to its first; program (segment after the keys', channels).
 
     The program of the first cut in a list does it, the others nothing. ``sums`` (segments, width) are

@@ -5,7 +5,7 @@ Every sum has one order, so outputs and gradients have the same bits in every ru
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -13,7 +13,6 @@ from torch import Tensor
 
 from kmip_data.models.attention import gathered
 from kmip_data.models.attention.gpu.kernels import add_segments, attend_rows, slope_rows, sum_segments
-from kmip_data.models.attention.gpu.transposing import Transposed, transpose
 
 MOST_K = 1024  #: a program holds all keys of a query; torch operations take more
 SEGMENT = 512  #: pairs that one program sums at most: the work of a key that many queries chose is divided
@@ -24,43 +23,28 @@ _OPTIONS: dict[str, Any] = {"enable_fp_fusion": False}
 
 
 def forward(
-    values: Tensor,
-    scores: Tensor,
-    indices: Tensor,
-    keep: Tensor | None,
-    scale: float,
-    *,
-    keep_weights: bool = True,
+    values: Tensor, scores: Tensor, indices: Tensor, keep: Tensor | None, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """As :func:`kmip_data.models.attention.cpu_kernels.forward`; ``keep`` may be None.
-
-    Without ``keep_weights`` the second result is empty.
-    """
+    """As :func:`kmip_data.models.attention.cpu_kernels.forward`; ``keep`` may be None."""
     heads, rows, k = indices.shape
     if k > MOST_K:
         return gathered.forward(values, scores, indices, keep, scale)
     out = values.new_empty(heads, rows, values.shape[2])
-    weights = values.new_empty(indices.shape if keep_weights else 0)
+    weights = values.new_empty(indices.shape)
     if indices.numel():
         sizes = _tile(k, values.shape[2])
         with torch.cuda.device_of(values):  # type: ignore[no-untyped-call]
             attend_rows[(triton.cdiv(rows, sizes["BQ"]), heads)](
                 scores.contiguous(), indices.contiguous(), _bytes(keep, weights), *_rows(values), weights,
-                out, rows, k, values.shape[2], scale, DROP=keep is not None, WEIGHTS=keep_weights, **sizes,
+                out, rows, k, values.shape[2], scale, DROP=keep is not None, **sizes,
             )  # fmt: skip
     return out, weights
 
 
 def backward(
-    grad: Tensor,
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    indices: Tensor,
-    weights: Tensor,
-    keep: Tensor | None,
-    scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
+    grad: Tensor, queries: Tensor, keys: Tensor, values: Tensor, indices: Tensor, weights: Tensor,
+    keep: Tensor | None, scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """As :func:`kmip_data.models.attention.cpu_kernels.backward`."""
     (heads, rows, k), (_, many, dim), width = indices.shape, keys.shape, values.shape[2]
     if not indices.numel() or not many:
@@ -82,15 +66,29 @@ def backward(
     return grad_queries, grad_keys, grad_values
 
 
+class Transposed(NamedTuple):
+    """Pairs sorted by key; P = H · N · k pairs and H · M keys."""
+
+    order: Tensor  #: (P,) pairs by key, those of a key rising, and last those without one
+    cuts: Tensor  #: (⌈P / segment⌉,) key at each multiple of ``segment`` in ``order``; H · M: none
+    start: Tensor  #: (H · M + 1,) where the list of each key begins, and the last one ends
+
+
+def transpose(indices: Tensor, keys: int, segment: int) -> Transposed:
+    """Sort pairs by their keys: contiguous indices (H, N, k), −1: none, of ``keys`` M of a head."""
+    all_keys = len(indices) * keys
+    # 32-bit numbers are sorted by their digits in half the passes.
+    kind = torch.int32 if all_keys < 2**31 - 1 else torch.int64
+    number = torch.arange(all_keys + 1, dtype=kind, device=indices.device)
+    key = torch.where(indices < 0, all_keys, indices + number[:-1:keys, None, None]).to(kind).flatten()
+    key, order = key.sort(stable=True)
+    return Transposed(order, key[::segment].contiguous(), torch.searchsorted(key, number))
+
+
 def _by_key(
-    pairs: Transposed,
-    keys: int,
-    slopes: Tensor,
-    queries: Tensor,
-    weights: Tensor,
-    keep: Tensor | None,
+    pairs: Transposed, keys: int, slopes: Tensor, queries: Tensor, weights: Tensor, keep: Tensor | None,
     grad: Tensor,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Σ slope · query and Σ weight · gradient over the pairs of each key: (H, M, d) and (H, M, v)."""
     (heads, rows, k), dim, width = slopes.shape, queries.shape[2], grad.shape[2]
     all_keys, later = heads * keys, (slopes.numel() - 1) // SEGMENT

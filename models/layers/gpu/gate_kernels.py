@@ -47,16 +47,16 @@ def _looked_up(
 def gate(
     at_target: tl.tensor, at_source: tl.tensor, message: tl.tensor, start: tl.tensor, end: tl.tensor,
     edge: tl.tensor, pre: tl.tensor, quotient: tl.tensor, inverse: tl.tensor, parts: tl.tensor,
-    nodes: tl.tensor, real: tl.tensor,
+    nodes: tl.tensor, first_nodes: tl.tensor,
     D: tl.constexpr, K: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr, ADD: tl.constexpr,
-    STATISTICS: tl.constexpr, UNROLL: tl.constexpr, REAL: tl.constexpr,
+    STATISTICS: tl.constexpr, UNROLL: tl.constexpr,
 ) -> None:  # fmt: skip
     """Gate each edge, and sum at the target.
 
     ``pre`` becomes z = at_target of the target + at_source of the source, + what it held if ``ADD``.
     ``inverse`` (N, D) is 1 / (Σ sigmoid(z) + 10⁻⁶), ``quotient`` Σ sigmoid(z) · message times that. With
     ``STATISTICS`` ``parts`` (tiles, 3, D) are the number of a tile's edges, their mean z and Σ (z − mean)²;
-    if ``REAL`` of those into the first ``real`` (1,) nodes.
+    of those into the ``first_nodes`` (1,) where that is not None.
     """
     # 1. A tile of nodes × channels; each node walks its entries slot by slot.
     node, live, channel, there = tile_of(nodes, D, BN, BC)
@@ -65,8 +65,8 @@ def gate(
     own = tl.load(at_target + place, mask=here, other=0.0).to(tl.float32)
     first, last, most = _entries(start, node, live, K)
     counted = nodes
-    if REAL:
-        counted = tl.load(real)
+    if first_nodes is not None:
+        counted = tl.load(first_nodes)
     gates = tl.zeros((BN, BC), tl.float32)
     messages = tl.zeros((BN, BC), tl.float32)
     pivot = tl.zeros((BN, BC), tl.float32)
@@ -93,8 +93,7 @@ def gate(
         if STATISTICS:
             # About the node's first edge, so that a mean far from zero costs no accuracy.
             pivot = tl.where(slot == 0, z, pivot)
-            if REAL:
-                mask &= (node < counted)[:, None]
+            mask &= (node < counted)[:, None]
             away = tl.where(mask, z - pivot, 0.0)
             total += away
             square += away * away
@@ -104,10 +103,7 @@ def gate(
     tl.store(quotient + place, messages * of_gates, mask=here)
     if STATISTICS:
         row = parts + (tl.program_id(0) // ((D + BC - 1) // BC)) * 3 * D + channel
-        counts = last - first
-        if REAL:
-            counts = tl.where(node < counted, counts, 0)
-        join(row, there, counts, pivot, total, square, D, BN, BC)
+        join(row, there, tl.where(node < counted, last - first, 0), pivot, total, square, D, BN, BC)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -115,16 +111,16 @@ def differentiate(
     grad_quotient: tl.tensor, quotient: tl.tensor, inverse: tl.tensor, message: tl.tensor, start: tl.tensor,
     end: tl.tensor, edge: tl.tensor, pre: tl.tensor, grad: tl.tensor, norm: tl.tensor, grad_pre: tl.tensor,
     grad_target: tl.tensor, of_message: tl.tensor, seed: tl.tensor, dropped: tl.tensor,
-    kept_scale: tl.tensor, nodes: tl.tensor, real: tl.tensor,
-    D: tl.constexpr, K: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr, UPDATE: tl.constexpr,
-    DROP: tl.constexpr, UNROLL: tl.constexpr, REAL: tl.constexpr,
+    kept_scale: tl.tensor, nodes: tl.tensor, first_nodes: tl.tensor,
+    D: tl.constexpr, K: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr, DROP: tl.constexpr,
+    UNROLL: tl.constexpr,
 ) -> None:  # fmt: skip
     """Gradient of z for each edge, and its sum at the target.
 
-    ``of_message`` (N, D) becomes the gradient of Σ sigmoid(z) · message. With ``UPDATE``, g is as in
-    :func:`.norm_kernels.sum_gradients`, ``norm`` (5, D) holds factors, shifts, means, offsets and slopes, and
-    z takes factor · g − offset − slope · (z − mean) besides; if ``REAL`` not that into nodes from ``real``
-    (1,) on.
+    ``of_message`` (N, D) becomes the gradient of Σ sigmoid(z) · message. Where ``grad`` is
+    not None, g is as in :func:`.norm_kernels.sum_gradients`, ``norm`` (5, D) holds factors, shifts, means,
+    offsets and slopes, and z takes factor · g − offset − slope · (z − mean) besides; only that of edges into
+    the ``first_nodes`` (1,) where these are not None.
     """
     node, live, channel, there = tile_of(nodes, D, BN, BC)
     here = live[:, None] & there[None, :]
@@ -135,8 +131,8 @@ def differentiate(
     tl.store(of_message + place, of_sum, mask=here)
     total = tl.zeros((BN, BC), tl.float32)
     counted = nodes
-    if REAL:
-        counted = tl.load(real)
+    if first_nodes is not None:
+        counted = tl.load(first_nodes)
     first, last, most = _entries(start, node, live, K)
     for slot in tl.range(0, most, loop_unroll_factor=UNROLL):
         alive = first + slot < last
@@ -146,11 +142,10 @@ def differentiate(
         looked_up = source[:, None] * D + channel[None, :]
         value = tl.load(message + looked_up, mask=mask, other=0.0).to(tl.float32)
         z = tl.load(pre + at, mask=mask, other=0.0).to(tl.float32)
-        if UPDATE:
+        if grad is not None:
             g = tl.load(grad + at, mask=mask, other=0.0).to(tl.float32)
             g = before_norm(z, g, norm, seed, dropped, kept_scale, at, channel, D, True, DROP)
-            if REAL:
-                g = tl.where((node < counted)[:, None], g, 0.0)
+            g = tl.where((node < counted)[:, None], g, 0.0)
         else:
             g = tl.zeros((BN, BC), tl.float32)
         # Through quotient and gate: d(Σ s m / Σ s)/dz = s (1 − s) (m − quotient) / Σ s.

@@ -151,8 +151,7 @@ class _Form(torch.autograd.Function):
             with torch.cuda.device_of(new):  # type: ignore[no-untyped-call]
                 norm_kernels.update[(cdiv(new.numel(), BLOCK),)](
                     old, *of[:2], new, *of[2], new.numel(),
-                    D=d, BLOCK=BLOCK, ADD=True, SHARED=len(old) < len(new), NORM=True, RELU=True,
-                    DROP=of[2][1] > 0, **OPTIONS,
+                    D=d, BLOCK=BLOCK, SHARED=len(old) < len(new), RELU=True, DROP=of[2][1] > 0, **OPTIONS,
                 )  # fmt: skip
         if weight is not None and product is None:
             product = torch.mm(new, weight.t())
@@ -199,7 +198,6 @@ class _GatedEdges(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         norm, entries, (nodes, d) = options.norm, options.entries, at_target.shape
         own = norm is not None and norm.uses_batch(entries.count)
-        real = entries.batch.real_nodes
         ctx.options, ctx.share = options, float(own) / entries.count
         if product is None:
             z = torch.empty(entries.count, d, dtype=options.dtype, device=message.device)
@@ -211,8 +209,8 @@ class _GatedEdges(torch.autograd.Function):
         parts = torch.empty(cdiv(nodes, shape["BN"]), 3, d, device=z.device)
         with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
             gate_kernels.gate[programs(nodes, shape["BN"], d)](
-                at_target, at_source, message, *entries.incoming, z, quotient, inverse, parts, nodes, real,
-                ADD=product is not None, STATISTICS=own, REAL=real is not None, **shape,
+                at_target, at_source, message, *entries.incoming, z, quotient, inverse, parts, nodes,
+                entries.batch.node_rows.first, ADD=product is not None, STATISTICS=own, **shape,
             )  # fmt: skip
             deviation = None
             if norm is not None:
@@ -241,15 +239,15 @@ class _GatedEdges(torch.autograd.Function):
                 if parts is None:
                     parts = sums_by_tiles(z, grad, norming.constants, norming.drop, relu=True)
                 grad_scale, grad_shift, norm = gradients_by_tiles(
-                    parts, norming.constants, deviation, ctx.share, entries.batch.real_edges
+                    parts, norming.constants, deviation, ctx.share, entries.batch.edge_rows.first
                 )
             grad_pre = torch.empty_like(z)
             of_target, of_source, of_message, of_sum = torch.empty(4, nodes, d, device=z.device)
-            shape, real = by_node(DIFFERENTIATE, d, entries.k), entries.batch.real_nodes
+            shape = by_node(DIFFERENTIATE, d, entries.k)
             gate_kernels.differentiate[programs(nodes, shape["BN"], d)](
                 grad_quotient.contiguous(), quotient, inverse, message, *entries.incoming, z, grad, norm,
-                grad_pre, of_target, of_sum, *norming.drop, nodes, real,
-                UPDATE=grad is not None, DROP=norming.drop[1] > 0, REAL=real is not None, **shape,
+                grad_pre, of_target, of_sum, *norming.drop, nodes, entries.batch.node_rows.first,
+                DROP=norming.drop[1] > 0, **shape,
             )  # fmt: skip
             out, block = entries.edges.adjacency.outgoing, channels_of_a_tile(d)
             gate_kernels.sum_at_sources[programs(nodes, SOURCES // block, d)](

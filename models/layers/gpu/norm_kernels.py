@@ -83,29 +83,28 @@ def join(
 @triton.jit  # type: ignore[untyped-decorator]
 def add_and_count(
     rows: tl.tensor, more: tl.tensor, out: tl.tensor, parts: tl.tensor, seed: tl.tensor, dropped: tl.tensor,
-    kept_scale: tl.tensor, count: tl.tensor, real: tl.tensor,
-    D: tl.constexpr, STEPS: tl.constexpr, BE: tl.constexpr, BC: tl.constexpr, MORE: tl.constexpr,
-    DROP: tl.constexpr, REAL: tl.constexpr,
+    kept_scale: tl.tensor, count: tl.tensor, first: tl.tensor,
+    D: tl.constexpr, STEPS: tl.constexpr, BE: tl.constexpr, BC: tl.constexpr, DROP: tl.constexpr,
 ) -> None:  # fmt: skip
-    """``out`` = z = ``rows`` + dropout(``more``), and z's statistics; without ``MORE`` z is ``rows``.
+    """``out`` = z = ``rows`` + dropout(``more``), and z's statistics; where ``more`` is None z is ``rows``.
 
     ``parts`` (tiles, 3, D) are number, mean and Σ (z − mean)² of BE · STEPS of the ``count`` rows;
-    if ``REAL`` of those among the first ``real`` (1,).
+    of those among the ``first`` (1,) where that is not None.
     """
     row, _live, channel, there = tile_of(count, D, BE * STEPS, BC)
-    first = tl.min(row, 0)
+    begin = tl.min(row, 0)
     counted = count
-    if REAL:
-        counted = tl.load(real)
+    if first is not None:
+        counted = tl.load(first)
     pivot = tl.zeros((BE, BC), tl.float32)
     total = tl.zeros((BE, BC), tl.float32)
     square = tl.zeros((BE, BC), tl.float32)
     for step in range(STEPS):
-        number = first + step * BE + tl.arange(0, BE)
+        number = begin + step * BE + tl.arange(0, BE)
         mask = (number < count)[:, None] & there[None, :]
         at = number[:, None] * D + channel[None, :]
         z = tl.load(rows + at, mask=mask, other=0.0).to(tl.float32)
-        if MORE:
+        if more is not None:
             added = tl.load(more + at, mask=mask, other=0.0).to(tl.float32)
             if DROP:
                 added = tl.where(kept(seed, at, channel[None, :], dropped), added * kept_scale, 0.0)
@@ -114,13 +113,12 @@ def add_and_count(
             z = stored.to(tl.float32)  # what the norm will read
         # About each lane's first row, so that a mean far from zero costs no accuracy.
         pivot = tl.where(step == 0, z, pivot)
-        if REAL:
-            mask &= (number < counted)[:, None]
+        mask &= (number < counted)[:, None]
         away = tl.where(mask, z - pivot, 0.0)
         total += away
         square += away * away
     lane = tl.arange(0, BE)
-    numbers = tl.minimum(tl.maximum(counted - first - lane + BE - 1, 0) // BE, STEPS)
+    numbers = tl.minimum(tl.maximum(counted - begin - lane + BE - 1, 0) // BE, STEPS)
     out_row = parts + (tl.program_id(0) // ((D + BC - 1) // BC)) * 3 * D + channel
     join(out_row, there, numbers, pivot, total, square, D, BE, BC)
 
@@ -191,13 +189,12 @@ def activated(
 def update(
     old: tl.tensor, pre: tl.tensor, norm: tl.tensor, new: tl.tensor, seed: tl.tensor, dropped: tl.tensor,
     kept_scale: tl.tensor, size: tl.tensor,
-    D: tl.constexpr, BLOCK: tl.constexpr, ADD: tl.constexpr, SHARED: tl.constexpr, NORM: tl.constexpr,
-    RELU: tl.constexpr, DROP: tl.constexpr,
+    D: tl.constexpr, BLOCK: tl.constexpr, SHARED: tl.constexpr, RELU: tl.constexpr, DROP: tl.constexpr,
 ) -> None:  # fmt: skip
     """New features: ``old`` + dropout(relu(factor · z + shift)), E · D = ``size`` elements, z being ``pre``.
 
     ``norm`` (≥ 2, D) begins with factors and shifts. ``old`` has a row for each of z's, or one for all if
-    ``SHARED``. What ADD, NORM, RELU and DROP do not say is left out. ``new`` may be ``pre`` itself.
+    ``SHARED``. What is None, or what RELU and DROP do not say, is left out. ``new`` may be ``pre`` itself.
     """
     first = tl.program_id(0).to(tl.int64) * BLOCK
     within = tl.arange(0, BLOCK)
@@ -205,13 +202,10 @@ def update(
     number = first + within
     there = number < size
     y = tl.load(pre + number, mask=there, other=0.0).to(tl.float32)
-    if NORM:
-        y = y * tl.load(norm + channel) + tl.load(norm + D + channel)
+    y = y * tl.load(norm + channel) + tl.load(norm + D + channel)
     y = activated(y, seed, number, channel, dropped, kept_scale, RELU, DROP)
-    if ADD and SHARED:
-        y += tl.load(old + channel).to(tl.float32)
-    elif ADD:
-        y += tl.load(old + number, mask=there, other=0.0).to(tl.float32)
+    if old is not None:
+        y += tl.load(old + (channel if SHARED else number), mask=there, other=0.0).to(tl.float32)
     tl.store(new + number, y.to(new.dtype.element_ty), mask=there)
 
 
@@ -279,21 +273,20 @@ def sum_gradients(
 @triton.jit  # type: ignore[untyped-decorator]
 def finish_gradients(
     parts: tl.tensor, tiles: tl.tensor, constants: tl.tensor, deviation: tl.tensor, out: tl.tensor,
-    share: tl.tensor, real: tl.tensor,
-    D: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr, REAL: tl.constexpr,
+    share: tl.tensor, first: tl.tensor, D: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
 ) -> None:  # fmt: skip
     """Compute :func:`.norms.gradients_of` from the sums of tiles (tiles, 2, D).
 
     ``out`` (7, D) are ``constants``, offsets and slopes, then the gradients of the norm's weight and bias;
-    ``share`` is 1 / the number of rows, or 0 where running statistics were taken; if ``REAL`` it is
-    1 / ``real`` (1,).
+    ``share`` is 1 / the number of rows, or 0 where running statistics were taken; 1 / ``first`` (1,) where
+    that is not None.
     """
     channel = tl.program_id(0) * BC + tl.arange(0, BC)
     there = channel < D
     total = tl.zeros((BP, BC), tl.float64)
     product = tl.zeros((BP, BC), tl.float64)
-    for first in range(0, tiles, BP):
-        tile = first + tl.arange(0, BP)
+    for begin in range(0, tiles, BP):
+        tile = begin + tl.arange(0, BP)
         mask = (tile < tiles)[:, None] & there[None, :]
         at = tile.to(tl.int64)[:, None] * 2 * D + channel[None, :]
         total += tl.load(parts + at, mask=mask, other=0.0).to(tl.float64)
@@ -304,8 +297,8 @@ def finish_gradients(
     for row in tl.static_range(3):
         constant = tl.load(constants + row * D + channel, mask=there, other=0.0)
         tl.store(out + row * D + channel, constant, mask=there)
-    if REAL:
-        share = 1.0 / tl.load(real).to(tl.float64)
+    if first is not None:
+        share = 1.0 / tl.load(first).to(tl.float64)
     factor = tl.load(constants + channel, mask=there, other=0.0).to(tl.float64) * share
     tl.store(out + 3 * D + channel, (factor * of_shift).to(tl.float32), mask=there)
     tl.store(out + 4 * D + channel, (factor * of_scale * inverse).to(tl.float32), mask=there)
@@ -317,15 +310,14 @@ def finish_gradients(
 def spread_gradients(
     pre: tl.tensor, grad: tl.tensor, norm: tl.tensor, of_rows: tl.tensor, of_more: tl.tensor,
     after: tl.tensor, after_dropped: tl.tensor, after_scale: tl.tensor, seed: tl.tensor, dropped: tl.tensor,
-    kept_scale: tl.tensor, rows: tl.tensor, real: tl.tensor,
+    kept_scale: tl.tensor, rows: tl.tensor, first: tl.tensor,
     D: tl.constexpr, BE: tl.constexpr, BC: tl.constexpr, RELU: tl.constexpr, DROP_AFTER: tl.constexpr,
-    MORE: tl.constexpr, DROP: tl.constexpr, REAL: tl.constexpr,
+    DROP: tl.constexpr,
 ) -> None:  # fmt: skip
     """Gradients of what :func:`add_and_count` added up, from that of :func:`update`'s ``new``.
 
     ``norm`` (5, D) is of :func:`finish_gradients`; ``after`` is the seed of the dropout behind the norm.
-    Without ``MORE`` only the gradient of the rows is written. If ``REAL`` rows from ``real`` (1,) on have
-    none.
+    ``of_more`` may be None. Rows after the ``first`` (1,) have none, where that is not None.
     """
     number, live, channel, there = tile_of(rows, D, BE, BC)
     mask = live[:, None] & there[None, :]
@@ -333,23 +325,10 @@ def spread_gradients(
     z = tl.load(pre + at, mask=mask, other=0.0).to(tl.float32)
     g = tl.load(grad + at, mask=mask, other=0.0).to(tl.float32)
     g = before_norm(z, g, norm, after, after_dropped, after_scale, at, channel, D, RELU, DROP_AFTER)
-    if REAL:
-        g = tl.where((number < tl.load(real))[:, None], g, 0.0)
+    if first is not None:
+        g = tl.where((number < tl.load(first))[:, None], g, 0.0)
     tl.store(of_rows + at, g.to(of_rows.dtype.element_ty), mask=mask)
-    if MORE:
+    if of_more is not None:
         if DROP:
             g = tl.where(kept(seed, at, channel[None, :], dropped), g * kept_scale, 0.0)
         tl.store(of_more + at, g.to(of_more.dtype.element_ty), mask=mask)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def through_relu(
-    out: tl.tensor, grad: tl.tensor, given: tl.tensor, kept_scale: tl.tensor, size: tl.tensor,
-    BLOCK: tl.constexpr,
-) -> None:  # fmt: skip
-    """Gradient of what ReLU and dropout were given, from that of what they gave: 0 where ``out`` is 0."""
-    number = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    there = number < size
-    g = tl.load(grad + number, mask=there, other=0.0).to(tl.float32) * kept_scale
-    passed = tl.load(out + number, mask=there, other=0.0) > 0
-    tl.store(given + number, tl.where(passed, g, 0.0).to(given.dtype.element_ty), mask=there)

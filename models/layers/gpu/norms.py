@@ -66,16 +66,16 @@ def sums_by_tiles(z: Tensor, grad: Tensor, constants: Tensor, drop: Dropout, *, 
 
 
 def gradients_by_tiles(
-    parts: Tensor, constants: Tensor, deviation: Tensor, share: float, real: Tensor | None = None
+    parts: Tensor, constants: Tensor, deviation: Tensor, share: float, first: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Compute :func:`.norms.gradients_of` from the sums of :func:`sums_by_tiles`.
 
-    The share is 1 / ``real`` (1,) where that is given, the number of rows that are not padding.
+    The share is 1 / ``first`` (1,) where that is given, the number of rows that count.
     """
     tiles, _, d = parts.shape
     out = torch.empty(7, d, device=parts.device)
     norm_kernels.finish_gradients[(cdiv(d, FINISH["BC"]),)](
-        parts, tiles, constants, deviation, out, share, real, D=d, REAL=real is not None, **FINISH
+        parts, tiles, constants, deviation, out, share, first, D=d, **FINISH
     )
     return out[5], out[6], out[:5]
 
@@ -126,14 +126,12 @@ class _Normed(torch.autograd.Function):
         with torch.cuda.device_of(rows):  # type: ignore[no-untyped-call]
             norm_kernels.add_and_count[programs(count, tile * STEPS, d)](
                 rows, more, z, parts, *around.before, count, around.counted.first,
-                D=d, STEPS=STEPS, BE=tile, BC=block, MORE=more is not None, DROP=around.before[1] > 0,
-                REAL=around.counted.first is not None, **OPTIONS,
+                D=d, STEPS=STEPS, BE=tile, BC=block, DROP=around.before[1] > 0, **OPTIONS,
             )  # fmt: skip
             constants, deviation = constants_by_tiles(around.norm, parts, repeated=around.counted.repeated)
             norm_kernels.update[(cdiv(z.numel(), BLOCK),)](
                 residual, z, constants, out, *around.after, z.numel(),
-                D=d, BLOCK=BLOCK, ADD=residual is not None, SHARED=False, NORM=True, RELU=around.relu,
-                DROP=around.after[1] > 0, **OPTIONS,
+                D=d, BLOCK=BLOCK, SHARED=False, RELU=around.relu, DROP=around.after[1] > 0, **OPTIONS,
             )  # fmt: skip
         ctx.save_for_backward(z, constants, deviation)
         ctx.around, ctx.types = around, (rows.dtype, None if more is None else more.dtype)
@@ -154,42 +152,8 @@ class _Normed(torch.autograd.Function):
                 parts, constants, deviation, 1 / count, around.counted.first
             )
             norm_kernels.spread_gradients[programs(count, ROWS // block, d)](
-                z, given, norm, of_rows, of_more, *around.after, *around.before, count, around.counted.first,
-                D=d, BE=ROWS // block, BC=block, RELU=around.relu, DROP_AFTER=around.after[1] > 0,
-                MORE=of_more is not None and of_more is not of_rows, DROP=around.before[1] > 0,
-                REAL=around.counted.first is not None, **OPTIONS,
+                z, given, norm, of_rows, None if of_more is of_rows else of_more, *around.after,
+                *around.before, count, around.counted.first, D=d, BE=ROWS // block, BC=block,
+                RELU=around.relu, DROP_AFTER=around.after[1] > 0, DROP=around.before[1] > 0, **OPTIONS,
             )  # fmt: skip
         return of_rows, of_more, grad if ctx.needs_input_grad[2] else None, of_scale, of_shift, None
-
-
-def relu_dropout(rows: Tensor, probability: float) -> Tensor:
-    """``dropout(relu(rows))``, any shape; its result is all that lives until the backward pass."""
-    drop = dropout_of(probability, rows.device)
-    found: Tensor = _ReLUDropout.apply(rows.contiguous(), drop)  # type: ignore[no-untyped-call]
-    return found
-
-
-class _ReLUDropout(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, drop: Dropout) -> Tensor:
-        out, size = torch.empty_like(rows), rows.numel()
-        with torch.cuda.device_of(rows):  # type: ignore[no-untyped-call]
-            norm_kernels.update[(cdiv(size, BLOCK),)](
-                None, rows, None, out, *drop, size,
-                D=rows.shape[-1], BLOCK=BLOCK, ADD=False, SHARED=False, NORM=False, RELU=True,
-                DROP=drop[1] > 0, **OPTIONS,
-            )  # fmt: skip
-        ctx.save_for_backward(out)
-        ctx.scale = drop[2]
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (out,) = ctx.saved_tensors
-        given = torch.empty_like(out)
-        with torch.cuda.device_of(out):  # type: ignore[no-untyped-call]
-            norm_kernels.through_relu[(cdiv(out.numel(), BLOCK),)](
-                out, grad.contiguous(), given, ctx.scale, out.numel(), BLOCK=BLOCK, **OPTIONS
-            )
-        return given, None

@@ -60,13 +60,12 @@ def multiply(
     out_stride: tl.tensor, in_stride: tl.tensor, pre: tl.tensor, norm: tl.tensor, new: tl.tensor,
     parts: tl.tensor, seed: tl.tensor, dropped: tl.tensor, kept_scale: tl.tensor,
     D: tl.constexpr, BR: tl.constexpr, MAIN: tl.constexpr, REST: tl.constexpr, LAST: tl.constexpr,
-    FORM: tl.constexpr, SHARED: tl.constexpr, ADD: tl.constexpr, SUM: tl.constexpr, DROP: tl.constexpr,
-    PRECISION: tl.constexpr,
+    SHARED: tl.constexpr, DROP: tl.constexpr, PRECISION: tl.constexpr,
 ) -> None:  # fmt: skip
-    """``out`` = ``rows`` · weightᵀ, + ``addend`` if ``ADD``; all (E, D) but the weight, which has strides.
+    """``out`` = ``rows`` · weightᵀ + ``addend``; all (E, D) but the weight, which has strides.
 
-    With ``FORM`` the rows are ``new``, made on the way of ``pre`` and the old ones, ``rows``. With ``SUM``
-    ``out`` is the gradient of rows made of ``pre``, and ``parts`` (tiles, 2, D) are what
+    What is None is left out. With ``new`` the rows are these, made on the way of ``pre`` and the old ones,
+    ``rows``. With ``parts`` (tiles, 2, D) ``out`` is the gradient of rows made of ``pre``, and ``parts`` what
     :func:`.norm_kernels.sum_gradients` sums of the two.
 
     Channels of the result are up to three tiles side by side, of MAIN, REST and LAST (0: none), so that
@@ -85,7 +84,7 @@ def multiply(
         channel = start + tl.arange(0, 16)
         at = place + channel[None, :]
         mask = live & (channel < D)[None, :]
-        if FORM:
+        if new is not None:
             of_rows = _form(
                 rows, pre, norm, at, channel, mask, seed, dropped, kept_scale, D, SHARED, DROP
             ).to(new.dtype.element_ty)
@@ -101,17 +100,15 @@ def multiply(
         if LAST > 0:
             sums_last = _add(sums_last, of_rows, at, there, last, out_stride, D, PRECISION)
     _finish(
-        sums, addend, out, place, main, live, pre, norm, parts, seed, dropped, kept_scale, D, ADD, SUM, DROP
+        sums, addend, out, place, main, live, pre, norm, parts, seed, dropped, kept_scale, D, DROP
     )  # fmt: skip
     if REST > 0:
         _finish(
-            sums_rest, addend, out, place, rest, live, pre, norm, parts, seed, dropped, kept_scale, D, ADD,
-            SUM, DROP,
+            sums_rest, addend, out, place, rest, live, pre, norm, parts, seed, dropped, kept_scale, D, DROP,
         )  # fmt: skip
     if LAST > 0:
         _finish(
-            sums_last, addend, out, place, last, live, pre, norm, parts, seed, dropped, kept_scale, D, ADD,
-            SUM, DROP,
+            sums_last, addend, out, place, last, live, pre, norm, parts, seed, dropped, kept_scale, D, DROP,
         )  # fmt: skip
 
 
@@ -120,16 +117,16 @@ def _finish(
     sums: tl.tensor, addend: tl.tensor, out: tl.tensor, place: tl.tensor, channel: tl.tensor, live: tl.tensor,
     pre: tl.tensor, norm: tl.tensor, parts: tl.tensor, seed: tl.tensor, dropped: tl.tensor,
     kept_scale: tl.tensor,
-    D: tl.constexpr, ADD: tl.constexpr, SUM: tl.constexpr, DROP: tl.constexpr,
+    D: tl.constexpr, DROP: tl.constexpr,
 ) -> None:  # fmt: skip
     """Write one of the tiles of :func:`multiply`."""
     at = place + channel[None, :]
     mask = live & (channel < D)[None, :]
-    if ADD:
+    if addend is not None:
         sums += tl.load(addend + at, mask=mask, other=0.0).to(tl.float32)
     stored = tl.where(mask, sums, 0.0).to(out.dtype.element_ty)
     tl.store(out + at, stored, mask=mask)
-    if SUM:
+    if parts is not None:
         z = tl.load(pre + at, mask=mask, other=0.0).to(tl.float32)
         g = stored.to(tl.float32)
         away, g = through_norm(z, g, norm, seed, dropped, kept_scale, at, channel, D, True, DROP)
@@ -155,8 +152,8 @@ def multiplied(
     with torch.cuda.device_of(rows):  # type: ignore[no-untyped-call]
         multiply[(tiles,)](
             rows, weight, addend, out, edges, *weight.stride(), z, constants, new, parts, *drop,
-            D=d, BR=ROWS, **widths(d), FORM=new is not None, SHARED=len(rows) < edges, ADD=addend is not None,
-            SUM=parts is not None, DROP=drop[1] > 0, PRECISION="ieee" if INTERPRETED else split, **OPTIONS,
+            D=d, BR=ROWS, **widths(d), SHARED=len(rows) < edges, DROP=drop[1] > 0,
+            PRECISION="ieee" if INTERPRETED else split, num_stages=1, **OPTIONS,
         )  # fmt: skip
     return out, parts
 

@@ -26,7 +26,10 @@ Found = TypeVar("Found", bound=tuple[Tensor, ...])
 
 
 class Graphs(Protocol):
-    """Recorder of work: :class:`CudaGraphs`, or their emulation in tests."""
+    """Captures work: :class:`CudaGraphs`, or their emulation in tests."""
+
+    def memory(self) -> tuple[int, int]:
+        """Return the free bytes of the device, and the most that was allocated."""
 
     def run(self, work: Work) -> Learned:
         """Do the work on the stream that records."""
@@ -48,6 +51,10 @@ class CudaGraphs:
         self._newest: Callable[[], torch.cuda.CUDAGraph | None] = lambda: (
             None
         )  # a weak reference: dropped with its steps
+
+    def memory(self) -> tuple[int, int]:
+        """Return the free bytes of the device, and the most that was allocated."""
+        return torch.cuda.mem_get_info(self._device)[0], torch.cuda.max_memory_allocated(self._device)
 
     def run(self, work: Callable[[list[Any] | None], Found]) -> Found:
         """Do the work on that stream, so that libraries and the search allocate their workspaces for it."""

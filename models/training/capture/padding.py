@@ -2,7 +2,7 @@
 
 Padding is one more graph after the others: nodes with the features of real ones, and edges from each of
 them to itself. Real nodes see none of it, and it has no targets, so all its gradients are zero. Operations
-over all rows of a batch read the number of real ones (``REAL_SIZES``).
+over all rows of a batch read how many count (``COUNTED``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from kmip_data.models.layers.batch import REAL_SIZES
+from kmip_data.models.layers.batch import COUNTED
 from kmip_data.models.training.capture.graphs import Learned
 from kmip_data.models.training.tasks import PADDING
 
@@ -72,8 +72,8 @@ def padded(batch: Any) -> Any | None:
         length = all_edges if name == "edge_attr" else length
         out[name] = _without_targets(value, length) if name == "y" else _repeated(value, length)
     out.batch, out.ptr = pad(batch.batch, (0, more), value=graphs), pad(batch.ptr, (0, 1), value=all_nodes)
-    out[REAL_SIZES] = torch.full((2,), nodes, device=place.device)
-    out[REAL_SIZES][1:] = edges
+    out[COUNTED] = torch.full((2,), nodes, device=place.device)
+    out[COUNTED][1:] = edges
     return out
 
 

@@ -11,8 +11,7 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from kmip_data.builds.home import Home, list_builds
-from kmip_data.errors import DamagedInput
-from kmip_data.files.errors import located
+from kmip_data.errors import DamagedInput, located
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.graphs.city_columns import family
 from kmip_data.manifest import dataset_names, read_shipped, shipped_names, unknown_name

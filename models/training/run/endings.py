@@ -8,8 +8,7 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources, UsageError
-from kmip_data.files.errors import FULL, disk_error
+from kmip_data.errors import FULL, DamagedInput, KmipDataError, OutOfResources, UsageError, disk_error
 from kmip_data.models.training.machine import is_main_process
 from kmip_data.models.training.memory import out_of_memory
 from kmip_data.models.training.run.loop import Loop

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ class Loop:
     folder
         Where checkpoint, metrics and best weights are written; ``None``: nowhere.
     captured
-        Learns from a batch instead of :meth:`plain_step`: the one seam for steps replayed as CUDA graphs.
+        Called with :meth:`plain_step` and its arguments: the one seam for steps replayed as CUDA graphs.
     log
         Is given the values of each epoch and logged step, and their number.
     """
@@ -68,7 +69,9 @@ class Loop:
         self.module, self.data, self.device, self.folder = module.to(device), data, device, folder
         self.config, self.training = module.config, module.config.training
         self.captured, self.log, self.quiet = captured, log, quiet
-        self.learn: Callable[..., Learned] = captured or self.plain_step
+        self.learn: Callable[..., Learned] = self.plain_step
+        if captured is not None:
+            self.learn = partial(captured, self.plain_step)
         if module.shared:
             module.distribute(device)
 
@@ -167,17 +170,24 @@ class Loop:
                 f"time: about {rough_time(whole)} for {epochs} of {self.count:,} batches, by the third batch"
             )
 
-    def plain_step(self, batch: Any, optimiser: Optimizer, *, first: bool, steps: bool) -> Learned:
-        """Learn from one batch; after the last one of a step clip the gradient and step."""
+    def plain_step(
+        self, batch: Any, optimiser: Optimizer, *, first: bool, steps: bool, keep: list[Any] | None = None
+    ) -> Learned:
+        """Learn from one batch; after the last one of a step clip the gradient and step.
+
+        ``keep`` is that of a :class:`~kmip_data.models.context.ForwardContext`.
+        """
         module, meter, training = self.module, self.module.meter, self.training
+        at_once = meter.at_once and self.captured is None
         waits = module.shared and not steps  # gradients are exchanged once, at the end of a step
         with module.accumulating() if waits else nullcontext():
-            logits, target, loss, backward = module.learn(batch)
-            if meter.at_once:  # where reading is free: stop before the weights are spoiled
+            logits, target, loss, backward = module.learn(batch, keep)
+            if at_once:  # where reading is free: stop before the weights are spoiled
                 meter.loss(loss)
                 module.stop_if_diverged(self.batch)
             if first:
-                optimiser.zero_grad()
+                # In place for captured steps: all of them know where gradients lie.
+                optimiser.zero_grad(set_to_none=self.captured is None)
             # Each loss is divided by the full number of batches, in a short last group as well.
             self.scaler.scale(backward / training.accumulate).backward()  # type: ignore[no-untyped-call]
         norm = loss
@@ -185,7 +195,7 @@ class Loop:
             self.scaler.unscale_(optimiser)
             parameters = [p for group in optimiser.param_groups for p in group["params"]]
             norm = get_total_norm([p.grad for p in parameters if p.grad is not None])
-            if meter.at_once:
+            if at_once:
                 meter.norm(norm)
                 module.stop_if_diverged(self.batch)
             if training.clip_norm:
@@ -234,7 +244,8 @@ class Loop:
         with nullcontext() if average is None else average.within(model):
             if average is not None:
                 share_buffers(model)
-            found = evaluate_parts(self.module, self.data, self.data.evaluated, self.device)
+            measure = partial(evaluate_parts, self.module, self.data, self.data.evaluated, self.device)
+            found = measure() if self.captured is None else self.captured.making_room(measure)
             for part, values in found.items():
                 # The column "train" is measured while learning.
                 column = "train_eval" if part == "train" else part

@@ -14,7 +14,7 @@ from kmip_data.errors import CheckFailed
 from kmip_data.format.splits import PARTS
 from kmip_data.models.attention.kmip import set_training_k
 from kmip_data.models.context import ForwardContext
-from kmip_data.models.layers.batch import REAL_SIZES
+from kmip_data.models.layers.batch import COUNTED
 from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.models.network import build_model
 from kmip_data.models.search.problem import NotFinite
@@ -107,7 +107,7 @@ class TrainingModule(nn.Module):
             logits, target = of_part(batch, "train", *self(batch, keep))
             if self.shared:
                 backward, loss = self.loss.divided(logits, target)
-            elif REAL_SIZES in batch:
+            elif COUNTED in batch:
                 backward = loss = self.loss.padded(logits, target)
             else:
                 backward = loss = self.loss(logits, target)

@@ -19,7 +19,8 @@ from kmip_data.files.changes import refuse_links, write_file
 from kmip_data.files.locking import build_lock
 from kmip_data.models.network import build_model, count_parameters
 from kmip_data.models.search.gpu.launch import forget_not_finite
-from kmip_data.models.training.capture.steps import captured_steps, why_plain
+from kmip_data.models.training.capture.graphs import CudaGraphs
+from kmip_data.models.training.capture.steps import CapturedSteps, why_plain
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, read_config, to_toml
 from kmip_data.models.training.config.presets import differences
@@ -274,7 +275,7 @@ def _fit(run: Prepared) -> RunResult:
         if main is not None:
             options["log"] = build_logger(config, main, f"kmip-data-{data.label}")
         if plain is None:
-            options["captured"] = captured_steps(module.learn, module.config, run.tell, pad=data.ragged)
+            options["captured"] = CapturedSteps(CudaGraphs(device), run.tell, pad=data.ragged)
         loop = Loop(module, data, device, folder=folder, quiet=run.quiet, tell=run.tell, **options)
         options.clear()  # the loop alone holds the memory of recorded steps, and drops it after training
         with explained(loop, folder, checkpoint):

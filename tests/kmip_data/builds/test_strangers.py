@@ -20,7 +20,7 @@ from kmip_data.drawing.pictures import drawing_of
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.reading import MAX_BYTES
 from kmip_data.format.card import CARD_NAME, read_card
-from kmip_data.format.hdf5 import put_text
+from kmip_data.format.writer import put_text
 from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.pipelines.engine import encode
 

@@ -40,7 +40,7 @@ def test_a_part_that_there_is_not_is_refused_before_anything_is_built(tmp_path):
     assert not (tmp_path / "home").exists()
 
 
-def test_a_subclass_of_ones_own_keeps_its_signature():
+def test_a_subclass_of_your_own_keeps_its_signature():
     class Mine(kmip_data.S3DIS):
         def __init__(self, level, **others):
             super().__init__(**others)

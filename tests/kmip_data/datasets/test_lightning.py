@@ -1,13 +1,10 @@
 """The data module in a Lightning trainer: parts, order, resuming in the middle of an epoch."""
 
-import os
-
 import lightning.pytorch as pl
 import pytest
 import torch
 from support.builds import s3dis_records, s3dis_schema, write_build
 
-import kmip_data
 from kmip_data.datasets.lightning import GraphDataModule
 from kmip_data.errors import UsageError
 from kmip_data.reading.dataset import ShardedDataset
@@ -83,7 +80,7 @@ def test_fit_and_test(build):
 def test_resumes_in_the_middle_of_an_epoch(build, tmp_path):
     whole = Recorder()
     trainer(max_epochs=3).fit(whole, datamodule=module(build))
-    for step in (2, 6, 9, 11):
+    for step in (2, 9):
         first, second, path = Recorder(), Recorder(), tmp_path / f"{step}.ckpt"
         stopped = trainer(max_epochs=3, callbacks=[Stop(path, step)])
         with pytest.raises((KeyboardInterrupt, SystemExit)):
@@ -120,15 +117,6 @@ def test_parts_that_are_not_there(tmp_path):
     none = write_build(tmp_path / "none", records, s3dis_schema(), parts={"val": [0]})
     with pytest.raises(UsageError):
         module(none).train_dataloader()
-
-
-def test_nothing_of_lightning_is_imported_before_it_is_needed():
-    import subprocess
-    import sys
-
-    code = "import kmip_data.reading.loader, sys; sys.exit('lightning' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], env=os.environ, check=False).returncode == 0
-    assert kmip_data.GraphDataModule is GraphDataModule
 
 
 def test_printing_reads_no_batch(build):

@@ -136,13 +136,10 @@ def test_build_false_names_the_command(home):
     with pytest.raises(UsageError) as error:
         s3dis(home, k=5)
     assert "kmip-data build s3dis --limit 24 --k 5 --sample" in str(error.value)
+    with pytest.raises(UsageError):  # a sample is never a substitute
+        S3DIS(home, k=4, limit=24, build=False)
     with pytest.raises(UsageError, match="Did you mean 'offline'"):
         S3DIS(home, ofline=True)
-
-
-def test_a_sample_is_never_a_substitute(home, tmp_path):
-    with pytest.raises(UsageError):
-        S3DIS(home, k=4, limit=24, build=False)
 
 
 def test_transform_and_selection(home):

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from support.cases import check_each
 
-from kmip_data.errors import OutOfResources, UsageError
-from kmip_data.files.errors import FULL, disk_error, human_bytes, require_room, writing
+from kmip_data.errors import FULL, OutOfResources, UsageError, disk_error, human_bytes, require_room, writing
 from kmip_data.files.reading import sha256_file
 
 CASES = [

@@ -31,7 +31,7 @@ def secret(tmp_path):
 
 
 def read_everything(path, *, limit=GIB, filters=RAW_FILTERS):
-    with open_untrusted(path, max_declared_bytes=limit, filters=filters) as file:
+    with open_untrusted(path, max_declared_bytes=limit, filters=filters) as (file, _):
         return {name: file[name][()] for name in file}
 
 
@@ -134,7 +134,7 @@ def test_damage_met_while_reading_is_ours(tmp_path):
         read_everything(path)
     with (
         pytest.raises(DamagedInput, match="is damaged"),
-        open_untrusted(path, max_declared_bytes=GIB) as file,
+        open_untrusted(path, max_declared_bytes=GIB) as (file, _),
     ):
         file["absent"]
 

@@ -73,17 +73,6 @@ def test_torch_cluster_rule_equals_its_definition():
                     assert np.array_equal(edges, torch_cluster_edges(CLOUDS[name], k))
 
 
-def test_rules_differ_only_where_more_than_k_points_coincide():
-    crowded = CLOUDS["40 copies each"]
-    exact, upstream = knn_edges(crowded, 32), knn_edges(crowded, 32, rule="torch-cluster")
-    assert exact.shape[1] == 32 * N
-    degrees = np.bincount(upstream[1], minlength=N)
-    assert set(degrees) == {32, 33}
-    assert (degrees == 33).sum() == 10 * (40 - 33)  # all copies but the first 33 of each place
-    for name in ("uniform", "like s3dis blocks"):
-        assert np.array_equal(knn_edges(CLOUDS[name], 32), knn_edges(CLOUDS[name], 32, rule="torch-cluster"))
-
-
 def test_edges_of_the_exact_rule_are_the_table():
     cloud = CLOUDS["uniform"]
     table, edges = knn_table(cloud, 8), knn_edges(cloud, 8)

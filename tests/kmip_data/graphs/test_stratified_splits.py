@@ -9,7 +9,6 @@ from sklearn.model_selection import StratifiedShuffleSplit
 from support.cases import Cases
 
 from kmip_data.graphs.splits import (
-    largest_deviation,
     meta_labels,
     order_before_draw,
     stratified_draw,
@@ -111,11 +110,3 @@ def test_meta_labels_against_a_loop():
         things = [label for label in labels.tolist() if label]
         assert meta == max(sorted(set(things)), key=things.count, default=0)
         assert most == max(sorted(set(labels.tolist())), key=labels.tolist().count)
-
-
-def test_largest_deviation():
-    assert largest_deviation([5, 5], [50, 50]) == (0, 0.0)
-    number, difference = largest_deviation([0, 3, 1], [50, 25, 25])
-    assert (number, difference) == (0, -0.5)
-    assert largest_deviation([], []) is None
-    assert largest_deviation([0, 0], [1, 1]) is None

@@ -434,11 +434,10 @@ def wait_for_threads(before):
 @pytest.mark.usefixtures("always_shared")
 def test_threads_end_with_the_iteration(dataset):
     before = threads()
-    for _ in range(3):
-        for _ in GraphLoader(dataset, 2, num_threads=3):
-            break
-        gc.collect()
-        assert not wait_for_threads(before)
+    for _ in GraphLoader(dataset, 2, num_threads=3):
+        break
+    gc.collect()
+    assert not wait_for_threads(before)
     iterator = iter(GraphLoader(dataset, 2, num_threads=3))
     next(iterator)
     assert threads() - before

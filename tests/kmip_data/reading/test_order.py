@@ -33,7 +33,7 @@ rules = st.builds(
 
 
 @given(sizes, rules, st.integers(0, 3), st.integers(1, 4))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_ranks_partition_the_graphs(nodes, rule, epoch, world_size):
     ranks = [rule.batches(nodes, epoch, rank, world_size) for rank in range(world_size)]
     again = [rule.batches(nodes, epoch, rank, world_size) for rank in range(world_size)]

@@ -25,6 +25,7 @@ from kmip_data.format.card import CARD_NAME, read_card
 from kmip_data.format.safety import open_untrusted
 from kmip_data.format.splits import read_split
 from kmip_data.pipelines.engine.journal import journal_entries
+from kmip_data.sharing import remote
 
 GROWN = 1_500_000_000  #: bytes of a file that has grown; sparse, so it takes no room on the disk
 MOST = 300_000_000  #: bytes of memory that refusing a file may take
@@ -132,10 +133,10 @@ def large_files(originals: Path, tmp_path: Path) -> Iterator[tuple[str, Callable
         file.create_dataset("data", (0, 10**10), "f4")
 
     def own() -> None:
-        with open_untrusted(path, max_declared_bytes=2**33) as file:
+        with open_untrusted(path, max_declared_bytes=2**33) as (file, _):
             np.ascontiguousarray(file["data"][:].T)
 
-    yield "a file of one's own with an axis of 0", own
+    yield "a file of your own with an axis of 0", own
 
 
 def test_sizes_are_limited_before_files_are_read(originals, tmp_path):
@@ -237,6 +238,7 @@ def strange_names(originals: Path, tmp_path: Path) -> Iterator[tuple[str, Callab
 
 
 def test_strange_names(originals, tmp_path, monkeypatch):
+    monkeypatch.setattr(remote, "_ATTEMPTS", 1)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path / "home"))
     assert not failures(strange_names(originals, tmp_path))

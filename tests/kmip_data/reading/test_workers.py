@@ -1,14 +1,16 @@
-"""PyG's DataLoader with worker processes of every kind, and GraphLoader in distributed processes."""
+"""PyG's DataLoader with worker processes of every kind, and GraphLoader by rank."""
 
-import multiprocessing
+import contextlib
+from pathlib import Path
 
 import pytest
+import torch
 from support.builds import numbered_build, s3dis_records, s3dis_schema, write_build
-from support.loading import add_open_shards, run_rank
 from support.same import assert_same
 from torch_geometric.loader import DataLoader
 
 from kmip_data.reading.dataset import ShardedDataset
+from kmip_data.reading.loader import GraphLoader
 
 
 @pytest.mark.parametrize(
@@ -16,7 +18,6 @@ from kmip_data.reading.dataset import ShardedDataset
     [
         (4, "fork", None),
         (1, "fork", "gzip"),
-        pytest.param(1, "spawn", None, marks=pytest.mark.slow),
         pytest.param(1, "forkserver", "gzip", marks=pytest.mark.slow),
     ],
 )
@@ -38,6 +39,16 @@ def test_workers_give_what_one_process_gives(tmp_path, workers, method, compress
         assert_same(batch, other)
 
 
+def add_open_shards(data):
+    """Transform: how many shards the reading process holds open (as files, not as maps)."""
+    names = []
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile, by another thread or the listing
+            names.append(entry.readlink().name)
+    data.open_shards = torch.tensor([sum(name.endswith(".h5") for name in names)])
+    return data
+
+
 @pytest.mark.parametrize(("compression", "most"), [(None, 0), ("gzip", 8)])
 def test_workers_do_not_gather_open_files(tmp_path, compression, most):
     records = s3dis_records(24)
@@ -53,32 +64,23 @@ BY_NODES = {"max_nodes": 60, "bucket": 12, "shuffle": True}
 EVEN = {"batch_size": 8, "even": True}
 
 
-@pytest.mark.slow
-def test_ranks_share_the_graphs_out(tmp_path):
-    graphs, ranks, cases = 33, 2, [SHUFFLED, BY_NODES, EVEN]
-    build = numbered_build(tmp_path / "b", graphs)
-    context = multiprocessing.get_context("spawn")
-    queue = context.Queue()
-    rendezvous = str(tmp_path / "rendezvous")
-    processes = [
-        context.Process(target=run_rank, args=(rank, ranks, rendezvous, str(build.path), cases, queue))
-        for rank in range(ranks)
-    ]
-    for process in processes:
-        process.start()
-    found = dict(sorted(queue.get(timeout=600) for _ in processes))
-    for process in processes:
-        process.join(timeout=600)
-        assert process.exitcode == 0
-    for number, case in enumerate(cases):
-        lengths = [found[rank][number][0] for rank in range(ranks)]
-        epochs = [found[rank][number][1] for rank in range(ranks)]
-        assert lengths == [len(epoch[0]) for epoch in epochs]
+def test_ranks_of_torch_distributed_share_the_graphs_out(tmp_path, monkeypatch):
+    graphs, ranks = 33, 2
+    dataset = ShardedDataset(numbered_build(tmp_path / "b", graphs))
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: ranks)
+    for case in (SHUFFLED, BY_NODES, EVEN):
+        found = []
+        for rank in range(ranks):
+            monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
+            loader = GraphLoader(dataset, **case)
+            found.append([[batch.number.tolist() for batch in loader] for _ in range(2)])
+            assert len(loader) == len(found[-1][0])
         for epoch in range(2):
-            shares = [[graph for batch in epochs[rank][epoch] for graph in batch] for rank in range(ranks)]
+            shares = [[graph for batch in epochs[epoch] for graph in batch] for epochs in found]
             assert set(shares[0]) | set(shares[1]) == set(range(graphs))
             assert len(shares[0]) + len(shares[1]) - graphs == (1 if case is EVEN else 0)
         if case is EVEN:
-            assert lengths == [3, 3]
+            assert [len(epochs[0]) for epochs in found] == [3, 3]
         else:
-            assert epochs[0][0] != epochs[0][1]
+            assert found[0][0] != found[0][1]

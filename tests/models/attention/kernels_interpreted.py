@@ -6,13 +6,11 @@ import itertools
 
 import pytest
 import torch
-from support.slow_models import slow_attention
 from torch import Tensor
 
 from kmip_data.models.attention import gathered, operators
-from kmip_data.models.attention.gpu import launch, transposing
+from kmip_data.models.attention.gpu import launch
 from kmip_data.models.attention.kmip import KMIPAttention, kmip_attention
-from kmip_data.models.attention.operators import fused_attention, fuses
 from kmip_data.models.search import topk_inner_product
 
 RAGGED = [0, 1, 1, 4, 20, 24]  # one node, none, fewer than k, many
@@ -106,7 +104,7 @@ def test_lists_cut_anywhere(segment: int, monkeypatch) -> None:
         indices[torch.rand(indices.shape) < 0.3] = 1
         slopes, weights = torch.randn(2, *indices.shape)
         queries, grad = torch.randn(2, 8, 3), torch.randn(2, 8, 5)
-        pairs = transposing.transpose(indices, 3, segment)
+        pairs = launch.transpose(indices, 3, segment)
         found = launch._by_key(pairs, 3, slopes, queries, weights, None, grad)
         for sums, coefficients, source in ((found[0], slopes, queries), (found[1], weights, grad)):
             expected = torch.zeros(2, 4, source.shape[2])  # the last key for those without one
@@ -115,20 +113,21 @@ def test_lists_cut_anywhere(segment: int, monkeypatch) -> None:
             torch.testing.assert_close(sums, expected[:, :3])
 
 
-@pytest.mark.parametrize("kind", [torch.int32, torch.int64])
-@pytest.mark.parametrize(("rows", "keys", "k"), [(1, 1, 1), (40, 9, 7), (900, 300, 3), (700, 2, 2)])
-def test_transposition_is_a_stable_sort(rows: int, keys: int, k: int, kind: torch.dtype) -> None:
+def test_pairs_are_sorted_by_key() -> None:
     """Lists of any length, of keys that all queries chose, that neighbours chose, and that none did."""
-    indices = torch.rand(2, rows, keys).topk(k).indices if k <= keys else torch.randint(keys, (2, rows, k))
-    indices[1, : rows // 2, 0] = keys - 1  # a query may choose a key twice
-    indices[torch.rand(indices.shape) < 0.2] = -1
-    found = transposing.transpose(indices.to(kind), keys, 8)
-    lists = (indices + torch.arange(2)[:, None, None] * keys).masked_fill(indices < 0, 2 * keys).flatten()
-    ordered, order = lists.sort(stable=True)
-    chosen = int((indices >= 0).sum())
-    assert torch.equal(found.order[:chosen].long(), order[:chosen])
-    assert torch.equal(found.cuts.long(), ordered[::8])
-    assert torch.equal(found.start.long(), torch.searchsorted(ordered, torch.arange(2 * keys + 1)))
+    for rows, keys, k in ((1, 1, 1), (40, 9, 7), (900, 300, 3), (700, 2, 2)):
+        indices = torch.rand(2, rows, keys).topk(k).indices
+        indices[1, : rows // 2, 0] = keys - 1  # a query may choose a key twice
+        indices[torch.rand(indices.shape) < 0.2] = -1
+        found = launch.transpose(indices.int(), keys, 8)
+        lists = [
+            torch.arange(indices.numel()).view(indices.shape)[h][indices[h] == key]
+            for h, key in itertools.product(range(2), range(keys))
+        ]
+        assert torch.equal(found.start, torch.tensor([0, *map(len, lists)]).cumsum(0))
+        assert torch.equal(found.order[: found.start[-1]], torch.cat(lists))
+        of_key = torch.arange(2 * keys).repeat_interleave(found.start.diff())
+        assert found.cuts.tolist() == [*of_key, *[2 * keys] * (indices.numel() - len(of_key))][::8]
 
 
 @pytest.mark.parametrize(
@@ -160,24 +159,3 @@ def test_one_key_has_no_gradient_in_queries_and_keys() -> None:
     assert not queries.grad.any()
     assert not keys.grad.any()
     assert values.grad.any()
-
-
-@pytest.mark.usefixtures("_on_kernels")
-def test_fused_attention() -> None:
-    queries, keys, values = (torch.randn(2, 25, size) for size in (4, 4, 20))
-    ptr = [0, 3, 3, 25]
-    assert not fuses(queries, keys.clone().requires_grad_(), values)
-    assert not fuses(queries, keys, values.double())
-    found = fused_attention(queries, keys, values, 5, query_ptr=ptr)
-    torch.testing.assert_close(found, slow_attention(queries, keys, values, 5, ptr))
-    half = fused_attention(queries, keys, values.half(), 5, query_ptr=ptr)
-    assert half.dtype == torch.float16
-    torch.testing.assert_close(half.float(), found, rtol=2e-3, atol=2e-3)
-    double = fused_attention(queries.double(), keys.double(), values, 5, query_ptr=ptr)
-    torch.testing.assert_close(double, found)
-    alone = fused_attention(queries, keys, values, 5, query_ptr=[0, 25, 25], key_ptr=[0, 0, 25])
-    assert torch.equal(alone, torch.zeros_like(alone))
-    # It is what attention takes where no gradient is wanted.
-    assert torch.equal(kmip_attention(queries, keys, values, 5, ptr), found)
-    graded = kmip_attention(queries, keys, values.clone().requires_grad_(), 5, ptr)
-    assert torch.equal(graded.detach(), found)

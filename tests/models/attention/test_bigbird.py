@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 import torch
 from pydantic import ValidationError
 from support.allocations import saved_for_backward
 from support.cases import check_each
-from support.cli import kmip
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
@@ -183,15 +180,6 @@ def test_a_batch_is_its_graphs_alone_but_not_with_the_published_padding() -> Non
     torch.testing.assert_close(padded(x[:20]), alone[:20], atol=1e-12, rtol=0)
 
 
-def test_blocks_follow_the_order_of_the_nodes() -> None:
-    """Within a block nodes may change places; across blocks that gives something else."""
-    layer, x = made(), torch.randn(60, 8, dtype=torch.float64)
-    within = torch.arange(60).view(-1, 3).flip(1).flatten()
-    torch.testing.assert_close(layer(x[within]), layer(x)[within])
-    across = torch.arange(60).roll(1)
-    assert not torch.allclose(layer(x[across]), layer(x)[across], atol=1e-3)
-
-
 def test_nothing_at_all_is_no_error() -> None:
     assert made()(torch.zeros(0, 8, dtype=torch.float64), [0]).shape == (0, 8)
     assert made(legacy_padding=True)(torch.zeros(0, 8, dtype=torch.float64), [0, 0]).shape == (0, 8)
@@ -247,14 +235,6 @@ def network(**options) -> nn.Module:
     return build_model(ModelConfig(**{**model, **options}), in_channels=5, num_classes=4)
 
 
-def test_the_model_by_name_has_both_branches_and_every_weight_learns() -> None:
-    model = network(dropout=0.1)
-    model(graphs()).square().sum().backward()
-    assert isinstance(model.layers[0].attention, BigBirdAttention)
-    assert model.layers[0].attention.dropout.p == 0.1
-    assert [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None] == []
-
-
 def test_options_that_make_no_sense() -> None:
     with pytest.raises(ValidationError, match="hidden_dim = 9 is not a multiple of heads = 2"):
         network(hidden_dim=9)
@@ -298,16 +278,3 @@ def test_parameter_counts_and_widths_of_the_published_networks() -> None:
             assert (config.hidden_dim, count_parameters(build_model(config, **shape))) == (dim, count)
 
     check_each(holds, COUNTS)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("dataset", ["pascalvoc-sp", "peptides-func", "peptides-struct", "pcqm-contact"])
-def test_one_epoch_of_each_kind_of_task(dataset: str, tmp_path: Path) -> None:
-    arguments = ["train", "--dataset", dataset, "--sample", "--limit", 12, "--epochs", 1, "--device", "cpu"]
-    arguments += ["--home", tmp_path]
-    changes = ["name=gps-bigbird", "attention.kind=bigbird", "layers=2", "parameter_budget=none"]
-    outcome = kmip(*arguments, *(f"--set=model.{change}" for change in changes), "--quiet", "--json")
-    assert outcome.code == 0, outcome.err
-    result = json.loads((Path(outcome.json["run"]) / "result.json").read_text())
-    assert result["config"]["model"]["attention"]["kind"] == "bigbird"
-    assert all(math.isfinite(values["loss"]) for values in outcome.json["metrics"].values())

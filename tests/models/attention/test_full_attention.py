@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.cli import kmip
 from support.paper_networks import Network, size
-from support.training_data import learnable_build
 
 from kmip_data.errors import UsageError
 from kmip_data.models import ModelConfig, PerformerAttention, TransformerAttention
@@ -105,15 +103,3 @@ def test_compiles_once_for_batches_of_any_size(kind: str) -> None:
     torch.testing.assert_close(attention(x, torch.tensor(PTR)), expected[0])
     with torch._dynamo.config.patch(error_on_recompile=True):
         torch.testing.assert_close(attention(x[:23], torch.tensor([0, 9, 23])), expected[1])
-
-
-@pytest.mark.parametrize("form", ["neighbor", "index"])
-def test_it_learns_through_the_command_line(tmp_path, kind: str, form: str) -> None:
-    build = learnable_build(tmp_path / "clouds", layout=form)
-    own = {"transformer": "dropout=0.1", "performer": "redraw=2"}[kind]
-    keys = ["model.layers=2", "model.hidden_dim=8", f"model.attention.{own}"]
-    arguments = [word for key in keys for word in ("--set", key)]
-    arguments += ["--epochs", 2, "--device", "cpu", "--home", tmp_path, "--quiet", "--json"]
-    found = kmip("train", "--dataset", build.path, "--model", f"gps-{kind}", *arguments)
-    assert found.code == 0, found.err
-    assert kmip("evaluate", found.json["run"], "--home", tmp_path, "--json").json["same_as_result"]

@@ -9,14 +9,12 @@ import torch
 from support.allocations import saved_for_backward
 from support.cases import check_each
 from torch import nn
-from torch_geometric.data import Data
 
-from kmip_data.models import PerformerAttention, read_batch
+from kmip_data.models import PerformerAttention
 from kmip_data.models.attention import performer
 from kmip_data.models.attention.performer import orthogonal_directions
 from kmip_data.models.config import ATTENTION
 from kmip_data.models.kinds import Place
-from kmip_data.models.layers.gps import recomputed
 
 PTR = [0, 4, 4, 5, 17, 21, 23, 40]
 DIM, HEADS, WIDE = 6, 2, 5
@@ -122,18 +120,6 @@ def test_a_batch_is_its_graphs_alone() -> None:
     check_each(holds, [PTR, [0, 1], [0, 2], [0, 0], [0], [0, 3, 3, 6]])
 
 
-def test_legacy_mask_lets_graphs_change_each_other() -> None:
-    attention, x = layer(legacy_mask=True), nodes()
-    assert not torch.allclose(attention(x, PTR)[:4], attention(x[:4]), atol=1e-4)
-    attention.legacy_mask = False
-    torch.testing.assert_close(attention(x, PTR)[:4], attention(x[:4]))
-
-
-def test_nodes_may_be_renumbered() -> None:
-    attention, x, order = layer(), nodes(), torch.randperm(40)
-    torch.testing.assert_close(attention(x[order]), attention(x)[order])
-
-
 def test_directions_are_orthogonal_gaussians() -> None:
     directions = orthogonal_directions(266, 64).double()
     units = directions / directions.norm(dim=1, keepdim=True)
@@ -156,60 +142,6 @@ def test_it_has_the_names_and_the_usual_sizes_of_the_published_class() -> None:
     }
 
 
-def directions_of(attention: PerformerAttention) -> torch.Tensor:
-    return attention.fast_attention.projection_matrix.clone()
-
-
-def test_features_are_never_drawn_anew_unless_asked_for() -> None:
-    attention, x = layer(), nodes()
-    before = directions_of(attention)
-    for _ in range(3):
-        attention(x).sum().backward()
-    assert torch.equal(directions_of(attention), before)
-
-
-def test_features_are_drawn_anew_every_so_many_training_passes_and_the_same_after_a_resume() -> None:
-    attention, x = layer(redraw=2), nodes()
-    seen = []
-    for step in range(6):
-        if step == 3:
-            saved = {name: value.clone() for name, value in attention.state_dict().items()}
-        attention(x).sum().backward()
-        attention.eval()(x)
-        attention.train()
-        seen.append(directions_of(attention))
-    assert [torch.equal(a, b) for a, b in itertools.pairwise(seen)] == [True, False, True, False, True]
-    resumed = layer(redraw=2)
-    resumed(x)
-    resumed.load_state_dict(saved)
-    for step in range(3, 6):
-        resumed(x)
-        assert torch.equal(directions_of(resumed), seen[step])
-
-
-def test_a_recomputed_layer_draws_once() -> None:
-    """And leaves the global generator alone, of which its dropout draws again."""
-
-    class Layer(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.attention = layer(redraw=1, dropout=0.5)
-
-        def forward(self, x, e, batch):
-            return self.attention(x, batch), e
-
-    results = []
-    for again in (False, True):
-        torch.manual_seed(5)
-        module, x = Layer(), nodes()
-        batch = read_batch(Data(x=x, edge_index=torch.zeros(2, 0, dtype=torch.int64)))
-        for _ in range(3):
-            out, _ = recomputed(module, x, None, batch) if again else module(x, None, batch)
-            (grad,) = torch.autograd.grad(out.square().sum(), x)
-        results.append((out, grad, directions_of(module.attention)))
-    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
-
-
 def test_no_features_are_kept() -> None:
     attention, x = PerformerAttention(8), torch.randn(2000, 8)
     with saved_for_backward() as kept:
@@ -221,7 +153,7 @@ def test_no_features_are_kept() -> None:
 
 
 def test_keys_reach_the_layer() -> None:
-    part = ATTENTION["performer"](heads=2, head_dim=16, features=7, redraw=3, legacy_mask=True, dropout=0.2)
+    part = ATTENTION["performer"](heads=2, head_dim=16, features=7, legacy_mask=True, dropout=0.2)
     made = part.build(Place(DIM))
-    assert (made.fast_attention.projection_matrix.shape, made.fast_attention.redraw) == ((7, 16), 3)
+    assert made.fast_attention.projection_matrix.shape == (7, 16)
     assert (made.legacy_mask, made.dropout.p) == (True, 0.2)

@@ -11,11 +11,10 @@ from support.cases import check_each
 from support.training_data import learnable_build, tiny_config
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-from torch_geometric.data import Batch, Data
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import OutOfResources
-from kmip_data.models import ModelConfig, TransformerAttention, build_model
+from kmip_data.models import TransformerAttention
 from kmip_data.models.attention import transformer
 from kmip_data.models.training import memory
 from kmip_data.models.training.config.overrides import apply_overrides
@@ -140,11 +139,6 @@ def test_a_batch_is_its_graphs_alone() -> None:
     check_each(holds, [PTR, [0, 1], [0, 2], [0, 0], [0], [0, 3, 3, 6]])
 
 
-def test_nodes_may_be_renumbered() -> None:
-    attention, x, order = layer(), nodes(), torch.randperm(40)
-    torch.testing.assert_close(attention(x[order]), attention(x)[order])
-
-
 def test_recomputing_draws_the_same_dropout() -> None:
     attention, x = layer(dropout=0.5), nodes()
     results = []
@@ -153,18 +147,6 @@ def test_recomputing_draws_the_same_dropout() -> None:
         out = checkpoint(attention, x, PTR, use_reentrant=False) if again else attention(x, PTR)
         results.append((out, *torch.autograd.grad(out.square().sum(), x)))
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
-
-
-def test_each_kind_of_head_gets_gradients() -> None:
-    graphs = [Data(x=torch.randn(n, 5), edge_index=torch.randint(0, n, (2, 2 * n))) for n in (1, 2, 6, 6)]
-    batch = Batch.from_data_list(graphs)
-    for head, rows in (("node", 15), ("graph", 4)):
-        config = ModelConfig(name="gps-transformer", layers=2, hidden_dim=8, head=head)
-        model = build_model(config, in_channels=5, num_classes=3)
-        out = model(batch)
-        assert out.shape == (rows, 3)
-        out.square().sum().backward()
-        assert [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None] == []
 
 
 def test_a_city_with_attention_dropout_is_refused_before_any_work(tmp_path, monkeypatch) -> None:

@@ -370,10 +370,8 @@ def test_edges_of_padding_are_in_no_sum(form, d: int) -> None:
     else:
         ends = [torch.cat([each, own, own]) for each in (edges.source, edges.target)]
         count, make = len(edges.source), EdgeList(*ends, N + more)
-    real = {"real_nodes": N, "real_edges": count}
-    real = {name: torch.tensor([number], device=DEVICE) for name, number in real.items()}
     results, tensors = [], inputs(make, d, shared=False)
-    for given in (edges, batch_of(make, **real)):
+    for given in (edges, batch_of(make, counted=torch.tensor([N, count], device=DEVICE))):
         alone = given is edges
         lead = [N, N, N, N if form is table else count]
         rows = [each[:n] if alone else each for each, n in zip(tensors, lead, strict=False)]

@@ -151,31 +151,6 @@ def test_without_edge_features_gine_sums_the_nodes() -> None:
     torch.testing.assert_close(layer(both.x, None, both)[0], layer(both.x, zero, both)[0])
 
 
-def test_a_batch_is_its_graphs_alone() -> None:
-    def holds(case) -> None:
-        kind, stack = case
-        layer = make(kind, stack).eval()
-        together, _ = layer(batch("list").x, batch("list").edge_attr, read_batch(batch("list")))
-        alone = torch.cat([layer(graph.x, graph.edge_attr, read_batch(graph))[0] for graph in graphs()])
-        torch.testing.assert_close(together, alone, atol=1e-12, rtol=0)
-
-    check_each(holds, CASES)
-
-
-def test_nodes_in_another_order_give_rows_in_that_order() -> None:
-    def holds(case) -> None:
-        kind, stack = case
-        layer, both = make(kind, stack).eval(), graphs()[2]
-        order = torch.randperm(9, generator=torch.Generator().manual_seed(2))
-        place = order.argsort()
-        other = Data(x=both.x[order], edge_index=place[both.edge_index], edge_attr=both.edge_attr)
-        out, _ = layer(both.x, both.edge_attr, read_batch(both))
-        again, _ = layer(other.x, other.edge_attr, read_batch(other))
-        torch.testing.assert_close(again, out[order], atol=1e-12, rtol=0)
-
-    check_each(holds, CASES)
-
-
 def test_a_graph_without_edges_trains() -> None:
     def holds(case) -> None:
         kind, stack = case
@@ -187,12 +162,6 @@ def test_a_graph_without_edges_trains() -> None:
         assert all(p.grad is not None for p in layer.parameters())
 
     check_each(holds, CASES)
-
-
-def test_rows_of_graphgym_have_length_one() -> None:
-    both = read_batch(batch("list"))
-    out, _ = make(GCN, "graphgym", dropout=0.0)(both.x, None, both)
-    torch.testing.assert_close(out.norm(dim=1), torch.ones(len(out), dtype=torch.float64))
 
 
 def test_large_scores_of_gat_stay_finite() -> None:

@@ -61,12 +61,3 @@ def test_on_the_cpu_it_is_what_it_says(activation) -> None:
         expected = torch.nn.functional.dropout(torch.nn.functional.gelu(expected), 0.2)
     assert torch.equal(found, residual + expected)
     assert torch.equal(layers.normed(NoNorm(5), rows), rows)
-
-
-def test_on_the_cpu_relu_and_dropout_are_torchs() -> None:
-    rows = torch.randn(9, 5)
-    torch.manual_seed(1)
-    found = layers.relu_then_dropout(rows, 0.3)
-    torch.manual_seed(1)
-    assert torch.equal(found, torch.nn.functional.dropout(rows.relu(), 0.3))
-    assert torch.equal(layers.relu_then_dropout(rows, 0.0), rows.relu())

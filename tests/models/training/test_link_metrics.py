@@ -13,7 +13,7 @@ from support.training_data import tiny_config
 from torch_geometric.data import Batch, Data
 
 from kmip_data.builds.home import Home
-from kmip_data.datasets.molecules import PCQMContact
+from kmip_data.datasets.small_graphs import PCQMContact
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord

@@ -33,7 +33,7 @@ OPTIONS = {"jobs": 1, "quiet": True}
 
 
 def build_city(name, source, **options):
-    """Build a city of one's own from a source that is typed here."""
+    """Build a city of your own from a source that is typed here."""
     return build_own("city", name, source.model_dump(exclude_none=True), **options)
 
 
@@ -149,7 +149,7 @@ def test_anothers_vocabulary(home):
     assert columns(other)["node/x"][:, others].all()
 
 
-def test_the_authors_tensors_under_a_name_of_ones_own(home):
+def test_the_authors_tensors_under_a_name_of_your_own(home):
     archive = shared_data("city_networks_huangpu")
     build = build_city("huangpu", CitySource(archive=archive), home=home, **OPTIONS)
     assert (build.card.counts["nodes"], build.card.counts["edges"]) == (5_268, 14_870)

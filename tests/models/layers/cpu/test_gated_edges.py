@@ -180,14 +180,6 @@ def test_evaluation_without_gradients(monkeypatch) -> None:
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
 
 
-def test_twice_backward_gives_the_same() -> None:
-    layer, table = layer_of(8), graphs()
-    x, e = torch.randn(len(table), 8), torch.randn(*table.shape, 8, requires_grad=True)
-    loss = layer(x, e, batch_of(NeighborTable(table)))[1].sin().sum()
-    first = torch.autograd.grad(loss, e, retain_graph=True)[0]
-    assert torch.equal(first, torch.autograd.grad(loss, e)[0])
-
-
 @pytest.mark.parametrize("bad", [-1, 120, 2**40])
 def test_a_table_that_names_missing_nodes(bad: int) -> None:
     table = graphs()

@@ -12,7 +12,7 @@ from torch_geometric.data import Batch, Data
 
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.layers import gated_gcn
-from kmip_data.models.layers.batch import REAL_SIZES
+from kmip_data.models.layers.batch import COUNTED
 from kmip_data.models.network import build_model
 from kmip_data.models.training.capture import padding, steps
 from kmip_data.models.training.capture.padding import padded, rounded
@@ -146,7 +146,7 @@ def test_outputs_and_gradients_of_one_batch(model, table):
     changes = {**config.model_dump(exclude_unset=True), **changes}
     batch, results = batch_of((7, 30, 2), table=table), []
     larger = padded(batch)
-    assert larger[REAL_SIZES].tolist() == [39, 78]
+    assert larger[COUNTED].tolist() == [39, 78]
     for given in (batch, larger):
         torch.manual_seed(0)
         network = build_model(
@@ -200,7 +200,7 @@ def test_a_padded_batch_holds_the_batch():
     assert larger.edge_index.shape == (2, 16)
     assert larger.kind.tolist() == [4, 5, 4]
     assert larger.y[8:].tolist() == [padding.PADDING] * 8
-    assert REAL_SIZES not in batch
+    assert COUNTED not in batch
 
 
 def test_padded_neighbours_are_numbered_as_the_others():

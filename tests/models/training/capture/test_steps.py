@@ -18,7 +18,7 @@ from kmip_data.builds.home import Home
 from kmip_data.models.layers import gated_gcn
 from kmip_data.models.search.backends import cuda
 from kmip_data.models.training.capture import steps
-from kmip_data.models.training.capture.steps import CapturedSteps, shape_of, why_plain
+from kmip_data.models.training.capture.steps import shape_of, why_plain
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.data.run_data import SentAhead
 from kmip_data.models.training.machine import Device
@@ -28,7 +28,7 @@ from kmip_data.models.training.run.train import resume, train
 
 AROUND = 42  #: operators
 PADDING = 20  #: more
-GPU = Device("cuda", "a GPU", "")
+GPU, FIXED = Device("cuda", "a GPU", ""), SimpleNamespace(ragged=False, unit="graphs")
 
 
 @pytest.fixture(autouse=True)
@@ -107,6 +107,31 @@ def test_more_shapes_than_are_kept_run_plainly(clouds, tmp_path, monkeypatch):
     assert graphs.recorded == 1
 
 
+def test_recorded_steps_leave_an_evaluation_their_memory(clouds, tmp_path):
+    """Where less is free than a step takes, and where an evaluation runs out; they are recorded again."""
+    graphs = EmulatedGraphs()
+    captured = learn(clouds, tmp_path, graphs, training={"epochs": 4, "accumulate": 1}).captured
+    assert len(captured._steps) == 2
+    assert captured.making_room(lambda: "measured") == "measured"
+    assert len(captured._steps) == 2
+    calls = []
+
+    def runs_out():
+        calls.append(1)
+        if len(calls) == 1:
+            raise torch.cuda.OutOfMemoryError
+        return "measured"
+
+    assert captured.making_room(runs_out) == "measured"
+    assert not captured._steps
+    calls.clear()
+    with pytest.raises(torch.cuda.OutOfMemoryError):  # without them there is nothing to drop
+        captured.making_room(runs_out)
+    captured._steps["a shape"] = None
+    graphs.free = 0
+    assert captured.making_room(lambda: len(captured._steps)) == 0
+
+
 def test_what_cannot_be_recorded_is_told_and_learned_all_the_same(clouds, tmp_path):
     """The second shape: what was recorded before is not replayed any more either."""
 
@@ -172,14 +197,12 @@ def test_a_run_resumes_bit_for_bit(clouds, tmp_path, monkeypatch):
     """Stopped after three of six epochs; the first steps after that are plain ones again."""
     made = []
 
-    def emulated(forward, config, tell, *, pad):
-        training = config.training
+    def emulated(_):
         made.append(EmulatedGraphs())
-        options = {"accumulate": training.accumulate, "clip_norm": training.clip_norm, "pad": pad}
-        return CapturedSteps(forward, made[-1], tell, **options)
+        return made[-1]
 
     monkeypatch.setattr(run_file, "why_plain", lambda *_, **__: None)
-    monkeypatch.setattr(run_file, "captured_steps", emulated)
+    monkeypatch.setattr(run_file, "CudaGraphs", emulated)
     monkeypatch.setattr(loop, "build_optimiser", fused)
     config = tiny_config(clouds, training={"epochs": 6, "accumulate": 1})
     whole = train(config, home=Home(tmp_path / "whole"), quiet=True).runs[0]
@@ -218,12 +241,16 @@ def test_a_run_resumes_bit_for_bit(clouds, tmp_path, monkeypatch):
 )
 def test_the_reason_is_known_before(changes, reason, clouds, monkeypatch):
     monkeypatch.setattr(cuda, "unusable", lambda _: None)
-    config, data = tiny_config(clouds, **changes), SimpleNamespace(ragged=False)
+    config, data = tiny_config(clouds, **changes), FIXED
     assert why_plain(config, data, GPU, recompute=False) == reason
 
 
 def test_further_reasons(clouds, tmp_path):
-    config, fixed = tiny_config(clouds), SimpleNamespace(ragged=False)
+    config, fixed = tiny_config(clouds), FIXED
+    one = SimpleNamespace(ragged=False, unit="nodes")
+    by_epoch = tiny_config(clouds, model={"k": 2}, training={"k_schedule": "linear:6:2"})
+    reason = "k_schedule changes k in every epoch, of one step"
+    assert why_plain(by_epoch, one, GPU, recompute=False) == reason
     options = {"recompute": False}
     assert why_plain(config, fixed, Device("cpu", "", ""), **options) == "no GPU"
     assert why_plain(config, fixed, GPU, recompute=True) == "recomputed layers"
@@ -231,7 +258,6 @@ def test_further_reasons(clouds, tmp_path):
         ({"kind": "bigbird"}, "BigBird's blocks are laid out on the host"),
         ({"kind": "exphormer"}, "Exphormer's expander is checked on the host"),
         ({"kind": "exphormer", "expander": 0}, None),
-        ({"kind": "performer", "redraw": 5}, "Performer draws its features anew"),
         ({"kind": "performer", "legacy_mask": True}, "the legacy mask is made on the host"),
         ({"kind": "transformer"}, None),
     ):
@@ -256,7 +282,7 @@ def test_what_takes_no_padding_is_named(changes, part, monkeypatch):
     monkeypatch.setattr(cuda, "unusable", lambda _: None)
     config = config_from_mapping({"data": {"dataset": "clouds"}, **changes}, "the test")
     reason = None if part is None else f"batches differ in size, and {part} takes no padding"
-    ragged = SimpleNamespace(ragged=True, task=SimpleNamespace(level="node"))
+    ragged = SimpleNamespace(ragged=True, unit="graphs", task=SimpleNamespace(level="node"))
     assert why_plain(config, ragged, GPU, recompute=False) == reason
     ragged.task.level = "link"
     found = why_plain(config, ragged, GPU, recompute=False)

@@ -118,10 +118,9 @@ def test_a_stopped_run_resumes_to_the_same_weights(
 
 @pytest.mark.parametrize("name", sorted(models()))
 def test_every_model_resumes_to_the_same_weights(build, name, tmp_path, monkeypatch):
-    drawn = {"attention": {"redraw": 2}} if name == "gps-performer" else {}
     values = {
         "data": {"dataset": str(build.path)},
-        "model": {"name": name, "layers": 2, "hidden_dim": 8, "dropout": 0.3, **drawn},
+        "model": {"name": name, "layers": 2, "hidden_dim": 8, "dropout": 0.3},
         "training": {"epochs": 2, "batch_size": 2},
         "system": {"device": "cpu"},
     }
@@ -146,9 +145,6 @@ WITHIN = {
         "optimiser": {"name": "sgd", "momentum": 0.9},
     },
     "k that moves": {"training": {"k_schedule": "linear:6:3"}, "model": {"norm": "batch"}},
-    "drawn anew": {
-        "model": {"k": None, "key_dim": None, "attention": {"kind": "performer", "redraw": 3}},
-    },
     "sampled neighbourhoods": {"training": {"neighbors": [2, 1], "batch_size": 7}},
 }
 
