@@ -64,7 +64,6 @@ COMMANDS = {
 
 @click.group(
     cls=LazyGroup,
-    package="kmip_data.cli",
     commands_in=COMMANDS,
     invoke_without_command=True,
     examples=[

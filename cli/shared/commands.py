@@ -141,15 +141,14 @@ class Group(Command, click.Group):
 
 
 class LazyGroup(Group):
-    """A group whose commands are named by module, with their one-line help at hand.
+    """The group of all commands, each the ``command`` of a module in ``kmip_data.cli``, imported on use.
 
-    ``commands_in`` maps a name to its help, in the order in which help lists them; the module of that name in
-    ``package`` exports it as ``command``.
+    ``commands_in`` maps a name to its one-line help, in the order in which help lists them.
     """
 
-    def __init__(self, *args: Any, package: str, commands_in: Mapping[str, str], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, commands_in: Mapping[str, str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.package, self.commands_in = package, commands_in
+        self.commands_in = commands_in
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names in the order of use, not of the alphabet."""
@@ -159,7 +158,7 @@ class LazyGroup(Group):
         """Import the module of ``cmd_name`` and return its command."""
         if cmd_name not in self.commands_in:
             return None
-        command: click.Command = importlib.import_module(f"{self.package}.{cmd_name}").command
+        command: click.Command = importlib.import_module(f"kmip_data.cli.{cmd_name}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from kmip_data.cli.benchmarks import quantity
+from kmip_data.cli.bench import quantity
 from kmip_data.cli.shared.output import print_json, table
 
 Times = tuple[float, float, float, tuple[float, float]]  #: ours, theirs, ratio, its smallest and largest

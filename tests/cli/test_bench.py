@@ -9,7 +9,7 @@ import pytest
 from support.cases import check_each
 from support.cli import done, refused
 
-from kmip_data.cli.benchmarks import attention, train
+from kmip_data.cli import bench
 from kmip_data.cli.main import root
 from kmip_data.models.profiling import reading
 
@@ -52,8 +52,8 @@ def test_attention_has_at_most_ten_options_and_examples_that_parse():
     assert len([param for param in command.params if param.name not in {"as_json", "quiet"}]) <= 10
     for example in command.examples:
         command.make_context("attention", example.split()[3:]).close()
-    assert attention.quantity(0.0021, "s") == "2.1 ms"
-    assert attention.quantity(None, "s") == "–"
+    assert bench.quantity(0.0021, "s") == "2.1 ms"
+    assert bench.quantity(None, "s") == "–"
 
 
 @pytest.mark.slow
@@ -70,8 +70,8 @@ def test_reading_compares_with_pyg(monkeypatch):
 def test_train_has_times_and_ratios_and_the_reason_of_a_network_that_does_not_fit(
     home_of_sample, monkeypatch
 ):
-    monkeypatch.setattr(train, "ROUNDS", 1)
-    monkeypatch.setattr(train, "BATCHES", 1)
+    monkeypatch.setattr(bench, "ROUNDS", 1)
+    monkeypatch.setattr(bench, "BATCHES", 1)
     keys = ("model.layers=1", "model.hidden_dim=16", "training.batch_size=1")
     settings = [word for key in (*keys, "data.parameters={limit = 12, k = 4}") for word in ("--set", key)]
     words = ("bench", "train", "s3dis", "--sample", *settings, "--home", home_of_sample, "-q", "--model")
