@@ -6,16 +6,16 @@ import shutil
 import subprocess
 
 from support.cases import check_each
-from support.cli import done
 
-from kmip_data.cli.main import COMMANDS, COMPLETE
+from kmip_data.cli.main import COMMANDS, COMPLETE, run
 
 
-def test_completion_scripts_are_valid_shell(tmp_path, monkeypatch):
+def test_completion_scripts_are_valid_shell(tmp_path, monkeypatch, capfd):
     def check(shell):
         monkeypatch.setenv(COMPLETE, f"{shell}_source")
         script = tmp_path / shell
-        script.write_text(done().out)
+        assert run([]) == 0
+        script.write_text(capfd.readouterr().out)
         assert COMPLETE in script.read_text()
         if program := shutil.which(shell):
             subprocess.run([program, "-n", str(script)], check=True)
@@ -23,7 +23,7 @@ def test_completion_scripts_are_valid_shell(tmp_path, monkeypatch):
     check_each(check, ["bash", "zsh", "fish"])
 
 
-def test_commands_names_options_and_folders_are_completed(home, monkeypatch):
+def test_commands_names_options_and_folders_are_completed(home, monkeypatch, capfd):
     (home / "raw/s3dis").mkdir(parents=True)
     cases = {
         "kmip-data ": set(COMMANDS),
@@ -37,6 +37,7 @@ def test_commands_names_options_and_folders_are_completed(home, monkeypatch):
     def check(words):
         monkeypatch.setenv("COMP_WORDS", words)
         monkeypatch.setenv("COMP_CWORD", str(len(words.split(" ")) - 1))
-        assert cases[words] <= {line.partition(",")[2] for line in done().out.splitlines()}
+        assert run([]) == 0
+        assert cases[words] <= {line.partition(",")[2] for line in capfd.readouterr().out.splitlines()}
 
     check_each(check, cases)

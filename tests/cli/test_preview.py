@@ -30,9 +30,7 @@ def test_part_that_is_not_there_or_changed(make_build):
         (none, "test", "no splits"),
         (other, "val", "the val part has no records"),
     ):
-        message = refused("preview", build.path, "--split", part)
-        assert word in message
-        assert "next: " in message
+        assert word in refused("preview", build.path, "--split", part)
     file = other.path / other.card.splits["default"].file
     file.write_bytes(file.read_bytes() + b" ")
     assert "--repair" in refused("preview", other.path, "--split", "train", code=4)
