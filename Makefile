@@ -10,7 +10,7 @@ WORKERS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )))
 PYTHONS ?= 3.11 3.12 3.13
 TEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: help venv demo check test test-pythons lint bench figures torture docs wheel clean
+.PHONY: help venv demo check test test-pythons lint bench gpu figures torture docs wheel clean
 .DEFAULT_GOAL := help
 
 help:  ## show the targets
@@ -48,6 +48,9 @@ torture: $(STAMP)  ## mass fault injection: kills, bit flips, links, two writers
 
 bench: $(STAMP)  ## the speed table, or TOPIC of it; prints ratios measured in one run
 	PYTHONPATH=tests $(BIN)/python -m benchmarks $(TOPIC)
+
+gpu: $(STAMP)  ## prove or disprove what is claimed of a GPU, in 8 minutes of one; DRY=1 tries it on a CPU
+	$(BIN)/python -m tests.gpu --out build/gpu
 
 lint: $(STAMP)  ## ruff, structure, mypy strict and the layering on the built tree, codespell
 	$(BIN)/ruff check .

@@ -18,7 +18,6 @@ from kmip_data.cli.shared.options import (
     json_option,
     number_list,
     number_option,
-    path_option,
     quiet_option,
     several,
     work_options,
@@ -30,8 +29,7 @@ from kmip_data.wording import counted
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
-    from kmip_data.models.analysis.projections import Projections
-    from kmip_data.models.analysis.study import Study
+    from kmip_data.models.analysis.study import Projections, Study
 
 _LEGEND = """\
 Figures are differences of outputs. order of nodes: a graph differs from itself with its nodes in another
@@ -64,7 +62,6 @@ class Range(click.ParamType):  # type: ignore[type-arg]
 #: Source of the projections, their selection, values of k, and where results go.
 analysis_options = several(
     click.argument("run", required=False, type=RUN),
-    path_option("--qk", help="Queries, keys and values that `kmip-data evaluate RUN --dump-qk FILE` wrote."),
     click.option(
         "--gaussian", type=Range("x"), metavar="NxD", help="Standard normal numbers, such as 2500x16."
     ),
@@ -110,9 +107,9 @@ def command(ctx: click.Context) -> None:
 def approximation(as_published: bool, **options: Any) -> None:
     """Distance of k-MIP attention to full attention, for each k.
 
-    Mean Euclidean distance of their outputs for the queries, keys and values of RUN, a file or a normal
-    distribution. The picture and the CSV file have the right computation and the published one, which sorted
-    the keys in the wrong order.
+    Mean Euclidean distance of their outputs for the queries, keys and values of RUN or a normal distribution,
+    without the first layer. The picture and the CSV file have the right computation and the published one,
+    which sorted the keys in the wrong order.
     """
     from kmip_data.models.analysis.drawing import APPROXIMATION_LINES, draw_study
     from kmip_data.models.analysis.study import approximation as measure
@@ -128,15 +125,15 @@ def approximation(as_published: bool, **options: Any) -> None:
     cls=Command,
     examples=[
         "kmip-data analyze cumulative-weight --gaussian 1500x16",
-        "kmip-data analyze cumulative-weight --qk qk.safetensors --k 1,10,100",
+        "kmip-data analyze cumulative-weight malnet-tiny/gps-kmip/mine --k 1,10,100",
     ],
 )
 @analysis_options
 def cumulative_weight(**options: Any) -> None:
     """Share of the attention weight on the k best keys.
 
-    Mean, over nodes and heads, of the sum of the k largest softmax weights, for the queries and keys
-    of RUN, a file or a normal distribution.
+    Mean, over nodes and heads, of the sum of the k largest softmax weights, for the queries and keys of
+    RUN, without the first layer, or a normal distribution.
     """
     from kmip_data.models.analysis.drawing import WEIGHT_LINES, draw_study
     from kmip_data.models.analysis.study import weight_share
@@ -172,7 +169,9 @@ def _analyse(
     summaries = {name: study.summary(name) for name in study.curves}
     curves = {name: {"mean": mean.tolist(), "std": std.tolist()} for name, (mean, std) in summaries.items()}
     found = {"analysis": name, "about": about, "k": study.ks, "samples": len(study.samples)}
-    samples = f"{counted(len(study.samples), 'sample')} (a layer of a graph)"
+    layers = len({layer for layer, *_ in study.samples})
+    left_out = ", the first layer left out" if len(projections.layers) > layers else ""
+    samples = f"{counted(layers, 'layer')} of {counted(len(study.samples) // layers, 'graph')}{left_out}"
     text = [_study_table(study, columns), f"{_source(about)}; {samples}", _saved(saved)]
     show({**found, "curves": curves, "saved": saved}, "\n".join(text), as_json=options["as_json"])
 
@@ -186,23 +185,18 @@ def _study_table(study: Study, columns: Mapping[str, str]) -> str:
 
 
 def _projections(name: str, options: Mapping[str, Any]) -> Projections:
-    """Return the data to analyse; raise UsageError unless exactly one source is named."""
-    from kmip_data.models.analysis.projections import gaussian_projections, read_projections, record_run
+    """Return the data to analyse; raise UsageError unless RUN or --gaussian is given."""
+    from kmip_data.models.analysis.study import gaussian_projections, record_run
 
-    run, qk, gaussian = options["run"], options["qk"], options["gaussian"]
-    given = [name for name, value in {"RUN": run, "--qk": qk, "--gaussian": gaussian}.items() if value]
-    if len(given) != 1:
+    run, gaussian, graphs = options["run"], options["gaussian"], options["graphs"]
+    if bool(run) == bool(gaussian):
         raise UsageError(
-            "One source of queries and keys must be named.",
-            expected="RUN, --qk FILE or --gaussian NxD",
-            found=" and ".join(given) or "none",
-            next=f"kmip-data analyze {name} --gaussian 2500x16",
+            f"{'Both RUN and --gaussian are' if run else 'Neither RUN nor --gaussian is'} given.",
+            next=f"kmip-data analyze {name} RUN, or --gaussian 2500x16",
         )
     if gaussian:
-        return gaussian_projections(*gaussian, graphs=options["graphs"] or 1)
-    if qk is not None:
-        return read_projections(qk)
-    return record_run(run, graphs=options["graphs"] or 50, sizes=options["nodes"], home=options["home"])
+        return gaussian_projections(*gaussian, graphs=graphs or 1)
+    return record_run(run, graphs=graphs or 50, sizes=options["nodes"], home=options["home"])
 
 
 def _save_paths(name: str, save: str | None, run: str | None = None, home: Any = None) -> list[Path]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Home
     from kmip_data.models.profiling.measuring import Protocol
     from kmip_data.models.profiling.methods import Shape
-    from kmip_data.models.profiling.results import Cell
+    from kmip_data.models.profiling.results import Measurement
     from kmip_data.models.profiling.training import Pace
 
 SHARE = 0.8  #: of the free memory that a method may take
@@ -91,10 +91,10 @@ class Count(click.ParamType):  # type: ignore[type-arg]
 @number_option("--k", "Keys that a query attends to.", 10)
 @click.option(
     "--data",
+    type=click.Choice(["gaussian", "sphere", "clustered"]),
     default="gaussian",
     show_default=True,
-    metavar="KIND",
-    help="gaussian, sphere, clustered or trained:FILE (of `kmip-data evaluate RUN --dump-qk FILE`).",
+    help="Rows: standard normal, of length 1, or around 64 centres.",
 )
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
 @click.option("--save", metavar="PREFIX", help="Write PREFIX.csv and PREFIX.png.")
@@ -111,7 +111,7 @@ def attention(
     shown with them, marked as such.
     """
     from kmip_data.models.profiling.measuring import Protocol, measure
-    from kmip_data.models.profiling.methods import Shape, Source, default_methods, method_names, sizes_up_to
+    from kmip_data.models.profiling.methods import Shape, default_methods, method_names, sizes_up_to
     from kmip_data.models.profiling.results import published
     from kmip_data.models.training.machine import choose_device
     from kmip_data.runtime.memory import free_host_memory
@@ -124,16 +124,14 @@ def attention(
     names = method_names() if names == ["all"] else list(dict.fromkeys(names))
     settings: Any = SETTINGS if options["setting"] == "both" else (options["setting"],)
     d = options["d"]
-    source = Source(Shape(heads=options["heads"], d=d, value_dim=d, k=options["k"], data=data))
-    largest = min(max_n, source.largest or max_n)
-    sizes = sorted({*sizes_up_to(largest), *([largest] if source.largest == largest else [])})
+    shape = Shape(heads=options["heads"], d=d, value_dim=d, k=options["k"], data=data)
+    sizes = sizes_up_to(max_n)
     protocol = Protocol(device=kind, memory_limit=int(SHARE * free_host_memory()))
 
-    def tell(cell: Cell) -> None:
+    def log(cell: Measurement) -> None:
         say(f"{cell.method}, {cell.setting}, {cell.n:,} nodes: {_time(cell)}", quiet=quiet)
 
-    shape = source.shape
-    cells = measure(names, sizes, shape=shape, protocol=protocol, settings=settings, tell=tell)
+    cells = measure(names, sizes, shape=shape, protocol=protocol, settings=settings, log=log)
     paper = published() if shape == Shape() else None
     about = {"machine": machine_line(), "what": _what(shape, protocol)}
     if prefix is not None:
@@ -151,7 +149,7 @@ def attention(
         click.echo(f"A100: figures of the paper, not of this machine ({paper.source})")
 
 
-def _save(prefix: Path, cells: list[Cell], title: str, paper: Any) -> None:
+def _save(prefix: Path, cells: list[Measurement], title: str, paper: Any) -> None:
     """Write the cells as CSV and as a picture."""
     from kmip_data.files.changes import csv_bytes, write_output
     from kmip_data.models.profiling.results import draw_sweep
@@ -167,7 +165,7 @@ def _what(shape: Shape, protocol: Protocol) -> str:
     return f"{sizes}, {shape.data}, {protocol.device}, {counted(protocol.threads, 'thread')}"
 
 
-def _table(setting: str, cells: list[Cell], paper: Any) -> str:
+def _table(setting: str, cells: list[Measurement], paper: Any) -> str:
     """Return methods against sizes, with growth and memory per node; the paper's figures below."""
     from kmip_data.models.profiling.results import growth_exponent
 
@@ -189,7 +187,7 @@ def _table(setting: str, cells: list[Cell], paper: Any) -> str:
     return table([setting, *(f"{n:,}" for n in sizes), "growth", "bytes per node"], rows)
 
 
-def _time(cell: Cell) -> str:
+def _time(cell: Measurement) -> str:
     return cell.status if cell.seconds is None else quantity(cell.seconds, "s")
 
 
@@ -272,7 +270,7 @@ def train(
         for name, config in configs.items()
     }
     paces = compare_training(
-        makers, rounds=ROUNDS, most=BATCHES, seconds=SECONDS, tell=partial(say, quiet=quiet)
+        makers, rounds=ROUNDS, most=BATCHES, seconds=SECONDS, log=partial(say, quiet=quiet)
     )
     about = {"machine": machine_line(), "device": device.name, "data": data[names[0]].description}
     if as_json:

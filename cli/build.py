@@ -126,11 +126,15 @@ def _summary(build: Build, split: str) -> str:
 
     card, parts = build.card, build.card.splits[split].in_order()
     rows = [[part, one.graphs, one.nodes, one.edges, one.digest[:12]] for part, one in parts]
+    left = card.counts["nodes"] - sum(one.nodes for _, one in parts)
+    if card.counts["graphs"] == 1 and left:  # a buffer between blocks of the map
+        rows.append(["in none", 1, left, None, ""])
     pairs = [
         ("path", build.path),
         *((name, card.counts.get(name)) for name in ("graphs", "nodes", "edges")),
         ("shards", f"{len(card.shards)} ({human_bytes(sum(entry.bytes for entry in card.shards))})"),
         ("split", split),
+        ("", card.splits[split].note or None),
         ("license", None if {card.manifest, card.dataset} & SHOWN else card.license.get("notice")),
     ]
     chosen = "" if split == card.default_split else as_options(card.splits[split].parameters, "data.split.")

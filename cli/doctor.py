@@ -50,8 +50,9 @@ class Finding(NamedTuple):
 def command(home: Home, as_json: bool) -> None:
     """Check what this machine has, and what works on it.
 
-    Versions, devices, search backends and why each is or is not usable, HDF5 filters, disk, home and
-    licenses. Ends with exit code 1 if something that is needed is missing, or a backend is broken.
+    Versions, devices, search backends and why each is or is not usable, the self-check of a GPU, HDF5
+    filters, disk, home and licenses. Ends with exit code 1 if something that is needed is missing, or a
+    backend or a part of the self-check is broken.
     """
     sections: dict[str, Iterator[tuple[str, str, str]]] = {
         "Program": _program(),
@@ -59,6 +60,7 @@ def command(home: Home, as_json: bool) -> None:
         "Extras": _packages(extras=True),
         "Devices": _devices(),
         "Search backends": _backends(),
+        "GPU self-check": _self_check(),
         "HDF5": _filters(),
         "Home": _home(home),
     }
@@ -148,6 +150,18 @@ def _backends() -> Iterator[tuple[str, str, str]]:
             yield f"{row.name} ({row.device})", "ok" if row.usable else "no", row.reason
     compilers = ", ".join(filter(shutil.which, ("g++", "clang++", "c++", "nvcc")))
     yield "C++ compiler", "ok" if compilers else "no", compilers or "none found; only keops needs one"
+
+
+def _self_check() -> Iterator[tuple[str, str, str]]:
+    import torch
+
+    from kmip_data.models.training.self_check import OK, Sizes, found_on
+
+    if not torch.cuda.is_available():
+        yield "kernels", "no", "no GPU"
+        return
+    for part, reason in found_on("cuda", Sizes()).items():
+        yield part, "ok" if reason == OK else "problem", "" if reason == OK else reason
 
 
 def _filters() -> Iterator[tuple[str, str, str]]:

@@ -10,14 +10,11 @@ import click
 
 from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.options import RUN, look_options, part_option, path_option, trained_options
-from kmip_data.cli.shared.output import check_prefix, show, table
+from kmip_data.cli.shared.output import show, table
 from kmip_data.errors import UsageError
-from kmip_data.wording import counted
 
 if TYPE_CHECKING:
     from kmip_data.models.training.run.predictions import PredictionMetrics
-
-DUMPED = 10  #: graphs in a file of --dump-qk, from the first
 
 
 @click.command(
@@ -26,7 +23,6 @@ DUMPED = 10  #: graphs in a file of --dump-qk, from the first
         "kmip-data evaluate 20261120-071806-code-seed0",
         "kmip-data evaluate runs/s3dis/gps-kmip/mine --dataset built/s3dis-k16-0123456789ab --device cpu",
         "kmip-data evaluate helsinki/gps-kmip/mine --by-class",
-        "kmip-data evaluate s3dis/gps-kmip/mine --dump-qk qk.safetensors",
         "kmip-data evaluate --predictions peptides.npz --dataset peptides-func",
     ],
 )
@@ -36,22 +32,16 @@ DUMPED = 10  #: graphs in a file of --dump-qk, from the first
     help="Instead of RUN: a file of kmip-data predict, or an .npz with logits (or pred) of any model and "
     "--dataset.",
 )
-@part_option("With --predictions or --dump-qk: part of the split.  [default: that of the file, else test]")
+@part_option("With --predictions: part of the split.  [default: that of the file, else test]")
 @trained_options
 @click.option(
     "--by-class", is_flag=True, help="Also print the accuracy of each class; a city's are by distance."
-)
-@path_option(
-    "--dump-qk",
-    "dump",
-    help="Also write queries, keys and values of every layer, of at most 10 graphs, as safetensors.",
 )
 @look_options
 def command(
     run: str | None,
     predictions: Path | None,
     part: str | None,
-    dump: Path | None,
     by_class: bool,
     as_json: bool,
     **data: Any,
@@ -59,17 +49,15 @@ def command(
     """Measure a trained model, or predictions.
 
     Takes the best weights of RUN, a run folder or the end of its path, and prints the metrics of
-    every part of the split. With --dump-qk it also writes the input of the attention layers, for
-    `kmip-data analyze` and `bench attention`. With --predictions, prints the metrics of predictions in a
-    file.
+    every part of the split. With --predictions, prints the metrics of predictions in a file.
     """
     if predictions is not None or run is None:
-        others = {"RUN": run, "--device": data.pop("device"), "--dump-qk": dump, "--by-class": by_class}
+        others = {"RUN": run, "--device": data.pop("device"), "--by-class": by_class}
         given = [name for name, value in others.items() if value]
         if predictions is None or given:
             raise UsageError(
                 "Either a run or a file of predictions is measured.",
-                expected="RUN; or --predictions FILE, which takes no RUN, --device, --by-class or --dump-qk",
+                expected="RUN; or --predictions FILE, which takes no RUN, --device or --by-class",
                 found=", ".join(given) or "neither",
                 next="kmip-data evaluate --help",
             )
@@ -77,12 +65,8 @@ def command(
         text = f"{measured.table()}\npredictions  {predictions}"
         show({"predictions": predictions, **measured.to_dict()}, text, as_json=as_json)
         return
-    if part is not None and dump is None:
-        raise UsageError(
-            "A run is measured on every part.", next="leave out --split, or add --predictions or --dump-qk"
-        )
-    if dump is not None:
-        check_prefix(dump, "--dump-qk")
+    if part is not None:
+        raise UsageError("A run is measured on every part.", next="leave out --split, or add --predictions")
     from kmip_data.models.training.run.evaluate import evaluate
 
     found = evaluate(run, **data)
@@ -90,19 +74,8 @@ def command(
     if by_class:
         from kmip_data.models.analysis.answers import class_accuracy
 
-        further["classes"] = vars(class_accuracy(run, **data))
+        further["classes"] = class_accuracy(run, **data)
         lines.append(f"\n{_class_table(**further['classes'])}")
-    if dump is not None:
-        from kmip_data.models.analysis.projections import record_run, write_projections
-
-        recorded = record_run(run, part=part or "test", graphs=DUMPED, **data)
-        write_projections(dump, recorded)
-        counts = {
-            "graphs": len(recorded.sizes), "layers": len(recorded.layers), "nodes": recorded.ptr[-1]
-        }  # fmt: skip
-        further["dump"] = {"file": dump, "part": part or "test", **counts}
-        of = ", ".join(counted(counts[f"{noun}s"], noun) for noun in ("layer", "graph", "node"))
-        lines.append(f"dump  {dump}: {of}, of {part or 'test'}")
     show({**found.to_dict(), **further}, "\n".join(lines), as_json=as_json)
 
 
@@ -117,7 +90,7 @@ def _of_file(file: Path, part: str | None, *, target: str | None, **data: Any) -
         target = found.about.build
         if not Path(target).is_dir():  # another machine's
             target, data["sample"] = found.about.dataset, found.about.sample
-    return evaluate_predictions(found, target, part=part, **data)
+    return evaluate_predictions(found, target, split=part, **data)
 
 
 def _class_table(

@@ -69,7 +69,7 @@ def command(
         from kmip_data.models.training.run.evaluate import open_run
 
         where = part or "test"
-        opened, answer = ask(what, part=where, position=record or 0, home=home, device=device)
+        opened, answer = ask(what, split=where, position=record or 0, home=home, device=device)
         build, folder = opened.data.build, opened.folder
         others = [open_run(run, home=home, device=device) for run in targets[1:]]
         curves = [_curves(run, where, record or 0) for run in (opened, *others)]

@@ -36,7 +36,7 @@ def command(run: str, output: Path, part: str, as_json: bool, **data: Any) -> No
 
     check_npz(output)
     check_prefix(output, "--output")
-    found = predict(run, part=part, **data)
+    found = predict(run, split=part, **data)
     write_predictions(output, found)
     about, rows = found.about, len(found)
     assert about is not None, "a run's predictions say where they come from"

@@ -66,11 +66,11 @@ def command(
     else:
         rows, sheets = [row for each in tables for row in each.rows], [sheet_of(each) for each in tables]
     if not rows:
-        stopped = folders and "kmip-data train --resume " + "/".join(folders[0].parts[-3:])
+        begun = f"--resume {folders[0]}" if folders else "--dataset helsinki --epochs 20"
         raise UsageError(
             "There is no finished run to report.",
             found="; ".join(notices) or f"none below {home.runs}",
-            next=stopped or "kmip-data train --dataset helsinki --epochs 20",
+            next=f"kmip-data train {begun}",
         )
     if grid:
         sheets, tables = [grid_of(tables)], []

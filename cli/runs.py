@@ -38,6 +38,7 @@ def command(dataset: str | None, model: str | None, state: str | None, home: Hom
     that ended with an error has failed, with the error. `report` compares finished runs.
     """
     from kmip_data.models.sweeps.state import list_runs
+    from kmip_data.models.training.run.folder import with_unit
 
     found = [
         run
@@ -54,7 +55,7 @@ def command(dataset: str | None, model: str | None, state: str | None, home: Hom
         return
     rows, notes = [], []
     for run in found:
-        test = "" if run["test"] is None else f"{run['metric']} {run['test']:.4f}"
+        test = "" if run["test"] is None else f"{run['metric']} {with_unit(run['metric'], run['test'])}"
         epochs = f"{run['epoch']}" if run["epochs"] is None else f"{run['epoch']} of {run['epochs']}"
         rows.append([f"{run['dataset']}/{run['model']}/{run['name']}", run["state"], epochs, test])
         left = run["state"] == "running" and run["left"] and f"{run['left']} left, by the epochs so far"

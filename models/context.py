@@ -71,6 +71,10 @@ class ForwardContext:
 
 PLAIN = ForwardContext()
 
+#: Parts of the GPU's code that failed the self-check of this device, and why: slower ways take their places.
+#: They are ``search``, ``attention``, ``edges``, ``norms`` and ``capture``.
+LEFT_OUT: dict[str, str] = {}
+
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 @functools.cache

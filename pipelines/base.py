@@ -280,19 +280,20 @@ def check_params(model: type[M], values: Mapping[str, Any], dataset: str) -> M:
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
-        faults = []
+        faults, unknown = [], False
         for fault in error.errors():
             field, why = ".".join(map(str, fault["loc"])), fault["msg"].removeprefix("Value error, ")
             if fault["type"] == "extra_forbidden":
                 close = nearest(field, model.model_fields)
                 faults.append(f"{field!r} is unknown" + (f" (did you mean {close!r}?)" if close else ""))
+                unknown = True
             elif not field:  # of values together
                 faults.append(why)
             else:
                 faults.append(f"{field} = {fault['input']!r}: {why}")
         raise UsageError(
             f"Parameters of {dataset!r} are not valid.",
-            expected=", ".join(model.model_fields),
+            expected=", ".join(model.model_fields) if unknown else None,
             found="; ".join(faults),
             next=f"kmip-data build {dataset} --help",
         ) from error

@@ -8,16 +8,13 @@ speed), ``10-chunk_16-hop_node_labels.pt`` int64 [N], ``16-hop_eccentricities.pt
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
-from kmip_data.format.splits import PARTS
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import Prepared, RawFolder
 from kmip_data.pipelines.cities.graph import (
@@ -30,51 +27,16 @@ from kmip_data.pipelines.cities.graph import (
     store_city,
     symmetrise,
 )
-from kmip_data.pipelines.cities.splits import TEST, TRAIN, VAL, split_codes
 from kmip_data.pipelines.formats.tensors import read_tensor
 
 LABELS: Final = "10-chunk_16-hop_node_labels.pt"
 DIRECTED_LABELS: Final = "10-chunk_node_labels.pt"  #: the name it had while the graphs were directed
 ECCENTRICITIES: Final = "16-hop_eccentricities.pt"
-MASKS: Final = {"train_mask.pt": TRAIN, "valid_mask.pt": VAL, "test_mask.pt": TEST}
 CLASSES: Final = 10
 DIRECTED_WARNING: Final = (
     "The archive is of the time when the graphs were directed: made undirected by the authors' rule and "
     "split by theirs. Its eccentricities and labels are of the directed graph."
 )
-
-
-class Constants(NamedTuple):
-    """Constants of a city in the k-MIP code: ranges of the train nodes, and some of their means."""
-
-    longitude: tuple[float, float]
-    latitude: tuple[float, float]
-    means: Mapping[int, str]  #: column -> decimal number
-
-
-#: ``graphgps/encoder/city_networks_encoder.py``; the ranges are float32 numbers.
-CONSTANTS: Final[Mapping[str, Constants]] = {
-    "paris": Constants(
-        (2.226167917251587, 2.4697108268737793),
-        (48.81593322753906, 48.90190124511719),
-        {2: "3.2222", 12: "31.304", 13: "25.179"},
-    ),
-    "shanghai": Constants(
-        (120.85847473144531, 121.96424102783203),
-        (30.700109481811523, 31.857986450195312),
-        {2: "2.8890", 12: "168.83", 13: "36.067"},
-    ),
-    "la": Constants(
-        (-118.66815185546875, -118.15784454345703),
-        (33.84650421142578, 34.33503341674805),
-        {2: "2.8899", 12: "65.346", 13: "33.122"},
-    ),
-    "london": Constants(
-        (-0.5015630125999451, 0.3162260949611664),
-        (51.28840255737305, 51.689353942871094),
-        {2: "2.7004", 12: "44.827", 13: "33.014"},
-    ),
-}
 
 
 class CityNetworksPipeline(CityPipeline[CityParams]):
@@ -89,13 +51,8 @@ class CityNetworksPipeline(CityPipeline[CityParams]):
     def prepare(self, raw: RawFolder, params: CityParams, workdir: Path) -> Prepared:
         """Read the tensors and check them against what is published."""
         tensors = read_city_archive(raw.path)
-        if tensors.facts["layout"] != "undirected" or tensors.facts["split"] != "the authors'":
-            raise _older(self.manifest.name, tensors.facts)
         if not raw.sample:
             check_published(tensors, self.manifest)
-            differences = compare_constants(tensors, self.manifest.name)
-            facts = {**tensors.facts, "constants_that_differ": differences}
-            tensors = replace(tensors, facts=facts)
         return store_city(tensors, workdir)
 
 
@@ -106,10 +63,9 @@ def read_city_archive(folder: Path) -> CityTensors:
     """Read the tensors of one city, from today's layout or from that of the directed graphs.
 
     A directed graph is made undirected by the authors' rule. Eccentricities and labels are taken where they
-    are there; masks are compared with the authors' split. Its ``facts`` are ``layout`` (``undirected``, or
-    ``directed`` as found), ``split`` (``the authors'``, ``another`` or ``none``), ``edges_found``,
-    ``self_loops``. Raises ``DamagedInput`` where a file is missing, cannot be read, or does not fit the
-    others.
+    are there; masks are not read, since the default split is the authors' rule. Its ``facts`` are ``layout``
+    (``undirected``, or ``directed`` as found), ``edges_found`` and ``self_loops``. Raises ``DamagedInput``
+    where a file is missing, cannot be read, or does not fit the others.
     """
     features = read_tensor(_there(folder, "node_features_augmented.pt"), "float32", (None, len(FEATURES)))
     n = len(features)
@@ -132,7 +88,6 @@ def read_city_archive(folder: Path) -> CityTensors:
         labels=labels,
         facts={
             "layout": "undirected" if undirected else "directed",
-            "split": _compare_masks(folder, n),
             "edges_found": int(index.shape[1]),
             "self_loops": int((index[0] == index[1]).sum()),
         },
@@ -145,39 +100,22 @@ def read_city_archive(folder: Path) -> CityTensors:
 def check_published(tensors: CityTensors, manifest: Manifest) -> None:
     """Compare the counts of a city with the published ones; ``DamagedInput`` where they differ."""
     n, expected = tensors.num_nodes, manifest.expected
-    sizes = np.bincount(split_codes(n), minlength=3).tolist()
     labels = np.zeros(0, np.int64) if tensors.labels is None else tensors.labels
     classes = np.bincount(labels, minlength=CLASSES)
     found = {"intersections": n, "edges": tensors.edge_index.shape[1]}
     wanted = {"intersections": expected.avg_nodes, "edges": expected.avg_edges}
-    for part, size in zip(PARTS, sizes, strict=True):
-        found[part], wanted[part] = size, expected.splits["random-seed0"][part]
     chunk = n // CLASSES + 1
     found |= {f"class {c}": int(count) for c, count in enumerate(classes)}
     wanted |= {f"class {c}": min(chunk, n - c * chunk) for c in range(CLASSES)}
     wrong = [name for name, count in wanted.items() if found[name] != count]
     if wrong:
         differing = ", ".join(f"{name} {found[name]:,}, not {wanted[name]:,.0f}" for name in wrong)
-        raise DamagedInput(f"These are not the published tensors of {manifest.title}: {differing}.")
-
-
-def compare_constants(tensors: CityTensors, name: str) -> list[str]:
-    """Return which of the authors' constants the train nodes do not have, as sentences; none for all."""
-    if name not in CONSTANTS:
-        return []
-    train = tensors.features[split_codes(tensors.num_nodes) == TRAIN]
-    constants = CONSTANTS[name]
-    differences = []
-    for column, (low, high) in enumerate((constants.longitude, constants.latitude)):
-        found = float(train[:, column].min()), float(train[:, column].max())
-        if found != (low, high):
-            differences.append(f"{FEATURES[column]}: {found[0]} to {found[1]}, not {low} to {high}")
-    for column, printed in constants.means.items():
-        mean = float(train[:, column].astype(np.float64).mean())
-        unit = 10.0 ** -len(printed.partition(".")[2])
-        if abs(mean - float(printed)) > unit:
-            differences.append(f"mean of {FEATURES[column]}: {mean:.6g}, not {printed}")
-    return differences
+        raise DamagedInput(
+            f"These are not the published tensors of {manifest.title}: {differing}.",
+            found=f"{tensors.facts['layout']} edges; the authors changed their files on 2025-03-05",
+            next=f"kmip-data build {manifest.name}; or kmip-data build city --name my-{manifest.name} "
+            "--archive PATH, which takes the tensors as they are",
+        )
 
 
 def _there(folder: Path, name: str) -> Path:
@@ -202,24 +140,3 @@ def _published_labels(folder: Path, n: int) -> tuple[NDArray[np.float32] | None,
             f"{names[0]} does not fit {ECCENTRICITIES}: {found}{'' if in_order else ', in another order'}."
         )
     return eccentricity, labels
-
-
-def _compare_masks(folder: Path, n: int) -> str:
-    """Return whether the masks are the split that the authors' rule gives."""
-    if not all((folder / name).is_file() for name in MASKS):
-        return "none"
-    codes = split_codes(n)
-    same = all(
-        np.array_equal(read_tensor(folder / name, "bool", (n,)), codes == MASKS[name]) for name in MASKS
-    )
-    return "the authors'" if same else "another"
-
-
-def _older(name: str, facts: Mapping[str, Any]) -> DamagedInput:
-    split = {"none": "no masks", "another": "another split"}.get(facts["split"], "its split")
-    return DamagedInput(
-        f"This is an older generation of {name}: {facts['layout']}, with {split}. "
-        "The authors changed the files on 2025-03-05.",
-        next=f"kmip-data build {name}, or, to take it as it is: "
-        f"kmip-data build city --name my-{name} --archive PATH",
-    )

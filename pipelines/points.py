@@ -28,8 +28,7 @@ from kmip_data.pipelines.clouds.graphs import (
     knn_schema,
     normalised,
 )
-from kmip_data.pipelines.raw.own_files import ascii_key, files_below
-from kmip_data.pipelines.shared.own import OwnParams, OwnPipeline, OwnSplitParams
+from kmip_data.pipelines.shared.own import OwnParams, OwnPipeline, OwnSplitParams, ascii_key, files_below
 from kmip_data.pipelines.shared.records import class_column, feature_column
 
 FOLDER: Final = "points"

@@ -23,8 +23,7 @@ from kmip_data.manifest import Strict
 from kmip_data.pipelines.base import Prepared, RawFolder, Unit
 from kmip_data.pipelines.images import graph, reading
 from kmip_data.pipelines.raw.copies import list_copies
-from kmip_data.pipelines.raw.own_files import ascii_key, files_below, given_file
-from kmip_data.pipelines.shared.own import OwnParams, OwnPipeline
+from kmip_data.pipelines.shared.own import OwnParams, OwnPipeline, ascii_key, files_below, given_file
 from kmip_data.pipelines.shared.records import class_column, feature_column, units_of_rows
 
 IMAGES: Final = "images"

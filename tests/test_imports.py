@@ -23,6 +23,26 @@ def test_import_kmip_data_loads_nothing_heavy():
     assert run(f"import sys, kmip_data; print(sorted(set({HEAVY}) & set(sys.modules)))") == "[]"
 
 
+def test_modules_load_only_what_they_need():
+    """In this order in one process: what a line forbids, none before it may have loaded."""
+    code = """
+import sys
+import kmip_data.models as models
+assert not {"pydantic", "torch"} & set(sys.modules)
+models.load_preset("s3dis"), models.ModelConfig(positional="rwse", attention="none")
+import kmip_data.graphs.knn
+assert not {"numba", "torch"} & set(sys.modules)
+import kmip_data.models.search, torch
+assert not {"numba", "pykeops"} & set(sys.modules)
+from kmip_data.models.attention import gathered, kmip, operators
+assert operators.kernels_for(torch.ones(1)) is gathered
+assert not [name for name in sys.modules if "attention.gpu" in name]
+import kmip_data.reading.loader
+assert "lightning" not in sys.modules
+"""
+    run(code)
+
+
 def test_pipelines_load_no_torch():
     """Workers of a build import the pipelines: torch would cost each of them seconds and memory."""
     names = [name for _, name, _ in pkgutil.walk_packages([str(ROOT / "pipelines")], "kmip_data.pipelines.")]

@@ -23,7 +23,8 @@ _BUILD_FIRST = {
 _PROJECTIONS = {
     **dict.fromkeys(("--n", "--d"), "--gaussian NxD"),
     **dict.fromkeys(("--min-nodes", "--max-nodes"), "--nodes A..B"),
-    "--part": "kmip-data evaluate RUN --dump-qk FILE --split PART first",
+    "--part": "record_run(RUN, split=PART) in Python (docs/analysis.md)",
+    "--qk": "RUN, or record_run(RUN) in Python (docs/analysis.md)",
 }
 #: Command -> option or subcommand of a previous version -> its new spelling, the one line of the error.
 OLD_SPELLINGS: dict[str, dict[str, str]] = {
@@ -40,7 +41,7 @@ OLD_SPELLINGS: dict[str, dict[str, str]] = {
     | {f"--{name}": f"kmip-data encode TARGET {name}N" for name in ("lappe", "rwse", "expander")}
     | {"--expander-seed": "kmip-data encode TARGET expanderN-seedS"}
     | {"--degree-profile": "kmip-data encode TARGET degree-profile-2.0"},
-    "evaluate": {"--dump-part": "--split PART", "--dump-graphs": "--dump-qk FILE, which takes 10 graphs"},
+    "evaluate": {"--dump-qk": "record_run(RUN) in Python (docs/analysis.md)"},
     "info": {"--croissant": "croissant.json in the build folder", "--output": "kmip-data info TARGET > FILE"},
     "analyze": {
         "classes": "kmip-data evaluate RUN --by-class",

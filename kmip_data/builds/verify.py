@@ -162,7 +162,7 @@ def _check_shards(report: VerifyReport, card: Card, schema: Schema) -> list[Shar
 
     def check(start: int, stop: int) -> None:
         for position in range(start, stop):
-            found[position] = _check_shard(report.path, card, schema, card.shards[position])
+            found[position] = _check_shard(report.path, card.dataset, card.key, schema, card.shards[position])
 
     for_ranges(check, len(card.shards))
     for entry, (_, problems) in zip(card.shards, found, strict=True):
@@ -181,8 +181,9 @@ def _check_shards(report: VerifyReport, card: Card, schema: Schema) -> list[Shar
 
 
 def _check_shard(
-    path: Path, card: Card, schema: Schema, entry: ShardEntry
+    path: Path, dataset: str, key: str, schema: Schema, entry: FileEntry
 ) -> tuple[Shard | None, list[Problem]]:
+    """Check a shard, or a file of an added column, against the build or column of that key."""
     problems = list(file_problems(path, entry))
     try:
         shard = Shard(path / entry.file)
@@ -191,8 +192,8 @@ def _check_shard(
             problems += [Problem(entry.file, "has another schema", "the card's", f"other {', '.join(names)}")]
         problems += unequal(
             entry.file,
-            ("belongs to another dataset", card.dataset, shard.dataset),
-            ("belongs to another build", card.key, shard.build_key),
+            ("belongs to another dataset", dataset, shard.dataset),
+            ("belongs to another build", key, shard.build_key),
             ("has another number of graphs", f"{entry.graphs:,}", f"{shard.graphs:,}"),
             ("has another number of nodes", f"{entry.nodes:,}", f"{shard.nodes:,}"),
             ("has another number of edges", f"{entry.edges:,}", f"{shard.edges:,}"),
@@ -290,8 +291,15 @@ def column_problems(build: Build, shards: Sequence[Shard] | None, remarks: list[
             known = {f"{folder}/{file}" for file in (CARD_NAME, *(entry.file for entry in card.files))}
             remarks += strays(build.path, folder, known)
             for position, entry in enumerate(card.files):
+                entry = entry.model_copy(update={"file": f"{folder}/{entry.file}"})  # noqa: PLW2901
+                found, wrong = _check_shard(build.path, build.card.dataset, card.key, card.schema_, entry)
+                yield from wrong
                 shard = None if shards is None else shards[position]
-                yield from _column_file_problems(build.path, folder, card, entry, shard)
+                if found is None or shard is None:
+                    continue
+                if found.keys != shard.keys or not np.array_equal(found.node_ptr, shard.node_ptr):
+                    what = "has other records than its shard"
+                    yield Problem(entry.file, what, "the same keys and sizes", "others")
 
 
 def _is_encoding(name: str) -> bool:
@@ -318,23 +326,3 @@ def _columns_card_problems(build: Build, folder: str, card: ColumnsCard) -> Iter
     wanted = [PurePosixPath(shard.file).name for shard in build.card.shards]
     if [entry.file for entry in card.files] != wanted:
         yield Problem(file, "names other files", "one for each shard", f"{len(card.files)} files")
-
-
-def _column_file_problems(
-    path: Path, folder: str, card: ColumnsCard, entry: FileEntry, shard: Shard | None
-) -> Iterator[Problem]:
-    file = f"{folder}/{entry.file}"
-    yield from file_problems(path, entry.model_copy(update={"file": file}))
-    try:
-        found = Shard(path / file)
-        if (found.build_key, found.schema) != (card.key, card.schema_):
-            yield Problem(file, "belongs to another column", f"key {card.key}", f"key {found.build_key}")
-            return
-        if shard is not None and not (
-            np.array_equal(found.node_ptr, shard.node_ptr) and found.keys == shard.keys
-        ):
-            yield Problem(file, "has other records than its shard", "the same keys and sizes", "others")
-        for fault in content_faults(found):
-            yield Problem(file, *fault)
-    except DamagedInput as error:
-        yield from damage(path, file, error)

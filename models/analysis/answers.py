@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import dijkstra
-from torch import Tensor, nn
+from torch import Tensor
 
 from kmip_data.builds.home import Home
 from kmip_data.drawing.maps import read_city_map
@@ -23,22 +19,21 @@ from kmip_data.drawing.page import Answer, ChosenKeys
 from kmip_data.drawing.pictures import label_words
 from kmip_data.errors import UsageError
 from kmip_data.graphs.city_columns import is_city
-from kmip_data.models.analysis.projections import check_part
-from kmip_data.models.attention.kmip import KMIPAttention, attend_to_best
-from kmip_data.models.layers.batch import GraphBatch, read_batch
-from kmip_data.models.training.machine import autocast
+from kmip_data.models.analysis.study import Recorder, recording
+from kmip_data.models.attention.kmip import attend_to_best
+from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.training.run.evaluate import OpenedRun, open_run
 from kmip_data.models.training.run.module import measure_parts
 from kmip_data.models.training.tasks import Task, target_column
 
-HOPS, NODES, MOST_NODES = 16, 4, 20_000  #: influence is measured so far, of so many nodes, up to this size
+HOPS, NODES, MOST_NODES = 16, 4, 20_000  #: hops and drawn nodes of an influence, and the largest graph for it
 PAIRS: Final = 2_000_000  #: of node and key, over all heads and layers, in an answer: 16 MB
 
 
 def ask(
     run: str | os.PathLike[str],
     *,
-    part: str = "test",
+    split: str = "test",
     position: int = 0,
     home: Home | None = None,
     device: str | None = None,
@@ -52,24 +47,18 @@ def ask(
     part or record.
     """
     opened = open_run(run, home=home, device=device)
-    data, where = opened.data, opened.device.kind
-    check_part(data, part)
-    count = 1 if data.unit == "nodes" else data.sizes[part]
+    data = opened.data
+    data.check_part(split)
+    count = 1 if data.unit == "nodes" else data.sizes[split]
     if not 0 <= position < count:
         raise UsageError(
-            f"The part {part} has no record {position}.",
+            f"The part {split} has no record {position}.",
             next=f"--record 0 to {count - 1}, or another --split",
         )
-    batch = data.record(part, position)
-    with (
-        opened.working() as module,
-        choosing(module.eval().model, int(batch.num_nodes), pairs) as (nodes, layers),
-        torch.compiler.set_stance("force_eager"),  # compiled code skips the hooks
-        torch.inference_mode(),
-        autocast(opened.config.training.precision, where),
-    ):
-        module.doing = "exploring"
-        logits = module(batch.to(where))[0].float().cpu()
+    batch = data.record(split, position)
+    with opened.applied("exploring") as module, recording(module.model) as recorder:
+        logits = module(batch.to(opened.device.kind))[0].float().cpu()
+    nodes, layers = chosen_keys(recorder, int(batch.num_nodes), pairs)
     task, column = data.task, target_column(data.build.card.schema_)
     named = task.level == "node" and task.kind == "single-label"
     words = ""
@@ -85,7 +74,7 @@ def ask(
     )
 
 
-def influence_by_hop(opened: OpenedRun, part: str = "test", position: int = 0) -> list[tuple[int, float]]:
+def influence_by_hop(opened: OpenedRun, split: str = "test", position: int = 0) -> list[tuple[int, float]]:
     """Return how much the features of all nodes at each distance in hops change a node's output.
 
     The sum of absolute derivatives, relative to that by the node's own features, is the mean over a fixed
@@ -93,7 +82,7 @@ def influence_by_hop(opened: OpenedRun, part: str = "test", position: int = 0) -
     for graphs of more than 20,000 nodes, where a derivative for each output takes too long, and without
     numbers as features.
     """
-    batch = opened.data.record(part, position).to(opened.device.kind)
+    batch = opened.data.record(split, position).to(opened.device.kind)
     count = int(batch.num_nodes)
     if count > MOST_NODES or not isinstance(batch.x, Tensor) or not batch.x.is_floating_point():
         return []
@@ -142,55 +131,24 @@ def prediction_of(task: Task, logits: Tensor) -> np.ndarray[Any, Any]:
     return (logits > 0).numpy() if task.kind == "multilabel" else logits.numpy()
 
 
-@contextlib.contextmanager
-def choosing(model: nn.Module, count: int, pairs: int) -> Iterator[tuple[Tensor, list[ChosenKeys]]]:
-    """Give the nodes (S,) whose keys are kept, and, once ``model`` has seen a graph of ``count``, the keys.
+def chosen_keys(recorder: Recorder, count: int, pairs: int) -> tuple[Tensor, list[ChosenKeys]]:
+    """Return nodes (S,) of the recorded graph of ``count``, and the keys that each layer attends to there.
 
-    They are those that each :class:`KMIPAttention` attends to, found by its own search. All nodes, or as many
-    as give no more than ``pairs`` over all layers.
+    All nodes, or a fixed draw of as many as give no more than ``pairs`` over all layers.
     """
-    attentions = [module for module in model.modules() if isinstance(module, KMIPAttention)]
-    each = sum(module.heads * module.k for module in attentions)
-    kept = min(count, pairs // max(each, 1))
+    kept = min(count, pairs // max(1, sum(layer.heads * layer.k for layer in recorder.layers)))
     draw = np.random.Generator(np.random.PCG64(0)).choice(count, kept, replace=False)
-    nodes, layers = torch.from_numpy(np.sort(draw)), list[ChosenKeys]()
-    hook = partial(_choose, nodes, layers)
-    hooks = [module.register_forward_pre_hook(hook, with_kwargs=True) for module in attentions]
-    try:
-        yield nodes, layers
-    finally:
-        for each_hook in hooks:
-            each_hook.remove()
+    nodes, found = torch.from_numpy(np.sort(draw)), list[ChosenKeys]()
+    for layer, (recorded,) in zip(recorder.layers, recorder.calls, strict=True):
+        queries, keys, values = (tensor.float() for tensor in recorded)
+        chosen = attend_to_best(queries, keys, values, layer.k, repeat_first_key=layer.legacy_padding)
+        indices, weights = chosen.indices[:, nodes], chosen.weights[:, nodes]
+        found.append(ChosenKeys(indices.numpy(), weights.masked_fill(indices < 0, 0).numpy()))
+    return nodes, found
 
 
-def _choose(
-    nodes: Tensor, layers: list[ChosenKeys], module: KMIPAttention, args: tuple[Any, ...], options: Any
-) -> None:
-    """Repeat the layer's attention, and record the chosen keys."""
-    given: dict[str, Any] = {**dict(zip(("x", "ptr"), args, strict=False)), **options}
-    ptr = given.get("ptr")
-    found = attend_to_best(
-        *module.project(given["x"]),
-        module.k,
-        query_ptr=ptr.ptr if isinstance(ptr, GraphBatch) else ptr,
-        backend=module.backend,
-        repeat_first_key=module.legacy_padding,
-    )
-    indices, weights = found.indices.cpu()[:, nodes], found.weights.float().cpu()[:, nodes]
-    layers.append(ChosenKeys(indices.numpy(), weights.masked_fill(indices < 0, 0).numpy()))
-
-
-@dataclass(frozen=True)
-class ClassAccuracy:
-    """Nodes or graphs of each class, and how many of them a run gets right, by part."""
-
-    names: list[str]
-    rows: dict[str, list[int]]  #: part -> number of each class
-    right: dict[str, list[int]]  #: part -> correct ones of each class
-
-
-def class_accuracy(run: str | Path, **where: Any) -> ClassAccuracy:
-    """Measure the best weights of ``run`` on each class of every part.
+def class_accuracy(run: str | Path, **where: Any) -> dict[str, Any]:
+    """Return ``names`` of the classes, and by part ``rows`` of each class and how many are ``right``.
 
     Options are those of :func:`.evaluate.open_run`. Raises ``UsageError`` if the run does not predict one
     class for each node or graph.
@@ -210,4 +168,5 @@ def class_accuracy(run: str | Path, **where: Any) -> ClassAccuracy:
         names = read_city_map(build).class_ranges()
     rows = {part: confusion.sum(1).tolist() for part, confusion in found.items()}
     names = names or [str(number) for number in range(len(next(iter(rows.values()))))]
-    return ClassAccuracy(names, rows, {part: confusion.diag().tolist() for part, confusion in found.items()})
+    right = {part: confusion.diag().tolist() for part, confusion in found.items()}
+    return {"names": names, "rows": rows, "right": right}

@@ -14,6 +14,7 @@ from kmip_data.drawing.style import NOTE, PALETTE, class_colors, look, new_figur
 from kmip_data.models.analysis.expressivity import Pair, Refinement
 from kmip_data.models.analysis.study import Study
 from kmip_data.models.training.metrics import METRICS
+from kmip_data.models.training.run.folder import is_share
 from kmip_data.wording import counted
 
 Curve = tuple[str, str, str]  #: label, colour, style
@@ -80,7 +81,7 @@ def draw_over_k(curves: Sequence[tuple[Sequence[Row], Sequence[Row]]], path: Pat
                     style = {"fmt": "o-", "color": f"C{number % 10}", "markersize": 4, "capsize": 2}
                     shown[name] = axes.errorbar(*columns[:2], spread, **style)
             axes.set(xlabel=xlabel, ylabel=ylabel)
-            if y == "test" and metric.percent:
+            if y == "test" and is_share(ours[0]["metric"]):
                 axes.yaxis.set_major_formatter(percent)
             for axis, set_scale in [(axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale)][
                 : 1 + (y == "seconds")

@@ -9,25 +9,171 @@ keys in the wrong order; ``published`` repeats that computation, ``error`` is th
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
+from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.files.changes import csv_bytes
-from kmip_data.models.analysis.projections import Projections, Sample
+from kmip_data.models.attention.kmip import KMIPAttention
+from kmip_data.models.layers.batch import pointers
 from kmip_data.runtime.progress import Progress
 
 SCRATCH = 64 * 2**20  #: bytes of a block
 Curves = Mapping[str, NDArray[np.float64]]
-Measure = Callable[[Sample, Sequence[int]], Curves]
+Layer = tuple[Tensor, Tensor, Tensor]
+Measure = Callable[["Sample", Sequence[int]], Curves]
+
+
+class Sample(NamedTuple):
+    """One layer on one graph of n nodes, in float32."""
+
+    layer: int  #: counted from 0
+    graph: int
+    queries: Tensor  #: (H, n, d)
+    keys: Tensor  #: (H, n, d)
+    values: Tensor  #: (H, n, v)
+
+
+@dataclass(frozen=True)
+class Projections:
+    """Queries, keys and values of attention layers, for the same graphs."""
+
+    #: layer by layer (queries (H, N, d), keys (H, N, d), values (H, N, v)), nodes of all graphs one after
+    #: another, one floating dtype, before the factor 1/√d
+    layers: tuple[Layer, ...]
+    sizes: tuple[int, ...]  #: nodes of each graph
+    #: plain values on their origin: ``sample`` (generated data), dataset, run, k …
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    def samples(self, layers: Sequence[int], graphs: Sequence[int]) -> Iterator[Sample]:
+        """Yield every chosen layer on every chosen graph, graph by graph."""
+        ends = np.cumsum(self.sizes)
+        for graph in graphs:
+            rows = slice(ends[graph] - self.sizes[graph], ends[graph])
+            for layer in layers:
+                queries, keys, values = (tensor[:, rows].float() for tensor in self.layers[layer])
+                yield Sample(layer, graph, queries, keys, values)
+
+
+def gaussian_projections(n: int, d: int, *, heads: int = 1, graphs: int = 1, seed: int = 0) -> Projections:
+    """Return standard normal queries, keys and values: ``graphs`` graphs of n nodes, one layer."""
+    generator = torch.Generator().manual_seed(seed)
+    queries, keys, values = torch.randn(3, heads, graphs * n, d, generator=generator)
+    about = {"data": "Gaussian", "n": n, "d": d, "seed": seed}
+    return Projections(((queries, keys, values),), (n,) * graphs, about)
+
+
+class Recorder:
+    """Projections of every k-MIP layer of a model, of the graphs recorded so far, on the CPU."""
+
+    def __init__(self, layers: list[KMIPAttention], sizes: tuple[int, int | None] = (1, None)) -> None:
+        self.layers, self._range = layers, sizes
+        self.calls: list[list[Layer]] = [[] for _ in layers]  #: of each layer, in order
+        self.sizes: list[int] = []  #: nodes of each graph recorded
+
+    def hook(self, layer: int, module: KMIPAttention, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+        """Record the graphs of the right size from the input of a layer; layer 0 counts them."""
+        given = {**dict(zip(("x", "ptr"), args, strict=False)), **options}
+        x, (least, most) = given["x"], self._range
+        bounds = pairwise(pointers(given.get("ptr"), len(x)))
+        graphs = [(start, stop) for start, stop in bounds if least <= stop - start <= (most or len(x))]
+        if graphs:
+            rows = torch.cat([torch.arange(start, stop) for start, stop in graphs])
+            queries, keys, values = (tensor.detach().cpu()[:, rows] for tensor in module.project(x))
+            self.calls[layer].append((queries, keys, values))
+        if layer == 0:
+            self.sizes += [stop - start for start, stop in graphs]
+
+    def projections(self, graphs: int | None = None, **about: Any) -> Projections:
+        """Return the first ``graphs`` graphs (default: all) of all forward passes, joined.
+
+        Raises ``UsageError`` if none was recorded.
+        """
+        if not self.sizes:
+            least, most = self._range
+            limits = f"{least} to {most or 'any number of'} nodes"
+            raise UsageError(f"There is no graph to record of {limits}.", next="another part, or other sizes")
+        sizes = self.sizes[:graphs]
+        layers = []
+        for calls in self.calls:
+            queries, keys, values = (torch.cat(each, 1)[:, : sum(sizes)] for each in zip(*calls, strict=True))
+            layers.append((queries, keys, values))
+        return Projections(tuple(layers), tuple(sizes), about)
+
+
+@contextlib.contextmanager
+def recording(model: nn.Module, *, sizes: tuple[int, int | None] = (1, None)) -> Iterator[Recorder]:
+    """Record within the block the projections of every :class:`KMIPAttention` of ``model``.
+
+    Padding (``legacy_padding``), whose keys and values are the biases, is left out, and so are graphs outside
+    the range ``sizes``. Compiled code, which skips the hooks, runs uncompiled.
+    """
+    attentions = [module for module in model.modules() if isinstance(module, KMIPAttention)]
+    recorder = Recorder(attentions, sizes)
+    hooks = [
+        module.register_forward_pre_hook(partial(recorder.hook, layer), with_kwargs=True)
+        for layer, module in enumerate(attentions)
+    ]
+    try:
+        with torch.compiler.set_stance("force_eager"):
+            yield recorder
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def record_run(
+    run: str | os.PathLike[str],
+    *,
+    split: str = "test",
+    graphs: int = 10,
+    sizes: tuple[int, int | None] = (1, None),
+    home: Home | None = None,
+    device: str | None = None,
+) -> Projections:
+    """Record the first ``graphs`` graphs of a part of the split by the best weights of ``run``, in eval mode.
+
+    Only graphs with a number of nodes in the range ``sizes`` count; a transductive run has one graph,
+    whatever the part. The other arguments are those of
+    :func:`kmip_data.models.training.run.evaluate.evaluate`. Raises ``UsageError`` if there is no such run,
+    part or build, or the model has no k-MIP attention; ``DamagedInput`` if the run is unfinished, or one of
+    its files is damaged.
+    """
+    from kmip_data.models.training.run.evaluate import open_run
+
+    opened = open_run(run, home=home, device=device)
+    data = opened.data
+    data.check_part(split)
+    with opened.applied("recording") as module, recording(module.model, sizes=sizes) as recorder:
+        if not recorder.layers:
+            raise UsageError(f"{run} has no k-MIP attention to record.", next="a run of the model gps-kmip")
+        for _, batches in data.passes((split,)):
+            for batch in batches:
+                module.model(batch.to(opened.device.kind))
+                if len(recorder.sizes) >= graphs:
+                    break
+    return recorder.projections(
+        graphs,
+        run=str(opened.folder),
+        model=opened.result.model,
+        k=max(attention.k for attention in recorder.layers),
+        **data.build.card.identity,
+        split=data.split_name,
+        part=split,
+        legacy_padding=recorder.layers[0].legacy_padding,
+    )
 
 
 @dataclass(frozen=True)

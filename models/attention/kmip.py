@@ -120,12 +120,10 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
 
     def found() -> tuple[Tensor, Tensor]:
         if torch.compiler.is_compiling() or context.keep is None:
-            scores, indices = search(*given, *ptrs, backend, hint, trusted)
-        else:
-            problem = check_problem(*given, *ptrs, hint, trusted=trusted, keep=context.keep)
-            scores, indices = ranked(problem, backend)
-        # Kept until the backward pass: half the bytes, where every row has such a number.
-        return scores, indices.int() if keys.shape[1] < 2**31 else indices
+            return search(*given, *ptrs, backend, hint, trusted)  # type: ignore[no-any-return]
+        narrow = keys.shape[1] < 2**31
+        problem = check_problem(*given, *ptrs, hint, trusted=trusted, keep=context.keep, narrow=narrow)
+        return ranked(problem, backend)
 
     scores, indices = found() if torch.compiler.is_compiling() else context.searched(found)
     if repeat_first_key:

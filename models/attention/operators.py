@@ -17,9 +17,9 @@ from torch.autograd import forward_ad
 
 from kmip_data.errors import UsageError
 from kmip_data.models.attention import gathered
-from kmip_data.models.context import triton_runs
+from kmip_data.models.context import LEFT_OUT, triton_runs
 from kmip_data.models.search.problem import check_problem
-from kmip_data.models.search.topk import ranked, topk_inner_product
+from kmip_data.models.search.topk import ranked
 
 NAMESPACE = "kmip_data"
 
@@ -35,18 +35,19 @@ def search(
     hint: Tensor | None,
     trusted: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """:func:`topk_inner_product`; not differentiable. ``trusted`` is as in :func:`check_problem`."""
-    if trusted:
-        return ranked(check_problem(queries, keys, k, query_ptr, trusted=True), backend)
-    more = {} if hint is None else {"hint": hint}
-    return topk_inner_product(queries, keys, k, query_ptr=query_ptr, key_ptr=key_ptr, backend=backend, **more)  # type: ignore[no-any-return]
+    """:func:`topk_inner_product`, not differentiable, with int32 indices where every row has such a number.
+
+    ``trusted`` is as in :func:`check_problem`.
+    """
+    given = queries, keys, k, query_ptr, key_ptr, hint
+    return ranked(check_problem(*given, trusted=trusted, narrow=keys.shape[1] < 2**31), backend)
 
 
 @search.register_fake
-def _(queries: Tensor, _keys: Tensor, k: int, *_: Any) -> tuple[Tensor, Tensor]:
+def _(queries: Tensor, keys: Tensor, k: int, *_: Any) -> tuple[Tensor, Tensor]:
     shape = (*queries.shape[:2], k)
     scores = queries.new_empty(shape, dtype=_working(queries.dtype))
-    return scores, queries.new_empty(shape, dtype=torch.int64)
+    return scores, queries.new_empty(shape, dtype=torch.int32 if keys.shape[1] < 2**31 else torch.int64)
 
 
 @torch.library.custom_op(f"{NAMESPACE}::attend", mutates_args=())
@@ -172,7 +173,7 @@ def kernels_for(values: Tensor) -> Any:
 
     Triton's kernels in float32 where they run, else torch operations.
     """
-    if _working(values.dtype) != torch.float32 or not triton_runs(values.device):
+    if _working(values.dtype) != torch.float32 or "attention" in LEFT_OUT or not triton_runs(values.device):
         return gathered
     from kmip_data.models.attention.gpu import launch
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kmip_data.models.context import triton_runs
+from kmip_data.models.context import LEFT_OUT, triton_runs
 from kmip_data.models.layers.batch import Edges, GraphBatch, NeighborTable, UnformedEdges, formed
 from kmip_data.models.layers.norms import Activation, BatchNorm, activated, normed
 
@@ -157,7 +157,7 @@ def _fused(
 
         return compiled  # type: ignore[no-any-return]
     mixed = lowered and torch.get_autocast_dtype(kind) == torch.bfloat16 and weight.dtype == torch.float32
-    if kind == "cuda" and (plain or mixed) and triton_runs(x.device):
+    if kind == "cuda" and (plain or mixed) and "edges" not in LEFT_OUT and triton_runs(x.device):
         from kmip_data.models.layers.gpu.gated_edges import gated_edges as in_triton
 
         return in_triton  # type: ignore[no-any-return]

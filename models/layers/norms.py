@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from torch_geometric.nn import norm as geometric
 from torch_geometric.nn.norm import LayerNorm
 
-from kmip_data.models.context import triton_runs
+from kmip_data.models.context import LEFT_OUT, triton_runs
 from kmip_data.models.layers.batch import ALL, GraphBatch, Rows
 
 
@@ -268,7 +268,7 @@ def normed(
 def _kernels(*tensors: Tensor | None) -> Any:
     """The module of fused passes that take these, or None."""
     given = [tensor for tensor in tensors if tensor is not None]
-    if torch.compiler.is_compiling() or not triton_runs(given[0].device):
+    if torch.compiler.is_compiling() or "norms" in LEFT_OUT or not triton_runs(given[0].device):
         return None
     if any(tensor.dtype not in {torch.float32, torch.bfloat16} for tensor in given) or not given[0].numel():
         return None

@@ -28,8 +28,8 @@ import torch
 from torch import Tensor
 
 from kmip_data.errors import KmipDataError
-from kmip_data.models.profiling.methods import Method, Shape, Source, Workload, get_method, pad
-from kmip_data.models.profiling.results import SETTINGS, Cell, Setting, Status
+from kmip_data.models.profiling.methods import Method, Shape, Workload, Workloads, get_method, pad
+from kmip_data.models.profiling.results import SETTINGS, Measurement, Setting, Status
 from kmip_data.runtime.memory import is_out_of_memory, peak_host_memory
 from kmip_data.runtime.threads import available_cores, set_num_threads
 
@@ -52,10 +52,10 @@ class Protocol:
 class Measurer:
     """Measure cells on one device."""
 
-    def __init__(self, source: Source, protocol: Protocol) -> None:
-        self.source, self.protocol, self.device = source, protocol, torch.device(protocol.device)
+    def __init__(self, workloads: Workloads, protocol: Protocol) -> None:
+        self.workloads, self.protocol, self.device = workloads, protocol, torch.device(protocol.device)
 
-    def cell(self, method: Method, setting: Setting, n: int) -> Cell:
+    def cell(self, method: Method, setting: Setting, n: int) -> Measurement:
         """Run ``method`` on n nodes; errors, also of memory, are left to the caller."""
         protocol = self.protocol
         first = sum(self._run(method, setting, n, 0))  # compiles, fills caches; not counted
@@ -65,7 +65,7 @@ class Measurer:
         runs = [self._run(method, setting, n, number) for number in range(1, last)]
         runs.append(self._run(method, setting, n, last, peak))
         counted = runs[:repeats]
-        return Cell(
+        return Measurement(
             method=method.name,
             setting=setting,
             n=n,
@@ -77,8 +77,8 @@ class Measurer:
 
     def inputs(self, method: Method, n: int, number: int, *, training: bool) -> Workload:
         """Return the inputs of run ``number`` on the device, equal for every method."""
-        self.source.reseed(hash((n, number)) & 0x7FFF_FFFF)
-        work = self.source.draw(n, self.device)
+        self.workloads.reseed(hash((n, number)) & 0x7FFF_FFFF)
+        work = self.workloads.draw(n, self.device)
         work = pad(work) if method.padded else work
         queries, keys, values = (tensor.to(method.dtype).requires_grad_(training) for tensor in work.tensors)
         return replace(work, queries=queries, keys=keys, values=values)
@@ -175,15 +175,15 @@ def measure(
     shape: Shape,
     protocol: Protocol,
     settings: Sequence[Setting] = SETTINGS,
-    tell: Callable[[Cell], None] | None = None,
-) -> list[Cell]:
+    log: Callable[[Measurement], None] | None = None,
+) -> list[Measurement]:
     """Measure every method in every setting at every number of nodes, small ones first.
 
     After a method runs out of memory or time, its larger sizes in that setting get the same status untried.
 
     Parameters
     ----------
-    tell
+    log
         Called with each finished cell.
 
     Raises
@@ -192,12 +192,12 @@ def measure(
         If a method or kind of data does not exist.
     """
     unusable = {name: get_method(name).unusable(protocol.device) for name in methods}
-    cells: list[Cell] = []
+    cells: list[Measurement] = []
     for name, why_not in unusable.items():
-        ended: dict[Setting, Cell] = {}
+        ended: dict[Setting, Measurement] = {}
         with contextlib.closing(_Worker(shape, protocol)) as worker:
             for setting, n in itertools.product(settings, sorted(sizes)):
-                not_run = partial(Cell, method=name, setting=setting, n=n)
+                not_run = partial(Measurement, method=name, setting=setting, n=n)
                 if why_not is not None:
                     cell = not_run(status="unavailable", note=why_not)
                 elif (last := ended.get(setting)) is not None:
@@ -207,8 +207,8 @@ def measure(
                     if cell.status in {"oom", "time"}:
                         ended[setting] = cell
                 cells.append(cell)
-                if tell is not None:
-                    tell(cell)
+                if log is not None:
+                    log(cell)
     return cells
 
 
@@ -220,15 +220,15 @@ class _Worker:
         self._process: Any = None
         self._connection: Any = None
 
-    def ask(self, method: str, setting: Setting, n: int) -> Cell:
+    def ask(self, method: str, setting: Setting, n: int) -> Measurement:
         """Return the cell; its status is ``oom``, ``time`` or ``failed`` if no answer comes."""
-        cell = partial(Cell, method=method, setting=setting, n=n)
+        cell = partial(Measurement, method=method, setting=setting, n=n)
         too_long = cell(status="time", note=f"longer than {self._limit:g} s")
         try:
             if self._process is None:
                 self._start()
             # One run may take the limit; repeats and the run for memory as long again.
-            answer: Cell = self._exchange((method, setting, n), 3 * self._limit + COMPILE)
+            answer: Measurement = self._exchange((method, setting, n), 3 * self._limit + COMPILE)
         except TimeoutError:
             self.close(patience=0)
             return too_long
@@ -275,7 +275,7 @@ def _serve(connection: Connection, shape: Shape, protocol: Protocol) -> None:
         os.dup2(quiet, stream)
     set_num_threads(protocol.threads)
     torch.set_num_threads(protocol.threads)
-    measurer = Measurer(Source(shape), protocol)
+    measurer = Measurer(Workloads(shape), protocol)
     if protocol.memory_limit is not None:
         _limit_memory(protocol.memory_limit, protocol.device)
     gc.freeze()  # objects of imported libraries are no garbage to look through
@@ -285,9 +285,9 @@ def _serve(connection: Connection, shape: Shape, protocol: Protocol) -> None:
             connection.send(_answer(measurer, *connection.recv()))
 
 
-def _answer(measurer: Measurer, name: str, setting: Setting, n: int) -> Cell:
+def _answer(measurer: Measurer, name: str, setting: Setting, n: int) -> Measurement:
     """Return the cell, with its times, or why there are none."""
-    method, cell = get_method(name), partial(Cell, method=name, setting=setting, n=n)
+    method, cell = get_method(name), partial(Measurement, method=name, setting=setting, n=n)
     try:
         return measurer.cell(method, setting, n)
     except Exception as error:  # noqa: BLE001 -- one cell; the next may work

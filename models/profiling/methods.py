@@ -7,19 +7,16 @@ import itertools
 import math
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from kmip_data.errors import UsageError
 from kmip_data.manifest import unknown_name
 from kmip_data.models.attention.kmip import kmip_attention
 from kmip_data.models.search.topk import backend_names, get_backend, topk_inner_product
 
-KINDS = ("gaussian", "sphere", "clustered")
 CLUSTERS = 64  #: centres of ``clustered``
 NOISE = 0.2  #: standard deviation of its rows about their centre, whose own is 1
 
@@ -32,9 +29,8 @@ class Shape:
     d: int = 10  #: length of queries and keys
     value_dim: int = 10  #: length of values
     k: int = 10  #: keys that a query attends to
-    #: ``gaussian`` (standard normal), ``sphere`` (rows of length 1), ``clustered`` (rows around 64 common
-    #: centres) or ``trained:FILE`` (a file of ``kmip-data evaluate --dump-qk``: its largest graph, cut to the
-    #: first N rows; it sets ``heads``, ``d`` and ``value_dim``)
+    #: ``gaussian`` (standard normal), ``sphere`` (rows of length 1) or ``clustered`` (rows around 64 common
+    #: centres)
     data: str = "gaussian"
     graph_sizes: tuple[int, ...] | None = None  #: sizes of the graphs of a ragged batch; None: one graph
 
@@ -75,34 +71,11 @@ def pad(work: Workload) -> Workload:
     return Workload(padded[0], padded[1], padded[2], work.ptr, k, some)
 
 
-class Source:
-    """Draw workloads of one shape; a seed gives the same sequence.
-
-    Raises ``UsageError`` for an unknown kind of data, or a file with fewer rows than are drawn.
-    """
+class Workloads:
+    """Draw workloads of one shape; a seed gives the same sequence."""
 
     def __init__(self, shape: Shape, *, seed: int = 0) -> None:
-        kind, _, file = shape.data.partition(":")
-        if shape.data not in KINDS and not (kind == "trained" and file):
-            raise UsageError(
-                f"{shape.data!r} is not a kind of data.",
-                expected=", ".join([*KINDS, "trained:FILE"]),
-                found=shape.data,
-                next="kmip-data evaluate RUN --dump-qk FILE writes a file for trained:FILE",
-            )
-        self._generator = torch.Generator().manual_seed(seed)
-        self._trained: tuple[Tensor, Tensor, Tensor] | None = None
-        if file:
-            self._trained = _largest_graph(file)
-            queries, _, values = self._trained
-            heads, _, d = queries.shape
-            shape = replace(shape, heads=heads, d=d, value_dim=values.shape[2])
-        self.shape = shape
-
-    @property
-    def largest(self) -> int | None:
-        """Largest number of nodes; None: any."""
-        return None if self._trained is None else self._trained[0].shape[1]
+        self.shape, self._generator = shape, torch.Generator().manual_seed(seed)
 
     def reseed(self, seed: int) -> None:
         """Start another sequence."""
@@ -112,18 +85,7 @@ class Source:
         """Return inputs of n nodes on a device (with ``graph_sizes``, n is their sum)."""
         shape = self.shape
         ptr = (0, *itertools.accumulate(shape.graph_sizes or (n,)))
-        if self._trained is not None:
-            if n > (self.largest or 0):
-                raise UsageError(
-                    f"{shape.data} does not have that many rows.",
-                    expected=f"at most {self.largest}",
-                    found=str(n),
-                    next="a smaller --max-n, or dump a run on larger graphs",
-                )
-            queries, keys, values = (tensor[:, :n].contiguous() for tensor in self._trained)
-        else:
-            queries, keys = self._rows(n), self._rows(n)
-            values = self._normal(n, shape.value_dim)
+        queries, keys, values = self._rows(n), self._rows(n), self._normal(n, shape.value_dim)
         return Workload(queries.to(device), keys.to(device), values.to(device), ptr, shape.k)
 
     def _normal(self, n: int, width: int) -> Tensor:
@@ -150,15 +112,6 @@ def sizes_up_to(largest: float, smallest: float = 100) -> list[int]:
     """
     first, last = (2 * math.log10(size) for size in (smallest, largest))
     return [int(10 ** (i / 2) + 1e-9) for i in range(math.ceil(first - 1e-9), math.floor(last + 1e-9) + 1)]
-
-
-def _largest_graph(path: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Return queries, keys and values of the last layer on the largest graph of a file."""
-    from kmip_data.models.analysis.projections import read_projections
-
-    found = read_projections(Path(path).expanduser())
-    graph = max(range(len(found.sizes)), key=lambda g: found.sizes[g])
-    return next(found.samples([len(found.layers) - 1], [graph]))[2:]
 
 
 Step = Callable[[Workload, int], Tensor]

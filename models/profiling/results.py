@@ -21,7 +21,7 @@ Status = Literal["ok", "oom", "time", "unavailable", "failed"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class Measurement:
     """One method in one setting on n nodes: seconds of the counted runs, or why there are none."""
 
     method: str
@@ -116,7 +116,7 @@ PAPER_STYLES = {"symbolic": "-", "naive": "--", "full": ":", "flash": "-."}
 
 
 @styled
-def draw_sweep(cells: Sequence[Cell], path: Path, *, title: str, paper: Published | None) -> None:
+def draw_sweep(cells: Sequence[Measurement], path: Path, *, title: str, paper: Published | None) -> None:
     """Draw four log-log plots: seconds and peak bytes, inference and training.
 
     Curves measured here are coloured, with their growth exponent over the last decade of nodes; the paper's,
@@ -153,7 +153,7 @@ def draw_sweep(cells: Sequence[Cell], path: Path, *, title: str, paper: Publishe
 
 
 def _draw_method(
-    axes: Any, quantity: str, cells: Sequence[Cell], colour: str, growth: dict[str, Any]
+    axes: Any, quantity: str, cells: Sequence[Measurement], colour: str, growth: dict[str, Any]
 ) -> None:
     """Draw the cells of one method and setting; put the curve into ``growth`` under its exponent."""
     found = [(cell.n, cell.seconds if quantity == "seconds" else cell.peak_bytes) for cell in cells]

@@ -101,7 +101,7 @@ def compare_training(
     rounds: int,
     most: int,
     seconds: float,
-    tell: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> list[Pace]:
     """Measure networks in turn, round after round; the first is the one that ratios refer to.
 
@@ -118,7 +118,7 @@ def compare_training(
     ready: dict[Contestant, int] = {}
     before = random_state()
     for name, make in makers.items():
-        tell(f"{name} …")
+        log(f"{name} …")
         try:
             made = make(name)
             warm = made.run(1)[-1][0]
@@ -131,7 +131,7 @@ def compare_training(
         paces[name] = made.pace
         ready[made] = max(1, min(most, int(seconds / rounds / max(warm, 1e-9))))
     for number in range(rounds):
-        tell(f"round {number + 1} of {rounds}")
+        log(f"round {number + 1} of {rounds}")
         for contestant, batches in ready.items():
             gc.collect()
             contestant.measure(batches)

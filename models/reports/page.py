@@ -12,8 +12,7 @@ from typing import Final
 from kmip_data.drawing.style import STYLES
 from kmip_data.models.reports.sheets import Sheet
 from kmip_data.models.reports.tables import Row, Run, Table, curves_over_k
-from kmip_data.models.training.metrics import METRICS
-from kmip_data.models.training.run.folder import metrics_columns, title_of
+from kmip_data.models.training.run.folder import is_share, metrics_columns, title_of
 
 LIGHT, DARK = STYLES["light"], STYLES["dark"]
 STYLE = f"""
@@ -94,7 +93,7 @@ def _looks(rows: Sequence[Row]) -> list[tuple[int, int]]:
 
 def _means(rows: Sequence[Row], x: Sequence[float], name: str, color: int, of: str = "test") -> Series:
     """Return means with their deviations as points."""
-    scale = 100 if METRICS[rows[0]["metric"]].percent else 1
+    scale = 100 if is_share(rows[0]["metric"]) else 1
     y, spread = ([scale * (row[key] or 0) for row in rows] for key in (of, f"{of}_std"))
     return Series(name, list(x), y, spread, color, points=True, hollow=of == "paper")
 
@@ -105,7 +104,7 @@ def _curve(runs: Sequence[Run]) -> tuple[list[float], list[float], list[float]]:
     Epochs count from 1; values that cannot be read are left out.
     """
     metric = runs[0].result.metric
-    scale = 100 if METRICS[metric].percent else 1
+    scale = 100 if is_share(metric) else 1
     found: dict[int, list[float]] = {}
     for run in runs:
         for epoch, value in metrics_columns(run.folder).get(f"val_{metric}", []):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -12,8 +12,7 @@ from typing import Any
 from kmip_data.builds.home import Home, list_builds
 from kmip_data.manifest import load_manifest, read_shipped
 from kmip_data.models.reports.tables import BOUNDS, Row, Table
-from kmip_data.models.training.metrics import METRICS
-from kmip_data.models.training.run.folder import title_of, value_text
+from kmip_data.models.training.run.folder import is_share, title_of, value_text
 from kmip_data.wording import as_values, rough_time
 
 FEW = "†"  #: marks a mean of fewer runs than the paper's
@@ -116,11 +115,21 @@ def sheet_of(table: Table) -> Sheet:
     title = f"{data}; build {first['build']}, split {split}"
     marks: dict[str, Any] = {
         "places": [row["place"] for row in table.rows],
-        "notes": f"{few}Δ: differences with 95 % intervals, to the paper by Welch, to a row by its seeds.",
+        "notes": few + " ".join(_notes(table)),
     }
     names = zip(_short_names(table.rows), rows, strict=True)
     narrow = [{"model": name, "test": row["test"], against: row[against]} for name, row in names]
     return Sheet.of(title, rows, **marks, narrow=[Sheet.of(title, narrow, **marks)])
+
+
+def _notes(table: Table) -> Iterator[str]:
+    """Say what the differences shown are between."""
+    if any(row["to_paper"] is not None for row in table.rows):
+        yield "Δ paper: to the paper's mean, with the 95 % interval of Welch's test."
+    pairs = sorted({row["pairs"] for row in table.rows if row["pairs"]})
+    if pairs:
+        count, intervals = " or ".join(map(str, pairs)), ", with 95 % intervals" if pairs[-1] > 1 else ""
+        yield f"Δ {table.reference}: over the seeds that both rows have ({count}){intervals}."
 
 
 def _short_names(rows: Sequence[Row]) -> list[str]:
@@ -198,7 +207,7 @@ def _mean(row: Row, name: str, runs: int) -> str:
 
 def _difference(row: Row, name: str) -> str:
     """In percentage points where the metric is in percent."""
-    scale, digits = (100, 2) if METRICS[row["metric"]].percent else (1, 4)
+    scale, digits = (100, 2) if is_share(row["metric"]) else (1, 4)
     values = [row[f"{name}{bound}"] for bound in BOUNDS]
     words = [f"{scale * value:+.{digits}f}".replace("-", "−") for value in values if value is not None]
     return f"{words[0]} [{words[1]}, {words[2]}]" if len(words) > 1 else "".join(words)

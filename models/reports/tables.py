@@ -25,7 +25,7 @@ from kmip_data.models.training.config.keys import RunConfig, SystemConfig
 from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.config.presets import USUAL, PaperResult, load_preset, read_preset
 from kmip_data.models.training.metrics import METRICS
-from kmip_data.models.training.run.folder import RESULT_NAME, RunResult, read_result
+from kmip_data.models.training.run.folder import RESULT_NAME, RunResult, is_share, read_result
 from kmip_data.pipelines.find import record_parameters
 
 K = "model.attention.k="  #: prefix of a change of k
@@ -215,7 +215,7 @@ def _table(groups: Sequence[Sequence[Run]], against: str | None) -> Table:
 
 def _row(runs: Sequence[Run]) -> Row:
     run, first = runs[0], runs[0].result
-    tests, scale = [run.test for run in runs], 0.01 if METRICS[first.metric].percent else 1
+    tests, scale = [run.test for run in runs], 0.01 if is_share(first.metric) else 1
     paper = run.paper
     std = None if paper is None or paper.std is None else scale * paper.std
 

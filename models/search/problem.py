@@ -39,14 +39,15 @@ class SearchProblem:
     #: keys ``key_ptr[g]:key_ptr[g + 1]``
     query_ptr: tuple[int, ...]
     key_ptr: tuple[int, ...]
-    #: (H, N, h) int64, contiguous, on the same device: keys likely to be among the best, or None. Not
-    #: checked: entries may be negative, repeated, or rows that no query of the graph may see
+    #: (H, N, h) int32 or int64, contiguous, on the same device: keys likely to be among the best, or None.
+    #: Not checked: entries may be negative, repeated, or rows that no query of the graph may see
     hint: Tensor | None = None
     #: (G + 1) int64 on the same device, where queries and keys of each graph begin, if the host has not read
     #: it; ``query_ptr`` and ``key_ptr`` then divide the rows evenly among as many graphs
     starts: Tensor | None = None
     #: receives what a recorded CUDA graph reads: see :class:`~kmip_data.models.context.ForwardContext`
     keep: list[Any] | None = None
+    narrow: bool = False  #: True: indices are int32
 
     @property
     def heads(self) -> int:
@@ -78,19 +79,20 @@ class SearchProblem:
         """(G, 2), first row and the one after the last of each graph's keys."""
         return self.query_rows if self.key_ptr is self.query_ptr else _edges(self.key_ptr)
 
-    def new_result(self) -> tuple[Tensor, Tensor]:
+    def new_result(self, *, narrow: bool | None = None) -> tuple[Tensor, Tensor]:
         """Scores (H, N, k) and indices (H, N, k) to be filled.
 
         Where some graph has fewer than k keys all are −inf and −1, else they are not set: then a backend
         writes every one.
         """
         shape = (*self.queries.shape[:2], self.k)
+        whole = torch.int32 if (self.narrow if narrow is None else narrow) else torch.int64
         if self.device.type == "cpu":  # fresh memory would cost more than many a search
-            kinds = np.dtype(f"f{self.dtype.itemsize}"), np.dtype(np.int64)
+            kinds = np.dtype(f"f{self.dtype.itemsize}"), np.dtype(f"i{whole.itemsize}")
             scores, indices = (torch.from_numpy(memory.empty(shape, kind)) for kind in kinds)
         else:
             scores = torch.empty(shape, dtype=self.dtype, device=self.device)
-            indices = torch.empty(shape, dtype=torch.int64, device=self.device)
+            indices = torch.empty(shape, dtype=whole, device=self.device)
         sizes = self.key_rows[:, 1] - self.key_rows[:, 0]
         if self.starts is not None or sizes.min(initial=self.k) < self.k:
             scores.fill_(-torch.inf), indices.fill_(-1)
@@ -108,7 +110,7 @@ def _edges(ptr: tuple[int, ...]) -> NDArray[np.int64]:
     return np.stack([ptr[:-1], ptr[1:]], axis=1).astype(np.int64)
 
 
-def check_problem(
+def check_problem(  # noqa: PLR0913 -- options, by keyword
     queries: Tensor,
     keys: Tensor,
     k: int,
@@ -118,11 +120,12 @@ def check_problem(
     *,
     trusted: bool = False,
     keep: list[Any] | None = None,
+    narrow: bool = False,
 ) -> SearchProblem:
     """Check the arguments of a search; raises :class:`UsageError` that names the wrong one.
 
     ``trusted``: queries and keys are of the same rows, and a ``query_ptr`` on a GPU is right, and not read.
-    ``keep`` is as in :class:`SearchProblem`.
+    ``keep`` and ``narrow`` are as in :class:`SearchProblem`.
     """
     queries, keys = check_rows("queries", queries), check_rows("keys", keys)
     for name, found, expected in (
@@ -164,6 +167,7 @@ def check_problem(
         None if hint is None else _check_hint(hint, queries),
         unread,
         keep,
+        narrow,
     )
 
 
@@ -246,7 +250,7 @@ def _check_hint(hint: Tensor, queries: Tensor) -> Tensor:
     if not fits or hint.dtype not in {torch.int32, torch.int64} or hint.device != device:
         found = f"shape {tuple(hint.shape)}, {hint.dtype} on {hint.device}"
         raise UsageError(f"hint is not {expected}, but {found}")
-    return hint.to(torch.int64).contiguous()
+    return hint.contiguous()
 
 
 def check_rows(name: str, rows: Tensor, *, meta: bool = False) -> Tensor:

@@ -27,7 +27,13 @@ from torch import Tensor
 from kmip_data.errors import UsageError
 from kmip_data.manifest import unknown_name
 from kmip_data.models.search import backends
-from kmip_data.models.search.problem import SearchProblem, check_finite, check_problem, out_of_memory
+from kmip_data.models.search.problem import (
+    NotFinite,
+    SearchProblem,
+    check_finite,
+    check_problem,
+    out_of_memory,
+)
 from kmip_data.runtime.memory import is_out_of_memory
 from kmip_data.runtime.presence import modules_in
 
@@ -98,18 +104,41 @@ def ranked(problem: SearchProblem, backend: str) -> tuple[Tensor, Tensor]:
     # Autocast would turn the filters' products into half precision, below their proven margin.
     kind = problem.device.type
     with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
-        try:
+        while True:
             module = choose(problem, backend)
-            if not getattr(module, "CHECKS_VALUES", False):
-                check_finite(problem)
-            if not getattr(module, "READS_STARTS", False):
-                problem = problem.read()
-            found: tuple[Tensor, Tensor] = module.search(problem)
-        except (MemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error):
-                raise
-            raise out_of_memory(problem, error) from error
-    return found
+            try:
+                return _search(module, problem)
+            except Exception as error:
+                if is_out_of_memory(error):
+                    raise out_of_memory(problem, error) from error
+                if backend != "auto" or isinstance(error, NotFinite) or _is_lost(problem.device):
+                    raise
+                # A kernel that does not compile, load or launch costs the run its speed, not its life.
+                log.debug("search backend %s failed", module.NAME, exc_info=True)
+                found = f"{type(error).__name__}: {error}".splitlines()[0]
+                leave_out(module.NAME, kind, f"it failed, please report this: {found}")
+
+
+def _search(module: Any, problem: SearchProblem) -> tuple[Tensor, Tensor]:
+    if not getattr(module, "CHECKS_VALUES", False):
+        check_finite(problem)
+    if not getattr(module, "READS_STARTS", False):
+        problem = problem.read()
+    scores, indices = module.search(problem)
+    return scores, indices.int() if problem.narrow else indices
+
+
+def _is_lost(device: torch.device) -> bool:
+    """True if the device takes no more work, as after an illegal address, or is recording a CUDA graph."""
+    if device.type != "cuda":
+        return False
+    try:
+        if not torch.cuda.is_current_stream_capturing():
+            torch.cuda.synchronize(device)
+            return False
+    except RuntimeError:
+        log.debug("the device has failed", exc_info=True)
+    return True
 
 
 log = logging.getLogger(__name__)
@@ -124,6 +153,19 @@ class BackendStatus:
     device: str
     usable: bool
     reason: str  #: why it cannot run, or when ``auto`` takes it
+
+
+_left_out: dict[tuple[str, str], str] = {}  # reasons, by backend and kind of device
+
+
+def leave_out(name: str, device_type: str, reason: str) -> None:
+    """Have ``auto`` pass over a backend that failed on such devices, for the rest of the process."""
+    _left_out[name, device_type] = reason
+
+
+def why_not(module: Any, device_type: str) -> str | None:
+    """Return why ``auto`` passes over a backend on such devices, if it does."""
+    return _left_out.get((module.NAME, device_type)) or module.unusable(device_type)
 
 
 @functools.cache
@@ -144,9 +186,9 @@ def backend_status(device_types: tuple[str, ...] | None = None) -> list[BackendS
     rows = []
     for device in device_types:
         for name, module in sorted(all_backends().items()):
-            why_not = module.unusable(device)
+            reason = why_not(module, device)
             shown = {"name": name, "summary": module.SUMMARY, "device": device}
-            rows.append(BackendStatus(**shown, usable=why_not is None, reason=why_not or module.AUTO))
+            rows.append(BackendStatus(**shown, usable=reason is None, reason=reason or module.AUTO))
     return rows
 
 
@@ -162,24 +204,24 @@ def check_backend(name: str, device_type: str) -> None:
     """Refuse a backend that does not exist or cannot run on such a device, before there is a problem."""
     if name == "auto":
         return
-    why_not = get_backend(name).unusable(device_type)
-    if why_not:
-        raise _refused(name, f"a backend that runs on {device_type}", why_not)
+    reason = get_backend(name).unusable(device_type)
+    if reason:
+        raise _refused(name, f"a backend that runs on {device_type}", reason)
 
 
-def _refused(name: str, expected: str, why_not: str) -> UsageError:
+def _refused(name: str, expected: str, reason: str) -> UsageError:
     return UsageError(
         f"search backend {name!r} cannot take this problem",
         expected=expected,
-        found=why_not,
+        found=reason,
         next="take 'auto' (--search auto); kmip-data doctor says why others are not usable",
     )
 
 
 @functools.cache
 def _warn(name: str, reasons: str) -> None:
-    """Say once that a GPU has to do with a slower search, and why."""
-    log.warning("search backend %s on cuda%s", name, reasons)
+    """Warn once that a slower backend searches, and why."""
+    log.warning("search backend %s%s", name, reasons)
 
 
 def choose(problem: SearchProblem, name: str = "auto") -> Any:
@@ -190,20 +232,21 @@ def choose(problem: SearchProblem, name: str = "auto") -> Any:
     device = problem.device.type
     if name != "auto":
         module = get_backend(name)
-        why_not = module.unusable(device) or module.refuses(problem)
-        if why_not:
-            raise _refused(name, f"a problem on {device} that it can take", why_not)
+        reason = module.unusable(device) or module.refuses(problem)
+        if reason:
+            raise _refused(name, f"a problem on {device} that it can take", reason)
         return module
     able = [module for module in all_backends().values() if device in module.RANK]
     reasons: list[str] = []
     for module in sorted(able, key=lambda module: -module.RANK[device]):
-        why_not = module.unusable(device) or module.refuses(problem)
-        if why_not is None:
-            log.debug("search backend %s on %s%s", module.NAME, device, "".join(reasons))
-            if reasons and device == "cuda":
-                _warn(module.NAME, "".join(reasons))
+        reason = why_not(module, device) or module.refuses(problem)
+        if reason is None:
+            chosen = f"{module.NAME} on {device}"
+            log.debug("search backend %s%s", chosen, "".join(reasons))
+            if reasons and (device == "cuda" or _left_out):
+                _warn(chosen, "".join(reasons))
             return module
-        reasons.append(f"; not {module.NAME}: {why_not}")
+        reasons.append(f"; not {module.NAME}: {reason}")
     raise UsageError(
         f"no search backend can take this problem on {device}",
         expected="a device of type cpu or cuda",

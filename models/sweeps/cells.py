@@ -15,11 +15,7 @@ from kmip_data.files.reading import json_digest, read_small
 from kmip_data.manifest import dataset_names, load_manifest, no_recipe
 from kmip_data.models.sweeps.plan import MOST_RUNS, Change, Plan
 from kmip_data.models.training.config.keys import RunConfig
-from kmip_data.models.training.config.overrides import (
-    apply_overrides,
-    config_from_mapping,
-    with_epochs,
-)
+from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping, with_epochs
 from kmip_data.models.training.config.presets import config_for, folder_of
 from kmip_data.models.training.run.folder import CONFIG_NAME
 from kmip_data.pipelines.find import find, record_parameters

@@ -40,13 +40,13 @@ def choose_device(wanted: str = "auto", devices: int = 1) -> Device:
     """
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if wanted == "cpu" or (wanted == "auto" and not count):
-        return Device("cpu", "cpu", "asked for" if wanted == "cpu" else "PyTorch sees no GPU")
+        return Device("cpu", "cpu", "requested" if wanted == "cpu" else "PyTorch sees no GPU")
     if devices > count:
         raise UsageError(
             f"{counted(devices, 'GPU')} cannot be had: PyTorch {torch.__version__} sees {count}.",
             next="kmip-data doctor, or --device cpu",
         )
-    reason = "asked for" if wanted == "cuda" else "PyTorch sees it"
+    reason = "requested" if wanted == "cuda" else "PyTorch sees it"
     return Device("cuda", torch.cuda.get_device_name(0), reason)
 
 

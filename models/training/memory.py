@@ -165,28 +165,25 @@ def cut_of(batch: Any, size: BatchSize, numbers: Collection[str] = ()) -> Data:
     hold numbers of nodes: there each node has its own.
     """
     n = min(CUT, max(1, size.nodes))
-    rows = torch.arange(n) % batch.num_nodes
-    values: dict[str, Any] = {}
+    rows, values = torch.arange(n) % batch.num_nodes, dict[str, Any]()
     neighbor = getattr(batch, "neighbor", None)
-    edge_attr, edges = getattr(batch, "edge_attr", None), 0
-    if neighbor is not None:
-        values["neighbor"] = neighbor[rows].long() % n
-        if edge_attr is not None:
-            values["edge_attr"] = edge_attr.view(*neighbor.shape, -1)[rows].flatten(0, 1)
+    if neighbor is not None:  # edge e of node i is row i K + e of the edge features
+        columns = (rows[:, None] * neighbor.shape[1] + torch.arange(neighbor.shape[1])).flatten()
     else:
-        edges = round(n * size.edges / max(1, size.nodes))
-        there = batch.edge_index.shape[1]
-        columns = torch.arange(edges) % max(1, there)
-        values["edge_index"] = batch.edge_index[:, columns] % n if there else torch.zeros(2, 0).long()
-        if edge_attr is not None:
-            values["edge_attr"] = edge_attr[columns] if there else edge_attr
+        count = batch.edge_index.shape[1]
+        columns = torch.arange(round(n * size.edges / max(1, size.nodes)) if count else 0) % max(1, count)
     for name, value in batch.to_dict().items():
-        done = name in {"edge_index", "edge_attr", "neighbor", "ptr", "batch", "y"}
-        if not done and isinstance(value, Tensor) and value.ndim:
-            # One row per node, or (eigenvalues) per graph: the cut is one graph.
-            values[name] = value[rows] if len(value) == batch.num_nodes else value[:1]
-            if name in numbers:
-                values[name] = torch.arange(n)[:, None].expand(-1, value.shape[1])
+        if not isinstance(value, Tensor) or not value.ndim or name in {"ptr", "batch", "y"}:
+            continue
+        if name in numbers:
+            values[name] = torch.arange(n)[:, None].expand(-1, value.shape[1])
+        elif name == "edge_index":
+            values[name] = value[:, columns] % n
+        elif name == "neighbor":
+            values[name] = value[rows].long() % n
+        else:  # one row per edge, per node, or (eigenvalues) per graph: the cut is one graph
+            of_nodes = value[rows] if len(value) == batch.num_nodes else value[:1]
+            values[name] = value[columns] if name == "edge_attr" else of_nodes
     return Data(**values)
 
 

@@ -136,15 +136,6 @@ class Metric:
     better: Literal["higher", "lower"]
     title: str
     kind: Kind
-    percent: bool = True  #: True if it is printed in percent
-
-    def text(self, value: float) -> str:
-        """Return a value as people read it.
-
-        >>> METRICS["mae"].text(0.25618), METRICS["ap"].text(0.6631)
-        ('0.2562', '66.3 %')
-        """
-        return f"{100 * value:.1f} %" if self.percent else f"{value:.4f}"
 
 
 METRICS: dict[str, Metric] = {
@@ -152,7 +143,7 @@ METRICS: dict[str, Metric] = {
     "f1": Metric(macro_f1, "higher", "macro F1", "single-label"),
     "miou": Metric(mean_iou, "higher", "mIoU", "single-label"),
     "ap": Metric(mean_average_precision, "higher", "AP", "multilabel"),
-    "mae": Metric(mean_absolute_error, "lower", "MAE", "regression", percent=False),
+    "mae": Metric(mean_absolute_error, "lower", "MAE", "regression"),
     **{
         name: Metric(partial(mean_over_graphs, place), "higher", title, "links")
         for place, (name, title) in enumerate(
@@ -176,7 +167,7 @@ def is_better(metric: str, new: float, old: float | None) -> bool:
 
 
 class _Sums(Accumulator):
-    """Sum over batches of what ``of`` says of one, in float64."""
+    """Sum over batches of ``of`` one batch, in float64."""
 
     full_state_update = False
     sums: Tensor
@@ -294,7 +285,7 @@ class SplitMetrics(nn.Module):
         return {name: _moved(metric.metric_state, "cpu") for name, metric in self.named_children()}
 
     def load(self, state: Mapping[str, Mapping[str, Any]]) -> None:
-        """Go on counting from what :meth:`state` gave."""
+        """Continue from the result of :meth:`state`."""
         for name, values in state.items():
             for key, value in values.items():
                 setattr(self.get_submodule(name), key, _moved(value, self.loss.device))

@@ -1,4 +1,8 @@
-"""Point clouds of your own as named columns: ``.npy``, ``.ply`` and text (``.csv .txt .xyz .pts``)."""
+"""Point clouds of your own as named columns: ``.npy``, ``.ply`` and text (``.csv .txt .xyz .pts``).
+
+PLY is read as Greg Turk describes it (1994), ASCII or binary of either byte order; our own reader, because
+all that is wanted are the scalar properties of one element (ADR 0241).
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,22 @@ import codecs
 import io
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.pipelines.formats.ply import read_ply
 
 MAX_COLUMNS: Final = 1_000
 UNNAMED: Final = ("x", "y", "z")
+_TYPES: Final = {
+    "char": "i1", "int8": "i1", "uchar": "u1", "uint8": "u1", "short": "i2", "int16": "i2", "ushort": "u2",
+    "uint16": "u2", "int": "i4", "int32": "i4", "uint": "u4", "uint32": "u4", "float": "f4", "float32": "f4",
+    "double": "f8", "float64": "f8",
+}  # fmt: skip
+_ORDERS: Final = {"ascii": "", "binary_little_endian": "<", "binary_big_endian": ">"}
+_MAX_HEADER: Final = 1_000  #: lines
 
 Columns = Mapping[str, NDArray[Any]]
 
@@ -101,10 +111,72 @@ def _is_number(word: str) -> bool:
     return True
 
 
+def _ply(path: Path, _: str) -> Columns:
+    """Return the scalar properties of ``element vertex``, (N,) each, in file order.
+
+    Raises ``ValueError`` where the file is not a PLY file, is cut off, or lists come before or in the
+    vertices.
+    """
+    with path.open("rb") as file:
+        order, elements = _ply_header(file)
+        for element, count, properties in elements:
+            if any(kind is None for _, kind in properties):
+                raise ValueError(f"lists in or before the element vertex ({element})")
+            dtype = np.dtype([(name, order + str(kind)) for name, kind in properties])
+            wanted = element == "vertex"
+            # Of text at least a digit and a gap for each value.
+            least = count * (dtype.itemsize if order else max(2 * len(properties), 1))
+            if file.tell() + least > path.stat().st_size + 1:  # the last line may have no end
+                raise ValueError(f"{element}: {count} entries are declared, and the file ends before")
+            if not order:
+                rows = [file.readline().split() for _ in range(count)]
+                if any(len(row) != len(properties) for row in rows):
+                    msg = f"{element}: a line without {len(properties)} values, or too few lines"
+                    raise ValueError(msg)
+                if wanted:
+                    columns = zip(*rows, strict=True) if rows else [()] * len(properties)
+                    return {
+                        name: np.array(column, "f8").astype(kind)
+                        for (name, kind), column in zip(properties, columns, strict=True)
+                    }
+                continue
+            if wanted:
+                table = np.frombuffer(file.read(least), dtype, count)
+                return {name: table[name].astype(dtype[name].newbyteorder("=")) for name, _ in properties}
+            file.seek(least, 1)
+    raise ValueError("no element vertex")
+
+
+def _ply_header(file: BinaryIO) -> tuple[str, list[tuple[str, int, list[tuple[str, str | None]]]]]:
+    """Return the byte order (empty for ASCII) and each element with its count and properties."""
+    if file.readline(100).strip() != b"ply":
+        raise ValueError("not a PLY file: its first line is not 'ply'")
+    order: str | None = None
+    elements: list[tuple[str, int, list[tuple[str, str | None]]]] = []
+    for _ in range(_MAX_HEADER):
+        words = file.readline(10_000).decode("ascii", "replace").split()
+        match words:
+            case ["format", form, _] if form in _ORDERS:
+                order = _ORDERS[form]
+            case ["element", name, count] if count.isdecimal():
+                elements.append((name, int(count), []))
+            case ["property", "list", _, _, name] if elements:
+                elements[-1][2].append((name, None))
+            case ["property", kind, name] if elements and kind in _TYPES:
+                elements[-1][2].append((name, _TYPES[kind]))
+            case ["comment" | "obj_info", *_] | []:
+                continue
+            case ["end_header"] if order is not None:
+                return order, elements
+            case _:
+                raise ValueError(f"a header line that is not understood: {' '.join(words)[:80]!r}")
+    raise ValueError("a header without an end")
+
+
 READERS: Final[Mapping[str, Callable[[Path, str], Columns]]] = {
     ".csv": _text,
     ".npy": _npy,
-    ".ply": lambda path, _: read_ply(path),
+    ".ply": _ply,
     ".pts": _text,
     ".txt": _text,
     ".xyz": _text,

@@ -8,7 +8,6 @@ import logging
 import os
 import secrets
 import socket
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
@@ -21,9 +20,8 @@ from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.files.changes import write_file
 from kmip_data.files.reading import first_fault
 from kmip_data.pipelines.engine.finish import versions_of_bytes
-from kmip_data.pipelines.engine.journal import RESUMES
-from kmip_data.pipelines.engine.pool import Executor, UnitTask, WorkerDiedError, worker_died
-from kmip_data.pipelines.engine.workers import UNIT_MEMORY
+from kmip_data.pipelines.engine.journal import PREPARATION, RESUMES
+from kmip_data.pipelines.engine.pool import Executor, UnitTask, worker_died
 from kmip_data.runtime import signals
 from kmip_data.runtime.presence import install_command
 from kmip_data.runtime.progress import say
@@ -75,34 +73,15 @@ def check_view(view: SharedView) -> str:
 
 
 _check_once = functools.lru_cache(maxsize=8)(check_view)  #: the result does not change while a worker lives
-_used, _room = 0, threading.Condition()
 
 
-def call_here(view: SharedView, memory: int, function: Callable[..., R], arguments: tuple[Any, ...]) -> R:
+def call_here(view: SharedView, function: Callable[..., R], arguments: tuple[Any, ...]) -> R:
     """Run ``function(*arguments)`` in this worker, which may have joined after the others were asked."""
     from threadpoolctl import threadpool_limits
 
     _check_once(view)
-    with _admitted(memory), threadpool_limits(1):
+    with threadpool_limits(1):
         return function(*arguments)
-
-
-@contextlib.contextmanager
-def _admitted(memory: int) -> Iterator[None]:
-    """Wait until ``memory`` bytes more fit into this worker; one task always does."""
-    global _used
-    from distributed import get_worker
-
-    limit = getattr(get_worker().memory_manager, "memory_limit", None)
-    with _room:
-        _room.wait_for(lambda: not _used or not limit or _used + memory <= limit)
-        _used += memory
-    try:
-        yield
-    finally:
-        with _room:
-            _used -= memory
-            _room.notify_all()
 
 
 class DaskWorkers(Executor):
@@ -150,8 +129,8 @@ class DaskWorkers(Executor):
                     self._client.cancel(list(self._running), force=True)
             self._stack.close()
 
-    def _submit(self, name: str, memory: int, function: Callable[..., R], arguments: tuple[Any, ...]) -> Any:
-        future = self._client.submit(call_here, self._view, memory, function, arguments, pure=False)
+    def _submit(self, name: str, function: Callable[..., R], *arguments: Any) -> Any:
+        future = self._client.submit(call_here, self._view, function, arguments, pure=False)
         self._running[future] = name
         return future
 
@@ -159,12 +138,12 @@ class DaskWorkers(Executor):
         """Return ``function(*arguments)``, run in a worker (see :class:`Executor`)."""
         from distributed import KilledWorker
 
-        future = self._submit("", UNIT_MEMORY, function, arguments)
+        future = self._submit("", function, *arguments)
         try:
             with _connected():
                 result: R = future.result()
         except KilledWorker as error:
-            raise WorkerDiedError from error
+            raise worker_died(PREPARATION) from error
         del self._running[future]
         return result
 
@@ -185,7 +164,7 @@ class DaskWorkers(Executor):
                 ready = self._client.nthreads()
                 while waiting and len(self._running) < max(1, sum(ready.values()) + len(ready)):
                     task = waiting.popleft()
-                    finished.add(self._submit(task.name, task.memory, function, (task,)))
+                    finished.add(self._submit(task.name, function, task))
                 future = next(finished)
                 try:
                     result: R = future.result()

@@ -32,6 +32,7 @@ JOURNAL = "journal.jsonl"
 PREPARED = "prepared"  #: folder inside ``work/`` that ``prepare`` writes
 BEGUN = ".begun"  #: ends the name of an empty file next to that folder while it is being written
 EXECUTOR_FILES: Final = ("stop", "token")  #: files of executors in their work folder
+PREPARATION: Final = "the preparation of the raw files"  #: the one call that is not a unit
 RESUMES: Final = "finished shards; the next run resumes from them"
 
 _BEGINNING = b'{"journal":'

@@ -17,7 +17,7 @@ from typing import Any, Protocol, Self, TypeVar, get_args
 from kmip_data.builds.home import BuildOptions, EngineName
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.files import changes as files
-from kmip_data.pipelines.engine.journal import RESUMES
+from kmip_data.pipelines.engine.journal import PREPARATION, RESUMES
 from kmip_data.runtime import signals, threads
 from kmip_data.runtime.presence import require_extra
 
@@ -37,23 +37,15 @@ ENVIRONMENT = {
 
 
 class UnitTask(Protocol):
-    """Task of an executor: one unit, picklable, with a name and the memory it needs."""
+    """Task of an executor: one unit, picklable, with a name for messages."""
 
     @property
     def name(self) -> str:
-        """Name of the unit, for messages."""
-
-    @property
-    def memory(self) -> int:
-        """Bytes that a worker needs for it."""
+        """Name of the unit."""
 
 
 T = TypeVar("T", bound=UnitTask)
 R = TypeVar("R")
-
-
-class WorkerDiedError(Exception):
-    """The process that ran a call is gone."""
 
 
 class Executor(AbstractContextManager["Executor", None], Protocol):
@@ -72,7 +64,7 @@ class Executor(AbstractContextManager["Executor", None], Protocol):
     def call(self, function: Callable[..., R], *arguments: Any, expect: int = 1) -> R:
         """Return ``function(*arguments)``, run in a worker; ``expect`` calls will follow at a time.
 
-        Raises :class:`WorkerDiedError` where the worker is gone.
+        Raises ``OutOfResources`` where the worker died.
         """
 
     def run_all(
@@ -157,7 +149,7 @@ class Workers(Executor):
         try:
             return self.submit(function, *arguments).result()
         except BrokenExecutor as error:
-            raise WorkerDiedError from error
+            raise worker_died(PREPARATION) from error
 
     def submit(self, function: Callable[..., R], *arguments: Any) -> Future[R]:
         """Run ``function(*arguments)`` in a worker."""

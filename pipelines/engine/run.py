@@ -36,7 +36,6 @@ from kmip_data.pipelines.engine.pool import (
     Executor,
     InProcess,
     UnitTask,
-    WorkerDiedError,
     Workers,
     count_jobs,
     worker_died,
@@ -165,10 +164,7 @@ class _Run:
         # A second process costs no time here, and many builds need no more than these two.
         expect = 1 if self.plan.pipeline.one_unit else min(self.jobs, 2)
         arguments = self.plan.pipeline, self.plan.raw, self.plan.params, pieces, self.jobs
-        try:
-            prepared = self.executor.call(prepare, *arguments, expect=expect)
-        except WorkerDiedError as error:
-            raise worker_died("the preparation of the raw files") from error
+        prepared = self.executor.call(prepare, *arguments, expect=expect)
         inside = None if prepared.path == self.plan.raw.path else prepared.path.relative_to(work).as_posix()
         made = [path.relative_to(pieces).as_posix() for path in sorted(pieces.rglob("*")) if path.is_file()]
         entry = {"inside": inside, "plan": dict(prepared.plan), "folder": pieces.name, "files": made}

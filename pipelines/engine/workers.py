@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any
 
 from kmip_data.errors import FULL, DamagedInput, KmipDataError, OutOfResources
 from kmip_data.files.changes import fsync_path, write_file
@@ -18,10 +18,8 @@ from kmip_data.format import writer
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.graphs.statistics import UnitStatistics
 from kmip_data.pipelines.base import Params, Pipeline, Prepared, RawFolder, Unit
-from kmip_data.pipelines.engine.journal import RESUMES, UnitResult, shard_name
+from kmip_data.pipelines.engine.journal import PREPARATION, RESUMES, UnitResult, shard_name
 from kmip_data.runtime import threads
-
-UNIT_MEMORY: Final = 2**30  #: bytes that a worker needs for one shard of a build
 
 
 class StopRequestedError(Exception):
@@ -42,8 +40,6 @@ class BuildTask:
     compression: writer.Compression
     threads: int = 1  #: for compiled kernels: more than one where there are fewer units than jobs
 
-    memory: ClassVar[int] = UNIT_MEMORY  #: bytes a worker needs: one shard and what becomes it
-
     @property
     def file(self) -> str:
         """Path of the shard relative to the build folder."""
@@ -63,7 +59,7 @@ def prepare(
     Errors are those of :func:`build_unit`.
     """
     threads.set_num_threads(count)
-    with explained(pipeline.manifest.name, "the preparation of the raw files", pipeline.advice()):
+    with explained(pipeline.manifest.name, PREPARATION, pipeline.advice()):
         prepared = pipeline.prepare(raw, params, workdir)
         for path in sorted(workdir.rglob("*")):
             fsync_path(path)

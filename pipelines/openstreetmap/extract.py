@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import first_fault
 from kmip_data.pipelines.openstreetmap.land_use import LandUse, assemble
-from kmip_data.pipelines.openstreetmap.network.streets import direction, is_street
+from kmip_data.pipelines.openstreetmap.streets import direction, is_street
 
 if TYPE_CHECKING:
     import osmium
@@ -45,7 +45,7 @@ class Ways:
     x: NDArray[np.int32]  #: (R,) longitude in 1e-7 degrees
     y: NDArray[np.int32]  #: (R,) latitude
     known: NDArray[np.bool_]  #: (R,) whether the node is in the file
-    direction: NDArray[np.int8]  #: (W,) of :func:`~.network.streets.direction`
+    direction: NDArray[np.int8]  #: (W,) of :func:`~kmip_data.pipelines.openstreetmap.streets.direction`
     tags: Mapping[str, NDArray[np.int32]]  #: (W,) position of the way's value in ``values``, -1 without one
     values: Mapping[str, list[str]]  #: of each tag of :data:`VALUES`, sorted
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.openstreetmap.extract import VALUES, coded
-from kmip_data.pipelines.openstreetmap.network.construction import (
+from kmip_data.pipelines.openstreetmap.network import (
     BOTH,
     StreetGraph,
     Values,

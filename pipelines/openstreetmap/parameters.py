@@ -11,7 +11,7 @@ from pydantic import Field, field_validator
 from kmip_data.errors import UsageError
 from kmip_data.manifest import Strict
 from kmip_data.pipelines.cities.graph import CityParams
-from kmip_data.pipelines.openstreetmap.network.streets import NetworkType
+from kmip_data.pipelines.openstreetmap.streets import NetworkType
 
 #: Raw members other than the map itself.
 POLYGON: Final = "area.geojson"
@@ -76,12 +76,7 @@ class OpenStreetMapParams(CityParams):
         return None if value is None else ",".join(f"{degrees:.10g}" for degrees in parse_bbox(value))
 
 
-_ONE_OF: Final = {
-    "osm_file": "--archive MAP",
-    "graphml": "--archive GRAPHML",
-    "place": "--place",
-    "archive": "--archive",
-}
+_ONE_OF: Final = ("osm_file", "graphml", "place", "archive")
 
 
 def check_source(source: CitySource, parameters: Mapping[str, Any]) -> str:
@@ -94,18 +89,18 @@ def check_source(source: CitySource, parameters: Mapping[str, Any]) -> str:
     if len(given) != 1:
         raise UsageError(
             "A city is built from one source.",
-            expected=f"one of {', '.join(_ONE_OF.values())}",
-            found=" and ".join(_ONE_OF[name] for name in given) or "none",
+            expected="--archive (a map, street graph or tensors) or --place",
+            found=" and ".join(given) or "none",
             next="kmip-data build city --name NAME --archive FILE",
         )
-    idle = {"network_type"} if given[0] == "graphml" else set()
-    if given[0] == "archive":
-        idle = {"network_type", "bbox", "polygon", "vocabulary"}
+    idle = {
+        "graphml": {"network_type"},
+        "archive": {"network_type", "bbox", "polygon", "vocabulary"},
+    }.get(given[0], set())
     asked = {name for name, value in {**parameters, **source.model_dump()}.items() if value is not None}
     if wrong := sorted(idle & asked):
-        made = "a street graph is simplified" if given[0] == "graphml" else "its tensors are made"
+        made = "a street graph, which is" if given[0] == "graphml" else "tensors, which are"
         raise UsageError(
-            f"--set {wrong[0]}= has no effect with {_ONE_OF[given[0]]}: {made} already.",
-            next="kmip-data build city --help",
+            f"--set {wrong[0]}= has no effect on {made} made already.", next="kmip-data build city --help"
         )
     return given[0]

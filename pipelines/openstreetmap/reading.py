@@ -17,7 +17,7 @@ from kmip_data.pipelines.cities.graph import CityTensors
 from kmip_data.pipelines.openstreetmap.extract import read_extract
 from kmip_data.pipelines.openstreetmap.graphml import read_graphml
 from kmip_data.pipelines.openstreetmap.land_use import LandUse, read_land_use
-from kmip_data.pipelines.openstreetmap.network.construction import (
+from kmip_data.pipelines.openstreetmap.network import (
     StreetGraph,
     count_streets,
     from_ways,

@@ -21,7 +21,7 @@ from kmip_data.pipelines.openstreetmap.tensors import Vocabulary, vocabulary_of_
 from kmip_data.pipelines.raw.archives import open_archive
 from kmip_data.pipelines.raw.copies import RawCopy, StoredSource, list_copies, store_own
 from kmip_data.pipelines.raw.extract import recognise, write_members
-from kmip_data.pipelines.raw.own_files import given_file
+from kmip_data.pipelines.shared.own import given_file
 
 
 def obtain_city(

@@ -23,8 +23,8 @@ from kmip_data.pipelines.cities.graph import (
     symmetrise,
 )
 from kmip_data.pipelines.openstreetmap.land_use import LandUse, nearest_land_use
-from kmip_data.pipelines.openstreetmap.network.construction import StreetGraph, Values, count_streets
-from kmip_data.pipelines.openstreetmap.network.speeds import street_speeds
+from kmip_data.pipelines.openstreetmap.network import StreetGraph, Values, count_streets
+from kmip_data.pipelines.openstreetmap.streets import street_speeds
 
 OTHERS: Final = "others"
 MISSING: Final = "nan"  #: a street without the tag, as upstream's text of a missing value
@@ -142,7 +142,7 @@ def city_tensors(
             lanes=lanes_by_frequency(coded["lanes"].counts()),
             highway=by_frequency(coded["highway"].counts()),
         )
-    speed = street_speeds(graph)
+    speed = street_speeds(graph.tags, graph.values)
     edge_features, without = _street_features(graph, speed, coded, vocabulary)
     n = graph.num_nodes
     edge_index, street_features = symmetrise(np.stack([graph.source, graph.target]), edge_features, n)
@@ -159,8 +159,8 @@ def city_tensors(
         warnings += ("No street has a maxspeed: the speed column is zero.",)
     unplaced = {name: count for name, count in without.items() if count}
     if unplaced:
-        counted = ", ".join(f"{count:,} of {name}" for name, count in unplaced.items())
-        warnings += (f"Categories without a column in the vocabulary: {counted}; their columns are zero.",)
+        counted = ", ".join(f"{count:,} values of {name}" for name, count in unplaced.items())
+        warnings += (f"{counted} are not in the vocabulary and were dropped.",)
     return CityTensors(
         features=features,
         edge_index=edge_index,

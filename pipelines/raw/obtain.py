@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
@@ -232,13 +232,7 @@ class _Import:
             except (DamagedInput, UsageError) as error:
                 refused.append((path, error))
                 continue
-            if twice := sorted(found.keys() & held.keys()):
-                raise UsageError(
-                    f"Two of the given archives are {twice[0]}.",
-                    found=", ".join(map(str, self.archives)),
-                    next="give one of them",
-                )
-            found |= held
+            _join(found, held)
         if refused:
             # The only file that was not recognised may be the only source left, if that is a file.
             path, reason = refused[0]
@@ -262,15 +256,9 @@ class _Import:
                     continue
                 held, refused = self._recognise_sources(inside, missing)
                 inner_errors += [] if held else refused[:1]
-                if twice := sorted(found.keys() & held.keys()):
-                    first = found[twice[0]][0].archive.path
-                    raise UsageError(
-                        f"{path} holds {twice[0]} more than once.",
-                        found=f"{first}, {inside.path}",
-                        next=f"kmip-data {self.command} {self.manifest.name} --archive {first}",
-                    )
-                self._say(f"using {inside.path}") if held else None
-                found |= held
+                _join(found, held)
+                if held:
+                    self._say(f"using {inside.path}")
             # The only archive in the folder is the one that was meant: say what is wrong with it.
             errors = inner_errors if len(inner_errors) == 1 else errors
         if not found:
@@ -361,6 +349,18 @@ class _Import:
 
     def _say(self, text: str) -> None:
         say(text, quiet=self.options.quiet)
+
+
+def _join(found: dict[str, Found], held: Mapping[str, Found]) -> None:
+    """Add the sources that another archive holds; an error where one of them was found before."""
+    for name, (selection, _) in held.items():
+        if name in found:
+            raise UsageError(
+                f"{name} is given twice.",
+                found=f"{found[name][0].archive.path}, {selection.archive.path}",
+                next="give --archive one of them",
+            )
+    found.update(held)
 
 
 def _local(source: Source, selection: Selection) -> Found:

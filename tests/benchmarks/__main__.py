@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from benchmarks.table import Row, cells_of, print_rows
 
-from kmip_data.cli.bench import machine_line
+from kmip_data.cli.bench import machine_line, quantity
 
 TOPICS = sorted({path.stem for path in Path(__file__).parent.glob("*.py")} - {"__main__", "table"})
 
@@ -17,15 +17,20 @@ TOPICS = sorted({path.stem for path in Path(__file__).parent.glob("*.py")} - {"_
 @click.argument("topics", nargs=-1, type=click.Choice(TOPICS))
 @click.option("--quick", is_flag=True, help="Small sizes and few repeats: shows that it runs, not how fast.")
 @click.option("--markdown", is_flag=True, help="Print the table as docs/performance.md has it.")
+@click.option(
+    "--alone", is_flag=True, help="Of attention_gpu only our searches, without what they are compared with."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def main(topics: tuple[str, ...], quick: bool, markdown: bool, as_json: bool) -> None:
+def main(topics: tuple[str, ...], quick: bool, markdown: bool, alone: bool, as_json: bool) -> None:
     """Measure the rows of TOPICS, by default of all that need no GPU."""
     found: list[tuple[str, Row]] = []
     for topic in topics or [name for name in TOPICS if not name.endswith("_gpu")]:
         click.echo(f"{topic} …", err=True)
-        for row in importlib.import_module(f"benchmarks.{topic}").rows(quick=quick):
+        more = {"alone": True} if alone and topic == "attention_gpu" else {}
+        for row in importlib.import_module(f"benchmarks.{topic}").rows(quick=quick, **more):
             what, against, ours, theirs, ratio = cells_of(row)[:5]
-            click.echo(f"  {what}: {ours}; {against}: {theirs}; {ratio}", err=True)
+            captured = "" if row.captured is None else f", captured {quantity(row.captured, row.unit)}"
+            click.echo(f"  {what}: {ours}{captured}; {against}: {theirs}; {ratio}", err=True)
             found.append((topic, row))
     print_rows(found, machine_line(), quick=quick, markdown=markdown, as_json=as_json)
 

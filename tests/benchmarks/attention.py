@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from kmip_data.models.profiling.measuring import CHUNK, Protocol
 from kmip_data.models.profiling.measuring import measure as measure_cells
-from kmip_data.models.profiling.methods import Shape, Source, Workload, get_method, pad
+from kmip_data.models.profiling.methods import Shape, Workload, Workloads, get_method, pad
 from kmip_data.models.profiling.results import growth_exponent
 from kmip_data.models.search.topk import topk_inner_product
 from kmip_data.runtime.threads import available_cores
@@ -36,19 +35,14 @@ FULL, QUICK = Sizes(), Sizes(nodes=2_048, many=8_192, graphs=50, repeats=1)
 
 
 def rows(*, quick: bool = False) -> Iterator[Row]:
-    """Measure all rows on the CPU, KeOps, the slowest, last.
-
-    ``$KMIP_DATA_TRAINED`` names a file of ``kmip-data evaluate --dump-qk`` for a row on trained data.
-    """
-    sizes, trained = QUICK if quick else FULL, os.environ.get("KMIP_DATA_TRAINED")
+    """Measure all rows on the CPU, KeOps, the slowest, last."""
+    sizes = QUICK if quick else FULL
     with thread_count(available_cores()):
         yield from _against_faiss(sizes)
         yield from _by_itself(sizes)
         yield _on_the_sphere(sizes)
         yield _ragged(sizes)
         yield _memory(sizes)
-        if trained:
-            yield _on_trained(trained, sizes)
         yield from _against_keops(sizes)
 
 
@@ -110,7 +104,7 @@ def _row(
 
 def _against_keops(sizes: Sizes) -> Iterator[Row]:
     """KeOps takes minutes: once, after a small run that compiles its kernel."""
-    work, small = (Source(Shape()).draw(n, CPU) for n in (sizes.nodes, 200))
+    work, small = (Workloads(Shape()).draw(n, CPU) for n in (sizes.nodes, 200))
     symbolic = get_method("symbolic")
     theirs, compile_it = peer("symbolic", work), peer("symbolic", small)
     _search(work)()
@@ -139,14 +133,14 @@ def _against_keops(sizes: Sizes) -> Iterator[Row]:
 
 def _against_faiss(sizes: Sizes) -> Iterator[Row]:
     for k, target in ((10, 5.0), (100, 2.0)):
-        work = Source(Shape(k=k)).draw(sizes.nodes, CPU)
+        work = Workloads(Shape(k=k)).draw(sizes.nodes, CPU)
         sides = _search(work), flat(work)
         what = f"search, {sizes.nodes:,} nodes, d = 10, k = {k}, Gaussian"
         yield _row(what, FLAT, sides, target=target, repeats=sizes.repeats)
 
 
 def _by_itself(sizes: Sizes) -> Iterator[Row]:
-    work = Source(Shape()).draw(sizes.nodes, CPU)
+    work = Workloads(Shape()).draw(sizes.nodes, CPU)
     hundred = replace(work, k=100)
     _, _, ratio, spread = compare(_search(work), _search(hundred), repeats=sizes.repeats)
     yield Row(
@@ -158,7 +152,7 @@ def _by_itself(sizes: Sizes) -> Iterator[Row]:
         target="≤ 4×",
         met=ratio <= 4,
     )
-    many = Source(Shape()).draw(sizes.many, CPU)
+    many = Workloads(Shape()).draw(sizes.many, CPU)
     points = []
     for load in (work, many):
         seconds = compare(_search(load), lambda: None, repeats=max(1, sizes.repeats - 2))[0]
@@ -174,18 +168,9 @@ def _by_itself(sizes: Sizes) -> Iterator[Row]:
     )
 
 
-def _on_trained(file: str, sizes: Sizes) -> Row:
-    source = Source(Shape(data=f"trained:{file}"))
-    work = source.draw(source.largest or 0, CPU)
-    heads, n, d = work.queries.shape
-    what = f"search, queries and keys of a trained run, {heads} heads, {n:,} nodes, d = {d}, k = 10"
-    sides = _search(work), flat(work)
-    return _row(what, FLAT, sides, target=2, repeats=sizes.repeats)
-
-
 def _on_the_sphere(sizes: Sizes) -> Row:
     """Rows of one norm in 64 dimensions, where no bound can leave anything out: the better of two peers."""
-    work = Source(Shape(d=64, data="sphere")).draw(sizes.nodes, CPU)
+    work = Workloads(Shape(d=64, data="sphere")).draw(sizes.nodes, CPU)
     what, repeats = f"search, {sizes.nodes:,} nodes of one norm, d = 64, k = 10", max(1, sizes.repeats - 2)
     found = [
         _row(what, against, (_search(work), other), target=0.8, repeats=repeats)
@@ -196,7 +181,7 @@ def _on_the_sphere(sizes: Sizes) -> Row:
 
 def _ragged(sizes: Sizes) -> Row:
     """Graphs of one size, so that the padded form pads nothing: the case that suits it best."""
-    work = Source(Shape(k=15, graph_sizes=(150,) * sizes.graphs)).draw(150 * sizes.graphs, CPU)
+    work = Workloads(Shape(k=15, graph_sizes=(150,) * sizes.graphs)).draw(150 * sizes.graphs, CPU)
     padded = pad(work)
 
     def theirs() -> object:

@@ -13,7 +13,7 @@ from benchmarks.table import Row, compare
 from torch import Tensor
 
 from kmip_data.models.profiling.measuring import CHUNK
-from kmip_data.models.profiling.methods import Shape, Source, Workload, get_method, pad
+from kmip_data.models.profiling.methods import Shape, Workload, Workloads, get_method, pad
 from kmip_data.models.search.topk import topk_inner_product
 from kmip_data.models.training.capture.graphs import CudaGraphs
 from kmip_data.runtime.memory import is_out_of_memory
@@ -50,25 +50,29 @@ def rows(
     *,
     device: str = "cuda",
     quick: bool = False,
+    alone: bool = False,
     cases: tuple[Case, ...] = (*CASES, CITY),
     sizes: tuple[int, ...] = ATTENTION,
 ) -> Iterator[Row]:
-    """Measure all rows, each given out as soon as it is there; of ``quick`` ones the smallest two."""
+    """Measure all rows, each given out as soon as it is there; of ``quick`` ones the smallest two.
+
+    ``alone``: searches without what they are compared with, which takes most of the time.
+    """
     place, repeats = torch.device(device), 1 if quick else 7
     for case in cases[:2] if quick else cases:
-        row = _search(case, place, repeats)
+        row = _search(case, place, repeats, alone=alone)
         yield replace(row, target="", met=None) if quick else row
     if CITY in cases and not quick:
         yield _hinted(CITY, place, repeats)
-    for n in sizes[:2] if quick else sizes:
-        work = Source(Shape()).draw(n, place)
+    for n in () if alone else sizes[:2] if quick else sizes:
+        work = Workloads(Shape()).draw(n, place)
         for passes, step in (("forward", _forward), ("forward + backward", both_passes)):
             yield from _attention(f"attention {passes}, {n:,} nodes, d = 10, k = 10", work, step, repeats)
 
 
 def _work(case: Case, device: torch.device) -> Workload:
     shape = Shape(heads=case.heads, d=case.d, value_dim=1, k=case.k, graph_sizes=case.graphs)
-    return Source(shape).draw(sum(case.graphs), device)
+    return Workloads(shape).draw(sum(case.graphs), device)
 
 
 def _searching(work: Workload, hint: Tensor | None = None) -> Search:
@@ -76,9 +80,9 @@ def _searching(work: Workload, hint: Tensor | None = None) -> Search:
     return lambda: topk_inner_product(queries, keys, work.k, query_ptr=work.ptr, hint=hint)
 
 
-def _search(case: Case, device: torch.device, repeats: int) -> Row:
+def _search(case: Case, device: torch.device, repeats: int, *, alone: bool) -> Row:
     work, theirs = _work(case, device), None
-    if case.heads * sum(n * n for n in case.graphs) <= MOST_PAIRS:
+    if not alone and case.heads * sum(n * n for n in case.graphs) <= MOST_PAIRS:
         theirs = peer("naive", work)
     graphs = f"{len(case.graphs)} × {case.graphs[0]:,}" if len(case.graphs) > 1 else f"{case.graphs[0]:,}"
     heads = f", {case.heads} heads" if case.heads > 1 else ""

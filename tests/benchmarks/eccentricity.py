@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from typing import Any
-
 import numpy as np
-from benchmarks.table import Row, check_equal, compare, thread_count
+from benchmarks.table import Row, apart, check_equal, compare, grown, thread_count
 from numpy.typing import NDArray
 
 SIDE = 755  #: of the grid: 570,025 nodes, as London has
@@ -39,7 +35,8 @@ def rows(*, quick: bool = False) -> list[Row]:
         if most > 1:
             times = compare(lambda: ours(2), lambda: ours(1), repeats=1 if quick else 3, warmup=0)
             found.append(Row.compared(f"{whole}, 2 threads", "itself with one thread", times, target=1.7))
-        peak, what = _peak_memory(lambda: ours(most)) / 2**30, f"{whole}: memory beside the graph"
+        peak = apart("eccentricity", f"peak({150 if quick else SIDE}, {most})") / 2**30
+        what = f"{whole}: memory beside the graph"
         found.append(Row(what=what, against="", ours=peak, unit="GiB", target="1 GiB", met=peak < 1))
         return found
     finally:
@@ -100,25 +97,11 @@ def _against_networkx(graph: Graph) -> Row:
     return Row.of(what, against, mine / n, other / SAMPLED, "s", 1_500)
 
 
-def _peak_memory(function: Any) -> int:
-    """Return by how many bytes the process grows at most while ``function`` runs (looked at each 2 ms)."""
-    import psutil
+def peak(side: int, threads: int) -> int:
+    """Bytes that a fresh process grows by."""
+    from kmip_data.graphs.eccentricity import local_eccentricity
 
-    process = psutil.Process()
-    before = peak = process.memory_info().rss
-    done = threading.Event()
-
-    def watch() -> None:
-        nonlocal peak
-        while not done.is_set():
-            peak = max(peak, process.memory_info().rss)
-            time.sleep(0.002)
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        function()
-    finally:
-        done.set()
-        thread.join()
-    return int(peak - before)
+    graph = road_like(side)
+    local_eccentricity(*road_like(20), HOPS, quiet=True)  # compiles
+    with thread_count(threads):
+        return grown(lambda: local_eccentricity(*graph, HOPS, quiet=True))

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
-from benchmarks.table import Row, compare
+from benchmarks.table import Row, apart, compare, grown
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn.conv import MessagePassing
@@ -29,7 +26,9 @@ def rows(*, quick: bool = False) -> list[Row]:
     ours, theirs = step("ours", graphs, points), step("theirs", graphs, points)
     times = compare(ours, theirs, repeats=repeats)
     what = f"GatedGCN layer, forward and backward, {graphs} × {points:,} × {K} edges, d = {DIM}"
-    memory = {side: peak(side, graphs, points) / 2**20 for side in ("ours", "theirs")}
+    memory = {
+        side: apart("gated_gcn", f"peak({side!r}, {graphs}, {points})") / 2**20 for side in ("ours", "theirs")
+    }
     note = "GatedGCN: memory is the growth of the resident set over three steps, each side in its own process"
     beyond = f"{what}: peak memory beyond the input"
     return [
@@ -101,26 +100,8 @@ class ScatterGatedGCN(MessagePassing):  # type: ignore[misc]
         return inputs, pre
 
 
-def peak(side: str, graphs: int, points: int) -> float:
-    """Bytes that the resident set of a fresh process grows by in three steps."""
-    code = f"""
-from gated_gcn import peak_of, step
-step({side!r}, 2, 64)()  # loads and compiles
-print(peak_of(step({side!r}, {graphs}, {points})))
-"""
-    found = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=Path(__file__).parent
-    )
-    return float(found.stdout)
-
-
-def peak_of(run: Step) -> int:
-    """Growth of this process's resident set in three runs, in bytes; the peak before them counts too."""
-    import psutil
-
-    from kmip_data.runtime.memory import peak_host_memory
-
-    before = int(psutil.Process().memory_info().rss)
-    for _ in range(3):
-        run()
-    return peak_host_memory() - before
+def peak(side: str, graphs: int, points: int) -> int:
+    """Bytes that a fresh process grows by in three steps; the peak before them counts too."""
+    step(side, 2, 64)()  # loads and compiles
+    run = step(side, graphs, points)
+    return grown(lambda: [run() for _ in range(3)])

@@ -129,7 +129,7 @@ def write_streets(source: Path, target: Path, network_type: str = "all") -> None
     """
     import osmium
 
-    from kmip_data.pipelines.openstreetmap.network.streets import is_street
+    from kmip_data.pipelines.openstreetmap.streets import is_street
 
     with osmium.SimpleWriter(str(target), overwrite=True) as writer:
         known = _write_nodes(source, writer)

@@ -5,15 +5,12 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
-import json
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.table import Row
+from benchmarks.table import Row, apart
 
 from kmip_data.files.changes import remove_scratch
 from kmip_data.runtime.memory import peak_host_memory
@@ -38,7 +35,7 @@ def rows(*, quick: bool = False) -> list[Row]:
         runs: dict[str, list[dict[str, float]]] = {"ours": [], "theirs": []}
         for _ in range(repeats):
             for who, found in runs.items():
-                found.append(_run(who, folder))
+                found.append(apart("superpixel_sets", f"measured({who!r}, {str(folder)!r})"))
     seconds = {who: [run["seconds"] for run in found] for who, found in runs.items()}
     ratios = [b / a for a, b in zip(seconds["ours"], seconds["theirs"], strict=True)]
     times = (*map(statistics.median, seconds.values()), statistics.median(ratios), (min(ratios), max(ratios)))
@@ -70,13 +67,6 @@ def _write(raw: Path, graphs: int) -> None:
         )
 
 
-def _run(who: str, folder: Path) -> dict[str, float]:
-    command = [sys.executable, __file__, who, str(folder)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, cwd=folder)
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
 def _ours(folder: Path) -> Path:
     """Run the pipeline and write its shards, as a worker does."""
     from kmip_data.manifest import load_manifest
@@ -104,18 +94,15 @@ def _theirs(folder: Path) -> Path:
     return folder / "coco-sp" / "processed"
 
 
-def _measure(who: str, folder: Path) -> None:
+def measured(who: str, folder: str) -> dict[str, float]:
+    """Seconds without imports, peak memory in MiB, and bytes of one side's build."""
     if who == "ours":
         from kmip_data.format import writer  # noqa: F401
-        from kmip_data.pipelines import superpixel_graphs  # noqa: F401 -- imported before the clock
+        from kmip_data.pipelines import superpixel_graphs  # noqa: F401
     else:
         import torch_geometric.datasets  # noqa: F401
     start = time.perf_counter()
-    made = {"ours": _ours, "theirs": _theirs}[who](folder)
+    made = {"ours": _ours, "theirs": _theirs}[who](Path(folder))
     seconds = time.perf_counter() - start
     size = sum(path.stat().st_size for path in made.iterdir() if path.name[:3] != "pre")
-    print(json.dumps({"seconds": seconds, "peak": peak_host_memory() / 2**20, "bytes": size}))
-
-
-if __name__ == "__main__":
-    _measure(sys.argv[1], Path(sys.argv[2]))
+    return {"seconds": seconds, "peak": peak_host_memory() / 2**20, "bytes": size}

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -77,6 +82,25 @@ class Row:
             what=what, against=against, ours=ours, theirs=theirs, unit=unit, ratio=ratio, spread=spread,
             target=aim, met=met, note=note,
         )  # fmt: skip
+
+
+def apart(topic: str, call: str) -> Any:
+    """Return the value, as JSON, of an expression in a topic's names, in a process of its own."""
+    code = f"import json; from benchmarks.{topic} import *; print(json.dumps({call}))"
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, env=environment)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def grown(run: Callable[[], object]) -> int:
+    """Return the bytes that the peak of this process's memory grows by while ``run`` runs."""
+    import psutil
+
+    from kmip_data.runtime.memory import peak_host_memory
+
+    before = int(psutil.Process().memory_info().rss)
+    run()
+    return max(0, peak_host_memory() - before)
 
 
 def check_equal(same: bool) -> None:

@@ -110,8 +110,9 @@ def rows(*, quick: bool = False) -> list[Row]:
             for name, replace in others.items()
         }
         rounds, most, seconds = (1, 1, 1.0) if quick else (5, 20, 60.0)
-        tell = partial(click.echo, err=True)
-        paces = compare_training(makers, rounds=rounds, most=most, seconds=seconds, tell=tell)
+        paces = compare_training(
+            makers, rounds=rounds, most=most, seconds=seconds, log=partial(click.echo, err=True)
+        )
     what = "training step of gps-kmip, 2,526 nodes, 12 layers"
     return [
         Row(

@@ -1,4 +1,4 @@
-"""``analyze`` and ``evaluate --dump-qk`` through the command line."""
+"""``analyze`` through the command line."""
 
 from pathlib import Path
 
@@ -9,7 +9,6 @@ from support.shared import ROOT
 
 from kmip_data.cli.analyze import command as analyze
 from kmip_data.models.analysis import expressivity
-from kmip_data.models.analysis.projections import read_projections
 
 QUICK = ["--epochs", "1", "--device", "cpu", "-q", "--set", "model.layers=3", "--set", "model.hidden_dim=8"]
 
@@ -31,40 +30,31 @@ def test_gaussian_table_files_and_json(tmp_path, monkeypatch):
     assert found["curves"]["Gaussian"]["mean"][0] != found["curves"]["k-MIP"]["mean"][0]
 
 
-def test_a_run_its_dump_and_its_analysis(make_build, tmp_path):
+def test_a_run_is_analysed_without_its_first_layer(make_build):
     build = make_build()
-    run = done("train", "--dataset", build.path, *QUICK, "--name", "mine", "--json").json["run"]
-    assert "--dump-qk" in refused("evaluate", run, "--dump-qk", "/no/such/folder/x")
-    dump = tmp_path / "qk.safetensors"
-    outcome = done("evaluate", run, "--dump-qk", dump, "--split", "train", "--json").json
-    assert set(outcome["metrics"]) == {"train", "val", "test"}
-    found = read_projections(dump)
-    counts = {"graphs": len(found.ptr) - 1, "layers": 3, "nodes": found.ptr[-1]}
-    assert outcome["dump"] == {"file": str(dump), "part": "train", **counts}
-    assert (found.about["part"], found.about["sample"]) == ("train", False)
-    assert "dump" in done("evaluate", run, "--dump-qk", dump).out
-    assert read_projections(dump).about["part"] == "test"
-
-    of_run = done("analyze", "approximation", run, "--k", "1,2", "--json", "-q").json
+    words = ("train", "--dataset", build.path, *QUICK, "--json")
+    run = done(*words, "--name", "mine").json["run"]
+    found = done("analyze", "approximation", run, "--k", "1,2", "--json", "-q").json
     assert (Path(run) / "approximation.png").is_file()
-    words = ("--k", "1,2", "--json", "-q", "--save", tmp_path / "a")
-    of_file = done("analyze", "approximation", "--qk", dump, *words).json
-    assert of_run["curves"] == of_file["curves"]
-    assert of_run["samples"] == 2 * len(read_projections(dump).sizes)  # layers 1 and 2
+    graphs = build.card.splits["default"].parts["test"].count
+    assert found["samples"] == 2 * graphs
+    text = done("analyze", "approximation", run, "--k", "1,2", "-q").out
+    assert f"2 layers of {graphs} graph" in text
+    assert "the first layer left out" in text
+    gcn = done(*words, "--model", "gcn", "--name", "gcn").json["run"]
+    assert "has no k-MIP attention to record" in refused("analyze", "approximation", gcn)
 
 
-#: Line -> words of its error; exit code 2 but for a damaged file.
+#: Line -> words of its error.
 WRONG = {
-    "approximation": "RUN, --qk FILE or --gaussian",
-    "approximation --gaussian 9x4 --qk x": "--qk and --gaussian",
+    "approximation": "Neither RUN nor --gaussian is given",
+    "approximation --gaussian 9x4 x/y/z": "There is no run called 'x/y/z'",
     "approximation --gaussian 9": "'9' is not AxB",
     "approximation --gaussian 9x4 --nodes 0..9": "'0..9' is not A..B of numbers above 0",
     "approximation --gaussian 9x4 --k 1-3": "not a list of numbers",
     "approximation --gaussian 9x4 --k 0,1": "values of k",
     "approximation --gaussian 9x4 --k 1..999999999": "not a list of numbers",
     "approximation --gaussian 9x4 --save /no/such/x": "cannot be saved there",
-    f"approximation --qk {ROOT / 'README.md'}": "cannot be read as projections",
-    "approximation --qk no-such-file": "no-such-file",
 }
 
 
@@ -72,8 +62,7 @@ def test_wrong_usage_is_named(home, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def check(line):
-        code = 4 if "README" in line else 2
-        assert WRONG[line] in refused("analyze", *line.split(), code=code)
+        assert WRONG[line] in refused("analyze", *line.split())
         assert not any(tmp_path.iterdir())
 
     check_each(check, WRONG)

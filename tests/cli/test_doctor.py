@@ -17,8 +17,9 @@ from kmip_data.models.search import trial
 def test_preparing_and_searching_have_limits_of_their_own(tmp_path, monkeypatch):
     """A search that hangs is broken; imports and compilation that take long are slow."""
     monkeypatch.setattr(trial, "SEARCHING", 0.5)
+    slow = "import time; time.sleep(60)"
     programs = {
-        "import time; time.sleep(60)": False,
+        slow: False,
         "import time; print('ready', flush=True); time.sleep(60)": True,
         "raise SystemExit('wrong')": True,
         "import os; os.kill(os.getpid(), 11)": True,
@@ -29,7 +30,7 @@ def test_preparing_and_searching_have_limits_of_their_own(tmp_path, monkeypatch)
         output = tmp_path / "output"
         with output.open("wb") as file:
             process = subprocess.Popen([sys.executable, "-c", program], stdout=file, stderr=file)
-        failure = trial._failure(process, time.monotonic() + 5, output)
+        failure = trial._failure(process, time.monotonic() + (2 if program == slow else 120), output)
         found[program] = failure and failure.broken
     assert found == programs
 

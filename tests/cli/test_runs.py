@@ -71,7 +71,7 @@ def test_each_state_with_its_next_command(runs: Path, monkeypatch: pytest.Monkey
     assert lines[row].split()[1:] == ["stopped", "2", "of", "2"]
     assert lines[row + 1] == "    resume: kmip-data train --resume clouds/gps-kmip/stopped"
     line = next(line for line in lines if line.startswith("clouds/gps-kmip/done "))
-    assert line.endswith(f"{by_name['done']['metric']} {by_name['done']['test']:.4f}")
+    assert line.endswith(f"{by_name['done']['metric']} {100 * by_name['done']['test']:.2f} %")
     assert max(map(len, lines)) <= 80
     cases = {
         "--dataset clouds --model gcn": ["early"],

@@ -31,19 +31,6 @@ def lists(raw):
     return torch.load(raw / FILE, weights_only=True)
 
 
-def test_the_sample_has_the_upstream_layout(lists):
-    assert [len(part) for part in lists] == [30, 3, 7]
-    for graph in [graph for part in lists for graph in part]:
-        assert set(graph) == {"x", "pos", "edge_index", "edge_attr", "y"}
-        n = len(graph["x"])
-        assert graph["x"].shape == (n, 3)
-        assert graph["pos"].shape == (n, 2)
-        assert graph["edge_index"].shape == (2, 8 * n)
-        assert graph["edge_attr"].shape == (8 * n,)
-        assert torch.equal(graph["edge_index"][0].bincount(), torch.full((n,), 8))
-        assert graph["y"].shape == (1,)
-
-
 @pytest.mark.parametrize("legacy", [False, True])
 def test_items_equal_pyg(raw, lists, tmp_path, legacy):
     """From the file of ``torch.save`` (of either layout) to ``Data``."""

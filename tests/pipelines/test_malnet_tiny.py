@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import tarfile
 import zipfile
@@ -12,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from support.cases import check_each
-from support.cli import kmip
 from support.same import assert_same
 from support.shared import shared_data
 from support.small_graphs import prepare, pyg_malnet, records_of_folder
@@ -54,17 +52,6 @@ def test_one_archive_with_graphs_and_lists_is_both_sources():
     archive = open_archive(shared_data("malnet_tiny_complete.tar.xz"))
     plans = [recognise(archive, source.content) for source in load_manifest("malnet-tiny").sources]
     assert [len(plan.members) for plan in plans] == [5000, 3]
-
-
-def test_a_readme_beside_the_lists_is_no_list(sample, tmp_path):
-    shutil.copytree(sample, tmp_path / "copy")
-    (tmp_path / "copy" / "type" / "README.txt").write_text("which list is which")
-    plan = recognise(open_archive(tmp_path / "copy"), load_manifest("malnet-tiny").content)
-    assert sorted(name for name in plan.members if name.startswith("type/")) == [
-        "type/test.txt",
-        "type/train.txt",
-        "type/val.txt",
-    ]
 
 
 def networkx_graph(path):
@@ -227,18 +214,6 @@ def test_lists_must_partition_the_graphs(sample, tmp_path):
     check("line 1: not a graph of one of the five types")
     train.unlink()
     check("not there")
-
-
-def test_a_bad_graph_stops_the_build_and_leaves_nothing(sample, tmp_path):
-    folder = tmp_path / "raw"
-    shutil.copytree(sample, folder)
-    name = read_split_lists(folder)["train"][3]
-    path = folder / f"{name}.edgelist"
-    path.write_text(path.read_text().replace("\t", "\tx", 7))
-    outcome = kmip("build", "malnet-tiny", "--archive", folder, "--home", tmp_path / "home", "--jobs", 1)
-    assert outcome.code == 4
-    assert re.search(rf"{name}\.edgelist, line \d+: not an edge", outcome.err)
-    assert not list((tmp_path / "home").glob("built/*"))
 
 
 def test_schema_names_and_labels(sample, tmp_path):

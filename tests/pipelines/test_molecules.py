@@ -76,14 +76,6 @@ def test_real_peptides_equal_ogb():
         assert_equals_ogb(row["smiles"])
 
 
-@pytest.mark.torture
-def test_all_real_peptides_equal_ogb():
-    rows = real_rows()
-    assert len(rows) == 15_535
-    for row in rows:
-        assert_equals_ogb(row["smiles"])
-
-
 @pytest.mark.parametrize(
     ("smiles", "reason"),
     [

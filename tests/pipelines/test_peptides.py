@@ -177,13 +177,6 @@ def test_struct_must_be_standardised_where_it_is_complete(struct, tmp_path):
     assert np.allclose(raw_scaled, scaled, atol=1e-6)
 
 
-@pytest.mark.parametrize("value", ["", "nan", "inf", "x"])
-def test_struct_targets_must_be_numbers(struct, tmp_path, value):
-    pipeline = load_pipeline(load_manifest("peptides-struct"))
-    with pytest.raises(DamagedInput, match="row 3: length_b is not a finite number"):
-        pipeline.parse(["0.5"] * 7 + [value] + ["0.5"] * 3, "row 3")
-
-
 # --- SMILES that RDKit refuses -------------------------------------------------------------------
 
 
@@ -261,22 +254,10 @@ class _Call:
         return os.system, (self.command,)
 
 
-def malicious(folder, marker, protocol):
-    lists = {"train": np.arange(6), "val": [], "test": _Call(f"touch {marker}")}
-    (folder / FUNC_LISTS).write_bytes(pickle.dumps(lists, protocol))
-    return folder
-
-
-@pytest.mark.parametrize("protocol", range(6))
-def test_a_malicious_split_is_refused_with_nothing_executed(rows, tmp_path, protocol):
-    raw = malicious(write_func(tmp_path / "raw", rows[:6]), tmp_path / "executed", protocol)
-    with pytest.raises(DamagedInput, match="was not run"):
-        prepare("peptides-func", raw, tmp_path / "work")
-    assert not (tmp_path / "executed").exists()
-
-
 def test_refused_files_leave_nothing(rows, tmp_path):
-    raw = malicious(write_func(tmp_path / "raw", rows[:6]), tmp_path / "executed", 4)
+    raw = write_func(tmp_path / "raw", rows[:6])
+    lists = {"train": np.arange(6), "val": [], "test": _Call(f"touch {tmp_path / 'executed'}")}
+    (raw / FUNC_LISTS).write_bytes(pickle.dumps(lists))
     outcome = kmip("build", "peptides-func", "--archive", raw, "--home", tmp_path / "home", "--jobs", 1)
     assert outcome.code == 4
     assert "was not run" in outcome.err

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.random import PCG64, Generator
 from support.cli import kmip
 from support.knn_oracle import exact_table
-from support.sample_rooms import ROW, write_sample
 
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput, UsageError
@@ -18,6 +18,27 @@ from kmip_data.pipelines.base import RawFolder, Unit, load_pipeline
 from kmip_data.pipelines.build import build_own
 from kmip_data.pipelines.clouds.files import read_points
 from kmip_data.pipelines.clouds.graphs import block_rows, normalised, windows
+from kmip_data.pipelines.samples.s3dis import make_room
+
+ROW = np.dtype(
+    [("x", "f8"), ("y", "f8"), ("z", "f8"), ("red", "u1"), ("green", "u1"), ("blue", "u1"), ("class", "u1")]
+)
+
+
+def write_sample(folder: Path, *, rooms: int) -> None:
+    """Write ``room_000.npy`` … into ``folder``."""
+    for number in range(rooms):
+        rng = Generator(PCG64([0, number]))
+        cloud, label, _ = make_room(rng)
+        chosen = np.sort(rng.choice(len(cloud), 6_000, replace=False))
+        rows = np.empty(6_000, ROW)
+        for axis, offset in zip("xyz", (385_000.0, 6_672_000.0, 12.0), strict=True):
+            rows[axis] = cloud[chosen, "xyz".index(axis)] + offset
+        for channel, name in enumerate(("red", "green", "blue"), 3):
+            rows[name] = np.rint(cloud[chosen, channel] * 255)
+        rows["class"] = label[chosen]
+        np.save(folder / f"room_{number:03d}.npy", rows, allow_pickle=False)
+
 
 PIPELINE = load_pipeline(load_manifest("points"))
 COLOURS = ("red/255", "green/255", "blue/255")
@@ -316,13 +337,3 @@ def test_a_failed_build_leaves_nothing(tmp_path, home):
     assert [path for path in home.root.rglob("*") if path.is_file()] == []
     skipped = build(folder, home, k=4, on_error="skip")
     assert [entry[0] for entry in skipped.card.statistics["skipped"]] == ["bad.txt"]
-
-
-@pytest.mark.parametrize(
-    "words", [["--set", "position=x,y"], ["--set", "feature="], ["--set", "path=nowhere"], ["--k", "0"]]
-)
-def test_wrong_options_change_nothing(rooms, home, words):
-    options = words if "path=nowhere" in words else ["--set", f"path={rooms}", *words]
-    done = kmip("build", "points", "--name", "own", *options, "--jobs", 1, "--quiet")
-    assert done.code in {2, 4}
-    assert [path for path in home.root.rglob("*") if path.is_file()] == []

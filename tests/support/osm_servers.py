@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import re
 import socket
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import osmnx
 import shapely
 from support.http_server import File, Handler, Server, running
 
-from kmip_data.pipelines.openstreetmap.network.streets import is_street
+from kmip_data.pipelines.openstreetmap.streets import is_street
 
 STATUS = "Connected as: 1\nCurrent time: 2026-01-01T00:00:00Z\nAnnounced endpoint: none\nRate limit: 2\n"
 STATUS += "2 slots available now.\n"
@@ -71,42 +72,46 @@ class Servers(Server):
     def streets(self, query: str) -> list[dict[str, Any]]:
         """Ways that a query of streets selects, and their nodes, as far as the extract has them."""
         out = {key: set(values.split("|")) for key, values in re.findall(r'\["([^"]+)"!~"([^"]+)"\]', query)}
-        ways = [
+        return self._with_nodes(
             way
-            for way in self._elements("way")
+            for way in elements_of(self._extract)["way"]
             if is_street(way["tags"], "any")
             and not any(value in way["tags"].get(key, "") for key, values in out.items() for value in values)
-        ]
-        return self._with_nodes(ways)
+        )
 
     def land_use(self) -> list[dict[str, Any]]:
         """Areas of land use, and what they are made of."""
-        whole = [relation for relation in self._elements("relation") if "landuse" in relation["tags"]]
+        found = elements_of(self._extract)
+        whole = [relation for relation in found["relation"] if "landuse" in relation["tags"]]
         members = {m["ref"] for relation in whole for m in relation["members"] if m["type"] == "way"}
-        ways = [way for way in self._elements("way") if "landuse" in way["tags"] or way["id"] in members]
+        ways = (way for way in found["way"] if "landuse" in way["tags"] or way["id"] in members)
         return [*self._with_nodes(ways), *whole]
 
-    def _with_nodes(self, ways: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        nodes = {node["id"]: node for node in self._elements("node")}
+    def _with_nodes(self, ways: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+        nodes = {node["id"]: node for node in elements_of(self._extract)["node"]}
         # An extract is cut at its border; the real servers have all nodes of a way.
         whole = [way for way in ways if all(ref in nodes for ref in way["nodes"])]
         return [*(nodes[ref] for ref in sorted({ref for way in whole for ref in way["nodes"]})), *whole]
 
-    def _elements(self, kind: str) -> Iterator[dict[str, Any]]:
-        kinds = {"n": "node", "w": "way", "r": "relation"}
-        for element in osmium.FileProcessor(str(self._extract)):
-            if kinds[element.type_str()] != kind:
-                continue
-            found: dict[str, Any] = {"type": kind, "id": element.id, "tags": dict(element.tags)}
-            if kind == "node":
-                found |= {"lat": element.lat, "lon": element.lon}
-            elif kind == "way":
-                found["nodes"] = [node.ref for node in element.nodes]
-            else:
-                found["members"] = [
-                    {"type": kinds[m.type], "ref": m.ref, "role": m.role} for m in element.members
-                ]
-            yield found
+
+@functools.lru_cache(1)
+def elements_of(extract: Path) -> dict[str, list[dict[str, Any]]]:
+    """Return nodes, ways and relations of an extract as Overpass has them."""
+    kinds = {"n": "node", "w": "way", "r": "relation"}
+    found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in kinds.values()}
+    for element in osmium.FileProcessor(str(extract)):
+        kind = kinds[element.type_str()]
+        values: dict[str, Any] = {"type": kind, "id": element.id, "tags": dict(element.tags)}
+        if kind == "node":
+            values |= {"lat": element.lat, "lon": element.lon}
+        elif kind == "way":
+            values["nodes"] = [node.ref for node in element.nodes]
+        else:
+            values["members"] = [
+                {"type": kinds[m.type], "ref": m.ref, "role": m.role} for m in element.members
+            ]
+        found[kind].append(values)
+    return found
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from support.builds import write_build
@@ -15,35 +16,57 @@ from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord
 
 
-def rings(folder: Path, target: str, graphs: int = 12) -> Build:
-    """Rings of 4 to 14 nodes, some of them complete as expanders, with targets of a kind."""
+def _graph_column(stored: str, presented: str, **more: Any) -> Column:
+    return Column(key="graph/y", attribute="y", stored=stored, presented=presented, **more)
+
+
+TARGETS = {
+    "classes": _graph_column("uint8", "int64", num_classes=3, low=0, high=2),
+    "labels": _graph_column("uint8", "float32", shape=(2,)),
+    "values": _graph_column("float32", "float32", shape=(2,)),
+    "value": _graph_column("float32", "float32"),
+    "links": Column(key="node/contact", attribute="contact", stored="uint8", presented="uint8", shape=(2,)),
+}
+
+
+def rings(
+    folder: Path, target: str, graphs: int = 12, *, features: bool = True, unknown: bool = False
+) -> Build:
+    """Rings of 4 to 14 nodes, some of them complete as expanders, with targets of a kind.
+
+    Those of a graph follow from the mean of its features, links from the colour of their ends, a feature.
+    """
     rng = np.random.default_rng(2)
-    columns = {
-        "classes": Column(key="graph/y", attribute="y", stored="uint8", presented="int64", num_classes=3),
-        "labels": Column(key="graph/y", attribute="y", stored="uint8", presented="float32", shape=(2,)),
-        "values": Column(key="graph/y", attribute="y", stored="float32", presented="float32", shape=(2,)),
-        "links": Column(
-            key="node/contact", attribute="contact", stored="uint8", presented="uint8", shape=(2,)
-        ),
-    }
     records = []
     for number in range(graphs):
-        n = int(rng.integers(4, 15))
-        ring = np.arange(n, dtype=np.uint16)
-        edges = np.concatenate([[ring, np.roll(ring, 1)], [np.roll(ring, 1), ring]], axis=1)
+        n, level = int(rng.integers(4, 15)), rng.random()
+        x = np.clip(rng.normal(level, 0.05, (n, 3)), 0, 1).astype(np.float32)
+        colour = rng.permutation(n) < 3
+        if target == "links":
+            x[:, 0], x[:, 1] = colour, ~colour
         bits = np.zeros((n, 16), bool)
-        bits[0, 1] = bits[1, 0] = True
+        bits[:, :n] = np.outer(colour, colour) & ~np.eye(n, dtype=bool)
         value = {
-            "classes": np.uint8(number % 3),
-            "labels": np.array([number % 2, n > 9], np.uint8),
-            "values": rng.random(2, dtype=np.float32),
+            "classes": np.uint8(min(2, int(3 * level))),
+            "labels": np.array([level > 0.5, level > 0.25], np.uint8),
+            "values": np.array([level, 1 - level], np.float32),
+            "value": np.float32(level),
             "links": np.packbits(bits, axis=1, bitorder="little"),
         }[target]
-        given = {"node/x": rng.random((n, 3), dtype=np.float32), columns[target].key: value}
+        if unknown and number % 3 == 0:
+            value[0] = np.nan
+        ring = np.arange(n, dtype=np.uint16)
+        edges = np.concatenate([[ring, np.roll(ring, 1)], [np.roll(ring, 1), ring]], axis=1)
+        given = {TARGETS[target].key: value, "edge/attr": rng.random((2 * n, 1), dtype=np.float32)}
+        given |= {"node/x": x} if features else {}
         records.append(GraphRecord(key=f"g{number:02d}", num_nodes=n, columns=given, edge_index=edges))
-    x = Column(key="node/x", attribute="x", stored="float32", presented="float32", shape=(3,))
-    schema = Schema(columns=(x, columns[target]), edges="index", max_nodes=16)
-    parts = {"train": range(8), "val": range(8, 10), "test": range(10, 12)}
+    floats = {"stored": "float32", "presented": "float32"}
+    columns = [TARGETS[target], Column(key="edge/attr", attribute="edge_attr", shape=(1,), **floats)]
+    columns += [Column(key="node/x", attribute="x", shape=(3,), **floats)] if features else []
+    train = 2 * graphs // 3
+    test = (train + graphs) // 2
+    parts = {"train": range(train), "val": range(train, test), "test": range(test, graphs)}
+    schema = Schema(columns=tuple(columns), edges="index", max_nodes=16)
     return write_build(folder, records, schema, dataset=target, parts=parts)
 
 

@@ -142,6 +142,15 @@ class OneUnitPipeline(ToyPipeline):
         return [Unit(0, f"graphs 0 to {count}", {"start": 0, "stop": count})]
 
 
+class InProcessPipeline(ToyPipeline):
+    """The same, built without a worker process where no line asks for anything."""
+
+    def is_small(self, raw: RawFolder) -> bool:
+        """True if no line has an order."""
+        lines = [line for name in raw.members for line in (raw.path / name).read_text().splitlines()]
+        return all(len(line.split()) == 2 for line in lines)
+
+
 def _obey(order: str) -> None:
     word, _, value = order.partition("=")
     if word == "sleep":
@@ -244,13 +253,25 @@ def built_units(folder: Path) -> list[int]:
 
 
 def build_toy(
-    folder: Path, *, jobs: int = 2, home: Path | None = None, one_unit: bool = False, **options: Any
+    folder: Path,
+    *,
+    jobs: int = 2,
+    home: Path | None = None,
+    one_unit: bool = False,
+    workers: bool = False,
+    **options: Any,
 ) -> Build:
-    """Build the toy dataset from ``folder/raw`` into ``folder/built``."""
+    """Build the toy dataset from ``folder/raw`` into ``folder/built``.
+
+    One job whose raw files hold no orders runs in this process, in a tenth of the time, unless there must be
+    ``workers``.
+    """
     from kmip_data.pipelines.build import build_raw
     from kmip_data.pipelines.engine.finish import BuildPlan
 
     pipeline = OneUnitPipeline(toy_manifest()) if one_unit else toy_pipeline()
+    if jobs == 1 and not one_unit and not workers:
+        pipeline = InProcessPipeline(toy_manifest())
     params = ToyParams(**options.pop("parameters", {}))
     split = ToySplitParams(**options.pop("split_parameters", {}))
     raw = raw_folder(folder / "raw", sample=options.pop("sample", False))
@@ -261,7 +282,7 @@ def build_toy(
 def main(**options: Any) -> None:
     """One build of ``FOLDER JOBS`` (the arguments of the process), with the exit codes of the command."""
     try:
-        print(build_toy(Path(sys.argv[1]), jobs=int(sys.argv[2]), **options).path)  # noqa: T201
+        print(build_toy(Path(sys.argv[1]), jobs=int(sys.argv[2]), workers=True, **options).path)  # noqa: T201
     except KmipDataError as error:
         print(error, file=sys.stderr)  # noqa: T201
         sys.exit(error.exit_code)

@@ -20,10 +20,8 @@ import triton
 import triton.language as tl
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _pairs(
-    indices: tl.tensor, row: tl.tensor, rows: tl.tensor, k: tl.tensor, BK: tl.constexpr
-) -> tuple[tl.tensor, ...]:
+@triton.jit
+def _pairs(indices, row, rows, k, BK: tl.constexpr):
     """Pairs of these rows (BQ, BK), whether they are in the tensor, their keys and whether there is one."""
     slot = tl.arange(0, BK)
     pair = (tl.program_id(1).to(tl.int64) * rows + row)[:, None] * k + slot[None, :]
@@ -32,29 +30,24 @@ def _pairs(
     return pair, inside, key.to(tl.int64), key >= 0
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _gather(
-    of_head: tl.tensor, key: tl.tensor, stride: tl.tensor, there: tl.tensor, channel: tl.tensor,
-    width: tl.tensor,
-) -> tl.tensor:  # fmt: skip
+@triton.jit
+def _gather(of_head, key, stride, there, channel, width):
     """Some channels of the chosen rows: (BQ, BK, BC); zero where there is no key."""
     place = of_head + key[:, :, None] * stride + channel[None, None, :]
     return tl.load(place, there[:, :, None] & (channel < width)[None, None, :], 0.0)
 
 
-@triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["rows"])
 def attend_rows(
-    scores: tl.tensor, indices: tl.tensor, keep: tl.tensor, values: tl.tensor, value_head: tl.tensor,
-    value_row: tl.tensor, weights: tl.tensor, out: tl.tensor, rows: tl.tensor, k: tl.tensor,
-    width: tl.tensor, scale: tl.tensor,
-    BQ: tl.constexpr, BK: tl.constexpr, BC: tl.constexpr, DROP: tl.constexpr,
-) -> None:  # fmt: skip
+    scores, indices, keep, values, value_head, value_row, weights, out, rows, k, width, scale,
+    BQ: tl.constexpr, BK: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
     """Softmax of the scores and the weighted sum of the values; program (tile of queries, head).
 
     Parameters
     ----------
     scores, indices, keep
-        (H, rows, k) float32, int32 or int64 (−1: no key), and bytes, 0 where dropped (read with DROP).
+        (H, rows, k) float32, int32 or int64 (−1: no key), and bytes, 0 where dropped, or None.
     values
         (H, M, width) float32, strides ``value_head`` and ``value_row``.
     weights
@@ -72,7 +65,7 @@ def attend_rows(
     # Rounded as on the CPU: the weight of an only key is 1, not nearly.
     weight = tl.div_rn(weight, tl.broadcast_to(tl.where(total > 0, total, 1.0)[:, None], [BQ, BK]))
     tl.store(weights + pair, weight, inside)
-    if DROP:
+    if keep is not None:
         weight = tl.where(tl.load(keep + pair, inside, 0) != 0, weight, 0.0)
     for first in range(0, width, BC):
         channel = first + tl.arange(0, BC)
@@ -83,14 +76,11 @@ def attend_rows(
         )
 
 
-@triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["rows"])
 def slope_rows(
-    grad: tl.tensor, grad_head: tl.tensor, grad_row: tl.tensor, keys: tl.tensor, key_head: tl.tensor,
-    key_row: tl.tensor, values: tl.tensor, value_head: tl.tensor, value_row: tl.tensor, indices: tl.tensor,
-    weights: tl.tensor, keep: tl.tensor, slopes: tl.tensor, grad_queries: tl.tensor, rows: tl.tensor,
-    k: tl.tensor, dim: tl.tensor, width: tl.tensor, scale: tl.tensor,
-    BQ: tl.constexpr, BK: tl.constexpr, BC: tl.constexpr, DROP: tl.constexpr,
-) -> None:  # fmt: skip
+    grad, grad_head, grad_row, keys, key_head, key_row, values, value_head, value_row, indices, weights, keep,
+    slopes, grad_queries, rows, k, dim, width, scale, BQ: tl.constexpr, BK: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
     """Derivatives of the scores, and of the queries; program (tile of queries, head).
 
     Parameters
@@ -115,7 +105,7 @@ def slope_rows(
         place = grad + head * grad_head + row[:, None] * grad_row + channel[None, :]
         gradient = tl.load(place, (row < rows)[:, None] & (channel < width)[None, :], 0.0)
         of_weight += tl.sum(value * gradient[:, None, :], 2)
-    if DROP:
+    if keep is not None:
         of_weight = tl.where(tl.load(keep + pair, inside, 0) != 0, of_weight, 0.0)
     weight = tl.load(weights + pair, inside, 0.0)
     slope = weight * (of_weight - tl.sum(of_weight * weight, 1)[:, None]) * scale
@@ -129,24 +119,19 @@ def slope_rows(
         )
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _rows(
-    source: tl.tensor, row: tl.tensor, stride: tl.tensor, live: tl.tensor, channel: tl.tensor,
-    width: tl.tensor,
-) -> tl.tensor:  # fmt: skip
+@triton.jit
+def _rows(source, row, stride, live, channel, width):
     """Some channels of some rows: (BP, BC); zero where there is none."""
     place = source + row[:, None] * stride + channel[None, :]
     return tl.load(place, live[:, None] & (channel < width)[None, :], 0.0)
 
 
-@triton.jit(do_not_specialize=["rows", "keys", "all_keys"])  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["rows", "keys", "all_keys"])
 def sum_segments(
-    order: tl.tensor, cuts: tl.tensor, start: tl.tensor, slopes: tl.tensor, queries: tl.tensor,
-    query_head: tl.tensor, query_row: tl.tensor, weights: tl.tensor, keep: tl.tensor, grad: tl.tensor,
-    grad_head: tl.tensor, grad_row: tl.tensor, grad_keys: tl.tensor, grad_values: tl.tensor,
-    rows: tl.tensor, k: tl.tensor, keys: tl.tensor, all_keys: tl.tensor, dim: tl.tensor, width: tl.tensor,
-    SEGMENT: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr, DROP: tl.constexpr,
-) -> None:  # fmt: skip
+    order, cuts, start, slopes, queries, query_head, query_row, weights, keep, grad, grad_head, grad_row,
+    grad_keys, grad_values, rows, k, keys, all_keys, dim, width, SEGMENT: tl.constexpr, BP: tl.constexpr,
+    BC: tl.constexpr,
+):  # fmt: skip
     """Σ slope · query and Σ weight · gradient over the pairs of a segment; program (segment, channels).
 
     Parameters
@@ -156,7 +141,7 @@ def sum_segments(
     slopes, queries
         (H, rows, k) and (H, rows, dim) float32.
     weights, keep, grad
-        (H, rows, k) float32, bytes, 0 where a weight counts as 0 (read with DROP), (H, rows, width) float32.
+        (H, rows, k) float32, bytes, 0 where a weight counts as 0, (H, rows, width) float32.
     grad_keys, grad_values
         Out: (segments, dim) and (segments, width) float32. Where a segment after the keys' begins a list, or
         has no key, the value is not read.
@@ -179,7 +164,7 @@ def sum_segments(
         live = place < last
         pair = tl.load(order + place, live, 0)
         slope, weight = tl.load(slopes + pair, live, 0.0), tl.load(weights + pair, live, 0.0)
-        if DROP:
+        if keep is not None:
             weight = tl.where(tl.load(keep + pair, live, 0) != 0, weight, 0.0)
         row = tl.where(live, pair // k - head * rows, 0)
         of_key += slope[:, None] * _rows(queries + head * query_head, row, query_row, live, channel, dim)
@@ -188,11 +173,10 @@ def sum_segments(
     tl.store(grad_values + segment * width + channel, tl.sum(of_value, 0), channel < width)
 
 
-@triton.jit(do_not_specialize=["all_keys"])  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["all_keys"])
 def add_segments(
-    cuts: tl.tensor, start: tl.tensor, sums: tl.tensor, all_keys: tl.tensor, width: tl.tensor,
-    SEGMENT: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
-) -> None:  # fmt: skip
+    cuts, start, sums, all_keys, width, SEGMENT: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr
+):
     """Add a list's later segments to its first; program (segment after the keys', channels).
 
     The program of the first cut in a list does it, the others nothing. ``sums`` (segments, width) are

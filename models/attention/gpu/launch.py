@@ -35,8 +35,8 @@ def forward(
         sizes = _tile(k, values.shape[2])
         with torch.cuda.device_of(values):  # type: ignore[no-untyped-call]
             attend_rows[(triton.cdiv(rows, sizes["BQ"]), heads)](
-                scores.contiguous(), indices.contiguous(), _bytes(keep, weights), *_rows(values), weights,
-                out, rows, k, values.shape[2], scale, DROP=keep is not None, **sizes,
+                scores.contiguous(), indices.contiguous(), _bytes(keep), *_rows(values), weights,
+                out, rows, k, values.shape[2], scale, **sizes,
             )  # fmt: skip
     return out, weights
 
@@ -57,8 +57,8 @@ def backward(
     sizes = _tile(k, max(dim, width))
     with torch.cuda.device_of(values):  # type: ignore[no-untyped-call]
         slope_rows[(triton.cdiv(rows, sizes["BQ"]), heads)](
-            *_rows(grad), *_rows(keys), *_rows(values), indices, weights, _bytes(keep, slopes), slopes,
-            grad_queries, rows, k, dim, width, scale, DROP=keep is not None, **sizes,
+            *_rows(grad), *_rows(keys), *_rows(values), indices, weights, _bytes(keep), slopes,
+            grad_queries, rows, k, dim, width, scale, **sizes,
         )  # fmt: skip
         grad_keys, grad_values = _by_key(
             transpose(indices, many, SEGMENT), many, slopes, queries, weights, keep, grad
@@ -96,8 +96,8 @@ def _by_key(
     sizes = _segment_sizes(max(dim, width))
     blocks = triton.cdiv(max(dim, width), sizes["BC"])
     sum_segments[(all_keys + later, blocks)](
-        *pairs, slopes, *_rows(queries), weights, _bytes(keep, slopes), *_rows(grad), *sums, rows, k, keys,
-        all_keys, dim, width, DROP=keep is not None, **sizes,
+        *pairs, slopes, *_rows(queries), weights, _bytes(keep), *_rows(grad), *sums, rows, k, keys,
+        all_keys, dim, width, **sizes,
     )  # fmt: skip
     for each in sums if later else ():
         add_segments[(later, blocks)](*pairs[1:], each, all_keys, each.shape[1], **sizes)
@@ -125,6 +125,6 @@ def _rows(tensor: Tensor) -> tuple[Tensor, int, int]:
     return tensor, tensor.stride(0), tensor.stride(1)
 
 
-def _bytes(keep: Tensor | None, other: Tensor) -> Tensor:
-    """Return the mask as bytes; without one any tensor, which is not read."""
-    return other if keep is None else keep.contiguous().view(torch.uint8)
+def _bytes(keep: Tensor | None) -> Tensor | None:
+    """Return the mask as bytes."""
+    return None if keep is None else keep.contiguous().view(torch.uint8)

@@ -16,10 +16,8 @@ import triton.language as tl
 from kmip_data.models.layers.gpu.norm_kernels import before_norm, join, tile_of
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _entries(
-    start: tl.tensor, node: tl.tensor, live: tl.tensor, K: tl.constexpr
-) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
+@triton.jit
+def _entries(start, node, live, K: tl.constexpr):
     """First and last entry of each node, and the most that one has."""
     if K > 0:
         first = node * K
@@ -32,10 +30,8 @@ def _entries(
     return first, last, most
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _looked_up(
-    end: tl.tensor, edge: tl.tensor, entry: tl.tensor, alive: tl.tensor, K: tl.constexpr
-) -> tuple[tl.tensor, tl.tensor]:
+@triton.jit
+def _looked_up(end, edge, entry, alive, K: tl.constexpr):
     """The node at the other end and the number of each entry, int64."""
     other = tl.load(end + entry, mask=alive, other=0).to(tl.int64)
     if K == 0:
@@ -43,14 +39,12 @@ def _looked_up(
     return other, entry
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def gate(
-    at_target: tl.tensor, at_source: tl.tensor, message: tl.tensor, start: tl.tensor, end: tl.tensor,
-    edge: tl.tensor, pre: tl.tensor, quotient: tl.tensor, inverse: tl.tensor, parts: tl.tensor,
-    nodes: tl.tensor, first_nodes: tl.tensor,
+    at_target, at_source, message, start, end, edge, pre, quotient, inverse, parts, nodes, first_nodes,
     D: tl.constexpr, K: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr, ADD: tl.constexpr,
     STATISTICS: tl.constexpr, UNROLL: tl.constexpr,
-) -> None:  # fmt: skip
+):  # fmt: skip
     """Gate each edge, and sum at the target.
 
     ``pre`` becomes z = at_target of the target + at_source of the source, + what it held if ``ADD``.
@@ -106,15 +100,12 @@ def gate(
         join(row, there, tl.where(node < counted, last - first, 0), pivot, total, square, D, BN, BC)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def differentiate(
-    grad_quotient: tl.tensor, quotient: tl.tensor, inverse: tl.tensor, message: tl.tensor, start: tl.tensor,
-    end: tl.tensor, edge: tl.tensor, pre: tl.tensor, grad: tl.tensor, norm: tl.tensor, grad_pre: tl.tensor,
-    grad_target: tl.tensor, of_message: tl.tensor, seed: tl.tensor, dropped: tl.tensor,
-    kept_scale: tl.tensor, nodes: tl.tensor, first_nodes: tl.tensor,
-    D: tl.constexpr, K: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr, DROP: tl.constexpr,
-    UNROLL: tl.constexpr,
-) -> None:  # fmt: skip
+    grad_quotient, quotient, inverse, message, start, end, edge, pre, grad, norm, grad_pre, grad_target,
+    of_message, seed, dropped, kept_scale, nodes, first_nodes, D: tl.constexpr, K: tl.constexpr,
+    BN: tl.constexpr, BC: tl.constexpr, UNROLL: tl.constexpr,
+):  # fmt: skip
     """Gradient of z for each edge, and its sum at the target.
 
     ``of_message`` (N, D) becomes the gradient of Σ sigmoid(z) · message. Where ``grad`` is
@@ -144,7 +135,7 @@ def differentiate(
         z = tl.load(pre + at, mask=mask, other=0.0).to(tl.float32)
         if grad is not None:
             g = tl.load(grad + at, mask=mask, other=0.0).to(tl.float32)
-            g = before_norm(z, g, norm, seed, dropped, kept_scale, at, channel, D, True, DROP)
+            g = before_norm(z, g, norm, seed, dropped, kept_scale, at, channel, D, True)
             g = tl.where((node < counted)[:, None], g, 0.0)
         else:
             g = tl.zeros((BN, BC), tl.float32)
@@ -157,12 +148,11 @@ def differentiate(
     tl.store(grad_target + place, total, mask=here)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def sum_at_sources(
-    pre: tl.tensor, grad_pre: tl.tensor, of_message: tl.tensor, start: tl.tensor, end: tl.tensor,
-    edge: tl.tensor, grad_source: tl.tensor, grad_message: tl.tensor, nodes: tl.tensor,
-    D: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr,
-) -> None:  # fmt: skip
+    pre, grad_pre, of_message, start, end, edge, grad_source, grad_message, nodes, D: tl.constexpr,
+    BN: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
     """Gradients at the sources: Σ of that of z, and Σ sigmoid(z) · ``of_message`` of the target.
 
     Over the outgoing edges of each node: entries by source, whose other ends are targets.

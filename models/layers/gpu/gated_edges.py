@@ -151,7 +151,7 @@ class _Form(torch.autograd.Function):
             with torch.cuda.device_of(new):  # type: ignore[no-untyped-call]
                 norm_kernels.update[(cdiv(new.numel(), BLOCK),)](
                     old, *of[:2], new, *of[2], new.numel(),
-                    D=d, BLOCK=BLOCK, SHARED=len(old) < len(new), RELU=True, DROP=of[2][1] > 0, **OPTIONS,
+                    D=d, BLOCK=BLOCK, SHARED=len(old) < len(new), RELU=True, **OPTIONS,
                 )  # fmt: skip
         if weight is not None and product is None:
             product = torch.mm(new, weight.t())
@@ -246,8 +246,7 @@ class _GatedEdges(torch.autograd.Function):
             shape = by_node(DIFFERENTIATE, d, entries.k)
             gate_kernels.differentiate[programs(nodes, shape["BN"], d)](
                 grad_quotient.contiguous(), quotient, inverse, message, *entries.incoming, z, grad, norm,
-                grad_pre, of_target, of_sum, *norming.drop, nodes, entries.batch.node_rows.first,
-                DROP=norming.drop[1] > 0, **shape,
+                grad_pre, of_target, of_sum, *norming.drop, nodes, entries.batch.node_rows.first, **shape,
             )  # fmt: skip
             out, block = entries.edges.adjacency.outgoing, channels_of_a_tile(d)
             gate_kernels.sum_at_sources[programs(nodes, SOURCES // block, d)](

@@ -29,8 +29,8 @@ def programs(rows: int, a_tile: int, d: int) -> tuple[int]:
     return (triton.cdiv(rows, a_tile) * triton.cdiv(d, channels_of_a_tile(d)),)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def tile_of(rows: tl.tensor, D: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr) -> tuple[tl.tensor, ...]:
+@triton.jit
+def tile_of(rows, D: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
     """Rows (BR,) int64 and channels (BC,) of this program, and a mask of the existing ones.
 
     Programs side by side have the same rows: what one leaves of a row in the cache another takes.
@@ -42,8 +42,8 @@ def tile_of(rows: tl.tensor, D: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr
     return row, row < rows, channel, channel < D
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def kept(seed: tl.tensor, number: tl.tensor, channel: tl.tensor, dropped: tl.tensor) -> tl.tensor:
+@triton.jit
+def kept(seed, number, channel, dropped):
     """Mask of elements that dropout keeps: for one seed the same as ``cpu.gate_kernels.where_drawn`` keeps.
 
     ``seed`` points to an int64, ``number`` is the int64 number of each element, in a row of edges that begins
@@ -62,12 +62,8 @@ def kept(seed: tl.tensor, number: tl.tensor, channel: tl.tensor, dropped: tl.ten
     return x >= tl.cast(dropped, tl.uint32)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def join(
-    out: tl.tensor, there: tl.tensor, count: tl.tensor, pivot: tl.tensor, total: tl.tensor,
-    square: tl.tensor,
-    D: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr,
-) -> None:  # fmt: skip
+@triton.jit
+def join(out, there, count, pivot, total, square, D: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr):
     """Write number, mean and Σ (z − mean)² of a tile, from Σ (z − pivot) and squares of each of BN lanes."""
     count = count.to(tl.float32)[:, None] + tl.zeros((BN, BC), tl.float32)
     share = total / tl.maximum(count, 1.0)
@@ -80,12 +76,11 @@ def join(
     tl.store(out + 2 * D, tl.sum(squares, 0), mask=there)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def add_and_count(
-    rows: tl.tensor, more: tl.tensor, out: tl.tensor, parts: tl.tensor, seed: tl.tensor, dropped: tl.tensor,
-    kept_scale: tl.tensor, count: tl.tensor, first: tl.tensor,
-    D: tl.constexpr, STEPS: tl.constexpr, BE: tl.constexpr, BC: tl.constexpr, DROP: tl.constexpr,
-) -> None:  # fmt: skip
+    rows, more, out, parts, seed, dropped, kept_scale, count, first, D: tl.constexpr, STEPS: tl.constexpr,
+    BE: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
     """``out`` = z = ``rows`` + dropout(``more``), and z's statistics; where ``more`` is None z is ``rows``.
 
     ``parts`` (tiles, 3, D) are number, mean and Σ (z − mean)² of BE · STEPS of the ``count`` rows;
@@ -106,7 +101,7 @@ def add_and_count(
         z = tl.load(rows + at, mask=mask, other=0.0).to(tl.float32)
         if more is not None:
             added = tl.load(more + at, mask=mask, other=0.0).to(tl.float32)
-            if DROP:
+            if seed is not None:
                 added = tl.where(kept(seed, at, channel[None, :], dropped), added * kept_scale, 0.0)
             stored = (z + added).to(out.dtype.element_ty)
             tl.store(out + at, stored, mask=mask)
@@ -123,13 +118,12 @@ def add_and_count(
     join(out_row, there, numbers, pivot, total, square, D, BE, BC)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def finish(
-    parts: tl.tensor, tiles: tl.tensor, scale: tl.tensor, shift: tl.tensor, running_mean: tl.tensor,
-    running_variance: tl.tensor, batches: tl.tensor, constants: tl.tensor, deviation: tl.tensor,
+    parts, tiles, scale, shift, running_mean, running_variance, batches, constants, deviation,
     D: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr, EPS: tl.constexpr, MOMENTUM: tl.constexpr,
     NOTE: tl.constexpr,
-) -> None:  # fmt: skip
+):  # fmt: skip
     """``constants`` and 1 / ``deviation`` (D,) float64 of a norm by the statistics of tiles (tiles, 3, D).
 
     With ``NOTE`` the running statistics take them up, as torch's batch norm does.
@@ -171,30 +165,25 @@ def finish(
             tl.store(batches, tl.load(batches) + 1)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def activated(
-    y: tl.tensor, seed: tl.tensor, number: tl.tensor, channel: tl.tensor, dropped: tl.tensor,
-    kept_scale: tl.tensor,
-    RELU: tl.constexpr, DROP: tl.constexpr,
-) -> tl.tensor:  # fmt: skip
+@triton.jit
+def activated(y, seed, number, channel, dropped, kept_scale, RELU: tl.constexpr):
     """dropout(relu(y)) of the elements ``number``."""
     if RELU:
         y = tl.where(y > 0, y, 0.0)
-    if DROP:
+    if seed is not None:
         y = tl.where(kept(seed, number, channel, dropped), y * kept_scale, 0.0)
     return y
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def update(
-    old: tl.tensor, pre: tl.tensor, norm: tl.tensor, new: tl.tensor, seed: tl.tensor, dropped: tl.tensor,
-    kept_scale: tl.tensor, size: tl.tensor,
-    D: tl.constexpr, BLOCK: tl.constexpr, SHARED: tl.constexpr, RELU: tl.constexpr, DROP: tl.constexpr,
-) -> None:  # fmt: skip
+    old, pre, norm, new, seed, dropped, kept_scale, size, D: tl.constexpr, BLOCK: tl.constexpr,
+    SHARED: tl.constexpr, RELU: tl.constexpr,
+):  # fmt: skip
     """New features: ``old`` + dropout(relu(factor · z + shift)), E · D = ``size`` elements, z being ``pre``.
 
     ``norm`` (≥ 2, D) begins with factors and shifts. ``old`` has a row for each of z's, or one for all if
-    ``SHARED``. What is None, or what RELU and DROP do not say, is left out. ``new`` may be ``pre`` itself.
+    ``SHARED``. What is None, or RELU does not say, is left out. ``new`` may be ``pre`` itself.
     """
     first = tl.program_id(0).to(tl.int64) * BLOCK
     within = tl.arange(0, BLOCK)
@@ -203,37 +192,33 @@ def update(
     there = number < size
     y = tl.load(pre + number, mask=there, other=0.0).to(tl.float32)
     y = y * tl.load(norm + channel) + tl.load(norm + D + channel)
-    y = activated(y, seed, number, channel, dropped, kept_scale, RELU, DROP)
+    y = activated(y, seed, number, channel, dropped, kept_scale, RELU)
     if old is not None:
         y += tl.load(old + (channel if SHARED else number), mask=there, other=0.0).to(tl.float32)
     tl.store(new + number, y.to(new.dtype.element_ty), mask=there)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def through_norm(
-    z: tl.tensor, g: tl.tensor, norm: tl.tensor, seed: tl.tensor, dropped: tl.tensor, kept_scale: tl.tensor,
-    at: tl.tensor, channel: tl.tensor,
-    D: tl.constexpr, RELU: tl.constexpr, DROP: tl.constexpr,
-) -> tuple[tl.tensor, tl.tensor]:  # fmt: skip
+    z, g, norm, seed, dropped, kept_scale, at, channel, D: tl.constexpr, RELU: tl.constexpr,
+):  # fmt: skip
     """Z − mean of the elements ``at``, and the gradient of what the norm gives, from g behind it."""
     there = channel < D
     if RELU:
         factor = tl.load(norm + channel, mask=there, other=0.0)[None, :]
         shift = tl.load(norm + D + channel, mask=there, other=0.0)[None, :]
         g = tl.where(z * factor + shift > 0, g, 0.0)
-    if DROP:
+    if seed is not None:
         g = tl.where(kept(seed, at, channel[None, :], dropped), g * kept_scale, 0.0)
     return z - tl.load(norm + 2 * D + channel, mask=there, other=0.0)[None, :], g
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def before_norm(
-    z: tl.tensor, g: tl.tensor, norm: tl.tensor, seed: tl.tensor, dropped: tl.tensor, kept_scale: tl.tensor,
-    at: tl.tensor, channel: tl.tensor,
-    D: tl.constexpr, RELU: tl.constexpr, DROP: tl.constexpr,
-) -> tl.tensor:  # fmt: skip
+    z, g, norm, seed, dropped, kept_scale, at, channel, D: tl.constexpr, RELU: tl.constexpr,
+):  # fmt: skip
     """The gradient of z, from g behind the norm; ``norm`` (5, D) is of :func:`finish_gradients`."""
-    away, g = through_norm(z, g, norm, seed, dropped, kept_scale, at, channel, D, RELU, DROP)
+    away, g = through_norm(z, g, norm, seed, dropped, kept_scale, at, channel, D, RELU)
     there = channel < D
     factor = tl.load(norm + channel, mask=there, other=0.0)[None, :]
     offset = tl.load(norm + 3 * D + channel, mask=there, other=0.0)[None, :]
@@ -241,13 +226,11 @@ def before_norm(
     return factor * g - offset - slope * away
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def sum_gradients(
-    pre: tl.tensor, grad: tl.tensor, norm: tl.tensor, parts: tl.tensor, seed: tl.tensor, dropped: tl.tensor,
-    kept_scale: tl.tensor, edges: tl.tensor,
-    D: tl.constexpr, STEPS: tl.constexpr, BE: tl.constexpr, BC: tl.constexpr, RELU: tl.constexpr,
-    DROP: tl.constexpr,
-) -> None:  # fmt: skip
+    pre, grad, norm, parts, seed, dropped, kept_scale, edges, D: tl.constexpr, STEPS: tl.constexpr,
+    BE: tl.constexpr, BC: tl.constexpr, RELU: tl.constexpr,
+):  # fmt: skip
     """Σ g and Σ g · (z − mean) over BE · STEPS rows, g the gradient of what the norm gives: (tiles, 2, D).
 
     ``grad`` is that of :func:`update`'s ``new``; ``norm`` (≥ 3, D) begins with factors, shifts and means.
@@ -262,7 +245,7 @@ def sum_gradients(
         at = number[:, None] * D + channel[None, :]
         z = tl.load(pre + at, mask=mask, other=0.0).to(tl.float32)
         g = tl.load(grad + at, mask=mask, other=0.0).to(tl.float32)
-        away, g = through_norm(z, g, norm, seed, dropped, kept_scale, at, channel, D, RELU, DROP)
+        away, g = through_norm(z, g, norm, seed, dropped, kept_scale, at, channel, D, RELU)
         total += g
         product += g * away
     out = parts + (tl.program_id(0) // ((D + BC - 1) // BC)) * 2 * D + channel
@@ -270,11 +253,10 @@ def sum_gradients(
     tl.store(out + D, tl.sum(product, 0), mask=there)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def finish_gradients(
-    parts: tl.tensor, tiles: tl.tensor, constants: tl.tensor, deviation: tl.tensor, out: tl.tensor,
-    share: tl.tensor, first: tl.tensor, D: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
-) -> None:  # fmt: skip
+    parts, tiles, constants, deviation, out, share, first, D: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr
+):
     """Compute :func:`.norms.gradients_of` from the sums of tiles (tiles, 2, D).
 
     ``out`` (7, D) are ``constants``, offsets and slopes, then the gradients of the norm's weight and bias;
@@ -306,14 +288,11 @@ def finish_gradients(
     tl.store(out + 6 * D + channel, of_shift.to(tl.float32), mask=there)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def spread_gradients(
-    pre: tl.tensor, grad: tl.tensor, norm: tl.tensor, of_rows: tl.tensor, of_more: tl.tensor,
-    after: tl.tensor, after_dropped: tl.tensor, after_scale: tl.tensor, seed: tl.tensor, dropped: tl.tensor,
-    kept_scale: tl.tensor, rows: tl.tensor, first: tl.tensor,
-    D: tl.constexpr, BE: tl.constexpr, BC: tl.constexpr, RELU: tl.constexpr, DROP_AFTER: tl.constexpr,
-    DROP: tl.constexpr,
-) -> None:  # fmt: skip
+    pre, grad, norm, of_rows, of_more, after, after_dropped, after_scale, seed, dropped, kept_scale, rows,
+    first, D: tl.constexpr, BE: tl.constexpr, BC: tl.constexpr, RELU: tl.constexpr,
+):  # fmt: skip
     """Gradients of what :func:`add_and_count` added up, from that of :func:`update`'s ``new``.
 
     ``norm`` (5, D) is of :func:`finish_gradients`; ``after`` is the seed of the dropout behind the norm.
@@ -324,11 +303,11 @@ def spread_gradients(
     at = number[:, None] * D + channel[None, :]
     z = tl.load(pre + at, mask=mask, other=0.0).to(tl.float32)
     g = tl.load(grad + at, mask=mask, other=0.0).to(tl.float32)
-    g = before_norm(z, g, norm, after, after_dropped, after_scale, at, channel, D, RELU, DROP_AFTER)
+    g = before_norm(z, g, norm, after, after_dropped, after_scale, at, channel, D, RELU)
     if first is not None:
         g = tl.where((number < tl.load(first))[:, None], g, 0.0)
     tl.store(of_rows + at, g.to(of_rows.dtype.element_ty), mask=mask)
     if of_more is not None:
-        if DROP:
+        if seed is not None:
             g = tl.where(kept(seed, at, channel[None, :], dropped), g * kept_scale, 0.0)
         tl.store(of_more + at, g.to(of_more.dtype.element_ty), mask=mask)

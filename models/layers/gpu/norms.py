@@ -24,16 +24,14 @@ STEPS, ROWS = 8, 1024  #: steps of a program that sums over rows, and elements o
 #: Tiles and channels that a program adds up at a time.
 FINISH: dict[str, Any] = {**OPTIONS, "BP": 512, "BC": 4, "num_warps": 8}
 
-Dropout = tuple[
-    Tensor, int, float
-]  #: seed (1,) int64 on the device, chance of 2³² (0: none), factor of what is kept
+#: Seed (1,) int64 on the device, or None: no dropout; chance of 2³²; factor of what is kept.
+Dropout = tuple[Tensor | None, int, float]
 
 
 def dropout_of(probability: float, device: torch.device) -> Dropout:
     """Draw a seed, which stays on the device; nothing waits for it."""
-    seed = torch.empty(1, dtype=torch.int64, device=device)
-    if dropped := round(probability * 2**32):
-        seed.random_()
+    dropped = round(probability * 2**32)
+    seed = torch.empty(1, dtype=torch.int64, device=device).random_() if dropped else None
     return seed, dropped, 1 / (1 - probability)
 
 
@@ -60,7 +58,7 @@ def sums_by_tiles(z: Tensor, grad: Tensor, constants: Tensor, drop: Dropout, *, 
     parts = torch.empty(cdiv(count, rows * STEPS), 2, d, device=z.device)
     norm_kernels.sum_gradients[programs(count, rows * STEPS, d)](
         z, grad, constants, parts, *drop, count,
-        D=d, STEPS=STEPS, BE=rows, BC=block, RELU=relu, DROP=drop[1] > 0, **OPTIONS,
+        D=d, STEPS=STEPS, BE=rows, BC=block, RELU=relu, **OPTIONS,
     )  # fmt: skip
     return parts
 
@@ -126,12 +124,12 @@ class _Normed(torch.autograd.Function):
         with torch.cuda.device_of(rows):  # type: ignore[no-untyped-call]
             norm_kernels.add_and_count[programs(count, tile * STEPS, d)](
                 rows, more, z, parts, *around.before, count, around.counted.first,
-                D=d, STEPS=STEPS, BE=tile, BC=block, DROP=around.before[1] > 0, **OPTIONS,
+                D=d, STEPS=STEPS, BE=tile, BC=block, **OPTIONS,
             )  # fmt: skip
             constants, deviation = constants_by_tiles(around.norm, parts, repeated=around.counted.repeated)
             norm_kernels.update[(cdiv(z.numel(), BLOCK),)](
                 residual, z, constants, out, *around.after, z.numel(),
-                D=d, BLOCK=BLOCK, SHARED=False, RELU=around.relu, DROP=around.after[1] > 0, **OPTIONS,
+                D=d, BLOCK=BLOCK, SHARED=False, RELU=around.relu, **OPTIONS,
             )  # fmt: skip
         ctx.save_for_backward(z, constants, deviation)
         ctx.around, ctx.types = around, (rows.dtype, None if more is None else more.dtype)
@@ -154,6 +152,6 @@ class _Normed(torch.autograd.Function):
             norm_kernels.spread_gradients[programs(count, ROWS // block, d)](
                 z, given, norm, of_rows, None if of_more is of_rows else of_more, *around.after,
                 *around.before, count, around.counted.first, D=d, BE=ROWS // block, BC=block,
-                RELU=around.relu, DROP_AFTER=around.after[1] > 0, DROP=around.before[1] > 0, **OPTIONS,
+                RELU=around.relu, **OPTIONS,
             )  # fmt: skip
         return of_rows, of_more, grad if ctx.needs_input_grad[2] else None, of_scale, of_shift, None

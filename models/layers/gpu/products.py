@@ -26,42 +26,35 @@ ROWS = 64  #: edges of a program
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # by what knows neither of the two
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _form(
-    old: tl.tensor, pre: tl.tensor, norm: tl.tensor, at: tl.tensor, channel: tl.tensor, mask: tl.tensor,
-    seed: tl.tensor, dropped: tl.tensor, kept_scale: tl.tensor,
-    D: tl.constexpr, SHARED: tl.constexpr, DROP: tl.constexpr,
-) -> tl.tensor:  # fmt: skip
+    old, pre, norm, at, channel, mask, seed, dropped, kept_scale, D: tl.constexpr, SHARED: tl.constexpr
+):
     """Elements ``at`` of new edges, as :func:`.norm_kernels.update` makes them."""
     there = channel < D
     factor = tl.load(norm + channel, mask=there, other=0.0)[None, :]
     shift = tl.load(norm + D + channel, mask=there, other=0.0)[None, :]
     y = tl.load(pre + at, mask=mask, other=0.0).to(tl.float32) * factor + shift
-    y = activated(y, seed, at, channel[None, :], dropped, kept_scale, True, DROP)
+    y = activated(y, seed, at, channel[None, :], dropped, kept_scale, True)
     if SHARED:
         return y + tl.load(old + channel, mask=there, other=0.0).to(tl.float32)[None, :]
     return y + tl.load(old + at, mask=mask, other=0.0).to(tl.float32)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _add(
-    sums: tl.tensor, of_rows: tl.tensor, weight: tl.tensor, there: tl.tensor, tile: tl.tensor,
-    out_stride: tl.tensor, D: tl.constexpr, PRECISION: tl.constexpr,
-) -> tl.tensor:  # fmt: skip
+@triton.jit
+def _add(sums, of_rows, weight, there, tile, out_stride, D: tl.constexpr, PRECISION: tl.constexpr):
     """``sums`` (BR, tile) and what 16 channels of the rows add; ``weight`` points to these, (16, 1)."""
     mask = there & (tile < D)[None, :]
     of_weight = tl.load(weight + tile[None, :] * out_stride, mask=mask, other=0.0)
     return tl.dot(of_rows, of_weight.to(of_rows.dtype), sums, input_precision=PRECISION)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def multiply(
-    rows: tl.tensor, weight: tl.tensor, addend: tl.tensor, out: tl.tensor, edges: tl.tensor,
-    out_stride: tl.tensor, in_stride: tl.tensor, pre: tl.tensor, norm: tl.tensor, new: tl.tensor,
-    parts: tl.tensor, seed: tl.tensor, dropped: tl.tensor, kept_scale: tl.tensor,
+    rows, weight, addend, out, edges, out_stride, in_stride, pre, norm, new, parts, seed, dropped, kept_scale,
     D: tl.constexpr, BR: tl.constexpr, MAIN: tl.constexpr, REST: tl.constexpr, LAST: tl.constexpr,
-    SHARED: tl.constexpr, DROP: tl.constexpr, PRECISION: tl.constexpr,
-) -> None:  # fmt: skip
+    SHARED: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
     """``out`` = ``rows`` · weightᵀ + ``addend``; all (E, D) but the weight, which has strides.
 
     What is None is left out. With ``new`` the rows are these, made on the way of ``pre`` and the old ones,
@@ -85,9 +78,9 @@ def multiply(
         at = place + channel[None, :]
         mask = live & (channel < D)[None, :]
         if new is not None:
-            of_rows = _form(
-                rows, pre, norm, at, channel, mask, seed, dropped, kept_scale, D, SHARED, DROP
-            ).to(new.dtype.element_ty)
+            of_rows = _form(rows, pre, norm, at, channel, mask, seed, dropped, kept_scale, D, SHARED).to(
+                new.dtype.element_ty
+            )
             tl.store(new + at, of_rows, mask=mask)
         else:
             of_rows = tl.load(rows + at, mask=mask, other=0.0)
@@ -100,25 +93,22 @@ def multiply(
         if LAST > 0:
             sums_last = _add(sums_last, of_rows, at, there, last, out_stride, D, PRECISION)
     _finish(
-        sums, addend, out, place, main, live, pre, norm, parts, seed, dropped, kept_scale, D, DROP
+        sums, addend, out, place, main, live, pre, norm, parts, seed, dropped, kept_scale, D
     )  # fmt: skip
     if REST > 0:
         _finish(
-            sums_rest, addend, out, place, rest, live, pre, norm, parts, seed, dropped, kept_scale, D, DROP,
+            sums_rest, addend, out, place, rest, live, pre, norm, parts, seed, dropped, kept_scale, D,
         )  # fmt: skip
     if LAST > 0:
         _finish(
-            sums_last, addend, out, place, last, live, pre, norm, parts, seed, dropped, kept_scale, D, DROP,
+            sums_last, addend, out, place, last, live, pre, norm, parts, seed, dropped, kept_scale, D,
         )  # fmt: skip
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _finish(
-    sums: tl.tensor, addend: tl.tensor, out: tl.tensor, place: tl.tensor, channel: tl.tensor, live: tl.tensor,
-    pre: tl.tensor, norm: tl.tensor, parts: tl.tensor, seed: tl.tensor, dropped: tl.tensor,
-    kept_scale: tl.tensor,
-    D: tl.constexpr, DROP: tl.constexpr,
-) -> None:  # fmt: skip
+    sums, addend, out, place, channel, live, pre, norm, parts, seed, dropped, kept_scale, D: tl.constexpr
+):
     """Write one of the tiles of :func:`multiply`."""
     at = place + channel[None, :]
     mask = live & (channel < D)[None, :]
@@ -129,7 +119,7 @@ def _finish(
     if parts is not None:
         z = tl.load(pre + at, mask=mask, other=0.0).to(tl.float32)
         g = stored.to(tl.float32)
-        away, g = through_norm(z, g, norm, seed, dropped, kept_scale, at, channel, D, True, DROP)
+        away, g = through_norm(z, g, norm, seed, dropped, kept_scale, at, channel, D, True)
         part = parts + tl.program_id(0).to(tl.int64) * 2 * D + channel
         tl.store(part, tl.sum(g, 0), mask=channel < D)
         tl.store(part + D, tl.sum(g * away, 0), mask=channel < D)
@@ -149,10 +139,10 @@ def multiplied(
     (edges, d), tiles = out.shape, triton.cdiv(len(out), ROWS)
     z, constants, drop = of or (None, None, (None, 0, 1.0))
     parts = torch.empty(tiles, 2, d, device=out.device) if of is not None and new is None else None
-    with torch.cuda.device_of(rows):  # type: ignore[no-untyped-call]
+    with torch.cuda.device_of(rows):
         multiply[(tiles,)](
             rows, weight, addend, out, edges, *weight.stride(), z, constants, new, parts, *drop,
-            D=d, BR=ROWS, **widths(d), SHARED=len(rows) < edges, DROP=drop[1] > 0,
+            D=d, BR=ROWS, **widths(d), SHARED=len(rows) < edges,
             PRECISION="ieee" if INTERPRETED else split, num_stages=1, **OPTIONS,
         )  # fmt: skip
     return out, parts

@@ -67,9 +67,9 @@ def refuses(problem: SearchProblem) -> str | None:
 
 def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     """Scores (H, N, k) and indices (H, N, k) by the rule."""
-    scores, indices = problem.new_result()
+    scores, indices = problem.new_result(narrow=False)  # as the kernels are compiled
     arrays = _Arrays(problem.queries.numpy(), problem.keys.numpy(), scores.numpy(), indices.numpy())
-    hint = None if problem.hint is None else problem.hint.numpy()
+    hint = None if problem.hint is None else problem.hint.long().numpy()
     query_ptr, key_ptr = problem.query_rows, problem.key_rows
     rows, keys = query_ptr[:, 1] - query_ptr[:, 0], key_ptr[:, 1] - key_ptr[:, 0]
     large = (rows >= _FEW_QUERIES) & (keys >= _FEW_KEYS + _FEW_KEYS_A_K * problem.k)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 
 import torch
 from torch import Tensor
 
+from kmip_data.models.context import LEFT_OUT
 from kmip_data.models.search.gpu.plan import MOST_DIM, MOST_K
 from kmip_data.models.search.problem import SearchProblem
 from kmip_data.runtime.presence import install_command
@@ -17,7 +19,7 @@ AUTO = f"auto takes it up to d = {MOST_DIM}, k = {MOST_K}"
 RANK = {"cuda": 30}
 CHECKS_VALUES = READS_STARTS = True
 
-_OLDEST = (7, 0)  # compute capability: independent threads of a warp
+_OLDEST = (8, 0)  # compute capability, as of the kernels of attention: asynchronous copies
 _MOST_ROWS = 2**31 - 2**13  # of all heads, graphs padded: rows and batches are counted in 32 bits
 
 
@@ -25,6 +27,13 @@ def unusable(device_type: str) -> str | None:
     """Why it cannot run on this kind of device."""
     if device_type != "cuda":
         return f"runs on CUDA only, not on {device_type}"
+    if "search" in LEFT_OUT:
+        return f"the self-check of this GPU failed: {LEFT_OUT['search']}"
+    return _missing()
+
+
+@functools.cache  # asked at every search
+def _missing() -> str | None:
     if any(importlib.util.find_spec(name) is None for name in ("cuda", "cuda.core", "cuda.bindings")):
         return f"cuda.core is not installed: {install_command('cuda')}"
     if not torch.cuda.is_available():
@@ -32,7 +41,7 @@ def unusable(device_type: str) -> str | None:
     if torch.version.hip is not None:
         return "written for NVIDIA's GPUs, untested on AMD's"
     found = torch.cuda.get_device_capability()
-    return None if found >= _OLDEST else f"needs compute capability 7.0, not {found[0]}.{found[1]}"
+    return None if found >= _OLDEST else f"needs compute capability 8.0, not {found[0]}.{found[1]}"
 
 
 def refuses(problem: SearchProblem) -> str | None:

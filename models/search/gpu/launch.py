@@ -5,21 +5,24 @@ The kernels are CUDA C++, compiled by NVRTC on first use and cached on disk.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import hashlib
+import itertools
 import logging
-import time
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
 import platformdirs
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.files.changes import write_file
-from kmip_data.models.search.gpu.plan import NUMBERS, POINTERS, Launch, Program, plan_of
+from kmip_data.models.search.gpu.plan import IN_SCRATCH, NARROW, Launch, Program, plan_of
 from kmip_data.models.search.problem import NotFinite, SearchProblem
 
 log = logging.getLogger(__name__)
@@ -49,25 +52,18 @@ def run(problem: SearchProblem, device: Device | Any) -> tuple[Tensor, Tensor]:
     queries, keys = (
         rows.clone() if rows.data_ptr() % 8 else rows for rows in (problem.queries, problem.keys)
     )
-    plan = plan_of(problem, device.processors, device.tensor_cores)
+    plan = plan_of(problem, device.processors)
     if problem.keep is not None:
         problem.keep.append(plan)
     scratch = torch.empty(plan.scratch_bytes, dtype=torch.uint8, device=problem.device)
-    members = {name: scratch.data_ptr() + offset for name, offset in plan.scratch_starts.items()}
-    members |= {name: plan.tables.data_ptr() + offset for name, offset in plan.table_starts.items()}
-    members |= {
-        "queries": queries.data_ptr(),
-        "keys": keys.data_ptr(),
-        "hint": 0 if problem.hint is None else problem.hint.data_ptr(),
-        "starts": 0 if problem.starts is None else problem.starts.data_ptr(),
-        "not_finite": not_finite.data_ptr(),
-        "scores": scores.data_ptr(),
-        "indices": indices.data_ptr(),
-        **plan.numbers,
-    }
-    search = [members.get(name, 0) for name in (*POINTERS, *NUMBERS)]
-    for launch in plan.launches:
-        device.launch(plan.program, launch, search)
+    starts = (problem.starts, problem.starts) if plan.starts is None else plan.starts
+    given = (queries, keys, problem.hint, *starts, not_finite, scores, indices)
+    members = plan.members.copy()
+    members[: len(given)] = [0 if each is None else each.data_ptr() for each in given]
+    members[IN_SCRATCH] += scratch.data_ptr()
+    members[NARROW] = [each is not None and each.dtype == torch.int32 for each in (problem.hint, indices)]
+    device.launch(plan.program, plan.launches[int(plan.laid_out) :], members)
+    plan.laid_out = plan.starts is not None
     return scores, indices
 
 
@@ -83,83 +79,104 @@ def _flag(device: torch.device) -> Tensor:
     return torch.zeros(1, dtype=torch.int32, pin_memory=device.type == "cuda")
 
 
-class _Search(ctypes.Structure):
-    """``struct Search`` of kernels/common.cuh, which kernels take by value."""
-
-    _fields_ = [("members", ctypes.c_longlong * (len(POINTERS) + len(NUMBERS)))]
-
-
 class Device:
     """One CUDA device: loads the search kernels and launches them."""
 
     def __init__(self, index: int) -> None:
         properties = torch.cuda.get_device_properties(index)
-        capability = properties.major, properties.minor
         self.processors = int(properties.multi_processor_count)
-        #: as ``TENSOR_CORES`` of the kernels
-        self.tensor_cores = 2 if capability >= (8, 0) else 1 if capability == (7, 5) else 0
         self._index, self._target = index, f"sm_{properties.major}{properties.minor}"
-        self._kernels: dict[tuple[Program, str], Any] = {}
+        self._kernels: dict[Program, dict[str, Any]] = {}
         self._modules: dict[Program, Any] = {}
 
-    def launch(self, program: Program, launch: Launch, search: list[int]) -> None:
-        """Run one kernel on torch's current stream; ``search`` holds the members of ``struct Search``."""
+    def launch(self, program: Program, launches: Sequence[Launch], members: NDArray[np.int64]) -> None:
+        """Run kernels on torch's current stream; ``members`` are those of ``struct Search``."""
         from cuda.bindings import driver
 
-        kernel = self._kernels.get((program, launch.name))
-        if kernel is None:
-            kernel = self._kernels[program, launch.name] = self._load(program, launch.name)
-        argument = _Search((ctypes.c_longlong * len(search))(*search))
-        arguments = ctypes.c_void_p(ctypes.addressof(argument))
+        kernels = self._kernels.setdefault(program, {})
         stream = torch.cuda.current_stream(self._index).cuda_stream
-        (error,) = driver.cuLaunchKernel(
-            kernel, *launch.grid, 1, launch.threads, 1, 1, 0, stream, ctypes.addressof(arguments), 0
-        )
-        if error != driver.CUresult.CUDA_SUCCESS:
-            raise RuntimeError(f"CUDA driver: {error.name} from search kernel {launch.name}")
+        parameters = np.array([members.ctypes.data])  # kernels take the struct by value
+        for launch in launches:
+            kernel = kernels.get(launch.name)
+            if kernel is None:
+                kernel = kernels[launch.name] = self._load(program, launch.name)
+            block = (*launch.grid, 1, launch.threads, 1, 1, 0)
+            (error,) = driver.cuLaunchKernel(kernel, *block, stream, parameters.ctypes.data, 0)
+            if error == driver.CUresult.CUDA_ERROR_INVALID_CONTEXT:
+                self._make_current()
+                (error,) = driver.cuLaunchKernel(kernel, *block, stream, parameters.ctypes.data, 0)
+            if error != driver.CUresult.CUDA_SUCCESS:
+                raise RuntimeError(f"CUDA driver: {error.name} from search kernel {launch.name}")
+
+    def _make_current(self) -> None:
+        """Give this thread the device's context: one that never used the device has none."""
+        from cuda.core import Device as CudaDevice
+
+        CudaDevice(self._index).set_current()
 
     def _load(self, program: Program, name: str) -> Any:
         from cuda.bindings import driver
         from cuda.core import ObjectCode
 
-        code = None if program in self._modules else compiled(program, self._target)
-        try:
-            if code is not None:
-                self._modules[program] = ObjectCode.from_cubin(code)
-            return driver.CUfunction(int(self._modules[program].get_kernel(name).handle))
-        except Exception as error:  # whatever the driver has against it
-            self._modules.pop(program, None)
-            raise UsageError(
-                "the search kernels could not be loaded",
-                expected="an NVIDIA driver for the CUDA version that torch was built for, or a newer one",
-                found=f"torch for CUDA {torch.version.cuda}, kernels for {self._target}: {error}",
-                next=_INSTEAD,
-            ) from error
+        self._make_current()
+        # Twice: machine code from disk may be damaged.
+        for fresh in (False, True):
+            code = None if program in self._modules else compiled(program, self._target, fresh=fresh)
+            try:
+                if code is not None:
+                    self._modules[program] = ObjectCode.from_cubin(code)
+                return driver.CUfunction(int(self._modules[program].get_kernel(name).handle))
+            except Exception as error:  # noqa: BLE001 -- whatever the driver has against it
+                self._modules.pop(program, None)
+                failure = f"search kernels for {self._target} do not load: {error}"
+        raise UsageError(
+            failure, next=f"update the NVIDIA driver to CUDA {torch.version.cuda} or newer, or {_INSTEAD}"
+        )
 
 
 device_of = functools.cache(Device)  #: the device of an index
 
 
-def compiled(program: Program, target: str) -> bytes:
-    """Machine code of a program for a target such as ``sm_90``: from disk, or by NVRTC (some seconds)."""
-    key = hashlib.sha256(repr((program, target, torch.version.cuda)).encode())  # whose NVRTC it is
+def compiled(program: Program, target: str, *, fresh: bool = False) -> bytes:
+    """Machine code of a program for a target such as ``sm_90``: from disk, or by NVRTC (some seconds).
+
+    With ``fresh`` the file on disk is replaced.
+    """
+    key = hashlib.sha256(repr((program, target, _nvrtc())).encode())
     for source in sorted(KERNELS.iterdir()):
         key.update(source.read_bytes())
     folder = platformdirs.user_cache_dir("kmip-data", appauthor=False)
     cached = Path(folder, "kernels", f"{key.hexdigest()}.cubin")
-    try:
-        return cached.read_bytes()
-    except OSError:
-        started = time.perf_counter()
-        log.warning("compiling the search kernels for %s, d = %d (once for each size) …", target, program.dim)
-        code = compile_program(program, target)
-        log.info("compiled in %.1f s", time.perf_counter() - started)
+    with suppress(OSError):
+        if not fresh:
+            return cached.read_bytes()
+    number = next(_count)
+    log.log(
+        logging.WARNING if number == 1 else logging.INFO,
+        "compiling search program %d for %s, d = %d (once for each size, 2 to 4 s, kept in %s)",
+        *(number, target, program.dim, cached.parent),
+    )
+    code = compile_program(program, target)
     try:
         cached.parent.mkdir(parents=True, exist_ok=True)
         write_file(cached, code)  # atomic: other processes compile the same at the same time
     except (OSError, KmipDataError) as error:
         log.debug("compiled kernels are not cached: %s", error)
     return code
+
+
+_count = itertools.count(1)  # programs that this process compiles
+
+
+@functools.cache
+def _nvrtc() -> str:
+    """Version of the compiler."""
+    try:
+        from cuda.bindings import nvrtc
+
+        return ".".join(map(str, nvrtc.nvrtcVersion()[1:]))
+    except Exception as error:  # ImportError, or what cuda.bindings raises where the library is missing
+        raise UsageError(f"NVRTC cannot be loaded: {error}", next=_INSTEAD) from error
 
 
 def compile_program(program: Program, target: str, log: IO[str] | None = None, **options: Any) -> bytes:
@@ -174,9 +191,5 @@ def compile_program(program: Program, target: str, log: IO[str] | None = None, *
         source = Source(text, "c++", ProgramOptions(name="search.cu", **given, **options))
         return bytes(source.compile("cubin", logs=log).code)
     except Exception as error:  # whatever NVRTC, or a machine without it, raises
-        raise UsageError(
-            f"the search kernels could not be compiled for {target}",
-            expected="an NVRTC that knows it, as CUDA builds of torch bring it",
-            found=str(error).splitlines()[0],
-            next=_INSTEAD,
-        ) from error
+        found = str(error).splitlines()[0]
+        raise UsageError(f"NVRTC cannot compile the search for {target}: {found}", next=_INSTEAD) from error

@@ -13,18 +13,21 @@ from torch import Tensor
 
 from kmip_data.models.search.problem import SearchProblem
 
-MOST_DIM, MOST_K = 256, 1024  #: what the kernels take
+MOST_DIM, MOST_K = 256, 120  #: what the kernels take
 
 # Members of ``struct Search`` (kernels/common.cuh) in order; all take 8 bytes.
 POINTERS = (
-    "queries", "keys", "hint", "starts", "graphs", "sample_tiles", "tiles", "centre", "longest",
-    "first_prefix", "norm", "key_counts", "key_order", "packed", "packed_rows", "edge", "threshold", "need",
-    "query_counts", "query_order", "list", "ticket", "not_finite", "scores", "indices",
+    "queries", "keys", "hint", "starts", "key_starts", "not_finite", "scores", "indices",  # of one search
+    "graphs", "sample_tiles", "tiles",  # tables of its plan
+    "centre", "longest", "first_prefix", "norm", "key_counts", "key_order", "packed", "packed_rows", "edge",
+    "threshold", "need", "query_counts", "query_order", "list", "ticket",  # scratch memory
 )  # fmt: skip
 NUMBERS = (
-    "heads", "graph_count", "query_count", "key_count", "batches", "sample_tile_count", "tile_count",
-    "hinted", "k", "sample", "ordered", "rows_a_block",
+    "narrow_hint", "narrow", "heads", "graph_count", "query_count", "key_count", "batches",
+    "sample_tile_count", "tile_count", "hinted", "k", "sample", "ordered", "rows_a_block",
 )  # fmt: skip
+IN_SCRATCH = slice(POINTERS.index("centre"), len(POINTERS))
+NARROW = slice(len(POINTERS), len(POINTERS) + 2)  # as the pointers of one search
 
 # As in the kernels.
 _BATCH, _CHUNK, _WARPS = 16, 64, 4
@@ -46,7 +49,6 @@ class Program:
     tiles: int
     staged: int
     hinted: int
-    tensor_cores: int
 
     def macros(self) -> dict[str, int]:
         """Names and values as the compiler takes them."""
@@ -62,17 +64,19 @@ class Launch:
     threads: int
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Plan:
     """A search of given sizes but for its addresses."""
 
     program: Program
-    launches: tuple[Launch, ...]
-    tables: Tensor  #: int32 on the device: graphs, sample_tiles and tiles behind each other
-    table_starts: dict[str, int]  #: byte of each of the three
-    scratch_starts: dict[str, int]  #: byte of each array of the scratch memory
+    launches: tuple[Launch, ...]  #: the first one fills in the tables
+    tables: Tensor  #: bytes on the device: graphs, sample_tiles and tiles
+    starts: (
+        Tensor | None
+    )  #: (2, G) int64 on the device, where queries and keys of each graph begin, if it is known
+    members: NDArray[np.int64]  #: of ``struct Search``; of scratch arrays their first byte in that memory
     scratch_bytes: int
-    numbers: dict[str, int]
+    laid_out: bool = False  #: True once the tables hold for all searches to come
 
 
 @functools.lru_cache(maxsize=64)
@@ -82,7 +86,7 @@ def plan_for(
     hinted: int,
     ptrs: tuple[tuple[int, ...], tuple[int, ...]],
     device: torch.device,
-    hardware: tuple[int, int],
+    processors: int,
     _stream: int = 0,
     *,
     unread: bool = False,
@@ -90,39 +94,32 @@ def plan_for(
     """Plan a search.
 
     ``shape`` is (H, N, M, d), ``hinted`` the columns of the hint (0: none); ``ptrs`` begin the graphs of
-    queries and keys; ``hardware`` is the number of processors and the kind of tensor cores.
-    Tables are copied to the device on the current stream, so that each stream has plans of its own.
+    queries and keys; ``processors`` are those of the device.
+    Tables are made on the current stream, so that each stream has plans of its own.
 
     ``unread``: only the device knows where the graphs begin, and each search makes the tables anew, which are
     as long as any so many graphs may need; those of ``ptrs`` decide the rest. One graph more, without rows,
     has what is left over.
     """
     heads, queries, keys, dim = shape
-    if unread:
-        ptrs = ((*ptrs[0], queries), (*ptrs[1], keys))
-    processors, tensor_cores = hardware
-    query_counts, key_counts = map(_sizes, ptrs)
+    edges = np.array([(*ptrs[0], queries), (*ptrs[1], keys)])
+    query_counts, key_counts = np.diff(edges)
     graphs, most_keys, rows = len(query_counts), int(key_counts.max()), heads * queries
     buckets = graphs * (_KEY_BUCKETS + _QUERY_BUCKETS)
     ordered = most_keys >= _ORDERED_KEYS or (most_keys >= _ORDERED_KEYS / 2 and rows >= _MANY_ROWS)
     ordered = ordered and buckets <= _BUCKETS_A_ROW * max(queries, _ORDERED_KEYS)
-    program = _program(dim, k, hinted, tensor_cores, _tiles(dim, rows, most_keys, ordered=ordered))
+    program = _program(dim, k, hinted, _tiles(dim, rows, most_keys, ordered=ordered))
 
     sample_size = 16 * (min(program.tiles, 2) if program.split > 1 else program.tiles)
     tile_size = 16 * program.tiles * (_WARPS if program.staged else 1)
     unit = _CHUNK if ordered else _BATCH  # keys that a graph is padded to
-    graph_table, batches = _graph_table(ptrs, key_counts, unit)
-    parts = {
-        "graphs": graph_table,
-        "sample_tiles": _tile_table(query_counts, key_counts, sample_size),
-        "tiles": _tile_table(query_counts, key_counts, tile_size),
-    }
-    if unread:  # each graph may end in a tile, or unit, that is not full
-        for name, size in (("sample_tiles", sample_size), ("tiles", tile_size)):
-            parts[name] = np.zeros((_up(queries, size) + graphs, 2), np.int32)
-        batches = (_up(keys, unit) + graphs) * (unit // _BATCH)
-    starts = np.cumsum([0, *(part.nbytes for part in parts.values())]).tolist()
-    tiles, sample_tiles = len(parts["tiles"]), len(parts["sample_tiles"])
+
+    def parts(counts: NDArray[np.int64], size: int) -> int:
+        """Number of tiles or units: each graph may end in one that is not full."""
+        return _up(int(counts.sum()), size) + graphs if unread else int((-(-counts // size)).sum())
+
+    tiles, sample_tiles = (parts(query_counts, size) for size in (tile_size, sample_size))
+    batches = parts(key_counts, unit) * (unit // _BATCH)
     groups = tiles if program.staged else _up(tiles, _WARPS)
     words = 2 * _up(dim, 8)
     blocks = min(groups * heads, processors * (2 if words > 8 else 4))
@@ -132,45 +129,35 @@ def plan_for(
         "sample": _sample(dim, k, most_keys, hinted, ordered=ordered) // _BATCH, "ordered": int(ordered),
         "rows_a_block": _ROWS_A_BLOCK if ordered else 512,
     }  # fmt: skip
-    places, end = _scratch(program, numbers, blocks)
-    lay_out = [Launch("lay_out", (_up(graphs, 8), 1), 256)] if unread else []
-    return Plan(
-        program,
-        (*lay_out, *_launches(program, numbers, blocks)),
-        _on(device, np.concatenate([part.ravel() for part in parts.values()]), copied=not unread),
-        dict(zip(parts, starts, strict=False)),
-        places,
-        end,
-        numbers,
+    tables, table_bytes = _placed(
+        {"graphs": 6 * graphs, "sample_tiles": 2 * sample_tiles, "tiles": 2 * tiles}
     )
+    there = torch.empty(table_bytes, dtype=torch.uint8, device=device)
+    scratch, scratch_bytes = _placed(_scratch(program, numbers, blocks))
+    places = {name: there.data_ptr() + place for name, place in tables.items()} | scratch | numbers
+    members = np.array([places.get(name, 0) for name in (*POINTERS, *NUMBERS)])
+    starts = None if unread else _on(device, edges)
+    return Plan(program, _launches(program, numbers, blocks), there, starts, members, scratch_bytes)
 
 
-def plan_of(problem: SearchProblem, processors: int, tensor_cores: int) -> Plan:
+def plan_of(problem: SearchProblem, processors: int) -> Plan:
     """Return the plan of a problem on a device."""
     hinted = 0 if problem.hint is None or problem.hint.shape[2] < problem.k else problem.hint.shape[2]
     shape = (problem.heads, problem.queries.shape[1], problem.keys.shape[1], problem.dim)
     ptrs = (problem.query_ptr, problem.key_ptr)
     stream = torch.cuda.current_stream(problem.device).cuda_stream if problem.device.type == "cuda" else 0
-    hardware, unread = (processors, tensor_cores), problem.starts is not None
-    return plan_for(shape, problem.k, hinted, ptrs, problem.device, hardware, stream, unread=unread)
+    unread = problem.starts is not None
+    return plan_for(shape, problem.k, hinted, ptrs, problem.device, processors, stream, unread=unread)
 
 
-def _on(device: torch.device, table: NDArray[np.int32], *, copied: bool) -> Tensor:
-    if not copied:
-        return torch.empty(len(table), dtype=torch.int32, device=device)
-    host = torch.from_numpy(table)
+def _on(device: torch.device, numbers: NDArray[np.int64]) -> Tensor:
+    host = torch.from_numpy(numbers)
     if device.type != "cuda":
         return host
     if torch.cuda.is_current_stream_capturing():  # it would be remembered, and nothing is copied yet
         raise RuntimeError("a search of these sizes has no plan yet")
     # Pinned: else the host would wait for the copy. The allocator keeps the pages until it has been made.
     return host.pin_memory().to(device, non_blocking=True)
-
-
-def _sizes(ptr: tuple[int, ...]) -> NDArray[np.int64]:
-    starts = np.array(ptr, np.int64)
-    sizes: NDArray[np.int64] = starts[1:] - starts[:-1]
-    return sizes
 
 
 def _up(count: int, size: int) -> int:
@@ -187,13 +174,11 @@ def _tiles(dim: int, rows: int, most_keys: int, *, ordered: bool) -> tuple[int, 
     return min(tiles, max(1, 16 // _up(dim, 8))), 0  # what registers hold
 
 
-def _program(dim: int, k: int, hinted: int, tensor_cores: int, tiles: tuple[int, int]) -> Program:
-    # Places for candidates: a quarter of them, less 8, are the results of one round.
+def _program(dim: int, k: int, hinted: int, tiles: tuple[int, int]) -> Program:
+    # Places for candidates: a quarter of them, less 8, hold the results.
     size = 128 if k <= 24 else 256 if k <= 56 else 512
     most = 2 if size == 512 else 4  # lists of more would take most of the memory
-    return Program(
-        dim, size, 1 if k <= 24 else 8, min(tiles[0], most), tiles[1], int(hinted > 0), tensor_cores
-    )
+    return Program(dim, size, 1 if k <= 24 else 8, min(tiles[0], most), tiles[1], int(hinted > 0))
 
 
 def _sample(dim: int, k: int, most_keys: int, hinted: int, *, ordered: bool) -> int:
@@ -208,38 +193,17 @@ def _sample(dim: int, k: int, most_keys: int, hinted: int, *, ordered: bool) -> 
     return few // 4 if hinted else few
 
 
-def _graph_table(
-    ptrs: tuple[tuple[int, ...], tuple[int, ...]], key_counts: NDArray[np.int64], unit: int
-) -> tuple[NDArray[np.int32], int]:
-    """``graphs`` (G, 6) of the kernels, and the number of batches of all graphs."""
-    batches = np.cumsum(np.concatenate([[0], -(-key_counts // unit) * (unit // _BATCH)]))
-    spread = [_coprime(count) for count in key_counts.tolist()]
-    columns = [ptrs[0][:-1], _sizes(ptrs[0]), ptrs[1][:-1], key_counts, batches[:-1], spread]
-    return np.array(columns, np.int32).T, int(batches[-1])
+def _placed(sizes: dict[str, int]) -> tuple[dict[str, int], int]:
+    """Where arrays of so many 4-byte numbers begin behind each other, and where the last ends; in bytes."""
+    places, end = {}, 0
+    for name, count in sizes.items():
+        places[name] = end
+        end += _up(4 * count, _ALIGNED) * _ALIGNED
+    return places, end
 
 
-@functools.lru_cache(maxsize=4096)
-def _coprime(count: int) -> int:
-    """A number near the golden section of ``count`` without common divisor: its multiples are all rows."""
-    number = max(1, int(count * 0.6180339887))
-    while math.gcd(number, count) > 1:
-        number += 1
-    return number
-
-
-def _tile_table(
-    query_counts: NDArray[np.int64], key_counts: NDArray[np.int64], size: int
-) -> NDArray[np.int32]:
-    """(T, 2) graph and first query within it of each tile, those of large graphs first."""
-    counts = -(-query_counts // size)
-    graph = np.repeat(np.arange(len(counts)), counts)
-    start = (np.arange(len(graph)) - np.repeat(np.cumsum(counts) - counts, counts)) * size
-    order = np.argsort(-key_counts[graph], kind="stable")
-    return np.stack([graph, start], axis=1)[order].astype(np.int32)
-
-
-def _scratch(program: Program, numbers: dict[str, int], blocks: int) -> tuple[dict[str, int], int]:
-    """Where each array begins in the scratch memory, and its size; in bytes."""
+def _scratch(program: Program, numbers: dict[str, int], blocks: int) -> dict[str, int]:
+    """Numbers of 4 bytes in each array of the scratch memory."""
     heads, segments = numbers["heads"], numbers["heads"] * numbers["graph_count"]
     queries, keys, batches = (heads * numbers[name] for name in ("query_count", "key_count", "batches"))
     sizes = {
@@ -262,18 +226,15 @@ def _scratch(program: Program, numbers: dict[str, int], blocks: int) -> tuple[di
             "query_counts": segments * _QUERY_BUCKETS,
             "query_order": queries,
         }
-    places, end = {}, 0
-    for name, count in sizes.items():
-        places[name] = end
-        end += _up(4 * count, _ALIGNED) * _ALIGNED
-    return places, end
+    return sizes
 
 
 def _launches(program: Program, numbers: dict[str, int], blocks: int) -> tuple[Launch, ...]:
     heads, graphs, queries, keys = (
         numbers[name] for name in ("heads", "graph_count", "query_count", "key_count")
     )
-    launches = [Launch("hints", (_up(queries, 8), heads), 256)] if program.hinted else []
+    launches = [Launch("lay_out", (_up(graphs, 8), 1), 256)]
+    launches += [Launch("hints", (_up(queries, 8), heads), 256)] if program.hinted else []
     launches += [
         Launch("prepare", (graphs, heads), 128),
         Launch("norms", (_up(keys, numbers["rows_a_block"]), heads), 256),

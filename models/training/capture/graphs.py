@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -25,19 +25,6 @@ Work = Callable[[list[Any] | None], Learned]
 Found = TypeVar("Found", bound=tuple[Tensor, ...])
 
 
-class Graphs(Protocol):
-    """Captures work: :class:`CudaGraphs`, or their emulation in tests."""
-
-    def memory(self) -> tuple[int, int]:
-        """Return the free bytes of the device, and the most that was allocated."""
-
-    def run(self, work: Work) -> Learned:
-        """Do the work on the stream that records."""
-
-    def record(self, work: Work) -> tuple[Callable[[], None], Learned]:
-        """Record the work without doing it; return a function that replays it, and its future results."""
-
-
 class CudaGraphs:
     """CUDA graphs of one device, recorded and warmed up on one stream, in one pool of memory.
 
@@ -48,9 +35,8 @@ class CudaGraphs:
         index = torch.cuda.current_device() if device.index is None else device.index
         self._device = torch.device("cuda", index)
         self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
-        self._newest: Callable[[], torch.cuda.CUDAGraph | None] = lambda: (
-            None
-        )  # a weak reference: dropped with its steps
+        #: A weak reference: dropped with its steps.
+        self._newest: Callable[[], torch.cuda.CUDAGraph | None] = lambda: None
 
     def memory(self) -> tuple[int, int]:
         """Return the free bytes of the device, and the most that was allocated."""
@@ -68,7 +54,10 @@ class CudaGraphs:
         return found
 
     def record(self, work: Callable[[list[Any] | None], Found]) -> tuple[Callable[[], None], Found]:
-        """Record a graph; after a failure the random generator continues as before."""
+        """Record the work without doing it; return a function that replays it, and its future results.
+
+        After a failure the random generator continues as before.
+        """
         graph, objects, newest = torch.cuda.CUDAGraph(), list[Any](), self._newest()
         # The pool of a graph that is gone cannot be shared.
         pool = torch.cuda.graph_pool_handle() if newest is None else newest.pool()

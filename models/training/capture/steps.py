@@ -19,9 +19,10 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from kmip_data.models.config import ModelConfig
+from kmip_data.models.context import LEFT_OUT
 from kmip_data.models.layers.batch import COUNTED
 from kmip_data.models.search.topk import get_backend
-from kmip_data.models.training.capture.graphs import Graphs, Learned, Work
+from kmip_data.models.training.capture.graphs import CudaGraphs, Learned, Work
 from kmip_data.models.training.capture.padding import padded, without_padding
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import RunData
@@ -52,14 +53,14 @@ class CapturedSteps:
     ----------
     graphs
         Captures work.
-    tell
+    report
         Called with the reason where capturing fails; steps then run operation by operation.
     pad
         Pad batches to few sizes, as :func:`~.padding.padded` does.
     """
 
-    def __init__(self, graphs: Graphs, tell: Callable[[str], None], *, pad: bool = False) -> None:
-        self._graphs, self._tell, self._pad = graphs, tell, pad
+    def __init__(self, graphs: CudaGraphs, report: Callable[[str], None], *, pad: bool = False) -> None:
+        self._graphs, self._report, self._pad = graphs, report, pad
         self._seen: Counter[Any] = Counter()
         self._steps: dict[Any, _Captured] = {}
         self._setting: Any = None
@@ -135,7 +136,7 @@ class CapturedSteps:
     def _give_up(self, why: str) -> bool:
         """Report it once, and replay nothing any more; always False."""
         if not self._failed:
-            self._tell(f"steps: not captured, operation by operation from here on: {why}")
+            self._report(f"steps: not captured, operation by operation from here on: {why}")
         self._failed = True
         self._steps.clear()  # they know the random generator of before a failure
         return False
@@ -199,6 +200,7 @@ def why_plain(config: RunConfig, data: RunData, device: Device, *, recompute: bo
     reasons = {
         "no GPU": device.kind != "cuda",
         "system.capture = off": system.capture == "off",
+        "the self-check of this GPU failed": "capture" in LEFT_OUT,
         "several processes exchange gradients": config.processes > 1,
         "system.compile": system.compile,
         "16-mixed looks at the gradients before it steps": training.precision == "16-mixed",

@@ -58,7 +58,7 @@ class KSchedule:
 
     @classmethod
     def parse(cls, text: str) -> KSchedule:
-        """Read ``cosine:50:5``; raises ``ValueError`` that says what is wrong."""
+        """Read ``cosine:50:5``; raise ``ValueError``, with the fault, for others."""
         shape, *numbers = text.split(":")
         right = all(number.isdecimal() and int(number) > 0 for number in numbers)
         if shape not in {"cosine", "linear"} or len(numbers) != 2 or not right:
@@ -89,10 +89,7 @@ class DataConfig(Section):
         default_factory=dict, description="build parameters that differ from their defaults, such as k"
     )
     split: dict[str, Any] = Field(default_factory=dict, description="split parameters, such as test_area")
-    split_seed_follows_run: bool = Field(
-        default=False,
-        description="draw the split with the run's seed",
-    )
+    split_seed_follows_run: bool = Field(default=False, description="draw the split with the run's seed")
     features: str = Field(
         default="all",
         description="view of the node features (all: every column), or degree-profile: five numbers"
@@ -110,11 +107,7 @@ class TrainingConfig(Section):
 
     epochs: int = Field(default=200, ge=1, description="epochs of the run; the schedule ends with them")
     batch_size: int = Field(default=8, ge=1, description="graphs per batch, dealt to all processes")
-    accumulate: int = Field(
-        default=1,
-        ge=1,
-        description="batches per optimiser step",
-    )
+    accumulate: int = Field(default=1, ge=1, description="batches per optimiser step")
     clip_norm: float = Field(default=1.0, ge=0, description="largest norm of the gradient; 0: no clipping")
     shuffle: bool = Field(default=True, description="shuffle the train graphs each epoch")
     loss: (
@@ -154,9 +147,7 @@ class TrainingConfig(Section):
         default=1, ge=1, description="epochs between evaluations; the first and last are always evaluated"
     )
     patience: int | None = Field(
-        default=None,
-        ge=1,
-        description="stop after this many evaluations without improvement",
+        default=None, ge=1, description="stop after this many evaluations without improvement"
     )
     ema: float | None = Field(
         default=None,
@@ -166,8 +157,7 @@ class TrainingConfig(Section):
         " saved",
     )
     init_from: str = Field(
-        default="",
-        description="run to take initial weights from, where name and shape fit",
+        default="", description="run to take initial weights from, where name and shape fit"
     )
     seed: int = Field(default=0, ge=0, lt=2**32, description="seed of weights, dropout and order")
     precision: Literal["32", "tf32", "bf16x3", "16-mixed", "bf16-mixed"] = Field(
@@ -185,8 +175,7 @@ class SystemConfig(Section):
     nodes: int = Field(default=1, ge=1, description="machines, under torchrun or SLURM")
     compile: bool = Field(default=False, description="torch.compile the model")
     capture: Literal["auto", "off"] = Field(
-        default="auto",
-        description="GPU: replay steps as CUDA graphs where possible",
+        default="auto", description="GPU: replay steps as CUDA graphs where possible"
     )
     deterministic: bool = Field(
         default=False, description="use PyTorch's deterministic kernels (slower on a GPU)"
@@ -208,8 +197,7 @@ class RunConfig(Section):
     version: Literal[1] = Field(default=1, description="layout version")
     preset: str = Field(default="", description="preset of the run")
     variant: str = Field(
-        default="code",
-        description="variant of the preset: code, text, or another that it names",
+        default="code", description="variant of the preset: code, text, or another that it names"
     )
     data: DataConfig
     model: ModelConfig = Field(default_factory=ModelConfig)

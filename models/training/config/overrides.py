@@ -20,7 +20,7 @@ from kmip_data.models.config import ATTENTION, MESSAGE_PASSING
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.wording import nearest
 
-HELP = "kmip-data info helsinki --model gps-kmip lists every key"
+HELP = "kmip-data info DATASET --model MODEL lists every key"
 #: Keys in the files of earlier runs, and the value that they always have now; None: it never mattered later.
 GONE: dict[str, Any] = {
     "training.scale": "global",
@@ -82,12 +82,7 @@ def apply_overrides(config: RunConfig, items: Sequence[str]) -> RunConfig:
             raise _refused(
                 f"{item!r} is not an override.", "section.key=value, such as optimiser.lr=1e-3", item
             )
-        try:
-            _assign(values, path.strip(), text.strip())
-        except UsageError as error:
-            keys = f"kmip-data info {config.data.dataset} --model {config.model.name} lists every key"
-            error.parts["next"] = keys
-            raise
+        _assign(values, path.strip(), text.strip())
     return config_from_mapping(values, "the overrides")
 
 
@@ -168,15 +163,17 @@ def _typed(key: Key, field: FieldInfo, text: str) -> Any:
     """Read ``text`` as the key's type: as TOML (numbers, true, lists), as text, or as none."""
     annotation: Any = Annotated[field.annotation, field]
     adapter: TypeAdapter[Any] = TypeAdapter(annotation, config=ConfigDict(allow_inf_nan=False))
-    message = ""
+    limit = ""
     for candidate in (_toml_value(text), text, *([None] if text.lower() == "none" else [])):
         try:
             adapter.validate_python(candidate)
         except ValidationError as error:
-            message = message or _fault_text(error.errors()[0])
+            fault = error.errors()[0]  # of a number, the range; the type is named anyway
+            if not fault["type"].endswith(("_parsing", "_type", "_error", "_from_float")):
+                limit = limit or fault["msg"].replace("Input should be", ",")
         else:
             return candidate
-    raise _refused(f"{key.name} cannot be {text!r}.", f"{key.type} ({key.doc})", message)
+    raise _refused(f"{key.name} cannot be {text!r}.", f"{key.type}{limit} ({key.doc})", text)
 
 
 def _toml_value(text: str) -> Any:
@@ -207,13 +204,9 @@ def _unknown(path: str) -> str:
 def _fault(entry: ErrorDetails) -> str:
     # pydantic names the kind of a section among the keys.
     path = ".".join(str(part) for part in entry["loc"] if part not in {*ATTENTION, *MESSAGE_PASSING})
-    return _unknown(path) if entry["type"] == "extra_forbidden" else f"{path}: {_fault_text(entry)}"
-
-
-def _fault_text(entry: ErrorDetails) -> str:
-    """Return the message of pydantic with the value that it is about."""
-    text = entry["msg"].replace("Input should be", f"{entry['input']!r:.80} must be")
-    return text.partition(", unable to")[0]
+    what = entry["msg"].removeprefix("Value error, ").partition(", unable to parse")[0]
+    what = what.replace("Input should be", "must be")
+    return _unknown(path) if entry["type"] == "extra_forbidden" else f"{path}: {what}"
 
 
 def _type_name(field: FieldInfo) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from kmip_data.builds.home import Home, list_builds
+from kmip_data.builds.home import Home, build_in, list_builds
 from kmip_data.errors import DamagedInput, located
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.graphs.city_columns import family
@@ -259,6 +259,8 @@ def config_for(
     ``UsageError`` where the dataset has presets, but none of that model or variant.
     """
     card, own = None, dict[str, Any]()
+    if home is not None and (home.built / target / CARD_NAME).is_file() and (named := build_in(target, home)):
+        target = str(named.path)  # the name of a folder below ``built/``
     dataset = target
     if folder := folder_of(target):
         card = read_card(folder)

@@ -17,7 +17,7 @@ class NeighborBatches:
 
     What PyTorch Geometric's ``NeighborLoader`` (``replace=False``, ``subgraph_type="directional"``) draws,
     without the compiled package that it needs; the draw is a function of seed and epoch alone, so that
-    a resumed run goes on with the same batches. A batch has ``batch_size`` of the nodes to predict, which
+    a resumed run continues with the same batches. A batch has ``batch_size`` of the nodes to predict, which
     ``chosen``, (N,) bool, marks, and at most ``fanouts[hop]`` neighbours per node; ``epoch()`` gives the
     number of finished epochs, ``done()`` that of the batches to leave out, which are drawn all the same.
     ``pin_memory``: batches are page-locked, for transfers to a GPU.

@@ -194,6 +194,14 @@ class RunData(ABC):
         """Parts that are not empty, in order."""
         return tuple(self.sizes)
 
+    def check_part(self, part: str) -> None:
+        """Raise ``UsageError`` where the part does not exist or is empty."""
+        if part not in self.sizes:
+            raise UsageError(
+                f"The split {self.split_name} of {self.build.card.dataset} has nothing in {part!r}.",
+                next=f"--split {' or '.join(self.parts)}",
+            )
+
     @property
     def evaluated(self) -> tuple[str, ...]:
         """Parts measured in an evaluation epoch; train comes from the epoch itself."""
@@ -205,25 +213,15 @@ class RunData(ABC):
         return int(self._whole.num_node_features)
 
     @property
-    def num_classes(self) -> int:
-        """Columns of the network's output."""
-        return self.task.outputs
-
-    @property
     def channels(self) -> dict[str, Any]:
         """Arguments of :func:`build_model` that the data decide."""
         edges = int(self._whole.num_edge_features) or None
-        return {"in_channels": self.in_channels, "num_classes": self.num_classes, "edge_channels": edges}
+        return {"in_channels": self.in_channels, "num_classes": self.task.outputs, "edge_channels": edges}
 
     @property
     def split(self) -> Any:
         """The split's entry in the card."""
         return self.build.card.splits[self.split_name]
-
-    @property
-    def label(self) -> str:
-        """Name of the dataset for folders; a sample says so."""
-        return self.build.card.label
 
     @property
     def description(self) -> str:
@@ -292,10 +290,10 @@ def rows_of(part: str) -> str:
 
 
 def sent_ahead(
-    batches: Iterable[Any], device: torch.device, tell: Callable[[str], None] | None = None
+    batches: Iterable[Any], device: torch.device, log: Callable[[str], None] | None = None
 ) -> Iterable[Any]:
     """Return what a loop reads; for a GPU, batches brought there while the one before is in work."""
-    return SentAhead(batches, device, tell) if device.type == "cuda" else batches
+    return SentAhead(batches, device, log) if device.type == "cuda" else batches
 
 
 def page_locked(wanted: str) -> bool:
@@ -313,14 +311,14 @@ class SentAhead:
     """Batches on ``device``, a GPU, each copied there ahead of its use.
 
     The copy overlaps the step where the batch's memory is :func:`page_locked`. The rows of masks are
-    looked up before, on the host, because on the GPU the host waits to learn how many there are. ``tell``
-    gets a line on how long the first batch took, for which the host then waits.
+    looked up before, on the host, because on the GPU the host waits to learn how many there are. ``log``
+    prints a line on how long the first batch took, for which the host then waits.
     """
 
     def __init__(
-        self, batches: Iterable[Any], device: torch.device, tell: Callable[[str], None] | None = None
+        self, batches: Iterable[Any], device: torch.device, log: Callable[[str], None] | None = None
     ) -> None:
-        self._batches, self._device, self._tell = batches, device, tell
+        self._batches, self._device, self._log = batches, device, log
         self._stream = _copies(device)
 
     def __len__(self) -> int:
@@ -333,10 +331,10 @@ class SentAhead:
             ahead = self._sent(batch)
             if coming is not None:
                 yield self._arrived(*coming)
-            elif self._tell is not None:
+            elif self._log is not None:
                 ahead[1].synchronize()
-                tell, self._tell = self._tell, None
-                tell(f"first batch: on the GPU after {time.perf_counter() - begun:.1f} s")
+                log, self._log = self._log, None
+                log(f"first batch: on the GPU after {time.perf_counter() - begun:.1f} s")
             coming = ahead
         if coming is not None:
             yield self._arrived(*coming)

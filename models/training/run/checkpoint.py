@@ -176,7 +176,7 @@ def put_weights(module: nn.Module, weights: Mapping[str, Tensor], path: Path, *,
         ) from error
 
 
-def fitting_weights(model: nn.Module, source: Path, tell: Callable[[str], None]) -> dict[str, Tensor]:
+def fitting_weights(model: nn.Module, source: Path, log: Callable[[str], None]) -> dict[str, Tensor]:
     """Return the weights of the run ``source`` that fit ``model`` by name and shape, for fine-tuning.
 
     Raises ``DamagedInput`` where its file cannot be read; ``UsageError`` where no matrix of it fits.
@@ -196,7 +196,7 @@ def fitting_weights(model: nn.Module, source: Path, tell: Callable[[str], None])
         )
     new = list(dict.fromkeys(name.rpartition(".")[0] for name in own if name not in taken))
     more = f" and {len(new) - _NAMED} more" if len(new) > _NAMED else ""
-    tell(
+    log(
         f"weights: {len(taken)} of {len(own)} tensors from {source}"
         + (f"; drawn anew, as they do not fit: {', '.join(new[:_NAMED])}{more}" if new else "")
     )

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from kmip_data.builds.home import Build, Home
 from kmip_data.datasets.inputs import check_vocabulary
 from kmip_data.errors import UsageError
+from kmip_data.models.training import self_check
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.data.graphs import open_data
@@ -127,16 +128,13 @@ def predict_nodes(
     :func:`evaluate` does; ``UsageError`` also where the run predicts no classes of nodes.
     """
     opened = open_run(run, target=str(build.path), home=home)
-    data, kind, labels = opened.data, opened.device.kind, build.card.schema_.labels
+    data, labels = opened.data, build.card.schema_.labels
     if data.unit != "nodes" or labels is None or not is_class(labels):
         raise UsageError(
-            f"{opened.folder} does not classify the nodes of one graph.",
-            next="preview without --run",
+            f"{opened.folder} does not classify the nodes of one graph.", next="preview without --run"
         )
-    precision = opened.config.training.precision
-    with opened.working() as module, torch.inference_mode(), autocast(precision, kind):
-        module.doing = "predicting"
-        logits, _ = module.eval()(data.example.to(kind))
+    with opened.applied("predicting") as module:
+        logits, _ = module(data.example.to(opened.device.kind))
     classes: NDArray[np.int64] = logits.argmax(dim=-1).cpu().numpy()
     return classes, opened.result, opened.folder
 
@@ -164,6 +162,14 @@ class OpenedRun:
                 raise
             raise out_of_memory(error, module, self.data) from error
 
+    @contextlib.contextmanager
+    def applied(self, doing: str) -> Iterator[TrainingModule]:
+        """As :meth:`working`, in eval mode, without gradients, in the run's precision."""
+        with self.working() as module, torch.inference_mode():
+            module.doing = doing
+            with autocast(self.config.training.precision, self.device.kind):
+                yield module.eval()
+
 
 def open_run(
     run: str | os.PathLike[str],
@@ -180,6 +186,7 @@ def open_run(
     result = read_result(folder)
     chosen = choose_device(device or config.system.device)
     check_precision(config.training.precision, chosen)
+    self_check.before_run(config.model, chosen)
     if target is None:
         config = own_choices(config, folder, home, lambda _: None)  # its notices are about training
     else:
@@ -192,7 +199,7 @@ def open_run(
 
 def _check_fit(data: RunData, result: RunResult, *, own: bool) -> None:
     card = data.build.card
-    trained, found = (result.num_features, result.num_classes), (data.in_channels, data.num_classes)
+    trained, found = (result.num_features, result.num_classes), (data.in_channels, data.task.outputs)
     pairs = zip(result.columns, data.inputs.names, strict=False)
     other = next((f"the column {b!r}, not {a!r}" for a, b in pairs if a != b), None)
     if found != trained:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import itertools
 import json
 import math
 import os
@@ -22,7 +23,7 @@ from pydantic import Field, model_validator
 
 import kmip_data
 from kmip_data.builds.home import Home
-from kmip_data.errors import DamagedInput, UsageError, located, writing
+from kmip_data.errors import UsageError, located, writing
 from kmip_data.files.changes import refuse_links_below
 from kmip_data.files.locking import build_lock
 from kmip_data.files.reading import read_model, read_small
@@ -80,18 +81,16 @@ def new_run(home: Home, dataset: str, model: str, name: str, *, exact: bool) -> 
     without room for a folder.
     """
     parent = home.runs / dataset / model
-    folder, number = parent / name, 1
-    with writing(folder):
+    with writing(parent / name):
         refuse_links_below(home.runs, parent)
         parent.mkdir(parents=True, exist_ok=True)
-        while True:
+        for number in itertools.count(1):
+            folder = parent / (name if number == 1 else f"{name}-{number}")
             with contextlib.suppress(FileExistsError):
                 folder.mkdir()
                 break
             if exact:
                 break
-            number += 1
-            folder = parent / f"{name}-{number}"
     _refuse_taken(folder)
     with build_lock(folder, wait=False):
         _refuse_taken(folder)  # by a process that had the lock until now
@@ -133,12 +132,8 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
     if len(matches) == 1:
         return matches[0]
     if matches:
-        several = "\n    ".join(str(folder) for folder in matches)
-        raise UsageError(
-            f"{len(matches)} runs are called {text!r}.",
-            found=f"\n    {several}",
-            next="name one by its path",
-        )
+        several = "".join(f"\n    {folder}" for folder in matches)
+        raise UsageError(f"{len(matches)} runs are called {text!r}.", found=several, next="a path")
     if begun := next(filter(meant, home.runs.glob("*/*/*")), None):
         raise UsageError(
             f"{begun} has no {CONFIG_NAME}: the run was stopped before it began.",
@@ -148,11 +143,11 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
     # Of a path, or of its end alone: a name is much shorter than its path.
     ends = {"/".join(folder.parts[-len(wanted) :]): name for folder, name in zip(runs, names, strict=True)}
     close = ends.get(nearest(text, ends) or "") or nearest(text, names)
-    newest = "\n    ".join(names[-5:])
+    newest = "".join(f"\n    {name}" for name in names[-5:])
     raise UsageError(
         f"There is no run {text!r}.{f' Did you mean {close!r}?' if close else ''}",
-        found=f"\n    {newest}" if names else f"no runs under {home.runs}",
-        next="name one by its path" if names else "kmip-data train --dataset NAME",
+        found=newest or f"no runs under {home.runs}",
+        next="kmip-data runs" if names else "kmip-data train --dataset NAME",
     )
 
 
@@ -173,7 +168,7 @@ def metrics_columns(run: Path) -> dict[str, list[tuple[int, float]]]:
     return found
 
 
-def own_choices(config: RunConfig, folder: Path, home: Home, tell: Callable[[str], None]) -> RunConfig:
+def own_choices(config: RunConfig, folder: Path, home: Home, log: Callable[[str], None]) -> RunConfig:
     """Return the configuration of a run, without the settings of a stranger that start other things.
 
     A run below ``home.runs`` is the user's own. Any other run starts no logger and no further process, and
@@ -197,7 +192,7 @@ def own_choices(config: RunConfig, folder: Path, home: Home, tell: Callable[[str
     usual = {name: SystemConfig.model_fields[name].default for name in SYSTEM}
     changed = [f"system.{name}" for name in SYSTEM if getattr(config.system, name) != usual[name]]
     if changed:
-        tell(f"{folder} is not a run of {home.root}: {', '.join(changed)} of its {CONFIG_NAME} left out.")
+        log(f"{folder} is not a run of {home.root}: {', '.join(changed)} of its {CONFIG_NAME} left out.")
     return config.model_copy(update={"system": config.system.model_copy(update=usual)})
 
 
@@ -279,21 +274,16 @@ class RunResult(Section):
 def read_result(run: Path) -> RunResult:
     """Read the result of a run folder.
 
-    Raises ``DamagedInput`` where there is none (the run is unfinished), or it is not a result of version 1.
+    Raises ``UsageError`` where there is none (the run is unfinished); ``DamagedInput`` where it is not a
+    result of version 1.
     """
-    again = f"kmip-data train --resume {run} writes it anew from the run's last checkpoint"
+    resume = f"kmip-data train --resume {shlex.quote(str(run))}"
+    again, what = f"{resume} writes it anew from the run's last checkpoint", "cannot be read as a result"
     try:
-        return read_model(
-            run / RESULT_NAME,
-            RunResult,
-            "cannot be read as a result",
-            expected="JSON of version 1",
-            next=again,
-        )
+        return read_model(run / RESULT_NAME, RunResult, what, expected="JSON of version 1", next=again)
     except FileNotFoundError as error:
-        raise DamagedInput(
-            f"{run} is not a finished run: it has no {RESULT_NAME}.", next=f"kmip-data train --resume {run}"
-        ) from error
+        what = f"{run} is not a finished run: it has no {RESULT_NAME}."
+        raise UsageError(what, next=resume) from error
 
 
 def package_versions() -> dict[str, str]:
@@ -320,18 +310,31 @@ def metrics_by_name() -> dict[str, Metric]:
     return METRICS
 
 
+def is_share(name: str) -> bool:
+    """True for a metric that people read in percent: all but the loss and the mean absolute error."""
+    return name not in {"", "loss", "mae"}
+
+
 def title_of(name: str) -> str:
     """Return the title of a metric, or of the loss, with its unit."""
     metric = metrics_by_name().get(name)
-    return name if metric is None else f"{metric.title} [%]" if metric.percent else metric.title
+    return name if metric is None else metric.title + (" [%]" if is_share(name) else "")
 
 
 def value_text(name: str, mean: float, std: float | None) -> str:
     """Write a metric, or the loss, with its deviation if there is one; shares in percent."""
-    metric = metrics_by_name().get(name)
-    scale, digits = (100, 2) if metric is not None and metric.percent else (1, 4)
+    scale, digits = (100, 2) if is_share(name) else (1, 4)
     text = f"{scale * mean:.{digits}f}"
     return text if std is None else f"{text} ± {scale * std:.{digits}f}"
+
+
+def with_unit(name: str, value: float) -> str:
+    """Write one value of a metric for people.
+
+    >>> with_unit("mae", 0.25618), with_unit("ap", 0.6631)
+    ('0.2562', '66.31 %')
+    """
+    return value_text(name, value, None) + (" %" if is_share(name) else "")
 
 
 def metrics_table(runs: Sequence[Metrics]) -> str:

@@ -24,11 +24,11 @@ from kmip_data.format.splits import PARTS
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import BatchSize
 from kmip_data.models.training.metrics import METRICS
-from kmip_data.models.training.run.folder import METRICS_NAME, STEPS_NAME
+from kmip_data.models.training.run.folder import METRICS_NAME, STEPS_NAME, is_share, with_unit
 from kmip_data.runtime.memory import peak_host_memory
 
 Row = dict[str, float]  #: one epoch: epoch, lr, seconds, train_loss, val_f1 …
-Log = Callable[[dict[str, float], int], None]  #: of values by name, and the number of the epoch or step
+Logger = Callable[[dict[str, float], int], None]  #: of values by name, and the number of the epoch or step
 #: Columns of ``steps.csv``; ``step`` counts from 0 over the run.
 STEP = (
     "epoch",
@@ -234,7 +234,9 @@ def line_of(row: Row, epochs: int, metric: str, *, best: bool) -> str:
     parts = [f"epoch {int(row['epoch']) + 1}/{epochs}", f"train loss {row['train_loss']:.4f}"]
     values = {part: row.get(f"{part}_{metric}") for part in PARTS}
     title = METRICS[metric].title
-    parts += [f"{part} {title} {value:.4f}" for part, value in values.items() if value is not None]
+    parts += [
+        f"{part} {title} {with_unit(metric, value)}" for part, value in values.items() if value is not None
+    ]
     return f"{'  '.join(parts)}{' (best)' if best else ''}  {row['seconds']:.1f} s"
 
 
@@ -247,11 +249,11 @@ def check_logger(name: str) -> None:
         )
 
 
-def no_log(values: dict[str, float], step: int) -> None:
+def no_logger(values: dict[str, float], step: int) -> None:
     """Log nothing."""
 
 
-def build_logger(config: RunConfig, folder: Path, project: str) -> Log:
+def build_logger(config: RunConfig, folder: Path, project: str) -> Logger:
     """Return the run's logger; ``metrics.csv`` is always written."""
     if config.system.logger == "tensorboard":
         from torch.utils.tensorboard import SummaryWriter
@@ -274,7 +276,7 @@ def build_logger(config: RunConfig, folder: Path, project: str) -> Log:
             run.log({**values, kind: step})
 
         return to_wandb
-    return no_log
+    return no_logger
 
 
 @styled
@@ -283,7 +285,7 @@ def draw_curves(history: list[Row], path: Path, *, title: str, metric: str, best
     from matplotlib.ticker import MaxNLocator
 
     best = {part: history[best_epoch].get(f"{part}_{metric}") for part in ("val", "test")}
-    values = [f"{part} {METRICS[metric].text(value)}" for part, value in best.items() if value is not None]
+    values = [f"{part} {with_unit(metric, value)}" for part, value in best.items() if value is not None]
     title += f"\nbest epoch {best_epoch + 1}, {METRICS[metric].title}: {', '.join(values)}"
     figure = new_figure(10, 4, title=title)
     for axes, name in zip(figure.subplots(1, 2), ("loss", metric), strict=True):
@@ -297,6 +299,6 @@ def draw_curves(history: list[Row], path: Path, *, title: str, metric: str, best
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid()
     figure.axes[0].legend()
-    if METRICS[metric].percent:
+    if is_share(metric):
         figure.axes[1].yaxis.set_major_formatter(percent)
     save(figure, path)

@@ -28,17 +28,8 @@ from kmip_data.models.training.metrics import METRICS, is_better
 from kmip_data.models.training.run import checkpoint, history
 from kmip_data.models.training.run.history import STEP
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
-from kmip_data.models.training.run.optimisation import (
-    Average,
-    build_optimiser,
-    build_schedule,
-    step_schedule,
-)
+from kmip_data.models.training.run.optimisation import Average, build_optimiser, build_schedule, step_schedule
 from kmip_data.runtime.progress import Progress
-from kmip_data.wording import counted, rough_time
-
-LONG = 1_800.0  #: seconds of a run whose length is forecast from its first batches
-FORECAST_AFTER = 3  #: batches; the first two compile and plan
 
 
 class Loop:
@@ -51,6 +42,8 @@ class Loop:
     captured
         Called with :meth:`plain_step` and its arguments: the one seam for steps replayed as CUDA graphs.
     log
+        Prints a line.
+    logger
         Is given the values of each epoch and logged step, and their number.
     """
 
@@ -63,12 +56,12 @@ class Loop:
         folder: Path | None = None,
         captured: Any = None,
         quiet: bool = True,
-        tell: Callable[[str], None] | None = None,
-        log: history.Log = history.no_log,
+        log: Callable[[str], None] | None = None,
+        logger: history.Logger = history.no_logger,
     ) -> None:
         self.module, self.data, self.device, self.folder = module.to(device), data, device, folder
         self.config, self.training = module.config, module.config.training
-        self.captured, self.log, self.quiet = captured, log, quiet
+        self.captured, self.logger, self.quiet = captured, logger, quiet
         self.learn: Callable[..., Learned] = self.plain_step
         if captured is not None:
             self.learn = partial(captured, self.plain_step)
@@ -79,7 +72,7 @@ class Loop:
         self.epoch = self.batch = self.step = 0
         #: The loaders ask for the position when an epoch begins, so a resumed one begins at its batch.
         own = data.batches(lambda: self.epoch, lambda: self.batch)
-        self.batches: Any = sent_ahead(own, device, tell)
+        self.batches: Any = sent_ahead(own, device, log)
         #: Batches of an epoch.
         self.count = len(own)  # type: ignore[arg-type] # of a loader or a list
 
@@ -101,14 +94,13 @@ class Loop:
         self._begun = self._saved_at = time.perf_counter()
         self.progress = Progress("train", 0, quiet=True)
         self._shown = folder is not None and is_main_process() and not quiet
-        self._ends: list[float] = []  # times at which the first batches of this process had ended
 
     def fit(self) -> None:
         """Train from the current position to the last epoch, or until patience ends."""
         epochs = self.training.epochs
         if self._shown:
             done = self.epoch * self.count + self.batch
-            self.progress = Progress("train", epochs * self.count, unit="batches", initial=done)
+            self.progress = Progress("train, all epochs", epochs * self.count, unit="batches", initial=done)
         if rank() and not self.epoch and not self.batch:
             # Every process began with the run's seed, for equal weights; its dropout must differ.
             seed = np.random.SeedSequence([self.training.seed, rank()]).generate_state(1)[0]
@@ -152,23 +144,11 @@ class Loop:
             meter.end_batch()
             self.batch += 1
             self.progress.update(1)
-            if len(self._ends) < FORECAST_AFTER:
-                self._forecast()
             # Between the batches of a step there are gradients, which no checkpoint has; the end of an
             # epoch has a checkpoint of its own.
             if steps and not last and self._checkpoint_is_due():
-                module.stop_if_diverged()  # a GPU may have met what nobody has read yet
+                module.stop_if_diverged()  # a GPU may hold a fault that was not read yet
                 self.save()
-
-    def _forecast(self) -> None:
-        """After the third batch print how long a long run will take."""
-        self._ends.append(time.perf_counter())
-        whole = (self._ends[-1] - self._ends[-2]) * self.count * self.training.epochs if self._ends[1:] else 0
-        if len(self._ends) == FORECAST_AFTER and whole >= LONG:
-            epochs = counted(self.training.epochs, "epoch")
-            self.progress.message(
-                f"time: about {rough_time(whole)} for {epochs} of {self.count:,} batches, by the third batch"
-            )
 
     def plain_step(
         self, batch: Any, optimiser: Optimizer, *, first: bool, steps: bool, keep: list[Any] | None = None
@@ -226,8 +206,8 @@ class Loop:
         if self.config.schedule.per == "epoch":
             step_schedule(self.schedule, self.validation_loss)
         for values in steps:
-            self.log({f"step/{n}": v for n, v in zip(STEP[2:], values[2:], strict=True)}, int(values[1]))
-        self.log({name: value for name, value in row.items() if name != "epoch"}, epoch)
+            self.logger({f"step/{n}": v for n, v in zip(STEP[2:], values[2:], strict=True)}, int(values[1]))
+        self.logger({name: value for name, value in row.items() if name != "epoch"}, epoch)
         self.write(best=self.best_epoch == epoch)
         self.save()
         if f"val_{self.metric}" in row:
@@ -316,10 +296,7 @@ class Loop:
         processes = self.config.processes
         checkpoint.check_state(state, self.data.identity, own, f"val_{self.metric}", self.count, processes)
         self.history, self.kept = state["history"], state["kept"]
-        steps = state["steps"]
-        if steps.shape[1] == len(STEP) + 1:  # of a run that also timed its searches
-            steps = torch.cat([steps[:, :7], steps[:, 8:]], 1)
-        self.steps = steps.view(-1, len(STEP)).tolist()
+        self.steps = state["steps"].view(-1, len(STEP)).tolist()
         self.validation_loss = state["validation_loss"]
         # 2. Weights, and what moves them. Another learning rate scales all rates by one factor.
         checkpoint.scale_rates(state, self.config.optimiser.lr / state["lr"])

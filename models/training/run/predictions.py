@@ -25,7 +25,6 @@ from kmip_data.models.kinds import Section
 from kmip_data.models.training.config.presets import config_for
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.data.run_data import USUAL, RunData, sent_ahead
-from kmip_data.models.training.machine import autocast
 from kmip_data.models.training.metrics import SplitMetrics
 from kmip_data.models.training.run.evaluate import open_run
 from kmip_data.models.training.run.folder import metrics_table
@@ -77,7 +76,7 @@ class Predictions:
     key: Array | None = None  #: keys of the records (G,), or the numbers of the nodes of one graph (rows,)
     #: (G + 1,) int64: record g has the rows ``ptr[g]:ptr[g + 1]``. ``None``: one row for each key
     ptr: Array | None = None
-    about: About | None = None  #: ``None`` where nobody said
+    about: About | None = None  #: ``None`` if unknown
 
     def __len__(self) -> int:
         return len(next(iter(self.arrays.values())))
@@ -90,11 +89,7 @@ class Predictions:
 
 def rows_of(data: RunData, part: str) -> tuple[Array, NDArray[np.int64] | None]:
     """Return ``key`` and ``ptr`` of the predictions of a part; raise UsageError where it is empty."""
-    if part not in data.sizes:
-        raise UsageError(
-            f"There is nothing to predict in the part {part!r} of {data.build.card.dataset}.",
-            next=f"another --split: {' or '.join(data.parts)}",
-        )
+    data.check_part(part)
     if data.unit == "nodes":
         return data.example[f"{part}_mask"].numpy().nonzero()[0], None
     dataset = ShardedDataset(data.build, part, split_name=data.split_name, columns=[])
@@ -108,28 +103,25 @@ def rows_of(data: RunData, part: str) -> tuple[Array, NDArray[np.int64] | None]:
 def predict(
     run: str | os.PathLike[str],
     *,
-    part: str = "test",
+    split: str = "test",
     target: str | None = None,
     sample: bool = False,
     home: Home | None = None,
     device: str | None = None,
 ) -> Predictions:
-    """Predict a part by the best weights of ``run``, in the batches in which ``evaluate`` measures it.
+    """Predict a part of the split by the best weights of ``run``, in the batches of ``evaluate``.
 
     Arguments and errors are those of :func:`kmip_data.models.training.run.evaluate.evaluate`; ``UsageError``
     also where there is no such part.
     """
     opened = open_run(run, target=target, sample=sample, home=home, device=device)
-    data, config, where = opened.data, opened.config, opened.device.kind
-    task, card = data.task, data.build.card
-    key, ptr = rows_of(data, part)
+    data, task, card = opened.data, opened.data.task, opened.data.build.card
+    key, ptr = rows_of(data, split)
     found = []
-    with opened.working() as module, torch.inference_mode(), autocast(config.training.precision, where):
-        module.eval()
-        module.doing = f"predicting {part}"
-        for _, batches in data.passes((part,)):
-            for batch in sent_ahead(batches, torch.device(where)):
-                logits, target_rows = of_part(batch, part, *module(batch))
+    with opened.applied(f"predicting {split}") as module:
+        for _, batches in data.passes((split,)):
+            for batch in sent_ahead(batches, torch.device(opened.device.kind)):
+                logits, target_rows = of_part(batch, split, *module(batch))
                 # Pairs of nodes are padded to the largest graph: keep the real ones, row by row.
                 real = logits[target_rows != NO_PAIR, None] if task.kind == "links" else logits
                 found.append(real.float().cpu())
@@ -138,8 +130,8 @@ def predict(
         **card.identity,
         build=str(data.build.path),
         split=data.split_name,
-        part=part,
-        digest=data.identity["split"][part],
+        part=split,
+        digest=data.identity["split"][split],
         level=task.level,
         kind=task.kind,
         outputs=task.outputs,
@@ -148,7 +140,7 @@ def predict(
         model=opened.result.model,
         seed=opened.result.seed,
         best_epoch=opened.result.best_epoch,
-        batch_size=config.training.batch_size,
+        batch_size=opened.config.training.batch_size,
     )
     if task.kind == "regression":
         return Predictions(None, values.numpy(), key, ptr, about)
@@ -234,7 +226,7 @@ def evaluate_predictions(
     predictions: str | os.PathLike[str] | Mapping[str, Any] | Predictions,
     target: str,
     *,
-    part: str | None = None,
+    split: str | None = None,
     sample: bool = False,
     home: Home | None = None,
 ) -> PredictionMetrics:
@@ -248,8 +240,8 @@ def evaluate_predictions(
         ``key`` and ``ptr`` are checked where they are there; the split is that of the file, or the default.
     target
         A dataset or build folder.
-    part
-        ``train``, ``val`` or ``test``; default: what the file says, else test.
+    split
+        ``train``, ``val`` or ``test``; default: that of the file, else test.
     sample
         With the name of a dataset: its sample.
 
@@ -274,7 +266,7 @@ def evaluate_predictions(
     elif not isinstance(predictions, Predictions):
         predictions = read_predictions(Path(predictions))
     about, home = predictions.about, home or Home.locate()
-    part = part or (about.part if about is not None else "test")
+    part = split or (about.part if about is not None else "test")
     data = _opened(target, about, home, sample=sample)
     own = (data.task.level, data.task.kind, tuple(data.build.card.class_names))
     theirs = own if about is None else (about.level, about.kind, about.class_names)

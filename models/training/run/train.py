@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from kmip_data.files.changes import refuse_links, write_file
 from kmip_data.files.locking import build_lock
 from kmip_data.models.network import build_model, count_parameters
 from kmip_data.models.search.gpu.launch import forget_not_finite
+from kmip_data.models.training import self_check
 from kmip_data.models.training.capture.graphs import CudaGraphs
 from kmip_data.models.training.capture.steps import CapturedSteps, why_plain
 from kmip_data.models.training.config.keys import RunConfig
@@ -87,7 +89,7 @@ class Prepared:
     folder: Path | None  #: the run folder; ``None`` in processes of a distributed run that did not make it
     device: Device
     memory: StepMemory
-    tell: Callable[[str], None]
+    log: Callable[[str], None]
     quiet: bool = False
 
 
@@ -129,7 +131,7 @@ def train(
     """
     if name is not None:
         check_name(name)
-    home, tell, device = home or Home.locate(), teller(quiet), _check_machine(config)
+    home, log, device = home or Home.locate(), printer(quiet), _check_machine(config)
     check_compile(config, device)  # not where a run is resumed: it continues as it began
     if source := config.training.init_from:
         training = config.training.model_copy(update={"init_from": str(find_run(source, home))})
@@ -138,7 +140,7 @@ def train(
     for seed in seeds:
         apply_overrides(config, [f"training.seed={seed}"])  # refuses a wrong seed before any is trained
     for line in differences(config)[:1]:
-        tell(line)
+        log(line)
     runs: list[Path] = []
     results: list[RunResult] = []
     for seed in seeds:
@@ -146,7 +148,7 @@ def train(
         data = open_data(seeded, home=home, quiet=quiet, **build_options)
         budget, seeded = seeded.model.parameter_budget, data.pinned(seeded)
         if budget is not None and not runs:
-            tell(
+            log(
                 f"width: hidden_dim {seeded.model.hidden_dim}, the widest of"
                 f" {counted(seeded.model.layers, 'layer')} within model.parameter_budget = {budget:,};"
                 " --set model.hidden_dim=N chooses another"
@@ -155,19 +157,19 @@ def train(
         if seeded.training.init_from:
             with torch.random.fork_rng(devices=[]):
                 model = build_model(seeded.model, **data.channels)
-            initial = fitting_weights(model, Path(seeded.training.init_from), tell)
+            initial = fitting_weights(model, Path(seeded.training.init_from), log)
         memory = plan_memory(seeded, data, device)
         chosen = name if name is None or len(seeds) == 1 else f"{name}-seed{seed}"
         opened: AbstractContextManager[Path | None] = nullcontext()  # the first process of the run has it
         if is_main_process():
             unique = chosen or run_name(seeded.variant, seed)
-            opened = new_run(home, data.label, seeded.model.name, unique, exact=chosen is not None)
+            opened = new_run(home, data.build.card.label, seeded.model.name, unique, exact=chosen is not None)
         with opened as folder:
             if folder is not None:
                 if initial:
                     write_weights(folder / INITIAL, initial)
                 write_file(folder / CONFIG_NAME, to_toml(seeded).encode())
-            results.append(fit(Prepared(seeded, data, folder, device, memory, tell, quiet)))
+            results.append(fit(Prepared(seeded, data, folder, device, memory, log, quiet)))
             runs.append(folder or Path())
     return Summary(runs, results)
 
@@ -209,19 +211,19 @@ def resume(
                 f"A resumed run continues as it began: only {' and '.join(CHANGEABLE)} can change.",
                 next=f"leave out --set {key}, or begin another run with --dataset",
             )
-    home, tell = home or Home.locate(), teller(quiet)
+    home, log = home or Home.locate(), printer(quiet)
     folder = find_run(run, home)
     config = read_config(folder / CONFIG_NAME)
     if (folder / RESULT_NAME).is_file():
         try:
             result = read_result(folder)
         except DamagedInput as error:
-            tell(f"{error.what} It is written again.")
+            log(f"{error.what} It is written again.")
         else:
-            tell(f"{folder} is finished already.")
+            log(f"{folder} is finished already.")
             return Summary([folder], [result])
     refuse_links(folder)
-    config = own_choices(config, folder, home, tell)
+    config = own_choices(config, folder, home, log)
     with build_lock(folder, wait=False) if is_main_process() else nullcontext():
         config = apply_overrides(config, overrides)
         device = _check_machine(config)
@@ -230,7 +232,7 @@ def resume(
         memory = plan_memory(config, data, device)
         if overrides and is_main_process():
             write_file(folder / CONFIG_NAME, to_toml(config).encode())
-        return Summary([folder], [fit(Prepared(config, data, folder, device, memory, tell, quiet))])
+        return Summary([folder], [fit(Prepared(config, data, folder, device, memory, log, quiet))])
 
 
 def fit(run: Prepared) -> RunResult:
@@ -246,7 +248,7 @@ def fit(run: Prepared) -> RunResult:
         fixed = run.config.model.checkpoint_layers is not None or run.config.processes > 1
         if run.device.kind != "cuda" or fixed:
             raise
-        run.tell(f"{error.what} It begins once more, with layers recomputed in the backward pass.")
+        run.log(f"{error.what} It begins once more, with layers recomputed in the backward pass.")
     gc.collect()  # outside the handler: its error holds the frames, and these hold the tensors
     torch.cuda.empty_cache()
     return _fit(replace(run, memory=replace(run.memory, recompute=True)))
@@ -267,16 +269,16 @@ def _fit(run: Prepared) -> RunResult:
             put_weights(module.model, read_weights(path), path, strict=False)
         plain = why_plain(config, data, run.device, recompute=recompute)
         for line in _announcement(run, module, plain, resumed=checkpoint is not None):
-            run.tell(line)
+            run.log(line)
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
             forget_not_finite(device)
         options: dict[str, Any] = {}
         if main is not None:
-            options["log"] = build_logger(config, main, f"kmip-data-{data.label}")
+            options["logger"] = build_logger(config, main, f"kmip-data-{data.build.card.label}")
         if plain is None:
-            options["captured"] = CapturedSteps(CudaGraphs(device), run.tell, pad=data.ragged)
-        loop = Loop(module, data, device, folder=folder, quiet=run.quiet, tell=run.tell, **options)
+            options["captured"] = CapturedSteps(CudaGraphs(device), run.log, pad=data.ragged)
+        loop = Loop(module, data, device, folder=folder, quiet=run.quiet, log=run.log, **options)
         options.clear()  # the loop alone holds the memory of recorded steps, and drops it after training
         with explained(loop, folder, checkpoint):
             if checkpoint is not None:
@@ -321,7 +323,7 @@ def _finish(run: Prepared, loop: Loop) -> RunResult:
         num_features=data.in_channels,
         columns=data.inputs.names,
         vocabulary=data.inputs.vocabulary,
-        num_classes=data.num_classes,
+        num_classes=data.task.outputs,
         num_parameters=count_parameters(loop.module.model),
         seed=config.training.seed,
         device=run.device.name,
@@ -378,14 +380,10 @@ def _check_machine(config: RunConfig) -> Device:
     check_precision(config.training.precision, device)
     config.model.attention.check_device(device.kind)
     check_logger(config.system.logger)
+    self_check.before_run(config.model, device)
     return device
 
 
-def teller(quiet: bool) -> Callable[[str], None]:
+def printer(quiet: bool) -> Callable[[str], None]:
     """Return a function that prints a line to stderr: in the first process of a run, unless ``quiet``."""
-
-    def tell(line: str) -> None:
-        if is_main_process():
-            say(line, quiet=quiet)
-
-    return tell
+    return partial(say, quiet=quiet or not is_main_process())

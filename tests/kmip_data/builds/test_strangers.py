@@ -11,7 +11,7 @@ from pathlib import Path
 import h5py
 import pytest
 from support.cases import check_each
-from support.strangers_builds import ENCODING, copy_build, make_originals, put, reseal, uses
+from support.strangers_builds import ENCODING, copy_build, put, reseal, uses
 
 import kmip_data
 from kmip_data import GraphLoader, ShardedDataset
@@ -26,13 +26,6 @@ from kmip_data.pipelines.engine import encode
 
 TESTS = Path(__file__).parents[2]
 COLUMN = f"columns/{ENCODING}/00000.h5"
-
-
-@pytest.fixture(scope="module")
-def originals(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("originals")
-    make_originals(folder)
-    return folder
 
 
 @pytest.fixture

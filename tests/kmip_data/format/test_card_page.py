@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
@@ -98,19 +97,16 @@ def test_other_cards(build: Build) -> None:
     assert "## Classes" not in render_card(bare)
 
 
-@pytest.mark.parametrize("edges", ["neighbor", "index"])
-def test_the_code_on_the_page_reads_the_first_graph(tmp_path: Path, edges: str) -> None:
+def test_the_code_on_the_page_reads_the_first_graph(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_raw(tmp_path / "raw", 4)
-    build = build_toy(tmp_path, jobs=1, quiet=True, parameters={"edges": edges})
-    code = re.search(r"```python\n(.*?)```", render_card(build.card), re.DOTALL)
-    assert code is not None
-    found: dict[str, object] = {"h5py": h5py}
-    before = Path.cwd()
-    os.chdir(build.path)
-    try:
+    pairs = build_toy(tmp_path, jobs=1, quiet=True, parameters={"edges": "index"})
+    for shown, key, shape in ((build, "neighbours", (5, 2)), (pairs, "edges", (2, 10))):
+        code = re.search(r"```python\n(.*?)```", render_card(shown.card), re.DOTALL)
+        assert code is not None
+        found: dict[str, object] = {"h5py": h5py}
+        monkeypatch.chdir(shown.path)
         exec(code[1], found)  # what the page tells users to type
-    finally:
-        os.chdir(before)
-    assert found["rows"].shape == (5, 2)  # type: ignore[attr-defined]
-    key, shape = ("neighbours", (5, 2)) if edges == "neighbor" else ("edges", (2, 10))
-    assert found[key].shape == shape  # type: ignore[attr-defined]
+        assert found["rows"].shape == (5, 2)  # type: ignore[attr-defined]
+        assert found[key].shape == shape  # type: ignore[attr-defined]

@@ -45,7 +45,7 @@ def shard_of(folder, records, schema, **options):
     return Shard(path)
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), schema=schemas(), compression=st.sampled_from([None, None, "gzip", "zstd"]))
 def test_round_trip(data, schema, compression):
     records = data.draw(record_lists(schema))

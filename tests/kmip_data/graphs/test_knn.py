@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -173,8 +170,3 @@ def test_what_cannot_be_done_is_an_error():
         knn_edges(cloud, 2)
     with pytest.raises(UsageError):
         knn_edges(cloud[:3], 0)
-
-
-def test_import_of_the_module_does_not_import_numba():
-    code = "import sys, kmip_data.graphs.knn; sys.exit('numba' in sys.modules or 'torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-import pytest
 import torch
 from support.shares import share_folder
-from support.strangers_builds import ENCODING, copy_build, make_originals, reseal
+from support.strangers_builds import ENCODING, copy_build, reseal
 from torch_geometric.data import Data
 
 import kmip_data
@@ -30,13 +29,6 @@ from kmip_data.sharing import remote
 GROWN = 1_500_000_000  #: bytes of a file that has grown; sparse, so it takes no room on the disk
 MOST = 300_000_000  #: bytes of memory that refusing a file may take
 SPLIT, COLUMNS = "splits/default.h5", f"columns/{ENCODING}/{CARD_NAME}"
-
-
-@pytest.fixture(scope="module")
-def originals(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("originals")
-    make_originals(folder)
-    return folder
 
 
 def peak_of(use: Callable[[], object]) -> tuple[BaseException | None, int]:

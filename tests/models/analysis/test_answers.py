@@ -18,7 +18,8 @@ from torch_geometric.data import Data
 import kmip_data
 from kmip_data.errors import UsageError
 from kmip_data.models import ModelConfig, build_model
-from kmip_data.models.analysis.answers import ask, by_hop, choosing, node_influence, prediction_of
+from kmip_data.models.analysis.answers import ask, by_hop, chosen_keys, node_influence, prediction_of
+from kmip_data.models.analysis.study import recording
 from kmip_data.models.attention.kmip import KMIPAttention
 from kmip_data.models.training.run.predictions import predict
 from kmip_data.models.training.tasks import Task
@@ -56,9 +57,10 @@ def test_the_weighted_values_of_the_chosen_keys_are_what_the_layer_gives(legacy,
     torch.manual_seed(0)
     layer = KMIPAttention(8, heads=HEADS, key_dim=4, k=K, legacy_padding=legacy).eval()
     x = torch.randn(count, 8)
-    with choosing(layer, count, 10**6) as (nodes, layers), torch.no_grad():
+    with recording(layer) as recorder, torch.no_grad():
         out = layer(x)
-        values = layer.project(x)[2]
+    values = layer.project(x)[2]
+    nodes, layers = chosen_keys(recorder, count, 10**6)
     (chosen,), rows = layers, torch.arange(HEADS)[:, None, None]
     indices, weights = torch.from_numpy(chosen.indices), torch.from_numpy(chosen.weights)
     assert nodes.tolist() == list(range(count))

@@ -6,7 +6,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from kmip_data.models.analysis.drawing import draw_over_k
-from kmip_data.models.profiling.results import Cell, draw_sweep, published
+from kmip_data.models.profiling.results import Measurement, draw_sweep, published
 
 
 @pytest.fixture
@@ -37,7 +37,9 @@ def test_shares_and_short_logarithmic_axes(drawn, tmp_path):
 
 def test_a_sweep_has_one_legend_and_ticks_without_markup(drawn, tmp_path):
     cells = [
-        Cell(method=method, setting="inference", n=n, status="ok", forward=(n / 1e6,), peak_bytes=n * 100)
+        Measurement(
+            method=method, setting="inference", n=n, status="ok", forward=(n / 1e6,), peak_bytes=n * 100
+        )
         for method in ("auto", "full")
         for n in (100, 1000, 10_000)
     ]

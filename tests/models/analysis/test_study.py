@@ -1,4 +1,4 @@
-"""Approximation error and cumulative weight: against a loop over rows, and the published figures."""
+"""Recorded projections, approximation error and cumulative weight: against a loop, and published figures."""
 
 import math
 
@@ -6,16 +6,19 @@ import numpy as np
 import pytest
 import torch
 from support.cases import check_each
+from torch import nn
 
 from kmip_data.errors import UsageError
-from kmip_data.models import kmip_attention
+from kmip_data.models import KMIPAttention, kmip_attention
 from kmip_data.models.analysis import study
-from kmip_data.models.analysis.projections import Projections, gaussian_projections
 from kmip_data.models.analysis.study import (
+    Projections,
     approximation,
     approximation_error,
     cumulative_weight,
+    gaussian_projections,
     paper_ks,
+    recording,
     run_study,
 )
 
@@ -104,7 +107,7 @@ def test_ks_must_rise():
 
 def test_study_takes_the_layers_graphs_and_rows_asked_for():
     one = gaussian_projections(6, 3, graphs=4)
-    three = Projections(one.layers * 3, (0, 6, 10, 18, 24), {})
+    three = Projections(one.layers * 3, (6, 4, 8, 6), {})
     found = run_study(three, approximation, graphs=2, sizes=(5, 7), ks=(1, 6, 9))
     assert found.samples == ((1, 0, 6), (2, 0, 6), (1, 3, 6), (2, 3, 6))  # the first layer is left out
     mean, std = found.summary("k-MIP")
@@ -118,3 +121,48 @@ def test_study_takes_the_layers_graphs_and_rows_asked_for():
     for wrong, word in (({"layers": (3,)}, "no such layer"), ({"sizes": (9, 99)}, "None of 4 graphs has 9")):
         with pytest.raises(UsageError, match=word):
             run_study(three, approximation, **wrong)
+
+
+class TwoLayers(nn.Module):
+    def __init__(self, **options):
+        super().__init__()
+        self.first = KMIPAttention(6, heads=2, key_dim=4, k=3, **options)
+        self.second = KMIPAttention(6, heads=3, key_dim=2, k=2, **options)
+
+    def forward(self, x, ptr):
+        return self.second(self.first(x, ptr), ptr=ptr)
+
+
+def test_recorded_projections_give_the_layers_output_again():
+    def check(legacy):
+        torch.manual_seed(0)
+        model = TwoLayers(legacy_padding=legacy).eval()
+        batches = [(torch.randn(9, 6), [0, 4, 9]), (torch.randn(7, 6), torch.tensor([0, 7]))]
+        with torch.no_grad(), recording(model) as recorder:
+            for x, ptr in batches:
+                model(x, ptr)
+        found = recorder.projections(k=3)
+        assert found.sizes == (4, 5, 7)
+        assert [tuple(t.shape) for t in found.layers[1]] == [(3, 16, 2), (3, 16, 2), (3, 16, 2)]
+        assert all(not module._forward_pre_hooks for module in model.modules())
+        with torch.no_grad():
+            x = batches[0][0]
+            expected = torch.cat([model.first(x[:4]), model.first(x[4:])])  # alone, so that nothing is padded
+            queries, keys, values = (tensor[:, :9] for tensor in found.layers[0])
+            again = kmip_attention(queries, keys, values, 3, query_ptr=[0, 4, 9])
+        torch.testing.assert_close(again.transpose(0, 1).flatten(1), expected)
+
+    check_each(check, [False, True])
+
+
+def test_only_graphs_of_the_sizes_asked_for():
+    model = TwoLayers().eval()
+    with torch.no_grad(), recording(model, sizes=(4, 6)) as recorder:
+        model(torch.randn(18, 6), [0, 3, 8, 15, 18])
+        model(torch.randn(6, 6), [0, 6])
+    assert recorder.projections().sizes == (5, 6)
+    assert recorder.projections(1).layers[0][0].shape == (2, 5, 4)
+    with torch.no_grad(), recording(model, sizes=(50, None)) as recorder:
+        model(torch.randn(3, 6), [0, 3])
+    with pytest.raises(UsageError, match="no graph to record"):
+        recorder.projections()

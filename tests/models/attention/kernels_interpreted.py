@@ -1,4 +1,4 @@
-"""Triton's attention kernels, interpreted; ``test_attention_kernels.py`` runs this file."""
+"""Triton's attention kernels, interpreted; ``tests/models/test_kernels_without_a_gpu.py`` runs this."""
 
 from __future__ import annotations
 
@@ -55,10 +55,16 @@ def assert_exact(operands: tuple[Tensor, ...], keep: Tensor | None = None) -> No
     assert all(torch.equal(a, b) for a, b in zip(found, again, strict=True))
 
 
-@pytest.mark.parametrize("dropped", [False, True])
+LONG = [((5, 14, 10), False), ((14, 5, 1), True), ((19, 19, 3), False)]
+LONG += [((76, 76, 15), dropped) for dropped in (False, True)]
+
+
 @pytest.mark.parametrize(
-    ("dim", "width", "k"),
-    [(5, 14, 10), (14, 5, 1), (19, 19, 3), pytest.param(76, 76, 15, marks=pytest.mark.torture)],
+    ("dim", "width", "k", "dropped"),
+    [
+        *((5, 14, 10, True), (14, 5, 1, False), (19, 19, 3, True)),
+        *(pytest.param(*sizes, dropped, marks=pytest.mark.torture) for sizes, dropped in LONG),
+    ],
 )
 def test_exact_formula(dim: int, width: int, k: int, dropped: bool, monkeypatch) -> None:
     monkeypatch.setattr(launch, "SEGMENT", 16)  # the key that all chose is cut
@@ -99,7 +105,7 @@ def test_lists_cut_anywhere(segment: int, monkeypatch) -> None:
     """Lists that begin, end or stop short at a cut, also where all pairs after it are without a key."""
     monkeypatch.setattr(launch, "SEGMENT", segment)
     monkeypatch.setattr(launch, "_PAIRS", 2)
-    for _ in range(4):
+    for _ in range(2):
         indices = torch.randint(-1, 3, (2, 8, 2))
         indices[torch.rand(indices.shape) < 0.3] = 1
         slopes, weights = torch.randn(2, *indices.shape)

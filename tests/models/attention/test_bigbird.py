@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
@@ -16,9 +17,8 @@ from torch_geometric.data import Batch, Data
 
 from kmip_data.errors import UsageError
 from kmip_data.models import BigBirdAttention, GPSLayer, ModelConfig, build_model, read_batch
-from kmip_data.models.attention.bigbird import draw_random_blocks
+from kmip_data.models.attention.bigbird import Pattern, draw_random_blocks, plan_blocks
 from kmip_data.models.attention.configuration import BigBirdPart
-from kmip_data.models.network import count_parameters, fit_hidden_dim
 
 SIZES = [20, 1, 45, 2, 0, 9, 10, 31]
 PTR = [0, *itertools.accumulate(SIZES)]
@@ -244,37 +244,87 @@ def test_options_that_make_no_sense() -> None:
         BigBirdPart(block_size=0)
 
 
-LRGB = {"parameter_budget": 500_000, "norm": "graph-layer"}
-ATOMS = {"node_encoder": "atom", "edge_encoder": "bond", "head": "graph", "head_l2norm": False}
-VOC = {**LRGB, "edge_encoder": "linear"}
-COCO = {**LRGB, "node_encoder": "coco", "edge_encoder": "coco"}
-MOLECULES = {**LRGB, **ATOMS}
-POINTS = {"hidden_dim": 48}  # no budget: set by hand
-#: Dataset (f: final, b: best of each), options, columns, classes, layers, head layers, positional, width and
-#: parameters. Widths and counts of LRGB and cities are computed from upstream's files and rule, which do not
-#: state them; for the point clouds the width is upstream's, and the counts are ours.
-COUNTS = [
-    ("pascalvoc-sp f", VOC, (14, 21, 2), 10, 2, "none", 56, 489_797),
-    ("pascalvoc-sp b", VOC, (14, 21, 2), 10, 1, "lappe", 56, 486_989),
-    ("coco-sp f", COCO, (14, 81, 2), 8, 1, "none", 60, 450_021),
-    ("coco-sp b", COCO, (14, 81, 2), 10, 1, "lappe", 56, 490_409),
-    ("peptides-func f", MOLECULES, (9, 10, 3), 8, 2, "lappe", 60, 457_330),
-    ("peptides-func b", MOLECULES, (9, 10, 3), 6, 1, "lappe", 72, 489_394),
-    ("peptides-struct f", MOLECULES, (9, 11, 3), 10, 2, "none", 56, 498_691),
-    ("peptides-struct b", MOLECULES, (9, 11, 3), 10, 3, "lappe", 56, 499_723),
-    ("cities f", LRGB, (67, 10, None), 16, 1, "none", 44, 485_726),
-    ("s3dis f", POINTS, (9, 13, None), 8, 2, "none", 48, 289_597),
-    ("shapenet-part f", POINTS, (6, 50, None), 8, 2, "none", 48, 291_266),
-]
+#: Blocks of 3 nodes -> what upstream's ``_bigbird_block_rand_mask_with_head`` gave for 4 heads, 3 random
+#: blocks and ``numpy.random.seed(0)``: rows 1 and 2 of the first head, the last two of the last, the sum of
+#: all, and the sum of all times 1, 2, 3 ….
+DRAWN = {
+    4: ([[2, 3, 1], [1, 2, 3]], [[1, 0, 2], [0, 2, 3]], 36, 425),
+    8: ([[6, 2, 1], [4, 5, 1]], [[5, 1, 0], [1, 6, 4]], 257, 9_490),
+    9: ([[6, 8, 8], [4, 8, 8]], [[1, 8, 8], [2, 8, 8]], 549, 23_340),
+    11: ([[6, 10, 8], [4, 8, 10]], [[4, 10, 9], [2, 8, 9]], 783, 42_497),
+    12: ([[4, 9, 2], [8, 9, 5]], [[1, 3, 8], [8, 3, 4]], 586, 37_415),
+    40: ([[4, 9, 2], [8, 9, 5]], [[6, 1, 10], [8, 6, 10]], 2_306, 537_871),
+}
 
 
-def test_parameter_counts_and_widths_of_the_published_networks() -> None:
-    def holds(row) -> None:
-        _, options, columns, layers, head_layers, positional, dim, count = row
-        options = {"layers": layers, "head_layers": head_layers, "positional": positional, **options}
-        shape = dict(zip(("in_channels", "num_classes", "edge_channels"), columns, strict=True))
-        config = fit_hidden_dim(ModelConfig(name="gps-bigbird", **options), **shape)
-        with torch.device("meta"):
-            assert (config.hidden_dim, count_parameters(build_model(config, **shape))) == (dim, count)
+def test_random_blocks_are_those_of_the_published_code() -> None:
+    def holds(blocks) -> None:
+        found = draw_random_blocks(blocks, 4, 3, 0)[:, 1:-1]
+        first, last, total, weighted = DRAWN[blocks]
+        assert (found[0, :2].tolist(), found[3, -2:].tolist()) == (first, last)
+        assert (int(found.sum()), int((found.ravel() * np.arange(1, found.size + 1)).sum())) == (
+            total,
+            weighted,
+        )
 
-    check_each(holds, COUNTS)
+    check_each(holds, DRAWN)
+
+
+def test_the_draw_leaves_numpys_generator_alone() -> None:
+    np.random.seed(3)  # noqa: NPY002 -- the one that must be left alone
+    before = np.random.get_state()[1].copy()  # noqa: NPY002
+    draw_random_blocks.cache_clear()
+    draw_random_blocks(30, 2, 3, 0)
+    assert (np.random.get_state()[1] == before).all()  # noqa: NPY002
+
+
+def test_any_number_of_random_blocks_lies_within_the_graph() -> None:
+    """Also where there are fewer blocks than random ones, for which the published code fails."""
+
+    def holds(case) -> None:
+        count, blocks = case
+        drawn = draw_random_blocks(blocks, 2, count, 0)
+        assert drawn.shape == (2, blocks, count)
+        assert count == 0 or (drawn.min() >= 0 and drawn.max() < blocks)
+
+    check_each(holds, itertools.product([0, 1, 2, 5, 9], [4, 6, 7, 9, 12, 16, 30]))
+
+
+def attended(sizes: list[int], pattern: Pattern) -> list[list[list[int]]]:
+    """For each head and node: the nodes that it attends to, sorted, some of them more than once."""
+    ptr = torch.tensor([0, *np.cumsum(sizes).tolist()])
+    plan = plan_blocks(ptr, pattern)
+    node = torch.full(plan.filled.shape, -1)
+    node.view(-1)[plan.rows] = torch.arange(sum(sizes))
+    assert torch.equal(node >= 0, plan.filled)
+    found: list[list[list[int]]] = [[[] for _ in range(sum(sizes))] for _ in range(pattern.heads)]
+    for group in plan.groups:
+        for head in range(pattern.heads):
+            for block, keys in zip(group.queries, group.keys[head % len(group.keys)], strict=True):
+                for row in node[block][node[block] >= 0].tolist():
+                    assert found[head][row] == []  # no block is in two groups
+                    found[head][row] = sorted(node[keys][node[keys] >= 0].tolist())
+    return found
+
+
+def test_a_block_attends_to_global_window_and_random_ones() -> None:
+    def holds(case) -> None:
+        legacy, block_size = case
+        sizes = [1, 2, 9, 10, 0, 13, 40, 29, 64]
+        pattern = Pattern(2, block_size, 3, 0, legacy)
+        found = attended(sizes, pattern)
+        padded = [-(-(max(sizes) if legacy else size) // block_size) for size in sizes]
+        for head in range(2):
+            for graph, (size, blocks) in enumerate(zip(sizes, padded, strict=True)):
+                start = sum(sizes[:graph])
+                for row in range(size):
+                    b = row // block_size
+                    if blocks < 4 or b in {0, blocks - 1}:
+                        keys = list(range(blocks))
+                    else:
+                        keys = [0, blocks - 1, *range(max(b - 1, 1), min(b + 2, blocks - 1))]
+                        keys += draw_random_blocks(blocks, 2, 3, 0)[head, b].tolist()
+                    nodes = [key * block_size + i for key in keys for i in range(block_size)]
+                    assert found[head][start + row] == sorted(start + node for node in nodes if node < size)
+
+    check_each(holds, itertools.product([False, True], [1, 3, 4]))

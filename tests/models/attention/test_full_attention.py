@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.cases import check_each
 from support.paper_networks import Network, size
 
 from kmip_data.errors import UsageError
 from kmip_data.models import ModelConfig, PerformerAttention, TransformerAttention
+from kmip_data.models.attention.performer import tiles_of
+from kmip_data.models.attention.transformer import equal_sizes
 
 PTR = [0, 4, 4, 5, 17, 21, 23, 40]
 DIM, HEADS = 6, 2
@@ -30,6 +33,17 @@ UPSTREAM = {
         Network("city", 12, 1, "none", 32, 513_642),  # the narrowest that is tried: over the budget
         Network("city", 5, 1, "none", 60, 479_650),  # London, as deep as the paper says
     ],
+    "bigbird": [  # widths and counts are computed from upstream's files and rule, which do not state them
+        Network("voc", 10, 2, "none", 56, 489_797),
+        Network("voc", 10, 1, "lappe", 56, 486_989),  # best of each
+        Network("coco", 8, 1, "none", 60, 450_021),
+        Network("coco", 10, 1, "lappe", 56, 490_409),  # best of each
+        Network("func", 8, 2, "lappe", 60, 457_330),
+        Network("func", 6, 1, "lappe", 72, 489_394),  # best of each
+        Network("struct", 10, 2, "none", 56, 498_691),
+        Network("struct", 10, 3, "lappe", 56, 499_723),  # best of each
+        Network("city", 16, 1, "none", 44, 485_726),
+    ],
 }
 #: Widths that a file names, and the number of parameters, counted here where upstream does not say.
 FIXED = {
@@ -45,6 +59,10 @@ FIXED = {
         Network("shapenet", 8, 2, "none", 28, 292_566, "batch"),
         Network("s3dis", 8, 2, "none", 28, 291_577, "batch"),
     ],
+    "bigbird": [
+        Network("s3dis", 8, 2, "none", 48, 289_597, "batch"),
+        Network("shapenet", 8, 2, "none", 48, 291_266, "batch"),
+    ],
 }
 
 
@@ -54,18 +72,14 @@ def kind(request) -> str:
     return request.param
 
 
-def rows(table: dict[str, list[Network]]):
-    return [(kind, row) for kind, networks in table.items() for row in networks]
+def test_networks_of_the_paper_have_their_counts() -> None:
+    def holds(case) -> None:
+        name, row, budget = case
+        with torch.device("meta"):
+            assert size(f"gps-{name}", row, budget=budget) == (row.dim, row.count)
 
-
-@pytest.mark.parametrize(("name", "row"), rows(UPSTREAM))
-def test_networks_of_the_paper_have_their_counts(name: str, row: Network) -> None:
-    assert size(f"gps-{name}", row, budget=500_000) == (row.dim, row.count)
-
-
-@pytest.mark.parametrize(("name", "row"), rows(FIXED))
-def test_networks_of_a_width_that_a_file_names(name: str, row: Network) -> None:
-    assert size(f"gps-{name}", row, budget=None) == (row.dim, row.count)
+    tables = ((UPSTREAM, 500_000), (FIXED, None))
+    check_each(holds, [(n, row, b) for table, b in tables for n, rows in table.items() for row in rows])
 
 
 def test_half_precision_and_autocast(kind: str) -> None:
@@ -103,3 +117,24 @@ def test_compiles_once_for_batches_of_any_size(kind: str) -> None:
     torch.testing.assert_close(attention(x, torch.tensor(PTR)), expected[0])
     with torch._dynamo.config.patch(error_on_recompile=True):
         torch.testing.assert_close(attention(x[:23], torch.tensor([0, 9, 23])), expected[1])
+
+
+def test_graphs_of_one_size_go_together_and_none_are_padded() -> None:
+    plan = equal_sizes(tuple(PTR), torch.device("cpu"))
+    assert plan.groups == ((1, 1), (1, 2), (2, 4), (1, 12), (1, 17))
+    assert plan.order is not None
+    assert plan.order[plan.inverse].tolist() == list(range(40))
+    assert equal_sizes((0, 3, 6, 11), torch.device("cpu")).order is None
+
+
+@pytest.mark.parametrize(("most", "each"), [(1000, 2), (12, 2), (5, 1), (1, 1)])
+def test_tiles_hold_each_row_once_and_no_more_than_they_may(most: int, each: int) -> None:
+    groups = tiles_of(tuple(PTR), most, each, torch.device("cpu"))
+    rows = []
+    for group in groups:
+        assert len(group.tiles) == 1 or len(group.graphs) == 1
+        for tile in group.tiles:
+            assert tile.rows.numel() <= most
+            assert len(group.graphs) == 1 or tile.rows.numel() + each * len(group.graphs) <= most
+            rows += tile.rows.flatten().tolist() if tile.inside is None else tile.rows[tile.inside].tolist()
+    assert sorted(rows) == list(range(40))

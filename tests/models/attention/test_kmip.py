@@ -251,13 +251,13 @@ def test_another_k_in_training() -> None:
 
 def test_a_warm_start_changes_nothing(monkeypatch) -> None:
     hints = []
-    topk = operators.topk_inner_product
+    ranked = operators.ranked
 
-    def noting(*arguments, hint=None, **options):
-        hints.append(None if hint is None else tuple(hint.shape))
-        return topk(*arguments, hint=hint, **options)
+    def noting(problem, backend):
+        hints.append(None if problem.hint is None else tuple(problem.hint.shape))
+        return ranked(problem, backend)
 
-    monkeypatch.setattr(operators, "topk_inner_product", noting)
+    monkeypatch.setattr(operators, "ranked", noting)
     cold, warm = (KMIPAttention(8, heads=2, key_dim=3, k=6, warm_start=start) for start in (False, True))
     warm.load_state_dict(cold.state_dict())
     x = torch.randn(400, 8)

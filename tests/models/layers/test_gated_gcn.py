@@ -9,8 +9,11 @@ import torch
 from support.cases import check_each
 from support.layer_kernels import batch_of
 from support.slow_models import slow_gated_gcn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from kmip_data.models.layers.batch import EdgeList, NeighborTable
+from kmip_data.models import context
+from kmip_data.models.layers import gated_gcn as layers
+from kmip_data.models.layers.batch import EdgeList, GraphBatch, NeighborTable
 from kmip_data.models.layers.gated_gcn import GatedGCN
 
 N, K, D = 12, 3, 5
@@ -71,14 +74,6 @@ def test_table_equals_list() -> None:
     )
 
 
-def test_residual_adds_the_input_after_dropout() -> None:
-    neighbor, _ = graph()
-    x, e = features(N, D), features(1, D)
-    plain, _ = make().eval()(x, e, batch_of(NeighborTable(neighbor)))
-    residual, _ = make(residual=True).eval()(x, e, batch_of(NeighborTable(neighbor)))
-    torch.testing.assert_close(residual, plain + x)
-
-
 @pytest.mark.parametrize("training", [True, False])
 def test_a_graph_without_edges(training: bool) -> None:
     none = torch.zeros(0, dtype=torch.int64)
@@ -112,3 +107,55 @@ def test_bfloat16_under_autocast() -> None:
         found = layer(x, e, batch_of(NeighborTable(neighbor)))
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a.float(), b, atol=0.15, rtol=0.1)
+
+
+def chosen(
+    device: str, form: str, dtype: torch.dtype = torch.float32, autocast: torch.dtype | None = None, **options
+) -> str:
+    """The folder of the function that takes it; tensors are fake, so that a GPU need not be there."""
+    count = options.pop("edges", 12)
+    layer = GatedGCN(5, dropout=0.0, residual=False, **options)
+    for linear in (layer.B, layer.C, layer.D, layer.E):
+        linear.to(dtype)
+    with FakeTensorMode(), torch.device(device), pytest.MonkeyPatch.context() as patch:
+        # Not torch.autocast, which needs the device.
+        patch.setattr(torch, "is_autocast_enabled", lambda kind: kind == device and autocast is not None)
+        patch.setattr(torch, "get_autocast_dtype", lambda kind: autocast)
+        table = NeighborTable(torch.empty(count // 3, 3, dtype=torch.int64))
+        edges = table if form == "table" else EdgeList(*(torch.empty(count, dtype=torch.int64),) * 2, 4)
+        batch = GraphBatch(None, edges, None, None, None)
+        found = layers._fused(batch, *(torch.empty(rows, 5, dtype=dtype) for rows in (4, 12)), layer)
+    return "torch" if found is None else found.__module__.split(".")[-2]
+
+
+@pytest.mark.parametrize("form", ["table", "list"])
+def test_who_takes_the_edges(form: str, monkeypatch) -> None:
+    monkeypatch.setattr(layers, "triton_runs", lambda _: True)
+    compiled = "cpu" if form == "table" else "torch"
+    assert (chosen("cpu", form), chosen("cuda", form)) == (compiled, "gpu")
+    assert chosen("cuda", form, autocast=torch.bfloat16) == "gpu"
+    assert chosen("cpu", form, autocast=torch.bfloat16) == "torch"
+    assert chosen("cuda", form, autocast=torch.float16) == "torch"
+    for device in ("cpu", "cuda"):
+        assert chosen(device, form, torch.float64) == "torch"
+        assert chosen(device, form, torch.bfloat16) == "torch"
+        assert chosen(device, form, edges=0) == "torch"
+        assert chosen(device, form, activation="gelu") == "torch"
+        assert chosen(device, form, by_distance=True) == "torch"
+
+
+def test_without_triton_a_gpu_takes_torch_operations(monkeypatch) -> None:
+    monkeypatch.setattr(layers, "triton_runs", lambda _: False)
+    assert {chosen("cuda", form) for form in ("table", "list")} == {"torch"}
+
+
+def test_what_triton_needs(monkeypatch) -> None:
+    there = {"triton": object(), "capability": (8, 0), "cc": "/usr/bin/cc"}
+    monkeypatch.setattr(context.importlib.util, "find_spec", lambda name: there[name])
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: there["capability"])
+    monkeypatch.setattr(context.shutil, "which", lambda _: there["cc"])
+    assert context.triton_runs.__wrapped__(torch.device("cuda"))
+    for name, gone in (("triton", None), ("capability", (7, 5)), ("cc", None)):
+        with monkeypatch.context() as patch:
+            patch.setitem(there, name, gone)
+            assert not context.triton_runs.__wrapped__(torch.device("cuda"))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 from functools import partial
 
 import pytest
 import torch
 from support.cases import check_each
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch_geometric.nn.norm import GraphNorm, LayerNorm
 
+from kmip_data.models.layers import norms as layers
 from kmip_data.models.layers.adjacency import Adjacency, sum_lists
 from kmip_data.models.layers.batch import EdgeList, GraphBatch, Rows
-from kmip_data.models.layers.norms import NORMS, BatchNorm
+from kmip_data.models.layers.norms import NORMS, BatchNorm, NoNorm, relu_dropout
 
 PTR = [0, 5, 6, 20]
 X = torch.randn(20, 4, generator=torch.Generator().manual_seed(0)) * 3 + 1
@@ -150,3 +153,112 @@ def test_statistics_from_elsewhere_are_taken_up_as_its_own() -> None:
         torch.testing.assert_close(norm.state_dict()[name], value)
     norm.note(X.mean(0), X.var(0), len(X), repeated=True)
     torch.testing.assert_close(norm.running_mean, other.running_mean)
+
+
+needs_triton = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="triton is not installed (Linux only)"
+)
+
+
+def chosen(device: str, norm: torch.nn.Module, dtypes=(torch.float32,) * 2, rows: int = 4, **options) -> str:
+    """Return the choice; tensors are fake, so that no GPU is needed."""
+    kernels = importlib.import_module("kmip_data.models.layers.gpu.norms")
+    with FakeTensorMode(), torch.device(device), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layers, "triton_runs", lambda device: device.type == "cuda")
+        patch.setattr(kernels, "normed", lambda *_, **__: "kernels")
+        patch.setattr(layers.nn.functional, "dropout", lambda rows, _: rows)
+        patch.setattr(type(norm), "forward", lambda _, rows, *__: rows)
+        found = layers.normed(norm, *(torch.empty(rows, 5, dtype=dtype) for dtype in dtypes), **options)
+    return found if isinstance(found, str) else "torch"
+
+
+@needs_triton
+def test_who_takes_a_norm() -> None:
+    norm, half = BatchNorm(5), torch.bfloat16
+    assert chosen("cpu", norm) == "torch"
+    assert chosen("cuda", norm) == chosen("cuda", norm, (torch.float32, half)) == "kernels"
+    assert chosen("cuda", norm, activation="relu") == "kernels"
+    assert chosen("cuda", norm, activation="gelu") == "torch"
+    for odd in (torch.float64, torch.float16):
+        assert chosen("cuda", norm, (odd, odd)) == "torch"
+    assert (
+        chosen("cuda", NoNorm(5)) == chosen("cuda", norm, rows=1) == chosen("cuda", norm, rows=0) == "torch"
+    )
+    assert chosen("cuda", norm.eval()) == "torch"
+    with pytest.MonkeyPatch.context() as patch:  # several processes share the statistics
+        patch.setattr(BatchNorm, "together", True)
+        assert chosen("cuda", norm.train()) == "torch"
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu", None])
+def test_on_the_cpu_it_is_what_it_says(activation) -> None:
+    rows, more, residual = torch.randn(3, 9, 5).unbind()
+    torch.manual_seed(1)
+    found = layers.normed(
+        BatchNorm(5), rows, more, before=0.3, activation=activation, after=0.2, residual=residual
+    )
+    torch.manual_seed(1)
+    expected = BatchNorm(5)(rows + torch.nn.functional.dropout(more, 0.3))
+    if activation == "relu":
+        expected = relu_dropout(expected, 0.2, training=True)
+    elif activation == "gelu":
+        expected = torch.nn.functional.dropout(torch.nn.functional.gelu(expected), 0.2)
+    assert torch.equal(found, residual + expected)
+    assert torch.equal(layers.normed(NoNorm(5), rows), rows)
+
+
+CUBE = torch.randn(3, 41, 7, generator=torch.Generator().manual_seed(0))  # 861 elements: no multiple of four
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+def test_keeps_each_positive_value_with_its_chance(p: float) -> None:
+    torch.manual_seed(0)
+    ones = torch.ones(400_001)
+    out = relu_dropout(ones, p, training=True)
+    kept = out > 0
+    assert abs(float(kept.float().mean()) - (1 - p)) < 4 * (p * (1 - p) / 400_000) ** 0.5
+    assert bool((out[kept] == out[kept][0]).all())
+    assert abs(float(out[kept][0]) * (1 - p) - 1) < 1e-4
+    # Four elements share a draw: their chances must not hang together.
+    four = kept[:400_000].view(-1, 4).float()
+    together = (four - four.mean()).T @ (four - four.mean()) / len(four)
+    off = together - torch.diag(together.diagonal())
+    assert float(off.abs().max()) < 5 * p * (1 - p) / 100_000**0.5
+
+
+def test_gradient_flows_where_the_value_did() -> None:
+    x = CUBE.clone().requires_grad_()
+    out = relu_dropout(x, 0.3, training=True)
+    weight = torch.randn(CUBE.shape)
+    (out * weight).sum().backward()
+    out = out.detach()
+    scale = float(out[out > 0][0] / CUBE[out > 0][0])
+    torch.testing.assert_close(out, torch.where(out > 0, CUBE * scale, 0.0))
+    torch.testing.assert_close(x.grad, torch.where(out > 0, weight * scale, 0.0))
+    assert bool(((out == 0) & (CUBE > 0)).any())
+    assert bool((out[CUBE <= 0] == 0).all())
+
+
+def test_relu_dropout_follows_the_global_generator() -> None:
+    results = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        results.append(relu_dropout(CUBE, 0.3, training=True))
+    assert torch.equal(results[0], results[1])
+    assert not torch.equal(results[0], results[2])
+
+
+@pytest.mark.parametrize(("p", "training"), [(0.0, True), (0.3, False)])
+def test_relu_dropout_is_a_relu_otherwise(p: float, training: bool) -> None:
+    assert torch.equal(relu_dropout(CUBE, p, training=training), CUBE.relu())
+
+
+def test_relu_dropout_of_nothing() -> None:
+    assert relu_dropout(CUBE[:0], 0.3, training=True).shape == (0, 41, 7)
+
+
+def test_keeps_one_byte_an_element() -> None:
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.nbytes) or t, lambda t: t):
+        relu_dropout(CUBE.clone().requires_grad_(), 0.3, training=True)
+    assert sum(kept) == CUBE.numel()

@@ -10,14 +10,14 @@ import torch
 
 from kmip_data.models.profiling import measuring
 from kmip_data.models.profiling.measuring import Measurer, Protocol, measure
-from kmip_data.models.profiling.methods import Shape, Source, get_method
-from kmip_data.models.profiling.results import Cell, growth_exponent, published
+from kmip_data.models.profiling.methods import Shape, Workloads, get_method
+from kmip_data.models.profiling.results import Measurement, growth_exponent, published
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def measurer(**options):
-    return Measurer(Source(Shape(k=3)), Protocol(threads=1, **options))
+    return Measurer(Workloads(Shape(k=3)), Protocol(threads=1, **options))
 
 
 def _ends(action):
@@ -29,7 +29,7 @@ def _ends(action):
             method, setting, n = connection.recv()
             if n != 10 and setting != "training":
                 action()
-            cell = Cell(method=method, setting=setting, n=n, status="ok", forward=(0.5,))
+            cell = Measurement(method=method, setting=setting, n=n, status="ok", forward=(0.5,))
             connection.send(cell)
 
     return serve
@@ -77,8 +77,8 @@ def test_whatever_ends_the_process_is_a_cell(monkeypatch):
     for serve, status in cases.items():
         monkeypatch.setattr(measuring, "_serve", serve)
         reported = []
-        protocol = Protocol(threads=1, time_limit=1.0)
-        cells = measure(["naive"], [10, 20, 30], shape=Shape(), protocol=protocol, tell=reported.append)
+        protocol = Protocol(threads=1, time_limit=5.0 if serve is hanging else 60.0)
+        cells = measure(["naive"], [10, 20, 30], shape=Shape(), protocol=protocol, log=reported.append)
         found = {(cell.setting, cell.n): cell.status for cell in cells}
         expected = {("inference", 10): "ok", ("inference", 20): status, ("inference", 30): status}
         expected |= {("training", n): "ok" for n in (10, 20, 30)}  # a new process

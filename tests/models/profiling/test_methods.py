@@ -9,7 +9,7 @@ from support.cases import check_each
 from kmip_data.errors import UsageError
 from kmip_data.models.profiling.methods import (
     Shape,
-    Source,
+    Workloads,
     default_methods,
     get_method,
     method_names,
@@ -60,7 +60,7 @@ def test_every_method_computes_the_attention_of_its_name():
             if get_method(name).unusable("cpu"):
                 continue
             k = 5 if name in EXACT else 99
-            work = Source(Shape(heads=2, d=4, value_dim=3, k=5, graph_sizes=sizes)).draw(n, CPU)
+            work = Workloads(Shape(heads=2, d=4, value_dim=3, k=5, graph_sizes=sizes)).draw(n, CPU)
             found, expected = attend(name, work), slow_attention(work, k=k)
             if not torch.allclose(found, expected, atol=1e-5, rtol=1e-4):
                 wrong.append((name, sizes, (found - expected).abs().max()))
@@ -69,13 +69,13 @@ def test_every_method_computes_the_attention_of_its_name():
 
 @pytest.mark.slow
 def test_symbolic_matrices_compute_the_same():
-    work = Source(Shape(heads=2, d=4, value_dim=3, k=5)).draw(60, CPU)
+    work = Workloads(Shape(heads=2, d=4, value_dim=3, k=5)).draw(60, CPU)
     torch.testing.assert_close(attend("symbolic", work), slow_attention(work, k=5), atol=1e-5, rtol=1e-4)
 
 
 def test_gradients_equal_our_own():
     def check(name):
-        work = Source(Shape(d=4, value_dim=4, k=40 if name == "full" else 6)).draw(40, CPU)
+        work = Workloads(Shape(d=4, value_dim=4, k=40 if name == "full" else 6)).draw(40, CPU)
         found = []
         for method in ("dense", name):
             leaves = [tensor.clone().requires_grad_() for tensor in work.tensors]
@@ -98,32 +98,18 @@ def test_names():
 
 
 def test_data_are_what_their_name_says():
-    sphere = Source(Shape(d=5, data="sphere")).draw(20, CPU)
+    sphere = Workloads(Shape(d=5, data="sphere")).draw(20, CPU)
     torch.testing.assert_close(sphere.keys.norm(dim=-1), torch.ones(1, 20))
-    clustered = Source(Shape(d=5, data="clustered")).draw(300, CPU)
+    clustered = Workloads(Shape(d=5, data="clustered")).draw(300, CPU)
     distances = torch.cdist(clustered.queries[0], clustered.keys[0])
     assert distances.min(1).values.median() < 1 < distances.median()
-    source = Source(Shape(), seed=3)
+    source = Workloads(Shape(), seed=3)
     first, second = source.draw(10, CPU), source.draw(10, CPU)
     assert not torch.equal(first.keys, second.keys)
     source.reseed(3)
     assert torch.equal(first.keys, source.draw(10, CPU).keys)
 
 
-def test_trained_data_are_the_largest_graph_of_a_file(tmp_path):
-    from kmip_data.models.analysis.projections import Projections, gaussian_projections, write_projections
-
-    one, two = (gaussian_projections(12, 3, heads=2, seed=seed) for seed in (0, 1))
-    write_projections(tmp_path / "qk", Projections((*one.layers, *two.layers), (0, 2, 9, 12), {}))
-    source = Source(Shape(data=f"trained:{tmp_path / 'qk'}"))
-    assert (source.largest, source.shape.heads, source.shape.d) == (7, 2, 3)
-    assert torch.equal(source.draw(5, CPU).keys, two.layers[0][1][:, 2:7])
-    with pytest.raises(UsageError, match="not have that many rows"):
-        source.draw(8, CPU)
-
-
 def test_sizes():
     assert sizes_up_to(1e5) == [100, 316, 1000, 3162, 10000, 31622, 100000]
     assert sizes_up_to(1e3, 300) == [316, 1000]
-    with pytest.raises(UsageError, match="is not a kind of data"):
-        Source(Shape(data="uniform"))

@@ -157,16 +157,6 @@ def test_backends_agree_on_large_graphs(backend: str, tied: bool) -> None:
     assert_same(topk_inner_product(queries, keys, KEOPS_K, query_ptr=ptr, backend=backend), expected)
 
 
-def test_cpu_and_dense_agree_on_other_sizes() -> None:
-    def holds(case) -> None:
-        k, dim = case
-        queries, keys, ptr = blocks(tied=dim == 7, dim=dim)
-        expected = topk_inner_product(queries, keys, k, query_ptr=ptr, backend="dense")
-        assert_same(topk_inner_product(queries, keys, k, query_ptr=ptr, backend="cpu"), expected)
-
-    check_each(holds, itertools.product([1, 33, 300, 2000], [1, 7, 40]))
-
-
 def adversary(name: str, count: int, dim: int) -> torch.Tensor:
     """Keys laid out against bounds and filters."""
     generator = torch.Generator().manual_seed(8)
@@ -200,29 +190,19 @@ LAYOUTS = """equal norms, one giant, two clusters, tight clusters, shortest firs
 constant, one line, subnormal, overflowing""".replace("\n", " ").split(", ")
 
 
-def test_layouts_against_us(monkeypatch) -> None:
+def test_layouts_against_us_and_extreme_sizes(monkeypatch) -> None:
     def holds(case) -> None:
-        layout, way = case
-        keys = adversary(layout, 4500, 3)
-        queries = torch.randn(2, 70, 3, generator=torch.Generator().manual_seed(9))
+        (layout, k, dim), way = case
+        keys = adversary(layout, 4500, dim)
+        queries = torch.randn(2, 70, dim, generator=torch.Generator().manual_seed(9))
         queries[:, 3] = 0
-        expected = topk_inner_product(queries, keys, 7, backend="dense")
-        force(monkeypatch, way)
-        assert_same(topk_inner_product(queries, keys, 7, backend="cpu"), expected)
-
-    check_each(holds, itertools.product(LAYOUTS, WAYS))
-
-
-def test_extreme_sizes(monkeypatch) -> None:
-    def holds(case) -> None:
-        (k, dim), way = case
-        keys = adversary("plain", 4500, dim)
-        queries = torch.randn(2, 66, dim, generator=torch.Generator().manual_seed(9))
         expected = topk_inner_product(queries, keys, k, backend="dense")
         force(monkeypatch, way)
         assert_same(topk_inner_product(queries, keys, k, backend="cpu"), expected)
 
-    check_each(holds, itertools.product([(1, 1), (100, 10), (1024, 2), (17, 256)], WAYS))
+    sizes = [(1, 1), (100, 10), (1024, 2), (33, 40), (17, 256)]
+    cases = [*((layout, 7, 3) for layout in LAYOUTS), *(("plain", *each) for each in sizes)]
+    check_each(holds, itertools.product(cases, WAYS))
 
 
 def test_ways_are_really_gone(monkeypatch, caplog) -> None:
@@ -266,19 +246,13 @@ def test_any_hint_gives_the_same(monkeypatch) -> None:
 
 
 def test_permuting_nodes_permutes_the_result() -> None:
-    rows = torch.randn(1, 600, 4, generator=torch.Generator().manual_seed(4))
+    rows = torch.randn(1, 600, 4, generator=torch.Generator().manual_seed(4)).requires_grad_()
     order = torch.randperm(600, generator=torch.Generator().manual_seed(4))
     scores, indices = topk_inner_product(rows, rows, 6)
+    assert not scores.requires_grad
     permuted = topk_inner_product(rows[:, order], rows[:, order], 6)
     assert torch.equal(permuted[0], scores[:, order])
     assert torch.equal(order[permuted[1]], indices[:, order])
-
-
-def test_many_small_graphs() -> None:
-    rows = torch.randn(2, 4000, 5, generator=torch.Generator().manual_seed(4))
-    ptr = torch.arange(0, 4001, 8)
-    expected = topk_inner_product(rows, rows, 10, query_ptr=ptr, backend="dense")
-    assert_same(topk_inner_product(rows, rows, 10, query_ptr=ptr, backend="cpu"), expected)
 
 
 def _search_in_child(pipe, rows: torch.Tensor) -> None:
@@ -359,60 +333,50 @@ def test_float32_sums_would_rank_otherwise() -> None:
     )
 
 
-def test_one_and_two_threads_agree() -> None:
+def test_threads_agree() -> None:
+    """One, two, and two of Python that search at the same time."""
     queries, keys, ptr = blocks(tied=False)
-    try:
-        set_num_threads(1)
-        one = topk_inner_product(queries, keys, 9, query_ptr=ptr, backend="cpu")
-        set_num_threads(2)
-        two = topk_inner_product(queries, keys, 9, query_ptr=ptr, backend="cpu")
-    finally:
-        set_num_threads(None)
-    assert_same(two, one)
-
-
-def test_two_python_threads_search_at_once() -> None:
-    queries, keys, ptr = blocks(tied=False)
-    expected = topk_inner_product(queries, keys, 9, query_ptr=ptr, backend="cpu")
     found: list[tuple[torch.Tensor, torch.Tensor]] = []
 
-    def search() -> None:
-        found.extend(topk_inner_product(queries, keys, 9, query_ptr=ptr, backend="cpu") for _ in range(5))
+    def search(times: int = 1) -> None:
+        found.extend(topk_inner_product(queries, keys, 9, query_ptr=ptr, backend="cpu") for _ in range(times))
 
-    threads = [threading.Thread(target=search) for _ in range(2)]
+    try:
+        set_num_threads(1)
+        search()
+        set_num_threads(2)
+        search()
+    finally:
+        set_num_threads(None)
+    threads = [threading.Thread(target=search, args=(5,)) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 10
+    assert len(found) == 12
     for result in found:
-        assert_same(result, expected)
+        assert_same(result, found[0])
 
 
-def test_half_precision_is_widened() -> None:
+def test_half_precision_autocast_and_strides_change_nothing() -> None:
+    queries, keys, ptr = blocks(tied=False)
+    before = torch.get_float32_matmul_precision()
+
     def holds(case) -> None:
         dtype, backend = case
-        queries, keys, ptr = blocks(tied=False)
-        queries, keys = queries.to(dtype), keys.to(dtype)
-        expected = topk_inner_product(queries.float(), keys.float(), 4, query_ptr=ptr, backend="cpu")
-        assert_same(topk_inner_product(queries, keys, 4, query_ptr=ptr, backend=backend), expected)
-
-    check_each(holds, itertools.product([torch.float16, torch.bfloat16], ["cpu", "dense"]))
-
-
-def test_autocast_and_reduced_matmul_precision_change_nothing() -> None:
-    def holds(backend) -> None:
-        queries, keys, ptr = blocks(tied=False)
-        expected = topk_inner_product(queries, keys, 4, query_ptr=ptr, backend="cpu")
-        before = torch.get_float32_matmul_precision()
+        rows = queries.to(dtype), keys.to(dtype)
+        expected = topk_inner_product(*(each.float() for each in rows), 4, query_ptr=ptr, backend="cpu")
+        apart = [each.mT.contiguous().mT for each in rows]
+        for operands in (rows, apart):
+            assert_same(topk_inner_product(*operands, 4, query_ptr=ptr, backend=backend), expected)
         try:
             torch.set_float32_matmul_precision("medium")
             with torch.autocast("cpu", torch.bfloat16):
-                assert_same(topk_inner_product(queries, keys, 4, query_ptr=ptr, backend=backend), expected)
+                assert_same(topk_inner_product(*rows, 4, query_ptr=ptr, backend=backend), expected)
         finally:
             torch.set_float32_matmul_precision(before)
 
-    check_each(holds, ["cpu", "dense"])
+    check_each(holds, itertools.product([torch.float16, torch.bfloat16, torch.float32], ["cpu", "dense"]))
 
 
 def test_float64_scores_stay_float64() -> None:
@@ -422,24 +386,3 @@ def test_float64_scores_stay_float64() -> None:
     products = rows @ rows.mT
     torch.testing.assert_close(scores, products.gather(-1, indices))
     torch.testing.assert_close(scores, products.sort(dim=-1, descending=True).values[..., :4])
-
-
-def test_results_carry_no_gradient_and_inputs_stay() -> None:
-    rows = torch.randn(1, 30, 3, requires_grad=True)
-    before = rows.detach().clone()
-    scores, indices = topk_inner_product(rows, rows, 2)
-    assert not scores.requires_grad
-    assert not indices.requires_grad
-    assert torch.equal(rows.detach(), before)
-
-
-def test_rows_that_are_no_contiguous_block() -> None:
-    def holds(backend) -> None:
-        wide = torch.randn(50, 2, 8)
-        rows = wide[:, :, ::2].transpose(0, 1)
-        assert_same(
-            topk_inner_product(rows, rows, 3, backend=backend),
-            topk_inner_product(rows.contiguous(), rows.contiguous(), 3, backend="cpu"),
-        )
-
-    check_each(holds, ["cpu", "dense"])

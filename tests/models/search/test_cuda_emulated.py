@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -143,14 +144,14 @@ def test_long_rows(device, dim: int) -> None:
     check(device, normal(1, 40, dim), normal(1, 400, dim), 30, ((0, 40), (0, 400)))
 
 
-def test_more_results_than_a_list_holds(device, shapes) -> None:
-    def holds(staged) -> None:
+def test_many_results(device, shapes) -> None:
+    def holds(case) -> None:
+        staged, k = case
         shapes(ordered=True, tiles=2 + 2 * staged, staged=staged)
-        check(device, normal(2, 30, 10), normal(2, 700, 10), 300, ((0, 10, 30), (0, 100, 700)))
-        check(device, normal(1, 9, 10).round(), normal(1, 1200, 10).round(), 1024, ((0, 9), (0, 1200)))
-        check(device, normal(1, 30, 10), normal(1, 700, 10), 100, ((0, 30), (0, 700)))
+        check(device, normal(2, 30, 10), normal(2, 700, 10), k, ((0, 10, 30), (0, 100, 700)))
+        check(device, normal(1, 9, 10).round(), normal(1, 1200, 10).round(), k, ((0, 9), (0, 1200)))
 
-    check_each(holds, [0, 1])
+    check_each(holds, itertools.product([0, 1], [50, 100, plan.MOST_K]))
 
 
 def test_ties(device, shapes) -> None:
@@ -201,20 +202,77 @@ def test_hints_change_nothing(device) -> None:
     ):
         check(device, queries, keys, 10, ptrs, hint)
         assert ("hints" in device.launched) == (hint.shape[2] >= 10)
+    narrow = run(check_problem(queries, keys, 10, *ptrs, best.flip(1).int(), narrow=True), device)
+    assert narrow[1].dtype == torch.int32
+    assert torch.equal(narrow[1], best.int())
     check(device, queries.round(), keys.round(), 10, ptrs, best)
     check(device, queries * 3e37, keys * 1e3, 10, ptrs, best)
     check(device, queries * 1e-40, keys * 1e-10, 10, ptrs, best)
 
 
-def test_older_devices(device) -> None:
-    """Products of 8 columns (sm_75), and float32 sums without tensor cores (sm_70)."""
+def circle(_: int) -> tuple[Tensor, Tensor]:
+    """Keys that differ by less than FP16 does."""
+    angle, keys = torch.rand(1000, generator=GENERATOR) * 2 * torch.pi, torch.zeros(1, 1000, 10)
+    keys[0, :, 0], keys[0, :, 1] = angle.cos(), angle.sin()
+    return normal(1, 100, 10), keys
 
-    def holds(tensor_cores) -> None:
-        older = EmulatedDevice(device.folder, tensor_cores)
-        check(older, normal(2, 90, 10), normal(2, 300, 10), 10, RAGGED)
-        check(older, normal(1, 20, 10).round(), normal(1, 300, 10).round(), 10, ((0, 20), (0, 300)))
 
-    check_each(holds, [0, 1])
+def outliers(size: float) -> tuple[Tensor, Tensor]:
+    """Two keys a graph, orthogonal to all queries and so long that products of others vanish beside 64."""
+    queries, keys = normal(1, 100, 10), normal(1, 1000, 10)
+    queries[..., 3] = 0
+    keys[:, [10, 500], 3], keys[:, [20, 510], 3] = size, -size
+    return queries, keys
+
+
+def test_bounds_are_wide_enough_and_none_is_idle(device, shapes, tmp_path) -> None:
+    """The emulated tensor core errs as far as its specification allows; without a bound results are wrong."""
+    shapes(ordered=False, tiles=1)
+    graphs = (0, 50, 100), (0, 400, 1000)
+    for make in (circle, outliers):
+        for k, size in ((1, 1e4), (5, 3e4), (10, 1e5)):
+            check(device, *make(size), k, graphs)
+    bounds = {
+        "FP16": (circle, "common.cuh", "1.0 / 1024 + "),
+        "sums": (outliers, "queries.cuh", " - (WIDTH + 4) * 128.0 / (1 << 22)"),
+    }
+    for name, (make, file, bound) in bounds.items():
+        shutil.copytree(KERNELS, tmp_path / name)
+        source = (tmp_path / name / file).read_text("utf-8")
+        assert source.count(bound) == 1
+        (tmp_path / name / file).write_text(source.replace(bound, ""), "utf-8")
+        broken = EmulatedDevice(tmp_path / name, kernels=tmp_path / name)
+        GENERATOR.manual_seed(1)  # 20 and 6 of 100 queries are wrong
+        with pytest.raises(AssertionError, match="Tensor-likes are not equal"):
+            check(broken, *make(3e4), 1, graphs)
+
+
+def test_rows_without_a_rank_find_nothing_and_take_no_work(device, shapes, monkeypatch) -> None:
+    """NaN among the queries: those. Among the keys: all queries of that graph and head."""
+    monkeypatch.setattr("kmip_data.models.search.problem._check_finite", lambda *_: None)
+    graphs = (0, 20, 50), (0, 100, 300)
+
+    def holds(case) -> None:
+        bad, (ordered, tiles, staged), k = case
+        shapes(ordered=ordered, tiles=tiles, staged=staged)
+        queries, keys = normal(2, 50, 10), normal(2, 300, 10)
+        expected = topk_inner_product(
+            queries, keys, k, query_ptr=graphs[0], key_ptr=graphs[1], backend="dense"
+        )
+        queries[0, [3, 31]] = bad
+        keys[1, 7, 2] = bad
+        scores, indices = run(check_problem(queries, keys, k, *graphs), device)
+        lost = torch.zeros(2, 50, dtype=torch.bool)
+        lost[0, [3, 31]] = lost[1, :20] = True
+        assert torch.equal(indices[~lost], expected[1][~lost])
+        assert torch.equal(scores[~lost], expected[0][~lost])
+        assert bool((indices[lost] == -1).all())
+        assert bool((scores[lost] == -torch.inf).all())
+        with pytest.raises(NotFinite):
+            run(check_problem(queries[:, :1], keys[:, :1], 1), device)
+
+    cases = [(torch.nan, shape, 5) for shape in SHAPES]
+    check_each(holds, [*cases, (torch.inf, SHAPES[1], 5), (torch.inf, SHAPES[2], 30)])
 
 
 def test_rows_that_begin_between_two_words(device) -> None:
@@ -258,12 +316,21 @@ def test_what_was_found_in_inference_is_told_in_training(device) -> None:
     run(one, device)
 
 
-def test_no_plan_is_remembered_whose_tables_a_recording_would_copy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that each search makes anew are not copied at all."""
+def test_no_plan_is_remembered_whose_pointers_a_recording_would_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     with pytest.raises(RuntimeError, match="no plan yet"):
-        plan._on(torch.device("cuda"), np.zeros(6, np.int32), copied=True)
-    assert len(plan._on(torch.device("cpu"), np.zeros(6, np.int32), copied=False)) == 6
+        plan._on(torch.device("cuda"), np.zeros(6, np.int64))
+
+
+def test_tables_are_made_once_where_the_host_knows_them(device) -> None:
+    rows, ptr = normal(1, 60, 10), (0, 20, 60)
+    plan.plan_for.cache_clear()
+    for times in (1, 2):
+        check(device, rows, rows, 5, (ptr, ptr))
+        assert ("lay_out" in device.launched) == (times == 1)
+        device.launched.clear()
+        run(unread(check_problem(rows, rows, 5), ptr), device)
+        assert "lay_out" in device.launched
 
 
 @pytest.mark.torture
@@ -319,17 +386,17 @@ def test_scratch_memory() -> None:
         (4, 8 * 4096, 8, 5, 10),
         (4, 128 * 150, 128, 10, 15),
     ]
-    few += [(4, 40_000, 10_000, 10, 15), (1, 100_000, 1, 256, 1000)]
+    few += [(4, 40_000, 10_000, 10, 15), (1, 100_000, 1, 256, 120)]
     check_each(holds, [*((*case, True) for case in many), *((*case, False) for case in few)])
 
 
 def memory(heads: int, rows: int, graphs: int, dim: int, k: int) -> tuple[int, int]:
     """Bytes of all but the lists, and of these."""
     ptr = tuple(rows * graph // graphs for graph in range(graphs + 1))
-    whole = plan.plan_for((heads, rows, rows, dim), k, k, (ptr, ptr), torch.device("cpu"), (132, 2))
-    starts = sorted(whole.scratch_starts.values())
+    whole = plan.plan_for((heads, rows, rows, dim), k, k, (ptr, ptr), torch.device("cpu"), 132)
+    placed = dict(zip(plan.POINTERS, whole.members.tolist(), strict=False))
+    starts = sorted({placed[name] for name in plan.POINTERS[plan.IN_SCRATCH]})
     assert all(second - first >= plan._ALIGNED for first, second in pairwise(starts))
     assert len(whole.launches) <= 12
-    following = starts[starts.index(whole.scratch_starts["list"]) + 1]
-    lists = following - whole.scratch_starts["list"]
+    lists = starts[starts.index(placed["list"]) + 1] - placed["list"]
     return whole.scratch_bytes + whole.tables.nbytes - lists, lists

@@ -8,15 +8,13 @@ import math
 import numpy as np
 import pytest
 import torch
-from support.builds import write_build
+from support.task_builds import rings
 from support.training_data import tiny_config
 from torch_geometric.data import Batch, Data
 
 from kmip_data.builds.home import Home
 from kmip_data.datasets.small_graphs import PCQMContact
 from kmip_data.errors import UsageError
-from kmip_data.format.schema import Column, Schema
-from kmip_data.format.writer import GraphRecord
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.network import LinkHead
 from kmip_data.models.training import metrics
@@ -203,39 +201,8 @@ def test_scores_that_are_no_numbers_are_never_good() -> None:
     assert math.isnan(metrics.compute()["mrr"])  # no graph has a link
 
 
-def links_build(folder, *, graphs: int = 40):
-    """Nodes of two colours; those of the rarer colour are linked among themselves."""
-    rng = np.random.default_rng(2)
-    records = []
-    for number in range(graphs):
-        n = int(rng.integers(6, 14))
-        colour = np.zeros(n, np.float32)
-        colour[rng.permutation(n)[:3]] = 1
-        matrix = (colour[:, None] * colour[None] > 0) & ~np.eye(n, dtype=bool)
-        ring = np.arange(n, dtype=np.uint16)
-        edges = np.concatenate([[ring, np.roll(ring, 1)], [np.roll(ring, 1), ring]], axis=1)
-        columns = {"node/x": np.stack([colour, 1 - colour], axis=1), "node/contact": packed(matrix)}
-        records.append(GraphRecord(key=f"g{number:03d}", num_nodes=n, columns=columns, edge_index=edges))
-    schema = Schema(
-        columns=(
-            Column(key="node/x", attribute="x", stored="float32", presented="float32", shape=(2,)),
-            Column(
-                key="node/contact",
-                attribute="contact",
-                stored="uint8",
-                presented="uint8",
-                shape=(BITS // 8,),
-            ),
-        ),
-        edges="index",
-        max_nodes=BITS,
-    )
-    parts = {"train": range(24), "val": range(24, 32), "test": range(32, 40)}
-    return write_build(folder, records, schema, dataset="pairs", parts=parts)
-
-
 def test_links_are_learned(tmp_path) -> None:
-    build = links_build(tmp_path / "b")
+    build = rings(tmp_path / "b", "links", 40)
     config = tiny_config(
         build,
         model={"dropout": 0.0, "hidden_dim": 16, "head_l2norm": False},
@@ -262,7 +229,7 @@ def test_links_are_learned(tmp_path) -> None:
     ],
 )
 def test_what_does_not_go_with_links(tmp_path, sections, message) -> None:
-    build = links_build(tmp_path / "b")
+    build = rings(tmp_path / "b", "links", 40)
     with pytest.raises(UsageError, match=message):
         open_data(tiny_config(build, **sections), home=Home(tmp_path))
 

@@ -5,27 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from support.builds import write_build
+from support.task_builds import rings
 from support.training_data import tiny_config
 
 from kmip_data.builds.columns import added_names
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
-from kmip_data.format.schema import Column, Schema
-from kmip_data.format.writer import GraphRecord
 from kmip_data.models.kinds import POSITIONAL
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.train import train
 
-TARGETS = {
-    "classes": Column(
-        key="graph/y", attribute="y", stored="uint8", presented="int64", num_classes=3, low=0, high=2
-    ),
-    "labels": Column(key="graph/y", attribute="y", stored="uint8", presented="float32", shape=(2,)),
-    "values": Column(key="graph/y", attribute="y", stored="float32", presented="float32", shape=(2,)),
-    "value": Column(key="graph/y", attribute="y", stored="float32", presented="float32"),
-}
 USUAL = {
     "classes": ("single-label", "cross_entropy", "accuracy", 3),
     "labels": ("multilabel", "binary_cross_entropy", "ap", 2),
@@ -34,41 +24,9 @@ USUAL = {
 }
 
 
-def graphs_build(folder, kind, *, graphs=40, features=True, unknown=False):
-    """Rings whose target follows from the mean of their first feature."""
-    rng = np.random.default_rng(1)
-    records = []
-    for number in range(graphs):
-        n = int(rng.integers(4, 12))
-        level = rng.random()
-        x = np.clip(rng.normal(level, 0.05, (n, 3)), 0, 1).astype(np.float32)
-        ring = np.arange(n, dtype=np.uint16)
-        y = {
-            "classes": np.uint8(min(2, int(3 * level))),
-            "labels": np.array([level > 0.5, level > 0.25], np.uint8),
-            "values": np.array([level, 1 - level], np.float32),
-            "value": np.float32(level),
-        }[kind]
-        if unknown and number % 3 == 0:
-            y = y.copy()
-            y[0] = np.nan
-        columns = {"graph/y": y, "edge/attr": rng.random((2 * n, 1), dtype=np.float32)}
-        if features:
-            columns["node/x"] = x
-        edges = np.concatenate([[ring, np.roll(ring, 1)], [np.roll(ring, 1), ring]], axis=1)
-        records.append(GraphRecord(key=f"g{number:03d}", num_nodes=n, columns=columns, edge_index=edges))
-    given = [TARGETS[kind], Column(key="edge/attr", attribute="edge_attr", stored="float32",
-                                   presented="float32", shape=(1,))]  # fmt: skip
-    if features:
-        given.append(Column(key="node/x", attribute="x", stored="float32", presented="float32", shape=(3,)))
-    parts = {"train": range(24), "val": range(24, 32), "test": range(32, 40)}
-    schema = Schema(columns=tuple(given), edges="index", max_nodes=64)
-    return write_build(folder, records, schema, dataset=kind, parts=parts)
-
-
-@pytest.mark.parametrize("kind", TARGETS)
+@pytest.mark.parametrize("kind", USUAL)
 def test_targets_decide_task_loss_metric_and_head(tmp_path, kind):
-    build = graphs_build(tmp_path / "b", kind)
+    build = rings(tmp_path / "b", kind, 40)
     config = tiny_config(build, model={"edge_encoder": "linear"}, training={"epochs": 2})
     summary = train(config, home=Home(tmp_path), quiet=True)
     result = summary.results[0]
@@ -86,7 +44,7 @@ def test_targets_decide_task_loss_metric_and_head(tmp_path, kind):
 
 @pytest.mark.parametrize(("kind", "least"), [("classes", 0.6), ("labels", 0.8)])
 def test_it_learns(tmp_path, kind, least):
-    build = graphs_build(tmp_path / "b", kind)
+    build = rings(tmp_path / "b", kind, 40)
     config = tiny_config(
         build,
         model={"dropout": 0.0, "hidden_dim": 16},
@@ -97,7 +55,7 @@ def test_it_learns(tmp_path, kind, least):
 
 
 def test_values_are_learned_and_the_lowest_error_wins(tmp_path):
-    build = graphs_build(tmp_path / "b", "value")
+    build = rings(tmp_path / "b", "value", 40)
     config = tiny_config(
         build,
         model={"dropout": 0.0, "hidden_dim": 16, "head_l2norm": False},
@@ -112,7 +70,7 @@ def test_values_are_learned_and_the_lowest_error_wins(tmp_path):
 
 
 def test_numbers_may_be_labels_some_of_them_unknown(tmp_path):
-    build = graphs_build(tmp_path / "b", "values", unknown=True)
+    build = rings(tmp_path / "b", "values", 40, unknown=True)
     config = tiny_config(build, training={"loss": "binary_cross_entropy", "epochs": 1})
     assert open_data(config, home=Home(tmp_path)).task.kind == "multilabel"
     regression = train(tiny_config(build), home=Home(tmp_path), quiet=True).results[0]
@@ -131,7 +89,7 @@ def test_numbers_may_be_labels_some_of_them_unknown(tmp_path):
     ],
 )
 def test_what_does_not_go_together(tmp_path, kind, sections, message):
-    build = graphs_build(tmp_path / "b", kind)
+    build = rings(tmp_path / "b", kind, 40)
     with pytest.raises(UsageError, match=message):
         train(tiny_config(build, **sections), home=Home(tmp_path), quiet=True)
     assert not list((tmp_path).glob("runs/*/*/*"))
@@ -140,12 +98,12 @@ def test_what_does_not_go_together(tmp_path, kind, sections, message):
 def test_graphs_without_features_take_their_degree_profile(tmp_path):
     from torch_geometric.transforms import LocalDegreeProfile
 
-    build = graphs_build(tmp_path / "b", "classes", features=False)
+    build = rings(tmp_path / "b", "classes", 40, features=False)
     with pytest.raises(UsageError, match=r"data\.features=degree-profile"):
         open_data(tiny_config(build), home=Home(tmp_path))
     config = tiny_config(build, data={"features": "degree-profile"})
     data = open_data(config, home=Home(tmp_path))
-    assert (data.in_channels, data.num_classes) == (5, 3)
+    assert (data.in_channels, data.task.outputs) == (5, 3)
     ((_, batches),) = data.passes(["val"])
     batch = next(iter(batches))
     one = batch.get_example(0)
@@ -156,7 +114,7 @@ def test_graphs_without_features_take_their_degree_profile(tmp_path):
 
 @pytest.mark.parametrize("positional", ["lappe", "rwse", "equivstable"])
 def test_a_missing_encoding_is_added_first(tmp_path, positional):
-    build = graphs_build(tmp_path / "b", "classes")
+    build = rings(tmp_path / "b", "classes", 40)
     config = tiny_config(
         build, model={"positional": positional, "hidden_dim": 32, "layers": 1}, training={"epochs": 1}
     )

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.random import PCG64, Generator
 from support.cli import kmip
-from support.sample_scans import CLASSES, ROOT, write_sample
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput
@@ -17,6 +17,34 @@ from kmip_data.manifest import LinePatch, load_manifest
 from kmip_data.pipelines.base import RawFolder, load_pipeline
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.pipelines.clouds.graphs import patched
+from kmip_data.pipelines.samples.s3dis import make_room
+
+ROOT = "Stanford3dDataset_v1.2_Aligned_Version"
+CLASSES = (
+    "ceiling", "floor", "wall", "beam", "column", "window", "door", "table", "chair", "sofa", "bookcase",
+    "board", "clutter",
+)  # fmt: skip
+ROOMS = ("Area_1/office_1", "Area_5/hallway_6", "Area_6/lounge_1")
+
+
+def write_sample(folder: Path) -> None:
+    """Write three rooms below ``folder``, in whole millimetres as the scans are."""
+    for number, room in enumerate(ROOMS):
+        rng = Generator(PCG64([0, number]))
+        cloud, label, _ = make_room(rng)
+        chosen = np.sort(rng.choice(len(cloud), min(12_000, len(cloud)), replace=False))
+        xyz = cloud[chosen, :3] + (-10.5, 20.25, 0.125)
+        rgb = np.rint(cloud[chosen, 3:] * 255).astype(int)
+        place = folder / ROOT / room / "Annotations"
+        place.mkdir(parents=True)
+        for kind in np.unique(label[chosen]).tolist():
+            of_kind = label[chosen] == kind
+            lines = [
+                f"{x:.3f} {y:.3f} {z:.3f} {r} {g} {b}\n"
+                for (x, y, z), (r, g, b) in zip(xyz[of_kind].tolist(), rgb[of_kind].tolist(), strict=True)
+            ]
+            (place / f"{CLASSES[kind]}_1.txt").write_text("".join(lines))
+
 
 MANIFEST = load_manifest("s3dis")
 PIPELINE = load_pipeline(MANIFEST)

@@ -9,11 +9,7 @@ from pathlib import Path
 
 import pytest
 from support import crash_points
-from support.shared import shared_data
 from support.toy_pipeline import build_toy, digests, write_raw
-
-from kmip_data.builds.home import Home
-from kmip_data.pipelines.build import build_dataset
 
 GRAPHS = 20
 
@@ -55,9 +51,8 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return digests(build_toy(folder, jobs=1, quiet=True).path)
 
 
-@pytest.mark.parametrize("jobs", [4])  # two: on the real blocks below
-def test_any_number_of_jobs_and_any_order(tmp_path: Path, reference: dict[str, str], jobs: int) -> None:
-    rng = random.Random(jobs)
+def test_any_number_of_jobs_and_any_order(tmp_path: Path, reference: dict[str, str]) -> None:
+    rng, jobs = random.Random(4), 4
     write_raw(tmp_path / "raw", GRAPHS)
     assert digests(build_toy(tmp_path, jobs=jobs, quiet=True).path) == reference
     # Delays change the content of the raw files, so compare two builds with delays.
@@ -71,9 +66,7 @@ def test_any_number_of_jobs_and_any_order(tmp_path: Path, reference: dict[str, s
 @pytest.mark.parametrize(
     ("variables", "umask"),
     [
-        ({"PYTHONHASHSEED": "0", "LC_ALL": "C", "TZ": "UTC"}, 0o022),
         ({"PYTHONHASHSEED": "1", "LC_ALL": "C.UTF-8", "TZ": "Asia/Kathmandu"}, 0o077),
-        ({"PYTHONHASHSEED": "4294967295", "LC_ALL": "POSIX", "TZ": "America/St_Johns"}, 0o000),
         ({"PYTHONHASHSEED": "random", "LC_ALL": "de_DE.UTF-8", "PYTHONUTF8": "0", "COLUMNS": "20"}, 0o027),
     ],
 )
@@ -105,13 +98,3 @@ def test_a_path_with_spaces_and_no_ascii(tmp_path: Path, reference: dict[str, st
     folder = tmp_path / "Größe ün1 \u4e2d $HOME; 'x'"
     write_raw(folder / "raw", GRAPHS)
     assert digests(build_toy(folder, quiet=True).path) == reference
-
-
-def test_real_blocks_are_the_same_with_one_and_two_jobs(tmp_path: Path) -> None:
-    archive = shared_data("indoor3d_sem_seg_hdf5_data_small.zip")
-    builds = [
-        build_dataset("s3dis", home=Home(tmp_path / str(jobs)), archives=[archive], jobs=jobs, quiet=True)
-        for jobs in (1, 2)
-    ]
-    assert len(builds[0].card.shards) > 1
-    assert digests(builds[0].path) == digests(builds[1].path)

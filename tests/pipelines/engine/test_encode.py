@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from support.builds import numbered_build
+from support.cases import check_each, contents
 from support.toy_pipeline import build_toy, digests, write_raw
 from torch_geometric.loader import DataLoader
 
@@ -24,12 +26,26 @@ from kmip_data.graphs.encodings.lappe import laplacian_encoding
 from kmip_data.graphs.encodings.rwse import random_walk_encoding
 from kmip_data.pipelines.engine import encode
 from kmip_data.pipelines.engine.encode import encode_build
+from kmip_data.pipelines.engine.pool import InProcess
 from kmip_data.pipelines.engine.repair import repair_build
+from kmip_data.pipelines.engine.run import open_executor
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
 
 NAMES = ("rwse5", "lappe4", "degree-profile-2.0")
 ENCODINGS = [parse_encoding(name) for name in NAMES]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _here(module_patch: pytest.MonkeyPatch) -> None:
+    """Encode in this process, but for the test that compares workers."""
+    module_patch.setattr(encode, "open_executor", lambda _, work, **__: InProcess(work / "stop"))
+
+
+@pytest.fixture(scope="module")
+def module_patch() -> Iterator[pytest.MonkeyPatch]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +106,8 @@ def test_two_columns_with_one_attribute(copy: Build) -> None:
     assert ShardedDataset(copy, columns=["rwse3"])[0].rwse.shape[1] == 3
 
 
-def test_bytes_do_not_depend_on_the_number_of_workers(copy: Build) -> None:
+def test_bytes_do_not_depend_on_the_number_of_workers(copy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encode, "open_executor", open_executor)
     before = digests(copy.path)
     shutil.rmtree(copy.path / "columns")
     cards = encode_build(copy, ENCODINGS, jobs=2, quiet=True)
@@ -152,20 +169,25 @@ def test_verify_finds_and_repair_computes_exactly_what_is_broken(copy: Build) ->
     assert digests(copy.path) == before
 
 
-@pytest.mark.parametrize("name", ["", "/rwse5", "/rwse5/00001.h5", "/work", "/work/journal.jsonl"])
-def test_columns_are_written_and_removed_through_no_link(copy: Build, tmp_path: Path, name: str) -> None:
-    name, away = f"columns{name}", tmp_path / "away"
+def test_columns_are_written_and_removed_through_no_link(copy: Build, tmp_path: Path) -> None:
     (copy.path / "columns/work").mkdir()
     (copy.path / "columns/work/journal.jsonl").write_text("of the user, behind the link")
     (copy.path / "columns/rwse5/card.json").unlink()
     (copy.path / "columns/rwse5/mine.partial").write_text("mine")
-    (copy.path / name).rename(away)
-    (copy.path / name).symlink_to(away)
-    before = {path: path.read_bytes() for path in [away, *away.rglob("*")] if path.is_file()}
-    with pytest.raises(UsageError, match="is a symbolic link"):
-        encode_build(copy, ENCODINGS, jobs=1, quiet=True)
-    assert {path: path.read_bytes() for path in [away, *away.rglob("*")] if path.is_file()} == before
-    assert (copy.path / name).is_symlink()
+
+    def check(name: str) -> None:
+        path, away = tmp_path / f"build{name.count('/')}{len(name)}", tmp_path / f"away{len(name)}"
+        shutil.copytree(copy.path, path)
+        (path / name).rename(away)
+        (path / name).symlink_to(away)
+        before = contents(away) if away.is_dir() else away.read_bytes()
+        with pytest.raises(UsageError, match="is a symbolic link"):
+            encode_build(Build(path, copy.card), ENCODINGS, jobs=1, quiet=True)
+        assert (contents(away) if away.is_dir() else away.read_bytes()) == before
+        assert (path / name).is_symlink()
+
+    names = ("", "/rwse5", "/rwse5/00001.h5", "/work", "/work/journal.jsonl")
+    check_each(check, [f"columns{name}" for name in names])
 
 
 def test_files_of_the_user_among_columns_stay(copy: Build) -> None:

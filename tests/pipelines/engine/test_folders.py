@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support import crash_points
 from support.cases import Cases
-from support.crash_points import Fault
-from support.toy_pipeline import build_toy, digests, raw_folder, toy_pipeline, write_raw
+from support.toy_pipeline import digests, raw_folder, toy_pipeline, write_raw
 
 from kmip_data.builds.home import Build, BuildOptions, Home
 from kmip_data.builds.verify import verify_build
@@ -190,29 +187,6 @@ def test_names_of_a_journal_lead_nowhere_else(tmp_path: Path, place: Path) -> No
     remove_work(place)
     assert (tmp_path / "mine.txt").read_text() == MINE
     assert (tmp_path / "raw").is_dir()
-
-
-@pytest.mark.torture
-@pytest.mark.parametrize("call", ["write", "fsync", "replace"])
-@pytest.mark.parametrize("n", range(1, 11))
-def test_a_killed_build_goes_on_beside_files_of_the_user(tmp_path: Path, call: str, n: int) -> None:
-    write_raw(tmp_path / "raw", GRAPHS)
-    fault = Fault(str(tmp_path / "built"), "builder", call, n, how="kill-group")
-    child = crash_points.start_build(tmp_path, jobs=1, fault=fault)
-    child.communicate(timeout=600)
-    assert child.returncode in {0, -signal.SIGKILL}
-    folder = next((tmp_path / "built").glob("toy-*"), None)
-    if folder is None:
-        return
-    files = {
-        path: text
-        for path, text in _put_in_every_folder(folder).items()
-        # All in the folder of a `prepare` that did not end was written by it.
-        if not path.parent.with_name(f"{path.parent.name}.begun").exists()
-    }
-    build = build_toy(tmp_path, jobs=1, quiet=True)
-    assert _are_there(files)
-    assert build.card.counts["graphs"] == GRAPHS
 
 
 def test_a_torn_journal_takes_no_folder(tmp_path: Path) -> None:

@@ -12,10 +12,9 @@ import random
 import resource
 import shutil
 import signal
-import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -49,29 +48,21 @@ POINTS: list[Point] = [
 #: The named moments: each step of a shard, of a journal line, of the split, README, Croissant and card.
 CHOSEN: list[Point] = [
     ("worker", "/prepared/", "fsync", 2, "after"),
-    ("worker", "/shards", "write", 1, "before"),
     ("worker", "/shards", "write", 2, "middle"),
-    ("worker", "/shards", "fsync", 1, "before"),
     ("worker", "/shards", "replace", 2, "before"),
     ("worker", "/shards", "replace", 1, "after"),
     ("builder", "", "write", 2, "middle"),
     ("builder", "", "fsync", 5, "after"),
     ("builder", "", "write", 5, "middle"),
-    ("builder", "", "write", 9, "middle"),
-    ("builder", "", "replace", 3, "before"),
-    ("builder", "", "replace", 4, "before"),
     ("builder", "", "replace", 5, "before"),
     ("builder", "", "replace", 5, "after"),
     # A piece of ``prepare``; the shard's bytes, name and line; the card's name.
     ("alone", "", "fsync", 5, "after"),
-    ("alone", "", "write", 5, "middle"),
     ("alone", "", "replace", 2, "after"),
     ("alone", "", "write", 6, "middle"),
     ("alone", "", "replace", 6, "before"),
 ]
-#: Writes that find the disk full.
-FULL = [("worker", n) for n in range(1, 5)] + [("builder", n) for n in range(1, 12)]
-CHOSEN_FULL = [("worker", 1), ("worker", 3), ("builder", 1), ("builder", 6), ("builder", 9), ("builder", 11)]
+CHOSEN_FULL = [("worker", 3), ("builder", 1), ("builder", 6), ("builder", 11)]
 
 
 @pytest.fixture(scope="module")
@@ -173,39 +164,17 @@ def _check_failure(code: int, err: str, folder: Path, reference: dict[str, str])
     _check_visible(folder, reference)
 
 
-def _full_at(folder: Path, reference: dict[str, str], role: str, n: int, call: str = "write") -> None:
-    place = "/shards" if role == "worker" else ""
-    code, _, err = _start(folder, role, (call, n, "before"), place, "no-space").partition(": ")
-    _check_failure(int(code), err, folder, reference)
-    _resume(folder, reference, jobs=1)
-
-
 @pytest.mark.parametrize(("role", "n"), CHOSEN_FULL)
 def test_no_space_at_a_write(tmp_path: Path, reference: dict[str, str], role: str, n: int) -> None:
-    _full_at(tmp_path, reference, role, n)
+    place = "/shards" if role == "worker" else ""
+    code, _, err = _start(tmp_path, role, ("write", n, "before"), place, "no-space").partition(": ")
+    _check_failure(int(code), err, tmp_path, reference)
+    _resume(tmp_path, reference, jobs=1)
 
 
-@pytest.mark.torture
-@pytest.mark.parametrize(
-    ("role", "n", "call"),
-    [(*point, "write") for point in FULL if point not in CHOSEN_FULL]
-    + [("worker", 2, "fsync"), ("builder", 6, "fsync"), ("builder", 11, "fsync")],
-)
-def test_no_space_at_every_write_and_while_syncing(
-    tmp_path: Path,
-    reference: dict[str, str],
-    role: str,
-    n: int,
-    call: str,
-    torture_count: Callable[..., None],
-) -> None:
-    _full_at(tmp_path, reference, role, n, call)
-    torture_count("full disks")
-
-
-@pytest.mark.parametrize("limit", [30, 1_000, 9_000])
+@pytest.mark.parametrize("limit", [30, 9_000])
 def test_a_limit_on_file_sizes(tmp_path: Path, reference: dict[str, str], limit: int) -> None:
-    """RLIMIT_FSIZE: 30 bytes stop the journal, 1,000 a journal or a shard, 9,000 the first shard."""
+    """RLIMIT_FSIZE: 30 bytes stop the journal, 9,000 the first shard."""
     write_raw(tmp_path / "raw", GRAPHS["builder"])
     (tmp_path / "bootstrap").mkdir()
     child = crash_points.start_build(
@@ -214,34 +183,6 @@ def test_a_limit_on_file_sizes(tmp_path: Path, reference: dict[str, str], limit:
     _, err = child.communicate(timeout=600)
     _check_failure(child.returncode, err, tmp_path, reference)
     _resume(tmp_path, reference, jobs=1)
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of its own with 64 KiB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount = shutil.which("mount")
-    made = mount and subprocess.run(
-        [mount, "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)], capture_output=True, check=False
-    )
-    if not made or made.returncode:
-        pytest.skip(f"a small tmpfs cannot be mounted here: {made.stderr.decode() if made else 'no mount'}")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
-
-
-def test_a_small_disk_fills_up_and_gets_room_again(small_disk: Path, reference: dict[str, str]) -> None:
-    write_raw(small_disk / "raw", GRAPHS["builder"])
-    (small_disk / "bootstrap").mkdir()
-    ballast = small_disk / "ballast"
-    ballast.write_bytes(b"x" * 12_000)
-    child = crash_points.start_build(small_disk, jobs=2)
-    _, err = child.communicate(timeout=600)
-    _check_failure(child.returncode, err, small_disk, reference)
-    ballast.unlink()
-    subprocess.run(["mount", "-o", "remount,size=1m", str(small_disk)], check=True)
-    _resume(small_disk, reference, jobs=2)
 
 
 class _Chain:
@@ -313,15 +254,6 @@ INTERRUPTS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("count", "codes"), [(8, KILLS), (3, INTERRUPTS)], ids=["killed", "interrupted"])
+@pytest.mark.parametrize(("count", "codes"), [(5, KILLS), (2, INTERRUPTS)], ids=["killed", "interrupted"])
 def test_disturbed_at_random_moments(tmp_path: Path, count: int, codes: dict[int, int]) -> None:
-    _at_random(tmp_path, count, 0, codes)  # the torture has 200 kills
-
-
-@pytest.mark.torture
-@pytest.mark.parametrize("seed", range(1, 6))
-def test_disturbed_at_random_moments_many_times(
-    tmp_path: Path, seed: int, torture_count: Callable[..., None]
-) -> None:
-    what, codes = ("kills", KILLS) if seed < 5 else ("interrupts", INTERRUPTS)
-    torture_count(what, _at_random(tmp_path, 50, seed, codes))
+    _at_random(tmp_path, count, 0, codes)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -23,7 +21,6 @@ from support.toy_pipeline import (
     write_raw,
 )
 
-from kmip_data.errors import DamagedInput, OutOfResources
 from kmip_data.pipelines.engine.pool import Workers
 from kmip_data.runtime import signals, threads
 
@@ -76,26 +73,6 @@ def test_same_bytes_as_a_worker_writes(tmp_path: Path, reference: dict[str, str]
     write_raw(tmp_path / "plain/raw", GRAPHS)
     assert digests(build_toy(tmp_path / "plain", jobs=jobs, one_unit=True).path) == reference
     assert build.card.counts["graphs"] == GRAPHS
-
-
-@pytest.mark.usefixtures("no_worker")
-@pytest.mark.parametrize(
-    ("order", "error", "words"),
-    [
-        ("fail=oops", DamagedInput, ["record 4", "toy/0003", "ValueError: oops"]),
-        ("damaged=twice", DamagedInput, ["The toy is damaged", "record 4", "twice"]),
-        ("memory", OutOfResources, ["Memory ran out", "record 4"]),
-    ],
-)
-def test_a_failing_record_is_named(
-    tmp_path: Path, order: str, error: type[Exception], words: list[str]
-) -> None:
-    write_raw(tmp_path / "raw", GRAPHS, orders={4: order})
-    with pytest.raises(error) as caught:
-        build_toy(tmp_path, one_unit=True)
-    assert all(word in str(caught.value) for word in [*words, "0 of 1 shards are finished"])
-    assert not list((tmp_path / "built").rglob("*.partial"))
-    assert not list((tmp_path / "built").rglob("card.json"))
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -154,41 +131,6 @@ def test_an_interrupt_that_python_swallows_comes_again(capfd: pytest.CaptureFixt
     assert "ignored" not in capfd.readouterr().err
     assert sys.unraisablehook is shown
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-@pytest.mark.torture
-def test_interrupted_at_random_moments(
-    tmp_path: Path, reference: dict[str, str], torture_count: Callable[..., None]
-) -> None:
-    rng = random.Random(0)
-    write_raw(tmp_path / "raw", GRAPHS)
-    codes = {signal.SIGINT: 130, signal.SIGTERM: 143}
-    landed = 0
-    for _ in range(40):
-        child = crash_points.start_build(tmp_path, one_unit=True)
-        while child.poll() is None and f'"pid": {child.pid}' not in _owner(tmp_path):
-            time.sleep(0.002)
-        time.sleep(rng.uniform(0, 0.05))
-        number = rng.choice(list(codes))
-        child.send_signal(number)
-        _, err = child.communicate(timeout=600)
-        landed += child.returncode == codes[number]
-        over = "built toy" in err  # what then comes is no longer the build's
-        assert child.returncode in {0, codes[number], *([-number] if over else [])}, err
-        assert "Traceback" not in err
-        assert not list((tmp_path / "built").rglob("*.partial"))
-        if list((tmp_path / "built").rglob("card.json")):
-            # The work folder may be left of a build that was interrupted after its card was written.
-            assert digests(build_toy(tmp_path, one_unit=True, quiet=True).path) == reference
-            for path in sorted((tmp_path / "built").rglob("*"), reverse=True):
-                path.rmdir() if path.is_dir() else path.unlink()
-    assert landed > 10
-    torture_count("interrupts", landed)
-    assert digests(build_toy(tmp_path, one_unit=True, quiet=True).path) == reference
-
-
-def _owner(folder: Path) -> str:
-    return "".join(path.read_text() for path in (folder / "built/.locks").glob("*.owner.json"))
 
 
 def _until_built(folder: Path, pid: int) -> None:

@@ -14,30 +14,22 @@ import pytest
 from support import crash_points
 from support.toy_pipeline import (
     ToyParams,
-    ToyPipeline,
-    ToySplitParams,
     build_toy,
     built_units,
     digests,
-    raw_folder,
-    toy_manifest,
     toy_record,
     write_raw,
 )
 
-from kmip_data.builds.home import BuildOptions, Home
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.format.card import read_card
 from kmip_data.format.reader import Shard
 from kmip_data.format.splits import read_split
-from kmip_data.manifest import Manifest
-from kmip_data.pipelines.build import build_raw
-from kmip_data.pipelines.engine.finish import BuildPlan
 
 
 def test_shards_hold_the_records_in_source_order(tmp_path: Path) -> None:
     write_raw(tmp_path / "raw", 20)
-    build = build_toy(tmp_path)
+    build = build_toy(tmp_path, jobs=1)
     position = 0
     for entry in build.card.shards:
         shard = Shard(build.path / entry.file)
@@ -57,7 +49,7 @@ def test_shards_hold_the_records_in_source_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize("edges", ["neighbor", "index"])
 def test_card_counts_what_a_plain_loop_counts(tmp_path: Path, edges: str) -> None:
     write_raw(tmp_path / "raw", 20)
-    card = build_toy(tmp_path, parameters={"edges": edges}).card
+    card = build_toy(tmp_path, jobs=1, parameters={"edges": edges}).card
     records = [toy_record(f"toy/{i:04d}", 5 + i % 4, ToyParams()) for i in range(20)]
     labels = [record.columns["node/y"] for record in records]
     assert card.counts == {"graphs": 20, "nodes": 130, "edges": 260}
@@ -83,22 +75,22 @@ def test_card_counts_what_a_plain_loop_counts(tmp_path: Path, edges: str) -> Non
 
 def test_card_says_whether_the_set_is_complete_partial_or_a_sample(tmp_path: Path) -> None:
     write_raw(tmp_path / "raw", 20)
-    whole = build_toy(tmp_path).card
+    whole = build_toy(tmp_path, jobs=1).card
     assert whole.complete
     assert whole.notes == ["A toy."]
-    part = build_toy(tmp_path, parameters={"limit": 4}).card
+    part = build_toy(tmp_path, jobs=1, parameters={"limit": 4}).card
     assert not part.complete
     assert "4 of the 20" in part.notes[-1]
-    sample = build_toy(tmp_path, sample=True).card
+    sample = build_toy(tmp_path, jobs=1, sample=True).card
     assert sample.sample
     assert not sample.complete
     assert "SAMPLE" in sample.notes[-1]
-    assert "(sample: generated" in (build_toy(tmp_path, sample=True).path / "README.md").read_text()
+    assert "(sample: generated" in (build_toy(tmp_path, jobs=1, sample=True).path / "README.md").read_text()
 
 
 def test_a_finished_folder_has_nothing_but_the_build(tmp_path: Path) -> None:
     write_raw(tmp_path / "raw", 4)
-    build = build_toy(tmp_path)
+    build = build_toy(tmp_path, jobs=1)
     names = {name.split("/")[0] for name in digests(build.path)}
     assert names == {"card.json", "croissant.json", "README.md", "shards", "splits"}
     assert read_card(build.path) == build.card
@@ -107,7 +99,7 @@ def test_a_finished_folder_has_nothing_but_the_build(tmp_path: Path) -> None:
 
 def test_a_split_of_nodes_for_a_dataset_of_one_graph(tmp_path: Path) -> None:
     write_raw(tmp_path / "raw", 1, nodes=4)
-    build = build_toy(tmp_path, split_parameters={"level": "node"})
+    build = build_toy(tmp_path, jobs=1, split_parameters={"level": "node"})
     split = build.card.splits["node-fold0"]
     assert {part: entry.nodes for part, entry in split.parts.items()} == {"train": 1, "val": 1, "test": 1}
     code = read_split(build.path / split.file).node_code
@@ -157,7 +149,7 @@ def test_a_worker_that_dies_once_costs_only_its_unit(
     assert build.card.counts == {"graphs": 12, "nodes": 78, "edges": 156}
 
 
-@pytest.mark.parametrize(("units", "jobs", "threads"), [(1, 1, 1), (2, 2, 1), (1, 3, 3), (2, 5, 2)])
+@pytest.mark.parametrize(("units", "jobs", "threads"), [(2, 2, 1), (2, 5, 2)])
 def test_workers_share_the_cores_and_have_no_torch(
     tmp_path: Path, units: int, jobs: int, threads: int
 ) -> None:
@@ -169,10 +161,10 @@ def test_nothing_to_build_and_the_same_key_twice(tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw/part0.txt").write_text("")
     with pytest.raises(DamagedInput, match="nothing to build"):
-        build_toy(tmp_path)
+        build_toy(tmp_path, jobs=1)
     (tmp_path / "raw/part0.txt").write_text("a 3\nb 3\na 3\n")
     with pytest.raises(DamagedInput, match="2 records have the key 'a'"):
-        build_toy(tmp_path)
+        build_toy(tmp_path, jobs=1)
 
 
 def test_jobs_below_one_are_refused(tmp_path: Path) -> None:
@@ -266,14 +258,3 @@ def _group(pgid: int) -> list[int]:
         if int(group) == pgid and state != "Z":
             found.append(int(path.parent.name))
     return found
-
-
-def test_a_dataset_of_no_known_size_is_neither_complete_nor_partial(tmp_path: Path) -> None:
-    write_raw(tmp_path / "raw", 4)
-    values = toy_manifest().model_dump(exclude={"expected"})
-    pipeline = ToyPipeline(Manifest.model_validate(values))
-    raw = raw_folder(tmp_path / "raw")
-    plan = BuildPlan.of(pipeline, ToyParams(), raw, Home(tmp_path), BuildOptions(jobs=1))
-    card = build_raw(plan, ToySplitParams()).card
-    assert not card.complete
-    assert card.notes == ["A toy."]

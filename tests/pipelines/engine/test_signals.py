@@ -46,8 +46,9 @@ def _check_nothing_left(folder: Path, pid: int) -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("group", [False, True], ids=["builder", "group"])
-@pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    ("number", "group"), [(signal.SIGINT, True), (signal.SIGTERM, False), (signal.SIGHUP, False)]
+)
 def test_a_signal_leaves_no_lock_and_no_semaphore(
     tmp_path: Path, number: signal.Signals, group: bool
 ) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.formats.hdf5_rows import read_chosen_rows, read_rows
+from kmip_data.pipelines.s3dis import read_chosen_rows, read_rows
 
 
 @settings(max_examples=60, deadline=None)

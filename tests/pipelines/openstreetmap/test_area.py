@@ -10,14 +10,14 @@ import pytest
 import shapely
 from benchmarks.helsinki import write_streets
 from support.cases import check_each
-from support.osm_maps import edges_of, edges_of_osmnx, helsinki
+from support.osm_maps import edges_of, edges_of_osmnx, helsinki, streets_of_helsinki
 from support.osm_servers import osm_servers
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.card import Receipt
 from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.openstreetmap.extract import read_extract
-from kmip_data.pipelines.openstreetmap.network.construction import count_streets
+from kmip_data.pipelines.openstreetmap.network import count_streets
 from kmip_data.pipelines.openstreetmap.parameters import POLYGON, OpenStreetMapParams
 from kmip_data.pipelines.openstreetmap.reading import (
     _from_extract,
@@ -38,7 +38,7 @@ def raw() -> RawFolder:
 
 
 def test_a_box_is_osmnx_graph_of_that_polygon(raw, tmp_path):
-    write_streets(helsinki(), tmp_path / "streets.osm")
+    write_streets(streets_of_helsinki(), tmp_path / "streets.osm")
     with osm_servers(tmp_path / "streets.osm", shapely.box(*BOX)):
         theirs = osmnx.graph_from_polygon(shapely.box(*BOX), network_type="all")
     params = OpenStreetMapParams(bbox=",".join(map(str, BOX)))

@@ -9,13 +9,13 @@ import osmnx
 import pytest
 from benchmarks.helsinki import write_streets
 from support.cases import check_each
-from support.osm_maps import edges_of, edges_of_osmnx, helsinki
+from support.osm_maps import edges_of, edges_of_osmnx, streets_of_helsinki
 from support.shared import shared_data
 
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.openstreetmap.extract import read_extract
 from kmip_data.pipelines.openstreetmap.graphml import read_graphml
-from kmip_data.pipelines.openstreetmap.network.construction import from_ways, largest_component, simplify
+from kmip_data.pipelines.openstreetmap.network import from_ways, largest_component, simplify
 
 
 def test_trocadero_is_what_osmnx_loads():
@@ -30,11 +30,13 @@ def test_trocadero_is_what_osmnx_loads():
 
 @pytest.mark.parametrize("simplified", [True, False])
 def test_what_osmnx_saves_is_the_graph_of_the_file(simplified, tmp_path):
-    write_streets(helsinki(), tmp_path / "streets.osm")
+    write_streets(streets_of_helsinki(), tmp_path / "streets.osm")
     graph = osmnx.graph_from_xml(tmp_path / "streets.osm", simplify=simplified)
     osmnx.save_graphml(graph, tmp_path / "saved.graphml")
     ours = read_graphml(tmp_path / "saved.graphml")
-    expected = simplify(largest_component(from_ways(read_extract(helsinki(), "all", tmp_path).ways)))
+    expected = simplify(
+        largest_component(from_ways(read_extract(streets_of_helsinki(), "all", tmp_path).ways))
+    )
     assert ours.node_id.tolist() == expected.node_id.tolist()
     assert edges_of(ours) == edges_of(expected)
 

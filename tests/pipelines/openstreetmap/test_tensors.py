@@ -20,8 +20,8 @@ from torch_geometric.utils import remove_self_loops, scatter, to_undirected
 
 from kmip_data.pipelines.cities.graph import FEATURES, CityTensors
 from kmip_data.pipelines.openstreetmap.extract import read_extract
-from kmip_data.pipelines.openstreetmap.network.construction import from_ways, largest_component, simplify
-from kmip_data.pipelines.openstreetmap.network.speeds import IMPLICIT, read_speed
+from kmip_data.pipelines.openstreetmap.network import from_ways, largest_component, simplify
+from kmip_data.pipelines.openstreetmap.streets import IMPLICIT, read_speed
 from kmip_data.pipelines.openstreetmap.tensors import (
     Vocabulary,
     by_frequency,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import bz2
 import contextlib
 import gzip
 import hashlib
 import json
-import lzma
 import os
 import random
 import shutil
@@ -85,34 +83,6 @@ def _extra_zip(path: Path) -> None:
     )
 
 
-def _zip_options(path: Path, method: int = zipfile.ZIP_DEFLATED, streamed: bool = False) -> None:
-    with path.open("wb") as file, zipfile.ZipFile(_Unseekable(file) if streamed else file, "w") as archive:
-        for name, data in GOOD.items():
-            info = zip_info(name)
-            info.compress_type = method
-            archive.writestr(info, data)
-
-
-class _Unseekable:
-    """Makes zipfile write data descriptors."""
-
-    def __init__(self, file):
-        self.file = file
-
-    def write(self, data):
-        return self.file.write(data)
-
-    def flush(self):
-        self.file.flush()
-
-
-def _zip64(path: Path) -> None:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in GOOD.items():
-            with archive.open(zip_info(name), "w", force_zip64=True) as file:
-                file.write(data)
-
-
 def _long_names(form: int):
     def build(path: Path) -> None:
         _renamed("/".join(["n" * 90] * 4) + "/", good_tar, path, form=form)
@@ -122,9 +92,6 @@ def _long_names(form: int):
 
 ACCEPTED = {
     "zip": good_zip,
-    "zip stored": lambda p: _zip_options(p, zipfile.ZIP_STORED),
-    "zip streamed": lambda p: _zip_options(p, streamed=True),
-    "zip64": _zip64,
     "zip renamed root": lambda p: _renamed("other-root/deeper/", good_zip, p),
     "zip no root": lambda p: _renamed("", good_zip, p),
     "zip with more": _extra_zip,
@@ -158,20 +125,6 @@ def test_every_form_gives_the_same_members(tmp_path):
         assert tree(folder) == before
 
     check_each(check, ACCEPTED)
-
-
-@pytest.mark.parametrize("tool", ["tar", "zip"])
-def test_archives_of_the_system_tools(tmp_path, tool):
-    if shutil.which(tool) is None:
-        pytest.skip(f"{tool} is not installed")
-    _folder(tmp_path)
-    path = tmp_path / "a.dat"
-    command = ["tar", "-czf", path, "toy"] if tool == "tar" else ["zip", "-qr", tmp_path / "a", "toy"]
-    subprocess.run(command, cwd=tmp_path, check=True)
-    if tool == "zip":
-        (tmp_path / "a.zip").rename(path)
-    shutil.rmtree(tmp_path / "toy")
-    assert_unpacks(path, tmp_path / "target")
 
 
 def test_mode_bits_are_not_taken_over(tmp_path):
@@ -288,49 +241,38 @@ def test_a_hostile_archive_is_refused_or_read_as_the_libraries_read_it(tmp_path)
 MEASURE = """
 import json, re, sys, time
 from pathlib import Path
-sys.path.insert(0, sys.argv[3])
-from support.archive_attacks import CONTENT
+sys.path.insert(0, sys.argv[2])
+from support.archive_attacks import ATTACKS, CONTENT
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.raw.archives import open_archive
 from kmip_data.pipelines.raw.extract import recognise, write_members
-try:
-    write_members(recognise(open_archive(Path(sys.argv[1])), CONTENT), Path(sys.argv[2]))
-    end = "accepted"
-except DamagedInput:
-    end = "refused"
-peak = int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
-print(json.dumps([end, peak, time.process_time()]))
+for path in sorted(Path(sys.argv[1]).iterdir()):
+    end, begun = "accepted", time.process_time()
+    try:
+        write_members(recognise(open_archive(path), CONTENT), path.with_name("target of " + path.name))
+    except DamagedInput:
+        end = "refused"
+    peak = int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
+    print(json.dumps([path.name, end, peak, time.process_time() - begun]))
 """
-HEAVY = [
-    name for name in ATTACKS if any(word in name for word in ("bomb", "million", "huge", "pax h", "count"))
-]
 
 
-def measured(folder: Path) -> tuple[str, float, float]:
-    """Return exit, peak memory and time of unpacking in its own process."""
-    tests = Path(__file__).resolve().parents[2]
-    command = [sys.executable, "-c", MEASURE, folder / "archive.dat", folder / "target", tests]
-    return tuple(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
-
-
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.torture] * name.startswith("tar.gz pax")) for name in HEAVY],
-)
-def test_bombs_are_refused_in_little_memory(tmp_path, name):
-    ATTACKS[name][0](tmp_path / "archive.dat")
-    end, peak, seconds = measured(tmp_path)
-    assert end == ("accepted" if ATTACKS[name][1] is None else "refused")
-    assert peak < 300e6
-    assert seconds < 30
-
-
-def test_a_large_good_archive_needs_little_memory(tmp_path):
+def test_bombs_and_a_large_good_archive_need_little_memory(tmp_path):
+    """All in one process, which keeps the largest memory that one of them took."""
+    words = ("bomb", "million", "huge", "pax h", "count")
+    heavy = [name for name in ATTACKS if any(word in name for word in words) and "tar.gz pax" not in name]
+    for name in heavy:
+        ATTACKS[name][0](tmp_path / name)
     members = {"toy/index.txt": b"x"} | {f"toy/parts/{i}.bin": os.urandom(1_900_000) for i in range(5)}
-    good_tar(tmp_path / "archive.dat", members=members, mode="w:gz")
-    end, peak, _ = measured(tmp_path)
-    assert end == "accepted"
-    assert peak < 300e6
+    good_tar(tmp_path / "good", members=members, mode="w:gz")
+    command = [sys.executable, "-c", MEASURE, tmp_path, Path(__file__).resolve().parents[2]]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    accepted = {"good", *(name for name in heavy if ATTACKS[name][1] is None)}
+    assert {name for name, end, _, _ in found if end == "accepted"} == accepted
+    assert len(found) == len(heavy) + 1
+    assert max(peak for _, _, peak, _ in found) < 300e6
+    assert max(seconds for *_, seconds in found) < 30
 
 
 def test_data_of_another_kind_are_described(tmp_path):
@@ -435,34 +377,3 @@ def _cut(data: bytearray, rng: random.Random) -> bytes:
 def test_random_damage(tmp_path):
     for change in (_flip, _cut):
         _mutations(tmp_path, range(60), change)
-
-
-@pytest.mark.torture
-@pytest.mark.parametrize(("change", "kind"), [(_flip, "bit flips"), (_cut, "truncations")])
-def test_torture_random_damage(tmp_path, change, kind, torture_count):
-    _mutations(tmp_path, range(1000, 7000), change)
-    torture_count(kind, 6000)
-
-
-def test_flipped_bits_in_a_zip_member_are_always_found(tmp_path):
-    path = tmp_path / "a.zip"
-    good_zip(path)
-    data = path.read_bytes()
-    with zipfile.ZipFile(path) as archive:
-        info = archive.getinfo("toy/parts/0.bin")
-    start = info.header_offset + 30 + len(info.filename)
-    rng = random.Random(0)
-    for _ in range(60):
-        at = start + rng.randrange(info.compress_size)
-        path.write_bytes(data[:at] + bytes([data[at] ^ (1 << rng.randrange(8))]) + data[at + 1 :])
-        with pytest.raises(DamagedInput):
-            unpack(path, tmp_path / "target")
-        assert not (tmp_path / "target").exists()
-
-
-def test_joined_compressed_streams_are_one(tmp_path):
-    good_tar(tmp_path / "plain")
-    data = (tmp_path / "plain").read_bytes()
-    for number, pack in enumerate((gzip.compress, bz2.compress, lzma.compress)):
-        (tmp_path / f"{number}").write_bytes(pack(data[:1500]) + pack(data[1500:]))
-        assert_unpacks(tmp_path / f"{number}", tmp_path / f"target-{number}")

@@ -18,13 +18,11 @@ import pytest
 from support.archive_attacks import ATTACKS, CONTENT, GOOD, WANTED, good_tar, good_zip
 from support.http_server import File, page, serving, status
 from support.ordinary_user import ordinary_user
-from support.shared import shared_data
 
 from kmip_data.builds.home import BuildOptions, Home
 from kmip_data.errors import (
     DamagedInput,
     LicenseNotAccepted,
-    OutOfResources,
     SourceUnavailable,
     UsageError,
 )
@@ -168,7 +166,7 @@ def test_a_folder_that_holds_the_archive(home, archive, tmp_path, capsys):
     assert_right(raw)
     assert f"using {tmp_path}/downloads/given.zip" in capsys.readouterr().err
     other_archive(tmp_path / "downloads" / "second.zip")
-    with pytest.raises(UsageError, match="more than once") as caught:
+    with pytest.raises(UsageError, match="is given twice") as caught:
         obtain(toy(), home, archives=[tmp_path / "downloads"])
     assert "given.zip" in str(caught.value)
     assert "second.zip" in str(caught.value)
@@ -182,7 +180,7 @@ def test_a_folder_with_one_broken_archive_says_what_is_wrong_with_it(home, archi
 
 
 def test_archives_that_are_refused_leave_nothing(home, archive, tmp_path):
-    with pytest.raises(UsageError, match=r"Two of the given archives are toy\.zip"):
+    with pytest.raises(UsageError, match=r"toy\.zip is given twice"):
         obtain(toy(), home, archives=[archive, other_archive(tmp_path / "other.zip")])
     with pytest.raises(UsageError, match="There is no file or folder"):
         obtain(toy(), home, archives=[tmp_path / "none.zip"])
@@ -191,28 +189,6 @@ def test_archives_that_are_refused_leave_nothing(home, archive, tmp_path):
         with pytest.raises(DamagedInput):
             obtain(toy(), home, archives=[tmp_path / "bad.dat"])
     assert left_in(home) == set()
-
-
-def test_a_full_disk_leaves_nothing(home, archive):
-    import resource
-
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
-    try:
-        with pytest.raises(OutOfResources):
-            obtain(toy(), home, archives=[archive])
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert left_in(home) == set()
-    assert_right(obtain(toy(), home, archives=[archive]))
-
-
-def test_names_with_spaces_umlauts_and_links(tmp_path, archive):
-    (tmp_path / "Une clé à côté").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "Une clé à côté")
-    archive.rename(tmp_path / "link" / "œuvre 1.zip")
-    home = Home(tmp_path / "link" / "home")
-    assert_right(obtain(toy(), home, archives=[tmp_path / "link" / "œuvre 1.zip"]), "œuvre 1.zip")
 
 
 def test_a_read_only_home_works_when_nothing_is_missing(archive):
@@ -237,17 +213,6 @@ def test_a_file_in_the_way_of_the_home_folder(tmp_path, archive):
     (tmp_path / "home").write_text("a file")
     with pytest.raises(UsageError, match="in the way"):
         obtain(toy(), Home(tmp_path / "home"), archives=[archive])
-
-
-@pytest.mark.parametrize(
-    ("dataset", "file"),
-    [("s3dis", "indoor3d_sem_seg_hdf5_data_small.zip"), ("shapenet-part", "shapenet_part_16_shapes.zip")],
-)
-def test_real_archives(home, dataset, file):
-    manifest = load_manifest(dataset)
-    raw = obtain_by(load_pipeline(manifest), home, archives=[shared_data(file)])
-    assert raw.receipts[0].origin == file
-    assert obtain_by(load_pipeline(manifest), home, offline=True) == raw
 
 
 # --- which copy -------------------------------------------------------------------------------------
@@ -680,8 +645,7 @@ def kill_at(home: Home, archive: Path, call: str, moment: int) -> bool:
     return done.returncode != 0
 
 
-@pytest.mark.parametrize("call", ["write", "fsync", "replace"])
-@pytest.mark.parametrize("moment", [1, 2, 5])
+@pytest.mark.parametrize(("call", "moment"), [("write", 1), ("fsync", 2), ("replace", 1), ("replace", 2)])
 def test_killed_imports_leave_nothing_half_done(home, tmp_path, call, moment):
     archive = small_s3dis(tmp_path / "a.zip")
     assert kill_at(home, archive, call, moment) or moment > 1
@@ -690,15 +654,3 @@ def test_killed_imports_leave_nothing_half_done(home, tmp_path, call, moment):
     copies = list_copies(home.raw / "s3dis")
     assert len(copies) == 1
     assert {path.name for path in (home.raw / "s3dis").iterdir()} == {copies[0].path.name}
-
-
-@pytest.mark.torture
-@pytest.mark.parametrize("call", ["write", "fsync", "replace", "open", "mkdir"])
-def test_torture_killed_imports(home, tmp_path, call, torture_count):
-    archive = small_s3dis(tmp_path / "a.zip")
-    for moment in range(1, 51):
-        if not kill_at(home, archive, call, moment):
-            break
-        torture_count("kills")
-    fetch_dataset(load_manifest("s3dis"), home, archives=[archive], quiet=True)
-    assert len(list_copies(home.raw / "s3dis")) == 1

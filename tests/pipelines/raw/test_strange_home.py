@@ -19,7 +19,7 @@ from kmip_data.manifest import Expected, License, Manifest, Mirror, Source
 from kmip_data.pipelines.raw.copies import files_of_raw, list_copies
 from kmip_data.pipelines.raw.license import accepted_licenses
 from kmip_data.pipelines.raw.obtain import fetch_dataset
-from kmip_data.pipelines.raw.own_files import ascii_key, files_below, given_file
+from kmip_data.pipelines.shared.own import ascii_key, files_below, given_file
 
 #: what may lie in a file that should be a small JSON object
 ODD = {

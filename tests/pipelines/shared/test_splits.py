@@ -45,9 +45,7 @@ def test_every_dataset_takes_the_rule():
     check_each(check, dataset_names())
 
 
-@pytest.mark.parametrize(
-    "name", ["cifar10", "malnet-tiny", "s3dis", "shapenet-part", "peptides-func", "paris"]
-)
+@pytest.mark.parametrize("name", ["malnet-tiny", "s3dis", "peptides-func", "paris"])
 def test_samples_by_the_command_line(name, tmp_path):
     options = [name, "--sample", "--limit", 60, "--jobs", 1, "--quiet", "--home", tmp_path, "--json"]
     if name == "paris":

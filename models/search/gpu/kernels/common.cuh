@@ -7,7 +7,6 @@
 //   TILES         tiles of 16 queries that a warp takes
 //   HINTED        1: with the kernel `hints`
 //   STAGED        1: the warps of a block of `collect` read keys through shared memory
-//   TENSOR_CORES  2: products of 16 columns (sm_80 on), 1: of 8 (sm_75), 0: none, float32 sums by shuffles
 //
 // The same source is compiled by g++ with -DEMULATED for the tests. docs/cuda.md has the proofs of all bounds.
 #pragma once
@@ -39,8 +38,11 @@ typedef unsigned long long u64;
 // All members take 8 bytes, in the order of POINTERS and NUMBERS in plan.py. H heads, G graphs, N queries, M keys.
 struct Search {
   const float *queries, *keys;   // (H, N, DIM), (H, M, DIM)
-  const long long* hint;         // (H, N, hinted): rows of keys; anything else is passed over
-  const long long* starts;       // (G): where queries and keys of each graph begin, the last one empty; for `lay_out`
+  const void* hint;              // (H, N, hinted): rows of keys; anything else is passed over
+  const long long *starts, *key_starts;  // (G): where queries and keys of each graph begin, the last one empty
+  int* not_finite;               // set to 1 where a query or a key is NaN or infinite
+  float* scores;                 // (H, N, k)
+  void* indices;                 // (H, N, k)
   int* graphs;                   // (G, 6): first query, queries, first key, keys, first batch of keys, multiplier
   int* sample_tiles;             // (T, 2): graph, first query within it; for `thresholds`
   int* tiles;                    // (T, 2): the same for `collect`
@@ -59,9 +61,7 @@ struct Search {
   int* query_order;              // (H, N): queries of a graph by falling need
   int* list;                     // (resident warps, 16 TILES, LIST): packed places; those of the best as ~row
   int* ticket;                   // next tile of `collect`
-  int* not_finite;               // set to 1 where a query or a key is NaN or infinite
-  float* scores;                 // (H, N, k)
-  long long* indices;            // (H, N, k)
+  long long narrow_hint, narrow; // 1: the hint, the indices are int32, else int64
   long long heads, graph_count, query_count, key_count, batches, sample_tile_count, tile_count, hinted;
   long long k;                   // wanted
   long long sample;              // batches of keys that `thresholds` reads
@@ -110,40 +110,12 @@ DEVICE float held(float x) {
   asm volatile("mov.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-#if TENSOR_CORES == 2  // sm_80 on has these two as well
 DEVICE uint32_t any_bits(uint32_t x) { return __reduce_or_sync(FULL, x); }
 DEVICE void copy_start(void* to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from));
 }
 DEVICE void copy_commit() { asm volatile("cp.async.commit_group;"); }
 template <int PENDING> DEVICE void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(PENDING)); }
-#endif
-#endif
-#if EMULATED || TENSOR_CORES != 2
-DEVICE uint32_t any_bits(uint32_t x) {
-  for (int lane = 16; lane; lane >>= 1) x |= __shfl_xor_sync(FULL, x, lane);
-  return x;
-}
-DEVICE void copy_start(void* to, const void* from) { *(uint4*)to = *(const uint4*)from; }
-DEVICE void copy_commit() {}
-template <int PENDING> DEVICE void copy_wait() {}
-#endif
-#if TENSOR_CORES == 0
-// The same product by float32 sums: a lane asks the four lanes that hold each of its rows and columns.
-DEVICE void sum_8(float* d, const uint32_t* a, uint32_t b) {
-  int lane = threadIdx.x % 32;
-#pragma unroll
-  for (int t = 0; t < 4; t++) {
-    int row = lane / 4 * 4 + t, column = lane % 4 * 8 + t;
-    uint32_t rows[2] = {__shfl_sync(FULL, a[0], row), __shfl_sync(FULL, a[1], row)};
-    uint32_t columns[2] = {__shfl_sync(FULL, b, column), __shfl_sync(FULL, b, column + 4)};
-#pragma unroll
-    for (int half = 0; half < 32; half += 16)
-#pragma unroll
-      for (int j = 0; j < 4; j++)
-        d[j] += half_value(rows[j / 2] >> half & 0xffff) * half_value(columns[j % 2] >> half & 0xffff);
-  }
-}
 #endif
 
 // Over the lanes of a warp: sum of all, largest of all, sum up to each.
@@ -166,13 +138,8 @@ DEVICE int warp_through(int x) {
 // d = c + 16 queries times 8 keys, UNITS words of each: d[0..1] rows lane / 4, columns 2 (lane % 4) + {0, 1};
 // d[2..3] the rows 8 further down.
 DEVICE void product(float* d, const uint32_t (&a)[WORDS], const uint32_t* b, const float* c) {
-#if TENSOR_CORES == 0
-  for (int j = 0; j < 4; j++) d[j] = c[j];
-#pragma unroll
-  for (int u = 0; u < UNITS; u++) sum_8(d, a + 2 * u, b[u]);
-#else
   int u = 0;
-#if TENSOR_CORES == 2 && UNITS > 1
+#if UNITS > 1
   multiply_16(d, a, b[0], b[1], c);
 #pragma unroll
   for (u = 2; u + 1 < UNITS; u += 2) multiply_16(d, a + 2 * u, b[u], b[u + 1], d);
@@ -181,7 +148,6 @@ DEVICE void product(float* d, const uint32_t (&a)[WORDS], const uint32_t* b, con
 #endif
 #pragma unroll
   for (; u < UNITS; u++) multiply_8(d, a + 2 * u, b[u], d);
-#endif
 }
 
 // Words of a batch as a lane holds them: UNITS of keys 0..7, then UNITS of keys 8..15.
@@ -215,7 +181,7 @@ DEVICE double slack() { return 1.01 * (1.0 / 1024 + 1.0 / (1 << 20) + (WIDTH + 8
 
 struct Units {
   double factor, offset;
-  float length;  // |q|, rounded up
+  float length;  // |q|, rounded up; -1: NaN or infinity is among the query or its keys, and nothing is looked for
   float error;   // of float64 sums and of `offset`: |q||centre| DIM 2^-50
 };
 // The filter value below which no key can matter, where a key's exact value is x or more: one that is lower can

@@ -10,7 +10,6 @@ template <int COUNT> struct Rows {
   float threshold[COUNT];
   int row[COUNT];         // of the queries, or -1
   int count[COUNT][4];    // candidates in each list
-  u64 ceiling[COUNT];     // ranks from here on are in the result
 };
 
 // Queries first .. first + 16 TILE_COUNT - 1 of a graph: FP16 operands in registers (words of rows lane / 4 and 8
@@ -50,7 +49,10 @@ DEVICE void load_queries(const Search& s, int h, int g, int first, bool ordered,
         along += __shfl_xor_sync(FULL, along, other);
         middle += __shfl_xor_sync(FULL, middle, other);
       }
-      if (!(square < 1e300)) *s.not_finite = 1;
+      // A query that the next search refuses gets no keys and no work: all of them would be candidates.
+      bool finite = square < 1e300, works = finite && s.longest[segment] < 0x7f800000u;
+      if (!finite) *s.not_finite = 1;
+      if (!works) square = along = 0;
       double norm = sqrt(square), power = query_power(norm), factor = power * key_power;
       float length = __double2float_ru(norm * power * (1 + POWER(-20)));
 #pragma unroll
@@ -58,7 +60,7 @@ DEVICE void load_queries(const Search& s, int h, int g, int first, bool ordered,
         uint32_t word = 0;
 #pragma unroll
         for (int j = 0; j < 2; j++) {
-          uint32_t bits = half_nearest((float)(value[u][j] * power));
+          uint32_t bits = works ? half_nearest((float)(value[u][j] * power)) : 0;
           if (u * 8 + lane % 4 * 2 + j == DIM) bits = half_above(__double2float_ru(slack() * length)) | sign;
           word |= bits << (16 * j);
         }
@@ -67,7 +69,7 @@ DEVICE void load_queries(const Search& s, int h, int g, int first, bool ordered,
       if (lane % 4 == 0) {
         rows.row[r] = row;
         float error = __double2float_ru(min(3e38, length * sqrt(middle) * key_power * (DIM * POWER(-50))));
-        rows.units[r] = {factor, along * factor, length, error};
+        rows.units[r] = {factor, along * factor, works ? length : -1, error};
       }
     }
   __syncwarp();
@@ -85,7 +87,9 @@ KERNEL(hints, 256, 1) {
   long long at = h * s.query_count + query;
 #pragma unroll
   for (int e = 0; e < EACH; e++) {
-    long long key = e * 32 + lane < s.hinted ? s.hint[at * s.hinted + e * 32 + lane] - graph.first_key : -1;
+    long long key = -1, place = at * s.hinted + e * 32 + lane;
+    if (e * 32 + lane < s.hinted)
+      key = (s.narrow_hint ? ((const int*)s.hint)[place] : ((const long long*)s.hint)[place]) - graph.first_key;
     row[e] = key >= 0 && key < graph.keys ? graph.first_key + (int)key : -1;
   }
   u64 x[EACH];
@@ -147,6 +151,11 @@ template <int COUNT> DEVICE void finish_row(const Search& s, int h, int g, const
   Graph graph = graph_at(s, g);
   const Units& u = rows.units[r];
   long long at = h * s.query_count + row;
+  if (u.length < 0) {
+    s.threshold[at] = 0;
+    if (s.ordered) s.need[at] = 0;
+    return;
+  }
   float threshold = rows.threshold[r];
   if (s.hinted) threshold = max(threshold, floor_of_score(s.threshold[at], u));
   s.threshold[at] = threshold;

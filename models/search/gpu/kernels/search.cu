@@ -7,8 +7,6 @@
 #define WARPS 4
 #define COUNT (16 * TILES)      // queries of a warp
 #define PART (LIST / 4)         // places of each of a query's four lists
-#define TAKE (PART - 8)         // results of one round over the keys
-#define ROUNDS (LIST >= 512)    // k may take more than one
 // Batches of keys between two votes of a warp: as many as registers hold, or eight in shared memory.
 #define AT_ONCE (STAGED ? 8 : TILES == 4 || WORDS > 16 ? 1 : WORDS == 2 && TILES == 2 ? 4 : 16 / WORDS)
 #define RING 4                  // stages of keys in shared memory
@@ -34,49 +32,46 @@ DEVICE void rank_noted(const Search& s, int h, const Rows<COUNT>& rows, int r, c
     }
   }
   score_rows<EACH>(s, h, rows.row[r], row, x);
-#pragma unroll
-  for (int e = 0; e < EACH; e++)
-    if (ROUNDS && x[e] >= rows.ceiling[r]) x[e] = 0;
   sort_falling<LANES, EACH>(x);
 }
 
-// Writes results `done` and up to TAKE more of row r, ranked by LANES lanes.
+// Writes the results of row r, ranked by LANES lanes.
 template <int LANES, int EACH>
-DEVICE void write(const Search& s, int h, Rows<COUNT>& rows, int r, int done, const u64 (&x)[EACH]) {
+DEVICE void write(const Search& s, int h, const Rows<COUNT>& rows, int r, const u64 (&x)[EACH]) {
   if (rows.row[r] < 0) return;
   long long at = (h * s.query_count + rows.row[r]) * s.k;
 #pragma unroll
   for (int e = 0; e < EACH; e++) {
     int i = threadIdx.x % LANES * EACH + e;
-    if (i < TAKE && done + i < s.k) {
-      s.scores[at + done + i] = x[e] ? rank_score(x[e]) : __uint_as_float(0xff800000u);
-      s.indices[at + done + i] = x[e] ? rank_row(x[e]) : -1;
+    if (i < s.k) {
+      s.scores[at + i] = x[e] ? rank_score(x[e]) : __uint_as_float(0xff800000u);
+      int row = x[e] ? rank_row(x[e]) : -1;
+      if (s.narrow) ((int*)s.indices)[at + i] = row; else ((long long*)s.indices)[at + i] = row;
     }
-    if (ROUNDS && i == TAKE - 1) rows.ceiling[r] = x[e];
   }
 }
 // Ranks and writes 32 / LANES rows from `first` on.
 template <int LANES, int EACH>
-OUTLINED void write_some(const Search& s, int h, Rows<COUNT>& rows, int first, const int* list, const int* packed_rows,
-                         int done) {
+OUTLINED void write_some(const Search& s, int h, const Rows<COUNT>& rows, int first, const int* list,
+                         const int* packed_rows) {
   u64 x[EACH];
   int r = first + threadIdx.x % 32 / LANES;
   rank_noted<LANES, EACH>(s, h, rows, r, list, packed_rows, x);
   __syncwarp();
-  write<LANES, EACH>(s, h, rows, r, done, x);
+  write<LANES, EACH>(s, h, rows, r, x);
 }
 
-// One row by all lanes, however many its candidates are: writes its results, or keeps the best TAKE (or k) of its
+// One row by all lanes, however many its candidates are: writes its results, or keeps the best k of its
 // lists and raises its threshold.
-OUTLINED void settle(const Search& s, int h, Rows<COUNT>& rows, int r, int* list, const int* packed_rows, int done,
+OUTLINED void settle(const Search& s, int h, Rows<COUNT>& rows, int r, int* list, const int* packed_rows,
                      bool finally) {
   constexpr int EACH = LIST / 32;
-  int lane = threadIdx.x % 32, wanted = (int)min(s.k - done, (long long)TAKE), kept = 0;
+  int lane = threadIdx.x % 32, wanted = (int)s.k, kept = 0;
   u64 x[EACH], last = 0;
   rank_noted<32, EACH>(s, h, rows, r, list, packed_rows, x);
   __syncwarp();
   if (finally) {
-    write<32, EACH>(s, h, rows, r, done, x);
+    write<32, EACH>(s, h, rows, r, x);
     return;
   }
 #pragma unroll
@@ -97,7 +92,7 @@ OUTLINED void settle(const Search& s, int h, Rows<COUNT>& rows, int r, int* list
 }
 
 // All rows of a warp, each with as few lanes as its candidates take.
-DEVICE void write_rows(const Search& s, int h, Rows<COUNT>& rows, int* list, const int* packed_rows, int done) {
+DEVICE void write_rows(const Search& s, int h, Rows<COUNT>& rows, int* list, const int* packed_rows) {
   int lane = threadIdx.x % 32;
   __syncwarp();
 #pragma unroll 1
@@ -105,25 +100,25 @@ DEVICE void write_rows(const Search& s, int h, Rows<COUNT>& rows, int* list, con
     int most = 0;
     if (lane < 8)
       for (int t = 0; t < 4; t++) most += rows.count[r + lane][t];
-    most = max(warp_max(most), (int)min(s.k - done, (long long)TAKE));
+    most = max(warp_max(most), (int)s.k);
     if (LIST == 128 && most <= 32)
-      write_some<4, 8>(s, h, rows, r, list, packed_rows, done);
+      write_some<4, 8>(s, h, rows, r, list, packed_rows);
     else if (most <= 64)
-      for (int i = 0; i < 8; i += 4) write_some<8, 8>(s, h, rows, r + i, list, packed_rows, done);
+      for (int i = 0; i < 8; i += 4) write_some<8, 8>(s, h, rows, r + i, list, packed_rows);
     else if (most <= 128)
-      for (int i = 0; i < 8; i += 2) write_some<16, 8>(s, h, rows, r + i, list, packed_rows, done);
+      for (int i = 0; i < 8; i += 2) write_some<16, 8>(s, h, rows, r + i, list, packed_rows);
     else
-      for (int i = 0; i < 8; i++) settle(s, h, rows, r + i, list, packed_rows, done, true);
+      for (int i = 0; i < 8; i++) settle(s, h, rows, r + i, list, packed_rows, true);
   }
 }
 
 // Makes room in lists that are more than half full.
-DEVICE void shrink(const Search& s, int h, Rows<COUNT>& rows, int* list, const int* packed_rows, int done) {
+DEVICE void shrink(const Search& s, int h, Rows<COUNT>& rows, int* list, const int* packed_rows) {
   __syncwarp();
 #pragma unroll 1
   for (int r = 0; r < COUNT; r++) {
     const int* n = rows.count[r];
-    if (max(max(n[0], n[1]), max(n[2], n[3])) > PART / 2) settle(s, h, rows, r, list, packed_rows, done, false);
+    if (max(max(n[0], n[1]), max(n[2], n[3])) > PART / 2) settle(s, h, rows, r, list, packed_rows, false);
   }
 }
 
@@ -137,9 +132,11 @@ DEVICE void refill(float (&start)[TILES][4], const Rows<COUNT>& rows) {
     double threshold = rows.threshold[r];
     double low = threshold - fabs(threshold) * ((WIDTH + 4) / 4194304.0) - POWER(-20);
     if (!MARGIN_COLUMN) low -= slack() * rows.units[r].length * 16;
-    float from = held(rows.row[r] < 0 ? NEVER : -__double2float_rd(low));
-    start[i / 2][i % 2 * 2] = from;
-    start[i / 2][i % 2 * 2 + 1] = from;
+    float from = rows.row[r] < 0 || rows.units[r].length < 0 ? NEVER : -__double2float_rd(low);
+    // Opaque one by one: one value stored twice has the accumulators rebuilt by moves, 92 instead of 64 instructions
+    // for 16 products at d = 10.
+    start[i / 2][i % 2 * 2] = held(from);
+    start[i / 2][i % 2 * 2 + 1] = held(from);
   }
 }
 
@@ -174,16 +171,13 @@ KERNEL(collect, WARPS * 32, RESIDENT) {
     uint32_t a[TILES][WORDS];
     load_queries<TILES>(s, h, g, first, s.ordered, 0, a, rows);
     int need = 0;  // chunks; of the neediest row
-    for (int r = lane; r < COUNT; r += 32) {
-      if (ROUNDS) rows.ceiling[r] = ~0ull;
-      if (rows.row[r] >= 0)
+    for (int r = lane; r < COUNT; r += 32)
+      if (rows.row[r] >= 0 && rows.units[r].length >= 0)
         need = max(need, s.ordered ? s.need[h * s.query_count + rows.row[r]] : (graph.keys + CHUNK - 1) / CHUNK);
-    }
     int batches = min((graph.keys + 15) / 16, warp_max(need) * (CHUNK / 16));
     if (STAGED && lane == 0) atomicMax(&shared_batches, batches);
 
     float start[TILES][4];
-    int done = 0;
     // Whether some key of the batch may matter to some query of this lane.
     auto look = [&](const uint32_t (&b)[WORDS]) {
       uint32_t all = ~0u;
@@ -222,101 +216,96 @@ KERNEL(collect, WARPS * 32, RESIDENT) {
         }
       }
       if (!__any_sync(FULL, fullest > PART - 5)) return false;  // one more batch brings up to four
-      shrink(s, h, rows, list, packed_rows, done);
+      shrink(s, h, rows, list, packed_rows);
       refill(start, rows);
       return true;
     };
-#pragma unroll 1
-    for (;; done += TAKE) {
-      for (int r = lane; r < COUNT; r += 32) {
-        rows.threshold[r] = rows.row[r] < 0 ? 0.0f : s.threshold[h * s.query_count + rows.row[r]];
-        for (int t = 0; t < 4; t++) rows.count[r][t] = 0;
-      }
-      __syncwarp();
-      refill(start, rows);
+    for (int r = lane; r < COUNT; r += 32) {
+      rows.threshold[r] = rows.row[r] < 0 ? 0.0f : s.threshold[h * s.query_count + rows.row[r]];
+      for (int t = 0; t < 4; t++) rows.count[r][t] = 0;
+    }
+    __syncwarp();
+    refill(start, rows);
 #if STAGED
-      __syncthreads();
-      int stages = (shared_batches + AT_ONCE - 1) / AT_ONCE;
-      int padded = (graph.keys + CHUNK - 1) / CHUNK * (CHUNK / 16);
-      constexpr int STAGE = AT_ONCE * BATCH / 4;  // in 16 bytes
-      auto fetch = [&](int stage) {
-        int there = stage < stages ? min(padded - stage * AT_ONCE, AT_ONCE) * (BATCH / 4) : 0;
-        const uint4* from = (const uint4*)(packed + (long long)stage * AT_ONCE * BATCH);
+    __syncthreads();
+    int stages = (shared_batches + AT_ONCE - 1) / AT_ONCE;
+    int padded = (graph.keys + CHUNK - 1) / CHUNK * (CHUNK / 16);
+    constexpr int STAGE = AT_ONCE * BATCH / 4;  // in 16 bytes
+    auto fetch = [&](int stage) {
+      int there = stage < stages ? min(padded - stage * AT_ONCE, AT_ONCE) * (BATCH / 4) : 0;
+      const uint4* from = (const uint4*)(packed + (long long)stage * AT_ONCE * BATCH);
 #pragma unroll
-        for (int j = 0; j < STAGE; j += WARPS * 32) {
-          int i = j + threadIdx.x;
-          if (i < there) copy_start(ring + stage % RING * STAGE + i, from + i);
-        }
-        copy_commit();
-      };
+      for (int j = 0; j < STAGE; j += WARPS * 32) {
+        int i = j + threadIdx.x;
+        if (i < there) copy_start(ring + stage % RING * STAGE + i, from + i);
+      }
+      copy_commit();
+    };
 #pragma unroll 1
-      for (int stage = 0; stage < RING - 1; stage++) fetch(stage);
-      int noting = 0;  // stages to come whose batches are noted without a look first: most would need it
+    for (int stage = 0; stage < RING - 1; stage++) fetch(stage);
+    int noting = 0;  // stages to come whose batches are noted without a look first: most would need it
 #pragma unroll 1
-      for (int stage = 0; stage < stages; stage++) {
-        copy_wait<RING - 2>();
-        __syncthreads();
-        fetch(stage + RING - 1);
-        const uint32_t* here = (const uint32_t*)(ring + stage % RING * STAGE);
-        int there = min(AT_ONCE, batches - stage * AT_ONCE);
-        if (there <= 0) continue;
-        uint32_t hit = noting ? ~0u : 0;
-        if (noting) {
-          noting--;
-        } else {
+    for (int stage = 0; stage < stages; stage++) {
+      copy_wait<RING - 2>();
+      __syncthreads();
+      fetch(stage + RING - 1);
+      const uint32_t* here = (const uint32_t*)(ring + stage % RING * STAGE);
+      int there = min(AT_ONCE, batches - stage * AT_ONCE);
+      if (there <= 0) continue;
+      uint32_t hit = noting ? ~0u : 0;
+      if (noting) {
+        noting--;
+      } else {
 #pragma unroll SIDE_BY_SIDE
-          for (int i = 0; i < AT_ONCE; i++) {
-            uint32_t b[WORDS];
-            load_batch(here + i * BATCH, b);
-            hit |= look(b) << i;
-          }
-          hit = any_bits(hit);
-          if (__popc(hit) >= AT_ONCE * 3 / 4) noting = 8;
-        }
-        hit &= (1u << there) - 1;
-#pragma unroll 1
-        for (; hit; hit &= hit - 1) {
-          int i = __ffs(hit) - 1;
+        for (int i = 0; i < AT_ONCE; i++) {
           uint32_t b[WORDS];
           load_batch(here + i * BATCH, b);
-          note(stage * AT_ONCE + i, b);
-        }
-      }
-#else
-      constexpr bool AHEAD = WORDS <= 16;  // the next batches are on their way while these are multiplied
-      uint32_t next[AT_ONCE][WORDS];
-      auto fetch = [&](int i, int batch) { load_batch(packed + (long long)min(batch, batches - 1) * BATCH, next[i]); };
-      auto fetch_ahead = [&](int batch) {
-#pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) fetch(i, batch + i);
-      };
-      if (AHEAD && batches) fetch_ahead(0);
-#pragma unroll 1
-      for (int batch = 0; batch < batches; batch += AT_ONCE) {
-        uint32_t hit = 0;
-#pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) {
-          if (!AHEAD) fetch(i, batch + i);
-          uint32_t b[WORDS];
-#pragma unroll
-          for (int w = 0; w < WORDS; w++) b[w] = next[i][w];
-          if (AHEAD) fetch(i, batch + AT_ONCE + i);
           hit |= look(b) << i;
         }
-        hit = any_bits(hit) & ((1u << min(AT_ONCE, batches - batch)) - 1);
-#pragma unroll 1
-        for (; hit; hit &= hit - 1) {
-          int i = __ffs(hit) - 1;
-          uint32_t b[WORDS];
-          load_batch(packed + (long long)(batch + i) * BATCH, b);
-          // Fetched again, the next batches need no registers while lists are cut.
-          if (note(batch + i, b) && AHEAD) fetch_ahead(batch + AT_ONCE);
-        }
+        hit = any_bits(hit);
+        if (__popc(hit) >= AT_ONCE * 3 / 4) noting = 8;
       }
-#endif
-      write_rows(s, h, rows, list, packed_rows, done);
-      if (!ROUNDS || done + TAKE >= min(s.k, (long long)graph.keys)) break;
-      __syncwarp();
+      hit &= (1u << there) - 1;
+#pragma unroll 1
+      for (; hit; hit &= hit - 1) {
+        int i = __ffs(hit) - 1;
+        uint32_t b[WORDS];
+        load_batch(here + i * BATCH, b);
+        note(stage * AT_ONCE + i, b);
+      }
     }
+#else
+    constexpr bool AHEAD = WORDS <= 16;  // the next batches are on their way while these are multiplied
+    uint32_t next[AT_ONCE][WORDS];
+    auto fetch = [&](int i, int batch) { load_batch(packed + (long long)min(batch, batches - 1) * BATCH, next[i]); };
+    auto fetch_ahead = [&](int batch) {
+#pragma unroll
+      for (int i = 0; i < AT_ONCE; i++) fetch(i, batch + i);
+    };
+    if (AHEAD && batches) fetch_ahead(0);
+#pragma unroll 1
+    for (int batch = 0; batch < batches; batch += AT_ONCE) {
+      uint32_t hit = 0;
+#pragma unroll
+      for (int i = 0; i < AT_ONCE; i++) {
+        if (!AHEAD) fetch(i, batch + i);
+        uint32_t b[WORDS];
+#pragma unroll
+        for (int w = 0; w < WORDS; w++) b[w] = next[i][w];
+        if (AHEAD) fetch(i, batch + AT_ONCE + i);
+        hit |= look(b) << i;
+      }
+      hit = any_bits(hit) & ((1u << min(AT_ONCE, batches - batch)) - 1);
+#pragma unroll 1
+      for (; hit; hit &= hit - 1) {
+        int i = __ffs(hit) - 1;
+        uint32_t b[WORDS];
+        load_batch(packed + (long long)(batch + i) * BATCH, b);
+        // Fetched again, the next batches need no registers while lists are cut.
+        if (note(batch + i, b) && AHEAD) fetch_ahead(batch + AT_ONCE);
+      }
+    }
+#endif
+    write_rows(s, h, rows, list, packed_rows);
   }
 }

@@ -1,4 +1,4 @@
-"""CUDA graphs with a stand-in for the card: what is asked of it in which order, and what a failure leaves."""
+"""CUDA graphs with a stand-in for the device: its calls in their order, and what a failure leaves."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Graph:
 
 
 @pytest.fixture
-def card(monkeypatch):
+def log(monkeypatch):
     """Log of what is asked, and the one random generator."""
     log: list[str] = []
     generator = SimpleNamespace(clone_state=lambda: "as before", graphsafe_set_state=log.append)
@@ -73,15 +73,15 @@ def _work(_=None):
     return Learned(*(torch.zeros(1),) * 4)
 
 
-def test_plain_work_is_where_it_will_be_recorded(card):
+def test_plain_work_is_where_it_will_be_recorded(log):
     CudaGraphs(torch.device("cuda")).run(_work)
-    assert card == ["side waits for loop", "loop waits for side", *["kept for the loop"] * 4]
+    assert log == ["side waits for loop", "loop waits for side", *["kept for the loop"] * 4]
 
 
-def test_a_graph_keeps_what_its_work_refers_to(card):
+def test_a_graph_keeps_what_its_work_refers_to(log):
     class Plan:
         def __del__(self):
-            card.append("plan dropped")
+            log.append("plan dropped")
 
     def work(keep):
         keep.append(Plan())
@@ -90,32 +90,32 @@ def test_a_graph_keeps_what_its_work_refers_to(card):
     replay, found = CudaGraphs(torch.device("cuda")).record(work)
     replay()
     assert isinstance(found, Learned)
-    assert card == ["recorded on the side in a new pool, thread_local"]
+    assert log == ["recorded on the side in a new pool, thread_local"]
     del replay
-    assert card[-1] == "plan dropped"
+    assert log[-1] == "plan dropped"
 
 
-def test_graphs_share_memory_with_those_that_are_there(card):
+def test_graphs_share_memory_with_those_that_are_there(log):
     graphs = CudaGraphs(torch.device("cuda"))
     first = graphs.record(_work)
     second = graphs.record(_work)
     del first, second
     graphs.record(_work)
-    assert [line.split(" in ")[1] for line in card] == [
+    assert [line.split(" in ")[1] for line in log] == [
         f"{pool}, thread_local" for pool in ("a new pool", "its", "a new pool")
     ]
 
 
-def test_a_failure_is_told_by_its_own_error_and_frees_generator_and_allocator(card):
+def test_a_failure_is_told_by_its_own_error_and_frees_generator_and_allocator(log):
     def work(_):
         raise RuntimeError("operation not permitted")
 
     with pytest.raises(RuntimeError, match="operation not permitted"):
         CudaGraphs(torch.device("cuda", 0)).record(work)
-    assert card[-3:] == ["as before", *_ENDED]
+    assert log[-3:] == ["as before", *_ENDED]
 
 
-def test_a_recording_that_ended_by_itself_is_not_ended_again(card, monkeypatch):
+def test_a_recording_that_ended_by_itself_is_not_ended_again(log, monkeypatch):
     """Then the graph gives its memory back."""
 
     def refused(device, pool):
@@ -127,4 +127,4 @@ def test_a_recording_that_ended_by_itself_is_not_ended_again(card, monkeypatch):
     monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", refused)
     with pytest.raises(LookupError, match="of Python alone"):
         CudaGraphs(torch.device("cuda", 0)).record(work)
-    assert card[-1] == "as before"
+    assert log[-1] == "as before"

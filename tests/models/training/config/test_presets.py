@@ -95,10 +95,7 @@ KEYS = {
     "gt.sparse.head_agg": ("model.attention.output_projection", lambda name: name != "none"),
     "gnn.layers_post_mp": ("model.head_layers", int),
     "gnn.act": ("model.ffn_activation", str),
-    "dataset.node_encoder_name": (
-        "model.node_encoder",
-        NODE_ENCODERS.get,
-    ),
+    "dataset.node_encoder_name": ("model.node_encoder", NODE_ENCODERS.get),
     "dataset.edge_encoder_name": ("model.edge_encoder", EDGE_ENCODERS.get),
     "posenc": ("model.positional", str),
     "optim.clip_grad_norm": ("training.clip_norm", lambda on: 1.0 if on else 0.0),

@@ -70,7 +70,7 @@ def test_data_that_are_not_for_this_are_refused(tmp_path, columns, options, miss
 def test_classes_are_counted_over_all_parts(tmp_path):
     build = build_of(tmp_path / "build", [X, Y], labels=[0, 1, 0, 6])
     data = open_data(tiny_config(build), home=Home(tmp_path))
-    assert data.num_classes == 7
+    assert data.task.outputs == 7
     result = train(tiny_config(build), home=Home(tmp_path), quiet=True).results[0]
     assert result.num_classes == 7
 
@@ -100,7 +100,7 @@ def test_test_and_val_come_in_file_order_and_only_with_what_is_read(tmp_path):
     (batch,) = batches
     assert parts == ("val",)
     assert sorted(batch.keys()) == ["batch", "neighbor", "ptr", "x", "y"]
-    assert data.num_classes == CLASSES
+    assert data.task.outputs == CLASSES
 
 
 @pytest.fixture(scope="module")

@@ -62,7 +62,6 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
         "resume at half": Command(half, resume),
         "resume a trained run": Command(saved, resume),
         "evaluate": Command(runs / "done", evaluate),
-        "dump": Command(runs / "done", lambda run: evaluate(run, "--dump-qk", home.root / "dump")),
     }
 
 

@@ -85,16 +85,6 @@ def test_wrong_settings_are_refused():
     )
 
 
-def test_settings_of_the_command_line():
-    found = options("optimiser.name=sgd", "optimiser.momentum=0.9").optimiser
-    assert (found.name, found.momentum) == ("sgd", 0.9)
-    assert options("training.patience=none", "training.ema=0.99").training.ema == 0.99
-    config = options("training.k_schedule=cosine:50:5", "model.attention.k=5")
-    assert (config.model.attention.k, config.training.k_schedule) == (5, "cosine:50:5")
-    assert config.data.parameters.get("k") != 5
-    assert options("model.attention.k=[1, 2, 3, 4, 5, 6, 7, 8]").model.attention.k == (1, 2, 3, 4, 5, 6, 7, 8)
-
-
 def rates(config, epochs, losses, steps=1):
     """Rates of a schedule from 0.5 on, one for each of the losses."""
     optimiser = torch.optim.AdamW([nn.Parameter(torch.zeros(1))], lr=0.5)

@@ -116,13 +116,13 @@ def test_what_is_printed(home, clouds, tmp_path) -> None:
 def test_every_part_and_the_metrics_of_classes_alone(home, clouds) -> None:
     metrics = evaluate("mine", home=home).metrics
     for part in ("train", "val", "test"):
-        found = predict("mine", part=part, home=home)
+        found = predict("mine", split=part, home=home)
         measured = evaluate_predictions(found, clouds)
         expected = {name: value for name, value in metrics[part].items() if name != "loss"}
         assert (measured.part, measured.metrics) == (part, expected)
-        assert evaluate_predictions({"pred": found.pred}, clouds, part=part).metrics == expected
+        assert evaluate_predictions({"pred": found.pred}, clouds, split=part).metrics == expected
         tensor = torch.from_numpy(found.logits).double()
-        assert evaluate_predictions({"logits": tensor}, clouds, part=part).metrics == expected
+        assert evaluate_predictions({"logits": tensor}, clouds, split=part).metrics == expected
 
 
 def test_half_precision_has_the_same_numbers(home, clouds) -> None:
@@ -135,7 +135,7 @@ def test_half_precision_has_the_same_numbers(home, clouds) -> None:
 
 def test_the_split_is_the_one_with_the_keys_of_the_file(predictions, clouds) -> None:
     with pytest.raises(UsageError, match="keys and ptr of the part train"):
-        evaluate_predictions(predictions, clouds, part="train")
+        evaluate_predictions(predictions, clouds, split="train")
 
 
 def test_what_does_not_fit_is_refused(predictions, clouds) -> None:
@@ -160,7 +160,7 @@ def test_what_does_not_fit_is_refused(predictions, clouds) -> None:
             evaluate_predictions(arrays, clouds)
         assert message in str(refused.value), arrays
     with pytest.raises(UsageError, match="nothing to predict"):
-        predict("mine", part="rest", home=Home(Path(clouds).parents[1]))
+        predict("mine", split="rest", home=Home(Path(clouds).parents[1]))
 
 
 def test_predictions_of_another_task_are_refused(predictions, clouds) -> None:

@@ -1,1 +1,0 @@
-"""The street network: choice of ways, construction, simplification and speeds."""

@@ -1,0 +1,194 @@
+"""Streets among the ways of OpenStreetMap, their directions and speeds: OSMnx's rules.
+
+Which ways are streets: OSMnx puts its rules for each network type into Overpass queries, where
+``["key"!~"a|b"]`` leaves out every way with a value of that key that *contains* ``a`` or ``b``.
+``tests/pipelines/openstreetmap`` compares the table with the queries. ``any`` is none of OSMnx's
+types: every way tagged ``highway``.
+
+Speeds, in km/h from ``maxspeed`` tags, follow ``osmnx.add_edge_speeds``. A missing speed is the mean of the
+streets of the same ``highway`` value; where none of them has one, the mean of these means. A street with
+several values of ``highway`` counts as the first of them (sorted; OSMnx takes the first of an order that
+depends on the hash seed).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final, Literal
+
+import numpy as np
+
+from kmip_data.arrays import F64, I32
+
+NetworkType = Literal["all", "all_public", "any", "bike", "drive", "drive_service", "walk"]
+
+_UNUSED = "abandoned|construction|no|planned|platform|proposed|raceway|razed|rest_area|services"
+_NO_CARS = "bridleway|bus_guideway|corridor|cycleway|elevator|escalator|footway|path|pedestrian|steps|track"
+_PUBLIC = {"area": "yes", "access": "private"}
+
+#: Network type -> key -> values, any of which leaves a way out.
+LEFT_OUT: Final[Mapping[str, Mapping[str, str]]] = {
+    "all": {"area": "yes", "highway": _UNUSED},
+    "all_public": {**_PUBLIC, "highway": _UNUSED, "service": "private"},
+    "any": {},
+    "bike": {
+        **_PUBLIC,
+        "highway": f"{_UNUSED}|bus_guideway|corridor|elevator|escalator|footway|motor|steps",
+        "bicycle": "no",
+        "service": "private",
+    },
+    "drive": {
+        **_PUBLIC,
+        "highway": f"{_UNUSED}|{_NO_CARS}|service",
+        "motor_vehicle": "no",
+        "motorcar": "no",
+        "service": "alley|driveway|emergency_access|parking|parking_aisle|private",
+    },
+    "drive_service": {
+        **_PUBLIC,
+        "highway": f"{_UNUSED}|{_NO_CARS}",
+        "motor_vehicle": "no",
+        "motorcar": "no",
+        "service": "emergency_access|parking|parking_aisle|private",
+    },
+    "walk": {
+        **_PUBLIC,
+        "highway": "abandoned|bus_guideway|construction|cycleway|motor|no|planned|platform|proposed|raceway|"
+        "razed|rest_area|services",
+        "foot": "no",
+        "service": "private",
+        "sidewalk": "separate",
+        "sidewalk:both": "separate",
+        "sidewalk:left": "separate",
+        "sidewalk:right": "separate",
+    },
+}
+_PATTERNS = {
+    kind: [(key, re.compile(values)) for key, values in rules.items()] for kind, rules in LEFT_OUT.items()
+}
+
+_ONE_WAY = frozenset({"yes", "true", "1", "-1", "reverse", "T", "F"})
+_AGAINST = frozenset({"-1", "reverse", "T"})  #: values of ``oneway`` for traffic against the order of nodes
+
+
+def is_street(tags: Mapping[str, str], network_type: str) -> bool:
+    """True if a way with these tags belongs to the network."""
+    if "highway" not in tags:
+        return False
+    return not any(key in tags and found.search(tags[key]) for key, found in _PATTERNS[network_type])
+
+
+def direction(tags: Mapping[str, str], network_type: str) -> int:
+    """Return 0 for both directions, 1 for one way in the order of the nodes, -1 for one way against it.
+
+    On foot every street goes both ways. A roundabout is one way, also where its ``oneway`` is missing.
+    """
+    if network_type == "walk":
+        return 0
+    value = tags.get("oneway")
+    if value in _ONE_WAY:
+        return -1 if value in _AGAINST else 1
+    return 1 if tags.get("junction") == "roundabout" else 0
+
+
+KM_A_MILE: Final = 1.60934  #: as OSMnx has it
+_NUMBER: Final = re.compile(r"([0-9][.,0-9]*)(?: ?(?:km/h|kmh|kph|mph|knots))?")
+
+#: Speeds that are meant where only a rule is given (``maxspeed=FI:urban``): country -> zone and km/h.
+#: From https://wiki.openstreetmap.org/wiki/Key:maxspeed, in OSMnx's selection.
+_ZONES: Final = {
+    "AR": "rural 110, urban 40, urban:primary 60, urban:secondary 60",
+    "AT": "bicycle_road 30, motorway 130, rural 100, trunk 100, urban 50",
+    "BE": "cyclestreet 30, living_street 20, motorway 120, trunk 120, zone30 30",
+    "BE-BRU": "rural 70, urban 30",
+    "BE-VLG": "rural 70, urban 50",
+    "BE-WAL": "rural 90, urban 50",
+    "BG": "living_street 20, motorway 140, rural 90, trunk 120, urban 50",
+    "BY": "living_street 20, motorway 110, rural 90, urban 60",
+    "CA-AB": "rural 90, urban 65",
+    "CA-BC": "rural 80, urban 50",
+    "CA-MB": "rural 90, urban 50",
+    "CA-ON": "rural 80, urban 50",
+    "CA-QC": "motorway 100, rural 75, urban 50",
+    "CA-SK": "nsl 80",
+    "CH": "motorway 120, rural 80, trunk 100, urban 50",
+    "CZ": "living_street 20, motorway 130, pedestrian_zone 20, rural 90, trunk 110, urban 50, "
+    "urban_motorway 80, urban_trunk 80",
+    "DE": "bicycle_road 30, living_street 15, motorway 120, rural 80, urban 50",
+    "DK": "motorway 130, rural 80, urban 50",
+    "EE": "rural 90, urban 50",
+    "ES": "living_street 20, motorway 120, rural 90, trunk 90, urban 50, zone30 30",
+    "FI": "motorway 120, rural 80, trunk 100, urban 50",
+    "FR": "motorway 120, rural 80, urban 50, zone30 30",
+    "GB": "nsl_restricted 48.28",
+    "GR": "motorway 130, rural 90, trunk 110, urban 50",
+    "HU": "living_street 20, motorway 130, rural 90, trunk 110, urban 50",
+    "IT": "motorway 130, rural 90, trunk 110, urban 50",
+    "JP": "express 100, nsl 60",
+    "LT": "rural 90, urban 50",
+    "NO": "rural 80, urban 50",
+    "PH": "express 100, rural 80, urban 30",
+    "PT": "motorway 120, rural 90, trunk 100, urban 50",
+    "RO": "motorway 130, rural 90, trunk 100, urban 50",
+    "RS": "living_street 10, motorway 130, rural 80, trunk 100, urban 50",
+    "RU": "living_street 20, motorway 110, rural 90, urban 60",
+    "SE": "rural 70, urban 50",
+    "SI": "motorway 130, rural 90, trunk 110, urban 50",
+    "SK": "living_street 20, motorway 130, motorway_urban 90, rural 90, trunk 90, urban 50",
+    "TR": "living_street 20, motorway 130, rural 90, trunk 110, urban 50, zone30 30",
+    "UA": "living_street 20, motorway 130, rural 90, trunk 110, urban 50",
+    "UK": "motorway 112.65, nsl_dual 112.65, nsl_single 96.56",
+    "UZ": "living_street 30, motorway 110, rural 100, urban 70",
+}
+IMPLICIT: Final = {
+    f"{country}:{zone.rpartition(' ')[0]}": float(zone.rpartition(" ")[2])
+    for country, zones in _ZONES.items()
+    for zone in zones.split(", ")
+}
+
+
+def read_speed(text: str) -> float | None:
+    """Return the km/h that a ``maxspeed`` means; of several lanes (``50|30``) the mean; else ``None``.
+
+    >>> read_speed("30 mph"), read_speed("50|30"), read_speed("FI:urban"), read_speed("walk")
+    (48.2802, 40.0, 50.0, None)
+    """
+    speeds = []
+    for lane in text.split("|"):
+        match = _NUMBER.fullmatch(lane)
+        try:
+            speed = float(match[1].replace(",", ".")) if match else None
+        except ValueError:  # "1.2.3"
+            speed = None
+        if speed is None:
+            return IMPLICIT.get(text)
+        speeds.append(speed * KM_A_MILE if "mph" in text.lower() else speed)
+    return sum(speeds) / len(speeds)
+
+
+def street_speeds(tags: Mapping[str, I32], values: Mapping[str, list[tuple[str, ...]]]) -> F64:
+    """Return the speed of each edge in km/h, (E,) float64; NaN everywhere where no street has one.
+
+    ``tags`` and ``values`` are those of a street graph.
+    """
+    known = [_mean([read_speed(text) for text in texts]) for texts in values["maxspeed"]]
+    speed = np.array([*known, np.nan])[tags["maxspeed"]]  # the last one, -1, is: no tag
+    kinds = sorted({names[0] for names in values["highway"]})
+    position = {kind: number for number, kind in enumerate([*kinds, ""])}
+    of_value = [position[names[0]] for names in values["highway"]]
+    kind = np.array([*of_value, position[""]])[tags["highway"]]
+    given = np.isfinite(speed)
+    count = np.bincount(kind[given], minlength=len(position))
+    total = np.bincount(kind[given], weights=speed[given], minlength=len(position))
+    mean = np.full(len(position), np.nan)
+    np.divide(total, count, out=mean, where=count > 0)
+    if given.any():
+        mean[count == 0] = mean[count > 0].mean()
+    filled: F64 = np.where(given, speed, mean[kind])
+    return filled
+
+
+def _mean(speeds: list[float | None]) -> float:
+    known = [speed for speed in speeds if speed is not None]
+    return sum(known) / len(known) if known else np.nan

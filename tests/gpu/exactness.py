@@ -1,0 +1,91 @@
+"""Section 1: the self-check, fuzzed searches against ``dense``, and the tests of the search."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+from gpu.fuzz import Search, differs, problems
+from gpu.pytests import run_tests
+from gpu.results import Recorder
+
+from kmip_data.models.search.gpu import plan
+from kmip_data.models.training.self_check import OK, Sizes, check
+
+PROBLEMS, SECONDS = 2_000, 30.0
+SHAPES = ((False, 1, 0), (True, 1, 0), (True, 2, 0), (True, 4, 1), (False, 4, 0))  #: ordered, tiles, staged
+TESTS = "tests/models/search/test_cuda_kernels.py"
+
+
+def run(record: Recorder) -> None:
+    """Check, fuzz and test."""
+    if record.dry:
+        from support.emulated_gpu import CHILD, ENVIRONMENT
+
+        environment = {**ENVIRONMENT, "EMULATED_KERNELS": str(record.folder / "cache")}
+        found = check(
+            "cpu",
+            Sizes(4, 5, 3, 1, 8),
+            ("norms",),
+            child=(*CHILD, "whole"),
+            limit=600,
+            environment=environment,
+        )
+    else:
+        found = check("cuda", Sizes())
+    for part, reason in found.items():
+        status = "ok" if reason == OK else "failed"
+        record(f"self-check: {part}", status=status, note="" if reason == OK else reason)
+    _fuzz(record)
+    run_tests(record, [TESTS], filters="gpu or graph", processes=4)
+
+
+def _fuzz(record: Recorder) -> None:
+    search, dims, count = _search(record), (1, 5, 8, 10, 19), PROBLEMS
+    if record.dry:
+        dims, count = (10,), 4
+    done = wrong = 0
+    until = time.monotonic() + SECONDS
+    shapes = SHAPES[:1] if record.dry else SHAPES
+    for ordered, tiles, staged in shapes:
+        with _shaped(ordered=ordered, tiles=tiles, staged=staged), record.attempt("fuzzed searches"):
+            drawn = problems(done, record.device, most=100 if record.dry else 400, dims=dims)
+            for name, problem in drawn:
+                if differs(problem, search):
+                    wrong += 1
+                    record(f"fuzzed search: {name}", status="failed", note="other bits than dense")
+                done += 1
+                if done % (count // len(shapes)) == 0 or time.monotonic() > until:
+                    break
+    record("fuzzed searches with other bits than dense", wrong, f"of {done}", target=0, kind="figure")
+
+
+def _search(record: Recorder) -> Search:
+    from kmip_data.models.search.backends import cuda
+
+    if not record.dry:
+        return cuda.search  # type: ignore[no-any-return]
+    from support.cuda_emulator import EmulatedDevice
+
+    from kmip_data.models.search.gpu.launch import run
+
+    folder = record.folder / "cache"
+    folder.mkdir(exist_ok=True)
+    device = EmulatedDevice(folder)
+    return lambda problem: run(problem, device)
+
+
+@contextlib.contextmanager
+def _shaped(*, ordered: bool, tiles: int, staged: int) -> Iterator[None]:
+    """Set when keys are ordered and warps share them, so that few rows do what otherwise many do."""
+    before = {name: getattr(plan, name) for name in ("_ORDERED_KEYS", "_BUCKETS_A_ROW", "_tiles")}
+    plan._ORDERED_KEYS, plan._BUCKETS_A_ROW = (1 if ordered else 10**9), 10**9
+    plan._tiles = lambda *_, **__: (tiles, staged)
+    plan.plan_for.cache_clear()
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(plan, name, value)
+        plan.plan_for.cache_clear()

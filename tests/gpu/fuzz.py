@@ -1,0 +1,68 @@
+"""Random searches of odd numbers and shapes: an endless source, and their comparison with ``dense``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from support.odd_numbers import KINDS, numbers
+
+from kmip_data.errors import UsageError
+from kmip_data.models.search import topk_inner_product
+from kmip_data.models.search.problem import SearchProblem, check_problem
+
+FAMILIES = ("normal", "tight", "mixed scale", "shifted", "duplicates", "denormal", *KINDS)
+Search = Callable[[SearchProblem], tuple[torch.Tensor, torch.Tensor]]
+
+
+def problems(
+    seed: int, device: torch.device, *, most: int, dims: tuple[int, ...]
+) -> Iterator[tuple[str, SearchProblem]]:
+    """Yield searches and their descriptions: graphs of up to ``most`` keys, empty ones, hints of any rows."""
+    rng = np.random.default_rng(seed)
+    while True:
+        dim, k = int(rng.choice(dims)), int(rng.choice([1, 2, 5, 10, 15, 24]))
+        heads, graphs = int(rng.choice([1, 2, 8])), int(rng.integers(1, 5))
+        sizes = [0, 1, 2, k, k + 1, 17, 64, 65, most // 2, most]
+        queries = np.cumsum([0, *rng.integers(0, 30, graphs)]).tolist()
+        keys = np.cumsum([0, *rng.choice(sizes, graphs)]).tolist()
+        family = str(rng.choice(FAMILIES))
+        rows = [rows_of(family, rng, (heads, ptr[-1], dim)) for ptr in (queries, keys)]
+        if rng.random() < 0.2:
+            rows[0] *= np.float32(rng.choice([0.0, -0.0]))
+        hint = None
+        if rng.random() < 0.3:
+            drawn = rng.integers(-3, keys[-1] + 3, (heads, queries[-1], int(rng.choice([k, k + 7, 3]))))
+            hint = torch.from_numpy(drawn).to(device)
+        tensors = [torch.from_numpy(np.ascontiguousarray(each)).to(device) for each in rows]
+        name = f"d {dim}, k {k}, {heads} heads, {queries}, {keys}, {family}, hint {hint is not None}"
+        try:
+            yield name, check_problem(*tensors, k, queries, keys, hint)
+        except UsageError:  # numbers that no search takes
+            continue
+
+
+def rows_of(family: str, rng: np.random.Generator, shape: tuple[int, int, int]) -> np.ndarray:
+    """Draw rows of a family: ties, tiny differences, sizes far apart, denormals."""
+    drawn = rng.standard_normal(shape).astype(np.float32)
+    if family == "tight":
+        return (1 + drawn * np.float32(1e-6)).astype(np.float32)
+    if family == "mixed scale":
+        return (drawn * 10.0 ** rng.uniform(-30, 30, (*shape[:-1], 1))).astype(np.float32)
+    if family == "shifted":
+        return (drawn + 10.0 ** rng.integers(-3, 9)).astype(np.float32)
+    if family == "duplicates" and shape[1]:
+        return drawn[:, rng.integers(0, max(1, shape[1] // 6), shape[1])]
+    if family == "denormal":
+        return (drawn * 2.0**-140).astype(np.float32)
+    return numbers(family, rng, shape) if family in KINDS else drawn
+
+
+def differs(problem: SearchProblem, search: Search) -> bool:
+    """True if a search has other bits than ``dense``."""
+    found = search(problem)
+    given = {"query_ptr": problem.query_ptr, "key_ptr": problem.key_ptr, "backend": "dense"}
+    expected = topk_inner_product(problem.queries, problem.keys, problem.k, **given)
+    bits = (each[0].contiguous().view(torch.int32) for each in (found, expected))
+    return not (torch.equal(found[1], expected[1]) and torch.equal(*bits))

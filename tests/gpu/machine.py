@@ -1,0 +1,89 @@
+"""Section 0: versions, ceilings of copies and products, and all kernels compiled in parallel."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+from gpu import children
+from gpu.results import Recorder, milliseconds
+from gpu.steps import WARMED
+
+from kmip_data.models.training.self_check import nvrtc_version
+
+PROCESSES = 14
+PACKAGES = ("torch", "triton", "cuda-core", "cuda-bindings", "numpy", "numba", "torch-geometric")
+#: Searches of section 5 whose programs differ.
+PROGRAM = """
+import sys, torch
+from benchmarks.attention_gpu import CASES, CITY, _searching, _work
+case = [*CASES[:4], *CASES[5:], CITY][int(sys.argv[1])]
+_searching(_work(case, torch.device("cuda")))()
+"""
+SEARCHES = 9
+STEP = "import sys; from gpu.steps import warm; warm(int(sys.argv[1]))"
+
+
+def run(record: Recorder) -> None:
+    """Record versions and ceilings, and compile."""
+    record("Python", sys.version.split()[0], kind="version")
+    for package in PACKAGES:
+        try:
+            record(package, importlib.metadata.version(package), kind="version")
+        except importlib.metadata.PackageNotFoundError:
+            record(package, status="skipped", note="not installed")
+    record("NVRTC", nvrtc_version(), kind="version")
+    if not record.dry:
+        record("GPU", torch.cuda.get_device_name(), kind="version")
+        record("CUDA", torch.version.cuda, kind="version")
+        record("driver", _driver(), kind="version")
+    _ceilings(record)
+    if record.dry:
+        record("kernels", status="skipped", note="nothing is compiled for a CPU")
+    else:
+        _compile(record)
+
+
+def _driver() -> str:
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+
+
+def _ceilings(record: Recorder) -> None:
+    side = 256 if record.dry else 8192
+    source = torch.randn((2**20 if record.dry else 2**30,), device=record.device)
+    target = torch.empty_like(source)
+    took = milliseconds(lambda: target.copy_(source), record.device)
+    record("copy, bytes read and written", 2 * source.nbytes / took / 1e6, "GB/s", kind="figure")
+    for name, dtype, precision in (
+        ("bfloat16", torch.bfloat16, "highest"),
+        ("tf32", torch.float32, "high"),
+        ("float32", torch.float32, "highest"),
+    ):
+        torch.set_float32_matmul_precision(precision)
+        a, b = (torch.randn(side, side, device=record.device, dtype=dtype) for _ in range(2))
+        took = milliseconds(lambda a=a, b=b: a @ b, record.device)
+        record(f"matrix product of {side:,}², {name}", 2 * side**3 / took / 1e9, "TFLOP/s", kind="figure")
+    torch.set_float32_matmul_precision("highest")
+
+
+def _compile(record: Recorder) -> None:
+    """Run the smallest work of each kind, in as many processes, which share the caches on disk."""
+
+    def compile_one(work: tuple[str, int]) -> None:
+        program, number = work
+        done = children.run([sys.executable, "-c", program, str(number)])
+        if done.returncode:
+            record.show(done.stdout + done.stderr)
+            name = f"search program {number}" if program == PROGRAM else f"step of {WARMED[number]}"
+            record(f"compiling: {name}", status="failed", note=children.last_line(done))
+
+    works = [(STEP, number) for number in range(len(WARMED))] + [
+        (PROGRAM, number) for number in range(SEARCHES)
+    ]
+    with ThreadPoolExecutor(PROCESSES) as pool:
+        list(pool.map(compile_one, works))
+    record("kernels compiled", len(works), "processes")

@@ -1,0 +1,114 @@
+"""Results of the GPU command: a line of JSON each, written at once, so that a kill loses one section."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+FILE, LOG = "results.jsonl", "log.txt"
+
+
+class Recorder:
+    """Appends the results of one section to ``results.jsonl``."""
+
+    def __init__(self, folder: Path, section: int, *, dry: bool) -> None:
+        self.folder, self.section, self.dry = folder, section, dry
+        self.device = torch.device("cpu" if dry else "cuda")
+
+    def __call__(
+        self,
+        what: str,
+        value: float | str | None = None,
+        unit: str = "",
+        *,
+        target: float | None = None,
+        status: str = "ok",
+        **more: Any,
+    ) -> None:
+        """Record a figure, with the most that it may be, or a ``status``: ok, failed, skipped."""
+        row: dict[str, Any] = {"section": self.section, "what": what, "status": status}
+        if isinstance(value, float):
+            value = float(f"{value:.4g}")
+        row |= {"value": value, "unit": unit, "target": target, **more}
+        if target is not None and isinstance(value, float | int):
+            row["met"] = value <= target
+        append(self.folder, row)
+
+    @contextlib.contextmanager
+    def attempt(self, what: str) -> Iterator[None]:
+        """Record what is raised inside the block, and go on after it."""
+        try:
+            yield
+        except Exception as error:
+            lines = str(error).splitlines() or [""]
+            self(what, status="failed", note=f"{type(error).__name__}: {lines[0]}"[:500])
+            if _is_lost(error):
+                raise
+
+    def show(self, text: str) -> None:
+        """Write to the log."""
+        with (self.folder / LOG).open("a", encoding="utf-8") as file:
+            file.write(f"[{self.section}] {text.rstrip()}\n")
+
+
+def _is_lost(error: Exception) -> bool:
+    """True after an error of CUDA that every later call of the process repeats."""
+    return any(
+        word in str(error) for word in ("illegal memory access", "device-side assert", "unspecified launch")
+    )
+
+
+def append(folder: Path, row: dict[str, Any]) -> None:
+    """Write a line, and have the disk take it."""
+    with (folder / FILE).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(row) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    sys.stderr.write(f"  {line_of(row)}\n")
+
+
+def line_of(row: dict[str, Any]) -> str:
+    """Return a result for people."""
+    value = "" if row.get("value") is None else f" {row['value']} {row.get('unit', '')}".rstrip()
+    target = (
+        "" if row.get("target") is None else f" (at most {row['target']:g}: {'yes' if row['met'] else 'NO'})"
+    )
+    status = "" if row["status"] == "ok" else f" {row['status'].upper()}"
+    return f"{row['section']} {row['what']}:{status}{value}{target} {row.get('note', '')}".rstrip()
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Return all whole lines of a file, the last of which may have been cut off."""
+    found = []
+    for line in path.read_text("utf-8", "replace").splitlines():
+        with contextlib.suppress(ValueError):
+            found.append(json.loads(line))
+    return found
+
+
+def milliseconds(work: Callable[[], object], device: torch.device, *, most: float = 1.0) -> float:
+    """Return the median time of one call after a first one, of as many as fit into ``most`` seconds."""
+    work()
+    times: list[float] = []
+    until = time.monotonic() + most
+    while not times or (time.monotonic() < until and len(times) < 50):
+        if device.type == "cuda":
+            begun, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begun.record()
+            work()
+            ended.record()
+            ended.synchronize()
+            times.append(float(begun.elapsed_time(ended)))
+        else:
+            start = time.perf_counter()
+            work()
+            times.append(1000 * (time.perf_counter() - start))
+    return sorted(times)[len(times) // 2]

@@ -1,0 +1,98 @@
+"""A part of the self-check with an emulated GPU on the CPU, whole or broken on purpose.
+
+The search is compiled by g++, Triton interprets its kernels, and a CUDA graph is a list of operators. It
+stands in for ``python -m kmip_data.models.training.self_check_parts``, with one argument before its own: the
+damage.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from support.cuda_emulator import EmulatedDevice
+from support.emulated_graph import EmulatedGraphs
+
+from kmip_data.models.attention import operators
+from kmip_data.models.layers import gated_gcn, norms
+from kmip_data.models.search.backends import cuda, dense
+from kmip_data.models.search.gpu import plan
+from kmip_data.models.search.gpu.launch import run
+from kmip_data.models.training import self_check_parts as parts
+from kmip_data.models.training.capture import graphs
+
+ROOT = Path(__file__).parents[2]
+CHILD = ("-m", "support.emulated_gpu")
+ENVIRONMENT = {
+    "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
+    "TRITON_INTERPRET": "1",
+    "OMP_NUM_THREADS": "1",
+}
+
+
+def small() -> None:
+    """Order keys of few rows and share them, so that few rows do what otherwise many do."""
+    plan._ORDERED_KEYS, plan._MANY_ROWS, plan._SOME_ROWS = 300, 1_200, 10**9
+    plan._BUCKETS_A_ROW = 10**9
+    parts.RAGGED, parts.ORDERED, parts.STAGED = 90, 300, 400
+    parts.GRAPHS = (9, 14, 6)
+
+
+def emulated_search(folder: Path) -> None:
+    """Let the backend ``cuda`` search on an emulated device, whose programs stay in ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    device = EmulatedDevice(folder)
+    cuda.unusable = lambda _: None
+    cuda.search = lambda problem: run(problem, device)
+
+
+def on_the_cpu(part: str) -> None:
+    """Send tensors of the CPU to the kernels; recorded steps are of operators alone."""
+    from kmip_data.models.layers.gpu import gated_edges
+
+    graphs.CudaGraphs = _Graphs  # type: ignore[misc]
+    if part == "capture":
+        gated_gcn._fused = lambda *_: None
+        return
+    operators._compiled = lambda _: False
+    operators.triton_runs = norms.triton_runs = lambda _: True
+    gated_gcn._fused = lambda _, x, *__: gated_edges.gated_edges if x.dtype == torch.float32 else None
+
+
+class _Graphs(EmulatedGraphs):
+    def __init__(self, _device: torch.device) -> None:
+        super().__init__()
+
+
+def broken(damage: str) -> None:
+    """Break the search."""
+
+    def search(problem: Any) -> Any:
+        if damage == "hangs":
+            time.sleep(10**6)
+        if damage == "illegal address":
+            os.abort()
+        if damage == "compile error":
+            raise RuntimeError("NVRTC_ERROR_COMPILATION")
+        scores, indices = dense.search(problem)
+        return scores, indices.flip(-1)
+
+    cuda.unusable, cuda.search = (lambda _: None), search
+
+
+def main(damage: str, part: str, device: str, sizes: str) -> None:
+    small()
+    if damage == "whole":
+        emulated_search(Path(os.environ["EMULATED_KERNELS"]))
+        on_the_cpu(part)
+    else:
+        broken(damage)
+    parts.main(part, device, sizes)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
