@@ -50,7 +50,7 @@ CASES = {
     "train --dataset s3dis --kk 3": "next: kmip-data train --dataset s3dis --help",
     "train --dataset s3dis --model gat2": "expected: s3dis/exphormer, s3dis/gat,",
     "train --dataset s3dis --as txt": "Did you mean 'text'",
-    "train --dataset s3dis --as thes": "Did you mean 'thesis-4-layers'",
+    "train --dataset s3dis --as thesis": "Did you mean 'thesis-",
     "train --dataset s3dis --set foo=1": "next: kmip-data info DATASET --model MODEL",
     "train --dataset s3dis --set optimiser": "section.key=value",
     "train --dataset s3dis --set optimiser.lr=fast": "optimiser.lr cannot be 'fast'.",
