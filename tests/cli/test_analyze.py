@@ -36,7 +36,7 @@ def test_a_run_is_analysed_without_its_first_layer(make_build):
     run = done(*words, "--name", "mine").json["run"]
     found = done("analyze", "approximation", run, "--k", "1,2", "--json", "-q").json
     assert (Path(run) / "approximation.png").is_file()
-    graphs = build.card.splits["default"].parts["test"].count
+    graphs = build.card.splits["default"].parts["test"].graphs
     assert found["samples"] == 2 * graphs
     text = done("analyze", "approximation", run, "--k", "1,2", "-q").out
     assert f"2 layers of {graphs} graph" in text

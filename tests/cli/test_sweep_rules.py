@@ -85,7 +85,7 @@ import json, resource, sys
 from support.cli import kmip
 resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
 found = [kmip(*line) for line in json.load(open(sys.argv[1]))]
-print(json.dumps([(each.code, each.err[:300]) for each in found]))
+print(json.dumps([(each.code, each.err) for each in found]))
 """
 
 
