@@ -109,11 +109,13 @@ def _curves(run: OpenedRun, part: str, position: int) -> dict[str, Any]:
 
 def _is_build(target: str, home: Home) -> bool:
     """True if TARGET is a dataset, one that was built under a name of its own, or a build folder."""
-    from kmip_data.builds.home import build_in, list_builds
+    from kmip_data.builds.home import list_builds
+    from kmip_data.format.card import CARD_NAME
     from kmip_data.manifest import dataset_names
 
     names = {*dataset_names(), *(build.card.dataset for build in list_builds(home))}
-    return target in names or build_in(target, home) is not None
+    folders = Path(target).expanduser(), home.built / target
+    return target in names or any((folder / CARD_NAME).is_file() for folder in folders)
 
 
 def _graph(build: Build, answer: Answer | None, record: int | None, part: str | None) -> Graph:
