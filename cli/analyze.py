@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from kmip_data.cli.shared.options import (
     several,
     work_options,
 )
-from kmip_data.cli.shared.output import check_prefix, print_json, table, with_ending
+from kmip_data.cli.shared.output import check_prefix, show, table, with_ending
 from kmip_data.errors import UsageError
 from kmip_data.format.card import remark
 from kmip_data.wording import counted
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Home
     from kmip_data.models.analysis.study import Projections, Study
 
+_LEGEND = """\
+Figures are differences of outputs. order of nodes: a graph differs from itself with its nodes in another
+order, so that a premise of the theorem is not met.
+"""
 save_option = click.option(
     "--save",
     metavar="PREFIX",
@@ -110,12 +114,8 @@ def approximation(as_published: bool, **options: Any) -> None:
     from kmip_data.models.analysis.drawing import APPROXIMATION_LINES, draw_study
     from kmip_data.models.analysis.study import approximation as measure
 
-    draw = partial(
-        draw_study,
-        lines=APPROXIMATION_LINES,
-        title="k-MIP against full attention",
-        ylabel="mean L2 distance to the output of full attention",
-    )
+    title, ylabel = "k-MIP against full attention", "mean L2 distance to the output of full attention"
+    draw = partial(draw_study, lines=APPROXIMATION_LINES, title=title, ylabel=ylabel)
     columns = {"as published": "as published"} if as_published else {}
     columns |= {"k-MIP": "distance", "random": "normal outputs"}
     _analyse("approximation", options, measure, draw, columns)
@@ -138,15 +138,9 @@ def cumulative_weight(**options: Any) -> None:
     from kmip_data.models.analysis.drawing import WEIGHT_LINES, draw_study
     from kmip_data.models.analysis.study import weight_share
 
-    draw = partial(
-        draw_study,
-        lines=WEIGHT_LINES,
-        title="Attention weight of the k best keys",
-        ylabel="cumulative attention weight",
-        most=1.0,
-    )
-    columns = {"k-MIP": "weight", "Gaussian": "Gaussian"}
-    _analyse("cumulative-weight", options, weight_share, draw, columns)
+    title, ylabel = "Attention weight of the k best keys", "cumulative attention weight"
+    draw = partial(draw_study, lines=WEIGHT_LINES, title=title, ylabel=ylabel, most=1.0)
+    _analyse("cumulative-weight", options, weight_share, draw, {"k-MIP": "weight", "Gaussian": "Gaussian"})
 
 
 def _analyse(
@@ -172,20 +166,14 @@ def _analyse(
     about = dict(projections.about)
     draw(study, saved[0], subtitle=_source(about))
     write_output(saved[1], study.to_csv())
-    if options["as_json"]:
-        summaries = {name: study.summary(name) for name in study.curves}
-        curves = {
-            name: {"mean": mean.tolist(), "std": std.tolist()} for name, (mean, std) in summaries.items()
-        }
-        found = {"k": study.ks, "samples": len(study.samples), "curves": curves}
-        print_json({"analysis": name, "about": about, **found, "saved": saved})
-        return
-    click.echo(_study_table(study, columns))
+    summaries = {name: study.summary(name) for name in study.curves}
+    curves = {name: {"mean": mean.tolist(), "std": std.tolist()} for name, (mean, std) in summaries.items()}
+    found = {"analysis": name, "about": about, "k": study.ks, "samples": len(study.samples)}
     layers = len({layer for layer, *_ in study.samples})
     left_out = ", the first layer left out" if len(projections.layers) > layers else ""
     samples = f"{counted(layers, 'layer')} of {counted(len(study.samples) // layers, 'graph')}{left_out}"
-    click.echo(f"{_source(about)}; {samples}")
-    click.echo("saved  " + "  ".join(map(str, saved)))
+    text = [_study_table(study, columns), f"{_source(about)}; {samples}", _saved(saved)]
+    show({**found, "curves": curves, "saved": saved}, "\n".join(text), as_json=options["as_json"])
 
 
 def _study_table(study: Study, columns: Mapping[str, str]) -> str:
@@ -220,6 +208,10 @@ def _save_paths(name: str, save: str | None, run: str | None = None, home: Any =
         prefix = find_run(run, home) / name
     check_prefix(prefix)
     return [with_ending(prefix, suffix) for suffix in (".png", ".csv")]
+
+
+def _saved(paths: Sequence[Path]) -> str:
+    return "saved  " + "  ".join(map(str, paths))
 
 
 def _source(about: Mapping[str, Any]) -> str:
@@ -269,14 +261,11 @@ def influence_of_k(names: tuple[str, ...], save: str | None, home: Home, as_json
     notes += [*others, f"Seconds of a training epoch on {devices}; the paper's on a V100 with 16 GB."]
     draw_over_k(curves, saved[0])
     write_output(saved[1], csv_bytes([*rows[0]], (row.values() for row in rows)))
-    if as_json:
-        print_json({"analysis": "influence-of-k", "rows": rows, "notes": notes, "saved": saved})
-        return
     header = ["runs of", "k", "n", "test", "s/epoch", "the paper's", "its s/epoch"]
     means = ("test", "seconds", "paper_test", "paper_seconds")
     cells = ([row["curve"], row["k"], row["runs"], *(_mean_of(row, of) for of in means)] for row in rows)
-    click.echo(table(header, cells))
-    click.echo("\n".join([*notes, "saved  " + "  ".join(map(str, saved))]))
+    found = {"analysis": "influence-of-k", "rows": rows, "notes": notes, "saved": saved}
+    show(found, "\n".join([table(header, cells), *notes, _saved(saved)]), as_json=as_json)
 
 
 def _mean_of(row: Mapping[str, Any], of: str) -> str | None:
@@ -322,30 +311,28 @@ def expressivity(full: bool, save: str | None, as_json: bool, quiet: bool) -> No
     depths, errors, copies = _fitted(full, quiet)
     draw_refinement(pairs, tests, saved[0])
     write_output(saved[1], csv_bytes(header, rows))
-    if as_json:
-        networks = [{**check._asdict(), "verdict": check.verdict} for check in checks]
-        refined = {name: dict(zip(header[2:], row[1:], strict=True)) for name, *row in rows}
-        fits = {"depths": depths, "errors": errors, "copied": {k: one for k, (one, _) in copies.items()}}
-        print_json({"separated": refined, "networks": networks, "fits": fits, "saved": saved})
-        return
-    click.echo(table(header, ([*row[:2], *("never" if x is None else x for x in row[2:])] for row in rows)))
+    refined = {name: dict(zip(header[2:], row[1:], strict=True)) for name, *row in rows}
+    found: dict[str, Any] = {"separated": refined, "saved": saved}
+    found["networks"] = [{**check._asdict(), "verdict": check.verdict} for check in checks]
+    found["fits"] = {"depths": depths, "errors": errors, "copied": {k: one for k, (one, _) in copies.items()}}
+    shown = ([*row[:2], *("never" if x is None else x for x in row[2:])] for row in rows)
     cells = (
         [c.attention, c.positional, f"{c.gap:.0e}", f"{c.relabelled:.0e}",
          f"{min(c.by_encoding.values()):.0e}" if c.by_encoding else "–", c.verdict]
         for c in checks
     )  # fmt: skip
     columns = ["attention", "encoding", "not separated", "relabelled", "separated by encoding", "verdict"]
-    click.echo(f"\n{table(columns, cells)}")
-    click.echo(
-        "Figures are differences of outputs. order of nodes: a graph differs from itself with its nodes in"
-        " another order, so that a premise of the theorem is not met.\n"
-    )
     fitted = zip([*depths, "copied"], *([*of, copies[k][0]] for k, of in errors.items()), strict=True)
-    cells = ([name, *(f"{error:.4f}" for error in row)] for name, *row in fitted)
-    click.echo(table(["blocks", *(f"k = {k}" for k in errors)], cells))
-    most = max(errors)
-    click.echo(f"copied weights, k = N = {most}: within {copies[most][1]:.0e} of full attention")
-    click.echo("saved  " + "  ".join(map(str, saved)))
+    fits = ([name, *(f"{error:.4f}" for error in row)] for name, *row in fitted)
+    text = [
+        table(header, shown),
+        f"\n{table(columns, cells)}",
+        _LEGEND,
+        table(["blocks", *(f"k = {k}" for k in errors)], fits),
+        f"copied weights, k = N = {max(errors)}: within {copies[max(errors)][1]:.0e} of full attention",
+        _saved(saved),
+    ]
+    show(found, "\n".join(text), as_json=as_json)
 
 
 def _fitted(

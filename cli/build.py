@@ -15,11 +15,12 @@ from kmip_data.cli.shared.options import (
     DATASET,
     dask_option,
     jobs_option,
+    path_option,
     raw_options,
     sample_option,
     work_options,
 )
-from kmip_data.cli.shared.output import facts, print_json, table
+from kmip_data.cli.shared.output import facts, show, table
 from kmip_data.errors import human_bytes
 from kmip_data.wording import as_options
 
@@ -47,12 +48,7 @@ if TYPE_CHECKING:
 @set_option
 @jobs_option
 @dask_option
-@click.option(
-    "--output",
-    metavar="DIR",
-    type=click.Path(path_type=Path),
-    help="Build into DIR instead of the home folder.",
-)
+@path_option("--output", metavar="DIR", help="Build into DIR instead of the home folder.")
 @work_options
 def command(
     name: str, *, archives: tuple[Path, ...], sample: bool, home: Home, as_json: bool, **options: Any
@@ -74,13 +70,18 @@ def command(
     split = split_name(build, given(SPLITS))
     for warning in build.card.statistics.get("city", {}).get("warnings", ()):
         click.echo(f"warning: {warning}", err=True)
-    if as_json:
-        parts = build.card.splits[split].in_order()
-        facts_of_split = {"split": split, "splits": {part: counts.model_dump() for part, counts in parts}}
-        shards = {shard.file: shard.sha256 for shard in build.card.shards}
-        print_json(build_facts(build) | facts_of_split | {"shards": shards})
-    else:
-        click.echo(_summary(build, split))
+    parts = build.card.splits[split].in_order()
+    found = build_facts(build) | {"split": split, "splits": {part: dict(counts) for part, counts in parts}}
+    found |= {"shards": {shard.file: shard.sha256 for shard in build.card.shards}}
+    show(found, lambda: _summary(build, split), as_json=as_json)
+
+
+#: Sources of a recipe, as its error lists them.
+_SOURCES = {
+    "city": "one of --archive (a map, a street graph or tensors) and --place",
+    "points": "--archive, a folder of point clouds or one",
+    "superpixels": "--images and --masks",
+}
 
 
 def _build_recipe(
@@ -104,13 +105,6 @@ def _build_recipe(
     return build_own(recipe, name, sources, home=home, **options)
 
 
-_SOURCES = {
-    "city": "one of --archive (a map, a street graph or tensors) and --place",
-    "points": "--archive, a folder of point clouds or one",
-    "superpixels": "--images and --masks",
-}
-
-
 def _source(recipe: str, path: Path) -> str:
     """Return the source that ``--archive`` means for a recipe: maps and street graphs by their content."""
     if recipe == "points":
@@ -123,13 +117,11 @@ def _source(recipe: str, path: Path) -> str:
     if b"<graphml" in head:
         return "graphml"
     xml = head.lstrip().startswith((b"<", b"\xef\xbb\xbf<"))
-    if b"OSMHeader" in head[:20] or xml or ".osm." in path.name.lower():
-        return "osm_file"
-    return "archive"
+    return "osm_file" if b"OSMHeader" in head[:20] or xml or ".osm." in path.name.lower() else "archive"
 
 
 def _summary(build: Build, split: str) -> str:
-    """Return the path, counts and split of a build, and the next commands."""
+    """Return the path, counts and split of a build, and the next command."""
     from kmip_data.pipelines.raw.license import SHOWN
 
     card, parts = build.card, build.card.splits[split].in_order()
@@ -137,18 +129,31 @@ def _summary(build: Build, split: str) -> str:
     left = card.counts["nodes"] - sum(one.nodes for _, one in parts)
     if card.counts["graphs"] == 1 and left:  # a buffer between blocks of the map
         rows.append(["in none", 1, left, None, ""])
-    folder, size = shlex.quote(str(build.path)), human_bytes(sum(entry.bytes for entry in card.shards))
-    chosen = "" if split == card.default_split else as_options(card.splits[split].parameters, "data.split.")
     pairs = [
-        ("path", str(build.path)),
+        ("path", build.path),
         *((name, card.counts.get(name)) for name in ("graphs", "nodes", "edges")),
-        ("shards", f"{len(card.shards)} ({size})"),
+        ("shards", f"{len(card.shards)} ({human_bytes(sum(entry.bytes for entry in card.shards))})"),
         ("split", split),
         ("", card.splits[split].note or None),
-        ("license", None if card.manifest in SHOWN else card.license.get("notice")),
+        ("license", None if {card.manifest, card.dataset} & SHOWN else card.license.get("notice")),
     ]
+    chosen = "" if split == card.default_split else as_options(card.splits[split].parameters, "data.split.")
     return (
         f"{card.dataset}{card.remark} is built.\n{facts(pairs, indent=2)}\n\n"
         f"{table(['part', 'graphs', 'nodes', 'edges', 'digest'], rows, indent=2)}\n\n"
-        f"Next: kmip-data verify {folder}\n      kmip-data train --dataset {folder} {chosen}"
+        f"Next: kmip-data train --dataset {_target(build)} {chosen}"
     ).rstrip()
+
+
+def _target(build: Build) -> str:
+    """Return the words that mean a build: its name where that is enough, else its folder."""
+    from kmip_data.builds.home import Home, list_builds
+
+    card, parameters = build.card, as_options(given(RECORDS))
+    if build.path.parent != Home.locate().built:
+        return shlex.quote(str(build.path))
+    if card.dataset != card.manifest:
+        several = sum(each.card.dataset == card.dataset for each in list_builds(Home.locate())) > 1
+        return build.path.name if several else card.dataset
+    words = [card.dataset, parameters, "--sample" * card.sample]
+    return build.path.name if "--set" in parameters else " ".join(filter(None, words))

@@ -30,8 +30,9 @@ SETTINGS = ("--as", "small-city", "--epochs", "60")
 @click.command(cls=Command, examples=["kmip-data demo", "kmip-data demo --full --home /tmp/demo"])
 @click.option("--full", is_flag=True, help=f"Train each model from {SEEDS} seeds.")
 @click.option(
-    "--home", "folder", default="demo-home", show_default=True, metavar="DIR", help="Folder of all results."
-)
+    "--home", "folder", default="demo-home", envvar="KMIP_DATA_HOME", metavar="DIR",
+    help="Folder of all results.  [default: $KMIP_DATA_HOME, else demo-home]",
+)  # fmt: skip
 @json_option
 def command(full: bool, folder: str, as_json: bool) -> None:
     """Train models on a real city, offline, in a few minutes.
@@ -62,18 +63,21 @@ def command(full: bool, folder: str, as_json: bool) -> None:
             click.echo(f"\n[{number}/{len(steps)}] {title}\n$ kmip-data {shlex.join(args)}")
             with root.make_context(PROGRAM, args) as context:  # an error of a step is one of the demo
                 root.invoke(context)
-        seconds = time.monotonic() - started
-        results = {model: [read_result(find_run(run, home)) for run in each] for model, each in runs.items()}
-        run = find_run(runs[MODELS[0]][0], home)
-        click.echo(f"\nDone in {seconds:.0f} s. Open {run / 'explore.html'}\n\n{compared(results)}")
-        click.echo(
-            "\nEleven models on two cities: docs/results.md. The paper's network and its 1,500 epochs:"
-            f" kmip-data train --dataset {CITY}"
-        )
+    seconds = time.monotonic() - started
+    results = {model: [read_result(find_run(run, home)) for run in each] for model, each in runs.items()}
+    run = find_run(runs[MODELS[0]][0], home)
+    page = run / "explore.html"
+    models = {model: [result.metrics for result in each] for model, each in results.items()}
+    found = {"home": home.root, "run": run, "page": page, "models": models, "seconds": seconds}
+    text = (
+        f"\nDone in {seconds:.0f} s. Open {page}\n\n{compared(results)}\n\n"
+        f"The runs: kmip-data runs --home {shlex.quote(str(home.root))}\n"
+        "Eleven models on two cities: docs/results.md. The paper's network and its 1,500 epochs:"
+        f" kmip-data train --dataset {CITY}"
+    )
+    click.echo(text, err=as_json)
     if as_json:
-        models = {model: [result.metrics for result in each] for model, each in results.items()}
-        page = run / "explore.html"
-        print_json({"home": home.root, "run": run, "page": page, "models": models, "seconds": seconds})
+        print_json(found)
 
 
 def _steps(runs: Mapping[str, Sequence[str]], name: str, *, full: bool) -> list[tuple[str, list[str]]]:
@@ -110,14 +114,11 @@ def compared(results: Mapping[str, Sequence[RunResult]]) -> str:
     for what, model, without in (("Attention", "gps-kmip", "gcn"), ("Message passing", "gcn", "mlp")):
         ahead = [mine - its for mine, its in zip(shares[model], shares[without], strict=True)]
         better, seeds = sum(difference > 0 for difference in ahead), len(ahead)
+        points = f"{fmean(ahead):+.1f} points".replace("-", "\N{MINUS SIGN}")
         if seeds == 1:
-            lines.append(
-                f"{what}: {model} against {without} {ahead[0]:+.1f} points; one seed is too few to tell."
-            )
+            lines.append(f"{what}: {model} against {without} {points}; one seed is too few to tell.")
             continue
         verdict = {0: "it does not help here", seeds: "it helps here"}.get(better, "the seeds disagree")
-        lines.append(
-            f"{what}: {model} is ahead of {without} from {better} of {counted(seeds, 'seed')}"
-            f" ({fmean(ahead):+.1f} points on average); {verdict}."
-        )
+        runs = f"{better} of {counted(seeds, 'run')} ({points} on average)"
+        lines.append(f"{what}: {model} is ahead of {without} in {runs}; {verdict}.")
     return "\n".join(lines)

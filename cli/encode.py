@@ -8,7 +8,7 @@ import click
 
 from kmip_data.cli.shared.datasets import DatasetCommand, resolve
 from kmip_data.cli.shared.options import TARGET, dask_option, jobs_option, sample_option, work_options
-from kmip_data.cli.shared.output import facts, print_json
+from kmip_data.cli.shared.output import facts, show
 from kmip_data.errors import human_bytes
 
 if TYPE_CHECKING:
@@ -58,19 +58,14 @@ def command(
 
     parsed = [parse_encoding(name) for name in encodings]
     build = resolve(target, home, sample=sample)
-    cards = encode_build(build, parsed, **options)
-    added = [column_facts(build, card) for card in cards]
-    if as_json:
-        print_json({"path": build.path, "dataset": build.card.dataset, "columns": added})
-        return
+    added = [column_facts(build, card) for card in encode_build(build, parsed, **options)]
+    text = []
     for entry in added:
-        click.echo(f"{entry['name']} is a column of {build.path}.")
-        rows = [
-            ("path", str(entry["path"])),
-            ("attributes", ", ".join(entry["attributes"])),
-            ("what", entry["definition"]),
-            ("files", f"{len(entry['files'])} ({human_bytes(entry['bytes'])})"),
-        ]
-        click.echo(facts(rows, indent=2))
+        pairs = {name: entry[name] for name in ("path", "attributes", "definition")}
+        pairs |= {"attributes": ", ".join(entry["attributes"])}
+        pairs |= {"files": f"{len(entry['files'])} ({human_bytes(entry['bytes'])})"}
+        text += [f"{entry['name']} is a column of {build.path}.", facts(pairs.items(), indent=2)]
     names = ", ".join(f'"{entry["name"]}"' for entry in added)
-    click.echo(f"\nNext: kmip_data.open({str(build.path)!r}, columns=[{names}])")
+    text.append(f"\nNext: kmip_data.open({str(build.path)!r}, columns=[{names}])")
+    found = {"path": build.path, "dataset": build.card.dataset, "columns": added}
+    show(found, "\n".join(text), as_json=as_json)

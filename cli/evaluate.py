@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kmip_data.cli.shared.commands import Command
-from kmip_data.cli.shared.options import RUN, as_trained_option, file_option, look_options, other_data_option
-from kmip_data.cli.shared.output import print_json, table
+from kmip_data.cli.shared.options import RUN, look_options, part_option, path_option, trained_options
+from kmip_data.cli.shared.output import show, table
 from kmip_data.errors import UsageError
-from kmip_data.format.splits import PARTS
+
+if TYPE_CHECKING:
+    from kmip_data.models.training.run.predictions import PredictionMetrics
 
 
 @click.command(
@@ -25,18 +27,13 @@ from kmip_data.format.splits import PARTS
     ],
 )
 @click.argument("run", required=False, type=RUN)
-@file_option(
+@path_option(
     "--predictions",
-    help="Instead of RUN: a file of kmip-data predict, or an .npz with logits (or pred) of any model.",
+    help="Instead of RUN: a file of kmip-data predict, or an .npz with logits (or pred) of any model and "
+    "--dataset.",
 )
-@click.option(
-    "--split",
-    "part",
-    type=click.Choice(PARTS),
-    help="With --predictions: part of the split.  [default: that of the file, else test]",
-)
-@other_data_option
-@as_trained_option
+@part_option("With --predictions: part of the split.  [default: that of the file, else test]")
+@trained_options
 @click.option(
     "--by-class", is_flag=True, help="Also print the accuracy of each class; a city's are by distance."
 )
@@ -52,28 +49,48 @@ def command(
     """Measure a trained model, or predictions.
 
     Takes the best weights of RUN, a run folder or the end of its path, and prints the metrics of
-    every part of the split. With --predictions and --dataset, prints the metrics of predictions in a file.
+    every part of the split. With --predictions, prints the metrics of predictions in a file.
     """
     if predictions is not None or run is None:
-        device = data.pop("device")
-        others = {"RUN": run, "--device": device, "--by-class": by_class or None}
-        _evaluate_file(predictions, part, others, as_json=as_json, **data)
+        others = {"RUN": run, "--device": data.pop("device"), "--by-class": by_class}
+        given = [name for name, value in others.items() if value]
+        if predictions is None or given:
+            raise UsageError(
+                "Either a run or a file of predictions is measured.",
+                expected="RUN; or --predictions FILE, which takes no RUN, --device or --by-class",
+                found=", ".join(given) or "neither",
+                next="kmip-data evaluate --help",
+            )
+        measured = _of_file(predictions, part, **data)
+        text = f"{measured.table()}\npredictions  {predictions}"
+        show({"predictions": predictions, **measured.to_dict()}, text, as_json=as_json)
         return
-    from kmip_data.models.training.run.evaluate import evaluate
-
     if part is not None:
         raise UsageError("A run is measured on every part.", next="leave out --split, or add --predictions")
+    from kmip_data.models.training.run.evaluate import evaluate
+
     found = evaluate(run, **data)
-    text, further = [found.table(), f"run  {found.run}"], dict[str, Any]()
+    lines, further = [found.table(), f"run  {found.run}"], dict[str, Any]()
     if by_class:
         from kmip_data.models.analysis.answers import class_accuracy
 
         further["classes"] = class_accuracy(run, **data)
-        text.append(f"\n{_class_table(**further['classes'])}")
-    if as_json:
-        print_json({**found.to_dict(), **further})
-    else:
-        click.echo("\n".join(text))
+        lines.append(f"\n{_class_table(**further['classes'])}")
+    show({**found.to_dict(), **further}, "\n".join(lines), as_json=as_json)
+
+
+def _of_file(file: Path, part: str | None, *, target: str | None, **data: Any) -> PredictionMetrics:
+    """Measure predictions on TARGET, or on the build that their file names."""
+    from kmip_data.models.training.run.predictions import evaluate_predictions, read_predictions
+
+    found = read_predictions(file)
+    if target is None:
+        if found.about is None:
+            raise UsageError(f"{file} does not name its dataset.", next="the same with --dataset TARGET")
+        target = found.about.build
+        if not Path(target).is_dir():  # another machine's
+            target, data["sample"] = found.about.dataset, found.about.sample
+    return evaluate_predictions(found, target, split=part, **data)
 
 
 def _class_table(
@@ -81,35 +98,10 @@ def _class_table(
 ) -> str:
     """Return the classes with their number and accuracy in each part."""
     header = ["class", *(title for part in rows for title in (part, "right [%]"))]
-    cells = []
+    cells: list[list[object]] = []
     for number, name in enumerate(names):
-        shares = [(rows[part][number], right[part][number]) for part in rows]
-        pairs = ((count, f"{100 * hit / count:.1f}" if count else None) for count, hit in shares)
-        cells.append([name, *(cell for pair in pairs for cell in pair)])
+        cells.append([name])
+        for part, counts in rows.items():
+            share = f"{100 * right[part][number] / counts[number]:.1f}" if counts[number] else None
+            cells[-1] += [counts[number], share]
     return table(header, cells)
-
-
-def _evaluate_file(
-    predictions: Path | None,
-    part: str | None,
-    others: Mapping[str, object],
-    *,
-    target: str | None,
-    as_json: bool,
-    **where: Any,
-) -> None:
-    given = [name for name, value in others.items() if value is not None]
-    if predictions is None or target is None or given:
-        raise UsageError(
-            "Either a run or a file of predictions is measured.",
-            expected="RUN; or --predictions FILE --dataset TARGET, which take no RUN or --device",
-            found=", ".join(given) or ("--predictions alone" if predictions else "neither"),
-            next="kmip-data evaluate --help",
-        )
-    from kmip_data.models.training.run.predictions import evaluate_predictions
-
-    measured = evaluate_predictions(predictions, target, split=part, **where)
-    if as_json:
-        print_json({"predictions": predictions, **measured.to_dict()})
-    else:
-        click.echo(f"{measured.table()}\npredictions  {predictions}")

@@ -8,11 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.datasets import DatasetCommand, resolve
-from kmip_data.cli.shared.options import RUN_OR_TARGET, as_trained_option, file_option, look_options
-from kmip_data.cli.shared.output import check_prefix, place_of_page, print_json
+from kmip_data.cli.shared.datasets import DatasetCommand, build_or_run
+from kmip_data.cli.shared.options import (
+    RUN_OR_TARGET,
+    device_option,
+    look_options,
+    number_option,
+    part_option,
+    path_option,
+)
+from kmip_data.cli.shared.output import check_prefix, default_output, show
 from kmip_data.errors import UsageError
-from kmip_data.format.splits import PARTS
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
@@ -30,20 +36,11 @@ if TYPE_CHECKING:
     ],
 )
 @click.argument("targets", metavar="TARGET|RUN…", nargs=-1, type=RUN_OR_TARGET)
-@click.option(
-    "--record", type=click.IntRange(min=0), metavar="N", help="Position of the record.  [default: 0]"
-)
-@click.option(
-    "--split",
-    "part",
-    type=click.Choice(PARTS),
-    help="Count positions in this part.  [default: test for a run, else the whole build]",
-)
-@file_option(
-    "--output", help="Where the page goes.  [default: explore.html in the folder of the run or build]"
-)
+@number_option("--record", "Position of the record.  [default: 0]", type=click.IntRange(min=0))
+@part_option("Count positions in this part.  [default: test for a run, else the whole build]")
+@path_option("--output", help="File of the page.  [default: explore.html in the folder of the run or build]")
 @click.option("--no-open", is_flag=True, help="Write the page, and leave the browser alone.")
-@as_trained_option
+@device_option("as the run was trained")
 @look_options
 def command(
     targets: tuple[str, ...], record: int | None, part: str | None, output: Path | None, no_open: bool,
@@ -66,33 +63,31 @@ def command(
             "Nothing is named to explore.", next="kmip-data list and kmip-data runs show what is here"
         )
     answer, curves = None, list[dict[str, Any]]()
-    if _is_build(targets[0], home):
+    what = build_or_run(targets[0], home, sample=sample)
+    if isinstance(what, Path):
+        from kmip_data.models.analysis.answers import ask
+        from kmip_data.models.training.run.evaluate import open_run
+
+        where = part or "test"
+        opened, answer = ask(what, split=where, position=record or 0, home=home, device=device)
+        build, folder = opened.data.build, opened.folder
+        others = [open_run(run, home=home, device=device) for run in targets[1:]]
+        curves = [_curves(run, where, record or 0) for run in (opened, *others)]
+    else:
+        build, folder = what, what.path
         if len(targets) > 1:
             raise UsageError(
                 f"A run names its own data, without {targets[0]}.",
                 next=f"kmip-data explore {' '.join(targets[1:])}",
             )
-        build = resolve(targets[0], home, sample=sample)
-        folder = build.path
-    else:
-        from kmip_data.models.analysis.answers import ask
-        from kmip_data.models.training.run.evaluate import open_run
-
-        where = part or "test"
-        opened, answer = ask(targets[0], split=where, position=record or 0, home=home, device=device)
-        build, folder = opened.data.build, opened.folder
-        others = [open_run(run, home=home, device=device) for run in targets[1:]]
-        curves = [_curves(run, where, record or 0) for run in (opened, *others)]
     with chosen("dark"):  # whose scales of colours are seen on light ground, too
         graph = _graph(build, answer, record, part)
-    page = output or place_of_page(folder.name, folder, PAGE)
+    page = output or default_output(folder / PAGE)
     draw_explorer(graph, answer, curves, page)
-    if as_json:
-        run = answer and answer.run
-        print_json({"path": build.path, "saved": page, "run": run, "sample": build.card.sample})
-        return
-    click.echo(f"Saved {page}")
-    if not no_open:
+    run = answer and answer.run
+    found = {"path": build.path, "saved": page, "run": run, "sample": build.card.sample}
+    show(found, f"Saved {page}", as_json=as_json)
+    if not (no_open or as_json):
         webbrowser.open(page.absolute().as_uri())
 
 
@@ -107,17 +102,6 @@ def _curves(run: OpenedRun, part: str, position: int) -> dict[str, Any]:
     return {"name": "/".join(run.folder.parts[-3:]), "columns": columns}
 
 
-def _is_build(target: str, home: Home) -> bool:
-    """True if TARGET is a dataset, one that was built under a name of its own, or a build folder."""
-    from kmip_data.builds.home import list_builds
-    from kmip_data.format.card import CARD_NAME
-    from kmip_data.manifest import dataset_names
-
-    names = {*dataset_names(), *(build.card.dataset for build in list_builds(home))}
-    folders = Path(target).expanduser(), home.built / target
-    return target in names or any((folder / CARD_NAME).is_file() for folder in folders)
-
-
 def _graph(build: Build, answer: Answer | None, record: int | None, part: str | None) -> Graph:
     """Return the city, or the record of another build."""
     from kmip_data.drawing.graphs import city_graph, record_graph
@@ -125,8 +109,7 @@ def _graph(build: Build, answer: Answer | None, record: int | None, part: str | 
     from kmip_data.manifest import dataset_names, load_manifest
     from kmip_data.reading.dataset import ShardedDataset
 
-    classes, run = (None, "") if answer is None else (answer.classes, answer.run)
-    split = None if answer is None else answer.split
+    classes, run, split = (None, "", None) if answer is None else (answer.classes, answer.run, answer.split)
     if is_city(build.card):
         if record is not None or part is not None:
             option = "--split" if record is None else "--record"

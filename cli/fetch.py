@@ -8,7 +8,7 @@ import click
 
 from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.options import DATASET, archive_options, work_options
-from kmip_data.cli.shared.output import print_json, table
+from kmip_data.cli.shared.output import show, table
 from kmip_data.errors import human_bytes
 
 if TYPE_CHECKING:
@@ -37,13 +37,13 @@ def command(name: str, home: Home, as_json: bool, **options: Any) -> None:
 
     manifest = no_recipe(load_manifest(name))
     receipts = fetch_dataset(manifest, home, **options)
-    folder = home.raw / manifest.name
-    if as_json:
-        found = [receipt.model_dump() for receipt in receipts]
-        print_json({"dataset": manifest.name, "path": folder, "receipts": found})
-        return
-    click.echo(f"{manifest.name}: {len(receipts)} verified in {folder}")
+    folder = home.raw / name
     rows = [[entry.name, human_bytes(entry.bytes), entry.sha256[:12], entry.origin] for entry in receipts]
-    click.echo(table(["file", "size", "sha256", "from"], rows, indent=2))
-    notice = "" if manifest.name in SHOWN else f"\n{manifest.license.notice}"
-    click.echo(f"{notice}\nNext: kmip-data build {manifest.name} --offline")
+    notice = "" if name in SHOWN else f"\n{manifest.license.notice}"
+    show(
+        {"dataset": name, "path": folder, "receipts": [receipt.model_dump() for receipt in receipts]},
+        f"{name}: {len(receipts)} verified in {folder}\n"
+        f"{table(['file', 'size', 'sha256', 'from'], rows, indent=2)}\n"
+        f"{notice}\nNext: kmip-data build {name} --offline",
+        as_json=as_json,
+    )

@@ -9,12 +9,12 @@ import click
 from kmip_data.cli.list import build_facts, builds_table
 from kmip_data.cli.shared.datasets import RECORDS, DatasetCommand, given, resolve
 from kmip_data.cli.shared.options import TARGET, look_options
-from kmip_data.cli.shared.output import facts, print_json, table
+from kmip_data.cli.shared.output import facts, show, table
 from kmip_data.errors import human_bytes
 from kmip_data.wording import OPTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from kmip_data.builds.home import Build, Home
 
@@ -23,15 +23,14 @@ ROWS = {"graph": "1", "node": "N", "edge": "E"}  #: rows of a column on an item 
 
 @click.command(
     cls=DatasetCommand,
-    examples=["kmip-data info s3dis", "kmip-data info s3dis --k 32", "kmip-data info helsinki --croissant"],
+    examples=["kmip-data info s3dis", "kmip-data info s3dis --k 32", "kmip-data info helsinki --model gcn"],
 )
 @click.argument("target", type=TARGET)
-@click.option("--croissant", is_flag=True, help="Print the Croissant JSON-LD of a build.")
 @click.option(
     "--model", metavar="NAME", help="Show the preset of a model: its keys, and where text and code differ."
 )
 @look_options
-def command(target: str, croissant: bool, model: str | None, sample: bool, home: Home, as_json: bool) -> None:
+def command(target: str, model: str | None, sample: bool, home: Home, as_json: bool) -> None:
     """Show a dataset, a build or a preset: sources, license, counts, parameters.
 
     The name alone shows the dataset and lists its builds; a build folder, or the name with --sample or
@@ -39,20 +38,18 @@ def command(target: str, croissant: bool, model: str | None, sample: bool, home:
     """
     from kmip_data.manifest import dataset_names
 
-    name_alone = target in dataset_names() and not sample and not given(RECORDS)
+    text: str | Callable[[], str]
     if model is not None:
-        _preset(target, model, home, as_json=as_json)
-    elif croissant:
-        from kmip_data.format.build_files import build_croissant
-
-        print_json(build_croissant(resolve(target, home, sample=sample).card))
-    elif name_alone:
-        _dataset(target, home, as_json=as_json)
+        found, text = _preset(target, model, home)
+    elif target in dataset_names() and not sample and not given(RECORDS):
+        found, text = _dataset(target, home)
     else:
-        _build(resolve(target, home, sample=sample), as_json=as_json)
+        found, text = _build(resolve(target, home, sample=sample))
+    show(found, text, as_json=as_json)
 
 
-def _dataset(name: str, home: Home, *, as_json: bool) -> None:
+def _dataset(name: str, home: Home) -> tuple[dict[str, Any], str]:
+    """Return the facts about a dataset, for JSON and as text."""
     from kmip_data.builds.home import list_builds
     from kmip_data.manifest import load_manifest
     from kmip_data.models.training.config.presets import presets_of
@@ -63,10 +60,7 @@ def _dataset(name: str, home: Home, *, as_json: bool) -> None:
     builds = [build for build in list_builds(home) if getattr(build.card, made_by) == name]
     command = f"kmip-data build {name}{' --name NAME' if manifest.recipe else ''}"
     presets = presets_of(name)
-    if as_json:
-        more = {"presets": presets, "builds": [build_facts(build) for build in builds]}
-        print_json({**manifest.model_dump(), **more})
-        return
+    found = {**manifest.model_dump(), "presets": presets, "builds": [build_facts(build) for build in builds]}
     expected, license_ = manifest.expected, manifest.license
     averages = [("nodes", expected.avg_nodes), ("edges", expected.avg_edges)]
     built_in = manifest.dataset_class != "ShardedDataset"
@@ -84,54 +78,50 @@ def _dataset(name: str, home: Home, *, as_json: bool) -> None:
         ("homepage", manifest.homepage),
         ("license", f"{license_.name}\n{license_.url}\n{license_.notice}"),
     ]
-    click.echo(f"{manifest.name}: {manifest.title}\n{manifest.summary}\n\n{facts(pairs)}")
+    text = [f"{manifest.name}: {manifest.title}", manifest.summary, "", facts(pairs), ""]
     if manifest.recipe:
-        click.echo(f"\nBuilt from your own source\n  {command} … (kmip-data build {name} --help)")
+        text += ["Built from your own source", f"  {command} … (kmip-data build {name} --help)"]
     else:
-        click.echo("\nSources, tried in this order")
+        text.append("Sources, tried in this order")
         for mirror in (mirror for source in manifest.sources for mirror in source.mirrors):
             known = [human_bytes(mirror.bytes) if mirror.bytes else "", mirror.note]
-            click.echo("\n    ".join([f"  {mirror.address}", *filter(None, known)]))
-        click.echo(f"  or a local copy: kmip-data build {name} --archive PATH")
-    click.echo("\nParameters")
-    click.echo(table(["of build", "default", "what"], _parameters(name), indent=2))
+            text.append("\n    ".join([f"  {mirror.address}", *filter(None, known)]))
+        text.append(f"  or a local copy: kmip-data build {name} --archive PATH")
+    text += ["\nParameters", table(["of build", "default", "what"], _parameters(name), indent=2)]
     if manifest.notes:
-        click.echo("\n  ".join(["\nNotes", *manifest.notes]))
-    click.echo(f"\nCitation\n{manifest.citation.strip()}")
-    click.echo(f"\nBuilds in {home.built}")
-    click.echo(builds_table(builds) if builds else f"none yet: {command}")
+        text.append("\n  ".join(["\nNotes", *manifest.notes]))
+    text += [f"\nCitation\n{manifest.citation.strip()}", f"\nBuilds in {home.built}"]
+    text.append(builds_table(builds) if builds else f"none yet: {command}")
+    return found, "\n".join(text)
 
 
-def _preset(target: str, model: str, home: Home, *, as_json: bool) -> None:
-    """Print the configuration of a preset, and what the paper's text and its authors' code say of it."""
+def _preset(target: str, model: str, home: Home) -> tuple[dict[str, Any], str]:
+    """Return the configuration of a preset, and where the paper's text and its authors' code differ."""
     from kmip_data.models.training.config.overrides import documented_keys, key_value
     from kmip_data.models.training.config.presets import config_for, read_preset
 
     config = config_for(target, model, home=home)
     preset = read_preset(*config.preset.split("/")) if config.preset else None
-    if as_json:
-        about = preset and preset.model_dump(exclude={"code", "extends"})
-        found = {"preset": config.preset or None, "about": about}
-        print_json({**found, "config": config.model_dump(mode="json")})
-        return
+    about = preset and preset.model_dump(exclude={"code", "extends"})
+    found = {"preset": config.preset or None, "about": about, "config": config.model_dump(mode="json")}
     kinds = {"", config.model.attention.kind, config.model.local.kind}
-    keys = [key for key in documented_keys() if key.kind in kinds]
-    rows = [[key.name, str(key_value(config, key.name)), key.doc] for key in keys]
-    click.echo(table(["key", "value", "what"], rows) + "\n")
+    rows = [
+        [key.name, str(key_value(config, key.name)), key.doc]
+        for key in documented_keys()
+        if key.kind in kinds
+    ]
+    text = [table(["key", "value", "what"], rows), ""]
     if preset is None:
-        click.echo(f"There is no preset for {target}: these are the defaults.")
-        return
-    result, paper = "", preset.paper
-    if paper:
-        result = f"{paper.metric} {paper.mean} ± {paper.std or 0} ({paper.runs} runs, {paper.source})"
+        return found, "\n".join([*text, f"There is no preset for {target}: these are the defaults."])
+    paper = preset.paper
+    result = paper and f"{paper.metric} {paper.mean} ± {paper.std or 0} ({paper.runs} runs, {paper.source})"
     pairs = [("preset", preset.name), ("source", preset.source), ("variants", ", ".join(preset.variants))]
-    click.echo(facts([*pairs, ("the paper's result", result)]))
-    rows = [[each.key, each.code, each.paper] for each in preset.text]
-    if rows:
-        click.echo("\nThe paper's text differs from its code in")
-        click.echo(table(["key", "code", "text"], rows, indent=2))
-    for note in preset.note:
-        click.echo(f"\n{note.topic}: {note.text}")
+    text.append(facts([*pairs, ("the paper's result", result)]))
+    if rows := [[each.key, each.code, each.paper] for each in preset.text]:
+        text.append("\nThe paper's text differs from its code in")
+        text.append(table(["key", "code", "text"], rows, indent=2))
+    text += [f"\n{note.topic}: {note.text}" for note in preset.note]
+    return found, "\n".join(text)
 
 
 def _parameters(name: str) -> list[list[str]]:
@@ -152,18 +142,23 @@ def _classes(names: tuple[str, ...] | list[str]) -> str:
     return f"{len(names)}: {shown}{', …' if len(names) > 13 else ''}" if names else ""
 
 
-def _build(build: Build, *, as_json: bool) -> None:
+def _build(build: Build) -> tuple[dict[str, Any], Callable[[], str]]:
     from kmip_data.builds.columns import added_facts
+
+    added = added_facts(build)
+    found = {"path": build.path, **build.card.model_dump(), "added_columns": added}
+    return found, lambda: _tables(build, added)
+
+
+def _tables(build: Build, added: Sequence[Mapping[str, Any]]) -> str:
+    """Return the card of a build with its tables as text."""
     from kmip_data.drawing.tables import tables_of
 
     card = build.card
-    if as_json:
-        print_json({"path": build.path, **card.model_dump(), "added_columns": added_facts(build)})
-        return
     size = human_bytes(sum(shard.bytes for shard in card.shards))
     receipts = [f"{r.name} ({r.origin}, {human_bytes(r.bytes)})" for r in card.receipts]
     pairs = [
-        ("path", str(build.path)),
+        ("path", build.path),
         ("key", card.key),
         ("parameters", card.variant),
         *((name, card.counts.get(name)) for name in ("graphs", "nodes", "edges")),
@@ -173,24 +168,19 @@ def _build(build: Build, *, as_json: bool) -> None:
         ("made from", "\n".join(receipts)),
         ("made with", ", ".join(f"{name} {version}" for name, version in card.versions.items())),
     ]
-    click.echo(f"{card.heading}\n\n{facts(pairs)}")
-    click.echo(f"\nColumns\n{columns_table(card.schema_, indent=2)}")
-    if added := added_facts(build):
+    text = [f"{card.heading}\n\n{facts(pairs)}", f"\nColumns\n{columns_table(card.schema_, indent=2)}"]
+    if added:
         cells = (_added(entry, build) for entry in added)
-        click.echo("\nAdded columns")
-        click.echo(table(["name", "attributes", "bytes", "what"], cells, indent=2))
+        text += ["\nAdded columns", table(["name", "attributes", "bytes", "what"], cells, indent=2)]
     rows = [
         [name + (" (default)" if name == card.default_split else ""), part, counts.graphs, counts.digest[:12]]
         for name, split in card.splits.items()
         for part, counts in split.in_order()
     ]
-    click.echo(f"\nSplits\n{table(['split', 'part', 'graphs', 'digest of keys'], rows, indent=2)}")
-    for header, figures, note in tables_of(build):
-        click.echo(f"\n{table(header, figures)}")
-        if note:
-            click.echo(note)
-    for note in card.notes:
-        click.echo(f"\n{note}")
+    text.append(f"\nSplits\n{table(['split', 'part', 'graphs', 'digest of keys'], rows, indent=2)}")
+    text += [f"\n{table(of.header, of.rows)}{of.note and f'{chr(10)}{of.note}'}" for of in tables_of(build)]
+    text += [f"\nnote: {note}" for note in card.notes]
+    return "\n".join(text)
 
 
 def _added(entry: Mapping[str, Any], build: Build) -> list[str]:
@@ -206,7 +196,7 @@ def columns_table(schema: Any, *, indent: int = 0) -> str:
         [
             column.attribute,
             column.key,
-            f"{column.stored} → {column.presented}",
+            column.stored if column.stored == column.presented else f"{column.stored} → {column.presented}",
             "×".join(str(n) for n in (ROWS[column.level], *column.shape)),
             ", ".join(column.fields) or column.unit or column.doc,
         ]

@@ -13,7 +13,7 @@ import click
 
 from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.options import home_option, json_option
-from kmip_data.cli.shared.output import annotated, print_json, table
+from kmip_data.cli.shared.output import annotated, show, table
 from kmip_data.errors import human_bytes
 from kmip_data.wording import counted
 
@@ -46,39 +46,30 @@ def command(home: Home, as_json: bool) -> None:
     total = sum(size for _, _, size in folders)
     disk = next(folder for folder in (home.root, *home.root.parents) if folder.exists())
     free = shutil.disk_usage(disk).free
-    if as_json:
-        about = [m.model_dump(include={"name", "title", "task"}) for m in manifests]
-        more = [{"graphs": m.expected.graphs, "license": m.license.name} for m in manifests]
-        print_json(
-            {
-                "home": home.root,
-                "datasets": [one | other for one, other in zip(about, more, strict=True)],
-                "builds": [build_facts(build) for build in builds],
-                "unreadable": unreadable,
-                "unfinished": [asdict(entry) for entry in unfinished],
-                "bytes": total,
-                "free": free,
-                "folders": [{"folder": name, "what": kind, "bytes": size} for name, kind, size in folders],
-            }
-        )
-        return
-    click.echo(
-        table(["dataset", "what", "graphs"], ([m.name, m.title, m.expected.graphs] for m in manifests))
-    )
-    click.echo("Licenses and sources: kmip-data info NAME\n")
+    datasets = [
+        m.model_dump(include={"name", "title", "task"})
+        | {"graphs": m.expected.graphs, "license": m.license.name}
+        for m in manifests
+    ]
+    found = {"home": home.root, "datasets": datasets, "builds": [build_facts(build) for build in builds]}
+    found |= {"unreadable": unreadable, "unfinished": [asdict(entry) for entry in unfinished]}
+    found |= {"bytes": total, "free": free}
+    found |= {"folders": [{"folder": name, "what": kind, "bytes": size} for name, kind, size in folders]}
+    text = [table(["dataset", "what", "graphs"], ([m.name, m.title, m.expected.graphs] for m in manifests))]
+    text.append("Licenses and sources: kmip-data info NAME\n")
     if builds:
-        click.echo(f"Builds in {home.built}\n{builds_table(builds)}")
+        text.append(f"Builds in {home.built}\n{builds_table(builds)}")
     else:
-        click.echo(f"No builds in {home.built} yet: kmip-data build {OFFLINE} (needs no download)")
-    for path in unreadable:
-        click.echo(f"unreadable: {path} has a card that is damaged or of a newer version")
+        text.append(f"No builds in {home.built} yet: kmip-data build {OFFLINE} (needs no download)")
+    text += [f"unreadable: {path} has a card that is damaged or of a newer version" for path in unreadable]
     for entry in unfinished:
         of = f" of {entry.shards}" if entry.shards is not None else ""
-        click.echo(f"unfinished: {entry.path} has {entry.finished}{of} shards")
-    click.echo(f"\n{home.root}: {human_bytes(total)}, and {human_bytes(free)} free on its disk")
+        text.append(f"unfinished: {entry.path} has {entry.finished}{of} shards")
+    text.append(f"\n{home.root}: {human_bytes(total)}, and {human_bytes(free)} free on its disk")
     if folders:
         rows = [[name, kind, human_bytes(size)] for name, kind, size in folders]
-        click.echo(table(["folder", "what", "disk"], rows))
+        text.append(table(["folder", "what", "disk"], rows))
+    show(found, "\n".join(text), as_json=as_json)
 
 
 def build_facts(build: Build) -> dict[str, Any]:

@@ -35,7 +35,6 @@ from kmip_data.runtime.signals import ENDING, end, repeating
 
 PROGRAM = "kmip-data"
 COMPLETE = "_KMIP_DATA_COMPLETE"  #: set by the shell while it asks for completions
-DEBUG = "KMIP_DATA_DEBUG"  #: set to 1: show the traceback of an unknown error
 _NO_MEMORY = re.compile("can't allocate memory|out of memory")  #: PyTorch's RuntimeError, CPU and CUDA
 
 COMMANDS = {
@@ -65,7 +64,6 @@ COMMANDS = {
 
 @click.group(
     cls=LazyGroup,
-    package="kmip_data.cli",
     commands_in=COMMANDS,
     invoke_without_command=True,
     examples=[
@@ -155,21 +153,23 @@ def explain(error: Exception, args: Sequence[str] = ()) -> KmipDataError | None:
         path = context.command_path if context is not None else f"{PROGRAM} {command}".rstrip()
         # The help of a command lists the options of the dataset on its line.
         path += " ".join(["", *context.meta.get(ON_LINE, [])]) if context is not None else ""
-        return UsageError(
-            error.format_message(),
-            expected=context.get_usage().removeprefix("Usage: ") if context is not None else None,
-            next=f"{path} --help",
-        )
+        # A wrong value has its range in the message; the form of the line would say nothing about it.
+        usage = None if context is None or _is_value(error) else context.get_usage().removeprefix("Usage: ")
+        return UsageError(error.format_message(), expected=usage, next=f"{path} --help")
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))):
         found = str(error).partition("\n")[0] or None
         return OutOfResources("The memory ran out.", found=found, next="--jobs 1, or smaller batches")
     if isinstance(error, OSError) and error.errno in FULL:
-        return disk_error(error, Path(error.filename or "."), left="what was finished before is kept")
+        return disk_error(error, Path(error.filename or "."), left="what was finished before")
     if isinstance(error, OSError) and error.filename is not None:
         return UsageError(
             f"{error.filename} cannot be used: {error.strerror}", next="another path, --home or --output"
         )
     return None
+
+
+def _is_value(error: click.ClickException) -> bool:
+    return isinstance(error, click.BadParameter) and not isinstance(error, click.MissingParameter)
 
 
 def _unknown(error: Exception) -> KmipDataError:
@@ -178,17 +178,12 @@ def _unknown(error: Exception) -> KmipDataError:
     import traceback
 
     text = "".join(traceback.format_exception(error))
-    if os.environ.get(DEBUG, "0") not in {"", "0"}:
-        click.echo(text, err=True)
-        where = "above"
-    else:
-        with tempfile.NamedTemporaryFile(
-            "w", prefix="kmip-data-error-", suffix=".txt", delete=False, encoding="utf-8"
-        ) as file:
-            file.write(f"{PROGRAM} {kmip_data.__version__}\n{' '.join(sys.argv)}\n\n{text}")
-        where = file.name
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="kmip-data-error-", suffix=".txt", delete=False, encoding="utf-8"
+    ) as file:
+        file.write(f"{PROGRAM} {kmip_data.__version__}\n{' '.join(sys.argv)}\n\n{text}")
     return KmipDataError(
         f"Unexpected error, a bug in {PROGRAM}: {type(error).__name__}: {error}",
-        found=f"the traceback is {where}",
-        next=f"a bug report with that traceback; {DEBUG}=1 shows it at once",
+        found=f"the traceback is {file.name}",
+        next="a bug report with that traceback",
     )

@@ -8,15 +8,8 @@ from typing import Any
 import click
 
 from kmip_data.cli.shared.commands import Command
-from kmip_data.cli.shared.options import (
-    RUN,
-    as_trained_option,
-    file_option,
-    look_options,
-    other_data_option,
-    split_option,
-)
-from kmip_data.cli.shared.output import check_prefix, print_json
+from kmip_data.cli.shared.options import RUN, look_options, part_option, path_option, trained_options
+from kmip_data.cli.shared.output import check_prefix, show
 from kmip_data.wording import counted
 
 
@@ -28,14 +21,9 @@ from kmip_data.wording import counted
     ],
 )
 @click.argument("run", type=RUN)
-@file_option(
-    "--output",
-    required=True,
-    help="File for the predictions, FILE.npz.",
-)
-@other_data_option
-@split_option
-@as_trained_option
+@path_option("--output", required=True, help="File for the predictions, FILE.npz.")
+@part_option("Part of the split.", "test")
+@trained_options
 @look_options
 def command(run: str, output: Path, part: str, as_json: bool, **data: Any) -> None:
     """Write the predictions of a trained model.
@@ -52,8 +40,9 @@ def command(run: str, output: Path, part: str, as_json: bool, **data: Any) -> No
     write_predictions(output, found)
     about, rows = found.about, len(found)
     assert about is not None, "a run's predictions say where they come from"
-    if as_json:
-        print_json({"path": output, **about.model_dump(), "rows": rows})
-        return
-    click.echo(f"{output}  {counted(rows, 'row')} of {part}, {about.dataset}, split {about.split}")
-    click.echo(f"run  {about.run}\nNext: kmip-data evaluate --predictions {output} --dataset {about.build}")
+    show(
+        {"path": output, **about.model_dump(), "rows": rows},
+        f"{output}  {counted(rows, 'row')} of {part}, {about.dataset}, split {about.split}\n"
+        f"run  {about.run}\nNext: kmip-data evaluate --predictions {output}",
+        as_json=as_json,
+    )

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from kmip_data.cli.shared.datasets import DatasetCommand, resolve
-from kmip_data.cli.shared.options import RUN, TARGET, look_options, style_option
-from kmip_data.cli.shared.output import place_of_page, print_json
-from kmip_data.format.splits import PARTS
+from kmip_data.cli.shared.options import RUN, TARGET, look_options, part_option, path_option
+from kmip_data.cli.shared.output import default_output, show
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,23 +34,22 @@ if TYPE_CHECKING:
 @click.option(
     "--records", metavar="LIST", help="Positions, such as 0,3,10..12.  [default: three, evenly spread]"
 )
-@click.option(
-    "--split",
-    "part",
-    type=click.Choice(PARTS),
-    help="Count positions in this part of the default split, not in the whole build.",
-)
-@click.option(
+@part_option("Count positions in this part of the default split, not in the whole build.")
+@path_option(
     "--output",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Where the picture goes: a PNG, SVG or PDF by its ending.  [default: preview.png in the build "
-    "folder; with --run, map.png in the run folder]",
+    help="PNG, SVG or PDF by its ending.  [default: preview.png in the build folder; with --run, map.png in "
+    "the run folder]",
 )
 @click.option(
     "--run", metavar="RUN", type=RUN, help="Cities: draw where this trained run is right and wrong, too."
 )
-@style_option
+@click.option(
+    "--style",
+    type=click.Choice(["light", "dark", "paper"]),
+    default="light",
+    show_default=True,
+    help="Colours and size; paper: no headline, at most 7 inches wide, 300 dots per inch.",
+)
 @look_options
 def command(
     target: str,
@@ -59,6 +57,7 @@ def command(
     part: str | None,
     output: Path | None,
     run: str | None,
+    style: str,
     sample: bool,
     home: Home,
     as_json: bool,
@@ -68,30 +67,23 @@ def command(
     Each record is one row: its nodes by class (superpixels over their picture, molecules as RDKit draws them,
     call graphs by springs), its edges (highlighted where they join two classes), the
     degrees of its nodes, and its classes. A city is drawn as maps: by class, by eccentricity, by split,
-    and with --run by whether the prediction is right. Where the folder may not be written to, the
-    picture goes to the current folder under the name of the build.
+    and with --run by whether the prediction is right.
     """
-    from kmip_data.drawing.style import check_kind
-    from kmip_data.drawing.views import view_of
+    from kmip_data.drawing.style import check_kind, chosen
 
     if output is not None:
         check_kind(output)
-    build = resolve(target, home, sample=sample)
-    card = build.card
-    view = view_of(
-        build,
-        records=records,
-        part=part,
-        predict=None if run is None else partial(_prediction, run, build, home),
-        pictures=partial(_pictures, build, home),
-    )
-    picture = output or place_of_page(build.path.name, view.folder, f"{view.stem}.png")
-    view.draw(picture)
-    if as_json:
-        facts = {"path": build.path, "saved": picture, "sample": card.sample, "complete": card.complete}
-        print_json({**facts, **view.facts})
-    else:
-        click.echo(f"Saved {picture}")
+    build = resolve(target, home, sample=sample)  # names are checked before PyTorch is imported
+    from kmip_data.drawing.views import view_of
+
+    predict = None if run is None else partial(_prediction, run, build, home)
+    with chosen(style):
+        pictures = partial(_pictures, build, home)
+        view = view_of(build, records=records, part=part, predict=predict, pictures=pictures)
+        picture = output or default_output(view.folder / f"{view.stem}.png")
+        view.draw(picture)
+    about = {"path": build.path, "saved": picture, "sample": build.card.sample}
+    show({**about, "complete": build.card.complete, **view.facts}, f"Saved {picture}", as_json=as_json)
 
 
 def _prediction(run: str, build: Build, home: Home) -> Prediction:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kmip_data.cli.shared.commands import Command
-from kmip_data.cli.shared.options import work_options
-from kmip_data.cli.shared.output import print_json
+from kmip_data.cli.shared.options import path_option, work_options
+from kmip_data.cli.shared.output import show
 from kmip_data.errors import human_bytes
 from kmip_data.wording import counted
 
@@ -26,40 +25,41 @@ if TYPE_CHECKING:
     ],
 )
 @click.argument("address")
-@click.option(
+@path_option(
     "--to",
     metavar="DIR",
-    type=click.Path(path_type=Path),
     help="Folder that it becomes.  [default: its name below the home's built/; of a run, in this folder]",
 )
-@click.option(
-    "--columns", metavar="LIST", help="Added columns to take, such as rwse20,lappe10.  [default: all of them]"
-)
+@click.option("--columns", metavar="LIST", help="Added columns, such as rwse20,lappe10.  [default: all]")
 @work_options
-def command(
-    address: str, columns: str | None, home: Home, as_json: bool, quiet: bool, **options: Any
-) -> None:
+def command(address: str, columns: str | None, home: Home, as_json: bool, **options: Any) -> None:
     """Download what was pushed to an address, verified.
 
     Every block is verified as it arrives. The same command resumes a pull that was stopped and mends a
     damaged copy. Nothing in it is executed.
     """
+    from kmip_data.builds.columns import COLUMNS
     from kmip_data.sharing.pull import pull
 
     names = None if columns is None else [name for name in columns.replace(" ", "").split(",") if name]
-    found = pull(address, home, columns=names, quiet=quiet, **options)
-    entries, share = found.share.by_name(), found.share
-    size = sum(entries[name].bytes for name in found.files)
-    if as_json:
-        about = {"path": found.path, "kind": share.kind, "name": share.name, "digest": share.sealed}
-        files = {name: entries[name].sha256 for name in found.files}
-        print_json({**about, "bytes": size, "files": files, "there": found.there})
-        return
-    what = f"{share.kind}: {counted(len(found.files), 'file')}, {human_bytes(size)}"
-    click.echo(f"{found.path}  {what}, {'there already' if found.there else 'verified'}")
-    click.echo(f"digest  {share.sealed}")
+    found = pull(address, home, columns=names, **options)
+    share = found.share
+    # Card, page and Croissant are files of the push, too; columns that were not wanted have not come.
+    files = [e for e in share.files if e.file in found.files or not e.file.startswith(f"{COLUMNS}/")]
+    size = sum(entry.bytes for entry in files)
+    state = "there already" if found.there else "verified"
+    what = f"{share.kind}: {counted(len(files), 'file')}, {human_bytes(size)}, {state}"
+    text = [f"{found.path}  {what}", f"digest  {share.sealed}"]
     if found.card is None:
-        click.echo(f"Next: kmip-data evaluate {found.path} --dataset TARGET")
-        return
-    click.echo(f"{found.card.license.get('notice') or 'The licence is not stated.'}")
-    click.echo(f"Next: kmip-data info {found.path}")
+        text.append(f"Next: kmip-data evaluate {found.path} --dataset TARGET")
+    else:
+        notice = found.card.license.get("notice")
+        text += [str(notice or "The license is not stated."), f"Next: kmip-data info {found.path}"]
+    about: dict[str, Any] = {
+        "path": found.path,
+        "kind": share.kind,
+        "name": share.name,
+        "digest": share.sealed,
+    }
+    about |= {"bytes": size, "files": {entry.file: entry.sha256 for entry in files}, "there": found.there}
+    show(about, "\n".join(text), as_json=as_json)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.datasets import DatasetCommand, resolve
+from kmip_data.cli.shared.datasets import DatasetCommand, build_or_run
 from kmip_data.cli.shared.options import RUN_OR_TARGET, sample_option, work_options
-from kmip_data.cli.shared.output import print_json
-from kmip_data.errors import UsageError, human_bytes
+from kmip_data.cli.shared.output import show
+from kmip_data.errors import human_bytes
 from kmip_data.wording import counted, shown_address
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
-    from kmip_data.sharing.share import Share
 
 
 @click.command(
@@ -36,31 +36,20 @@ def command(target: str, address: str, sample: bool, home: Home, as_json: bool, 
     s3://, gs://). Every byte is checked first, and no file there is replaced but those of an earlier push
     of the same. Data that may not be passed on are refused.
     """
-    share = _push(target, address, home, sample=sample, quiet=quiet)
-    size, where = sum(entry.bytes for entry in share.files), shown_address(address)
-    if as_json:
-        files = {entry.file: entry.sha256 for entry in share.files}
-        about = {"kind": share.kind, "name": share.name, "digest": share.sealed}
-        print_json({"address": where, **about, "bytes": size, "files": files})
-        return
-    what = f"{share.kind} {share.name}: {counted(len(share.files), 'file')}, {human_bytes(size)}"
-    click.echo(f"{where}  {what}")
-    click.echo(f"digest  {share.sealed}\nNext: kmip-data pull {where}")
-
-
-def _push(target: str, address: str, home: Home, *, sample: bool, quiet: bool) -> Share:
-    """Push the build that TARGET means, else the run."""
-    from kmip_data.sharing.push import push_build
-
-    try:
-        build = resolve(target, home, sample=sample)
-    except UsageError:
-        from kmip_data.manifest import dataset_names
-
-        if target in dataset_names() or sample:
-            raise
-        from kmip_data.models.training.run.folder import find_run
+    what = build_or_run(target, home, sample=sample)
+    if isinstance(what, Path):
         from kmip_data.models.training.sharing import push_run
 
-        return push_run(find_run(target, home), address, quiet=quiet)
-    return push_build(build, address, quiet=quiet)
+        share = push_run(what, address, quiet=quiet)
+    else:
+        from kmip_data.sharing.push import push_build
+
+        share = push_build(what, address, quiet=quiet)
+    size, where = sum(entry.bytes for entry in share.files), shown_address(address)
+    found = {"address": where, "kind": share.kind, "name": share.name, "digest": share.sealed}
+    show(
+        found | {"bytes": size, "files": {entry.file: entry.sha256 for entry in share.files}},
+        f"{where}  {share.kind} {share.name}: {counted(len(share.files), 'file')}, {human_bytes(size)}\n"
+        f"digest  {share.sealed}\nNext: kmip-data pull {where}",
+        as_json=as_json,
+    )

@@ -9,7 +9,7 @@ import click
 
 from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.options import home_option, json_option
-from kmip_data.cli.shared.output import print_json, table
+from kmip_data.cli.shared.output import show, table
 from kmip_data.errors import UsageError, human_bytes
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def command(targets: tuple[str, ...], yes: bool, home: Home, as_json: bool) -> N
     another process builds or trains into is refused; one that a process only reads is not, so end that
     process first.
     """
-    from kmip_data.cli.shared.belongings import SHOWN, bytes_below, find, remove
+    from kmip_data.cli.shared.belongings import bytes_below, find, remove, some
 
     those = list(dict.fromkeys(find(target, home) for target in targets))
     sizes = [bytes_below(each.path) for each in those]
@@ -57,21 +57,19 @@ def command(targets: tuple[str, ...], yes: bool, home: Home, as_json: bool) -> N
     if not yes:
         if not (sys.stdin and sys.stdin.isatty()):
             raise UsageError(
-                "There is no terminal to confirm the removal.",
-                next="the same command with --yes",
+                "There is no terminal to confirm the removal.", next="the same command with --yes"
             )
         if not click.confirm(f"Remove {human_bytes(sum(sizes))}?", err=True):
             click.echo("Nothing was removed.", err=True)
             raise click.exceptions.Exit(1)
-    remove(those, home)
+    remove(those)
     left = [bytes_below(each.path) for each in those]
-    if as_json:
-        counted = zip(those, sizes, left, strict=True)
-        facts = [vars(each) | {"bytes": size, "bytes_left": rest} for each, size, rest in counted]
-        print_json({"home": home.root, "removed": facts})
-        return
-    click.echo(f"Removed {human_bytes(sum(sizes) - sum(left))}.")
+    found = [
+        {"kind": each.kind, "path": each.path, "name": each.name, "bytes": size, "bytes_left": rest}
+        for each, size, rest in zip(those, sizes, left, strict=True)
+    ]
+    text = [f"Removed {human_bytes(sum(sizes) - sum(left))}."]
     for each in those:
         if each.path.is_dir() and (names := sorted(path.name for path in each.path.iterdir())):
-            more = ", …" if len(names) > SHOWN else ""
-            click.echo(f"left in {each.path}, not of kmip-data or pinned: {', '.join(names[:SHOWN])}{more}")
+            text += [f"left in {each.path}, not of kmip-data or pinned: {some(names)}"]
+    show({"home": home.root, "removed": found}, "\n".join(text), as_json=as_json)

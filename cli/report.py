@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kmip_data.cli.shared.commands import Command
-from kmip_data.cli.shared.options import Name, home_option
+from kmip_data.cli.shared.options import Name, home_option, path_option
 from kmip_data.cli.shared.output import table
 from kmip_data.errors import UsageError
 from kmip_data.runtime.progress import say
@@ -36,7 +36,7 @@ FORMS = ("text", "markdown", "csv", "json", "latex", "html")
 )
 @click.option("--grid", is_flag=True, help="One table: models by datasets, as in the paper.")
 @click.option("--format", "form", type=click.Choice(FORMS), default="text", help="[default: text]")
-@click.option("--output", metavar="FILE", type=click.Path(path_type=Path), help="Write to FILE, not stdout.")
+@path_option("--output", help="Write to FILE, not stdout.")
 @home_option
 def command(
     names: tuple[str, ...], against: str | None, grid: bool, form: str, output: Path | None, home: Home
@@ -66,11 +66,11 @@ def command(
     else:
         rows, sheets = [row for each in tables for row in each.rows], [sheet_of(each) for each in tables]
     if not rows:
+        begun = f"--resume {folders[0]}" if folders else "--dataset helsinki --epochs 20"
         raise UsageError(
             "There is no finished run to report.",
             found="; ".join(notices) or f"none below {home.runs}",
-            next="kmip-data train "
-            + (f"--resume {folders[0]}" if folders else "--dataset helsinki --epochs 20"),
+            next=f"kmip-data train {begun}",
         )
     if grid:
         sheets, tables = [grid_of(tables)], []

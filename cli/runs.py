@@ -34,8 +34,8 @@ STATES = ("done", "running", "stopped", "failed")
 def command(dataset: str | None, model: str | None, state: str | None, home: Home, as_json: bool) -> None:
     """List the runs in the home folder, the newest first.
 
-    Epochs that are done, the metric on test, and the command that resumes a run that was stopped.
-    A run of a sweep that ended with an error has failed, with the error. `report` compares finished runs.
+    Shows finished epochs, the metric on test, and the command that resumes a stopped run. A run of a sweep
+    that ended with an error has failed, with the error. `report` compares finished runs.
     """
     from kmip_data.models.sweeps.state import list_runs
     from kmip_data.models.training.run.folder import with_unit
@@ -58,8 +58,6 @@ def command(dataset: str | None, model: str | None, state: str | None, home: Hom
         test = "" if run["test"] is None else f"{run['metric']} {with_unit(run['metric'], run['test'])}"
         epochs = f"{run['epoch']}" if run["epochs"] is None else f"{run['epoch']} of {run['epochs']}"
         rows.append([f"{run['dataset']}/{run['model']}/{run['name']}", run["state"], epochs, test])
-        left = (
-            f"{run['left']} left, by the epochs so far" if run["state"] == "running" and run["left"] else ""
-        )
-        notes.append([left, run["reason"], run["resume"] and f"go on: {run['resume']}"])
+        left = run["state"] == "running" and run["left"] and f"{run['left']} left, by the epochs so far"
+        notes.append([left or None, run["reason"], run["resume"] and f"resume: {run['resume']}"])
     click.echo(annotated(table(["run", "state", "epochs", "test"], rows), notes))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.shared.commands import Command
-from kmip_data.cli.shared.options import SWEEP, number_list, number_option, work_options
-from kmip_data.cli.shared.output import print_json, table
+from kmip_data.cli.shared.options import SWEEP, keys_option, number_list, number_option, work_options
+from kmip_data.cli.shared.output import show, table
 from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.wording import counted
 
@@ -43,9 +43,7 @@ if TYPE_CHECKING:
     "--seeds", metavar="LIST", help="Seeds, such as 0..4 or 0,5.  [default: the plan's; without: 0]"
 )
 @number_option("--epochs", "Epochs of every run.")
-@click.option(
-    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Configuration key of every run."
-)
+@keys_option("Configuration key of every run.")
 @number_option("--jobs", "Runs at a time; on a CPU they share its cores.", 1)
 @click.option(
     "--gpus", metavar="LIST", help="GPUs, such as 0,1,3: one run at a time on each, instead of --jobs."
@@ -53,7 +51,7 @@ if TYPE_CHECKING:
 @click.option("--submit", type=click.Choice(["slurm"]), help="Submit the runs as one array job, and return.")
 @click.option("--slurm", multiple=True, metavar="KEY=VALUE", help="SLURM option, such as partition=gpu.")
 @click.option("--dry-run", is_flag=True, help="Check every run and list them; start none.")
-@click.option("--status", is_flag=True, help="Show how far the runs are and their results; start none.")
+@click.option("--status", is_flag=True, help="Show the state and results of every run; start none.")
 @work_options
 def command(
     plan: str | None, dry_run: bool, status: bool, home: Home, as_json: bool, quiet: bool, **chosen: Any
@@ -140,18 +138,18 @@ def _print(
 
         rows = rows_of(plan, cells)
     runs = listed if dry_run or status else [row for row in listed if row["state"] == "failed"]
-    if as_json:
-        print_json({"sweep": plan.name, "runs": listed, "results": rows})
-    elif not cells:
-        click.echo(f"The sweep {plan.name} has no run yet.")
-    else:
-        if runs:
-            click.echo(_table(runs))
-            count = Counter(state.kind for state in states)
-            then = "; then best-of-each" * bool(dry_run and plan.then)
-            click.echo("\n" + ", ".join(f"{number:,} {kind}" for kind, number in count.items()) + f"{then}\n")
-        if rows:
-            click.echo(_table([for_people(row) for row in rows]))
+    text = [] if cells else [f"The sweep {plan.name} has no run yet."]
+    if runs:
+        count = Counter(state.kind for state in states)
+        then = "; then best-of-each" * bool(dry_run and plan.then)
+        text += [
+            _table(runs),
+            "\n" + ", ".join(f"{number:,} {kind}" for kind, number in count.items()) + then,
+        ]
+        text.append("")
+    if rows:
+        text.append(_table([for_people(row) for row in rows]))
+    show({"sweep": plan.name, "runs": listed, "results": rows}, "\n".join(text), as_json=as_json)
     reasons = [state.reason for state in states if state.kind == "failed"]
     if reasons and not (dry_run or status):
         raise CheckFailed(

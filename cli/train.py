@@ -9,8 +9,18 @@ import click
 from click.core import ParameterSource
 
 from kmip_data.cli.shared.datasets import RECORDS, SPLITS, DatasetCommand, given
-from kmip_data.cli.shared.options import RUN, TARGET, number_list, number_option, sample_option, work_options
-from kmip_data.cli.shared.output import print_json
+from kmip_data.cli.shared.options import (
+    RUN,
+    TARGET,
+    device_option,
+    keys_option,
+    number_list,
+    number_option,
+    path_option,
+    sample_option,
+    work_options,
+)
+from kmip_data.cli.shared.output import show
 from kmip_data.errors import UsageError
 
 if TYPE_CHECKING:
@@ -44,25 +54,13 @@ if TYPE_CHECKING:
     help="Variant of the preset, where the paper's code and text disagree: code (what ran), text, or another"
     " such as paper-depth.",
 )
-@click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Any key of the configuration, such as optimiser.lr=1e-3; may be repeated (docs/training.md).",
-)
-@click.option(
-    "--config",
-    "config_file",
-    metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Configuration to use instead of a preset: a config.toml.",
+@keys_option("Any key of the configuration, such as optimiser.lr=1e-3; may be repeated (docs/training.md).")
+@path_option(
+    "--config", "config_file", exists=True, help="Configuration to use instead of a preset: a config.toml."
 )
 @click.option("--seeds", metavar="LIST", help="Seeds, such as 0..3 or 0,5: one run each, and their mean.")
 @number_option("--epochs", "Number of epochs.  [default: the preset's]")
-@click.option(
-    "--device", type=click.Choice(["auto", "cpu", "cuda"]), help="[default: auto, a GPU if there is one]"
-)
+@device_option()
 @number_option("--devices", "Number of devices of this machine.  [default: 1]")
 @click.option(
     "--precision",
@@ -73,7 +71,6 @@ if TYPE_CHECKING:
 @click.option("--resume", metavar="RUN", type=RUN, help="Continue a run that was stopped.")
 @click.option(
     "--init-from",
-    "init_from",
     metavar="RUN",
     type=RUN,
     help="Fine-tune: start from the weights of a finished run, where name and shape fit.",
@@ -109,14 +106,14 @@ def command(
             found="--resume with another" if resume else "none of them",
             next="kmip-data train --help",
         )
-    given_here = _on_line()
-    if config_file is not None and (ignored := [name for name in given_here if name in {"--model", "--as"}]):
+    on_line = _on_line()
+    if config_file is not None and (ignored := sorted({"--model", "--as"} & on_line)):
         raise UsageError(
-            f"A configuration names its model itself, so {ignored[0]} has no effect.",
-            next=f"leave out {ignored[0]}, or --set model.name=… to change the model",
+            f"A configuration names its model itself, so {ignored[-1]} has no effect.",
+            next=f"leave out {ignored[-1]}, or --set model.name=… to change the model",
         )
     if resume is not None:
-        if changes := set(given_here) - {"--resume", "--set", "--home", "--json", "--quiet"}:
+        if changes := on_line - {"--resume", "--set", "--home", "--json", "--quiet"}:
             raise UsageError(
                 f"A resumed run continues as it began, without {', '.join(sorted(changes))}.",
                 next="--resume RUN alone or with --set optimiser.lr=…, or another run with --dataset",
@@ -135,19 +132,17 @@ def command(
 
     if not is_main_process():  # one of the other processes of --devices N
         return
-    if as_json:
-        print_json(summary.to_dict())
-        return
     runs = "\n".join(f"run  {run}" for run in summary.runs)
-    click.echo(f"{summary.table()}\n\n{runs}\nNext: kmip-data evaluate {summary.runs[0]}")
+    text = f"{summary.table()}\n\n{runs}\nNext: kmip-data evaluate {summary.runs[0]}"
+    show(summary.to_dict(), text, as_json=as_json)
 
 
-def _on_line() -> list[str]:
+def _on_line() -> set[str]:
     """Return the options of this command that are on the line."""
     context = click.get_current_context()
     params = [param for param in context.command.params if isinstance(param, click.Option)]
-    given_here = ParameterSource.COMMANDLINE
-    return [p.opts[0] for p in params if context.get_parameter_source(str(p.name)) is given_here]
+    here = ParameterSource.COMMANDLINE
+    return {param.opts[0] for param in params if context.get_parameter_source(str(param.name)) is here}
 
 
 #: Options of the line -> the key of the configuration that they set.

@@ -13,10 +13,7 @@ from kmip_data.errors import CheckFailed
 from kmip_data.wording import counted
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from kmip_data.builds.home import Home
-    from kmip_data.builds.verify import VerifyReport
 
 
 @click.command(
@@ -40,7 +37,8 @@ def command(target: str, repair: bool, sample: bool, home: Home, as_json: bool, 
     path = resolve(target, home, sample=sample).path
     report = verify_build(path)
     repaired: list[str] = []
-    if repair and not report.ok:
+    tried = repair and not report.ok
+    if tried:
         from kmip_data.pipelines.engine.repair import repair_build
 
         repaired = repair_build(path, home=home, **options)
@@ -53,21 +51,15 @@ def command(target: str, repair: bool, sample: bool, home: Home, as_json: bool, 
         checked = ", ".join(counted(count, what.removesuffix("s")) for what, count in report.checked.items())
         lines = [f"Rebuilt: {', '.join(repaired)}"] if repaired else []
         lines += [f"{path} is sound: {checked}."] if report.ok else []
-        click.echo("\n".join([*lines, *report.remarks]), nl=bool(lines or report.remarks))
+        for line in [*lines, *report.remarks]:
+            click.echo(line)
     if not report.ok:
-        raise _failed(path, report, repaired=repaired if repair else None)
-
-
-def _failed(path: Path, report: VerifyReport, *, repaired: list[str] | None) -> CheckFailed:
-    """Return the error for a broken build; ``repaired`` is what a repair wrote, if there was one."""
-    problems = "".join(f"\n    {problem}" for problem in report.problems)
-    broken = f": {', '.join(report.broken_shards)}" if report.broken_shards else ""
-    if repaired is None:
-        step = f"kmip-data verify {path} --repair"
-        return CheckFailed(f"{path} is broken{broken}.", found=problems, next=step)
-    return CheckFailed(
-        f"{path} is still broken after the repair{broken}.",
-        found=problems,
-        left=f"rebuilt: {', '.join(repaired) or 'nothing'}; the rest as it was",
-        next=f"check the disk, then remove {path} and build it again",
-    )
+        broken = ": " * bool(report.broken_shards) + ", ".join(report.broken_shards)
+        raise CheckFailed(
+            f"{path} is {'still broken after the repair' if tried else 'broken'}{broken}.",
+            found="".join(f"\n    {problem}" for problem in report.problems),
+            left=f"rebuilt: {', '.join(repaired) or 'nothing'}; the rest as it was" if tried else None,
+            next=f"check the disk, then remove {path} and build it again"
+            if tried
+            else f"kmip-data verify {path} --repair",
+        )

@@ -127,14 +127,16 @@ def rough_time(seconds: float) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that was probably meant; ``None`` if none is similar.
+    """Return the known name that was probably meant, similar or longer; ``None`` without one.
 
     >>> nearest("s3ids", ["s3dis", "paris"])
     's3dis'
     """
     import difflib
 
-    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.6)), None)
+    known = list(known)
+    longer = [each for each in known if len(name) > 2 and each.startswith(name)]
+    return next(iter([*difflib.get_close_matches(name, known, n=1, cutoff=0.6), *longer]), None)
 
 
 def as_options(parameters: Mapping[str, Any], prefix: str = "") -> str:

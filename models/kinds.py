@@ -3,7 +3,8 @@
 A kind of attention or message passing is one class in ``kmip_data.models.attention.configuration`` or
 ``kmip_data.models.layers.configuration``, discovered automatically: a subclass of :class:`Part` that names
 its ``kind``, whose fields are the keys of ``model.attention`` or ``model.local``. It imports torch in
-``build`` alone. A positional encoding is a :class:`Positional`.
+``build`` alone. A positional encoding is a :class:`Positional`. Which parts a CUDA graph can hold, and which
+see padding, is known to ``models/training/capture/steps.py`` alone.
 """
 
 from __future__ import annotations

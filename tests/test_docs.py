@@ -14,10 +14,10 @@ import pytest
 from support.cases import check_each
 
 from kmip_data.cli.main import root
-from kmip_data.cli.shared.datasets import TYPED, options_of
 from kmip_data.cli.shared.options import Name
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.base import load_pipeline
+from kmip_data.wording import OPTIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
@@ -101,10 +101,8 @@ def test_every_parameter_of_a_dataset_is_on_a_page():
     def check(dataset):
         pipeline = load_pipeline(load_manifest(dataset))
         text = "".join(page.read_text("utf-8") for page in PAGES if page.name != "fidelity.md")
-        for model in (pipeline.Params, pipeline.SplitParams):
-            for option in options_of(model, dataset):
-                name = option.opts[0] if option.name in TYPED else str(option.name)
-                assert name in text, f"{name} of {dataset} is on no page"
+        for name in (*pipeline.Params.model_fields, *pipeline.SplitParams.model_fields):
+            assert OPTIONS.get(name, name) in text, f"{name} of {dataset} is on no page"
 
     check_each(check, dataset_names())
 

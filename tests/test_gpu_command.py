@@ -30,7 +30,7 @@ def test_a_dry_run_of_all_sections(tmp_path) -> None:
     assert done.returncode == 0, done.stderr
     rows = read(tmp_path / FILE)
     assert [row for row in rows if row["status"] not in {"ok", "skipped"}] == []
-    ends = [row["what"] for row in rows if row["what"] in {section.name for section in command.SECTIONS}]
+    ends = [row["what"] for row in rows if row.get("kind") == "section"]
     assert ends == [section.name for section in command.SECTIONS]
     figures = [row["what"] for row in rows if row.get("kind") == "figure"]
     assert len(figures) >= 15
@@ -69,7 +69,8 @@ def test_what_ends_a_section_is_recorded_with_what_it_found(tmp_path, monkeypatc
     assert rows[1]["note"] == "ValueError: a reason"
     assert rows[2]["met"] is False
     assert "RuntimeError: all of it" in (tmp_path / "log.txt").read_text()
-    append(tmp_path, {"section": 0, "what": "a section", "status": "ok", "value": 2.0, "unit": "s"})
+    ended = {"section": 0, "kind": "section", "what": "a section", "status": "ok"}
+    append(tmp_path, {**ended, "value": 2.0, "unit": "s"})
     text = summary(read(tmp_path / FILE))
     assert "| 0 | a section | ok: 1 good, 2 not, 2.0 s |" in text
     assert "| | after | 3 errors, missed |" in text

@@ -53,7 +53,7 @@ def test_pipelines_load_no_torch():
     assert run(code) == "False"
 
 
-def test_every_module_imports_alone_and_starts_with_what_it_is():
+def test_every_module_imports_alone_and_has_a_docstring():
     folders = {"": "kmip_data", "pipelines.": "pipelines", "models.": "models", "cli.": "cli"}
     names = [
         info.name

@@ -150,7 +150,7 @@ def test_installed_wheel_works_from_an_empty_folder(installed, tmp_path):
 
 
 @pytest.mark.slow
-def test_clone_works_beside_an_ordinary_install(installed):
+def test_clone_works_next_to_an_ordinary_install(installed):
     """In the clone the current folder comes first: its own sub-packages must be found."""
     code = "import kmip_data.models, kmip_data.cli.main; print(kmip_data.models.__file__)"
     found = python("-c", code, PYTHONPATH=str(installed)).out.strip()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.cases import check_each
-from support.cli import kmip, python
+from support.cli import done, python
 from support.shared import shared_data
 
 from kmip_data.models.search import trial
@@ -23,7 +23,7 @@ NOT_RUN = {
     "make test": "is this",
     "python -m pip install -c constraints.txt .": "the tests of the wheel install it",
 }
-#: What stands in README.md for a path or a machine of the reader's, and what a test puts there.
+#: Paths of the reader's own in README.md, and the files that the tests use instead.
 STAND_INS = {
     "~/Downloads/indoor3d_sem_seg_hdf5_data.zip": S3DIS_ZIP,
     "/data/shapenetcore_partanno_segmentation_benchmark_v0_normal": SHAPENET_ZIP,
@@ -48,12 +48,17 @@ def commands() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory):
+def raw(tmp_path_factory):
     """A home of its own, in which the raw files of S3DIS lie: what a download would leave."""
-    home = tmp_path_factory.mktemp("home")
-    done = kmip("build", "s3dis", "--archive", shared_data(S3DIS_ZIP), "--k", "4", "--home", home)
-    assert done.code == 0, done.err
-    return {"KMIP_DATA_HOME": str(home)}
+    folder = tmp_path_factory.mktemp("home")
+    done("build", "s3dis", "--archive", shared_data(S3DIS_ZIP), "--k", "4", "--home", folder)
+    return folder
+
+
+@pytest.fixture
+def home(raw, monkeypatch):
+    monkeypatch.setenv("KMIP_DATA_HOME", str(raw))
+    return raw
 
 
 def test_every_command_is_run_or_has_a_reason():
@@ -73,8 +78,8 @@ def test_make_targets_exist():
 
 
 @pytest.mark.slow
-def test_commands_run(environment, tmp_path, monkeypatch):
-    monkeypatch.setenv("KMIP_DATA_HOME", environment["KMIP_DATA_HOME"])
+def test_commands_run(home, tmp_path, monkeypatch):
+    monkeypatch.setattr("webbrowser.open", lambda address: None)
     monkeypatch.setattr(trial, "failures", lambda _: {})  # of doctor, whose own tests try each search
     ran = 0
     for command in commands():
@@ -86,17 +91,15 @@ def test_commands_run(environment, tmp_path, monkeypatch):
         if args[0] == "fetch":
             args += ["--archive", str(shared_data(S3DIS_ZIP))]
         args = [word if word != "cuda" else "cpu" for word in args]
-        done = kmip(*args, *SHORTER.get(args[0], []))
-        assert done.code == 0, (command, done.err)
+        done(*args, *SHORTER.get(args[0], []))
         ran += 1
     assert ran >= 8
 
 
 @pytest.mark.slow
-def test_library_snippet_runs(environment):
+def test_library_snippet_runs(home):
     library, *_ = blocks("python")
-    code = f"{library}\nprint(batch)"
-    assert python("-c", code, **environment).out.startswith("DataBatch(")
+    assert python("-c", f"{library}\nprint(batch)").out.startswith("DataBatch(")
 
 
 def test_attention_snippet_runs():
@@ -107,8 +110,7 @@ def test_attention_snippet_runs():
     assert names["conv"](x, edge_index).shape == (30, 64)
 
 
-def test_h5py_snippet_runs_without_this_package(environment):
-    home = Path(environment["KMIP_DATA_HOME"])
+def test_h5py_snippet_runs_without_this_package(home):
     build = next((home / "built").glob("s3dis-k4-*"))
     *_, snippet = blocks("python")
     code = f"import sys; sys.modules['kmip_data'] = None\n{snippet}"

@@ -39,7 +39,7 @@ def test_one_module_removes_and_replaces() -> None:
     assert _removals((ROOT / ALLOWED).read_text("utf-8"))
 
 
-def test_the_walk_sees_each_way_and_lets_others_be() -> None:
+def test_every_way_to_remove_is_found() -> None:
     seen = [
         "import os\nos.remove(x)",
         "import os as system\nsystem.rename(a, b)",

@@ -49,7 +49,7 @@ def site(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_it_is_built_as_a_forge_shows_it(site):
+def test_the_site_shows_pages_as_a_forge_does(site):
     """Lists, tables and blocks: the two dialects of Markdown read some of them differently."""
     forge = MarkdownIt("commonmark").enable("table")
     pages = [path for path in (ROOT / "docs").rglob("*.md") if path.name != "README.md"]
@@ -80,7 +80,7 @@ def test_nothing_comes_from_another_host(site):
 
 
 @pytest.mark.slow
-def test_every_public_name_has_its_place_in_the_reference(site):
+def test_every_public_name_is_in_the_reference(site):
     import kmip_data
     import kmip_data.models
 

@@ -9,7 +9,7 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Any, Literal
 
 from kmip_data.builds.columns import COLUMNS, added_names, read_columns
 from kmip_data.builds.home import Build, Home
@@ -27,7 +27,7 @@ from kmip_data.wording import nearest
 LAST = "checkpoints/last.ckpt"
 SHOWN = 5  #: names that a message lists
 #: Files that commands write next to a card by default.
-BESIDE = ("preview.png", "preview.html", "explore.html", "croissant.json")
+NEXT_TO_CARD = ("preview.png", "preview.html", "explore.html", "croissant.json")
 _WRONG = (OSError, ValueError, zipfile.BadZipFile)  #: reading a file that is not what its name says
 
 
@@ -38,6 +38,7 @@ class Belonging:
     kind: Literal["build", "unfinished build", "raw files", "run"]
     path: Path
     name: str  #: below the home
+    top: Path  #: ``built/``, ``raw/`` or ``runs/`` of the home
 
 
 def belongings(home: Home) -> list[Belonging]:
@@ -47,16 +48,14 @@ def belongings(home: Home) -> list[Belonging]:
         for path in sorted(top.glob(pattern)):
             hidden = path.name.startswith(".") or path.resolve() != top.resolve() / path.relative_to(top)
             if path.is_dir() and not hidden:
-                built: Literal["build", "unfinished build"] = (
-                    "build" if (path / CARD_NAME).is_file() else "unfinished build"
-                )
-                kind = "run" if top == home.runs else "raw files" if top == home.raw else built
-                found.append(Belonging(kind, path, path.relative_to(home.root).as_posix()))
+                built = "build" if (path / CARD_NAME).is_file() else "unfinished build"
+                kind: Any = {home.raw: "raw files", home.runs: "run"}.get(top, built)
+                found.append(Belonging(kind, path, path.relative_to(home.root).as_posix(), top))
     return found
 
 
 def find(target: str, home: Home) -> Belonging:
-    """Return what a folder, or the end of its path below the home, means; ``raw/NAME`` must be written out.
+    """Return the belonging in a folder, or at the end of its path below the home; raw files as ``raw/NAME``.
 
     Raises ``UsageError`` where that is nothing, several, or outside of the home's builds, raw files and runs.
     """
@@ -76,8 +75,17 @@ def find(target: str, home: Home) -> Belonging:
         names = "\n    ".join(["", *(each.name for each in matches)])
         raise UsageError(f"{len(matches)} folders are called {target!r}.", found=names, next="one of them")
     if os.path.isdir(full) and (os.sep in target or target in {".", "..", "~"}):  # noqa: PTH112
-        raise _outside(full, home)
-    # Raw files may have taken hours to come: only who writes raw/ is led to them.
+        found: list[str] = []
+        for kind in ("build", "unfinished build", "run"):
+            with contextlib.suppress(KmipDataError, OSError):
+                names_there = _own_files(Belonging(kind, full, "", full))
+                found += [name for name in names_there if (full / name).is_file()]
+        raise UsageError(
+            f"{full} is not a build, raw files or a run in {home.root}, so nothing in it is removed.",
+            found=f"files of kmip-data: {some(found)}" if found else "no file of kmip-data",
+            next="delete these yourself" if found else "kmip-data list lists the folders",
+        )
+    # Raw files may have taken hours to download: they are suggested only where raw/ is written.
     rest = [each for each in known if each.kind != "raw files" or target.startswith("raw")]
     of_dataset = [each.name for each in rest if each.path.name.startswith(f"{target}-")]
     close = of_dataset[0] if len(of_dataset) == 1 else nearest(target, [each.name for each in rest])
@@ -85,45 +93,31 @@ def find(target: str, home: Home) -> Belonging:
     raise UsageError(f"There is no {target!r}: the folder of a build or run, or raw/NAME.", next=step)
 
 
-def _outside(folder: Path, home: Home) -> UsageError:
-    """Return the error for a folder that is not a build, raw files or a run of the home."""
-    ours: list[str] = []
-    for kind in ("build", "unfinished build", "run"):
-        with contextlib.suppress(KmipDataError, OSError):
-            ours += [name for name in _own_files(Belonging(kind, folder, "")) if (folder / name).is_file()]
-    more = f" and {len(ours) - SHOWN:,} more" if len(ours) > SHOWN else ""
-    return UsageError(
-        f"{folder} is not a build, raw files or a run in {home.root}, so nothing in it is removed.",
-        found=f"files of kmip-data: {', '.join(ours[:SHOWN])}{more}" if ours else "no file of kmip-data",
-        next="delete these yourself" if ours else "kmip-data list lists the folders",
-    )
+def some(names: Sequence[str]) -> str:
+    """Return the first few names for a message."""
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else "")
 
 
 def bytes_below(folder: Path) -> int:
     """Bytes of all files below a folder; links are not followed."""
     found = 0
-    for place, _, names in os.walk(folder):
+    for parent, _, names in os.walk(folder):
         for name in names:
             with contextlib.suppress(OSError):  # removed meanwhile
-                found += os.lstat(os.path.join(place, name)).st_size  # noqa: PTH118
+                found += os.lstat(os.path.join(parent, name)).st_size  # noqa: PTH118
     return found
 
 
-def remove(those: Sequence[Belonging], home: Home) -> None:
-    """Remove of each what kmip-data wrote, by name; all of them must be free, or none is touched.
+def remove(those: Sequence[Belonging]) -> None:
+    """Remove from each what kmip-data wrote, by name; all of them must be free, or none is touched.
 
     Raises ``UsageError`` where one lies behind a link, another process works in it, or nothing in it is
-    known to be of kmip-data; ``DamagedInput`` where the card of a build, which says what belongs to it,
-    cannot be read.
+    known to be of kmip-data; ``DamagedInput`` where the card of a build, which lists its files, cannot be
+    read.
     """
-    tops = [
-        next(top for top in (home.built, home.raw, home.runs) if each.path.is_relative_to(top))
-        for each in those
-    ]
-    inside = [each.path.relative_to(top).as_posix() for each, top in zip(those, tops, strict=True)]
     with contextlib.ExitStack() as locks:
-        for each, top in zip(those, tops, strict=True):
-            files.refuse_links_below(top, each.path)
+        for each in those:
+            files.refuse_links_below(each.top, each.path)
             locks.enter_context(build_lock(each.path, quiet=True, wait=False))
         names = [_own_files(each) for each in those]
         for each, own in zip(those, names, strict=True):
@@ -134,15 +128,17 @@ def remove(those: Sequence[Belonging], home: Home) -> None:
                 )
         # Every folder below built/, raw/ or runs/ is opened anew, and none through a link: one that was put
         # in since the question leads nowhere.
-        for each, top, below, own in zip(those, tops, inside, names, strict=True):
-            files.refuse_links_below(top, each.path)
+        for each, own in zip(those, names, strict=True):
+            below = each.path.relative_to(each.top).as_posix()
+            files.refuse_links_below(each.top, each.path)
             for folder in {"", *(str(PurePosixPath(name).parent) for name in own)}:
                 with contextlib.suppress(OSError, ValueError):  # a link, or NUL in a name
-                    files.remove_partials(each.path / folder, root=top)
+                    files.remove_partials(each.path / folder, root=each.top)
             folders = [f"{below}/{name}" for name in _own_folders(each)]
-            files.remove_files(top, [f"{below}/{name}" for name in own], folders=folders)
-    for top, below in zip(tops, inside, strict=True):
-        files.remove_files(top, [], folders=[below, *map(str, PurePosixPath(below).parents[:-1])])
+            files.remove_files(each.top, [f"{below}/{name}" for name in own], folders=folders)
+    for each in those:
+        path = PurePosixPath(each.path.relative_to(each.top).as_posix())
+        files.remove_files(each.top, [], folders=[str(path), *map(str, path.parents[:-1])])
 
 
 def _own_files(item: Belonging) -> list[str]:
@@ -179,16 +175,14 @@ def _is_run(folder: Path) -> bool:
             return False
         with contextlib.suppress(*_WRONG), zipfile.ZipFile(folder / LAST) as checkpoint:
             return any(name.endswith("/data.pkl") for name in checkpoint.namelist())
-        there = [
-            each for each in folder.rglob("*") if not each.is_dir() and not each.name.startswith(".lock")
-        ]
-        return len(there) == len(files_of_run(folder))
+        there = [each.name for each in folder.rglob("*") if not each.is_dir()]
+        return sum(not name.startswith(".lock") for name in there) == len(files_of_run(folder))
     return False
 
 
 def _files_of_build(build: Build) -> list[str]:
-    """Names, below its folder, of what a build consists of and what commands put there; the card last."""
-    card, names = build.card, list(BESIDE)
+    """Names, below its folder, of the files of a build and of those commands put there; the card last."""
+    card, names = build.card, list(NEXT_TO_CARD)
     for column in added_names(build.path):
         with contextlib.suppress(DamagedInput):  # of somebody else, then
             names += [f"{COLUMNS}/{column}/{entry.file}" for entry in read_columns(build, column).files]

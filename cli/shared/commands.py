@@ -12,11 +12,17 @@ if TYPE_CHECKING:
 
     from click.shell_completion import CompletionItem
 
+DATASET = "kmip_data.dataset"  #: key in ``ctx.meta``: the dataset on the line
+_DASK = {"--engine": "--dask [ADDRESS]", "--scheduler": "--dask ADDRESS"}
+_BENCH = "make bench, in a checkout"
+_BUILD_FIRST = {
+    "--accept-license": "KMIP_DATA_ACCEPT_LICENSE=1, or kmip-data build DATASET --accept-license first",
+    "--archive": "kmip-data build DATASET --archive PATH first",
+    "--offline": "kmip-data build DATASET --offline first",
+}
 _PROJECTIONS = {
-    "--n": "--gaussian NxD",
-    "--d": "--gaussian NxD",
-    "--min-nodes": "--nodes A..B",
-    "--max-nodes": "--nodes A..B",
+    **dict.fromkeys(("--n", "--d"), "--gaussian NxD"),
+    **dict.fromkeys(("--min-nodes", "--max-nodes"), "--nodes A..B"),
     "--part": "record_run(RUN, split=PART) in Python (docs/analysis.md)",
     "--qk": "RUN, or record_run(RUN) in Python (docs/analysis.md)",
 }
@@ -28,20 +34,15 @@ OLD_SPELLINGS: dict[str, dict[str, str]] = {
         "stats": "kmip-data info TARGET",
     },
     "*": {"--part": "--split PART"},  # of every command
-    "build": {"--engine": "--dask [ADDRESS]", "--scheduler": "--dask ADDRESS"},
+    "build": _DASK,
     "fetch": {"--offline": "kmip-data build NAME --offline"},
     "demo": {"--epochs": "kmip-data train --dataset helsinki --as small-city --epochs N"},
-    "encode": {
-        "--degree-profile": "kmip-data encode TARGET degree-profile-2.0",
-        "--engine": "--dask [ADDRESS]",
-        "--expander": "kmip-data encode TARGET expander3",
-        "--expander-seed": "kmip-data encode TARGET expander3-seed1",
-        "--lappe": "kmip-data encode TARGET lappe10",
-        "--rwse": "kmip-data encode TARGET rwse20",
-        "--scheduler": "--dask ADDRESS",
-    },
+    "encode": _DASK
+    | {f"--{name}": f"kmip-data encode TARGET {name}N" for name in ("lappe", "rwse", "expander")}
+    | {"--expander-seed": "kmip-data encode TARGET expanderN-seedS"}
+    | {"--degree-profile": "kmip-data encode TARGET degree-profile-2.0"},
     "evaluate": {"--dump-qk": "record_run(RUN) in Python (docs/analysis.md)"},
-    "info": {"--output": "kmip-data info TARGET > FILE"},
+    "info": {"--croissant": "croissant.json in the build folder", "--output": "kmip-data info TARGET > FILE"},
     "analyze": {
         "classes": "kmip-data evaluate RUN --by-class",
         "influence": "kmip-data explore RUN",
@@ -49,41 +50,32 @@ OLD_SPELLINGS: dict[str, dict[str, str]] = {
     },
     "analyze approximation": _PROJECTIONS,
     "analyze cumulative-weight": _PROJECTIONS,
-    "bench": {"all": "make bench, in a checkout"},
+    "analyze expressivity": {"--brec": "check_networks in Python (docs/analysis.md)"},
+    "bench": {"all": _BENCH},
     "bench attention": {
-        "--graphs": "make bench TOPIC=attention, in a checkout",
+        **dict.fromkeys(("--graphs", "--table"), _BENCH),
         "--protocol": "nothing: runs have inputs of their own",
-        "--table": "make bench TOPIC=attention, in a checkout",
         "--threads": "OMP_NUM_THREADS=N",
     },
-    "bench reading": {"--markdown": "make bench TOPIC=reading, in a checkout", "--quick": "--graphs 32"},
-    "bench train": {"--alone": "nothing: other layers are measured by make bench TOPIC=training"},
+    "bench reading": {"--markdown": _BENCH, "--quick": "--graphs 32"},
+    "bench train": {"--alone": _BENCH},
     "pull": {"--split": "nothing: shards hold all parts"},
     "preview": {"--html": "kmip-data explore TARGET"},
     "doctor": {"--sources": "kmip-data fetch NAME, which tries each mirror"},
-    "analyze expressivity": {"--brec": "check_networks in Python (docs/analysis.md)"},
     "report": {"--no-step": "kmip-data train, which tries one step first; `report empty` is gone"},
-    "sweep": {
-        "--format": "kmip-data report SWEEP --format FORM, or --json",
-        "--accept-license": "KMIP_DATA_ACCEPT_LICENSE=1, or kmip-data build DATASET --accept-license first",
-        "--archive": "kmip-data build DATASET --archive PATH first",
-        "--offline": "kmip-data build DATASET --offline first",
-        "--tune": '[[changes]] in the plan, with choose = "validation"',
-        "--trials": '[[changes]] in the plan, with choose = "validation"',
-    },
-    "train": {
-        "--accept-license": "KMIP_DATA_ACCEPT_LICENSE=1, or kmip-data build DATASET --accept-license first",
-        "--archive": "kmip-data build DATASET --archive PATH first",
-        "--attention-k": "--set model.attention.k=K",
+    "sweep": _BUILD_FIRST
+    | {"--format": "kmip-data report SWEEP --format FORM, or --json"}
+    | dict.fromkeys(("--tune", "--trials"), '[[changes]] in the plan, with choose = "validation"'),
+    "train": _BUILD_FIRST
+    | {
+        **dict.fromkeys(("--k", "--attention-k"), "--set model.attention.k=K"),
         "--checkpoint-every": "--set system.checkpoint_every=MINUTES",
         "--compile": "--set system.compile=true",
         "--coordinates": "--set data.coordinates=append",
         "--explain": "kmip-data info DATASET --model MODEL",
         "--jobs": "kmip-data build DATASET --jobs N first",
-        "--k": "--set model.attention.k=K",
         "--k-schedule": "--set training.k_schedule=SHAPE:FROM:TO --set model.attention.k=TO",
         "--logger": "--set system.logger=tensorboard",
-        "--offline": "kmip-data build DATASET --offline first",
         "--profile": "torch.profiler, as docs/training.md has it",
         "--scale": "--set training.batch_size=N --set optimiser.lr=RATE",
         "--search": "--set model.attention.search=BACKEND",
@@ -93,10 +85,7 @@ OLD_SPELLINGS: dict[str, dict[str, str]] = {
 
 
 def new_spelling(command: str, option: str) -> str | None:
-    """Return what to write instead of an option that ``command`` had; ``None`` if it never had it.
-
-    ``command`` may be empty: then ``option`` is a command.
-    """
+    """Return the new spelling of an option that ``command`` had, or of a command if that is empty."""
     of_all = OLD_SPELLINGS["*"] if command else {}
     return {**of_all, **OLD_SPELLINGS.get(command, {})}.get(option)
 
@@ -126,9 +115,10 @@ class Command(click.Command):
             raise UsageError(f"{name} has no {option} any more.", next=instead)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples unwrapped, so that they can be copied."""
+        """Write the examples unwrapped, so that they can be copied; with a dataset on the line its own."""
+        of_dataset = [line for line in self.examples if ctx.meta.get(DATASET) in line.split()]
         with formatter.section("Examples"):
-            for line in self.examples:
+            for line in of_dataset or self.examples:
                 formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
         super().format_epilog(ctx, formatter)
 
@@ -152,15 +142,14 @@ class Group(Command, click.Group):
 
 
 class LazyGroup(Group):
-    """A group whose commands are named by module, with their one-line help at hand.
+    """The group of all commands, each the ``command`` of a module in ``kmip_data.cli``, imported on use.
 
-    ``commands_in`` maps a name to its help, in the order in which help lists them; the module of that name in
-    ``package`` exports it as ``command``.
+    ``commands_in`` maps a name to its one-line help, in the order in which help lists them.
     """
 
-    def __init__(self, *args: Any, package: str, commands_in: Mapping[str, str], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, commands_in: Mapping[str, str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.package, self.commands_in = package, commands_in
+        self.commands_in = commands_in
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names in the order of use, not of the alphabet."""
@@ -170,8 +159,7 @@ class LazyGroup(Group):
         """Import the module of ``cmd_name`` and return its command."""
         if cmd_name not in self.commands_in:
             return None
-        module = importlib.import_module(f"{self.package}.{cmd_name.replace('-', '_')}")
-        command: click.Command = module.command
+        command: click.Command = importlib.import_module(f"kmip_data.cli.{cmd_name}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -5,6 +5,7 @@ The parameter models of a dataset make the options; the docs of their fields are
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 from pathlib import Path
@@ -13,24 +14,23 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
 import click
 
-from kmip_data.cli.shared.commands import Command
+from kmip_data.cli.shared.commands import DATASET, Command
 from kmip_data.errors import UsageError
 from kmip_data.wording import OPTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Mapping
 
     from pydantic import BaseModel
     from pydantic.fields import FieldInfo
 
     from kmip_data.builds.home import Build, Home
 
-# Keys in ``ctx.meta``. What was given on the line: parameters of records and of the split, what a recipe
-# builds from, how shards are stored.
+# Keys in ``ctx.meta``. Values given on the line: parameters of records and of the split, the sources of a
+# recipe, and how shards are stored.
 RECORDS, SPLITS = "kmip_data.parameters", "kmip_data.split_parameters"
 SOURCES, SHARDS = "kmip_data.sources", "kmip_data.shards"
-DATASET = "kmip_data.dataset"  #: its name
-ON_LINE = "kmip_data.dataset_on_line"  #: the words of the line that name it
+ON_LINE = "kmip_data.dataset_on_line"  #: the words of the line that name the dataset
 PARAMETERS = "kmip_data.dataset_parameters"  #: its options, each with the store of its values
 _CONFIGURED = {RECORDS: "data.parameters.", SPLITS: "data.split."}  #: keys of a training configuration
 TYPED = {*OPTIONS, "recipe_name"}  #: parameters that are options; ``--set`` takes the others
@@ -40,8 +40,8 @@ class DatasetCommand(Command):
     """A command whose options grow by those of the dataset named on its line.
 
     A few parameters that are typed often, such as ``--k``, are options (:data:`kmip_data.wording.OPTIONS`).
-    ``sources``: this is the command that builds, whose ``--set`` takes every parameter, and what a recipe
-    (``city``) builds from. ``splits``: it takes parameters of the split, too.
+    ``sources``: this is the command that builds, whose ``--set`` takes every parameter, and the sources of a
+    recipe (``city``). ``splits``: it also takes parameters of the split.
     """
 
     def __init__(self, *args: Any, splits: bool = False, sources: bool = False, **kwargs: Any) -> None:
@@ -63,29 +63,26 @@ class DatasetCommand(Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the command's options, those of the dataset under its name, then the keys of ``--set``."""
         typed, name = _typed(ctx), ctx.meta.get(DATASET)
-        shared = [param for param in self.get_params(ctx) if param not in typed]
+        shared = [param for param in super().get_params(ctx) if isinstance(param, click.Option)]
         keys = [
-            (f"{key}={option.make_metavar(ctx).strip('[]')}", text)
+            (f"{key}={option.make_metavar(ctx).strip('[]')}", option.help or "")
             for store, option in ctx.meta.get(PARAMETERS, ())
             if option not in typed and (key := self._key(store, str(option.name)))
-            for _, text in _help_of([option], ctx)
         ]
-        for title, records in (
-            ("Options", _help_of([param for param in shared if isinstance(param, click.Option)], ctx)),
-            (f"Options of {name}", _help_of(typed, ctx)),
-            (f"Keys of {name} for --set", keys),
-        ):
-            if records:
+        for title, options in (("Options", shared), (f"Options of {name}", typed)):
+            if records := [each for option in options if (each := option.get_help_record(ctx))]:
                 with formatter.section(title):
                     formatter.write_dl(records)
+        if keys:
+            with formatter.section(f"Keys of {name} for --set"):
+                formatter.write_dl(keys)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Look for the dataset on the line, then parse with its options."""
         target, home = self._target_on(ctx, args), self._value_on(ctx, args, "--home")
-        name = _dataset_of(target, home) if target is not None else None
-        if name is not None:
+        if target is not None and (name := _dataset_of(target, home)) is not None:
             ctx.meta[DATASET] = name
-            ctx.meta[ON_LINE] = [*([] if self._takes_argument() else ["--dataset"]), shlex.quote(str(target))]
+            ctx.meta[ON_LINE] = [*([] if self._takes_argument() else ["--dataset"]), shlex.quote(target)]
             ctx.meta[PARAMETERS] = self._parameters(name)
         return super().parse_args(ctx, args)
 
@@ -101,26 +98,28 @@ class DatasetCommand(Command):
         if self.sources and manifest.recipe:
             from kmip_data.pipelines.build import source_model
 
-            own = click.Option(
-                ["--name", "recipe_name"], metavar="NAME", expose_value=False,
-                callback=_keep_in(SOURCES, "name"), help="Name of the new dataset.",
-            )  # fmt: skip
+            own = _kept_option(
+                SOURCES, "name", ["--name", "recipe_name"], metavar="NAME", help="Name of the new dataset."
+            )
             found, models = [(SOURCES, own)], [(SOURCES, source_model(name)), *models]
         if self.splits:
             models.append((SPLITS, pipeline.SplitParams))
-        found += [(store, option) for store, model in models for option in options_of(model, store)]
-        # An archive has an option that every dataset shares.
-        found = [(store, option) for store, option in found if option.name != "archive"]
+        found += [
+            (store, _option(name, field, store))
+            for store, model in models
+            for name, field in model.model_fields.items()
+            if name != "archive"  # an option that every dataset shares
+        ]
         if self.sources:
-            stored = click.Option(
-                ["--compression"], type=click.Choice(["gzip", "zstd"]), expose_value=False,
-                callback=_keep_in(SHARDS, "compression"), help="less disk, slower reading",
+            stored = _kept_option(
+                SHARDS, "compression", ["--compression"], type=click.Choice(["gzip", "zstd"]),
+                help="less disk, slower reading",
             )  # fmt: skip
             found.append((SHARDS, stored))
         return found
 
     def refuse(self, ctx: click.Context, args: list[str], option: str) -> None:
-        """Raise the error of a misspelt dataset, or of a parameter that used to be an option."""
+        """Raise the error of a misspelt dataset, or of a parameter that is no option but a key."""
         target = self._target_on(ctx, args)
         # `build s3ids --k 32`: the name is what is wrong, its options only follow from that.
         if DATASET not in ctx.meta and target and os.sep not in target and not Path(target).exists():
@@ -172,10 +171,6 @@ def _typed(ctx: click.Context) -> list[click.Option]:
     return [option for _, option in ctx.meta.get(PARAMETERS, []) if option.name in TYPED]
 
 
-def _help_of(options: Iterable[click.Parameter], ctx: click.Context) -> list[tuple[str, str]]:
-    return [record for option in options if (record := option.get_help_record(ctx)) is not None]
-
-
 def _dataset_of(target: str, home: str | None) -> str | None:
     """Return the shipped dataset that TARGET names, or whose build it is, or the recipe of such a build."""
     from kmip_data.format.card import CARD_NAME
@@ -188,7 +183,10 @@ def _dataset_of(target: str, home: str | None) -> str | None:
         return _manifest_on(card)
     from kmip_data.builds.home import Home
 
-    cards = sorted(Home.locate(home).built.glob(f"*/{CARD_NAME}"))
+    built = Home.locate(home).built
+    if target and (card := built / target / CARD_NAME).is_file():
+        return _manifest_on(card)
+    cards = sorted(built.glob(f"*/{CARD_NAME}"))
     return next(filter(None, (_manifest_on(card, dataset=target) for card in cards)), None)
 
 
@@ -217,29 +215,36 @@ def resolve(target: str, home: Home, *, sample: bool) -> Build:
     return find(target, given(RECORDS), home=home, sample=sample)
 
 
-def options_of(model: type[BaseModel], store: str) -> list[click.Option]:
-    """Make one option for each field of ``model``; values given are kept in ``ctx.meta[store]``.
+def build_or_run(target: str, home: Home, *, sample: bool) -> Build | Path:
+    """Return the build that TARGET means, else the folder of the run."""
+    from kmip_data.models.training.run.folder import find_run
 
-    A ``Literal`` becomes a choice, a tuple may be repeated. Bounds are checked by click, so that help shows
-    them; the model has the last word.
-    """
-    return [_option(name, field, store) for name, field in model.model_fields.items()]
+    try:
+        return resolve(target, home, sample=sample)
+    except UsageError:
+        with contextlib.suppress(UsageError):
+            if not sample:
+                return find_run(target, home)
+        raise
 
 
 def _option(name: str, field: FieldInfo, store: str) -> click.Option:
+    """Return a field of a parameter model as an option; a ``Literal`` is a choice, a tuple may be repeated.
+
+    Bounds are checked by click, so that help shows them; the model has the last word.
+    """
     kind, multiple = field.annotation, False
     if get_origin(kind) in (Union, UnionType):  # int | None
         kind = next(item for item in get_args(kind) if item is not NoneType)
     if get_origin(kind) is tuple:
         kind, multiple = get_args(kind)[0], True
     default = f"(default: {field.default})" if field.default not in (None, ()) else None
-    return click.Option(
+    return _kept_option(
+        store,
+        name,
         [OPTIONS.get(name, f"--{name.replace('_', '-')}"), name],
         type=_click_type(kind, field),
-        default=None,
         multiple=multiple,
-        expose_value=False,
-        callback=_keep_in(store, name),
         metavar={int: "N", float: "X"}.get(kind) if isinstance(kind, type) else None,
         help=" ".join(filter(None, [field.description, default])),
     )
@@ -250,26 +255,22 @@ def _click_type(kind: Any, field: FieldInfo) -> click.ParamType[Any]:
         return click.Choice([str(item) for item in get_args(kind)])
     if kind not in {int, float}:
         return click.BOOL if kind is bool else click.STRING
-    bounds = {
-        name: getattr(bound, name) for bound in field.metadata for name in _BOUNDS if hasattr(bound, name)
-    }
+    names = ("ge", "gt", "le", "lt")  # of pydantic
+    bounds = {name: getattr(each, name) for each in field.metadata for name in names if hasattr(each, name)}
     if not bounds:
         return click.INT if kind is int else click.FLOAT
     low, high = bounds.get("gt", bounds.get("ge")), bounds.get("lt", bounds.get("le"))
     return (click.IntRange if kind is int else click.FloatRange)(low, high, "gt" in bounds, "lt" in bounds)
 
 
-_BOUNDS = ("ge", "gt", "le", "lt")  #: names of pydantic
-
-
-def _keep_in(store: str, name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
-    """Return a callback that keeps a given value in ``ctx.meta[store]``."""
+def _kept_option(store: str, name: str, words: list[str], **options: Any) -> click.Option:
+    """Make an option whose given value is kept in ``ctx.meta[store][name]``."""
 
     def keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         if value is not None and value != ():
             ctx.meta.setdefault(store, {})[name] = value
 
-    return keep
+    return click.Option(words, default=None, expose_value=False, callback=keep, **options)
 
 
 def _settings(ctx: click.Context, param: click.Parameter, items: tuple[str, ...]) -> None:

@@ -32,39 +32,7 @@ def _home(ctx: click.Context | None, param: click.Parameter | None = None, value
     return Home.locate(value)
 
 
-def _names(kind: str, home: Home) -> list[str]:
-    """Return the names that there are: shipped, built (by their cards, read unchecked), or trained."""
-    from kmip_data.files.reading import read_json
-    from kmip_data.manifest import dataset_names, shipped_names
-
-    if kind == "sweep":
-        return shipped_names("sweeps")
-    if kind == "run":
-        found = sorted(home.runs.glob("*/*/*/config.toml"))
-        return [path.parent.relative_to(home.runs).as_posix() for path in found]
-    names = dataset_names()
-    for card in sorted(home.built.glob("*/card.json")) if kind == "build" else ():
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # `list` names it
-            names.append(str(read_json(card)["dataset"]))
-    return names
-
-
-def _is_one(kind: str, text: str, home: Home) -> bool:
-    """True if ``text`` means something: a name, a file of a plan, a folder, or the end of a run's path."""
-    if kind == "sweep" and text.endswith(".toml"):
-        return True
-    if kind == "run":  # `find_run` refuses an end of several
-        in_folder = (Path(text).expanduser() / "config.toml").is_file()
-        ending = f"/{text.strip('/')}"
-        return in_folder or any(f"/{name}".endswith(ending) for name in _names(kind, home))
-    if kind == "build" and text not in _names("dataset", home):
-        from kmip_data.builds.home import build_in
-
-        return build_in(text, home) is not None or text in _names(kind, home)
-    return text in _names(kind, home)
-
-
-#: What each is called, and the command that lists them.
+#: Title of each kind of name, and the command that lists them.
 _TITLES = {
     "dataset": ("dataset", "kmip-data list"),
     "build": ("dataset or build folder", "kmip-data list"),
@@ -81,12 +49,37 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class befor
         self.name = " or ".join(kinds)
 
     def _known(self, home: Home) -> list[str]:
-        return sorted({*self.words, *(name for kind in self.kinds for name in _names(kind, home))})
+        """Return the names that exist: shipped, built (by their cards, read unchecked), or trained."""
+        from kmip_data.files.reading import read_json
+        from kmip_data.manifest import dataset_names, shipped_names
+
+        names = {*self.words, *(shipped_names("sweeps") if "sweep" in self.kinds else ())}
+        if {"dataset", "build"} & {*self.kinds}:
+            names |= {*dataset_names()}
+        for card in home.built.glob("*/card.json") if "build" in self.kinds else ():
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # `list` names it
+                names.add(str(read_json(card)["dataset"]))
+        for path in home.runs.glob("*/*/*/config.toml") if "run" in self.kinds else ():
+            names.add(path.parent.relative_to(home.runs).as_posix())
+        return sorted(names)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return ``value`` unchanged; raises ``UsageError``, with the nearest name, if it means nothing."""
         text, home = str(value), _home(ctx, value=ctx.params.get("home") if ctx is not None else None)
-        if text in self.words or any(self._means(kind, text, home) for kind in self.kinds):
+        known = self._known(home)
+        meant = text in known or ("sweep" in self.kinds and text.endswith(".toml"))
+        if not meant and "build" in self.kinds:
+            from kmip_data.builds.home import build_in
+
+            try:
+                meant = build_in(text, home) is not None
+            except UsageError:  # a path to no build: only an error of its own if nothing else could be meant
+                if len(self.kinds) == 1:
+                    raise
+        if not meant and "run" in self.kinds:  # `find_run` refuses the end of several paths
+            in_folder = (Path(text).expanduser() / "config.toml").is_file()
+            meant = in_folder or any(f"/{name}".endswith(f"/{text.strip('/')}") for name in known)
+        if meant:
             return text
         from kmip_data.builds.home import list_builds, own_command
         from kmip_data.manifest import unknown_name
@@ -96,15 +89,7 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class befor
             raise UsageError(f"{text!r} is a dataset of your own.", next=own_command(builds, text))
         *titles, last = (title for kind in self.kinds for title in _TITLES[kind][0].split(" or "))
         title = f"{', '.join(titles)} or {last}" if titles else last
-        raise unknown_name(title, text, self._known(home), command=_TITLES[self.kinds[-1]][1])
-
-    def _means(self, kind: str, text: str, home: Home) -> bool:
-        try:
-            return _is_one(kind, text, home)
-        except UsageError:  # a path to no build: only an error of its own if nothing else could be meant
-            if len(self.kinds) == 1:
-                raise
-            return False
+        raise unknown_name(title, text, known, command=_TITLES[self.kinds[-1]][1])
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
@@ -119,51 +104,6 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class befor
 DATASET, TARGET, SWEEP, RUN = Name("dataset"), Name("build"), Name("sweep"), Name("run")
 RUN_OR_TARGET, SWEEP_OR_RUN = Name("run", "build"), Name("sweep", "run")
 
-home_option = click.option(
-    "--home",
-    metavar="DIR",
-    is_eager=True,  # names are looked up in it while the line is read
-    callback=_home,
-    help="Home folder of raw files, builds and runs.  [default: $KMIP_DATA_HOME, else the user data folder]",
-)
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
-quiet_option = click.option("--quiet", "-q", is_flag=True, help="No progress on stderr.")
-sample_option = click.option(
-    "--sample", is_flag=True, help="The generated miniature in the upstream layout, not the real data."
-)
-
-
-def _style(ctx: click.Context, param: click.Parameter, value: str) -> None:
-    from kmip_data.drawing.style import chosen
-
-    ctx.with_resource(chosen(value))
-
-
-style_option = click.option(
-    "--style",
-    type=click.Choice(["light", "dark", "paper"]),
-    default="light",
-    show_default=True,
-    expose_value=False,
-    callback=_style,
-    help="How the picture looks; paper: no headline, at most 7 inches wide, 300 dots per inch.",
-)
-split_option = click.option(
-    "--split", "part", type=click.Choice(PARTS), default="test", show_default=True, help="Part of the split."
-)
-#: Where a trained model is measured.
-as_trained_option = click.option(
-    "--device", type=click.Choice(["auto", "cpu", "cuda"]), help="Device.  [default: as the run was trained]"
-)
-#: Data that a trained model is measured on.
-other_data_option = click.option(
-    "--dataset",
-    "target",
-    metavar="TARGET",
-    type=TARGET,
-    help="Other data with the same features and classes.  [default: the data of the run]",
-)
-
 
 def several(*options: Callable[[F], F]) -> Callable[[F], F]:
     """Return one decorator for options that go together, in the order in which help has them."""
@@ -176,10 +116,48 @@ def several(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
-#: What every command has that only looks at a build or a run.
+home_option = click.option(
+    "--home",
+    metavar="DIR",
+    is_eager=True,  # names are looked up in it while the line is read
+    callback=_home,
+    help="Home folder of raw files, builds and runs.  [default: $KMIP_DATA_HOME, else the user data folder]",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
+quiet_option = click.option("--quiet", "-q", is_flag=True, help="No progress on stderr.")
+sample_option = click.option(
+    "--sample", is_flag=True, help="The generated miniature in the upstream layout, not the real data."
+)
+#: Options of every command that only looks at a build or a run.
 look_options = several(sample_option, home_option, json_option)
 #: Options of every long-running command.
 work_options = several(home_option, json_option, quiet_option)
+
+
+def device_option(default: str = "auto, a GPU if there is one") -> Callable[[F], F]:
+    """Make ``--device``; the function gets ``None`` where it is not given."""
+    return click.option(
+        "--device", type=click.Choice(["auto", "cpu", "cuda"]), help=f"Device.  [default: {default}]"
+    )
+
+
+def part_option(text: str, default: str | None = None) -> Callable[[F], F]:
+    """Make ``--split``, a part of the split."""
+    kind, shown = click.Choice(PARTS), default is not None
+    return click.option("--split", "part", type=kind, default=default, show_default=shown, help=text)
+
+
+#: Where, and on which other data, a trained model is measured.
+trained_options = several(
+    click.option(
+        "--dataset",
+        "target",
+        metavar="TARGET",
+        type=TARGET,
+        help="Other data with the same features and classes.  [default: the data of the run]",
+    ),
+    device_option("as the run was trained"),
+)
 archive_options = several(
     click.option(
         "--archive",
@@ -205,10 +183,12 @@ raw_options = several(
 )
 
 
-def file_option(flag: str, *names: str, help: str, required: bool = False) -> Callable[[F], F]:  # noqa: A002
-    """Make an option for a file, existing or to be written."""
-    kind = click.Path(path_type=Path, dir_okay=False)
-    return click.option(flag, *names, metavar="FILE", required=required, type=kind, help=help)
+def path_option(
+    flag: str, *names: str, metavar: str = "FILE", exists: bool = False, **options: Any
+) -> Callable[[F], F]:
+    """Make an option for a file, existing or to be written; for a folder with the metavar DIR."""
+    kind = click.Path(path_type=Path, dir_okay=metavar == "DIR", exists=exists)
+    return click.option(flag, *names, metavar=metavar, type=kind, **options)
 
 
 def number_option(
@@ -221,6 +201,11 @@ def number_option(
     """Make an option for a number; its default, if any, is shown."""
     kind, shown = type or click.IntRange(min=1), default is not None
     return click.option(flag, type=kind, default=default, show_default=shown, metavar="N", help=help)
+
+
+def keys_option(text: str) -> Callable[[F], F]:
+    """Make ``--set`` for configuration keys."""
+    return click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help=text)
 
 
 jobs_option = click.option(

@@ -7,7 +7,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,14 @@ def print_json(value: Mapping[str, Any]) -> None:
     context = click.get_current_context(silent=True)
     if context is not None:
         context.meta[JSON_PRINTED] = True
+
+
+def show(found: Mapping[str, Any], text: str | Callable[[], str], *, as_json: bool) -> None:
+    """Print the result of a command: as one JSON object, or as text, which may have to be made."""
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(text if isinstance(text, str) else text())
 
 
 def _plain(value: object) -> object:
@@ -144,12 +152,10 @@ def check_prefix(prefix: Path, option: str = "--save") -> None:
         )
 
 
-def place_of_page(stem: str, folder: Path, name: str) -> Path:
-    """Return the default path of a picture: in ``folder``, or in the current one if that is read-only."""
+def default_output(path: Path) -> Path:
+    """Return the default path of a picture; raise UsageError if its folder may not be written to."""
     from kmip_data.files.changes import refuse_links
 
-    if os.access(folder, os.W_OK):
-        refuse_links(folder)  # a path that the user named may be a link, this one may not
-        return folder / name
-    click.echo(f"{folder} may not be written to: saving in the current folder.", err=True)
-    return Path(f"{stem}-{name}").absolute()
+    refuse_links(path.parent)  # a path that the user named may be a link, this one may not
+    check_prefix(path, "--output")
+    return path

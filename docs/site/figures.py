@@ -183,7 +183,7 @@ def _cells(figure: Figure, left: float, top: float, weights: NDArray[np.float64]
 
 
 def _symbolic(figure: Figure, left: float, top: float, largest: NDArray[np.bool_], side: float = 16) -> None:
-    """Queries beside and keys above an empty matrix, of which one row is being looked at."""
+    """Queries left of and keys above an empty matrix, of which one row is being looked at."""
     row, extent = 4, side * ROWS
     figure.box(left, top, extent - 1, extent - 1, fill="none", stroke=QUIET, stroke_dasharray="3 3")
     for place in range(ROWS):

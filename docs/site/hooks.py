@@ -1,4 +1,4 @@
-"""What the site has beside the pages of ``docs/``: the API reference, files of the project, and the links.
+"""Additions of the site to the pages of ``docs/``: the API reference, files of the project, and the links.
 
 Pages are written for a forge, where a link may lead to any file of the project. Those outside ``docs/`` that
 a page links to become pages of the site, and the public names of the package get pages with their docstrings.
@@ -29,7 +29,7 @@ STUBS = {
     "kmip_data.models": ROOT / "models" / "__init__.pyi",
 }
 MAPPED = ("pipelines", "models", "cli", "manifests")  # in setup.py, too
-#: Modules that pages import from beside the public names.
+#: Modules that pages import from, besides the public names.
 MODULES = {
     "builds": ("kmip_data.pipelines.find", "kmip_data.builds.home"),
     "errors": ("kmip_data.errors",),

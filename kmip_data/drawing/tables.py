@@ -65,16 +65,17 @@ def _classes(card: Card) -> Table:
     columns = {"all": counted.get("total") or []}
     for name, parts in counted.get("splits", {}).items():
         columns |= {f"{part} ({name})": parts[part] for part in in_order(parts)}
+    names = [*card.class_names, *[""] * len(columns["all"])] if card.class_names else []
     rows = [
         [
             number,
-            card.class_names[number] if number < len(card.class_names) else "",
+            *names[number : number + 1],
             count,
             *(f"{part[number] / max(1, sum(part)):.2%}" for part in columns.values()),
         ]
         for number, count in enumerate(columns["all"])
     ]
-    return Table(["class", "name", "count", *columns], rows)
+    return Table(["class", *(["name"] if names else []), "count", *columns], rows)
 
 
 def class_eccentricity(city: CityMap) -> Iterator[tuple[int, int, float, float, float]]:
@@ -100,7 +101,7 @@ def column_spreads(city: CityMap) -> Iterator[tuple[str, float, float, float, fl
 def _of_city(build: Build) -> Iterator[Table]:
     city = read_city_map(build)
     unit = f"[{city.unit}]"
-    header = ["class", "count", f"least {unit}", f"mean {unit}", f"most eccentricity {unit}"]
+    header = ["class", "count", f"eccentricity {unit}: least", "mean", "most"]
     rows = [[c, n, *(f"{value:,.1f}" for value in spread)] for c, n, *spread in class_eccentricity(city)]
     yield Table(header, rows)
     yield Table(

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import Column
 from kmip_data.runtime.presence import modules_in
+from kmip_data.wording import nearest
 
 MOST: Final = 1024  #: eigenvectors or steps
 MOST_SEED: Final = 999_999_999
@@ -110,6 +111,10 @@ def parse_encoding(name: str) -> Encoding:
         if (encoding := kind.parse(name)) is not None:
             return encoding
     names = (kind.stem + ("|".join(kind.choices) or f"{kind.metavar} (1 to {MOST})") for kind in encodings())
+    number = name[len(name.rstrip("0123456789.")) :]
+    close = nearest(name, [f"{kind.stem}{number}" for kind in encodings()])
     raise UsageError(
-        f"There is no encoding called {name!r}.", expected=", ".join(names), next="kmip-data encode --help"
+        f"There is no encoding called {name!r}.{f' Did you mean {close!r}?' if close else ''}",
+        expected=", ".join(names),
+        next="kmip-data encode --help",
     )

@@ -72,7 +72,7 @@ def _refuse_license(card: Card) -> None:
     terms = shipped if shipped.get("agreement") else card.license
     if terms.get("agreement"):
         raise LicenseNotAccepted(
-            f"The licence of {card.dataset} does not let it be passed on: {terms.get('name')}.",
+            f"The license of {card.dataset} does not let it be passed on: {terms.get('name')}.",
             next=f"others can build it: kmip-data build {card.manifest or card.dataset}",
         )
 

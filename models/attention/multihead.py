@@ -105,17 +105,17 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
             query, key, value = (rows[None] for rows in (query, key, value))
         elif not self.batch_first:
             query, key, value = (rows.transpose(0, 1) for rows in (query, key, value))
-        real = _real(key_padding_mask, key)
+        present = _present(key_padding_mask, key)
         # Rows of all sequences one after another, without padding.
-        asked = real if same else real.new_ones(query.shape[:2])
+        asked = present if same else present.new_ones(query.shape[:2])
         weights = self._input_weights()
         biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
-        rows = (query[asked], key[real], value[real])
+        rows = (query[asked], key[present], value[present])
         projected = [nn.functional.linear(*given) for given in zip(rows, weights, biases, strict=True)]
         queries, keys, values = (
             part.view(len(part), self.num_heads, self.head_dim).transpose(0, 1) for part in projected
         )
-        ptrs: dict[str, Any] = {"query_ptr": _pointers(asked), "key_ptr": _pointers(real)}
+        ptrs: dict[str, Any] = {"query_ptr": _pointers(asked), "key_ptr": _pointers(present)}
         dropout = self.dropout if self.training else 0.0
         attended = attend_to_best(
             queries, keys, values, self.k, **ptrs, dropout=dropout, backend=self.backend
@@ -126,7 +126,7 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         out = self.out_proj(heads)
         dense = None
         if need_weights:
-            dense = _dense_weights(attended.weights, attended.indices, asked, real)
+            dense = _dense_weights(attended.weights, attended.indices, asked, present)
             dense = dense.mean(1) if average_attn_weights else dense
         if alone:
             return out[0], None if dense is None else dense[0]
@@ -176,7 +176,7 @@ def _refuse_attention_mask(mask: Tensor | None, is_causal: bool) -> None:
         raise UsageError(f"k-MIP attention takes no attention mask, but key_padding_mask: {found}")
 
 
-def _real(mask: Tensor | None, key: Tensor) -> Tensor:
+def _present(mask: Tensor | None, key: Tensor) -> Tensor:
     """(B, S) bool, True where a key is not padding."""
     if mask is None:
         return torch.ones(key.shape[:2], dtype=torch.bool, device=key.device)
@@ -191,17 +191,17 @@ def _real(mask: Tensor | None, key: Tensor) -> Tensor:
     return ~padding
 
 
-def _pointers(real: Tensor) -> Tensor:
+def _pointers(present: Tensor) -> Tensor:
     """(B + 1) first rows of the sequences, on the CPU, where the search reads them."""
-    return nn.functional.pad(real.sum(1).cumsum(0), (1, 0)).cpu()
+    return nn.functional.pad(present.sum(1).cumsum(0), (1, 0)).cpu()
 
 
-def _dense_weights(weights: Tensor, indices: Tensor, asked: Tensor, real: Tensor) -> Tensor:
+def _dense_weights(weights: Tensor, indices: Tensor, asked: Tensor, present: Tensor) -> Tensor:
     """(H, rows, k) weights of packed rows to (B, H, L, S)."""
     heads = len(weights)
-    dense = weights.new_zeros(len(asked), heads, asked.shape[1], real.shape[1])
+    dense = weights.new_zeros(len(asked), heads, asked.shape[1], present.shape[1])
     head, row, slot = (indices >= 0).nonzero(as_tuple=True)
     batch, place = (where[row] for where in asked.nonzero(as_tuple=True))
-    column = real.nonzero(as_tuple=True)[1][indices[head, row, slot]]
+    column = present.nonzero(as_tuple=True)[1][indices[head, row, slot]]
     dense[batch, head, place, column] = weights[head, row, slot]
     return dense

@@ -143,7 +143,7 @@ class Tile(NamedTuple):
     """Rows that are worked on at once: of several graphs, or a part of one."""
 
     rows: Tensor  #: (B, W) int64, graph by graph; beyond a graph's end its last row again
-    real: Tensor | None  #: (B, W) bool, whether it is not beyond; None: all are
+    inside: Tensor | None  #: (B, W) bool, True within a graph; None: all are
 
     def take(self, rows: Tensor) -> Tensor:
         """(N, H, c) → (B, H, W, c)."""
@@ -151,15 +151,15 @@ class Tile(NamedTuple):
 
     def clear(self, values: Tensor) -> Tensor:
         """(B, H, W, c) with zeros beyond the graphs' ends."""
-        return values if self.real is None else values * self.real[:, None, :, None]
+        return values if self.inside is None else values * self.inside[:, None, :, None]
 
     def put(self, rows: Tensor, values: Tensor) -> None:
         """Write (B, H, W, c) to its rows of (N, H, c)."""
         values = values.transpose(1, 2)
-        if self.real is None:
+        if self.inside is None:
             rows[self.rows] = values
         else:
-            rows[self.rows[self.real]] = values[self.real]
+            rows[self.rows[self.inside]] = values[self.inside]
 
 
 class Group(NamedTuple):

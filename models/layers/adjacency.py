@@ -64,7 +64,7 @@ class Adjacency:
     source: Tensor
     target: Tensor
     num_nodes: int  #: N
-    by_target: bool = False  #: whether they are sorted by target
+    by_target: bool = False  #: True if they are sorted by target
 
     def ends(self, *, targets: bool) -> Tensor:
         """(E,) the targets, or the sources."""

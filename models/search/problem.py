@@ -79,14 +79,14 @@ class SearchProblem:
         """(G, 2), first row and the one after the last of each graph's keys."""
         return self.query_rows if self.key_ptr is self.query_ptr else _edges(self.key_ptr)
 
-    def new_result(self, *, narrow: bool | None = None) -> tuple[Tensor, Tensor]:
+    def new_result(self, *, narrow: bool = False) -> tuple[Tensor, Tensor]:
         """Scores (H, N, k) and indices (H, N, k) to be filled.
 
         Where some graph has fewer than k keys all are −inf and −1, else they are not set: then a backend
         writes every one.
         """
         shape = (*self.queries.shape[:2], self.k)
-        whole = torch.int32 if (self.narrow if narrow is None else narrow) else torch.int64
+        whole = torch.int32 if narrow else torch.int64
         if self.device.type == "cpu":  # fresh memory would cost more than many a search
             kinds = np.dtype(f"f{self.dtype.itemsize}"), np.dtype(f"i{whole.itemsize}")
             scores, indices = (torch.from_numpy(memory.empty(shape, kind)) for kind in kinds)

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from benchmarks.table import Row, cells_of, print_rows
 
-from kmip_data.cli.benchmarks import machine_line, quantity
+from kmip_data.cli.bench import machine_line, quantity
 
 TOPICS = sorted({path.stem for path in Path(__file__).parent.glob("*.py")} - {"__main__", "table"})
 

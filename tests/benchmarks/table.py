@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from kmip_data.cli.benchmarks import quantity
+from kmip_data.cli.bench import quantity
 from kmip_data.cli.shared.output import print_json, table
 
 Times = tuple[float, float, float, tuple[float, float]]  #: ours, theirs, ratio, its smallest and largest

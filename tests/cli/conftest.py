@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support import sweeps
 from support.builds import s3dis_records, s3dis_schema, write_build
-from support.cli import kmip
+from support.cli import done
 
 from kmip_data.builds.home import Build
 from kmip_data.models.sweeps import running
@@ -49,8 +49,7 @@ def home_of_sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with a finished sample of twelve S3DIS blocks, k = 4, two of them in the test part."""
     folder = tmp_path_factory.mktemp("sample")
     target = ("s3dis", "--sample", "--limit", "12", "--k", "4", "--home", folder)
-    outcome = kmip("build", *target, "--jobs", "1", "-q")
-    assert outcome.code == 0, outcome.err
+    done("build", *target, "--jobs", "1", "-q")
     return folder
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 
-from support.cli import kmip
+from support.cli import done, kmip
 
 from kmip_data.cli import demo
 
@@ -16,8 +16,7 @@ SMALL = ("--as", "small-city", "--epochs", "1", *(word for key in KEYS for word 
 def test_the_city_is_real_data(tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "SETTINGS", SMALL)
     monkeypatch.setattr(demo, "SEEDS", 2)
-    outcome = kmip("demo", "--full", "--home", tmp_path / "d", "--json")
-    assert outcome.code == 0, outcome.err
+    outcome = done("demo", "--full", "--home", tmp_path / "d", "--json")
     found = outcome.json
     assert Path(found["page"]).is_file()
     assert (Path(found["run"]) / "map.png").is_file()
@@ -26,7 +25,8 @@ def test_the_city_is_real_data(tmp_path, monkeypatch):
     assert outcome.err.count("$ kmip-data") == 9
     for words in ("© OpenStreetMap contributors, ODbL 1.0", "1,578–2,473 m", "2,526"):
         assert words in outcome.err  # 1,578–2,473 m: accuracy by eccentricity
-    assert "Attention: gps-kmip is ahead of gcn from" in outcome.err
+    assert "Attention: gps-kmip is ahead of gcn in" in outcome.err
+    assert f"kmip-data runs --home {tmp_path / 'd'}" in outcome.err
 
 
 def test_without_full_each_model_has_one_run():
@@ -37,31 +37,28 @@ def test_without_full_each_model_has_one_run():
     assert ["evaluate", "gps-kmip/x", "--by-class"] in steps
 
 
-def test_a_step_that_fails_is_the_one_object_of_the_demo(tmp_path):
-    (tmp_path / "built").write_text("in the way")
-    outcome = kmip("demo", "--home", tmp_path, "--json")
-    assert outcome.code == 2, outcome.err
+def test_a_failed_step_is_the_json_error_of_the_demo(home):
+    home.mkdir()
+    (home / "built").write_text("in the way")
+    outcome = kmip("demo", "--json")  # in the home of the environment
     error = outcome.json["error"]
-    assert (error["class"], error["exit_code"]) == ("UsageError", 2)
+    assert (outcome.code, error["class"], error["exit_code"]) == (2, "UsageError", 2)
     assert outcome.err.count("Error: ") == 1
     assert "[1/" in outcome.err
 
 
-def test_what_is_said_of_models_follows_from_their_seeds():
-    def runs(*shares: float):
-        return [SimpleNamespace(metrics={"test": {"accuracy": share}}) for share in shares]
+def test_the_verdict_on_a_model_follows_from_its_seeds():
+    def lines(*shares: tuple[float, ...]) -> list[str]:
+        tests = [[SimpleNamespace(metrics={"test": {"accuracy": one}}) for one in each] for each in shares]
+        return demo.compared(dict(zip(demo.MODELS, tests, strict=True))).splitlines()
 
-    results = {"gps-kmip": runs(0.5, 0.4), "gcn": runs(0.3, 0.3), "mlp": runs(0.4, 0.2)}
-    means, attention, messages = demo.compared(results).splitlines()
+    means, attention, messages = lines((0.5, 0.4), (0.3, 0.3), (0.4, 0.2))
     assert means == "Test accuracy: gps-kmip 45.0 ± 5.0 %, gcn 30.0 ± 0.0 %, mlp 30.0 ± 10.0 %."
-    assert attention.endswith("from 2 of 2 seeds (+15.0 points on average); it helps here.")
-    assert messages.startswith("Message passing: gcn is ahead of mlp from 1 of 2 seeds")
+    assert attention.endswith("in 2 of 2 runs (+15.0 points on average); it helps here.")
+    assert messages.startswith("Message passing: gcn is ahead of mlp in 1 of 2 runs")
     assert messages.endswith("the seeds disagree.")
-    worse = demo.compared({**results, "gps-kmip": runs(0.1, 0.3)})
-    assert "from 0 of 2 seeds (-10.0 points on average); it does not help here." in worse
-    single = demo.compared(
-        {model: runs(share) for model, share in (("gps-kmip", 0.4), ("gcn", 0.5), ("mlp", 0.2))}
-    )
-    assert "gps-kmip 40.0 %" in single
-    assert "±" not in single
-    assert "gps-kmip against gcn -10.0 points; one seed is too few to tell." in single
+    worse = lines((0.1, 0.3), (0.3, 0.3), (0.4, 0.2))[1]
+    assert worse.endswith("in 0 of 2 runs (−10.0 points on average); it does not help here.")
+    means, attention, _ = lines((0.4,), (0.5,), (0.2,))
+    assert "±" not in means
+    assert attention == "Attention: gps-kmip against gcn −10.0 points; one seed is too few to tell."

@@ -9,7 +9,7 @@ import webbrowser
 import pytest
 from support.browser import act
 from support.cases import check_each
-from support.cli import kmip
+from support.cli import done, refused
 
 from kmip_data.drawing.graphs import EXTENT
 
@@ -28,9 +28,8 @@ def opened(monkeypatch):
     return found
 
 
-def test_a_record_of_a_build(home_of_sample, sample, opened):
-    outcome = kmip("explore", *TARGET, home_of_sample, "--split", "test", "--record", "1")
-    assert outcome.code == 0, outcome.err
+def test_a_record_of_a_build(home_of_sample, sample, opened, tmp_path):
+    done("explore", *TARGET, home_of_sample, "--split", "test", "--record", "1")
     page = sample / "explore.html"
     assert opened == [page.as_uri()]
     header = header_of(page)
@@ -39,30 +38,24 @@ def test_a_record_of_a_build(home_of_sample, sample, opened):
     assert header["explore"]["hops"] == 1
     assert "red [0-1]" in [column["name"] for column in header["columns"]]
     assert header["facts"].startswith("Area_6")
-    assert kmip("verify", sample).code == 0, "the page beside the card is known"
-
-
-def test_no_browser_where_none_is_wanted(home_of_sample, opened, tmp_path):
+    done("verify", sample)  # the page next to the card is known
     page = tmp_path / "page.html"
-    assert kmip("explore", *TARGET, home_of_sample, "--no-open", "--output", page).code == 0
-    found = kmip("explore", *TARGET, home_of_sample, "--output", page, "--json").json
-    assert (found["saved"], found["run"], opened) == (str(page), None, [])
+    done("explore", *TARGET, home_of_sample, "--no-open", "--output", page)
+    found = done("explore", *TARGET, home_of_sample, "--output", page, "--json").json
+    assert (found["saved"], found["run"], len(opened)) == (str(page), None, 1)
 
 
 def test_a_city_is_shown_whole(home, opened):
-    assert kmip("build", "helsinki", "--sample", "-q").code == 0
-    found = kmip("explore", "helsinki", "--sample", "--json").json
+    done("build", "helsinki", "--sample", "-q")
+    found = done("explore", "helsinki", "--sample", "--json").json
     explore = header_of(type(home)(found["saved"]))["explore"]
     assert (explore["map"], explore["hops"], explore["curves"]) == (True, 16, [])
-    outcome = kmip("explore", "helsinki", "--sample", "--record", "0")
-    assert outcome.code == 2
-    assert "shown whole" in outcome.err
+    assert "shown whole" in refused("explore", "helsinki", "--sample", "--record", "0")
 
 
-def test_what_cannot_be_explored_is_refused(home_of_sample, opened):
+def test_wrong_targets_of_explore_are_refused(home_of_sample, opened):
     cases = {
         ("--record", "1"): "Nothing is named to explore",
-        ("nothing/of/this",): "There is no run, dataset or build folder called 'nothing/of/this'",
         (*TARGET, home_of_sample, "--record", "99"): "There is no record 99",
         (*TARGET, home_of_sample, "another"): "There is no run, dataset or build folder called 'another'",
         (*TARGET, home_of_sample, TARGET[0]): "A run names its own data",
@@ -70,16 +63,14 @@ def test_what_cannot_be_explored_is_refused(home_of_sample, opened):
     }
 
     def check(words):
-        outcome = kmip("explore", *words)
-        assert outcome.code == 2
-        assert cases[words] in outcome.err
+        assert cases[words] in refused("explore", *words)
 
     check_each(check, cases)
 
 
 def test_a_cloud_turns_and_stays_in_view(home_of_sample, tmp_path):
     page = tmp_path / "page.html"
-    assert kmip("explore", *TARGET, home_of_sample, "--no-open", "--output", page).code == 0
+    done("explore", *TARGET, home_of_sample, "--no-open", "--output", page)
     found = act(
         page,
         """

@@ -7,31 +7,26 @@ import re
 from pathlib import Path
 
 import click
-from support.cases import check_each
-from support.cli import kmip, python
+import pytest
+from support.cli import done, kmip, python
 from support.cli_page import BEGIN, page_of
 
 import kmip_data
 from kmip_data.cli.main import COMMANDS, root
 from kmip_data.cli.shared.datasets import PARAMETERS, TYPED, DatasetCommand
+from kmip_data.cli.shared.options import number_list
+from kmip_data.errors import UsageError
 from kmip_data.manifest import dataset_names
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_root_help_lists_every_command_in_order():
-    outcome = kmip("--help")
-    assert outcome.code == 0
-    listed = re.findall(
-        r"^  (\w+)  +[A-Z]", outcome.out.split("Commands:")[1].split("Examples:")[0], re.MULTILINE
-    )
-    assert listed == list(COMMANDS)
-
-
-def test_no_arguments_show_the_help_and_version_the_version():
-    assert kmip().out == kmip("-h").out
-    assert kmip().code == 0
-    assert kmip("--version").out.strip().endswith(kmip_data.__version__)
+    text = done("--help").out
+    commands = text.split("Commands:")[1].split("Examples:")[0]
+    assert re.findall(r"^  (\w+)  +[A-Z]", commands, re.MULTILINE) == list(COMMANDS)
+    assert done().out == done("-h").out == text
+    assert done("--version").out.strip().endswith(kmip_data.__version__)
 
 
 def test_every_command_has_help_with_examples_of_options_that_exist(home, monkeypatch):
@@ -51,16 +46,25 @@ def test_every_command_has_help_with_examples_of_options_that_exist(home, monkey
     assert not failed
 
 
-def test_dataset_options_come_from_its_parameters():
-    outcome = kmip("build", "s3dis", "--help")
+def test_dataset_options_and_examples_come_from_the_dataset():
+    text = done("build", "s3dis", "--help").out
     shown = ("--k N", "knn_rule=exact|torch-cluster", "--test-area N", "val_fraction=X", "--limit N")
-    assert [option for option in shown if option not in outcome.out] == []
-    assert "(default: 32)" in outcome.out
-    assert "category=" not in outcome.out.split("Examples:")[0]
-    assert "category=TEXT" in kmip("build", "shapenet-part", "--help").out
+    assert [option for option in shown if option not in text] == []
+    assert "(default: 32)" in text
+    assert "category=" not in text
+    assert "category=TEXT" in done("build", "shapenet-part", "--help").out
+    assert "kmip-data build points" not in done("build", "city", "--help").out
 
 
-def test_the_dataset_is_what_stands_in_its_place():
+def test_lists_of_numbers_are_read_in_the_order_given():
+    lists = {"0": [0], "0..3": [0, 1, 2, 3], "5,0..1,5": [5, 0, 1, 5], "15, 10": [15, 10]}
+    assert {text: number_list("--seeds", text) for text in lists} == lists
+    for text in ("", "x", "1..", "..1", "3..1", "-1", "1,,2", "0..10000", "\u0661"):
+        with pytest.raises(UsageError, match="--seeds is not a list of numbers"):
+            number_list("--seeds", text)
+
+
+def test_the_dataset_is_found_on_the_line():
     places = {
         "build s3dis": "s3dis",
         "build --k 8 s3dis --limit 3": "s3dis",
@@ -104,16 +108,14 @@ def test_help_loads_nothing_heavy():
     light = ["torch", "numpy", "h5py", "pydantic", "numba", "requests"]
     of_commands = ["torch", "lightning", "matplotlib", "torch_geometric"]
     lines = {"--help": light, "list --help": of_commands, "build s3dis --help": of_commands}
-
-    def check(line):
-        code = (
-            f"import sys; from kmip_data.cli.main import run; run({line.split()!r});"
-            f"print('LOADED', sorted(set({lines[line]}) & set(sys.modules)))"
-        )
-        assert "LOADED []" in python("-c", code).out
-
     lines["train --dataset s3dis -h"] = of_commands
-    check_each(check, lines)
+    code = (
+        "import sys; from kmip_data.cli.main import run\n"
+        f"for line, names in {lines!r}.items():\n"
+        "    run(line.split()); print('LOADED', sorted(set(names) & set(sys.modules)))"
+    )
+    found = re.findall("^LOADED (.*)", python("-c", code).out, re.MULTILINE)
+    assert dict(zip(lines, found, strict=True)) == dict.fromkeys(lines, "[]")
 
 
 def test_the_page_of_commands_is_up_to_date():

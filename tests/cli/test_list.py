@@ -2,45 +2,40 @@
 
 from __future__ import annotations
 
-from support.cli import kmip
+from support.cli import done
 
 from kmip_data.manifest import dataset_names
 
 
 def test_empty_home_names_the_build_command(home):
-    outcome = kmip("list")
-    assert outcome.code == 0
-    assert all(name in outcome.out for name in dataset_names())
-    assert f"No builds in {home / 'built'} yet: kmip-data build helsinki" in outcome.out
+    text = done("list").out
+    assert all(name in text for name in dataset_names())
+    assert f"No builds in {home / 'built'} yet: kmip-data build helsinki" in text
+    assert f"{home}: " in text
     assert not home.exists()
 
 
-def test_builds_with_their_counts(make_build):
+def test_builds_with_their_counts(make_build, tmp_path):
     build = make_build()
     make_build("s3dis-sample-k4", sample=True)
-    found = kmip("list", "--json").json
+    found = done("list", "--json").json
     assert [entry["sample"] for entry in found["builds"]] == [False, True]
     entry = found["builds"][0]
     assert entry["path"] == str(build.path)
     assert entry["counts"]["graphs"] == 10
     assert entry["bytes"] == sum(path.stat().st_size for path in build.path.glob("shards/*.h5"))
-    text = kmip("list").out
-    lines = text.splitlines()
+    lines = done("list").out.splitlines()
     row = next(number for number, line in enumerate(lines) if line.startswith("s3dis-sample-k4"))
     assert "k=4" in lines[row + 1]
     assert lines[row + 2] == "    sample"
+    assert done("list", "--home", tmp_path / "other", "--json").json["builds"] == []
 
 
 def test_lists_fit_80_columns(make_build, home):
     for dataset in dataset_names():
         make_build(f"{dataset}-limit1000-sample-0123456789ab", parameters={f"p{n}": 0.125 for n in range(30)})
-    lines = kmip("list").out.splitlines()
+    lines = done("list").out.splitlines()
     assert max(map(len, [line for line in lines if not line.startswith(("Builds in", str(home)))])) <= 80
-
-
-def test_home_option_goes_before_the_environment(make_build, tmp_path):
-    make_build()
-    assert kmip("list", "--home", tmp_path / "other", "--json").json["builds"] == []
 
 
 def test_unfinished_builds_say_how_far_they_are(home):
@@ -48,16 +43,16 @@ def test_unfinished_builds_say_how_far_they_are(home):
     (folder / "shards").mkdir(parents=True)
     (folder / "shards" / "00000.h5").write_bytes(b"x")
     (folder / "shards" / "00001.h5.partial").write_bytes(b"x")
-    assert "s3dis-k32-0123456789ab has 1 shards" in kmip("list").out
+    assert "s3dis-k32-0123456789ab has 1 shards" in done("list").out
     (folder / "work").mkdir()
     (folder / "work" / "journal.jsonl").write_text('{"journal":1,"key":"0123456789ab"}\n{"units":7}\n{"uni')
-    assert "has 1 of 7 shards" in kmip("list").out
-    assert kmip("list", "--json").json["unfinished"] == [{"path": str(folder), "finished": 1, "shards": 7}]
+    assert "has 1 of 7 shards" in done("list").out
+    assert done("list", "--json").json["unfinished"] == [{"path": str(folder), "finished": 1, "shards": 7}]
 
 
 def test_part_of_the_published_set_says_so(make_build):
     build = make_build("s3dis-k4", complete=False)
     for words in (["list"], ["info", build.path]):
-        assert "part of the published set" in kmip(*words).out
-    assert kmip("list", "--json").json["builds"][0]["complete"] is False
-    assert kmip("info", build.path, "--json").json["complete"] is False
+        assert "part of the published set" in done(*words).out
+    assert done("list", "--json").json["builds"][0]["complete"] is False
+    assert done("info", build.path, "--json").json["complete"] is False

@@ -5,42 +5,69 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
-from support.cli import kmip
+from support.cases import check_each
+from support.cli import done
 
 from kmip_data.runtime.presence import install_command
 
-#: Line -> what its error must say.
+#: Line -> words of its error.
 CASES = {
+    "buidl s3dis": "Did you mean 'build'",
+    "bench knnn": "There is no command called 'knnn'",
+    "analyze aproximation": "Did you mean 'approximation'",
+    "build": "Missing argument 'NAME'",
     "fetch s3diss": "Did you mean 's3dis'",
+    "fetch shapenet_part": "Did you mean 'shapenet-part'",
     "build s3diss --k 3": "Did you mean 's3dis'",
     "build s3dis --kk 3": "next: kmip-data build s3dis --help",
+    "build s3dis --tets-area 5": "--test-area",
+    "build s3dis --test-area 7": "1<=x<=6",
+    "build s3dis --k many": "'--k': 'many'",
+    "build s3dis --set knn_rule=exat": "--set knn_rule",
+    "build shapenet-part --sample --set category=Chiar": "'Chair'",
     "encode s3diss rwse3": "Did you mean 's3dis'",
+    "encode helsinki rwsee20": "Did you mean 'rwse20'",
     "verify s3diss": "Did you mean 's3dis'",
-    "info s3diss": "Did you mean 's3dis'",
+    "verify s3dis": "kmip-data build s3dis",
+    "verify /no/such/folder --jsn": "--json",
+    "info shapenet": "Did you mean 'shapenet-part'",
     "info nothing": "There is no dataset or build folder called 'nothing'.\n",
     "info s3dis --model gat2": "Did you mean 's3dis/gat'",
     "preview s3diss": "Did you mean 's3dis'",
+    "preview s3dis --k 16": "next: kmip-data build s3dis --k 16\n",
+    "preview s3dis --sample": "next: kmip-data build s3dis --sample\n",
     "preview helsinki --run foo": "There is no run called 'foo'",
     "explore helsinkii": "Did you mean 'helsinki'",
+    "explore nothing/of/this": "There is no run, dataset or build folder called 'nothing/of/this'",
     "push s3diss ./x": "Did you mean 's3dis'",
-    "train --dataset s3diss": "Did you mean 's3dis'",
+    "train --epochs 5": "--dataset TARGET",
+    "train --dataset s3dis --epochs 0": "0 is not in the range x>=1.\n  next: ",
+    "train --epochs 5 --k 3": "model.attention.k",
+    "train --epochs 5 --k 3 --dataset=s3diss": "Did you mean 's3dis'",
+    "train --dataset shapenet-part --category=Chair": "data.parameters.category",
     "train --dataset s3dis --kk 3": "next: kmip-data train --dataset s3dis --help",
     "train --dataset s3dis --model gat2": "expected: s3dis/exphormer, s3dis/gat,",
     "train --dataset s3dis --as txt": "Did you mean 'text'",
+    "train --dataset s3dis --as thesis": "Did you mean 'thesis-",
     "train --dataset s3dis --set foo=1": "next: kmip-data info DATASET --model MODEL",
+    "train --dataset s3dis --set optimiser": "section.key=value",
+    "train --dataset s3dis --set optimiser.lr=fast": "optimiser.lr cannot be 'fast'.",
     "train --dataset s3dis --set training.epochz=1": "Did you mean 'training.epochs'",
     "train --dataset s3dis --seeds x": "--seeds is not a list",
+    "train --dataset s3dis --device tpu": "'cuda'",
     "train --dataset s3dis --init-from foo": "There is no run called 'foo'",
-    "train --resume foo": "There is no run called 'foo'",
+    "train --dataset s3dis --resume x": "There is no run called 'x'",
+    "train --dataset /no/such/folder": "/no/such/folder",
+    "train --config none.toml": "'none.toml' does not exist.\n  next: ",
     "evaluate foo": "There is no run called 'foo'",
+    "evaluate": "expected: RUN; or --predictions FILE",
     "predict foo --output x.npz": "There is no run called 'foo'",
     "sweep small-citys": "Did you mean 'small-cities'",
-    "sweep small-cities --dataset helsinkii": "Did you mean 'helsinki'",
+    "sweep small-cities --dataset helsinky": "Did you mean 'helsinki'",
     "sweep small-cities --model gat2": "Did you mean 'city/gat'",
     "sweep small-cities --set foo=1": "There is no configuration key 'foo'",
-    "report small-citys": "Did you mean 'small-cities'",
-    "sweep small-cities --dataset helsinky": "Did you mean 'helsinki'",
     "sweep small-cities --set model.layer=3": "Did you mean 'model.layers'",
     "sweep small.toml": "The plan small.toml cannot be used",
     "report papercity": "Did you mean 'paper-city'",
@@ -49,10 +76,8 @@ CASES = {
     "report foo": "There is no sweep or run called 'foo'.\n",
     "analyze approximation foo": "There is no run called 'foo'",
     "analyze influence-of-k small-citys": "Did you mean 'small-cities'",
-    "analyze foo": "There is no command called 'foo'",
     "bench train helsinkii": "Did you mean 'helsinki'",
     "bench train helsinki --model gat2": "Did you mean 'city/gat'",
-    "bench foo": "There is no command called 'foo'",
     "remove nothing-here": "nothing-here",
 }
 #: Packages that take seconds to import, of which a misspelt name needs none.
@@ -70,28 +95,28 @@ json.dump(found, sys.stdout)
 """
 
 
-def test_misspelt_names_need_no_heavy_import(home, tmp_path):
+def test_misspelt_names_need_no_heavy_import_and_leave_nothing(home, tmp_path):
     """Time is not asserted, but what takes it: each line took up to 7 s of CPU, and takes at most 0.5 s."""
-    done = subprocess.run(
-        [sys.executable, "-c", _RUN], input=json.dumps([*CASES]), capture_output=True, text=True,
-        check=True, cwd=tmp_path,
-    )  # fmt: skip
-    found = json.loads(done.stdout)
-    failed = [
-        line for line, expected in CASES.items() if found[line][0] != 2 or expected not in found[line][1]
-    ]
-    assert not failed, "\n".join(f"{line}: {found[line]}" for line in failed)
+    lines = json.dumps([*CASES])
+    words = [sys.executable, "-c", _RUN]
+    ended = subprocess.run(words, input=lines, capture_output=True, text=True, check=True, cwd=tmp_path)
+    found = json.loads(ended.stdout)
+
+    def check(line):
+        code, message = found[line]
+        assert code == 2
+        assert CASES[line] in message
+        assert "next: " in message
+
+    check_each(check, CASES)
+    assert not home.exists()
 
 
 def test_hints_are_commands_that_run(home):
-    failed = {
-        line: step
-        for line in ("info helsinki --model gps-kmip", "list", "runs", "sweep --help", "build s3dis --help")
-        if (step := kmip(*line.split())).code != 0
-    }
-    assert not failed
-    assert "training.epochs" in kmip("info", "helsinki", "--model", "gps-kmip").out
-    assert "--k " in kmip("build", "s3dis", "--help").out
+    for line in ("list", "runs", "sweep --help"):
+        done(*line.split())
+    assert "training.epochs" in done("info", "helsinki", "--model", "gps-kmip").out
+    assert "--k " in done("build", "s3dis", "--help").out
 
 
 def test_an_extra_is_installed_from_where_the_package_came(monkeypatch, tmp_path):
@@ -105,10 +130,10 @@ def test_an_extra_is_installed_from_where_the_package_came(monkeypatch, tmp_path
             "pip install 'kmip-data[chem] @ git+https://example.org/a.git'",
         "": "pip install 'kmip-data[chem]'",
     }  # fmt: skip
-    failed = {}
-    for origin, expected in cases.items():
-        source = type("Distribution", (), {"read_text": lambda self, name, text=origin: text or None})
-        monkeypatch.setattr("importlib.metadata.distribution", lambda name, source=source: source())
-        if (found := install_command("chem")) != expected:
-            failed[origin] = found
-    assert not failed
+
+    def check(origin):
+        source = SimpleNamespace(read_text=lambda name: origin or None)
+        monkeypatch.setattr("importlib.metadata.distribution", lambda name: source)
+        assert install_command("chem") == cases[origin]
+
+    check_each(check, cases)

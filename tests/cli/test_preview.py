@@ -6,46 +6,34 @@ import os
 from pathlib import Path
 
 from support.cases import check_each
-from support.cli import kmip
+from support.cli import done, refused
 
 TARGET = ("s3dis", "--sample", "--limit", "12", "--k", "4", "--home")
 
 
-def test_preview_png(home_of_sample):
-    found = kmip("preview", *TARGET, home_of_sample, "--json").json
+def test_the_same_picture_from_the_same_build(home_of_sample, sample):
+    found = done("preview", *TARGET, home_of_sample, "--json").json
     assert [entry["position"] for entry in found["records"]] == [2, 6, 10]
     data = Path(found["saved"]).read_bytes()
     assert data.startswith(b"\x89PNG")
-    again = kmip("preview", *TARGET, home_of_sample, "--json").json
-    assert Path(again["saved"]).read_bytes() == data, "the same picture from the same build"
+    again = done("preview", *TARGET, home_of_sample, "--json").json
+    assert Path(again["saved"]).read_bytes() == data
+    of_part = done("preview", sample, "--split", "test", "--json").json["records"]
+    assert [entry["key"].startswith("Area_6") for entry in of_part] == [True, True]
 
 
-def test_preview_of_a_part(sample):
-    found = kmip("preview", sample, "--split", "test", "--json").json
-    assert len(found["records"]) == 2
-    assert all(entry["key"].startswith("Area_6") for entry in found["records"])
-
-
-def test_part_of_a_build_without_it_or_without_splits_is_2(make_build):
+def test_part_that_is_not_there_or_changed(make_build):
     other = make_build("other", parts={"train": [0, 1], "val": []})
     none = make_build("none", parts=None)
-    for build, expected in ((other, "called 'test'"), (none, "no splits")):
-        outcome = kmip("preview", build.path, "--split", "test")
-        assert outcome.code == 2, outcome.err
-        assert expected in outcome.err
-        assert "next: " in outcome.err
-    empty = kmip("preview", other.path, "--split", "val")
-    assert empty.code == 2, empty.err
-    assert "the val part has no records" in empty.err
-
-
-def test_part_of_a_changed_split_file_is_4(make_build):
-    build = make_build()
-    file = build.path / build.card.splits["default"].file
+    for build, part, word in (
+        (other, "test", "called 'test'"),
+        (none, "test", "no splits"),
+        (other, "val", "the val part has no records"),
+    ):
+        assert word in refused("preview", build.path, "--split", part)
+    file = other.path / other.card.splits["default"].file
     file.write_bytes(file.read_bytes() + b" ")
-    outcome = kmip("preview", build.path, "--split", "test")
-    assert outcome.code == 4, outcome.err
-    assert "--repair" in outcome.err
+    assert "--repair" in refused("preview", other.path, "--split", "train", code=4)
 
 
 def test_records_that_are_not_there_are_2(sample, tmp_path):
@@ -54,59 +42,35 @@ def test_records_that_are_not_there_are_2(sample, tmp_path):
     picture = tmp_path / "no.png"
 
     def check(records):
-        outcome = kmip("preview", sample, f"--records={records}", "--output", picture)
-        assert outcome.code == 2
-        assert "from 0 to 11" in outcome.err
-        assert f"{named.get(records, records)}'" in outcome.err
+        message = refused("preview", sample, f"--records={records}", "--output", picture)
+        assert "from 0 to 11" in message
+        assert f"{named.get(records, records)}'" in message
         assert not picture.exists()
 
     check_each(check, [*named, *odd])
 
 
-def test_preview_of_a_build_that_may_not_be_changed_goes_to_the_current_folder(
+def test_nothing_is_written_into_a_read_only_build_a_device_or_through_a_link(
     make_build, tmp_path, monkeypatch
 ):
-    build = make_build()
-    real = os.access
-    monkeypatch.setattr(os, "access", lambda path, mode: path != build.path and real(path, mode))
-    monkeypatch.chdir(tmp_path)
-    outcome = kmip("preview", build.path, "--json")
-    assert outcome.code == 0, outcome.err
-    assert outcome.json["saved"] == str(tmp_path / "s3dis-k4-preview.png")
-    assert (tmp_path / "s3dis-k4-preview.png").is_file()
-    assert not (build.path / "preview.png").exists()
-    assert "may not be written to" in outcome.err
-
-
-def test_an_output_is_written_where_a_link_leads_but_no_device(make_build, tmp_path):
     build, link, device = make_build(name="toy").path, tmp_path / "link", tmp_path / "device"
+    words, mine = ("preview", build, "--records", "0"), tmp_path / "mine"
     os.mkfifo(device)
     link.symlink_to(device)
-    words = ("preview", build, "--records", "0", "--output", link)
-    outcome = kmip(*words)
-    assert outcome.code == 2
-    assert "is not a regular file" in outcome.err
+    assert "is not a regular file" in refused(*words, "--output", link)
     assert link.is_symlink()
     assert device.is_fifo()
     link.unlink()
     link.symlink_to(tmp_path / "file")
-    assert kmip(*words).code == 0
+    done(*words, "--output", link)  # a path that the user named may be a link
     assert link.is_symlink()
     assert (tmp_path / "file").stat().st_size
-
-
-def test_nothing_is_written_through_a_link_in_a_build(make_build, tmp_path):
-    build = make_build(name="toy").path
-    mine = tmp_path / "mine"
+    assert "cannot be written" in refused(*words, "--output", tmp_path / "no" / "file")
     mine.write_text("mine")
     (build / "preview.png").symlink_to(mine)
-    outcome = kmip("preview", build, "--records", "0")
-    assert outcome.code == 2
-    assert "is a symbolic link" in outcome.err
+    assert "is a symbolic link" in refused(*words)
     assert mine.read_text() == "mine"
-
-
-def test_output_folder_that_is_not_there_is_2(sample, tmp_path):
-    outcome = kmip("preview", sample, "--output", tmp_path / "no" / "file")
-    assert outcome.code == 2
-    assert "cannot be written" in outcome.err
+    (build / "preview.png").unlink()
+    real = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: path != build and real(path, mode))
+    assert "--output FOLDER/NAME" in refused(*words)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.cases import Cases, contents
-from support.cli import kmip
+from support.cli import done, kmip, refused
 from support.training_data import learnable_build, tiny_config
 
 from kmip_data.builds.home import Home
@@ -35,7 +35,7 @@ def write(folder: Path, names: list[str]) -> dict[str, bytes]:
 
 def test_folders_outside_of_the_home_are_left_alone(run, make_build, tmp_path, monkeypatch) -> None:
     build, home = make_build(), Path(os.environ["KMIP_DATA_HOME"])
-    places: dict[str, Callable[[Path], object]] = {
+    folders: dict[str, Callable[[Path], object]] = {
         "a project": lambda to: write(to, PROJECT),
         "a project with a result": lambda to: write(to, [*PROJECT, "result.json"]),
         "a config alone": lambda to: write(to, ["config.toml"]),
@@ -43,104 +43,82 @@ def test_folders_outside_of_the_home_are_left_alone(run, make_build, tmp_path, m
         "a run": lambda to: shutil.copytree(run, to),
         "a card alone": lambda to: (to.mkdir(), shutil.copy(build.path / "card.json", to)),
     }
+    others = (home, home / "built", home / "runs", tmp_path, "/", "/etc", "..", "~", "~nobody-here", "x\0y")
     with Cases() as cases:
-        for number, (name, make) in enumerate(places.items()):
+        for number, (name, make) in enumerate(folders.items()):
             folder = tmp_path / f"outside-{number}"
             folder.mkdir()
-            for target, work in (
-                (folder, tmp_path),
-                (".", folder),
-                (f"../{folder.name}", tmp_path / "outside-0"),
-            ):
+            words = ((folder, tmp_path), (".", folder), (f"../{folder.name}", tmp_path / "outside-0"))
+            for target, work in words:
                 with cases(f"{name} as {'.' if target == '.' else 'a path'} in {work.name}"):
                     shutil.rmtree(folder, ignore_errors=True)
                     make(folder)
                     before = contents(folder)
                     monkeypatch.chdir(work)
-                    outcome = kmip("remove", target, "--yes")
+                    message = refused("remove", target, "--yes")
                     assert contents(folder) == before
-                    assert outcome.code == 2
-                    wanted = {"a build": "card.json", "a run": "result.json"}.get(name, "")
-                    assert wanted in outcome.err
-        for target in (
-            home,
-            home / "built",
-            home / "runs",
-            tmp_path,
-            "/",
-            "/etc",
-            "..",
-            "~",
-            "~nobody-here",
-            "x\0y",
-            "x" * 300,
-            "x/" * 3000,
-        ):
+                    assert {"a build": "card.json", "a run": "result.json"}.get(name, "") in message
+        for target in (*others, "x" * 300, "x/" * 3000):
             with cases(f"{str(target)[:40]!r}"):
                 before = contents(tmp_path)
-                outcome = kmip("remove", target, "--yes")
+                refused("remove", target, "--yes")
                 assert contents(tmp_path) == before
-                assert outcome.code == 2
         with cases("/etc exists"):
-            assert "There is no" not in kmip("remove", "/etc", "--yes").err
+            assert "There is no" not in refused("remove", "/etc", "--yes")
 
 
-def test_what_is_not_proven_to_be_ours_stays(run, make_build, home, tmp_path) -> None:
+#: Name of a journal that somebody else wrote, or a disk damaged, and its text.
+JOURNALS = {
+    "torn": '{"journal":1,"ke',
+    "empty": "",
+    "the user's": "my diary\n",
+    "units": '{"journal":1,"key":"k"}\n{"units":9' + "9" * 30 + "}\n",
+    "no number": '{"journal":1,"key":"k"}\n{"units":"9"}\n{"prepared":7}\n',
+    "no folder": '{"journal":1,"key":"k"}\n{"prepared":{"folder":[],"files":{}}}\n',
+    "climbing": '{"journal":1,"key":"k"}\n{"prepared":{"folder":"../../../away","files":["a"]}}\n',
+    "odd names": '{"journal":1,"key":"k"}\n{"prepared":{"folder":"a","files":["\\u0000","../b"]}}\n',
+    "absolute": '{"journal":1,"key":"k"}\n{"prepared":{"folder":"/tmp","files":["a"]}}\n',
+    "no text": "\udcff\udc80",
+}
+#: Files of the user below a build.
+STRANGERS = ("columns/mine/card.json", "columns/mine/00000.h5", "shards/00007.h5", "splits/mine.h5")
+
+
+def test_files_that_are_not_proven_to_be_ours_stay(run, make_build, home, tmp_path) -> None:
+    projects = {"project": PROJECT, "result": [*PROJECT, "result.json"], "config": ["config.toml"]}
     with Cases() as cases:
-        for name, names in (
-            ("a project", PROJECT),
-            ("with a result", [*PROJECT, "result.json"]),
-            ("a config", ["config.toml"]),
-        ):
+        for name, names in projects.items():
             with cases(f"runs/…/{name}"):
-                before = write(home / "runs/mine/work" / name.replace(" ", "-"), names)
-                assert kmip("remove", f"work/{name.replace(' ', '-')}", "--yes").code == 2
-                assert contents(home / "runs/mine/work" / name.replace(" ", "-")) == before
+                before = write(home / "runs/mine/work" / name, names)
+                refused("remove", f"work/{name}", "--yes")
+                assert contents(home / "runs/mine/work" / name) == before
         with cases("a run with files of the user"):
             folder = home / "runs/mine/gcn/one"
             shutil.copytree(run, folder)
             mine = write(tmp_path / "mine", ["notes.txt", "checkpoints/mine.ckpt", "sub/config.toml"])
             shutil.copytree(tmp_path / "mine", folder, dirs_exist_ok=True)
-            assert kmip("remove", "gcn/one", "--yes").code == 0
+            done("remove", "gcn/one", "--yes")
             assert contents(folder) == mine
         with cases("a run that was stopped before its first checkpoint"):
             folder = home / "runs/mine/gcn/two"
             folder.mkdir(parents=True)
             shutil.copy(run / "config.toml", folder)
-            assert kmip("remove", "gcn/two", "--yes").code == 0
+            done("remove", "gcn/two", "--yes")
             assert not folder.exists()
         with cases("its folder with a file of the user"):
             before = write(folder, ["train.py"])
             shutil.copy(run / "config.toml", folder)
-            assert kmip("remove", "gcn/two", "--yes").code == 2
+            refused("remove", "gcn/two", "--yes")
             assert contents(folder).items() >= before.items()
-        build = make_build()
-        for name in (
-            "columns/mine/card.json",
-            "columns/mine/00000.h5",
-            "shards/00007.h5",
-            "splits/mine.h5",
-            "work/journal.jsonl",
-        ):
+        for name in (*STRANGERS, "work/journal.jsonl"):
             with cases(f"build: {name}"):
-                shutil.rmtree(build.path, ignore_errors=True)
+                shutil.rmtree(home / "built", ignore_errors=True)
                 build = make_build()
                 mine = write(tmp_path / name.replace("/", "-"), [name])
                 shutil.copytree(tmp_path / name.replace("/", "-"), build.path, dirs_exist_ok=True)
-                assert kmip("remove", build.path.name, "--yes").code == 0
+                done("remove", build.path.name, "--yes")
                 assert contents(build.path) == mine
-        for name, text in {
-            "torn": '{"journal":1,"ke',
-            "empty": "",
-            "the user's": "my diary\n",
-            "units": '{"journal":1,"key":"k"}\n{"units":9' + "9" * 30 + "}\n",
-            "no number": '{"journal":1,"key":"k"}\n{"units":"9"}\n{"prepared":7}\n',
-            "no folder": '{"journal":1,"key":"k"}\n{"prepared":{"folder":[],"files":{}}}\n',
-            "climbing": '{"journal":1,"key":"k"}\n{"prepared":{"folder":"../../../away","files":["a"]}}\n',
-            "odd names": '{"journal":1,"key":"k"}\n{"prepared":{"folder":"a","files":["\\u0000","../b"]}}\n',
-            "absolute": '{"journal":1,"key":"k"}\n{"prepared":{"folder":"/tmp","files":["a"]}}\n',
-            "no text": "\udcff\udc80",
-        }.items():
+        for name, text in JOURNALS.items():
             with cases(f"journal: {name}"):
                 folder = home / "built" / f"other-{name.replace(' ', '-')}"
                 before = write(folder, ["shards/00001.h5", "notes.txt"])
@@ -153,25 +131,21 @@ def test_what_is_not_proven_to_be_ours_stays(run, make_build, home, tmp_path) ->
                 assert (home / "away/a").exists()
 
 
-def test_nothing_goes_through_a_link(run, make_build, home, tmp_path, monkeypatch) -> None:
+def test_nothing_is_removed_through_a_link(run, make_build, home, tmp_path, monkeypatch) -> None:
     def targets() -> dict[str, tuple[Path, Path]]:
         """Name to the folder that is removed, and the one of its path that becomes a link."""
         build = make_build()
-        folder = home / "runs/mine/gcn/one"
+        folder, half = home / "runs/mine/gcn/one", home / "built/half"
         shutil.copytree(run, folder)
-        half = home / "built/half"
         write(half, ["shards/00000.h5"])
         (half / "work").mkdir()
         (half / "work/journal.jsonl").write_text('{"journal":1,"key":"k"}\n{"units":2}\n')
         found = {"build": (build.path, build.path), "shards": (build.path, build.path / "shards")}
         found |= {f"run {up}": (folder, [folder, *folder.parents][up]) for up in range(3)}
-        found |= {
-            "checkpoints": (folder, folder / "checkpoints"),
-            "half": (half, half),
-            "half's": (half, half / "shards"),
-        }
-        return found
+        found |= {"checkpoints": (folder, folder / "checkpoints")}
+        return found | {"half": (half, half), "half's": (half, half / "shards")}
 
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     with Cases() as cases:
         for name in targets():
             for when in ("before", "after the question"):
@@ -179,19 +153,15 @@ def test_nothing_goes_through_a_link(run, make_build, home, tmp_path, monkeypatc
                     shutil.rmtree(home)
                     shutil.rmtree(tmp_path / "away", ignore_errors=True)
                     folder, link = targets()[name]
+                    before = contents(link)
 
-                    def swap(link: Path = link) -> None:
+                    def swap(link: Path = link) -> bool:
                         shutil.move(link, tmp_path / "away")
                         link.symlink_to(tmp_path / "away")
+                        return True
 
-                    before = contents(link)
-                    if when == "before":
-                        swap()
-                    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
-                    late = when != "before"
-                    monkeypatch.setattr(
-                        "click.confirm",
-                        lambda *_, late=late, swap=swap, **__: (swap() if late else None, True)[1],
-                    )
+                    late = when != "before" or not swap()
+                    answer = swap if late else lambda: True
+                    monkeypatch.setattr("click.confirm", lambda *_, answer=answer, **__: answer())
                     kmip("remove", folder)
                     assert contents(tmp_path / "away") == before

@@ -1,4 +1,4 @@
-"""``runs``: each state, what a run found, and the command that goes on with it."""
+"""``runs``: each state, the result of a run, and the command that resumes it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.cli import kmip, kmip_process
+from support.cli import done, kmip_process
 from support.training_data import learnable_build, tiny_config
 
 from kmip_data.builds.home import Home
@@ -28,7 +28,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def runs(trained: Path, home: Path) -> Iterator[Path]:
-    """One run in each state, begun one after the other, with the lock of that which runs."""
+    """One run in each state, begun one after the other, with the lock of the running one."""
     folder = home / "runs/clouds/gps-kmip"
     for number, name in enumerate(("done", "stopped", "failed", "running", "damaged")):
         shutil.copytree(trained / "runs/clouds/gps-kmip/done", folder / name)
@@ -47,10 +47,8 @@ def runs(trained: Path, home: Path) -> Iterator[Path]:
         yield folder
 
 
-def test_each_state_with_what_goes_on(runs: Path) -> None:
-    outcome = kmip("runs", "--json")
-    assert outcome.code == 0, outcome.err
-    found = outcome.json["runs"]
+def test_each_state_with_its_next_command(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = done("runs", "--json").json["runs"]
     assert [(run["name"], run["state"], run["epoch"], run["epochs"]) for run in found] == [
         ("damaged", "stopped", 2, 2),
         ("running", "running", 2, 2),
@@ -68,16 +66,13 @@ def test_each_state_with_what_goes_on(runs: Path) -> None:
     assert by_name["done"]["resume"] is by_name["running"]["resume"] is None
     assert by_name["done"]["path"] == str(runs / "done")
     assert 0 <= by_name["done"]["test"] <= 1
-    lines = kmip("runs").out.splitlines()
+    lines = done("runs").out.splitlines()
     row = next(number for number, line in enumerate(lines) if line.startswith("clouds/gps-kmip/stopped "))
     assert lines[row].split()[1:] == ["stopped", "2", "of", "2"]
-    assert lines[row + 1] == "    go on: kmip-data train --resume clouds/gps-kmip/stopped"
-    done = next(line for line in lines if line.startswith("clouds/gps-kmip/done "))
-    assert done.endswith(f"{by_name['done']['metric']} {100 * by_name['done']['test']:.2f} %")
+    assert lines[row + 1] == "    resume: kmip-data train --resume clouds/gps-kmip/stopped"
+    line = next(line for line in lines if line.startswith("clouds/gps-kmip/done "))
+    assert line.endswith(f"{by_name['done']['metric']} {100 * by_name['done']['test']:.2f} %")
     assert max(map(len, lines)) <= 80
-
-
-def test_filters(runs: Path) -> None:
     cases = {
         "--dataset clouds --model gcn": ["early"],
         "--dataset clouds-sample": ["early"],
@@ -85,16 +80,22 @@ def test_filters(runs: Path) -> None:
         "--model gps-kmip --state stopped": ["damaged", "stopped"],
         "--dataset s3dis": [],
     }
-    found = {line: kmip("runs", *line.split(), "--json").json["runs"] for line in cases}
-    assert {line: [run["name"] for run in each] for line, each in found.items()} == cases
+    chosen = {line: done("runs", *line.split(), "--json").json["runs"] for line in cases}
+    assert {line: [run["name"] for run in each] for line, each in chosen.items()} == cases
+    home = runs.parents[2]  # another one is named in the command
+    monkeypatch.delenv("KMIP_DATA_HOME")
+    (run,) = done("runs", "--home", home, "--state", "failed", "--json").json["runs"]
+    assert run["resume"] == f"kmip-data train --resume clouds/gps-kmip/failed --home {home}"
 
 
-def test_runs_of_a_stranger_are_listed_all_the_same(trained: Path, home: Path) -> None:
-    folder, done = home / "runs/clouds/gps-kmip", trained / "runs/clouds/gps-kmip/done"
+def test_damaged_and_odd_runs_are_listed(trained: Path, home: Path) -> None:
+    assert "No such runs in" in done("runs").out
+    assert not home.exists()
+    folder, finished = home / "runs/clouds/gps-kmip", trained / "runs/clouds/gps-kmip/done"
     huge = "9" * 400
     for name in ("a**b", "new\nline", "epochs", "seconds", "result", "log"):
-        shutil.copytree(done, folder / name)
-    config = (done / "config.toml").read_text()
+        shutil.copytree(finished, folder / name)
+    config = (finished / "config.toml").read_text()
     (folder / "epochs/config.toml").write_text(re.sub("(?m)^epochs = .*$", f"epochs = {huge}", config))
     (folder / "seconds/metrics.csv").write_text("epoch,seconds\n" + "1,1e308\n" * 3)
     (folder / "result/result.json").write_text('{"metric": "a", "metrics": {"test": {"a": ' + huge + "}}}")
@@ -102,26 +103,12 @@ def test_runs_of_a_stranger_are_listed_all_the_same(trained: Path, home: Path) -
         (folder / name / "result.json").unlink()
     (home / "sweeps/plan").mkdir(parents=True)
     os.mkfifo(home / "sweeps/plan/clouds.gps-kmip.log.log")
-    outcome = kmip("runs")
-    assert outcome.code == 0, outcome.err
-    assert len(kmip("runs", "--json").json["runs"]) == 6
-
-
-def test_another_home_is_named_in_the_command(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    home = runs.parents[2]
-    monkeypatch.delenv("KMIP_DATA_HOME")
-    (run,) = kmip("runs", "--home", home, "--state", "failed", "--json").json["runs"]
-    assert run["resume"] == f"kmip-data train --resume clouds/gps-kmip/failed --home {home}"
-
-
-def test_an_empty_home_says_how_to_begin(home: Path) -> None:
-    assert "No such runs in" in kmip("runs").out
-    assert not home.exists()
+    done("runs")
+    assert len(done("runs", "--json").json["runs"]) == 6
 
 
 @pytest.mark.slow
 def test_a_list_loads_no_pytorch(runs: Path) -> None:
     found = kmip_process("runs", PYTHONPROFILEIMPORTTIME="1", KMIP_DATA_HOME=str(runs.parents[2]))
-    assert found.code == 0
     assert "clouds/gps-kmip/done" in found.out
     assert " torch\n" not in found.err

@@ -44,15 +44,17 @@ TEXTS = {
     "prepared": b'{"journal":1,"key":"k"}\n{"prepared":{"folder":"\\u0000","files":["\\ud800"]}}\n',
     "numbers": b'{"journal":1,"key":"k"}\n{"prepared":{"folder":1,"files":[2],"inside":3,"plan":4}}\n',
 }
-COMMANDS = [
-    ["list"],
-    ["list", "--json"],
-    ["runs"],
-    ["runs", "--json"],
-    ["remove", "{}", "--yes"],
-    ["verify", "{}"],
-    ["info", "{}"],
-]
+COMMANDS = ("list", "list --json", "runs", "runs --json", "remove {} --yes", "verify {}", "info {}")
+#: Kind of a file, its folder in the home (empty: a build), and where it lies in that.
+FILES = (
+    ("card", "built/x-0", ["card.json"]),
+    ("card of a build", "", ["card.json"]),
+    ("journal", "built/x-1", ["work/journal.jsonl", "shards/00000.h5"]),
+    ("card of a column", "", ["columns/rwse4/card.json"]),
+    ("run", "runs/a/b/c", ["config.toml", "result.json", "metrics.csv", "checkpoints/last.ckpt"]),
+    ("raw", "raw/s3dis", ["members-0/receipt.json", "a.receipt.json", "b.partial.json"]),
+)
+ODD = (b"built/\xff-0", b"runs/\xff/b/c", b"runs/a/\xff/c", b"raw/\xff", b"sweeps/\xff")
 
 
 def graphs() -> list[Data]:
@@ -67,50 +69,33 @@ def put(path: Path, data: bytes) -> None:
 
 
 def test_strange_homes(home, make_build) -> None:
+    def ends(command: str, target: str, *more: object, codes: tuple[int, ...] = (0, 1, 2, 4)) -> None:
+        outcome = kmip(*[word.format(target) for word in command.split()], *more)
+        assert outcome.code in codes, outcome.err
+
     with Cases() as cases:
-        for kind, place, files in (
-            ("card", "built/x-0", ["card.json"]),
-            ("card of a build", "", ["card.json"]),
-            ("journal", "built/x-1", ["work/journal.jsonl", "shards/00000.h5"]),
-            ("card of a column", "", ["columns/rwse4/card.json"]),
-            ("run", "runs/a/b/c", ["config.toml", "result.json", "metrics.csv", "checkpoints/last.ckpt"]),
-            ("raw", "raw/s3dis", ["members-0/receipt.json", "a.receipt.json", "b.partial.json"]),
-        ):
+        for kind, place, files in FILES:
             for text, data in TEXTS.items():
                 shutil.rmtree(home, ignore_errors=True)
                 folder = home / place if place else make_build().path
                 for command in COMMANDS:
-                    with cases(f"{' '.join(command)}: {kind} is {text}"):
+                    with cases(f"{command}: {kind} is {text}"):
                         for file in files:
                             put(folder / file, data)
-                        target = folder.relative_to(home).as_posix()
-                        outcome = kmip(
-                            *[word.format(target if command[0] == "remove" else folder) for word in command]
-                        )
-                        assert outcome.code in {0, 1, 2, 4}, outcome.err
+                        name = folder.relative_to(home).as_posix()
+                        ends(command, name if command.startswith("remove") else str(folder))
         shutil.rmtree(home, ignore_errors=True)
         for command in COMMANDS:
-            with cases(f"{' '.join(command)}: odd names"):
-                for name in (
-                    b"built/\xff-0",
-                    b"runs/\xff/b/c",
-                    b"runs/a/\xff/c",
-                    b"raw/\xff",
-                    b"sweeps/\xff",
-                ):
+            with cases(f"{command}: odd names"):
+                for name in ODD:
                     folder = Path(os.fsdecode(os.fsencode(home) + b"/" + name))
                     for file in ("shards/00000.h5", "card.json", "config.toml", "result.json"):
                         put(folder / file, b"{}")
-                outcome = kmip(*[word.format("built/\udcff-0") for word in command])
-                assert outcome.code in {0, 1, 2, 4}, outcome.err
+                ends(command, "built/\udcff-0")
             for name, text in NAMES.items():
-                with cases(f"{' '.join(command)}: a home with {name}"):
-                    outcome = kmip(
-                        *[word.format(text) for word in command],
-                        "--home",
-                        home / text if text[0] != "~" else text,
-                    )
-                    assert outcome.code in {0, 2}, outcome.err
+                with cases(f"{command}: a home with {name}"):
+                    folder = home / text if text[0] != "~" else text
+                    ends(command, text, "--home", folder, codes=(0, 2))
 
 
 def test_strange_names_of_what_is_written(home, tmp_path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from support import sweeps
 from support.cases import check_each
-from support.cli import kmip, kmip_process
+from support.cli import done, kmip, kmip_process, refused
 from support.stand_in_train import result
 from support.sweeps import SMALL, write_plan
 from support.training_data import learnable_build, read_history
@@ -24,14 +24,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def plan(home: Path, tmp_path: Path) -> Path:
-    """Two models and two seeds on data that are there."""
+    """Two models and two seeds on existing data."""
     learnable_build(home / "built/clouds")
     return write_plan(tmp_path / "small.toml", set=SMALL)
 
 
 def test_a_dry_run_lists_the_runs_and_starts_none(home, plan):
-    outcome = kmip("sweep", plan, "--dry-run")
-    assert outcome.code == 0, outcome.err
+    outcome = done("sweep", plan, "--dry-run")
     assert re.findall(r"^clouds +(\S+) +(\d) +waiting +0/3 +small-", outcome.out, re.MULTILINE) == [
         (model, seed) for model in ("gps-kmip", "gps-none") for seed in "01"
     ]
@@ -39,7 +38,7 @@ def test_a_dry_run_lists_the_runs_and_starts_none(home, plan):
     assert sorted(entry.name for entry in home.iterdir()) == ["built"]
 
 
-def test_the_axes_of_the_line_stand_for_those_of_the_plan(home, tmp_path, plan):
+def test_the_axes_of_the_line_replace_those_of_the_plan(home, tmp_path, plan):
     other = learnable_build(tmp_path / "other")
     options = ("--dataset", f"helsinki,{other.path}", "--model", "gcn", "--seeds", "3,5", "--epochs", "7")
     found = kmip("sweep", plan, *options, "--set", "model.layers=2", "--dry-run", "--json").json
@@ -49,35 +48,26 @@ def test_the_axes_of_the_line_stand_for_those_of_the_plan(home, tmp_path, plan):
     assert found["sweep"] == "small"
 
 
-def test_what_is_wrong_is_said_before_anything_is_run(home, plan):
-    def check(case):
-        words, said = case
-        outcome = kmip("sweep", plan, *words)
-        assert outcome.code == 2
-        assert said in outcome.err
+def test_what_is_wrong_is_named_before_anything_runs(home, tmp_path, plan):
+    cases = {
+        ("--model", "gps-kmap"): "gps-kmip",
+        ("--dataset", "clowds"): "Did you mean 'clouds'",
+        ("--set", "model.layer=2"): "Did you mean 'model.layers'",
+        ("--seeds", "x"): "--seeds is not a list",
+        ("--submit", "slurm", "--gpus", "0,1"): "--gpus is for runs on this machine",
+    }
+
+    def check(words):
+        assert cases[words] in refused("sweep", plan, *words)
         assert not (home / "runs").exists()
 
-    check_each(
-        check,
-        [
-            (["--model", "gps-kmap"], "gps-kmip"),
-            (["--dataset", "clowds"], "Did you mean 'clouds'"),
-            (["--set", "model.layer=2"], "Did you mean 'model.layers'"),
-            (["--seeds", "x"], "--seeds is not a list"),
-            (["--submit", "slurm", "--gpus", "0,1"], "--gpus is for runs on this machine"),
-        ],
-    )
-
-
-def test_an_unknown_key_of_a_plan(home, tmp_path):
-    outcome = kmip("sweep", write_plan(tmp_path / "p.toml", dataset=["clouds"]))
-    assert outcome.code == 2
-    assert "there is no key 'dataset', did you mean 'datasets'?" in outcome.err
+    check_each(check, cases)
+    wrong = write_plan(tmp_path / "p.toml", dataset=["clouds"])
+    assert "there is no key 'dataset', did you mean 'datasets'?" in refused("sweep", wrong)
 
 
 def test_results_are_mean_and_deviation_over_seeds(home, plan, stand_in):
-    outcome = kmip("sweep", plan, "--jobs", "2")
-    assert outcome.code == 0, outcome.err
+    outcome = done("sweep", plan, "--jobs", "2")
     assert "waiting" not in outcome.out
     for model in ("gps-kmip", "gps-none"):
         runs = sorted((home / "runs/clouds" / model).glob("small-*-seed*/result.json"))
@@ -102,17 +92,15 @@ def test_a_run_that_fails_is_a_row_and_exit_code_1(home, plan, stand_in, monkeyp
     assert outcome.out.count("The loss is not a number any more.") == 2
     assert outcome.out.count("1 of 2") == 2
     assert "2 of 4 runs failed: The loss is not a number any more." in outcome.err
-    status = kmip("sweep", plan, "--status")
-    assert status.code == 0
-    assert "2 done, 2 failed" in status.out
+    assert "2 done, 2 failed" in done("sweep", plan, "--status").out
     monkeypatch.delenv("STAND_IN")
-    assert kmip("sweep", plan).code == 0
+    done("sweep", plan)
 
 
 def test_the_best_change_on_val_is_chosen(home, tmp_path, plan, stand_in):
     changes = [{"name": "as-it-is"}, {"name": "lr", "set": ["optimiser.lr=0.01"]}]
     search = write_plan(tmp_path / "search.toml", set=SMALL, changes=changes, choose="validation", seeds=[0])
-    assert kmip("sweep", search).code == 0
+    done("sweep", search)
     for run in (home / "runs/clouds").glob("*/search-*"):
         value = 0.7 if ("lr" in run.name) == (run.parent.name == "gps-none") else 0.6
         (run / "result.json").write_text(result(run.name, 0, value, run.parent.name))
@@ -137,36 +125,25 @@ def test_the_best_of_each_key_is_run_last(home, tmp_path, plan, stand_in):
         value = 0.4 if "start" in run.name else 0.6
         (run / "result.json").write_text(result(run.name, 0, value, run.parent.name))
     for run in (home / "runs/clouds/gps-none").glob("search-best-of-each-*"):
-        (run / "result.json").unlink()  # as of a sweep that was killed before it
-    outcome = kmip("sweep", search)
-    assert outcome.code == 0, outcome.err
-    found = kmip("sweep", search, "--status", "--json").json
-    assert [row["change"] for row in found["results"]] == [
-        "start",
-        "change0",
-        "change1",
-        "change2",
-        "best-of-each",
-    ]
+        (run / "result.json").unlink()  # as in a sweep that was killed before it
+    done("sweep", search)
+    found = done("sweep", search, "--status", "--json").json
+    names = ["start", "change0", "change1", "change2", "best-of-each"]
+    assert [row["change"] for row in found["results"]] == names
     assert {run["state"] for run in found["runs"]} == {"done"}
 
 
-def test_runs_on_gpus_of_their_own(home, plan, stand_in):
-    assert kmip("sweep", plan, "--gpus", "0,4").code == 0
-    seen = {name.split()[2] for name in sweeps.events(home) if " on " in name}
-    assert seen == {"0", "4"}
-
-
-def test_runs_on_a_sample_say_so(home, plan, stand_in):
-    assert kmip("sweep", plan).code == 0
+def test_runs_on_gpus_of_their_own_and_on_a_sample(home, plan, stand_in):
+    done("sweep", plan, "--gpus", "0,4")
+    assert {name.split()[2] for name in sweeps.events(home) if " on " in name} == {"0", "4"}
     for run in (home / "runs/clouds/gps-kmip").iterdir():
         (run / "result.json").write_text(result(run.name, 0, 0.5, "gps-kmip", sample=True))
-    out = kmip("sweep", plan, "--status").out
+    out = done("sweep", plan, "--status").out
     assert "clouds (sample: generated, not the real data)  gps-kmip" in out
 
 
 @pytest.mark.slow
-def test_a_sweep_is_a_loop_of_train_and_goes_on_after_a_kill(home, plan, monkeypatch):
+def test_a_sweep_is_a_loop_of_train_and_resumes_after_a_kill(home, plan, monkeypatch):
     """Real processes: killed in the middle, then the same command; each run as ``train`` makes it."""
     options = ["--epochs", "8", "--model", "gps-kmip", "-q"]
     words = [sys.executable, "-m", "kmip_data", "sweep", str(plan), *options, "--jobs", "2"]
@@ -178,8 +155,7 @@ def test_a_sweep_is_a_loop_of_train_and_goes_on_after_a_kill(home, plan, monkeyp
     process.wait()
     sweeps.kill_runs(home)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    outcome = kmip("sweep", plan, *options, "--json")
-    assert outcome.code == 0, outcome.err
+    outcome = done("sweep", plan, *options, "--json")
     assert [run["state"] for run in outcome.json["runs"]] == ["done", "done"]
     settings = [word for item in SMALL for word in ("--set", item)]
     options = ["--dataset", "clouds", "--epochs", "8", "--seeds", "0..1", "--name", "loop", "-q", *settings]

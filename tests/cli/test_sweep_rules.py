@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
-import resource
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.cases import contents
-from support.cli import Outcome, kmip
+from support.cases import check_each, contents
+from support.cli import ROOT, Outcome, done, kmip, python
 from support.reports import write_run
 from support.sweeps import SMALL, write_plan
 from support.training_data import learnable_build
@@ -49,18 +47,17 @@ def tried(*words: object, seconds: float = 60) -> Outcome:
 
 
 def test_nothing_is_written_through_a_link_or_into_a_pipe(home, plan, tmp_path):
-    run = kmip("sweep", plan, "--dry-run", "--json").json["runs"][0]["run"]
-    log = f"sweeps/small/clouds.gps-none.{run}.log"
+    run = done("sweep", plan, "--dry-run", "--json").json["runs"][0]["run"]
+    log, outside = f"sweeps/small/clouds.gps-none.{run}.log", tmp_path / "outside"
     parents = ("sweeps", "sweeps/small", "runs", "runs/clouds", "runs/clouds/gps-none")
     cases = [(name, "folder") for name in (*parents, f"runs/clouds/gps-none/{run}")]
     cases += [(log, kind) for kind in ("link", "dangling", "hard link", "pipe", "folder of its name")]
     cases += [(log.replace(".log", ".job"), kind) for kind in ("link", "pipe", "dangling")]
-    wrong = []
-    for name, kind in cases:
-        for other in ("sweeps", "runs"):
-            place = home / other
-            place.unlink() if place.is_symlink() else shutil.rmtree(place, ignore_errors=True)
-        outside = tmp_path / "outside"
+
+    def check(case):
+        name, kind = case
+        for top in (home / "sweeps", home / "runs"):
+            top.unlink() if top.is_symlink() else shutil.rmtree(top, ignore_errors=True)
         shutil.rmtree(outside, ignore_errors=True)
         outside.mkdir()
         (outside / "mine").write_bytes(MINE)
@@ -75,52 +72,53 @@ def test_nothing_is_written_through_a_link_or_into_a_pipe(home, plan, tmp_path):
         else:
             path.symlink_to({"folder": outside, "link": outside / "mine", "dangling": outside / "new"}[kind])
         outcome = tried("sweep", plan, "-q")
-        right = {0} if kind == "hard link" or (name.endswith(".job") and kind == "pipe") else {2}
-        if outcome.code not in right or contents(outside) != {"mine": MINE}:
-            wrong.append((name, kind, outcome.code, outcome.err[:300]))
-    assert not wrong
+        taken = kind == "hard link" or (name.endswith(".job") and kind == "pipe")
+        assert outcome.code == (0 if taken else 2), outcome.err
+        assert contents(outside) == {"mine": MINE}
+
+    check_each(check, cases)
+
+
+#: Runs each line in a process of little memory: a plan that is expanded fails this test and not the machine.
+LIMITED = """
+import json, resource, sys
+from support.cli import kmip
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+found = [kmip(*line) for line in json.load(open(sys.argv[1]))]
+print(json.dumps([(each.code, each.err[:300]) for each in found]))
+"""
 
 
 def test_a_plan_has_at_most_ten_thousand_runs(home, tmp_path):
     names = [f"d{number}" for number in range(200)]
     changes = [{"name": f"c{number}"} for number in range(600)]
-    plans: dict[str, dict[str, Any]] = {
-        "a range": {"seeds": "0..300000000"},
-        "one too many": {"seeds": "0..10000", "models": ["gcn"]},
-        "a list": {"seeds": list(range(5001))},
-        "two axes": {"datasets": names, "models": names},
-        "changes": {"changes": changes, "models": names[:20]},
-        "all": {"changes": changes, "models": names, "datasets": names, "seeds": "0..9"},
-        "a large file": {"set_of": {"gps-kmip": ["x" * 2_000_000]}},
-    }
-    cases = [(name, [str(write_plan(tmp_path / "p.toml", **keys).rename(tmp_path / f"p{number}.toml"))])
-             for number, (name, keys) in enumerate(plans.items())]  # fmt: skip
-    line = ["--dataset", "helsinki", "--model", "gcn"]
-    cases += [
-        ("seeds of the line", ["malnet", *line, "--seeds", ",".join(["0..9999"] * 2000)]),
-        ("one more on the line", ["malnet", *line, "--seeds", "0..9999,10000"]),
-        (
-            "models of the line",
-            ["malnet", "--dataset", "helsinki", "--model", ",".join(f"m{i}" for i in range(10_001))],
-        ),
+    plans: list[dict[str, Any]] = [
+        {"seeds": "0..300000000"},
+        {"seeds": "0..10000", "models": ["gcn"]},  # one too many
+        {"seeds": list(range(5001))},
+        {"datasets": names, "models": names},
+        {"changes": changes, "models": names[:20]},
+        {"changes": changes, "models": names, "datasets": names, "seeds": "0..9"},
+        {"set_of": {"gps-kmip": ["x" * 2_000_000]}},  # a large file
     ]
-    wrong = []
-    for name, words in cases:
-        # Memory is limited, so that a plan that is expanded fails this test and not the machine.
-        limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
-        command = [sys.executable, "-m", "kmip_data", "sweep", *words, "--dry-run", "--home", str(home)]
-        try:
-            done = subprocess.run(command, preexec_fn=limit, capture_output=True, timeout=60, check=False)
-            code, err = done.returncode, done.stderr.decode()
-        except subprocess.TimeoutExpired:
-            code, err = 99, "too slow"
-        if code != 2 or not re.search("10,000|1,048,576|at most 1000", err):
-            wrong.append((name, code, err[:300]))
-    assert not wrong
+    lines = [[str(write_plan(tmp_path / f"p{n}.toml", **keys))] for n, keys in enumerate(plans)]
+    of_line = ["malnet", "--dataset", "helsinki", "--model"]
+    lines += [
+        [*of_line, "gcn", "--seeds", seeds] for seeds in (",".join(["0..9999"] * 2000), "0..9999,10000")
+    ]
+    lines.append([*of_line, ",".join(f"m{i}" for i in range(10_001))])
+    (tmp_path / "lines").write_text(
+        json.dumps([["sweep", *words, "--dry-run", "--home", str(home)] for words in lines])
+    )
+    paths = os.pathsep.join([str(ROOT / "tests"), str(ROOT)])
+    found = json.loads(python("-c", LIMITED, tmp_path / "lines", PYTHONPATH=paths).out)
+    right = [code == 2 and re.search("10,000|1,048,576|at most 1000", err) for code, err in found]
+    assert len(right) == len(lines)
+    assert all(right), found
 
 
 def _odd_homes(home: Path, run: Path, plan: Path) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield what somebody else may have put where a sweep looks, as a name and how to do it."""
+    """Yield the name of each strange file that a sweep may find, and a function that makes it."""
     job = home / f"sweeps/small/clouds.gps-none.{run.name}.job"
     log, lock = job.with_suffix(".log"), run.parent / f".locks/{run.name}.lock"
     result = json.loads((run / "result.json").read_text())
@@ -134,20 +132,11 @@ def _odd_homes(home: Path, run: Path, plan: Path) -> Iterator[tuple[str, Callabl
         yield f"log {data!r}", lambda data=data: log.write_bytes(data)
     yield "log a pipe", lambda: (log.unlink(), os.mkfifo(log))
     yield "lock a folder", lambda: lock.mkdir(parents=True)
-    for data in (
-        b"\xff",
-        b"epoch,seconds\n0,1e308\n1,1e308\n",
-        b"epoch,seconds\n0,nan,1,2\n\0",
-        b"epoch\n" + b"," * 99,
-    ):
+    seconds = b"epoch,seconds\n0,"
+    for data in (b"\xff", seconds + b"1e308\n1,1e308\n", seconds + b"nan,1,2\n\0", b"epoch\n" + b"," * 99):
         yield f"metrics {data[:20]!r}", lambda data=data: (run / "metrics.csv").write_bytes(data)
-    for data in (
-        b"\xff",
-        b"training = 3",
-        b"[training]\nepochs = 1e400",
-        b"[training]\nepochs = -5",
-        b"a" * 99_999,
-    ):
+    epochs = b"[training]\nepochs = "
+    for data in (b"\xff", b"training = 3", epochs + b"1e400", epochs + b"-5", b"a" * 99_999):
         yield f"config {data[:20]!r}", lambda data=data: (run / "config.toml").write_bytes(data)
     odd: list[Any] = [[], "x", None, 3, {}, {**result, "metrics": []}, {**result, "metric": "\ud800"}]
     odd += [{**result, "seed": 10**400}, {**result, "seconds": {"train_epoch": 1e308, "total": 1e308}}]
@@ -161,20 +150,19 @@ def _odd_homes(home: Path, run: Path, plan: Path) -> Iterator[tuple[str, Callabl
         yield f"run called {name!r}", lambda name=name: shutil.copytree(run, run.parent / name)
     yield "plan with NUL", lambda: plan.write_bytes(b'about = "\0"')
     yield "plan not UTF-8", lambda: plan.write_bytes(b"\xff")
-    yield (
-        "plan of numbers",
-        lambda: plan.write_bytes(b'about="a"\ndatasets=[1]\nmodels=3\nseeds="' + b"9" * 5000 + b'..x"'),
-    )
+    numbers = b'about="a"\ndatasets=[1]\nmodels=3\nseeds="' + b"9" * 5000 + b'..x"'
+    yield "plan of numbers", lambda: plan.write_bytes(numbers)
     yield "plan with a NUL name", lambda: write_plan(plan, datasets=["\0"], models=["a\0"])
 
 
 def test_a_strange_home_ends_in_a_usual_error(home, plan, tmp_path):
-    assert kmip("sweep", plan, "-q").code == 0
+    done("sweep", plan, "-q")
     good, text = tmp_path / "good", plan.read_bytes()
     shutil.copytree(home, good)
-    wrong = []
     [run] = (home / "runs/clouds/gps-none").iterdir()
-    for name, change in list(_odd_homes(home, run, plan)):
+
+    def check(case):
+        name, change = case
         shutil.rmtree(home)
         shutil.copytree(good, home)
         plan.write_bytes(text)
@@ -184,14 +172,14 @@ def test_a_strange_home_ends_in_a_usual_error(home, plan, tmp_path):
         html = ["report", plan, "--format", "html"]
         for words in (["sweep", plan, "--status"], ["runs"], ["report"], html):
             outcome = tried(*words)
-            if outcome.code not in {0, 2, 4}:
-                wrong.append((name, words[0], outcome.code, outcome.err[:300]))
-    assert not wrong
+            assert outcome.code in {0, 2, 4}, (words[0], outcome.err[:300])
+
+    check_each(check, list(_odd_homes(home, run, plan)))
 
 
 def test_status_remembers_runs_of_other_options(home, plan):
     for options in ("--epochs 3", "--epochs 2", "--set model.layers=2", "--seeds 4,5", "--model gcn"):
-        assert kmip("sweep", plan, *options.split(), "-q").code == 0
+        done("sweep", plan, *options.split(), "-q")
     found = kmip("sweep", plan, "--status", "--json").json
     runs = {(run["model"], run["seed"], run["epoch"], run["state"]) for run in found["runs"]}
     assert runs >= {
@@ -217,7 +205,7 @@ def test_a_picture_has_one_colour_a_model_with_mean_and_band(home, tmp_path):
             run = write_run(home, 0.5 + number / 50 + seed / 100, dataset="paris", seed=seed, model=model)
             rows = [f"{epoch},1.0,{0.3 + number / 40 + seed / 80 + epoch / 20}" for epoch in range(8)]
             (run / "metrics.csv").write_text("\n".join(["epoch,seconds,val_accuracy", *rows]) + "\n")
-    assert kmip("report", "--format", "html", "--output", tmp_path / "r.html").code == 0
+    done("report", "--format", "html", "--output", tmp_path / "r.html")
     text = (tmp_path / "r.html").read_text("utf-8")
     curves = text[text.index("<figure") : text.index("</figure>")]
     groups = re.findall(r'<g stroke="(#\w+)"[^>]*><title>([\w-]+)</title>(.*?)</g>', curves)
@@ -236,19 +224,16 @@ def test_latex_fits_a_page(home, tmp_path):
     write_run(home, 0.61, dataset="paris", changes=changes)
     for dataset in ("la", "london", "shanghai"):
         write_run(home, 0.5, dataset=dataset)
-    wrong = []
-    cases = ([], ["--against", "gat"], ["--grid"], ["datasets"])
-    for words in cases:
-        tables = kmip("report", *words, "--format", "latex").out
+
+    def check(words):
+        tables = done("report", *words, "--format", "latex").out
         rows = re.findall(r"^    (.+?) *\\\\$", tables, re.MULTILINE)
-        shown = [
-            re.sub(r"\\(?:textbf|underline|rlap)|\$\\?(?:pm|Delta|to|\^\\dagger)?\$|[{}\\$]|\s{2,}", " ", row)
-            for row in rows
-        ]
-        widest = max(len(re.sub(r"\s+", " ", row)) for row in shown)
-        if widest > 80 or not _compiles(tables, tmp_path):
-            wrong.append((words, widest))
-    assert not wrong
+        marks = r"\\(?:textbf|underline|rlap)|\$\\?(?:pm|Delta|to|\^\\dagger)?\$|[{}\\$]|\s{2,}"
+        shown = [re.sub(r"\s+", " ", re.sub(marks, " ", row)) for row in rows]
+        assert max(map(len, shown)) <= 80
+        assert _compiles(tables, tmp_path)
+
+    check_each(check, ([], ["--against", "gat"], ["--grid"], ["datasets"]))
 
 
 def _compiles(tables: str, folder: Path) -> bool:

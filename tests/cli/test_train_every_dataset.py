@@ -34,7 +34,7 @@ EXPECTED = {
 }
 
 
-def test_no_dataset_is_forgotten() -> None:
+def test_all_datasets_are_listed() -> None:
     own = {"city", "points", "superpixels"}  # of the user's files: no sample, no preset of their own
     assert set(EXPECTED) == set(dataset_names()) - own
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import itertools
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
+import torch
 from gpu.fuzz import Search, differs, problems
 from gpu.pytests import run_tests
 from gpu.results import Recorder
 
-from kmip_data.models.search.gpu import plan
+from kmip_data.models.search.gpu import launch, plan
 from kmip_data.models.training.self_check import OK, Sizes, check
 
 PROBLEMS, SECONDS = 2_000, 30.0
@@ -42,13 +46,15 @@ def run(record: Recorder) -> None:
 
 
 def _fuzz(record: Recorder) -> None:
-    search, dims, count = _search(record), (1, 5, 8, 10, 19), PROBLEMS
+    search, dims, count, shapes = _search(record), (5, 10, 19), PROBLEMS, SHAPES
     if record.dry:
-        dims, count = (10,), 4
+        dims, count, shapes = (10,), 4, SHAPES[:1]
+    else:
+        with record.attempt("compiling for fuzzed searches"):
+            _compile(dims)
     done = wrong = 0
-    until = time.monotonic() + SECONDS
-    shapes = SHAPES[:1] if record.dry else SHAPES
     for ordered, tiles, staged in shapes:
+        until = time.monotonic() + SECONDS / len(shapes)
         with _shaped(ordered=ordered, tiles=tiles, staged=staged), record.attempt("fuzzed searches"):
             drawn = problems(done, record.device, most=100 if record.dry else 400, dims=dims)
             for name, problem in drawn:
@@ -59,6 +65,20 @@ def _fuzz(record: Recorder) -> None:
                 if done % (count // len(shapes)) == 0 or time.monotonic() > until:
                     break
     record("fuzzed searches with other bits than dense", wrong, f"of {done}", target=0, kind="figure")
+
+
+def _compile(dims: tuple[int, ...]) -> None:
+    """Compile the programs of all these searches at the same time."""
+    sizes = itertools.product(dims, {shape[1:] for shape in SHAPES}, (0, 1))
+    fields = {"list": 128, "split": 1, "tensor_cores": 2}
+    known = {field.name for field in dataclasses.fields(plan.Program)}
+    programs = []
+    for dim, (tiles, staged), hinted in sizes:
+        given = {**fields, "dim": dim, "tiles": tiles, "staged": staged, "hinted": hinted}
+        programs.append(plan.Program(**{name: given[name] for name in known}))
+    target = "sm_{}{}".format(*torch.cuda.get_device_capability())
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda program: launch.compiled(program, target), programs))
 
 
 def _search(record: Recorder) -> Search:

@@ -40,7 +40,8 @@ def run(record: Recorder) -> None:
         record("GPU", torch.cuda.get_device_name(), kind="version")
         record("CUDA", torch.version.cuda, kind="version")
         record("driver", _driver(), kind="version")
-    _ceilings(record)
+    with record.attempt("ceilings"):
+        _ceilings(record)
     if record.dry:
         record("kernels", status="skipped", note="nothing is compiled for a CPU")
     else:

@@ -14,8 +14,7 @@ def summary(rows: Iterable[Row]) -> str:
     """Return the table that ends a run: every section, and what failed or missed its target."""
     lines = ["| section | | result |", "|---|---|---|"]
     for number, found in _by_section(rows).items():
-        done = [row for row in found if row.get("unit") != "s" or row is not found[-1]]
-        end = found[-1]
+        done, end = [row for row in found if row.get("kind") != "section"], found[-1]
         bad = [row for row in done if row["status"] == "failed" or row.get("met") is False]
         good = sum(row["status"] == "ok" for row in done) - sum(row.get("met") is False for row in done)
         lines.append(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from kmip_data.models.training.machine import choose_device, float32_products
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.module import TrainingModule
 
+EPOCHS, SECONDS = (6, 60), 6.0  #: least and most epochs, and the time after which no further one begins
 KERNELS = 30  #: longest ones of a step that are listed
 
 
@@ -54,13 +56,13 @@ def run(record: Recorder) -> None:
             record.attempt(f"step of {work.dataset}, {work.precision}"),
             tempfile.TemporaryDirectory() as folder,
         ):
-            _measure(record, work, Path(folder), epochs=2 if record.dry else 6)
+            _measure(record, work, Path(folder))
 
 
 def city(record: Recorder) -> None:
     """Measure a step on one city: two plain ones, a recording, three replays."""
     with record.attempt("step of one city"), tempfile.TemporaryDirectory() as folder:
-        _measure(record, CITY, Path(folder), epochs=2 if record.dry else 6)
+        _measure(record, CITY, Path(folder))
 
 
 def warm(number: int) -> None:
@@ -108,15 +110,17 @@ def _loop(work: Work, folder: Path, *, tiny: bool) -> tuple[Loop, list[str]]:
     return Loop(module, data, torch.device(device.kind), **options), told
 
 
-def _measure(record: Recorder, work: Work, folder: Path, *, epochs: int) -> None:
+def _measure(record: Recorder, work: Work, folder: Path) -> None:
     loop, told = _loop(work, folder, tiny=record.dry)
     name, cuda = f"step of {work.dataset}, {work.precision}", record.device.type == "cuda"
     seconds: list[float] = []
     if cuda:
         torch.cuda.reset_peak_memory_stats()
     with float32_products(work.precision):
-        for epoch in range(epochs):
-            loop.epoch, loop.batch = epoch, 0
+        least, most = (2, 2) if record.dry else EPOCHS
+        until, epoch = time.monotonic() + SECONDS, 0
+        while epoch < least or (epoch < most and time.monotonic() < until):
+            loop.epoch, loop.batch, epoch = epoch, 0, epoch + 1
             loop.train_epoch()
             seconds += [each for each, _ in loop.module.meter.seconds()]
             loop.module.metrics.reset()
@@ -135,7 +139,7 @@ def _measure(record: Recorder, work: Work, folder: Path, *, epochs: int) -> None
             first=round(seconds[0], 2),
             captured=not told,
         )
-        loop.epoch, loop.batch = epochs, 0
+        loop.epoch, loop.batch = epoch, 0
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
         with profile(activities=activities) as profiler:
             loop.train_epoch(1)

@@ -9,20 +9,16 @@ import pytest
 import torch
 from pydantic import ValidationError
 from support.shared import ROOT
-from support.training_data import learnable_build, tiny_config
 from torch import nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GCNConv
 
 import kmip_data.models
-from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.models import GPSLayer, GraphBatch, KMIPAttention, ModelConfig, build_model, read_batch
 from kmip_data.models.config import ATTENTION, MESSAGE_PASSING
 from kmip_data.models.kinds import Place
 from kmip_data.models.network import count_parameters, fit_hidden_dim, pool
-from kmip_data.models.training.config.overrides import apply_overrides
-from kmip_data.models.training.run.train import train
 
 SMALL = {"layers": 2, "hidden_dim": 8, "attention": {"heads": 2, "key_dim": 3, "k": 4}}
 NO_ATTENTION, NO_LOCAL = {"attention": {"kind": "none"}}, {"local": {"kind": "none"}}
@@ -64,15 +60,6 @@ def test_without_message_passing_edges_make_no_difference_and_without_attention_
     before = local(other)
     other.x[3] += 1
     assert (local(other) != before).any(1).nonzero().flatten().tolist() == [3]
-
-
-@pytest.mark.parametrize("part", ["attention", "local"])
-def test_a_run_trains_without_a_branch(tmp_path, part: str) -> None:
-    config = tiny_config(learnable_build(tmp_path / "build", graphs=8), training={"epochs": 2})
-    config = apply_overrides(config, [f"model.{part}.kind=none"])
-    done = train(config, home=Home(tmp_path / "home"), quiet=True)
-    assert done.results[0].epochs == 2
-    assert done.results[0].config["model"][part] == {"kind": "none"}
 
 
 def test_a_layer_needs_a_branch() -> None:

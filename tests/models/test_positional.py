@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.layer_kernels import batch_of
 from torch_geometric.data import Batch, Data
 
 from kmip_data.errors import UsageError
 from kmip_data.models import ModelConfig, build_model
 from kmip_data.models.encoders import build_positional
 from kmip_data.models.kinds import POSITIONAL
-from kmip_data.models.layers.batch import EdgeList, read_batch
-from kmip_data.models.layers.gated_gcn import GatedGCN
+from kmip_data.models.layers.batch import read_batch
 
 K, STEPS = 10, 20
 LAPPE_VECTORS, LAPPE_VALUES, RWSE = "lappe_vectors", "lappe_values", "rwse"
@@ -27,17 +25,6 @@ def batch() -> Data:
     return Data(x=torch.randn(7, 4, generator=generator), edge_index=edges, **columns)
 
 
-def test_lappe_is_a_sum_over_the_frequencies_there_are() -> None:
-    encoder = build_positional(POSITIONAL["lappe"], 8).eval()
-    data = batch()
-    found = encoder(read_batch(data, POSITIONAL["lappe"].reads))
-    for node in range(7):
-        total = torch.zeros(16)
-        for k in range(10 if node < 3 else 6):
-            total += encoder.each(torch.stack([data[LAPPE_VECTORS][node, k], data[LAPPE_VALUES][node, k]]))
-        torch.testing.assert_close(found[node], total, rtol=1e-4, atol=1e-5)
-
-
 def test_eigenvalues_may_come_once_a_graph() -> None:
     encoder, data = build_positional(POSITIONAL["lappe"], 8).eval(), batch()
     data.ptr, data.batch = torch.tensor([0, 3, 7]), torch.tensor([0] * 3 + [1] * 4)
@@ -46,28 +33,6 @@ def test_eigenvalues_may_come_once_a_graph() -> None:
     found = encoder(read_batch(data, POSITIONAL["lappe"].reads))
     data[LAPPE_VALUES] = values[data.batch]
     torch.testing.assert_close(found, encoder(read_batch(data, POSITIONAL["lappe"].reads)))
-
-
-def test_signs_are_drawn_in_training_one_a_frequency() -> None:
-    encoder, data = build_positional(POSITIONAL["lappe"], 8), batch()
-    graphs = read_batch(data, POSITIONAL["lappe"].reads)
-    torch.manual_seed(3)
-    signs = torch.randint(0, 2, (1, K)) * 2 - 1
-    torch.manual_seed(3)
-    found = encoder(graphs)
-    data[LAPPE_VECTORS] = data[LAPPE_VECTORS] * signs
-    torch.testing.assert_close(found, encoder.eval()(read_batch(data, POSITIONAL["lappe"].reads)))
-    assert not torch.equal(found, encoder(graphs))
-
-
-def test_rwse_is_normalised_and_mapped() -> None:
-    encoder, data = build_positional(POSITIONAL["rwse"], 8), batch()
-    rows = data[RWSE]
-    scaled = (rows - rows.mean(0)) / (rows.var(0, unbiased=False) + 1e-5).sqrt()
-    expected = scaled @ encoder.linear.weight.T + encoder.linear.bias
-    torch.testing.assert_close(
-        encoder(read_batch(data, POSITIONAL["rwse"].reads)), expected, rtol=1e-4, atol=1e-5
-    )
 
 
 @pytest.mark.parametrize(("name", "width"), [("lappe", 16), ("rwse", 28)])
@@ -107,21 +72,6 @@ def eight(data: Data) -> Data:
     return changed(data, lambda vectors: vectors[:, :8])
 
 
-def test_stable_positions_are_distances_of_mapped_eigenvectors() -> None:
-    data, encoder = eight(batch()), build_positional(POSITIONAL["equivstable"], 5)
-    found = encoder(read_batch(data, POSITIONAL["equivstable"].reads)).edges.distance
-    for edge, (source, target) in enumerate(data.edge_index.t().tolist()):
-        ends = [encoder.linear(data[LAPPE_VECTORS][node].nan_to_num()) for node in (source, target)]
-        torch.testing.assert_close(found[edge], (ends[0] - ends[1]).square().sum()[None])
-    data.neighbor = torch.tensor([[1], [2], [0], [4], [5], [6], [3]])
-    table = encoder(read_batch(data, POSITIONAL["equivstable"].reads)).edges.distance
-    data.neighbor, data.edge_index = None, torch.stack([data.neighbor[:, 0], torch.arange(7)])
-    assert table.shape == (7, 1, 1)
-    torch.testing.assert_close(
-        table[:, 0], encoder(read_batch(data, POSITIONAL["equivstable"].reads)).edges.distance
-    )
-
-
 def test_stable_positions_know_no_direction() -> None:
     torch.manual_seed(0)
     model = build_model(equivstable(), in_channels=4, num_classes=3).eval()
@@ -139,19 +89,6 @@ def test_stable_positions_know_no_direction() -> None:
     torch.testing.assert_close(
         model(data), model(changed(data, lambda v: v @ turns[1])), rtol=1e-4, atol=1e-5
     )
-
-
-def test_gates_are_scaled_by_closeness() -> None:
-    layer = GatedGCN(3, dropout=0.0, residual=False, by_distance=True).eval()
-    x, e = torch.randn(2, 3), torch.randn(1, 3)
-    distance = torch.tensor([[2.5]])
-    edges = EdgeList(torch.tensor([0]), torch.tensor([1]), 2, distance)
-    z = layer.D(x[1]) + layer.E(x[0]) + layer.C(e[0])
-    gate = torch.sigmoid(z) * layer.closeness(distance[0])
-    expected = layer.A(x[1]) + gate * layer.B(x[0]) / (gate + 1e-6)
-    found, new = layer(x, e, batch_of(edges))
-    torch.testing.assert_close(found[1], layer.norm_x(expected[None])[0].relu())
-    torch.testing.assert_close(new, e + layer.norm_e(z[None]).relu())  # edges themselves are not scaled
 
 
 def test_stable_positions_need_their_column() -> None:

@@ -41,6 +41,20 @@ def kmip(*args: object) -> Outcome:
     return outcome
 
 
+def done(*args: object) -> Outcome:
+    """Run a command that must succeed."""
+    outcome = kmip(*args)
+    assert outcome.code == 0, outcome.err
+    return outcome
+
+
+def refused(*args: object, code: int = 2) -> str:
+    """Run a command that must end with ``code``, and return its message."""
+    outcome = kmip(*args)
+    assert outcome.code == code, outcome.err
+    return outcome.err
+
+
 def python(*words: object, code: int = 0, cwd: Path = ROOT, **environment: str) -> Outcome:
     """Run ``python WORDS`` in the checkout, with further variables; it must end with ``code``."""
     command, variables = [sys.executable, *map(str, words)], {**os.environ, **environment}
@@ -51,14 +65,6 @@ def python(*words: object, code: int = 0, cwd: Path = ROOT, **environment: str) 
     return Outcome(done.returncode, done.stdout, done.stderr)
 
 
-def kmip_process(*args: object, timeout: float = 600, **environment: str) -> Outcome:
-    """Run ``python -m kmip_data ARGS`` as a process."""
-    done = subprocess.run(
-        [sys.executable, "-m", "kmip_data", *map(str, args)],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-        env={**os.environ, **environment},
-    )
-    return Outcome(done.returncode, done.stdout, done.stderr)
+def kmip_process(*args: object, code: int = 0, **environment: str) -> Outcome:
+    """Run ``python -m kmip_data ARGS`` as a process; it must end with ``code``."""
+    return python("-m", "kmip_data", *args, code=code, **environment)

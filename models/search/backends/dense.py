@@ -39,7 +39,7 @@ def refuses(_problem: SearchProblem) -> str | None:
 
 def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     """Scores (H, N, k) and indices (H, N, k) by the rule, no more than a limit of pairs at a time."""
-    result = problem.new_result()
+    result = problem.new_result(narrow=False)
     limit = max(1, MEMORY_LIMIT[problem.device.type] // _BYTES_PER_PAIR)
     small, large = [], []
     for graph, (rows, keys) in enumerate(zip(problem.query_rows, problem.key_rows, strict=True)):

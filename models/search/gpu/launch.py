@@ -45,7 +45,7 @@ def run(problem: SearchProblem, device: Device | Any) -> tuple[Tensor, Tensor]:
             next="look for a diverged training step (lower the learning rate, clip gradients) or damaged"
             " input; --set model.attention.search=dense names the place",
         )
-    scores, indices = problem.new_result()
+    scores, indices = problem.new_result(narrow=problem.narrow)
     if not problem.queries.shape[1] or not problem.keys.shape[1]:
         return scores, indices
     # Kernels read two numbers at once; a view may begin anywhere.

@@ -42,6 +42,6 @@ def test_columns(build, city):
 def test_info_prints_them(build):
     outcome = kmip("info", build.path)
     assert outcome.code == 0, outcome.err
-    for words in ("highway_0 footway", "length [m]", "most eccentricity [m]", "80.0%", "ODbL 1.0"):
+    for words in ("highway_0 footway", "length [m]", "eccentricity [m]: least", "80.0%", "ODbL 1.0"):
         assert words in outcome.out, words
     assert "28.86" not in outcome.out, "edges of the whole graph are not those of a part's nodes"

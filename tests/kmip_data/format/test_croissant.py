@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from support.builds import s3dis_records, s3dis_schema, write_build
-from support.cli import kmip
 
 from kmip_data.builds.home import Build
 from kmip_data.format.build_files import CROISSANT_NAME, build_croissant, write_card
@@ -72,7 +71,7 @@ def test_a_sample_is_called_generated(build) -> None:
 def test_files_are_those_of_the_build(build) -> None:
     write_card(build.path, build.card)
     found = json.loads((build.path / CROISSANT_NAME).read_text())
-    assert found == kmip("info", build.path, "--croissant").json
+    assert found == json.loads(json.dumps(build_croissant(build.card)))
     names = {file["contentUrl"] for file in found["distribution"]}
     assert names == {"shards/00000.h5", "shards/00001.h5", "splits/default.h5"}
     for file in found["distribution"]:
@@ -80,8 +79,3 @@ def test_files_are_those_of_the_build(build) -> None:
         assert file["encodingFormat"] == "application/x-hdf5"
         assert file["sha256"] == hashlib.sha256(data).hexdigest()
         assert file.get("contentSize", f"{len(data)} B") == f"{len(data)} B"
-
-
-def test_there_is_none_before_a_build(tmp_path) -> None:
-    for target in (["helsinki"], ["city"], ["s3dis", "--k", "5"]):
-        assert kmip("info", *target, "--croissant", "--home", tmp_path).code == 2

@@ -103,7 +103,7 @@ def how_it_fails(
     answer: tuple[bytes, bytes, float], scheme: str = "http", session: bool = False
 ) -> str | None:
     with endless(*answer) as host, Session() if session else contextlib.nullcontext() as connections:
-        return outcome(lambda: request(f"{scheme}://{host}/a", connections), 5)
+        return outcome(lambda: request(f"{scheme}://{host}/a", connections), 60)
 
 
 def test_every_endless_answer_is_cut(monkeypatch):
@@ -116,7 +116,7 @@ def test_every_endless_answer_is_cut(monkeypatch):
     with endless(*ENDLESS["a status line drop by drop"]) as host:
         monkeypatch.setenv("https_proxy", f"http://{host}")
         found["the answer of a proxy drop by drop", 0] = outcome(
-            lambda: request("https://example.invalid/a"), 5
+            lambda: request("https://example.invalid/a"), 60
         )
     wrong = {case: why for case, why in found.items() if why}
     assert not wrong, f"{len(wrong)} of {len(found)}: {wrong}"
@@ -143,11 +143,11 @@ def test_a_server_just_above_the_rate_is_read_to_the_end():
 def test_the_watch_ends_and_starts_again_also_in_a_forked_process():
     for _ in range(2):
         with endless(*ENDLESS["nothing"]) as host:
-            assert outcome(lambda: request(f"http://{host}/a"), 5) is None
+            assert outcome(lambda: request(f"http://{host}/a"), 60) is None
         while "http-watch" in {thread.name for thread in threading.enumerate()}:
             time.sleep(0.01)  # the test's own limit is that of pytest
     with endless(*ENDLESS["interim answers, slowly"]) as host:
         child = os.fork()
         if not child:
-            os._exit(7 if outcome(lambda: request(f"http://{host}/a"), 5) is None else 1)
+            os._exit(7 if outcome(lambda: request(f"http://{host}/a"), 60) is None else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

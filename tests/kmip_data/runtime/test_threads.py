@@ -46,7 +46,7 @@ def test_a_call_from_inside_runs_where_it_is():
 
     runner = threading.Thread(target=threads.for_ranges, args=(outer, 64), daemon=True)
     runner.start()
-    runner.join(20)
+    runner.join(600)
     assert not runner.is_alive()
     assert (seen == 1).all()
 
@@ -93,7 +93,7 @@ def test_interrupt_while_ranges_are_handed_over(monkeypatch) -> None:
 
     def work(start: int, _stop: int) -> None:
         begun.append(start)
-        release.wait(30)
+        release.wait(600)
 
     try:
         pool = threads._get_pool()
@@ -268,7 +268,7 @@ def test_collected_in_one_of_its_own_threads():
 
     def make(number):
         if number == 2:
-            only_one_left.wait(10)
+            only_one_left.wait(600)
             results.clear()
             closed_by.append(threading.current_thread())
         return number

@@ -136,5 +136,5 @@ def test_tiles_hold_each_row_once_and_no_more_than_they_may(most: int, each: int
         for tile in group.tiles:
             assert tile.rows.numel() <= most
             assert len(group.graphs) == 1 or tile.rows.numel() + each * len(group.graphs) <= most
-            rows += tile.rows.flatten().tolist() if tile.real is None else tile.rows[tile.real].tolist()
+            rows += tile.rows.flatten().tolist() if tile.inside is None else tile.rows[tile.inside].tolist()
     assert sorted(rows) == list(range(40))

@@ -74,14 +74,6 @@ def test_table_equals_list() -> None:
     )
 
 
-def test_residual_adds_the_input_after_dropout() -> None:
-    neighbor, _ = graph()
-    x, e = features(N, D), features(1, D)
-    plain, _ = make().eval()(x, e, batch_of(NeighborTable(neighbor)))
-    residual, _ = make(residual=True).eval()(x, e, batch_of(NeighborTable(neighbor)))
-    torch.testing.assert_close(residual, plain + x)
-
-
 @pytest.mark.parametrize("training", [True, False])
 def test_a_graph_without_edges(training: bool) -> None:
     none = torch.zeros(0, dtype=torch.int64)

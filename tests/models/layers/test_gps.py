@@ -55,18 +55,6 @@ def test_the_order_of_its_parts(activation, function, add: bool) -> None:
     assert torch.equal(e_out, 2 * e)
 
 
-def test_inside_and_outside_residual_are_one_for_gated_gcn() -> None:
-    def run(residual: bool, add: bool) -> torch.Tensor:
-        gps = layer(Twice(), add_local_input=add).eval()
-        torch.manual_seed(5)
-        gps.local = GatedGCN(D, dropout=0.1, residual=residual).eval()
-        graphs = batch()
-        return gps(graphs.x, torch.zeros(1, D), graphs)[0]
-
-    torch.testing.assert_close(run(True, False), run(False, True))
-    assert not torch.allclose(run(False, False), run(False, True))
-
-
 def test_dropout_is_active_in_training_only() -> None:
     gps, graphs = layer(Twice(), dropout=0.5), batch()
     arguments = graphs.x, torch.zeros(1, D), graphs

@@ -269,7 +269,7 @@ def test_after_a_fork() -> None:
     child.start()
     assert here.poll(60)
     assert here.recv() == expected
-    child.join(60)
+    child.join(600)
     assert child.exitcode == 0
 
 

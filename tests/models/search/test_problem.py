@@ -110,6 +110,22 @@ def test_where_graphs_begin_is_read_for_backends_that_do_not() -> None:
     assert check_problem(rows, rows, 3, ptr, trusted=True).starts is None  # on the CPU nothing waits
 
 
+def test_narrow_indices_are_the_same_numbers() -> None:
+    def holds(case) -> None:
+        backend, rows = case
+        problem = check_problem(rows, rows, 4, [0, 2, len(rows[0])], narrow=True)
+        scores, indices = ranked(problem, backend)
+        assert indices.dtype == torch.int32
+        expected = topk_inner_product(rows, rows, 4, query_ptr=[0, 2, len(rows[0])])
+        assert torch.equal(scores, expected[0])
+        assert torch.equal(indices.long(), expected[1])
+
+    rows = torch.randn(2, 600, 3, generator=torch.Generator().manual_seed(0))
+    check_each(
+        holds, [("cpu", rows), ("dense", rows), ("dense", rows[:, :9]), ("dense", rows[:, :9].double())]
+    )
+
+
 def test_out_of_memory_says_what_was_needed() -> None:
     rows = torch.ones(1, 1, 1).expand(1, 2**20, 1)
     with pytest.raises(OutOfResources) as caught:

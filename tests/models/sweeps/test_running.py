@@ -123,7 +123,7 @@ def test_what_another_process_runs_is_waited_for(run, home, tmp_path):
     plan = write_plan(tmp_path / "plan.toml")
     other = start(plan, home.root, jobs=2, seconds=0.3)
     cells = run(plan, seconds=0.3)
-    assert other.wait(60) == 0
+    assert other.wait(600) == 0
     check_once(home, cells)
 
 
@@ -151,15 +151,15 @@ def test_an_interrupt_stops_the_runs_too(home, tmp_path, number):
     process = start(plan, home.root, seconds=0.5)
     wait_for(lambda: any("epoch" in name for name in events(home.root)))
     process.send_signal(number)
-    assert process.wait(60) != 0
+    assert process.wait(600) != 0
     before = events(home.root)
     time.sleep(0.7)
     assert events(home.root) == before
-    assert start(plan, home.root).wait(120) == 0
+    assert start(plan, home.root).wait(600) == 0
     check_survivors(home, plan)
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = 600) -> None:
     ends = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < ends

@@ -235,7 +235,7 @@ def test_a_script_without_a_main_guard_and_a_session_on_stdin(tmp_path: Path) ->
     for home, words, given in (("home1", [str(tmp_path / "script.py")], None), ("home2", ["-i", "-"], code)):
         done = subprocess.run(
             [sys.executable, *words, str(tmp_path), str(tmp_path / home)], check=False, env=environment,
-            capture_output=True, text=True, timeout=60, input=given,
+            capture_output=True, text=True, timeout=600, input=given,
         )  # fmt: skip
         assert done.stdout == "begin\n4\n", done.stderr
 

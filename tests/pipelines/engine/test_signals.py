@@ -55,7 +55,7 @@ def test_a_signal_leaves_no_lock_and_no_semaphore(
     child = _begun(tmp_path)
     assert _own_semaphores(tmp_path, child.pid)
     (os.killpg if group else os.kill)(child.pid, number)
-    _, err = child.communicate(timeout=60)
+    _, err = child.communicate(timeout=600)
     assert child.returncode == CODES[number], err
     assert "shards are finished and stay" in err
     assert "Traceback" not in err
@@ -75,7 +75,7 @@ def test_a_terminal_that_is_closed_leaves_nothing(tmp_path: Path) -> None:
     child = _begun(tmp_path, preexec_fn=take_terminal)
     os.close(slave)
     os.close(master)
-    child.communicate(timeout=60)
+    child.communicate(timeout=600)
     assert child.returncode == 129
     _check_nothing_left(tmp_path, child.pid)
 
@@ -84,6 +84,6 @@ def test_a_terminal_that_is_closed_leaves_nothing(tmp_path: Path) -> None:
 def test_nohup_goes_on(tmp_path: Path) -> None:
     child = _begun(tmp_path, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
     os.killpg(child.pid, signal.SIGHUP)
-    _, err = child.communicate(timeout=60)
+    _, err = child.communicate(timeout=600)
     assert child.returncode == 0, err
     _check_nothing_left(tmp_path, child.pid)

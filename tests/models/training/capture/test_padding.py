@@ -55,7 +55,7 @@ def near(plain, other):
         torch.testing.assert_close(metrics, theirs, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", ["k-mip", "as PascalVOC-SP", "gcn"])  # all of them: one batch, below
 def test_padded_steps_are_plain_ones(model, clouds, tmp_path):
     """Batches are drawn anew in every epoch, and few graphs serve them all."""
     training = {"epochs": 5, "accumulate": 1, "shuffle": True}

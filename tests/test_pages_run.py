@@ -1,0 +1,75 @@
+"""Snippets of docs/quickstart.md and docs/reproduce.md run as they stand, offline and in an empty home."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch_geometric.data import Batch, Data
+
+from kmip_data.models.sweeps.plan import sweep_names
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+START, REPRODUCE = ((DOCS / f"{name}.md").read_text("utf-8") for name in ("quickstart", "reproduce"))
+CITY, MANY, LAYER = re.findall(r"^```python\n(.*?)^```", START, re.MULTILINE | re.DOTALL)
+DATASET, MODEL, CONV, SWEEP = re.findall(r"^```python\n(.*?)^```", REPRODUCE, re.MULTILINE | re.DOTALL)
+PRINTED = {
+    "one city": (CITY, r"test accuracy [2-9]\d\.\d+%"),  # ten classes
+    "many graphs": (MANY, ""),
+    "a dataset": (DATASET, r"torch.Size\(\[\d+, 5\]\)"),
+    "a model": (MODEL, r"loss \d\.\d+"),
+    "a layer": (CONV, r"torch.Size\(\[2526, 32\]\)"),
+}
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capfd):
+    """Run a snippet in an empty folder with a home in it, and return what it prints."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path / "home"))
+
+    def _run(snippet: str) -> str:
+        exec(snippet, {"__name__": "__main__"})
+        return capfd.readouterr().out
+
+    return _run
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_a_snippet_runs(name, run) -> None:
+    snippet, printed = PRINTED[name]
+    assert re.search(printed, run(snippet))
+
+
+@pytest.mark.torture
+def test_a_sweep_of_your_own_runs(run) -> None:
+    *_, first, second = run(SWEEP).splitlines()
+    for line, k in ((first, 5), (second, 50)):
+        assert f"model.attention.k={k} (15)" in line
+        assert re.search(r"\) 2 0\.\d+ 0\.\d+$", line)  # two runs, their mean and deviation
+
+
+def test_attention_replaces_a_convolution() -> None:
+    names: dict = {}
+    exec(LAYER, names)
+    edges = torch.tensor([[0, 1, 2], [1, 2, 0]])
+    batch = Batch.from_data_list([Data(x=torch.randn(n, 64), edge_index=edges) for n in (3, 30)])
+    assert names["layer"](batch.x, batch).shape == (33, 64)
+
+
+def test_every_dataset_class_is_in_the_table() -> None:
+    import kmip_data
+    from kmip_data.reading.dataset import ShardedDataset
+
+    classes = {name for name in kmip_data.__all__ if isinstance(getattr(kmip_data, name), type)}
+    datasets = {name for name in classes if issubclass(getattr(kmip_data, name), ShardedDataset)}
+    for name in datasets - {"ShardedDataset"}:
+        assert f"`{name}`" in START or f'`{name}("' in START, name
+
+
+def test_the_plans_of_the_page_are_shipped():
+    named = set(re.findall(r"kmip-data (?:sweep|report) ([a-z][\w-]+)", REPRODUCE)) - {"datasets", "empty"}
+    assert named <= set(sweep_names())
+    assert {"paper-city", "paper-lrgb", "paper-points", "influence-of-k", "malnet"} <= named
