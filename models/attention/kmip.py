@@ -203,7 +203,7 @@ class KMIPAttention(nn.Module):
     warm_start
         Give the search the indices of the call before, where their shape fits: it begins with the pairs
         that were best then. Changes nothing but the time; made for training on one graph. The indices
-        take 8 bytes per pair between the calls and are not part of the ``state_dict``.
+        take 4 bytes per pair between the calls and are not part of the ``state_dict``.
 
     Attributes
     ----------

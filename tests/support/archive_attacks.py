@@ -133,7 +133,7 @@ def _lying_bomb(path: Path) -> None:
     path.write_bytes(data)
 
 
-def _empty_members_zip(path: Path, count: int = 1_000_000) -> None:
+def _empty_members_zip(path: Path, count: int = 300_000) -> None:
     """Hold very many empty members, with a directory that says so."""
     with path.open("wb") as file:
         position, directory = 0, []
@@ -233,7 +233,7 @@ def _tar_end(data: bytes) -> int:
 def _empty_members_tar(path: Path) -> None:
     block = _raw_header(b"x/", b"00000000000\0", b"5")
     with gzip.open(path, "wb", compresslevel=1) as file:
-        for _ in range(1000):
+        for _ in range(130):
             file.write(block * 1000)
         file.write(bytes(1024))
 
@@ -257,7 +257,7 @@ def _trailing_bomb(path: Path) -> None:
     data = path.read_bytes()
     with gzip.open(path, "wb") as file:
         file.write(data)
-        for _ in range(256):
+        for _ in range(32):
             file.write(bytes(2**20))
 
 
@@ -393,7 +393,7 @@ ATTACKS: dict[str, tuple[Callable[[Path], None], str | None]] = {
         lambda p: good_zip(p, members={**GOOD, "toy/parts/0.bin": bytes(64 * 2**20)}),
         "declares 67108864 bytes, and 2000000 are allowed",
     ),
-    "zip million members": (_empty_members_zip, "its headers claim"),
+    "zip 300,000 members": (_empty_members_zip, "its headers claim"),
     "zip lying count": (_lying_count, "members, and"),
     "zip cut at half": (_cut(0.5, good_zip), "not a whole zip archive"),
     "zip cut at 99 %": (_cut(0.99, good_zip), "not a whole zip archive"),
@@ -430,7 +430,7 @@ ATTACKS: dict[str, tuple[Callable[[Path], None], str | None]] = {
     "tar header flip": (_flip_tar_header, "a header is damaged"),
     "tar cut at half": (_cut(0.5, good_tar), _EARLY),
     "tar without end": (_tar_raw(end=False), "ends early"),
-    "tar.gz million members": (_empty_members_tar, "members that are allowed"),
+    "tar.gz 130,000 members": (_empty_members_tar, "members that are allowed"),
     "tar.gz deep names, huge": (_deep_names, "not the data that were expected"),
     "tar.gz pax headers": (_pax_headers_only, "not a whole tar archive"),
     "tar.gz trailing bomb": (_trailing_bomb, "goes on after its end mark"),

@@ -6,22 +6,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from support.slow_models import Weights, linear
 from torch import Tensor
 from torch.nn.functional import one_hot
 
 from kmip_data.models.attention.bigbird import draw_random_blocks
-
-Weights = Mapping[str, Tensor]
-
-
-def linear(weights: Weights, name: str, x: Tensor) -> Tensor:
-    """W x + b, without b where there is none."""
-    out = x @ weights[f"{name}.weight"].T
-    return out + weights[f"{name}.bias"] if f"{name}.bias" in weights else out
 
 
 def by_head(x: Tensor, heads: int) -> list[Tensor]:

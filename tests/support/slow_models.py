@@ -1,10 +1,10 @@
-"""Slow, obvious oracles for search, attention and message passing: loops over rows, pairs and edges."""
+"""Slow, obvious oracles for search and attention (loops) and for message passing (dense matrices)."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -89,72 +89,58 @@ def slow_padded_attention(
     return out
 
 
+Weights = Mapping[str, Tensor]
+
+
+def linear(weights: Weights, name: str, x: Tensor) -> Tensor:
+    """W x + b, without b where there is none."""
+    out = x @ weights[f"{name}.weight"].T
+    return out + weights[f"{name}.bias"] if f"{name}.bias" in weights else out
+
+
+def incidence(x: Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:
+    """(E, n) twice: 1 where a node is the source of an edge, and where it is the target."""
+    source, target = ((ends[:, None] == torch.arange(len(x))).to(x.dtype) for ends in edge_index)
+    return source, target
+
+
+def sources(x: Tensor, edge_index: Tensor) -> Tensor:
+    """(n, n): how often j is a source of i, itself exactly once."""
+    source, target = incidence(x, edge_index)
+    times = target.T @ source
+    return times - torch.diag(times.diagonal()) + torch.eye(len(x), dtype=x.dtype)
+
+
 def slow_gated_gcn(
-    layer: torch.nn.Module, x: Tensor, e: Tensor, edge_index: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The sums of a GatedGCN layer edge by edge, before norms: new nodes, new edges, gates."""
-    new_edges = [
-        layer.D(x[target]) + layer.E(x[source]) + layer.C(e[edge])
-        for edge, (source, target) in enumerate(edge_index.t().tolist())
-    ]
-    gates = [torch.sigmoid(value) for value in new_edges]
-    new_nodes = []
-    for node in range(x.shape[0]):
-        above, below = torch.zeros(x.shape[1]), torch.zeros(x.shape[1])
-        for edge, (source, target) in enumerate(edge_index.t().tolist()):
-            if target == node:
-                above = above + gates[edge] * layer.B(x[source])
-                below = below + gates[edge]
-        new_nodes.append(layer.A(x[node]) + above / (below + 1e-6))
-    empty = x.new_zeros(0, x.shape[1])
-    return (
-        torch.stack(new_nodes) if new_nodes else empty,
-        torch.stack(new_edges) if new_edges else empty,
-        torch.stack(gates) if gates else empty,
-    )
+    weights: Weights, x: Tensor, e: Tensor, edge_index: Tensor, closeness: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The sums of a GatedGCN layer before norms, by matrices of edges and nodes: new nodes, new edges."""
+    from_source, from_target = incidence(x, edge_index)
+    a, b, d, s = (linear(weights, name, x) for name in "ABDE")
+    pre = from_target @ d + from_source @ s + linear(weights, "C", e)
+    gate = torch.sigmoid(pre) if closeness is None else torch.sigmoid(pre) * closeness
+    sums = from_target.T @ (gate * (from_source @ b))
+    return a + sums / (from_target.T @ gate + 1e-6), pre
 
 
-def sources_of(node: int, edge_index: Tensor) -> list[tuple[int, int]]:
-    """Number and source of each edge into a node."""
-    pairs = edge_index.t().tolist()
-    return [(edge, source) for edge, (source, target) in enumerate(pairs) if target == node]
+def slow_gcn(weights: Weights, x: Tensor, edge_index: Tensor) -> Tensor:
+    """GCN by matrices of nodes: every node is its own source exactly once."""
+    times = sources(x, edge_index)
+    degree = times.sum(1)
+    out = times / torch.sqrt(degree[:, None] * degree[None]) @ linear(weights, "lin", x)
+    return out + weights["bias"] if "bias" in weights else out
 
 
-def slow_gcn(layer: torch.nn.Module, x: Tensor, e: Tensor | None, edge_index: Tensor) -> Tensor:
-    """GCN node by node: every node is its own source exactly once."""
-    sources = [
-        [source for _, source in sources_of(i, edge_index) if source != i] + [i] for i in range(len(x))
-    ]
-    rows = []
-    for i in range(len(x)):
-        row = torch.zeros(x.shape[1], dtype=x.dtype)
-        for j in sources[i]:
-            row = row + layer.lin.weight @ x[j] / math.sqrt(len(sources[i]) * len(sources[j]))
-        rows.append(row if layer.bias is None else row + layer.bias)
-    return torch.stack(rows)
-
-
-def slow_gat(layer: torch.nn.Module, x: Tensor, e: Tensor | None, edge_index: Tensor) -> Tensor:
-    """One head of GAT node by node: every node is its own source exactly once."""
-    rows = []
-    for i in range(len(x)):
-        sources = [source for _, source in sources_of(i, edge_index) if source != i] + [i]
-        h = [layer.lin.weight @ x[j] for j in sources]
-        scores = torch.stack([layer.att_src[0] @ h_j + layer.att_dst[0] @ h[-1] for h_j in h])
-        weights = torch.softmax(torch.where(scores > 0, scores, 0.2 * scores), 0)
-        row = torch.zeros(x.shape[1], dtype=x.dtype)
-        for weight, h_j in zip(weights, h, strict=True):
-            row = row + weight * h_j
-        rows.append(row if layer.bias is None else row + layer.bias)
-    return torch.stack(rows)
+def slow_gat(weights: Weights, x: Tensor, edge_index: Tensor) -> Tensor:
+    """One head of GAT by matrices of nodes: every node is its own source exactly once."""
+    h, times = linear(weights, "lin", x), sources(x, edge_index)
+    scores = (h @ weights["att_src"][0])[None] + (h @ weights["att_dst"][0])[:, None]
+    exponentials = times * torch.exp(torch.where(scores > 0, scores, 0.2 * scores))
+    out = exponentials / exponentials.sum(1, keepdim=True) @ h
+    return out + weights["bias"] if "bias" in weights else out
 
 
 def slow_gine_sums(x: Tensor, e: Tensor, edge_index: Tensor) -> Tensor:
-    """x_i + Σ relu(x_j + e_ij) node by node; ``e`` has a row for each edge."""
-    rows = []
-    for i in range(len(x)):
-        row = x[i]
-        for edge, source in sources_of(i, edge_index):
-            row = row + (x[source] + e[edge]).clamp_min(0)
-        rows.append(row)
-    return torch.stack(rows)
+    """x_i + Σ relu(x_j + e_ij); ``e`` has a row for each edge."""
+    from_source, from_target = incidence(x, edge_index)
+    return x + from_target.T @ torch.relu(from_source @ x + e)

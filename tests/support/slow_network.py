@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 import torch
 from support.slow_attention import ATTENTION, exphormer, exphormer_edges
+from support.slow_models import linear, slow_gat, slow_gated_gcn, slow_gcn, slow_gine_sums
 from torch import Tensor, nn
-from torch.nn.functional import gelu, normalize, one_hot
+from torch.nn.functional import gelu, normalize
 from torch_geometric.data import Data
 
 from kmip_data.models.config import ModelConfig
@@ -54,9 +55,7 @@ class SlowNetwork:
         return {name.removeprefix(prefix): value for name, value in both.items() if name.startswith(prefix)}
 
     def linear(self, name: str, x: Tensor) -> Tensor:
-        out = x @ self.weights[f"{name}.weight"].T
-        bias = self.weights.get(f"{name}.bias")
-        return out if bias is None else out + bias
+        return linear(self.weights, name, x)
 
     def batch_norm(self, name: str, parts: Sequence[Tensor]) -> list[Tensor]:
         """Over the rows of all graphs; training moves the running statistics a tenth of the way."""
@@ -207,15 +206,13 @@ class SlowNetwork:
         act = ACTIVATIONS[self.config.local.activation]
         nodes, edges = [], []
         for state in states:
-            from_source, from_target = incidence(state.graph)
-            a, b, d, e = (self.linear(f"{at}{name}", state.x) for name in "ABDE")
-            pre = from_target @ d + from_source @ e + self.linear(f"{at}C", state.e)
-            gate = torch.sigmoid(pre)
+            closeness = None
             if state.distance is not None:
                 inner = torch.relu(self.linear(f"{at}closeness.0", state.distance))
-                gate = gate * torch.sigmoid(self.linear(f"{at}closeness.2", inner))
-            sums = from_target.T @ (gate * (from_source @ b))
-            nodes.append(a + sums / (from_target.T @ gate + 1e-6))
+                closeness = torch.sigmoid(self.linear(f"{at}closeness.2", inner))
+            index = state.graph.edge_index
+            new, pre = slow_gated_gcn(self.under(at), state.x, state.e, index, closeness)
+            nodes.append(new)
             edges.append(pre)
         found = [act(x) for x in self.batch_norm(f"{at}norm_x", nodes)]
         if not last:
@@ -224,24 +221,14 @@ class SlowNetwork:
         return found, states
 
     def gcn(self, at: str, state: State) -> Tensor:
-        times = sources(state.graph)
-        degree = times.sum(1)
-        out = times / torch.sqrt(degree[:, None] * degree[None]) @ self.linear(f"{at}lin", state.x)
-        bias = self.weights.get(f"{at}bias")
-        return out if bias is None else out + bias
+        return slow_gcn(self.under(at), state.x, state.graph.edge_index)
 
     def gat(self, at: str, state: State) -> Tensor:
-        h, times = self.linear(f"{at}lin", state.x), sources(state.graph)
-        scores = (h @ self.weights[f"{at}att_src"][0])[None] + (h @ self.weights[f"{at}att_dst"][0])[:, None]
-        exponentials = times * torch.exp(torch.where(scores > 0, scores, 0.2 * scores))
-        out = exponentials / exponentials.sum(1, keepdim=True) @ h
-        bias = self.weights.get(f"{at}bias")
-        return out if bias is None else out + bias
+        return slow_gat(self.under(at), state.x, state.graph.edge_index)
 
     def gine(self, at: str, state: State, act: Callable[[Tensor], Tensor]) -> Tensor:
-        from_source, from_target = incidence(state.graph)
-        sums = from_target.T @ torch.relu(from_source @ state.x + state.e)
-        return self.linear(f"{at}lin_out", act(self.linear(f"{at}lin_in", state.x + sums)))
+        sums = slow_gine_sums(state.x, state.e, state.graph.edge_index)
+        return self.linear(f"{at}lin_out", act(self.linear(f"{at}lin_in", sums)))
 
     def head(self, states: list[State]) -> Tensor:
         config, rows = self.config, [state.x for state in states]
@@ -264,19 +251,6 @@ class SlowNetwork:
         widest = max(len(x) for x in found)
         square = [nn.functional.pad(x @ x.T, (0, widest - len(x), 0, widest - len(x))) for x in found]
         return torch.stack(square)
-
-
-def incidence(graph: Data) -> tuple[Tensor, Tensor]:
-    """(E, n) twice: 1 where a node is the source of an edge, and where it is the target."""
-    source, target = (one_hot(ends, graph.num_nodes).double() for ends in graph.edge_index)
-    return source, target
-
-
-def sources(graph: Data) -> Tensor:
-    """(n, n): how often j is a source of i, itself exactly once."""
-    source, target = incidence(graph)
-    times = target.T @ source
-    return times - torch.diag(times.diagonal()) + torch.eye(graph.num_nodes, dtype=times.dtype)
 
 
 def pull(out: Tensor) -> Tensor:

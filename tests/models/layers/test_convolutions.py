@@ -68,7 +68,7 @@ def slow(layer: Convolution, x: Tensor, e: Tensor, edge_index: Tensor) -> Tensor
     elif isinstance(layer, MLP):
         h = layer.lin(x)
     else:
-        h = (slow_gcn if isinstance(layer, GCN) else slow_gat)(layer, x, e, edge_index)
+        h = (slow_gcn if isinstance(layer, GCN) else slow_gat)(dict(layer.named_parameters()), x, edge_index)
     if layer.norm is None:
         return act_drop(h)
     if layer.training:

@@ -1,4 +1,4 @@
-"""Backends are found by being there, say why they cannot run, and ``auto`` takes the best that can."""
+"""Backends are discovered automatically, say why they cannot run, and ``auto`` takes the best that can."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_backend_that_ends_its_process_is_a_line(tmp_path, monkeypatch) -> Non
     bodies = {
         "deadly": "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
         "wrong": "scores, indices = problem.new_result(); return scores * 0, indices * 0",
-        "broken": "raise ValueError('no such card')",
+        "broken": "raise ValueError('no such device')",
     }
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, sys.path)]))
     monkeypatch.syspath_prepend(tmp_path)
@@ -120,7 +120,7 @@ def test_a_backend_that_ends_its_process_is_a_line(tmp_path, monkeypatch) -> Non
     assert set(found) == {(name, "cpu") for name in bodies}
     assert "SIGSEGV" in found["deadly", "cpu"].why
     assert "another result" in found["wrong", "cpu"].why
-    assert "no such card" in found["broken", "cpu"].why
+    assert "no such device" in found["broken", "cpu"].why
 
 
 def test_keops_is_taken_by_name_only() -> None:

@@ -88,6 +88,7 @@ def test_numbers_may_be_labels_some_of_them_unknown(tmp_path):
         ("classes", {"model": {"edge_encoder": "bond"}}, ", not OGB's"),
     ],
 )
+@pytest.mark.whole_run  # a step on a cut finds the wrong encoders
 def test_what_does_not_go_together(tmp_path, kind, sections, message):
     build = rings(tmp_path / "b", kind, 40)
     with pytest.raises(UsageError, match=message):
