@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,7 @@ def run(tmp_path, monkeypatch, capfd):
     """Run a snippet in an empty folder with a home in it, and return what it prints."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
 
     def _run(snippet: str) -> str:
         exec(snippet, {"__name__": "__main__"})
