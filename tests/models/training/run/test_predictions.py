@@ -159,7 +159,7 @@ def test_what_does_not_fit_is_refused(predictions, clouds) -> None:
         with pytest.raises(UsageError) as refused:
             evaluate_predictions(arrays, clouds)
         assert message in str(refused.value), arrays
-    with pytest.raises(UsageError, match="nothing to predict"):
+    with pytest.raises(UsageError, match="has nothing in 'rest'"):
         predict("mine", split="rest", home=Home(Path(clouds).parents[1]))
 
 
@@ -176,7 +176,6 @@ def test_predictions_of_another_task_are_refused(predictions, clouds) -> None:
     "args",
     [
         [],
-        ["--predictions", "a.npz"],
         ["mine", "--predictions", "a.npz", "--dataset", "clouds"],
         ["--predictions", "a.npz", "--dataset", "clouds", "--device", "cpu"],
         ["mine", "--split", "val"],
