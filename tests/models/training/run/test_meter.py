@@ -132,8 +132,8 @@ def spoiled(monkeypatch, *, epoch, batch, what):
     """Let the loss, or the gradient alone, become NaN in one batch."""
     learn = TrainingModule.learn
 
-    def spoiling(self, data):
-        logits, target, loss, backward = learn(self, data)
+    def spoiling(self, data, *keep):
+        logits, target, loss, backward = learn(self, data, *keep)
         if (self.epoch, self.meter.newest) == (epoch, batch):
             if what == "loss":
                 loss = backward = loss * math.nan
@@ -198,10 +198,10 @@ def test_numbers_that_the_search_refuses_name_the_records_too(build, tmp_path, m
     """The weights are sound and the input is not: exit code 1, as for any run that diverged."""
     learn = TrainingModule.learn
 
-    def spoiling(self, batch):
+    def spoiling(self, batch, *keep):
         if (self.epoch, self.meter.newest) == (1, 2):
             batch.x[0, 0] = math.inf
-        return learn(self, batch)
+        return learn(self, batch, *keep)
 
     monkeypatch.setattr(TrainingModule, "learn", spoiling)
     config = tiny_config(build)
