@@ -135,7 +135,9 @@ def slow_gat(weights: Weights, x: Tensor, edge_index: Tensor) -> Tensor:
     """One head of GAT by matrices of nodes: every node is its own source exactly once."""
     h, times = linear(weights, "lin", x), sources(x, edge_index)
     scores = (h @ weights["att_src"][0])[None] + (h @ weights["att_dst"][0])[:, None]
-    exponentials = times * torch.exp(torch.where(scores > 0, scores, 0.2 * scores))
+    scores = torch.where(scores > 0, scores, 0.2 * scores)
+    most = scores.where(times > 0, -torch.inf).amax(1, keepdim=True)
+    exponentials = times * torch.exp((scores - most).clamp_max(0))
     out = exponentials / exponentials.sum(1, keepdim=True) @ h
     return out + weights["bias"] if "bias" in weights else out
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import io
 import json
 import shutil
 import warnings
@@ -124,7 +122,7 @@ def uses(folder: Path) -> list[Callable[[], object]]:
     from kmip_data.builds.columns import added_facts
     from kmip_data.builds.home import Build
     from kmip_data.builds.verify import verify_build
-    from kmip_data.cli.info import _build as show
+    from kmip_data.cli.info import _build as describe
     from kmip_data.drawing.pictures import drawing_of
     from kmip_data.format.build_files import render_card
     from kmip_data.format.card import read_card
@@ -133,8 +131,8 @@ def uses(folder: Path) -> list[Callable[[], object]]:
         return Build(folder, read_card(folder))
 
     def facts() -> None:
-        with contextlib.redirect_stdout(io.StringIO()):
-            show(build(), as_json=False)
+        _, text = describe(build())
+        text()
 
     def items(**options: Any) -> None:
         dataset = ShardedDataset(folder, **options)

@@ -332,4 +332,4 @@ def test_sampled_neighbourhoods_have_no_expander(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="expander"):
         open_data(config_from_mapping(given, "the test"), home=Home(tmp_path))
     sections["model"]["attention"] = {"kind": "exphormer", "expander": 0}
-    assert open_data(config_from_mapping(given, "the test"), home=Home(tmp_path)).label
+    assert open_data(config_from_mapping(given, "the test"), home=Home(tmp_path)).build.card.label

@@ -1,5 +1,6 @@
 """Cells that are measured, run out of memory or time, or are ended by the system; none ends the program."""
 
+import faulthandler
 import os
 import signal
 import sys
@@ -40,6 +41,7 @@ def killed(*arguments):
 
 
 def aborted(*arguments):
+    faulthandler.disable()  # pytest's would print the stack of an end that is meant
     _ends(os.abort)(*arguments)
 
 
