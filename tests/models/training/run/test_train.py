@@ -24,6 +24,7 @@ from kmip_data.models.network import build_model
 from kmip_data.models.search.backends import keops
 from kmip_data.models.training import machine
 from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping, read_config
+from kmip_data.models.training.run import loop as loop_file
 from kmip_data.models.training.run.checkpoint import BEST, LAST, WEIGHTS
 from kmip_data.models.training.run.endings import DidNotFit
 from kmip_data.models.training.run.evaluate import evaluate
@@ -388,6 +389,15 @@ def test_evaluated_epochs(build, tmp_path):
     assert ["val_miou" in row for row in history] == [True, False, True, True]
     assert all("train_miou" in row for row in history)
     assert read_result(run).best_epoch != 1
+
+
+def test_long_runs_are_forecast(build, tmp_path, monkeypatch, capfd):
+    """From the third batch on, where the run takes half an hour."""
+    for long in (1e9, 1e-9):
+        monkeypatch.setattr(loop_file, "LONG", long)
+        train(tiny_config(build, training={"epochs": 2}), home=Home(tmp_path / str(long)))
+        forecast = "for 2 epochs of 2 batches, by the third batch" in capfd.readouterr().err
+        assert forecast is (long < 1)
 
 
 def test_a_batch_that_does_not_fit_names_its_size_and_remedies(build, tmp_path, monkeypatch):
