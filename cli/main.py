@@ -17,8 +17,7 @@ from typing import Any, NoReturn
 import click
 
 import kmip_data
-from kmip_data.cli.shared.commands import LazyGroup
-from kmip_data.cli.shared.datasets import ON_LINE
+from kmip_data.cli.shared.commands import ON_LINE, LazyGroup
 from kmip_data.cli.shared.output import JSON_PRINTED, filtered
 from kmip_data.errors import (
     FULL,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 DATASET = "kmip_data.dataset"  #: key in ``ctx.meta``: the dataset on the line
+ON_LINE = "kmip_data.dataset_on_line"  #: the words of the line that name the dataset
 _DASK = {"--engine": "--dask [ADDRESS]", "--scheduler": "--dask ADDRESS"}
 _BENCH = "make bench, in a checkout"
 _BUILD_FIRST = {

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
 import click
 
-from kmip_data.cli.shared.commands import DATASET, Command
+from kmip_data.cli.shared.commands import DATASET, ON_LINE, Command
 from kmip_data.errors import UsageError
 from kmip_data.wording import OPTIONS
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 # recipe, and how shards are stored.
 RECORDS, SPLITS = "kmip_data.parameters", "kmip_data.split_parameters"
 SOURCES, SHARDS = "kmip_data.sources", "kmip_data.shards"
-ON_LINE = "kmip_data.dataset_on_line"  #: the words of the line that name the dataset
 PARAMETERS = "kmip_data.dataset_parameters"  #: its options, each with the store of its values
 _CONFIGURED = {RECORDS: "data.parameters.", SPLITS: "data.split."}  #: keys of a training configuration
 TYPED = {*OPTIONS, "recipe_name"}  #: parameters that are options; ``--set`` takes the others
