@@ -11,7 +11,7 @@ from pathlib import Path
 
 import gpu.__main__ as command
 import pytest
-from gpu.page import page, summary
+from gpu.page import DRY, page, summary
 from gpu.results import FILE, Recorder, append, read
 from support.cuda_emulator import COMPILER
 from support.interpreted import needs_interpreter
@@ -36,6 +36,8 @@ def test_a_dry_run_of_all_sections(tmp_path) -> None:
     assert len(figures) >= 15
     assert {"step of s3dis, bf16x3", "step of london, bf16x3"} <= set(figures)
     assert all(f"| {name} |" in page(rows) for name in figures)
+    assert page(rows).startswith(DRY)
+    assert done.stdout.startswith(DRY)
     assert (tmp_path / "summary.md").read_text().strip() in done.stdout
 
 

@@ -9,10 +9,13 @@ from typing import Any
 
 Row = dict[str, Any]
 
+DRY = "**A dry run on a CPU, by emulation and in tiny sizes: no figure is a GPU's.**"
+
 
 def summary(rows: Iterable[Row]) -> str:
     """Return the table that ends a run: every section, and what failed or missed its target."""
-    lines = ["| section | | result |", "|---|---|---|"]
+    rows = list(rows)
+    lines = [*_warning(rows), "| section | | result |", "|---|---|---|"]
     for number, found in _by_section(rows).items():
         done, end = [row for row in found if row.get("kind") != "section"], found[-1]
         bad = [row for row in done if row["status"] == "failed" or row.get("met") is False]
@@ -28,13 +31,17 @@ def page(rows: Iterable[Row]) -> str:
     """Return rows of the table "On a GPU": what, the target, and the figure."""
     rows = list(rows)
     machine = "; ".join(f"{row['what']} {row['value']}" for row in rows if row.get("kind") == "version")
-    lines = [f"Measured by `make gpu` on {machine or 'an unknown machine'}.", ""]
+    lines = [*_warning(rows), f"Measured by `make gpu` on {machine or 'an unknown machine'}.", ""]
     lines += ["| what | target | measured |", "|---|---|---|"]
     for row in rows:
         if row.get("kind") == "figure":
             target = "–" if row.get("target") is None else f"{row['target']:g}"
             lines.append(f"| {row['what']} | {target} | {_cell(row)} |")
     return "\n".join(lines)
+
+
+def _warning(rows: list[Row]) -> list[str]:
+    return [DRY, ""] if any(row.get("dry") for row in rows) else []
 
 
 def _cell(row: Row) -> str:

@@ -38,6 +38,8 @@ class Recorder:
         if isinstance(value, float):
             value = float(f"{value:.4g}")
         row |= {"value": value, "unit": unit, "target": target, **more}
+        if self.dry:
+            row["dry"] = True
         if target is not None and isinstance(value, float | int):
             row["met"] = value <= target
         append(self.folder, row)
