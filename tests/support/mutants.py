@@ -12,6 +12,7 @@ import argparse
 import ast
 import random
 import re
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.And: ast.Or, ast.Or: ast.And,
 }  # fmt: skip
-LIMIT = 600  #: seconds of one run of tests; a mutant that hangs is noticed
+LIMIT = 600  #: CPU seconds of one process of tests, whatever else the machine does; what hangs is noticed
 
 
 def places(path: Path) -> Iterator[tuple[ast.expr | ast.Return, ast.expr]]:
@@ -99,11 +100,12 @@ def noticed(root: Path, path: Path) -> str:
                 cwd=root,
                 capture_output=True,
                 text=True,
-                timeout=LIMIT,
+                timeout=6 * LIMIT,
                 check=False,
+                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT)),
             )
         except subprocess.TimeoutExpired:
-            return f"more than {LIMIT} s"
+            return f"more than {6 * LIMIT} s"
         if done.returncode not in {0, 5}:
             failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
             return failed[1] if failed else f"exit {done.returncode}"
