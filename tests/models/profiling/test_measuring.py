@@ -74,6 +74,8 @@ def test_a_cell_that_does_not_fit_is_a_result():
 def test_whatever_ends_the_process_is_a_cell(monkeypatch):
     monkeypatch.setattr(measuring, "COMPILE", 0.5)
     monkeypatch.setattr(measuring, "METHOD", "fork")  # a stand-in cannot be sent to a new process
+    # A forked process holds both ends of its pipe, so it never sees that the other side closed.
+    monkeypatch.setattr(measuring._Worker.close, "__defaults__", (0.1,))
     cases = {killed: "oom", aborted: "oom", broken: "failed", hanging: "time"}
     wrong = []
     for serve, status in cases.items():
