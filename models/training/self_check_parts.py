@@ -223,15 +223,15 @@ def capture(device: torch.device, sizes: Sizes) -> None:
             optimiser.step()
             return Learned(logits.detach(), batch.y, loss.detach(), loss.detach())
 
-        told: list[str] = []
-        steps, losses = CapturedSteps(kind(device), told.append, pad=pad), []
+        messages: list[str] = []
+        steps, losses = CapturedSteps(kind(device), messages.append, pad=pad), []
         for seed in range(STEPS):
             # Padded batches differ in size, and are of one size with their padding.
             graphs = tuple(count + seed % 2 for count in GRAPHS) if pad else GRAPHS
             batch = _batch(6, device, table=True, seed=seed, graphs=graphs)
             losses.append(steps(step, batch, optimiser, first=True, steps=True).loss)
-        if kind is not Plain and told:
-            raise SystemExit(told[0])
+        if kind is not Plain and messages:
+            raise SystemExit(messages[0])
         return [torch.stack(losses), *model.parameters()]
 
     for pad in (False, True):
