@@ -8,7 +8,6 @@ The checks themselves are in :mod:`kmip_data.models.training.self_check_parts`.
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import importlib.metadata
 import json
@@ -26,7 +25,7 @@ from typing import Any, NamedTuple
 import platformdirs
 import torch
 
-from kmip_data.errors import KmipDataError
+from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.files.changes import write_file
 from kmip_data.models.context import LEFT_OUT
 from kmip_data.models.training.machine import Device
@@ -192,12 +191,10 @@ def _driver() -> str | None:
         return None
 
 
-@functools.cache
 def nvrtc_version() -> str | None:
     """Return the version of NVRTC, which compiles the search, if there is one."""
-    try:
-        from cuda.bindings import nvrtc
+    from kmip_data.models.search.gpu import launch
 
-        return ".".join(map(str, nvrtc.nvrtcVersion()[1:]))
-    except Exception:  # noqa: BLE001 -- whatever a machine without it raises
-        return None
+    with contextlib.suppress(UsageError):
+        return launch.nvrtc_version()
+    return None

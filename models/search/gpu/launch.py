@@ -142,7 +142,7 @@ def compiled(program: Program, target: str, *, fresh: bool = False) -> bytes:
 
     With ``fresh`` the file on disk is replaced.
     """
-    key = hashlib.sha256(repr((program, target, _nvrtc())).encode())
+    key = hashlib.sha256(repr((program, target, nvrtc_version())).encode())
     for source in sorted(KERNELS.iterdir()):
         key.update(source.read_bytes())
     folder = platformdirs.user_cache_dir("kmip-data", appauthor=False)
@@ -169,8 +169,8 @@ _count = itertools.count(1)  # programs that this process compiles
 
 
 @functools.cache
-def _nvrtc() -> str:
-    """Version of the compiler."""
+def nvrtc_version() -> str:
+    """Return the version of NVRTC, such as ``13.5``; raises ``UsageError`` where it cannot be loaded."""
     try:
         from cuda.bindings import nvrtc
 

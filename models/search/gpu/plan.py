@@ -71,9 +71,8 @@ class Plan:
     program: Program
     launches: tuple[Launch, ...]  #: the first one fills in the tables
     tables: Tensor  #: bytes on the device: graphs, sample_tiles and tiles
-    starts: (
-        Tensor | None
-    )  #: (2, G) int64 on the device, where queries and keys of each graph begin, if it is known
+    #: (2, G) int64 on the device: where queries and keys of each graph begin; None where a search says it
+    starts: Tensor | None
     members: NDArray[np.int64]  #: of ``struct Search``; of scratch arrays their first byte in that memory
     scratch_bytes: int
     laid_out: bool = False  #: True once the tables hold for all searches to come

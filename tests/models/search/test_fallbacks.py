@@ -95,7 +95,7 @@ def fake(monkeypatch, tmp_path) -> FakeCuda:
     monkeypatch.setattr(cuda, "RANK", {"cpu": 99})
     monkeypatch.setattr(cuda, "unusable", lambda _: None)
     monkeypatch.setattr(topk, "_left_out", {})
-    caches = (topk._warn, launch.device_of, launch._nvrtc, plan.plan_for)
+    caches = (topk._warn, launch.device_of, launch.nvrtc_version, plan.plan_for)
     for each in caches:
         each.cache_clear()
     yield FakeCuda(monkeypatch)
@@ -186,7 +186,7 @@ def test_kept_machine_code(fake, tmp_path, caplog) -> None:
         ("WARNING", True), ("INFO", True)
     ]  # fmt: skip
     sys.modules["cuda.bindings"].nvrtc.nvrtcVersion = lambda: (0, 13, 6)  # type: ignore[attr-defined]
-    launch._nvrtc.cache_clear()
+    launch.nvrtc_version.cache_clear()
     launch.device_of.cache_clear()
     search("cuda")
     assert fake.compiled == 3
