@@ -81,6 +81,8 @@ def _dataset(name: str, home: Home) -> tuple[dict[str, Any], str]:
     text = [f"{manifest.name}: {manifest.title}", manifest.summary, "", facts(pairs), ""]
     if manifest.recipe:
         text += ["Built from your own source", f"  {command} … (kmip-data build {name} --help)"]
+    elif manifest.generated:
+        text.append("Generated from its parameters: there is nothing to fetch.")
     else:
         text.append("Sources, tried in this order")
         for mirror in (mirror for source in manifest.sources for mirror in source.mirrors):

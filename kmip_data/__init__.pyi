@@ -7,6 +7,7 @@ from kmip_data.datasets.points import S3DIS as S3DIS
 from kmip_data.datasets.points import ShapeNetPart as ShapeNetPart
 from kmip_data.datasets.small_graphs import COCOSP as COCOSP
 from kmip_data.datasets.small_graphs import CIFAR10Superpixels as CIFAR10Superpixels
+from kmip_data.datasets.small_graphs import LongRange as LongRange
 from kmip_data.datasets.small_graphs import MalNetTiny as MalNetTiny
 from kmip_data.datasets.small_graphs import PascalVOCSP as PascalVOCSP
 from kmip_data.datasets.small_graphs import PCQMContact as PCQMContact

@@ -144,8 +144,9 @@ class Manifest(Strict):
     responsible: Responsible = Responsible()
     citation: str  #: BibTeX
     class_names: tuple[str, ...] = ()
-    sources: tuple[Source, ...]  #: none if raw data come by --archive alone
-    content: Content
+    generated: bool = False  #: True if records are made from parameters alone, without sources and content
+    sources: tuple[Source, ...] = ()  #: none if raw data come by --archive alone
+    content: Content = Content(anchor="", members=(), max_total_bytes=0)
     #: other forms of the data that --archive and the pipeline accept
     alternatives: tuple[Content, ...] = ()
     patches: tuple[LinePatch, ...] = ()

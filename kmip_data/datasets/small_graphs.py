@@ -235,3 +235,39 @@ class MalNetTiny(BuiltDataset):
         profile = None if degree_profile is None else LocalDegreeProfile(degree_profile)
         parameters = {"isolated": isolated, "label_order": label_order}
         self._open(root, parameters, {}, arguments, first=profile)
+
+
+class LongRange(BuiltDataset):
+    """Long-range tasks on 3,000 generated graphs of up to 64 nodes: lines, ladders, grids, trees and others.
+
+    Items are ``Data(x=[N, F], edge_index=[2, E], y, distance=[N])``. ``retrieval``: ``x`` has the 16 bits of
+    a key, which one other node has too, and one of eight values; ``y`` (N,) is the value of that other node.
+    ``sssp``, ``ecc`` and ``diam``: ``y`` float32 (N, 1), of ``diam`` (1, 1), are distances in edges.
+    ``distance`` (of ``retrieval`` and ``sssp``) is the number of edges to the node that is asked for.
+
+    Parameters
+    ----------
+    root, home, split, transform, columns, build, limit, **arguments
+        See :class:`~kmip_data.datasets.points.S3DIS`.
+    task
+        ``"retrieval"``, ``"sssp"``, ``"ecc"`` or ``"diam"``.
+    graphs, nodes, seed
+        Number of graphs, nodes of the largest, and the seed of all.
+    split_rule, split_seed
+        See :class:`~kmip_data.datasets.points.ShapeNetPart`.
+    """
+
+    _name = "long-range"
+
+    def __init__(
+        self,
+        root: Folder | None = None,
+        *,
+        task: Literal["retrieval", "sssp", "ecc", "diam"] = "retrieval",
+        graphs: int = 3_000,
+        nodes: int = 64,
+        seed: int = 0,
+        **arguments: Unpack[RuleArguments],
+    ) -> None:
+        chosen = {"task": task, "graphs": graphs, "nodes": nodes, "seed": seed}
+        self._open(root, chosen, {}, arguments)

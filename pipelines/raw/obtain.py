@@ -52,6 +52,9 @@ def obtain_raw(
     download needs an agreement; ``UsageError`` where several copies are here and none is the complete or
     downloaded one, or an archive is missing; ``OutOfResources`` where the disk is full.
     """
+    if pipeline.manifest.generated:
+        _check_generated(pipeline.manifest, given=bool(options.archives))
+        return RawFolder(home.raw, {}, (), sample=sample)
     if sample:
         return _sample(home, pipeline, params.limit, quiet=options.quiet)
     return _Import(pipeline.manifest, home, options, "build").run(complete=False)
@@ -64,7 +67,16 @@ def fetch_dataset(manifest: Manifest, home: Home, **options: Unpack[BuildArgumen
     complete set or a download must be there, or is downloaded. Same errors.
     """
     chosen = BuildOptions.of(manifest.name, options)
+    _check_generated(manifest, given=manifest.generated)
     return list(_Import(manifest, home, chosen, "fetch").run(complete=True).receipts)
+
+
+def _check_generated(manifest: Manifest, *, given: bool) -> None:
+    """Refuse raw files of a dataset that is generated from its parameters."""
+    if given:
+        raise UsageError(
+            f"{manifest.name} is generated: it has no raw files.", next=f"kmip-data build {manifest.name}"
+        )
 
 
 def _sample(home: Home, pipeline: Pipeline[Any, Any], limit: int | None, *, quiet: bool) -> RawCopy:

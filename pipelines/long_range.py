@@ -1,0 +1,238 @@
+"""Long-range: generated graphs whose targets lie many edges away, without a source to download.
+
+Six topologies (line, ladder, grid, tree, caterpillar, lobster) and four tasks. Record ``i`` is a pure
+function of the seed and ``i``; nothing is read. Topologies and the tasks ``sssp``, ``ecc`` and ``diam``
+follow the ECHO benchmark (ICLR 2026); ``retrieval`` is ours. Facts: ``docs/datasets/long-range.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import shortest_path
+
+from kmip_data.format.schema import Column, Schema
+from kmip_data.format.writer import GraphRecord
+from kmip_data.pipelines.base import (
+    About,
+    Params,
+    Pipeline,
+    Prepared,
+    PublishedSplitParams,
+    Records,
+    Split,
+    Unit,
+)
+from kmip_data.pipelines.shared.records import class_column, feature_column, split_by_keys, units_of_rows
+
+Rng = np.random.Generator
+VALUES: Final = 8  #: values that a node can hold; a guess is right once in eight
+KEY_BITS: Final = 16  #: of the key that two nodes of a graph share
+RECORDS_PER_UNIT: Final = 2_000
+SHARES: Final = (8, 1, 1)  #: of train, val and test, in tenths
+
+
+class LongRangeParams(Params):
+    """Parameters that change the records."""
+
+    task: Literal["retrieval", "sssp", "ecc", "diam"] = Field(
+        default="retrieval",
+        description="retrieval: the value held by the one other node with the same key; sssp: distance from "
+        "a marked node; ecc: largest distance from each node; diam: largest distance in the graph",
+    )
+    graphs: int = Field(
+        default=3_000, ge=10, le=1_000_000, description="number of graphs, topologies in turn"
+    )
+    nodes: int = Field(
+        default=64, ge=8, le=4_096, description="nodes of the largest graph; least: half as many"
+    )
+    seed: int = Field(default=0, ge=0, le=2**32 - 1, description="seed of all graphs")
+
+
+def line(nodes: int, _rng: Rng) -> NDArray[np.int64]:
+    """Return the edges of a path, (2, nodes - 1)."""
+    return np.stack([np.arange(nodes - 1), np.arange(1, nodes)])
+
+
+def grid(nodes: int, _rng: Rng, rows: int | None = None) -> NDArray[np.int64]:
+    """Return the edges of a grid of ``rows`` rows, by default about as many as columns; the last may be cut."""
+    columns = -(-nodes // (rows or int(np.sqrt(nodes))))
+    node = np.arange(nodes)
+    right = node[(node % columns < columns - 1) & (node + 1 < nodes)]
+    below = node[node + columns < nodes]
+    return np.concatenate([np.stack([right, right + 1]), np.stack([below, below + columns])], axis=1)
+
+
+def ladder(nodes: int, rng: Rng) -> NDArray[np.int64]:
+    """Return the edges of two paths with rungs between them."""
+    return grid(nodes, rng, rows=2)
+
+
+def tree(nodes: int, rng: Rng) -> NDArray[np.int64]:
+    """Return the edges of a deep random tree: each node hangs on one of the four before it."""
+    child = np.arange(1, nodes)
+    return np.stack([rng.integers(np.maximum(child - 4, 0), child), child])
+
+
+def caterpillar(nodes: int, rng: Rng) -> NDArray[np.int64]:
+    """Return the edges of a path through half of the nodes, with the others hanging on it."""
+    return _hang(line(nodes // 2, rng), nodes // 2, 0, nodes, rng)
+
+
+def lobster(nodes: int, rng: Rng) -> NDArray[np.int64]:
+    """Return the edges of a caterpillar of two thirds of the nodes, whose legs the others hang on."""
+    spine, legs = nodes // 3, 2 * nodes // 3
+    return _hang(_hang(line(spine, rng), spine, 0, legs, rng), legs, spine, nodes, rng)
+
+
+def _hang(edges: NDArray[np.int64], first: int, low: int, last: int, rng: Rng) -> NDArray[np.int64]:
+    """Add nodes ``first`` to ``last - 1``, each on a random one of ``low`` to ``first - 1``."""
+    child = np.arange(first, last)
+    return np.concatenate([edges, np.stack([rng.integers(low, first, len(child)), child])], axis=1)
+
+
+TOPOLOGIES: Final[dict[str, Callable[[int, Rng], NDArray[np.int64]]]] = {
+    "line": line,
+    "ladder": ladder,
+    "grid": grid,
+    "tree": tree,
+    "caterpillar": caterpillar,
+    "lobster": lobster,
+}
+
+
+class LongRangePipeline(Pipeline[LongRangeParams, PublishedSplitParams]):
+    """The pipeline of ``manifests/datasets/long-range.toml``."""
+
+    version = 1
+    Params: ClassVar[type[LongRangeParams]] = LongRangeParams
+
+    def schema(self, params: LongRangeParams) -> Schema:
+        """Features by the task, the target, and for tasks of nodes the distance that it is read across."""
+        columns = [feature_column("node/x", FIELDS[params.task], "input of the task", stored="int8")]
+        if params.task == "retrieval":
+            columns.append(class_column("node/y", VALUES, "value of the other node with this key"))
+        else:
+            key, shape = ("graph/y", (1,)) if params.task == "diam" else ("node/y", (1,))
+            columns.append(_distances(key, "y", "float32", "target", shape))
+        if params.task in {"retrieval", "sssp"}:
+            columns.append(_distances("node/distance", "distance", "int64", "to the node that is asked for"))
+        return Schema(
+            columns=tuple(columns),
+            edges="index",
+            max_nodes=self.manifest.max_nodes,
+            directed=False,
+            key_length=40,
+        )
+
+    def units(self, prepared: Prepared, params: LongRangeParams) -> list[Unit]:
+        """Deal the graphs in turn."""
+        return units_of_rows(params.choose(params.graphs), RECORDS_PER_UNIT, "graphs")
+
+    def records(self, prepared: Prepared, unit: Unit, params: LongRangeParams) -> Iterator[GraphRecord]:
+        """Generate each graph from the seed and its number."""
+        for row in unit.items["rows"]:
+            yield make_record(row, params)
+
+    def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
+        """Of every sixty graphs (ten of each topology) six validate and six test."""
+        return split_by_keys(records.keys, "eight, one and one tenth of each topology")
+
+    def about(self, prepared: Prepared, params: LongRangeParams) -> About:
+        """Note that the graphs are generated, and are all there is."""
+        return About(
+            notes=[f"Generated from seed {params.seed}: the dataset itself, not a sample of another."]
+        )
+
+    def name_parts(self, params: LongRangeParams) -> list[str]:
+        """The task, and the largest graph where it is not the default."""
+        parts = [params.task]
+        return parts + ([f"n{params.nodes}"] if params.nodes != type(params)().nodes else [])
+
+
+PIPELINE = LongRangePipeline
+FIELDS: Final = {
+    "retrieval": (*(f"key bit {i} [-1, 1]" for i in range(KEY_BITS)), *(f"value {i}" for i in range(VALUES))),
+    "sssp": ("source",),
+    "ecc": ("constant",),
+    "diam": ("constant",),
+}
+
+
+def _distances(key: str, attribute: str, presented: str, doc: str, shape: tuple[int, ...] = ()) -> Column:
+    return Column(
+        key=key, attribute=attribute, stored="uint16", presented=presented, shape=shape, unit="edges", doc=doc
+    )
+
+
+def make_record(row: int, params: LongRangeParams) -> GraphRecord:
+    """Return graph ``row``: size, numbering, edges and targets are drawn in this order."""
+    names = list(TOPOLOGIES)
+    name = names[row % len(names)]
+    rng = np.random.default_rng([params.seed, row])
+    # An even number of nodes: a key is shared by two.
+    nodes = 2 * int(rng.integers(params.nodes // 4, params.nodes // 2, endpoint=True))
+    # Numbers of nodes say nothing about where they are.
+    edges = rng.permutation(nodes)[TOPOLOGIES[name](nodes, rng)]
+    both = np.concatenate([edges, edges[::-1]], axis=1)
+    edge_index = both[:, np.lexsort(both)]
+    distance = distances(edge_index, nodes)
+    tenth = row // len(names) % sum(SHARES)
+    part = "train" if tenth < SHARES[0] else "val" if tenth < SHARES[0] + SHARES[1] else "test"
+    return GraphRecord(
+        key=f"{part}/{name}/{row:07d}",
+        num_nodes=nodes,
+        columns=_TARGETS[params.task](distance, rng),
+        edge_index=edge_index.astype(np.uint16),
+    )
+
+
+def distances(edge_index: NDArray[Any], nodes: int) -> NDArray[np.uint16]:
+    """Return the number of edges between each two nodes, (nodes, nodes)."""
+    there = np.ones(edge_index.shape[1], np.int8)
+    graph = coo_array((there, (edge_index[0], edge_index[1])), shape=(nodes, nodes)).tocsr()
+    return shortest_path(graph, unweighted=True).astype(np.uint16)
+
+
+def _retrieval(distance: NDArray[np.uint16], rng: Rng) -> dict[str, NDArray[Any]]:
+    """Deal the nodes to pairs; give each pair a key of its own and each node a value."""
+    nodes = len(distance)
+    order = rng.permutation(nodes)
+    partner = np.empty(nodes, np.int64)
+    partner[order[0::2]], partner[order[1::2]] = order[1::2], order[0::2]
+    code = np.empty(nodes, np.int64)
+    code[order] = np.repeat(rng.choice(2**KEY_BITS, nodes // 2, replace=False), 2)
+    value = rng.integers(0, VALUES, nodes)
+    bits = 2 * (code[:, None] >> np.arange(KEY_BITS) & 1) - 1
+    x = np.concatenate([bits, np.eye(VALUES, dtype=np.int64)[value]], axis=1)
+    return {
+        "node/x": x.astype(np.int8),
+        "node/y": value[partner].astype(np.uint8),
+        "node/distance": distance[np.arange(nodes), partner],
+    }
+
+
+def _sssp(distance: NDArray[np.uint16], rng: Rng) -> dict[str, NDArray[Any]]:
+    """Mark one node as the source."""
+    source = int(rng.integers(len(distance)))
+    x = (np.arange(len(distance)) == source).astype(np.int8)[:, None]
+    return {"node/x": x, "node/y": distance[source][:, None], "node/distance": distance[source]}
+
+
+def _ecc(distance: NDArray[np.uint16], _rng: Rng) -> dict[str, NDArray[Any]]:
+    """Largest distance from each node; nodes have nothing but a constant."""
+    return {"node/x": np.ones((len(distance), 1), np.int8), "node/y": distance.max(1)[:, None]}
+
+
+def _diam(distance: NDArray[np.uint16], _rng: Rng) -> dict[str, NDArray[Any]]:
+    """Largest distance of all."""
+    return {"node/x": np.ones((len(distance), 1), np.int8), "graph/y": distance.max()[None]}
+
+
+_TARGETS: Final = {"retrieval": _retrieval, "sssp": _sssp, "ecc": _ecc, "diam": _diam}

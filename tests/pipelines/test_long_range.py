@@ -1,0 +1,117 @@
+"""Long-range: topologies and targets against networkx, one pair after another; equal bytes from a seed."""
+
+from __future__ import annotations
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+
+from kmip_data import LongRange
+from kmip_data.builds.home import Home
+from kmip_data.errors import UsageError
+from kmip_data.manifest import load_manifest
+from kmip_data.pipelines.build import build_dataset
+from kmip_data.pipelines.long_range import KEY_BITS, TOPOLOGIES, VALUES, LongRangeParams, make_record
+from kmip_data.pipelines.raw.obtain import fetch_dataset
+
+TASKS = ("retrieval", "sssp", "ecc", "diam")
+
+
+def networkx_of(record):
+    graph = nx.Graph()
+    graph.add_nodes_from(range(record.num_nodes))
+    graph.add_edges_from(record.edge_index.T.tolist())
+    return graph
+
+
+def test_topologies_are_what_their_names_say():
+    """Connected, and by their own definitions: degrees, circles, and what is left without leaves."""
+    for nodes in (8, 9, 30, 64):
+        made = {
+            name: nx.Graph(make(nodes, np.random.default_rng(0)).T.tolist())
+            for name, make in TOPOLOGIES.items()
+        }
+        for name, graph in made.items():
+            assert len(graph) == nodes, name
+            assert nx.is_connected(graph), name
+            assert nx.is_tree(graph) == (name not in {"ladder", "grid"}), name
+        assert nx.is_isomorphic(made["line"], nx.path_graph(nodes))
+        if nodes % 2 == 0:
+            assert nx.is_isomorphic(made["ladder"], nx.ladder_graph(nodes // 2))
+        if nodes in {9, 64}:
+            side = int(nodes**0.5)
+            assert nx.is_isomorphic(made["grid"], nx.grid_2d_graph(side, side))
+        spine = without_leaves(made["caterpillar"])
+        assert max(dict(spine.degree).values()) <= 2
+        spine = without_leaves(without_leaves(made["lobster"]))
+        assert max(dict(spine.degree).values(), default=0) <= 2
+
+
+def without_leaves(graph):
+    return graph.subgraph([node for node, degree in graph.degree if degree > 1])
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_targets_equal_networkx(task):
+    """Distances of networkx; the partner is the one other node whose key has the same bits."""
+    params = LongRangeParams(task=task, nodes=30, seed=3)
+    for row in range(12):
+        record = make_record(row, params)
+        graph = networkx_of(record)
+        assert 14 <= record.num_nodes <= 30
+        assert {(u, v) for u, v in record.edge_index.T.tolist()} == {
+            pair for u, v in graph.edges for pair in ((u, v), (v, u))
+        }
+        apart = dict(nx.all_pairs_shortest_path_length(graph))
+        x = record.columns["node/x"]
+        if task == "retrieval":
+            keys = [tuple(bits) for bits in x[:, :KEY_BITS].tolist()]
+            assert set(np.unique(x[:, :KEY_BITS])) == {-1, 1}
+            for node, key in enumerate(keys):
+                (other,) = (n for n, k in enumerate(keys) if k == key and n != node)
+                held = x[other, KEY_BITS:]
+                assert held.sum() == 1
+                assert held[record.columns["node/y"][node]] == 1
+                assert record.columns["node/distance"][node] == apart[node][other]
+        elif task == "sssp":
+            (source,) = np.flatnonzero(x[:, 0])
+            assert record.columns["node/y"][:, 0].tolist() == [apart[source][n] for n in range(len(x))]
+        elif task == "ecc":
+            largest = nx.eccentricity(graph)
+            assert record.columns["node/y"][:, 0].tolist() == [largest[n] for n in range(len(x))]
+        else:
+            assert record.columns["graph/y"].tolist() == [nx.diameter(graph)]
+
+
+def test_the_dataset(tmp_path):
+    """Parts of one size for each topology, equal bytes from equal parameters, others from another seed."""
+    parts = {
+        part: LongRange(home=tmp_path, graphs=120, nodes=16, split=part) for part in ("train", "val", "test")
+    }
+    assert [len(part) for part in parts.values()] == [96, 12, 12]
+    data = parts["test"][0]
+    assert data.x.shape == (data.num_nodes, KEY_BITS + VALUES)
+    assert data.x.dtype == torch.float32
+    assert data.y.max() < VALUES
+    assert (data.distance > 0).all()
+    again = build_dataset(
+        "long-range", parameters={"graphs": 120, "nodes": 16}, home=Home.locate(tmp_path / "b")
+    )
+    assert [shard.sha256 for shard in again.card.shards] == [s.sha256 for s in parts["test"].card.shards]
+    other = LongRange(home=tmp_path, graphs=120, nodes=16, seed=1, split="test")
+    assert other[0].x.shape != data.x.shape or not torch.equal(other[0].x, data.x)
+
+
+def test_limits_take_some_of_the_same_graphs(tmp_path):
+    """A build of ten graphs has ten of those of the whole, in their parts."""
+    whole = LongRange(home=tmp_path, graphs=60, nodes=16, split=None)
+    some = LongRange(home=tmp_path, graphs=60, nodes=16, limit=10, split=None)
+    assert len(some) == 10
+    for i, item in enumerate(some):
+        assert torch.equal(item.x, whole[6 * i].x)
+
+
+def test_there_is_nothing_to_fetch(tmp_path):
+    with pytest.raises(UsageError, match="generated"):
+        fetch_dataset(load_manifest("long-range"), Home.locate(tmp_path))
