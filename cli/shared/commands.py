@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from kmip_data.builds.home import Home
 
-DATASET = "kmip_data.dataset"  #: key in ``ctx.meta``: the dataset on the line
+CHOSEN = "kmip_data.dataset"  #: key in ``ctx.meta``: the dataset on the line
 ON_LINE = "kmip_data.dataset_on_line"  #: the words of the line that name the dataset
 _DASK = {"--engine": "--dask [ADDRESS]", "--scheduler": "--dask ADDRESS"}
 _BENCH = "make bench, in a checkout"
@@ -126,7 +126,7 @@ class Command(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples unwrapped, so that they can be copied; with a dataset on the line its own."""
-        of_dataset = [line for line in self.examples if ctx.meta.get(DATASET) in line.split()]
+        of_dataset = [line for line in self.examples if ctx.meta.get(CHOSEN) in line.split()]
         with formatter.section("Examples"):
             for line in of_dataset or self.examples:
                 formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
