@@ -1,0 +1,81 @@
+"""Accuracy, or absolute error, of a run by the distance between a node and what its target depends on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from kmip_data.builds.home import Home
+from kmip_data.drawing.style import new_figure, percent, save, styled
+from kmip_data.errors import UsageError
+from kmip_data.models.training.run.predictions import predict
+from kmip_data.pipelines.find import find
+from kmip_data.reading.dataset import ShardedDataset
+
+#: Smallest distance of each band: one by one as far as a small network reaches, then wider and wider.
+STARTS = (1, 2, 3, 4, 5, 7, 9, 13, 19, 27, 39, 55, 79, 111)
+
+
+@dataclass(frozen=True)
+class ByDistance:
+    """Value of a run in each band of distances that has nodes."""
+
+    metric: str  #: ``accuracy``, a fraction; or ``mae``, in the unit of the target
+    bands: tuple[str, ...]  #: distances in edges, such as ``5`` and ``9–12``
+    nodes: tuple[int, ...]
+    values: tuple[float, ...]
+
+
+def by_distance(run: str | os.PathLike[str], *, split: str = "test", home: Home | None = None) -> ByDistance:
+    """Measure the best weights of ``run`` on a part by the column ``distance`` of its data.
+
+    Nodes at distance 0 are left out: their target is known where it is asked for. Raises as
+    :func:`~kmip_data.models.training.run.evaluate.evaluate` does; ``UsageError`` also where the data have no
+    such column.
+    """
+    found = predict(run, split=split, home=home)
+    assert found.about is not None, "a run's predictions say where they come from"
+    dataset = ShardedDataset(find(found.about.build), split, split_name=found.about.split)
+    if "distance" not in dataset[0] or found.pred is None or found.about.level != "node":
+        raise UsageError(f"The nodes of {found.about.dataset} have no distance to what they depend on.")
+    distance = torch.cat([data.distance for data in dataset]).numpy()
+    target = torch.cat([data.y for data in dataset]).numpy()
+    classes = found.about.kind == "single-label"
+    each = found.pred == target if classes else np.abs(found.pred - target).mean(-1)
+    band = np.searchsorted(STARTS, distance, side="right") - 1
+    chosen = [number for number in range(len(STARTS)) if (band == number).any()]
+    return ByDistance(
+        "accuracy" if classes else "mae",
+        tuple(_name(number) for number in chosen),
+        tuple(int((band == number).sum()) for number in chosen),
+        tuple(float(each[band == number].mean()) for number in chosen),
+    )
+
+
+def _name(number: int) -> str:
+    first, last = STARTS[number], (*STARTS[1:], None)[number]
+    return f"{first}+" if last is None else str(first) if last == first + 1 else f"{first}–{last - 1}"
+
+
+@styled
+def draw_by_distance(runs: Mapping[str, ByDistance], path: Path, *, title: str, chance: float | None) -> None:
+    """Draw one curve for each run; ``chance`` is the accuracy of a guess."""
+    figure = new_figure(8, 4.5, title=title)
+    axes = figure.subplots()
+    for name, found in runs.items():
+        axes.plot(found.bands, found.values, marker="o", markersize=4, label=name)
+    metric = next(iter(runs.values())).metric
+    if chance is not None:
+        axes.axhline(chance, linestyle=":", color="grey", linewidth=1, label="a guess")
+    if metric == "accuracy":
+        axes.set_ylim(0, 1.03)
+        axes.yaxis.set_major_formatter(percent)
+    axes.set(xlabel="edges between a node and the one that its target depends on", ylabel=metric)
+    axes.grid()
+    axes.legend()
+    save(figure, path)
