@@ -51,8 +51,8 @@ def command(
 
     of_datasets = names == ("datasets",)
     folders = [] if of_datasets else folders_of(names, home)  # names are checked before PyTorch is imported
-    from kmip_data.files.changes import csv_bytes, write_output
-    from kmip_data.files.reading import readable_json
+    from kmip_data.files.changes import write_output
+    from kmip_data.files.reading import csv_bytes, readable_json
     from kmip_data.models.reports.page import page_of
     from kmip_data.models.reports.sheets import dataset_rows, dataset_sheet, grid_of, sheet_of
     from kmip_data.models.reports.tables import read_runs, tables_of
