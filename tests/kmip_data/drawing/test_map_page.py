@@ -86,7 +86,8 @@ def test_pointing_at_an_intersection_shows_all_its_columns(city, layers, page, t
           map.view.zoom(1e6, ...map.view.toScreen(map.x[node], map.y[node]));
           const at = over(node);
           const text = (id) => document.getElementById(id).textContent;
-          const ring = document.getElementById("overlay").getContext("2d").getImageData(at[0] + 9, at[1], 1, 1);
+          const pen = document.getElementById("overlay").getContext("2d");
+          const ring = pen.getImageData(at[0] + 9, at[1], 1, 1);
           const found = map.find(...at), title = text("chosen");
           return {{ found, rows: rows(), tip: text("tip"), title, ring: [...ring.data] }};
         }});""",
@@ -175,8 +176,8 @@ def test_mouse_fingers_and_keys_move_the_map(page, tmp_path):
         document.body.style.gridTemplateColumns = "1fr 200px";
         await new Promise((done) => requestAnimationFrame(() => setTimeout(done, 50)));
         seen.resized = view.metre / kept;
-        const { width, height } = document.getElementById("overlay");
-        const drawn = document.getElementById("overlay").getContext("2d").getImageData(0, 0, width, height).data;
+        const overlay = document.getElementById("overlay"), pen = overlay.getContext("2d");
+        const drawn = pen.getImageData(0, 0, overlay.width, overlay.height).data;
         seen.marked = drawn.some((byte) => byte > 0);
         return seen;""",
         tmp_path,
