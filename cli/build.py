@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.datasets import RECORDS, SHARDS, SOURCES, SPLITS, DatasetCommand, given, set_option
-from kmip_data.cli.shared.options import (
+from kmip_data.cli.shared.commands import (
     DATASET,
     dask_option,
     jobs_option,
@@ -19,6 +18,7 @@ from kmip_data.cli.shared.options import (
     sample_option,
     work_options,
 )
+from kmip_data.cli.shared.datasets import RECORDS, SHARDS, SOURCES, SPLITS, DatasetCommand, given, set_option
 from kmip_data.cli.shared.output import build_facts, facts, show, table
 from kmip_data.errors import human_bytes
 from kmip_data.wording import as_options

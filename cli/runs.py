@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.commands import Command
-from kmip_data.cli.shared.options import TARGET, home_option, json_option
+from kmip_data.cli.shared.commands import TARGET, Command, home_option, json_option
 from kmip_data.cli.shared.output import annotated, print_json, table
 
 if TYPE_CHECKING:
