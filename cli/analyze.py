@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.commands import Command, Group
-from kmip_data.cli.shared.options import (
+from kmip_data.cli.shared.commands import (
     RUN,
     SWEEP_OR_RUN,
+    Command,
+    Group,
     home_option,
     json_option,
     number_list,

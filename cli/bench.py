@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.commands import Command, Group
-from kmip_data.cli.shared.options import (
+from kmip_data.cli.shared.commands import (
     TARGET,
+    Command,
+    Group,
     device_option,
     json_option,
     keys_option,

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.list import build_facts
-from kmip_data.cli.shared.datasets import RECORDS, SHARDS, SOURCES, SPLITS, DatasetCommand, given, set_option
-from kmip_data.cli.shared.options import (
+from kmip_data.cli.shared.commands import (
     DATASET,
     dask_option,
     jobs_option,
@@ -20,6 +19,7 @@ from kmip_data.cli.shared.options import (
     sample_option,
     work_options,
 )
+from kmip_data.cli.shared.datasets import RECORDS, SHARDS, SOURCES, SPLITS, DatasetCommand, given, set_option
 from kmip_data.cli.shared.output import facts, show, table
 from kmip_data.errors import human_bytes
 from kmip_data.wording import as_options

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.commands import Command
-from kmip_data.cli.shared.options import home_option, json_option
+from kmip_data.cli.shared.commands import Command, home_option, json_option
 from kmip_data.cli.shared.output import annotated, show, table
 from kmip_data.errors import human_bytes
 from kmip_data.wording import counted

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.commands import Command
-from kmip_data.cli.shared.options import SWEEP_OR_RUN, home_option, path_option
+from kmip_data.cli.shared.commands import SWEEP_OR_RUN, Command, home_option, path_option
 from kmip_data.cli.shared.output import table
 from kmip_data.errors import UsageError
 from kmip_data.runtime.progress import say

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.commands import Command
-from kmip_data.cli.shared.options import TARGET, home_option, json_option
+from kmip_data.cli.shared.commands import TARGET, Command, home_option, json_option
 from kmip_data.cli.shared.output import annotated, show, table
 
 if TYPE_CHECKING:

@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.commands import Command
-from kmip_data.cli.shared.options import SWEEP, keys_option, number_list, number_option, work_options
+from kmip_data.cli.shared.commands import (
+    SWEEP,
+    Command,
+    keys_option,
+    number_list,
+    number_option,
+    work_options,
+)
 from kmip_data.cli.shared.output import show
 from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.runtime.progress import say

@@ -32,7 +32,6 @@ from kmip_data.pipelines.base import (
 )
 from kmip_data.pipelines.engine.finish import (
     BuildPlan,
-    card_parameters,
     read_records,
     write_split,
 )
@@ -44,7 +43,6 @@ from kmip_data.pipelines.engine.journal import (
     remove_unfinished,
     remove_work,
 )
-from kmip_data.pipelines.engine.pool import check_options
 from kmip_data.pipelines.engine.run import run_build
 from kmip_data.pipelines.raw.copies import list_copies, remove_copy
 from kmip_data.pipelines.shared.records import apply_split
@@ -99,7 +97,6 @@ def build_dataset(
     params = check_params(pipeline.Params, parameters or {}, name)
     check_sample(params, name, sample=sample)
     split_params = check_params(pipeline.SplitParams, split_parameters or {}, name)
-    check_options(chosen)
     if sample and chosen.archives:
         raise UsageError("A sample is generated: give --sample or --archive, not both.")
     home = home or Home.locate()
@@ -190,7 +187,7 @@ def _find(
     pipeline: Pipeline[Any, Any], params: Params, home: Home, *, sample: bool, options: BuildOptions
 ) -> Build | None:
     """Return the matching finished build, if it can be found without the raw files."""
-    wanted = {**card_parameters(params, None), "compression": options.compression}
+    wanted = {**params.model_dump(mode="json"), "compression": options.compression}
     name = pipeline.manifest.name
     if options.output is None:
         build = find_build(home, name, wanted, sample=sample)
@@ -318,7 +315,6 @@ def build_own(
     split_params = check_params(pipeline.SplitParams, split_parameters or {}, recipe)
     given = check_params(source_model(recipe), source, recipe)
     require_extra(pipeline.extra, recipe)
-    check_options(chosen)
     home = home or Home.locate()
     with signals.terminable():
         raw, new = pipeline.bring(given, params, home, offline=chosen.offline, quiet=chosen.quiet)

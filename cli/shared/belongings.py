@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from kmip_data.builds.columns import COLUMNS, added_names, read_columns
-from kmip_data.builds.home import Build, Home
+from kmip_data.builds.columns import read_columns
+from kmip_data.builds.home import COLUMNS, Build, Home, added_names
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.files import changes as files
 from kmip_data.files.locking import build_lock

@@ -11,14 +11,12 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from kmip_data.builds.columns import (
-    COLUMNS,
     ColumnsCard,
-    added_names,
     columns_key,
     columns_schema,
     read_columns,
 )
-from kmip_data.builds.home import Build
+from kmip_data.builds.home import COLUMNS, Build, added_names
 from kmip_data.errors import DamagedInput, UsageError, check_resources
 from kmip_data.files.changes import is_being_written
 from kmip_data.files.reading import read_small

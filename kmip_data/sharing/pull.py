@@ -15,8 +15,8 @@ from io import FileIO
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from kmip_data.builds.columns import COLUMNS, read_columns, shards_digest
-from kmip_data.builds.home import Build, Home
+from kmip_data.builds.columns import read_columns, shards_digest
+from kmip_data.builds.home import COLUMNS, Build, Home
 from kmip_data.errors import (
     DamagedInput,
     SourceUnavailable,

@@ -12,8 +12,8 @@ from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from kmip_data.builds.columns import COLUMNS, added_names, read_columns
-from kmip_data.builds.home import Build
+from kmip_data.builds.columns import read_columns
+from kmip_data.builds.home import COLUMNS, Build, added_names
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
 from kmip_data.files.changes import remove_partials, written_name
 from kmip_data.files.locking import build_lock

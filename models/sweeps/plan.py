@@ -12,8 +12,7 @@ from pydantic import Field, field_validator, model_validator
 
 from kmip_data.errors import UsageError
 from kmip_data.files.reading import first_fault, read_small
-from kmip_data.manifest import read_shipped, shipped_names, unknown_name
-from kmip_data.models.kinds import Section
+from kmip_data.manifest import Strict, read_shipped, shipped_names, unknown_name
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
 Names = Annotated[tuple[str, ...], Field(min_length=1, max_length=1_000)]
@@ -23,7 +22,7 @@ DEFAULT_MODEL: Final = "gps-kmip"  #: of a sweep without a plan file
 UNNAMED: Final = "sweep"  #: name of a sweep without a plan file: prefix of its runs, and its folder
 
 
-class Change(Section):
+class Change(Strict):
     """One variation of every run of a plan."""
 
     name: Name
@@ -42,7 +41,7 @@ class Change(Section):
         return frozenset(item.partition("=")[0].strip() for item in self.set)
 
 
-class Plan(Section):
+class Plan(Strict):
     """Runs of a sweep: datasets × models × changes × seeds."""
 
     name: Name = Field(description="stem of the file; set when it is read, never in it")
