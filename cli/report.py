@@ -45,8 +45,8 @@ def command(names: tuple[str, ...], against: str | None, form: str, output: Path
     from kmip_data.models.sweeps.state import folders_of
 
     folders = folders_of(names, home)  # names are checked before PyTorch is imported
-    from kmip_data.files.changes import csv_bytes, write_output
-    from kmip_data.files.reading import readable_json
+    from kmip_data.files.changes import write_output
+    from kmip_data.files.reading import csv_bytes, readable_json
     from kmip_data.models.reports.page import page_of
     from kmip_data.models.reports.sheets import sheet_of
     from kmip_data.models.reports.tables import read_runs, tables_of

@@ -12,8 +12,14 @@ from typing import Any
 
 from kmip_data.builds.home import BuildArguments, Home
 from kmip_data.errors import KmipDataError, UsageError, writing
-from kmip_data.files.changes import make_folder, refuse_link, refuse_links, write_file
-from kmip_data.files.locking import FolderInUse, build_lock
+from kmip_data.files.changes import (
+    FolderInUse,
+    build_lock,
+    make_folder,
+    refuse_link,
+    refuse_links,
+    write_file,
+)
 from kmip_data.files.reading import canonical_json
 from kmip_data.models.sweeps.cells import Cell
 from kmip_data.models.sweeps.state import ERROR, failure, is_free, job_path, log_of, read_job, state_of

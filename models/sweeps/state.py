@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import KmipDataError
-from kmip_data.files.locking import LOCKS, FolderInUse, build_lock
+from kmip_data.files.changes import LOCKS, FolderInUse, build_lock
 from kmip_data.files.reading import MAX_BYTES, open_regular, read_json, read_small
 from kmip_data.models.sweeps.cells import Cell
 from kmip_data.models.sweeps.plan import UNNAMED, Plan, read_plan, sweep_names

@@ -12,7 +12,7 @@ from kmip_data.builds.home import COLUMNS, Build, BuildArguments, BuildOptions, 
 from kmip_data.builds.verify import VerifyReport, verify_build
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
 from kmip_data.files import changes as files
-from kmip_data.files.locking import build_lock
+from kmip_data.files.changes import build_lock
 from kmip_data.files.reading import read_small, sha256_file
 from kmip_data.format.build_files import PAGE_NAME, protect, render_card
 from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, read_card

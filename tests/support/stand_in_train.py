@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from kmip_data.files.locking import build_lock
+from kmip_data.files.changes import build_lock
 
 SETTINGS = "STAND_IN"
 

@@ -15,7 +15,7 @@ from support import sweeps
 from support.sweeps import environment, events, kill_runs, start, write_plan
 
 from kmip_data.builds.home import Home
-from kmip_data.files.locking import build_lock
+from kmip_data.files.changes import build_lock
 from kmip_data.models.sweeps import running
 from kmip_data.models.sweeps.cells import Cell, cells_of
 from kmip_data.models.sweeps.plan import read_plan
