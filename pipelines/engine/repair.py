@@ -37,10 +37,10 @@ def repair_build(
     that the build names are replaced; any other file stays. The card is replaced last, so that a repair that
     was stopped resumes with the shards it has finished.
 
-    Returns the files that ``verify`` named, relative to ``path``. Raises ``CheckFailed`` where the raw files are
-    others; ``DamagedInput`` where the card cannot be read, or has parameters that no
-    build can have (the ``build`` command with the parameters of the build makes it again); ``UsageError``
-    where the build was not made by a pipeline, or by another version of it.
+    Returns the files that ``verify`` named, relative to ``path``. Raises ``CheckFailed`` where the raw files
+    are others; ``DamagedInput`` where the card cannot be read, or has parameters that no build can have (the
+    ``build`` command with the parameters of the build makes it again); ``UsageError`` where the build was not
+    made by a pipeline, or by another version of it.
     """
     path, chosen = Path(path).absolute(), BuildOptions.of("", options)
     broken = list(dict.fromkeys(problem.file for problem in verify_build(path).problems))
