@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.list import build_facts, builds_table
+from kmip_data.cli.list import builds_table
 from kmip_data.cli.shared.commands import TARGET, look_options
 from kmip_data.cli.shared.datasets import RECORDS, DatasetCommand, given, resolve
-from kmip_data.cli.shared.output import facts, show, table
+from kmip_data.cli.shared.output import build_facts, facts, show, table
 from kmip_data.errors import human_bytes
 from kmip_data.wording import OPTIONS
 
@@ -180,7 +180,7 @@ def _tables(build: Build, added: Sequence[Mapping[str, Any]]) -> str:
         for part, counts in split.in_order()
     ]
     text.append(f"\nSplits\n{table(['split', 'part', 'graphs', 'digest of keys'], rows, indent=2)}")
-    text += [f"\n{table(of.header, of.rows)}{of.note and f'{chr(10)}{of.note}'}" for of in tables_of(build)]
+    text += [f"\n{table(of.header, of.rows)}" for of in tables_of(card)]
     text += [f"\nnote: {note}" for note in card.notes]
     return "\n".join(text)
 
