@@ -53,7 +53,8 @@ def obtain_raw(
     downloaded one, or an archive is missing; ``OutOfResources`` where the disk is full.
     """
     if pipeline.manifest.generated:
-        _check_generated(pipeline.manifest, given=bool(options.archives))
+        if options.archives:
+            raise _nothing_to_fetch(pipeline.manifest)
         return RawFolder(home.raw, {}, (), sample=sample)
     if sample:
         return _sample(home, pipeline, params.limit, quiet=options.quiet)
@@ -67,16 +68,14 @@ def fetch_dataset(manifest: Manifest, home: Home, **options: Unpack[BuildArgumen
     complete set or a download must be there, or is downloaded. Same errors.
     """
     chosen = BuildOptions.of(manifest.name, options)
-    _check_generated(manifest, given=manifest.generated)
+    if manifest.generated:
+        raise _nothing_to_fetch(manifest)
     return list(_Import(manifest, home, chosen, "fetch").run(complete=True).receipts)
 
 
-def _check_generated(manifest: Manifest, *, given: bool) -> None:
-    """Refuse raw files of a dataset that is generated from its parameters."""
-    if given:
-        raise UsageError(
-            f"{manifest.name} is generated: it has no raw files.", next=f"kmip-data build {manifest.name}"
-        )
+def _nothing_to_fetch(manifest: Manifest) -> UsageError:
+    command = f"kmip-data build {manifest.name}"
+    return UsageError(f"{manifest.name} is generated: it has no raw files.", next=command)
 
 
 def _sample(home: Home, pipeline: Pipeline[Any, Any], limit: int | None, *, quiet: bool) -> RawCopy:
