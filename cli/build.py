@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.list import build_facts
-from kmip_data.cli.shared.datasets import RECORDS, SHARDS, SOURCES, SPLITS, DatasetCommand, given, set_option
-from kmip_data.cli.shared.options import (
+from kmip_data.cli.shared.commands import (
     DATASET,
     dask_option,
     jobs_option,
@@ -20,7 +18,8 @@ from kmip_data.cli.shared.options import (
     sample_option,
     work_options,
 )
-from kmip_data.cli.shared.output import facts, show, table
+from kmip_data.cli.shared.datasets import RECORDS, SHARDS, SOURCES, SPLITS, DatasetCommand, given, set_option
+from kmip_data.cli.shared.output import build_facts, facts, show, table
 from kmip_data.errors import human_bytes
 from kmip_data.wording import as_options
 
@@ -59,15 +58,15 @@ def command(
     returned at once. `kmip-data build s3dis --help` lists the parameters of a dataset.
     """
     from kmip_data.manifest import load_manifest
-    from kmip_data.pipelines.find import obtain, split_name
+    from kmip_data.pipelines.build import build_dataset, ensure_split
 
     options |= given(SHARDS)
     if load_manifest(name).recipe:
         build = _build_recipe(name, archives, sample=sample, home=home, **options)
     else:
-        options |= {"home": home, "sample": sample, "archives": archives}
-        build = obtain(name, given(RECORDS), given(SPLITS), **options)
-    split = split_name(build, given(SPLITS))
+        options |= {"parameters": given(RECORDS), "split_parameters": given(SPLITS)}
+        build = build_dataset(name, home=home, sample=sample, archives=archives, **options)
+    split = ensure_split(build, given(SPLITS))
     for warning in build.card.statistics.get("city", {}).get("warnings", ()):
         click.echo(f"warning: {warning}", err=True)
     parts = build.card.splits[split].in_order()

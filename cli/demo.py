@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.commands import Command
-from kmip_data.cli.shared.options import json_option
+from kmip_data.cli.shared.commands import Command, json_option
 from kmip_data.cli.shared.output import print_json
 from kmip_data.wording import counted
 

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 import kmip_data
-from kmip_data.cli.shared.commands import Command
-from kmip_data.cli.shared.options import home_option, json_option
+from kmip_data.cli.shared.commands import Command, home_option, json_option
 from kmip_data.cli.shared.output import print_json
 from kmip_data.errors import CheckFailed, human_bytes
 from kmip_data.runtime.presence import install_command

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kmip_data.cli.shared.commands import TARGET, dask_option, jobs_option, sample_option, work_options
 from kmip_data.cli.shared.datasets import DatasetCommand, resolve
-from kmip_data.cli.shared.options import TARGET, dask_option, jobs_option, sample_option, work_options
 from kmip_data.cli.shared.output import facts, show
 from kmip_data.errors import human_bytes
 

@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.commands import Command
-from kmip_data.cli.shared.options import RUN, look_options, part_option, path_option, trained_options
+from kmip_data.cli.shared.commands import (
+    RUN,
+    Command,
+    look_options,
+    part_option,
+    path_option,
+    trained_options,
+)
 from kmip_data.cli.shared.output import show, table
 from kmip_data.errors import UsageError
 

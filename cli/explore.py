@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.datasets import DatasetCommand, build_or_run
-from kmip_data.cli.shared.options import (
+from kmip_data.cli.shared.commands import (
     RUN_OR_TARGET,
     device_option,
     look_options,
@@ -17,6 +16,7 @@ from kmip_data.cli.shared.options import (
     part_option,
     path_option,
 )
+from kmip_data.cli.shared.datasets import DatasetCommand, build_or_run
 from kmip_data.cli.shared.output import check_prefix, default_output, show
 from kmip_data.errors import UsageError
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.commands import Command
-from kmip_data.cli.shared.options import DATASET, archive_options, work_options
+from kmip_data.cli.shared.commands import DATASET, Command, archive_options, work_options
 from kmip_data.cli.shared.output import show, table
 from kmip_data.errors import human_bytes
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.list import build_facts, builds_table
+from kmip_data.cli.list import builds_table
+from kmip_data.cli.shared.commands import TARGET, look_options
 from kmip_data.cli.shared.datasets import RECORDS, DatasetCommand, given, resolve
-from kmip_data.cli.shared.options import TARGET, look_options
-from kmip_data.cli.shared.output import facts, show, table
+from kmip_data.cli.shared.output import build_facts, facts, show, table
 from kmip_data.errors import human_bytes
 from kmip_data.wording import OPTIONS
 

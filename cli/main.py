@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import json
 import os
@@ -12,12 +13,12 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 import kmip_data
-from kmip_data.cli.shared.commands import ON_LINE, LazyGroup
+from kmip_data.cli.shared.commands import ON_LINE, Group
 from kmip_data.cli.shared.output import JSON_PRINTED, filtered
 from kmip_data.errors import (
     FULL,
@@ -31,6 +32,9 @@ from kmip_data.errors import (
     disk_error,
 )
 from kmip_data.runtime.signals import ENDING, end, repeating
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 PROGRAM = "kmip-data"
 COMPLETE = "_KMIP_DATA_COMPLETE"  #: set by the shell while it asks for completions
@@ -61,9 +65,35 @@ COMMANDS = {
 }
 
 
+class LazyGroup(Group):
+    """The group of all commands, each the ``command`` of a module in ``kmip_data.cli``, imported on use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order of use, not of the alphabet."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module of ``cmd_name`` and return its command."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"kmip_data.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete names from the list, options as every command does; a Tab imports no command."""
+        from click.shell_completion import CompletionItem
+
+        names = [CompletionItem(n, help=h) for n, h in COMMANDS.items() if n.startswith(incomplete)]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
+
+
 @click.group(
     cls=LazyGroup,
-    commands_in=COMMANDS,
     invoke_without_command=True,
     examples=[
         "kmip-data demo",

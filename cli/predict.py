@@ -7,8 +7,14 @@ from typing import Any
 
 import click
 
-from kmip_data.cli.shared.commands import Command
-from kmip_data.cli.shared.options import RUN, look_options, part_option, path_option, trained_options
+from kmip_data.cli.shared.commands import (
+    RUN,
+    Command,
+    look_options,
+    part_option,
+    path_option,
+    trained_options,
+)
 from kmip_data.cli.shared.output import check_prefix, show
 from kmip_data.wording import counted
 

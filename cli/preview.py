@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kmip_data.cli.shared.commands import RUN, TARGET, look_options, part_option, path_option
 from kmip_data.cli.shared.datasets import DatasetCommand, resolve
-from kmip_data.cli.shared.options import RUN, TARGET, look_options, part_option, path_option
 from kmip_data.cli.shared.output import default_output, show
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.commands import Command
-from kmip_data.cli.shared.options import path_option, work_options
+from kmip_data.cli.shared.commands import Command, path_option, work_options
 from kmip_data.cli.shared.output import show
 from kmip_data.errors import human_bytes
 from kmip_data.wording import counted
@@ -38,7 +37,7 @@ def command(address: str, columns: str | None, home: Home, as_json: bool, **opti
     Every block is verified as it arrives. The same command resumes a pull that was stopped and mends a
     damaged copy. Nothing in it is executed.
     """
-    from kmip_data.builds.columns import COLUMNS
+    from kmip_data.builds.home import COLUMNS
     from kmip_data.sharing.pull import pull
 
     names = None if columns is None else [name for name in columns.replace(" ", "").split(",") if name]

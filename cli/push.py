@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kmip_data.cli.shared.commands import RUN_OR_TARGET, sample_option, work_options
 from kmip_data.cli.shared.datasets import DatasetCommand, build_or_run
-from kmip_data.cli.shared.options import RUN_OR_TARGET, sample_option, work_options
 from kmip_data.cli.shared.output import show
 from kmip_data.errors import human_bytes
 from kmip_data.wording import counted, shown_address

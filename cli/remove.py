@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.commands import Command
-from kmip_data.cli.shared.options import home_option, json_option
+from kmip_data.cli.shared.commands import Command, home_option, json_option
 from kmip_data.cli.shared.output import show, table
 from kmip_data.errors import UsageError, human_bytes
 

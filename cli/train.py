@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from kmip_data.cli.shared.datasets import RECORDS, SPLITS, DatasetCommand, given
-from kmip_data.cli.shared.options import (
+from kmip_data.cli.shared.commands import (
     RUN,
     TARGET,
     device_option,
@@ -20,6 +19,7 @@ from kmip_data.cli.shared.options import (
     sample_option,
     work_options,
 )
+from kmip_data.cli.shared.datasets import RECORDS, SPLITS, DatasetCommand, given
 from kmip_data.cli.shared.output import show
 from kmip_data.errors import UsageError
 

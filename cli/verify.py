@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kmip_data.cli.shared.commands import TARGET, jobs_option, raw_options, sample_option, work_options
 from kmip_data.cli.shared.datasets import DatasetCommand, resolve
-from kmip_data.cli.shared.options import TARGET, jobs_option, raw_options, sample_option, work_options
 from kmip_data.cli.shared.output import print_json
 from kmip_data.errors import CheckFailed
 from kmip_data.wording import counted

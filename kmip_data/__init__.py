@@ -9,10 +9,9 @@ Public names are imported on first use (PEP 562), so ``import kmip_data`` loads 
 from __future__ import annotations
 
 import importlib
+import re
 from pathlib import Path
 from typing import Any
-
-from kmip_data.runtime.presence import names_in_stub
 
 __version__ = "0.1.0"
 
@@ -22,7 +21,8 @@ if (_ROOT / "setup.py").is_file() and (_ROOT / "pipelines").is_dir():
     __path__.append(str(_ROOT))
 
 # Public name to its module: the stub next to this file, which type checkers read, is the only list of them.
-_PUBLIC = names_in_stub(__file__)
+_STUB = Path(__file__).with_suffix(".pyi").read_text("utf-8")
+_PUBLIC = dict(re.findall(r"^from (?=\S+ import \w+ as (\w+))(\S+)", _STUB, re.MULTILINE))
 
 __all__ = [*_PUBLIC, "__version__"]  # noqa: PLE0604 -- all of them text
 

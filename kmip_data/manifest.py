@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+import importlib
+import pkgutil
 import tomllib
 from collections.abc import Sequence
 from importlib import resources
+from types import ModuleType
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -163,6 +166,12 @@ class Manifest(Strict):
         """Members of all sources with a published digest."""
         contents = (self.content, *(source.content for source in self.sources if source.content))
         return {name: digest for content in contents for name, digest in content.known_sha256.items()}
+
+
+def modules_in(package: ModuleType) -> list[ModuleType]:
+    """Import every module that lies directly in ``package``, by name."""
+    names = sorted(found.name for found in pkgutil.iter_modules(package.__path__))
+    return [importlib.import_module(f"{package.__name__}.{name}") for name in names]
 
 
 def dataset_names() -> list[str]:

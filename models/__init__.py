@@ -22,11 +22,13 @@ R, B  rows of a block, and blocks, where a part of a search is done at once
 from __future__ import annotations
 
 import importlib
+import re
+from pathlib import Path
 from typing import Any
 
-from kmip_data.runtime.presence import names_in_stub
-
-_PUBLIC = names_in_stub(__file__)
+# Public name to its module: the stub next to this file, which type checkers read, is the only list of them.
+_STUB = Path(__file__).with_suffix(".pyi").read_text("utf-8")
+_PUBLIC = dict(re.findall(r"^from (?=\S+ import \w+ as (\w+))(\S+)", _STUB, re.MULTILINE))
 
 __all__ = [*_PUBLIC]  # noqa: PLE0604 -- all of them text
 

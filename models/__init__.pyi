@@ -10,7 +10,7 @@ from kmip_data.models.attention.transformer import TransformerAttention as Trans
 from kmip_data.models.config import ModelConfig as ModelConfig
 from kmip_data.models.layers.batch import GraphBatch as GraphBatch
 from kmip_data.models.layers.batch import read_batch as read_batch
-from kmip_data.models.layers.gps import GPSLayer as GPSLayer
+from kmip_data.models.network import GPSLayer as GPSLayer
 from kmip_data.models.network import build_model as build_model
 from kmip_data.models.search.topk import backend_status as backend_status
 from kmip_data.models.search.topk import topk_inner_product as topk_inner_product

@@ -4,27 +4,59 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union
 
 from pydantic import Field, model_validator
 
 from kmip_data.graphs.encoding import Encoding
-from kmip_data.manifest import read_shipped, shipped_names, unknown_name
-from kmip_data.models.attention import configuration as attentions
-from kmip_data.models.kinds import POSITIONAL, NoPart, Part, Section
-from kmip_data.models.layers import configuration as message_passing
+from kmip_data.graphs.encodings.lappe import Laplacian
+from kmip_data.graphs.encodings.rwse import RandomWalk
+from kmip_data.manifest import Strict, read_shipped, shipped_names, unknown_name
+from kmip_data.models.attention.configuration import KMIPPart
+from kmip_data.models.parts import GatedGCNPart, MessagePassing, Part
 
 
-def _parts(module: object) -> dict[str, type[Part]]:
-    """Return the parts that a module defines, by the default of their key ``kind``, and none."""
-    found = [each for each in vars(module).values() if isinstance(each, type) and issubclass(each, Part)]
-    parts: list[type[Part]] = [NoPart, *found]
-    named = {part.model_fields["kind"].default: part for part in parts}
-    return {kind: part for kind, part in named.items() if isinstance(kind, str)}
+def _kinds(base: type[Part]) -> dict[str, type[Part]]:
+    """Return the classes below ``base`` that name their ``kind``, by it, in the order of their definition."""
+    found: dict[str, type[Part]] = {}
+    for part in base.__subclasses__():
+        kind = part.model_fields["kind"].default
+        found |= {kind: part} if isinstance(kind, str) else {}
+        found |= _kinds(part)
+    return found
 
 
-ATTENTION = _parts(attentions)  #: by ``model.attention.kind``
-MESSAGE_PASSING = _parts(message_passing)  #: by ``model.local.kind``
+_ALL = _kinds(Part)
+MESSAGE_PASSING = {"none": _ALL["none"], **_kinds(MessagePassing)}  #: by ``model.local.kind``
+#: By ``model.attention.kind``.
+ATTENTION = {kind: part for kind, part in _ALL.items() if not issubclass(part, MessagePassing)}
+
+
+@dataclass(frozen=True)
+class Positional:
+    """One way in which a network reads an encoding of the positions of nodes."""
+
+    name: str  #: value of ``model.positional``
+    encoding: Encoding | None = None  #: the added column that it reads; training adds it where it is missing
+    width: int = 0  #: channels that it takes from those of the node encoder; 0: it changes the batch instead
+    distances: bool = False  #: True if it gives the edges the squared distance of their ends
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Attributes of a batch; distances are of eigenvectors, without their eigenvalues."""
+        if self.distances:
+            return ("lappe_vectors",)
+        return tuple(column.attribute for column in self.encoding.columns()) if self.encoding else ()
+
+
+ENCODINGS = (
+    Positional("equivstable", Laplacian(8), distances=True),
+    Positional("lappe", Laplacian(10), width=16),
+    Positional("none"),
+    Positional("rwse", RandomWalk(20), width=28),
+)
+POSITIONAL = {each.name: each for each in ENCODINGS}
 
 
 @functools.cache
@@ -60,7 +92,7 @@ def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
     return found
 
 
-class ModelConfig(Section):
+class ModelConfig(Strict):
     """Architecture of a GPS network. The defaults are the paper's S3DIS network, as its code ran it."""
 
     name: str = Field(default="gps-kmip", description="architecture: a file of manifests/models")
@@ -71,9 +103,9 @@ class ModelConfig(Section):
         ge=1,
         description="largest number of parameters: hidden_dim becomes the widest that fits",
     )
-    attention: AnyAttention = Field(default_factory=ATTENTION["k-mip"], description="attention of a layer")
+    attention: AnyAttention = Field(default_factory=KMIPPart, description="attention of a layer")
     local: AnyMessagePassing = Field(
-        default_factory=MESSAGE_PASSING["gated-gcn"],
+        default_factory=GatedGCNPart,
         description="message passing of a layer",
     )
     dropout: float = Field(default=0.1, ge=0, lt=1, description="dropout of all branches of a layer")

@@ -1,4 +1,4 @@
-"""Settings and records of one forward pass, which the batch carries from the network to its layers."""
+"""Precision, settings and records of a forward pass, which the batch carries from network to layers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import importlib.util
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -70,6 +71,30 @@ class ForwardContext:
 
 
 PLAIN = ForwardContext()
+
+
+@contextmanager
+def float32_products(precision: str) -> Iterator[None]:
+    """Let PyTorch's float32 matrix products use TF32 inside the block if ``precision`` is ``tf32``."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else before)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@contextmanager
+def autocast(precision: str, device: str, *, cached: bool = True) -> Iterator[None]:
+    """Context in which a forward pass runs in ``precision``.
+
+    Training is not ``cached``: without kept casts each use of a weight adds its gradient in float32.
+    """
+    dtype = torch.float16 if precision == "16-mixed" else torch.bfloat16
+    half = torch.autocast(device, dtype, enabled=precision.endswith("mixed"), cache_enabled=cached)
+    with float32_products(precision), half:
+        yield
+
 
 #: Parts of the GPU's code that failed the self-check of this device, and why: slower ways take their places.
 #: They are ``search``, ``attention``, ``edges``, ``norms`` and ``capture``.

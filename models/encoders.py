@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.manifest import Standardisation, load_manifest
-from kmip_data.models.kinds import Positional
+from kmip_data.models.config import Positional
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.norms import BatchNorm
 

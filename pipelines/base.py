@@ -49,6 +49,7 @@ class SplitParams(Strict):
     """
 
     seeded: ClassVar[tuple[str, ...]] = ("stratified",)  #: rules that draw
+    only: ClassVar[Mapping[str, str]] = {}  #: parameter -> the one rule that reads it
 
     split: str = Field(default="upstream", description="rule")
     split_seed: int = Field(default=0, ge=0, le=2**32 - 1, description="seed of the rule, where it draws")
@@ -60,8 +61,11 @@ class SplitParams(Strict):
         return self
 
     def asked(self) -> dict[str, Any]:
-        """Return the parameters by which a split is found: a rule that draws nothing has no seed."""
-        return self.model_dump(mode="json", exclude=set() if self.split in self.seeded else {"split_seed"})
+        """Return the parameters by which a split is found: those that its rule reads."""
+        unread = {name for name, rule in self.only.items() if rule != self.split}
+        if self.split not in self.seeded:
+            unread.add("split_seed")
+        return self.model_dump(mode="json", exclude=unread)
 
 
 class PublishedSplitParams(SplitParams):

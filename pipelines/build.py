@@ -12,9 +12,8 @@ from pydantic import BaseModel
 
 from kmip_data.builds.home import Build, BuildArguments, BuildOptions, Home, find_build
 from kmip_data.errors import DamagedInput, UsageError, left_in, located, occupied
-from kmip_data.files.changes import refuse_links, remove_empty
-from kmip_data.files.locking import build_lock
-from kmip_data.files.reading import content_digest
+from kmip_data.files.changes import build_lock, refuse_links, remove_empty
+from kmip_data.files.reading import json_digest
 from kmip_data.format.build_files import write_card
 from kmip_data.format.card import PART, Card, read_card
 from kmip_data.format.schema import FORMAT_VERSION
@@ -32,7 +31,6 @@ from kmip_data.pipelines.base import (
 )
 from kmip_data.pipelines.engine.finish import (
     BuildPlan,
-    card_parameters,
     read_records,
     write_split,
 )
@@ -44,7 +42,6 @@ from kmip_data.pipelines.engine.journal import (
     remove_unfinished,
     remove_work,
 )
-from kmip_data.pipelines.engine.pool import check_options
 from kmip_data.pipelines.engine.run import run_build
 from kmip_data.pipelines.raw.copies import list_copies, remove_copy
 from kmip_data.pipelines.shared.records import apply_split
@@ -99,7 +96,6 @@ def build_dataset(
     params = check_params(pipeline.Params, parameters or {}, name)
     check_sample(params, name, sample=sample)
     split_params = check_params(pipeline.SplitParams, split_parameters or {}, name)
-    check_options(chosen)
     if sample and chosen.archives:
         raise UsageError("A sample is generated: give --sample or --archive, not both.")
     home = home or Home.locate()
@@ -133,7 +129,7 @@ def build_dataset(
 
 def _check_raw(build: Build, raw: RawFolder) -> None:
     """Refuse raw files other than those the build was made from: a split read from them would be another."""
-    if content_digest(raw.members) != build.card.content_digest:
+    if json_digest(raw.members) != build.card.content_digest:
         raise UsageError(
             f"{build.path} was not built from the raw files in {raw.path}.",
             next=f"kmip-data build {build.card.dataset} --archive PATH (the archive it was built from)",
@@ -190,7 +186,7 @@ def _find(
     pipeline: Pipeline[Any, Any], params: Params, home: Home, *, sample: bool, options: BuildOptions
 ) -> Build | None:
     """Return the matching finished build, if it can be found without the raw files."""
-    wanted = {**card_parameters(params, None), "compression": options.compression}
+    wanted = {**params.model_dump(mode="json"), "compression": options.compression}
     name = pipeline.manifest.name
     if options.output is None:
         build = find_build(home, name, wanted, sample=sample)
@@ -318,7 +314,6 @@ def build_own(
     split_params = check_params(pipeline.SplitParams, split_parameters or {}, recipe)
     given = check_params(source_model(recipe), source, recipe)
     require_extra(pipeline.extra, recipe)
-    check_options(chosen)
     home = home or Home.locate()
     with signals.terminable():
         raw, new = pipeline.bring(given, params, home, offline=chosen.offline, quiet=chosen.quiet)

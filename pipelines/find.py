@@ -9,8 +9,15 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
-from kmip_data.builds.columns import added_names
-from kmip_data.builds.home import Build, BuildArguments, BuildOptions, Home, build_in, named_build
+from kmip_data.builds.home import (
+    Build,
+    BuildArguments,
+    BuildOptions,
+    Home,
+    added_names,
+    build_in,
+    named_build,
+)
 from kmip_data.errors import UsageError
 from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.manifest import dataset_names, load_manifest

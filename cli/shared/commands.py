@@ -1,18 +1,29 @@
-"""Base of all commands: examples at the end of the help, imports on use, hints for old spellings."""
+"""Commands with examples in their help and hints for old spellings, and the options that several share.
+
+A name that means nothing ends the command in a fraction of a second, before anything heavy is imported; the
+shell completes the names that exist. ``--home`` is read first, as names are looked up there.
+"""
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+import contextlib
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from kmip_data.errors import UsageError
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from click.shell_completion import CompletionItem
 
-DATASET = "kmip_data.dataset"  #: key in ``ctx.meta``: the dataset on the line
+    from kmip_data.builds.home import Home
+
+CHOSEN = "kmip_data.dataset"  #: key in ``ctx.meta``: the dataset on the line
 ON_LINE = "kmip_data.dataset_on_line"  #: the words of the line that name the dataset
 _DASK = {"--engine": "--dask [ADDRESS]", "--scheduler": "--dask ADDRESS"}
 _BENCH = "make bench, in a checkout"
@@ -109,15 +120,13 @@ class Command(click.Command):
 
     def refuse(self, ctx: click.Context, args: list[str], option: str) -> None:
         """Raise ``UsageError`` if an unknown option is an old spelling."""
-        from kmip_data.errors import UsageError
-
         name = ctx.command_path.partition(" ")[2]
         if instead := new_spelling(name, option):
             raise UsageError(f"{name} has no {option} any more.", next=instead)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples unwrapped, so that they can be copied; with a dataset on the line its own."""
-        of_dataset = [line for line in self.examples if ctx.meta.get(DATASET) in line.split()]
+        of_dataset = [line for line in self.examples if ctx.meta.get(CHOSEN) in line.split()]
         with formatter.section("Examples"):
             for line in of_dataset or self.examples:
                 formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
@@ -133,7 +142,6 @@ class Group(Command, click.Group):
         """Find the command, or raise an error that names the nearest one."""
         known = self.list_commands(ctx)
         if args and not args[0].startswith("-") and args[0] not in known:
-            from kmip_data.errors import UsageError
             from kmip_data.manifest import unknown_name
 
             if instead := new_spelling(ctx.command_path.partition(" ")[2], args[0]):
@@ -142,35 +150,232 @@ class Group(Command, click.Group):
         return super().resolve_command(ctx, args)
 
 
-class LazyGroup(Group):
-    """The group of all commands, each the ``command`` of a module in ``kmip_data.cli``, imported on use.
+F = TypeVar("F", bound=Callable[..., Any])
+MOST_NUMBERS = 10_000  #: in one list
 
-    ``commands_in`` maps a name to its one-line help, in the order in which help lists them.
-    """
 
-    def __init__(self, *args: Any, commands_in: Mapping[str, str], **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.commands_in = commands_in
+def _home(ctx: click.Context | None, param: click.Parameter | None = None, value: str | None = None) -> Home:
+    from kmip_data.builds.home import Home
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names in the order of use, not of the alphabet."""
-        return list(self.commands_in)
+    return Home.locate(value)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the module of ``cmd_name`` and return its command."""
-        if cmd_name not in self.commands_in:
-            return None
-        command: click.Command = importlib.import_module(f"kmip_data.cli.{cmd_name}").command
-        return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands without importing any."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(self.commands_in.items()))
+#: Title of each kind of name, and the command that lists them.
+_TITLES = {
+    "dataset": ("dataset", "kmip-data list"),
+    "build": ("dataset or build folder", "kmip-data list"),
+    "sweep": ("sweep", "kmip-data sweep --help"),
+    "run": ("run", "kmip-data runs"),
+}
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete names from the list, options as every command does; a Tab imports no command."""
+
+class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class before click 8.4
+    """A name of one of ``kinds`` (``dataset``, ``build``, ``sweep``, ``run``), or one of ``words``."""
+
+    def __init__(self, *kinds: str, words: tuple[str, ...] = ()) -> None:
+        self.kinds, self.words = kinds, words
+        self.name = " or ".join(kinds)
+
+    def _known(self, home: Home) -> list[str]:
+        """Return the names that exist: shipped, built (by their cards, read unchecked), or trained."""
+        from kmip_data.files.reading import read_json
+        from kmip_data.manifest import dataset_names, shipped_names
+
+        names = {*self.words, *(shipped_names("sweeps") if "sweep" in self.kinds else ())}
+        if {"dataset", "build"} & {*self.kinds}:
+            names |= {*dataset_names()}
+        for card in home.built.glob("*/card.json") if "build" in self.kinds else ():
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # `list` names it
+                names.add(str(read_json(card)["dataset"]))
+        for path in home.runs.glob("*/*/*/config.toml") if "run" in self.kinds else ():
+            names.add(path.parent.relative_to(home.runs).as_posix())
+        return sorted(names)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return ``value`` unchanged; raises ``UsageError``, with the nearest name, if it means nothing."""
+        text, home = str(value), _home(ctx, value=ctx.params.get("home") if ctx is not None else None)
+        known = self._known(home)
+        meant = text in known or ("sweep" in self.kinds and text.endswith(".toml"))
+        if not meant and "build" in self.kinds:
+            from kmip_data.builds.home import build_in
+
+            try:
+                meant = build_in(text, home) is not None
+            except UsageError:  # a path to no build: only an error of its own if nothing else could be meant
+                if len(self.kinds) == 1:
+                    raise
+        if not meant and "run" in self.kinds:  # `find_run` refuses the end of several paths
+            in_folder = (Path(text).expanduser() / "config.toml").is_file()
+            meant = in_folder or any(f"/{name}".endswith(f"/{text.strip('/')}") for name in known)
+        if meant:
+            return text
+        from kmip_data.builds.home import list_builds, own_command
+        from kmip_data.manifest import unknown_name
+
+        builds = list_builds(home) if self.kinds == ("dataset",) else []
+        if text in {build.card.dataset for build in builds}:
+            raise UsageError(f"{text!r} is a dataset of your own.", next=own_command(builds, text))
+        *titles, last = (title for kind in self.kinds for title in _TITLES[kind][0].split(" or "))
+        title = f"{', '.join(titles)} or {last}" if titles else last
+        raise unknown_name(title, text, known, command=_TITLES[self.kinds[-1]][1])
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Complete the names that exist; paths are left to the shell."""
         from click.shell_completion import CompletionItem
 
-        names = [CompletionItem(n, help=h) for n, h in self.commands_in.items() if n.startswith(incomplete)]
-        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
+        known = self._known(_home(ctx, value=ctx.params.get("home")))
+        return [CompletionItem(name) for name in known if name.startswith(incomplete)]
+
+
+DATASET, TARGET, SWEEP, RUN = Name("dataset"), Name("build"), Name("sweep"), Name("run")
+RUN_OR_TARGET, SWEEP_OR_RUN = Name("run", "build"), Name("sweep", "run")
+
+
+def several(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Return one decorator for options that go together, in the order in which help has them."""
+
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+home_option = click.option(
+    "--home",
+    metavar="DIR",
+    is_eager=True,  # names are looked up in it while the line is read
+    callback=_home,
+    help="Home folder of raw files, builds and runs.  [default: $KMIP_DATA_HOME, else the user data folder]",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
+quiet_option = click.option("--quiet", "-q", is_flag=True, help="No progress on stderr.")
+sample_option = click.option(
+    "--sample", is_flag=True, help="The generated miniature in the upstream layout, not the real data."
+)
+#: Options of every command that only looks at a build or a run.
+look_options = several(sample_option, home_option, json_option)
+#: Options of every long-running command.
+work_options = several(home_option, json_option, quiet_option)
+
+
+def device_option(default: str = "auto, a GPU if there is one") -> Callable[[F], F]:
+    """Make ``--device``; the function gets ``None`` where it is not given."""
+    return click.option(
+        "--device", type=click.Choice(["auto", "cpu", "cuda"]), help=f"Device.  [default: {default}]"
+    )
+
+
+def part_option(text: str, default: str | None = None) -> Callable[[F], F]:
+    """Make ``--split``, a part of the split."""
+    from kmip_data.format.splits import PARTS
+
+    kind, shown = click.Choice(PARTS), default is not None
+    return click.option("--split", "part", type=kind, default=default, show_default=shown, help=text)
+
+
+#: Where, and on which other data, a trained model is measured.
+trained_options = several(
+    click.option(
+        "--dataset",
+        "target",
+        metavar="TARGET",
+        type=TARGET,
+        help="Other data with the same features and classes.  [default: the data of the run]",
+    ),
+    device_option("as the run was trained"),
+)
+archive_options = several(
+    click.option(
+        "--archive",
+        "archives",
+        multiple=True,
+        metavar="PATH",
+        type=click.Path(path_type=Path),
+        help="A local archive or folder instead of the download; may be repeated.",
+    ),
+    click.option(
+        "--accept-license",
+        is_flag=True,
+        default=None,
+        help="Agree to the owner's terms where a download asks for it (or set KMIP_DATA_ACCEPT_LICENSE=1).",
+    ),
+)
+#: Where raw files come from.
+raw_options = several(
+    archive_options,
+    click.option(
+        "--offline", is_flag=True, help="Use no network: what is already built or fetched must be enough."
+    ),
+)
+
+
+def path_option(
+    flag: str, *names: str, metavar: str = "FILE", exists: bool = False, **options: Any
+) -> Callable[[F], F]:
+    """Make an option for a file, existing or to be written; for a folder with the metavar DIR."""
+    kind = click.Path(path_type=Path, dir_okay=metavar == "DIR", exists=exists)
+    return click.option(flag, *names, metavar=metavar, type=kind, **options)
+
+
+def number_option(
+    flag: str,
+    help: str | None = None,  # noqa: A002 -- click's word
+    default: int | None = None,
+    *,
+    type: click.ParamType[Any] | None = None,  # noqa: A002
+) -> Callable[[F], F]:
+    """Make an option for a number; its default, if any, is shown."""
+    kind, shown = type or click.IntRange(min=1), default is not None
+    return click.option(flag, type=kind, default=default, show_default=shown, metavar="N", help=help)
+
+
+def keys_option(text: str) -> Callable[[F], F]:
+    """Make ``--set`` for configuration keys."""
+    return click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help=text)
+
+
+jobs_option = click.option(
+    "--jobs",
+    "-j",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Worker processes of a build.  [default: the cores this process may use]",
+)
+
+
+def _dask(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    ctx.params |= {"engine": "processes" if value is None else "dask", "scheduler": value or None}
+
+
+dask_option = click.option(
+    "--dask",
+    metavar="[ADDRESS]",
+    is_flag=False,
+    flag_value="",
+    expose_value=False,
+    callback=_dask,
+    help="Dask cluster with a shared file system: address or file of its scheduler; alone: start one.",
+)
+
+
+def number_list(option: str, text: str) -> list[int]:
+    """Read ``1,5,7`` and ``0..3``; raises :class:`UsageError` where ``text`` is neither.
+
+    >>> number_list("--seeds", "0..2,7")
+    [0, 1, 2, 7]
+    """
+    numbers: list[int] = []
+    for item in text.replace(" ", "").split(","):
+        match = re.fullmatch(r"([0-9]{1,9})(?:\.\.([0-9]{1,9}))?", item)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
+        if not first <= last < first + MOST_NUMBERS - len(numbers):
+            raise UsageError(
+                f"{option} is not a list of numbers: {text:.80}",
+                next=f"{option} 0..3 or 1,5,10, at most {MOST_NUMBERS:,} numbers",
+            )
+        numbers.extend(range(first, last + 1))
+    return numbers

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
 import click
 
-from kmip_data.cli.shared.commands import DATASET, ON_LINE, Command
+from kmip_data.cli.shared.commands import CHOSEN, ON_LINE, Command
 from kmip_data.errors import UsageError
 from kmip_data.wording import OPTIONS
 
@@ -61,7 +61,7 @@ class DatasetCommand(Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the command's options, those of the dataset under its name, then the keys of ``--set``."""
-        typed, name = _typed(ctx), ctx.meta.get(DATASET)
+        typed, name = _typed(ctx), ctx.meta.get(CHOSEN)
         shared = [param for param in super().get_params(ctx) if isinstance(param, click.Option)]
         keys = [
             (f"{key}={option.make_metavar(ctx).strip('[]')}", option.help or "")
@@ -80,7 +80,7 @@ class DatasetCommand(Command):
         """Look for the dataset on the line, then parse with its options."""
         target, home = self._target_on(ctx, args), self._value_on(ctx, args, "--home")
         if target is not None and (name := _dataset_of(target, home)) is not None:
-            ctx.meta[DATASET] = name
+            ctx.meta[CHOSEN] = name
             ctx.meta[ON_LINE] = [*([] if self._takes_argument() else ["--dataset"]), shlex.quote(target)]
             ctx.meta[PARAMETERS] = self._parameters(name)
         return super().parse_args(ctx, args)
@@ -121,7 +121,7 @@ class DatasetCommand(Command):
         """Raise the error of a misspelt dataset, or of a parameter that is no option but a key."""
         target = self._target_on(ctx, args)
         # `build s3ids --k 32`: the name is what is wrong, its options only follow from that.
-        if DATASET not in ctx.meta and target and os.sep not in target and not Path(target).exists():
+        if CHOSEN not in ctx.meta and target and os.sep not in target and not Path(target).exists():
             from kmip_data.manifest import load_manifest
 
             load_manifest(target)

@@ -5,21 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import FailFast, model_validator
 
-from kmip_data.builds.home import Build
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.builds.home import COLUMNS, Build, added_names
+from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import json_digest, read_model, sealed_json
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, Name
 from kmip_data.format.schema import Schema, parse_schema
 from kmip_data.graphs.encoding import Encoding
 from kmip_data.manifest import Strict, unknown_name
 
-COLUMNS: Final = "columns"  #: folder next to ``shards``
 COLUMNS_VERSION: Final = 1
 
 
@@ -78,11 +75,6 @@ def columns_key(encoding: Encoding, card: Card) -> str:
     return json_digest(identity)[:12]
 
 
-def added_names(folder: Path) -> list[str]:
-    """Return the names of the finished added columns of a build folder, sorted."""
-    return sorted(path.parent.name for path in (folder / COLUMNS).glob(f"*/{CARD_NAME}"))
-
-
 def read_columns(build: Build, name: str) -> ColumnsCard:
     """Read the card of an added column.
 
@@ -131,30 +123,3 @@ def added_facts(build: Build) -> list[dict[str, Any]]:
         except DamagedInput as error:
             found.append({"name": name, "damaged": error.what})
     return found
-
-
-def divide_names(build: Build, names: Sequence[str] | None) -> tuple[list[str] | None, list[ColumnsCard]]:
-    """Divide what ``columns=`` names (a text is one name) into stored attributes and columns that were added.
-
-    Gives every attribute wanted, ``None``: all that are stored, and the cards of the added columns; where
-    only such are named, all stored attributes are wanted too. Raises ``UsageError`` where there is no such
-    attribute or column, or two columns give the same attribute.
-    """
-    if names is None:
-        return None, []
-    names = [names] if isinstance(names, str) else names
-    there = added_names(build.path)
-    schema = build.card.schema_
-    own = {column.attribute for column in schema.columns} | {view.attribute for view in schema.views}
-    own |= {"edge_index"} if schema.edges != "none" else set()
-    added = [read_columns(build, name) for name in dict.fromkeys(names) if name in there and name not in own]
-    stored = [name for name in names if name in own or name not in there]
-    if not added:
-        return stored, []
-    attributes = list(stored or sorted(own))
-    for card in added:
-        for column in card.schema_.columns:
-            if column.attribute in attributes or column.attribute in own:
-                raise UsageError(f"Two columns give the attribute {column.attribute!r}: {', '.join(names)}.")
-            attributes.append(column.attribute)
-    return attributes, added

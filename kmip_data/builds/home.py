@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypedDict, get_args
 
 from kmip_data.errors import DamagedInput, UsageError, located
 from kmip_data.files.reading import read_json
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kmip_data.format.reader import Shard
 
 ENVIRONMENT = "KMIP_DATA_HOME"
+COLUMNS: Final = "columns"  #: folder of added columns, next to ``shards``
 
 
 @dataclass(frozen=True)
@@ -178,6 +179,11 @@ def own_command(builds: Sequence[Build], dataset: str) -> str:
     )
 
 
+def added_names(folder: Path) -> list[str]:
+    """Return the names of the finished added columns of a build folder, sorted."""
+    return sorted(path.parent.name for path in (folder / COLUMNS).glob(f"*/{CARD_NAME}"))
+
+
 def find_build(
     home: Home, dataset: str, parameters: Mapping[str, Any] | None = None, *, sample: bool = False
 ) -> Build | None:
@@ -270,12 +276,32 @@ class BuildOptions:
 
     @classmethod
     def of(cls, dataset: str, arguments: Mapping[str, Any]) -> BuildOptions:
-        """Return keyword arguments as one object.
+        """Return keyword arguments as one object, before anything is read or written.
 
-        Raises ``UsageError``, which suggests the nearest, where there is no such option.
+        Raises ``UsageError`` where there is no such option (the nearest is suggested), a value is wrong, or
+        what the engine needs is not installed.
         """
         names = [field.name for field in fields(cls)]
         for name in arguments:
             if name not in names:
                 raise unknown_name("option", name, names, command=f"kmip-data build {dataset} --help")
-        return cls(**arguments)
+        options = cls(**arguments)
+        if options.compression not in {None, "gzip", "zstd"}:
+            raise UsageError("Unknown compression.", expected="gzip or zstd", found=str(options.compression))
+        if options.jobs is not None and options.jobs < 1:
+            raise UsageError("--jobs is too small.", expected="1 or more", found=str(options.jobs))
+        engines = get_args(EngineName)
+        if options.engine not in engines:
+            raise UsageError(
+                "There is no such engine.", expected=", ".join(engines), found=repr(options.engine)
+            )
+        if options.engine == "dask":
+            from kmip_data.runtime.presence import require_extra
+
+            require_extra("distributed", "The engine dask")
+        elif options.scheduler is not None:
+            raise UsageError(
+                f"A scheduler ({options.scheduler}) belongs to the engine dask.",
+                next=f"--dask {options.scheduler}",
+            )
+        return options

@@ -11,14 +11,13 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.transforms import BaseTransform
 
-from kmip_data.datasets.points import feature_views
 from kmip_data.errors import UsageError
 from kmip_data.files.reading import json_digest
 from kmip_data.format.card import Card
 from kmip_data.format.schema import View
 from kmip_data.graphs.city_columns import Coordinates, city_inputs, input_names, is_city, vocabulary
 from kmip_data.graphs.encodings.degree_profile import FIELDS, DegreeProfile, local_degree_profile
-from kmip_data.manifest import Standardisation
+from kmip_data.manifest import Standardisation, unknown_name
 
 
 class LocalDegreeProfile(BaseTransform):  # type: ignore[misc] # PyTorch Geometric is untyped
@@ -83,6 +82,26 @@ class Inputs:
     vocabulary: str = (
         ""  #: digest of the categories of one-hot columns (of the build key if unknown), or empty
     )
+
+
+#: Views of ``x`` besides ``all``, every column: dataset -> name -> first column, last column + 1.
+FEATURES: Final = {"s3dis": {"position-color": (0, 6)}}
+
+
+def feature_views(dataset: str, name: str) -> tuple[View, ...]:
+    """Return the views for the features ``name`` of ``dataset``; none for ``all``.
+
+    Raises ``UsageError`` if the dataset has no such features.
+    """
+    known = FEATURES.get(dataset, {})
+    if name == "all":
+        return ()
+    if name not in known:
+        raise unknown_name(
+            f"set of features of {dataset}", name, ["all", *known], command=f"kmip-data info {dataset}"
+        )
+    start, stop = known[name]
+    return (View(attribute="x", source="node/x", start=start, stop=stop),)
 
 
 def network_inputs(card: Card, features: str, coordinates: Coordinates) -> Inputs:

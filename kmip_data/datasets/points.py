@@ -3,33 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal, Unpack
+from typing import Literal, Unpack
 
 from kmip_data.datasets.base import BuiltDataset, Folder, PartArguments, RuleArguments
-from kmip_data.format.schema import View
-from kmip_data.manifest import unknown_name
+from kmip_data.datasets.inputs import feature_views
 
 KnnRule = Literal["exact", "torch-cluster"]
 ShortGraphs = Literal["skip", "keep"] | None
-
-#: Views of ``x`` besides ``all``, every column: dataset -> name -> first column, last column + 1.
-FEATURES: Final = {"s3dis": {"position-color": (0, 6)}}
-
-
-def feature_views(dataset: str, name: str) -> tuple[View, ...]:
-    """Return the views for the features ``name`` of ``dataset``; none for ``all``.
-
-    Raises ``UsageError`` if the dataset has no such features.
-    """
-    known = FEATURES.get(dataset, {})
-    if name == "all":
-        return ()
-    if name not in known:
-        raise unknown_name(
-            f"set of features of {dataset}", name, ["all", *known], command=f"kmip-data info {dataset}"
-        )
-    start, stop = known[name]
-    return (View(attribute="x", source="node/x", start=start, stop=stop),)
 
 
 class S3DIS(BuiltDataset):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.schema import Column
-from kmip_data.runtime.presence import modules_in
+from kmip_data.manifest import modules_in
 from kmip_data.wording import nearest
 
 MOST: Final = 1024  #: eigenvectors or steps

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch_geometric.data import Data, Dataset
 from torch_geometric.data.summary import Stats, Summary
 
-from kmip_data.builds.columns import divide_names
-from kmip_data.builds.home import Build
+from kmip_data.builds.columns import ColumnsCard, read_columns
+from kmip_data.builds.home import Build, added_names
 from kmip_data.errors import PartialBuildWarning, UsageError, located
 from kmip_data.format.card import PART, Card, read_card
 from kmip_data.format.schema import Schema, View
@@ -102,7 +102,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         self.build = path
         _warn_of_part(path)
         self.split, self.split_name = split, split_name or self.card.default_split or None
-        columns, added = divide_names(path, columns)
+        columns, added = _divide_names(path, columns)
         self._store = open_store(path, added)
         fields, edges = item_fields(self._store.schema, columns, views)
         if edge_lengths and self._store.schema.edges == "none":
@@ -259,3 +259,30 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
 def _stats(sizes: NDArray[np.int64]) -> Stats:
     """Return statistics of sizes; NaN without any, for which PyTorch Geometric raises an error."""
     return Stats.from_data(sizes.tolist()) if sizes.size else Stats(*(np.nan,) * 7)
+
+
+def _divide_names(build: Build, names: Sequence[str] | None) -> tuple[list[str] | None, list[ColumnsCard]]:
+    """Divide what ``columns=`` names (a text is one name) into stored attributes and columns that were added.
+
+    Gives every attribute wanted, ``None``: all that are stored, and the cards of the added columns; where
+    only such are named, all stored attributes are wanted too. Raises ``UsageError`` where there is no such
+    attribute or column, or two columns give the same attribute.
+    """
+    if names is None:
+        return None, []
+    names = [names] if isinstance(names, str) else names
+    there = added_names(build.path)
+    schema = build.card.schema_
+    own = {column.attribute for column in schema.columns} | {view.attribute for view in schema.views}
+    own |= {"edge_index"} if schema.edges != "none" else set()
+    added = [read_columns(build, name) for name in dict.fromkeys(names) if name in there and name not in own]
+    stored = [name for name in names if name in own or name not in there]
+    if not added:
+        return stored, []
+    attributes = list(stored or sorted(own))
+    for card in added:
+        for column in card.schema_.columns:
+            if column.attribute in attributes or column.attribute in own:
+                raise UsageError(f"Two columns give the attribute {column.attribute!r}: {', '.join(names)}.")
+            attributes.append(column.attribute)
+    return attributes, added

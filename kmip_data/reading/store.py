@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.arrays import I64
-from kmip_data.builds.columns import COLUMNS, ColumnsCard
-from kmip_data.builds.home import Build
+from kmip_data.builds.columns import ColumnsCard
+from kmip_data.builds.home import COLUMNS, Build
 from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import read_small
 from kmip_data.format.card import SplitEntry

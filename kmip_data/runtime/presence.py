@@ -1,12 +1,10 @@
-"""Discovery: modules of a package, public names of a stub, installed extras and how to install them."""
+"""Installed extras of the package, and how to install them."""
 
 from __future__ import annotations
 
 import importlib
-import re
 import shlex
 from pathlib import Path
-from types import ModuleType
 from typing import Final
 
 #: Extra of the package -> what must be importable with it.
@@ -16,22 +14,6 @@ MODULES: Final = {
     "distributed": ("dask", "distributed"),
     "slurm": ("submitit",),
 }
-
-
-def modules_in(package: ModuleType) -> list[ModuleType]:
-    """Import every module that lies directly in ``package``, by name."""
-    import pkgutil  # not for the names of a stub, which every start reads
-
-    names = sorted(found.name for found in pkgutil.iter_modules(package.__path__))
-    return [importlib.import_module(f"{package.__name__}.{name}") for name in names]
-
-
-def names_in_stub(file: str) -> dict[str, str]:
-    """Return each public name and its module, from the stub next to ``file``, the only list of them."""
-    stub = Path(file).with_suffix(".pyi").read_text("utf-8")
-    return {
-        name: module for module, name in re.findall(r"^from (\S+) import \w+ as (\w+)", stub, re.MULTILINE)
-    }
 
 
 def install_command(extra: str) -> str:

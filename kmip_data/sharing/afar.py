@@ -14,8 +14,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.builds.columns import COLUMNS
-from kmip_data.builds.home import Build, Home
+from kmip_data.builds.home import COLUMNS, Build, Home
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError, writing
 from kmip_data.files.changes import make_folder, write_file
 from kmip_data.files.reading import MAX_BYTES, read_small

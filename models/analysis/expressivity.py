@@ -17,8 +17,7 @@ from torch_geometric.data import Data
 from kmip_data.arrays import F64, I64
 from kmip_data.graphs.encoding import Encoding, Graphs, parse_encoding
 from kmip_data.models.attention.kmip import KMIPAttention
-from kmip_data.models.config import ATTENTION, ModelConfig
-from kmip_data.models.kinds import POSITIONAL
+from kmip_data.models.config import ATTENTION, POSITIONAL, ModelConfig
 from kmip_data.models.network import build_model
 
 SAME = 1e-5  #: values of an encoding that are no further apart count as one: they are float32 on disk

@@ -1,6 +1,6 @@
 """Configuration keys of every attention, and how its module is built.
 
-A class here that names its ``kind`` is discovered automatically; :class:`~kmip_data.models.kinds.Part` says
+A class here that names its ``kind`` is discovered automatically; :class:`~kmip_data.models.parts.Part` says
 what training asks of it.
 """
 
@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from kmip_data.models.kinds import Part, Place
+from kmip_data.graphs.encodings.expander import Expander
+from kmip_data.models.parts import Part, Place
 
 if TYPE_CHECKING:
     from torch import nn
-
-from kmip_data.graphs.encodings.expander import Expander
-from kmip_data.models.kinds import MultiHead
 
 Positive = Annotated[int, Field(ge=1)]
 
@@ -85,6 +83,22 @@ class KMIPPart(Part):
             get_backend(self.search)  # an unknown name fails now, not at the first batch
         options = self.model_dump(exclude={"kind", "k", "search"}) | {"warm_start": bool(self.warm_start)}
         return KMIPAttention(place.dim, k=self.k_of(place.layer), backend=self.search, **options)
+
+
+class MultiHead(Part):
+    """Attention whose heads share the channels."""
+
+    heads: int = Field(default=4, ge=1, description="attention heads; must divide hidden_dim")
+
+    @property
+    def multiple(self) -> int:
+        """Each head has as many channels."""
+        return self.heads
+
+    def check(self, layers: int, dim: int | None) -> None:
+        """The heads fill the channels."""
+        if dim is not None and dim % self.heads:
+            raise ValueError(f"hidden_dim = {dim} is not a multiple of heads = {self.heads}")
 
 
 class TransformerPart(MultiHead):

@@ -148,6 +148,28 @@ class TableRange(NamedTuple):
     high: int
 
 
+@dataclass(frozen=True)
+class BatchSize:
+    """Graphs, nodes and edges of a batch."""
+
+    graphs: int
+    nodes: int
+    edges: int
+    squares: int = 0  #: Σ n² over graphs of n nodes: their pairs of nodes; 0: not counted
+
+    @classmethod
+    def of(cls, batch: Any) -> BatchSize:
+        """Count what a batch holds, with edges as a table or as pairs."""
+        neighbor = getattr(batch, "neighbor", None)
+        index = getattr(batch, "edge_index", None)
+        edges = neighbor.numel() if neighbor is not None else index.shape[1] if index is not None else 0
+        return cls(int(getattr(batch, "num_graphs", 1)), int(batch.num_nodes), int(edges))
+
+    def __str__(self) -> str:
+        graphs = "1 graph" if self.graphs == 1 else f"{self.graphs} graphs"
+        return f"{graphs}, {self.nodes:,} nodes, {self.edges:,} edges"
+
+
 #: Attribute of a padded batch, (2,) int64: how many nodes and edges count; the rest, behind them, is padding.
 COUNTED = "counted"
 
@@ -305,7 +327,10 @@ def read_graphs(batch: Any, rows: Tensor) -> tuple[Tensor, Tensor]:
         fits = (given.diff() >= 0).all() & (pointers_of(given, len(kept) - 1) == batch.ptr).all()
         torch._assert_async(fits, "batch and ptr contradict each other")  # noqa: SLF001 -- nothing waits
         return torch.tensor(check_ptr("ptr", kept, count)), given
-    ptr = torch.tensor(check_ptr("ptr", graph_pointers(batch, count), count))
+    starts = getattr(batch, "ptr", None)
+    if starts is None and given is not None:
+        starts = graph_pointers(batch, count)
+    ptr = torch.tensor(check_ptr("ptr", starts, count))
     if len(ptr) == 2 and given is None:
         return ptr, torch.zeros(count, dtype=torch.int64, device=device)
     sizes = ptr.diff().to(device)

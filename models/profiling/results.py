@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kmip_data.drawing.style import NOTE, look, new_figure, save, styled
-from kmip_data.manifest import read_shipped
-from kmip_data.models.kinds import Section
+from kmip_data.manifest import Strict, read_shipped
 
 Setting = Literal["inference", "training"]
 SETTINGS: tuple[Setting, Setting] = ("inference", "training")
@@ -86,7 +85,7 @@ def growth_exponent(points: Iterable[tuple[float, float]]) -> float | None:
     return round(statistics.linear_regression(*zip(*logs, strict=True)).slope, 6)
 
 
-class PublishedCurve(Section):
+class PublishedCurve(Strict):
     """One method of the paper in one setting."""
 
     method: str
@@ -97,7 +96,7 @@ class PublishedCurve(Section):
     megabytes: tuple[float, ...] = ()
 
 
-class Published(Section):
+class Published(Strict):
     """Figures of the paper, measured on its A100."""
 
     source: str

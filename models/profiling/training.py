@@ -11,11 +11,12 @@ from typing import Any
 import torch
 
 from kmip_data.errors import KmipDataError
+from kmip_data.models.context import float32_products
 from kmip_data.models.network import count_parameters
 from kmip_data.models.profiling.measuring import Peak
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import RunData
-from kmip_data.models.training.machine import Device, float32_products
+from kmip_data.models.training.machine import Device
 from kmip_data.models.training.memory import plan_memory
 from kmip_data.models.training.run.checkpoint import random_state, seed_all, set_random_state
 from kmip_data.models.training.run.loop import Loop

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from kmip_data.errors import UsageError
-from kmip_data.manifest import unknown_name
+from kmip_data.manifest import modules_in, unknown_name
 from kmip_data.models.search import backends
 from kmip_data.models.search.problem import (
     NotFinite,
@@ -35,7 +35,6 @@ from kmip_data.models.search.problem import (
     out_of_memory,
 )
 from kmip_data.runtime.memory import is_out_of_memory
-from kmip_data.runtime.presence import modules_in
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # data-dependent loops: a compiled model calls it as it is

@@ -10,8 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -79,29 +77,6 @@ def check_compile(config: RunConfig, device: Device) -> None:
             f"torch.compile does not make {model.name} faster: its kernels are compiled already.",
             next="leave out system.compile, which helps message passing such as gcn, gat or gine alone",
         )
-
-
-@contextmanager
-def float32_products(precision: str) -> Iterator[None]:
-    """Let PyTorch's float32 matrix products use TF32 inside the block if ``precision`` is ``tf32``."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if precision == "tf32" else before)
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
-@contextmanager
-def autocast(precision: str, device: str, *, cached: bool = True) -> Iterator[None]:
-    """Context in which a forward pass runs in ``precision``.
-
-    Training is not ``cached``: without kept casts each use of a weight adds its gradient in float32.
-    """
-    dtype = torch.float16 if precision == "16-mixed" else torch.bfloat16
-    half = torch.autocast(device, dtype, enabled=precision.endswith("mixed"), cache_enabled=cached)
-    with float32_products(precision), half:
-        yield
 
 
 LOOK = 1.0  #: seconds between looks at the other processes

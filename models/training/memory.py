@@ -20,10 +20,12 @@ from torch_geometric.data import Data
 
 from kmip_data.errors import OutOfResources, human_bytes
 from kmip_data.models.attention.kmip import set_training_k
+from kmip_data.models.context import autocast
+from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.network import build_model, count_parameters
 from kmip_data.models.training.config.keys import KSchedule, RunConfig
-from kmip_data.models.training.data.run_data import BatchSize, RunData
-from kmip_data.models.training.machine import Device, autocast
+from kmip_data.models.training.data.run_data import RunData
+from kmip_data.models.training.machine import Device
 from kmip_data.runtime.memory import free_host_memory
 
 COPIES = 5  #: of the weights: themselves, their gradients, two moments of Adam, the best so far

@@ -34,17 +34,17 @@ FEATURES: Final = (
     "longitude [°]",
     "latitude [°]",
     "street count",
-    *(f"landuse_{i}" for i in range(9)),
+    *map("landuse_{}".format, range(9)),
     "length [m]",
     "speed [km/h]",
     "oneway False",
     "oneway True",
     "lanes nan",
-    *(f"lanes_{i}" for i in range(1, 9)),
+    *map("lanes_{}".format, range(1, 9)),
     "reversed False",
     "reversed True",
     "reversed [False, True]",
-    *(f"highway_{i}" for i in range(9)),
+    *map("highway_{}".format, range(9)),
 )
 NODE_FEATURES: Final = 12  #: the first columns are the node's own; the others are means over its streets
 LENGTH, SPEED = 12, 13  #: columns

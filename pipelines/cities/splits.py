@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
@@ -25,6 +26,7 @@ class CitySplitParams(SplitParams):
     """Parameters of the split: 10 % train, 10 % validation, 80 % test."""
 
     seeded: ClassVar[tuple[str, ...]] = ("random", "spatial", "stratified")
+    only: ClassVar[Mapping[str, str]] = {"block_size": "spatial", "buffer": "spatial"}
 
     split: Literal["random", "spatial", "stratified"] = Field(
         default="random",
@@ -45,13 +47,6 @@ class CitySplitParams(SplitParams):
         description="hops between two parts (spatial): intersections nearer than that to another part are "
         "in none; 0: blocks touch",
     )
-
-    def asked(self) -> dict[str, Any]:
-        """Leave out what only the blocks of the map have."""
-        asked = super().asked()
-        if self.split != "spatial":
-            del asked["block_size"], asked["buffer"]
-        return asked
 
 
 def split_codes(num_nodes: int, seed: int = 0) -> U8:

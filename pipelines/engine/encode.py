@@ -14,18 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.builds.columns import (
-    COLUMNS,
     ColumnsCard,
     columns_key,
     columns_schema,
     read_columns,
     shards_digest,
 )
-from kmip_data.builds.home import Build, BuildArguments, BuildOptions
+from kmip_data.builds.home import COLUMNS, Build, BuildArguments, BuildOptions
 from kmip_data.errors import DamagedInput, UsageError, writing
 from kmip_data.files import changes as files
-from kmip_data.files.changes import write_file
-from kmip_data.files.locking import build_lock
+from kmip_data.files.changes import build_lock, write_file
 from kmip_data.files.reading import read_small, sha256_file
 from kmip_data.format import writer
 from kmip_data.format.build_files import protect
@@ -36,7 +34,7 @@ from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.encoding import Encoding, Graphs, parse_encoding
 from kmip_data.pipelines.engine.finish import versions_of_bytes
 from kmip_data.pipelines.engine.journal import EXECUTOR_FILES, JOURNAL, WORK, Journal, UnitResult
-from kmip_data.pipelines.engine.pool import check_options, count_jobs
+from kmip_data.pipelines.engine.pool import count_jobs
 from kmip_data.pipelines.engine.run import finished_units, open_executor, run_units
 from kmip_data.pipelines.engine.workers import StopRequestedError, explained
 from kmip_data.runtime import signals, threads
@@ -96,7 +94,6 @@ def encode_build(
         Disk or memory ran out; the next run resumes.
     """
     chosen = BuildOptions.of(build.card.dataset, options)
-    check_options(chosen)
     if build.card.schema_.edges == "none":
         raise UsageError(f"{build.path} has no edges, from which encodings are computed.")
     encodings = list(dict.fromkeys(encodings))

@@ -12,14 +12,12 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar, get_args
+from typing import Any, Protocol, Self, TypeVar
 
-from kmip_data.builds.home import BuildOptions, EngineName
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.files import changes as files
 from kmip_data.pipelines.engine.journal import PREPARATION, RESUMES
 from kmip_data.runtime import signals, threads
-from kmip_data.runtime.presence import require_extra
 
 GRACE_SECONDS = 1.0  #: wait for workers to stop by themselves after an interrupt
 PARENT_CHECK_SECONDS = 0.2
@@ -231,32 +229,9 @@ class InProcess(Executor):
 
 
 def count_jobs(jobs: int | None) -> int:
-    """Return ``jobs``, at least 1, or the cores this process may use (affinity and container limits)."""
-    if jobs is not None and jobs < 1:
-        raise UsageError("--jobs is too small.", expected="1 or more", found=str(jobs))
+    """Return ``jobs``, or the cores this process may use (affinity and container limits)."""
     if jobs is None:
         import loky
 
         jobs = int(loky.cpu_count())
     return jobs
-
-
-def check_options(options: BuildOptions) -> None:
-    """Refuse options that no build can have, before anything is read or written.
-
-    Raises ``UsageError`` where compression, engine, scheduler or jobs are wrong, or what the engine needs is
-    not installed.
-    """
-    if options.compression not in {None, "gzip", "zstd"}:
-        raise UsageError("Unknown compression.", expected="gzip or zstd", found=str(options.compression))
-    count_jobs(options.jobs)
-    engines = get_args(EngineName)
-    if options.engine not in engines:
-        raise UsageError("There is no such engine.", expected=", ".join(engines), found=repr(options.engine))
-    if options.engine == "dask":
-        require_extra("distributed", "The engine dask")
-    elif options.scheduler is not None:
-        raise UsageError(
-            f"A scheduler ({options.scheduler}) belongs to the engine dask.",
-            next=f"--dask {options.scheduler}",
-        )

@@ -8,12 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from kmip_data.builds.columns import COLUMNS
-from kmip_data.builds.home import Build, BuildArguments, BuildOptions, Home
+from kmip_data.builds.home import COLUMNS, Build, BuildArguments, BuildOptions, Home
 from kmip_data.builds.verify import VerifyReport, verify_build
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
 from kmip_data.files import changes as files
-from kmip_data.files.locking import build_lock
+from kmip_data.files.changes import build_lock
 from kmip_data.files.reading import read_small, sha256_file
 from kmip_data.format.build_files import PAGE_NAME, protect, render_card
 from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, read_card
@@ -23,7 +22,6 @@ from kmip_data.pipelines.base import M, Pipeline, check_params, pipeline_of
 from kmip_data.pipelines.engine.encode import repair_columns
 from kmip_data.pipelines.engine.finish import BuildPlan, read_records, write_split
 from kmip_data.pipelines.engine.journal import remove_work
-from kmip_data.pipelines.engine.pool import check_options
 from kmip_data.pipelines.engine.run import rebuild_units, run_build
 from kmip_data.pipelines.raw.obtain import obtain_raw
 from kmip_data.pipelines.shared.records import apply_split
@@ -50,7 +48,6 @@ def repair_build(
     where the build was not made by a pipeline, or by another version of it.
     """
     path, chosen = Path(path).absolute(), BuildOptions.of("", options)
-    check_options(chosen)
     report = verify_build(path)
     columns = sorted({name for problem in report.problems if (name := _column_of(problem.file))})
     written = []

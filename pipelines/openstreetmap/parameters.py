@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pydantic import Field, field_validator
 
 from kmip_data.errors import UsageError
 from kmip_data.manifest import Strict
 from kmip_data.pipelines.cities.graph import CityParams
-from kmip_data.pipelines.openstreetmap.streets import NetworkType
 
 #: Raw members other than the map itself.
 POLYGON: Final = "area.geojson"
@@ -38,6 +37,9 @@ def parse_bbox(text: str) -> tuple[float, float, float, float]:
     if not (-180 <= west < east <= 180 and -90 <= south < north <= 90):
         raise ValueError(message)
     return west, south, east, north
+
+
+NetworkType = Literal["all", "all_public", "any", "bike", "drive", "drive_service", "walk"]
 
 
 class CitySource(Strict):

@@ -15,13 +15,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
 from kmip_data.arrays import F64, I32
-
-NetworkType = Literal["all", "all_public", "any", "bike", "drive", "drive_service", "walk"]
 
 _UNUSED = "abandoned|construction|no|planned|platform|proposed|raceway|razed|rest_area|services"
 _NO_CARS = "bridleway|bus_guideway|corridor|cycleway|elevator|escalator|footway|path|pedestrian|steps|track"

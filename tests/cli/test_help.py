@@ -13,8 +13,8 @@ from support.cli_page import BEGIN, page_of
 
 import kmip_data
 from kmip_data.cli.main import COMMANDS, root
+from kmip_data.cli.shared.commands import number_list
 from kmip_data.cli.shared.datasets import PARAMETERS, TYPED, DatasetCommand
-from kmip_data.cli.shared.options import number_list
 from kmip_data.errors import UsageError
 from kmip_data.manifest import dataset_names
 
@@ -30,7 +30,7 @@ def test_root_help_lists_every_command_in_order():
 
 
 def test_every_command_has_help_with_examples_of_options_that_exist(home, monkeypatch):
-    monkeypatch.setattr("kmip_data.cli.shared.options.Name.convert", lambda self, value, param, ctx: value)
+    monkeypatch.setattr("kmip_data.cli.shared.commands.Name.convert", lambda self, value, param, ctx: value)
     monkeypatch.chdir(home.parent)
     Path("mine.toml").touch()  # an example reads it
     failed = []

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.cli import kmip
 
-from kmip_data.builds.columns import added_names
+from kmip_data.builds.home import added_names
 from kmip_data.manifest import dataset_names
 
 pytestmark = pytest.mark.slow

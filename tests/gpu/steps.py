@@ -15,12 +15,13 @@ from torch.profiler import ProfilerActivity, profile
 
 import kmip_data
 from kmip_data.builds.home import Home
+from kmip_data.models.context import float32_products
 from kmip_data.models.training.capture.graphs import CudaGraphs
 from kmip_data.models.training.capture.steps import CapturedSteps, why_plain
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for
 from kmip_data.models.training.data.graphs import open_data
-from kmip_data.models.training.machine import choose_device, float32_products
+from kmip_data.models.training.machine import choose_device
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.module import TrainingModule
 

@@ -11,7 +11,7 @@ import pytest
 from support.cli import kmip
 from support.task_builds import BUILDS
 
-from kmip_data.builds.columns import added_names
+from kmip_data.builds.home import added_names
 from kmip_data.graphs.city_columns import family
 from kmip_data.manifest import dataset_names
 from kmip_data.models.config import models

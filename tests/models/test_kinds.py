@@ -17,8 +17,8 @@ import kmip_data.models
 from kmip_data.errors import UsageError
 from kmip_data.models import GPSLayer, GraphBatch, KMIPAttention, ModelConfig, build_model, read_batch
 from kmip_data.models.config import ATTENTION, MESSAGE_PASSING
-from kmip_data.models.kinds import Place
 from kmip_data.models.network import count_parameters, fit_hidden_dim, pool
+from kmip_data.models.parts import Place
 
 SMALL = {"layers": 2, "hidden_dim": 8, "attention": {"heads": 2, "key_dim": 3, "k": 4}}
 NO_ATTENTION, NO_LOCAL = {"attention": {"kind": "none"}}, {"local": {"kind": "none"}}
@@ -172,7 +172,7 @@ from pathlib import Path
 from typing import Literal
 from pydantic import Field
 from kmip_data.models.attention import configuration
-from kmip_data.models.kinds import Part
+from kmip_data.models.parts import Part
 
 folder = Path(sys.argv[1])
 

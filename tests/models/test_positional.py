@@ -8,8 +8,8 @@ from torch_geometric.data import Batch, Data
 
 from kmip_data.errors import UsageError
 from kmip_data.models import ModelConfig, build_model
+from kmip_data.models.config import POSITIONAL
 from kmip_data.models.encoders import build_positional
-from kmip_data.models.kinds import POSITIONAL
 from kmip_data.models.layers.batch import read_batch
 
 K, STEPS = 10, 20

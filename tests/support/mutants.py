@@ -1,9 +1,16 @@
 """Break product lines one at a time and count how many breaks the tests notice.
 
-``python tests/support/mutants.py --count 100 --seed 0`` changes one place at a time (a comparison, an
-operator, a number, a condition), runs tests until one fails, and puts the file back: first the test files
-that mirror or import the module, then all tests of its room. ``--root`` names another checkout, to compare
-two commits. Its working tree must be clean. The same seed chooses the same places in the same tree.
+``--count 100 --seed 0`` changes one place at a time (a comparison, an operator, a number, a condition), runs
+the tests that execute the line, fastest first, until one fails, and puts the file back. Which tests execute
+which line, and their seconds, come from one run of all tests, which also measures branch coverage::
+
+    pip install pytest-cov
+    pytest -m "not torture" --cov=kmip_data --cov=pipelines --cov=models --cov=cli --cov-branch \\
+        --cov-context=test --durations=0 -vv > tests.log
+    python tests/support/mutants.py --log tests.log
+
+``--root`` names another checkout, to compare two commits. Its working tree must be clean. The same seed
+chooses the same places in the same tree.
 """
 
 from __future__ import annotations
@@ -25,7 +32,8 @@ SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.And: ast.Or, ast.Or: ast.And,
 }  # fmt: skip
-LIMIT = 600  #: CPU seconds of one process of tests, whatever else the machine does; what hangs is noticed
+BUDGET = 60  #: seconds of tests that one change is given
+LIMIT = 400  #: CPU seconds of one process of tests, whatever else the machine does; what hangs is noticed
 
 
 def places(path: Path) -> Iterator[tuple[ast.expr | ast.Return, ast.expr]]:
@@ -66,50 +74,61 @@ def changed(text: str, node: ast.expr | ast.Return, replacement: ast.expr) -> st
     return (data[:begin] + f"({ast.unparse(replacement)})".encode() + data[end:]).decode()
 
 
-def near(root: Path, path: Path) -> list[Path]:
-    """Return the test files that mirror a module or name it in an import."""
-    parts = path.relative_to(root).with_suffix("").parts
-    dotted = ".".join(parts if parts[0] == "kmip_data" else ("kmip_data", *parts))
-    parent, _, stem = dotted.rpartition(".")
-    named = re.compile(rf"{re.escape(dotted)}\b|from {re.escape(parent)} import .*\b{stem}\b")
-    tests = sorted((root / "tests").rglob("test_*.py"))
-    mirror = [test for test in tests if test.stem == f"test_{parts[-1]}" and parts[0] in test.parts]
-    return [
-        *mirror,
-        *(test for test in tests if test not in mirror and named.search(test.read_text("utf-8"))),
-    ]
+class Map:
+    """Tests that execute each line of one file after another, and the seconds each test takes.
+
+    Work in other processes and in compiled functions is not seen by coverage: such a line has the tests of
+    the nearest line above it that was seen, or those of its file.
+    """
+
+    def __init__(self, data: Path, log: Path) -> None:
+        from coverage import CoverageData
+
+        self.data = CoverageData(str(data))
+        self.data.read()
+        lines = re.findall(r"^([\d.]+)s (?:setup|call) +(\S+)", log.read_text("utf-8"), re.MULTILINE)
+        self.seconds: dict[str, float] = {}
+        for seconds, test in lines:
+            self.seconds[test] = self.seconds.get(test, 0) + float(seconds)
+
+    def tests(self, path: Path, line: int) -> list[str]:
+        """Return the tests of a line, fastest first, within the budget of seconds but at least three."""
+        contexts = {
+            number: {name.partition("|")[0] for name in names if name}
+            for number, names in self.data.contexts_by_lineno(str(path)).items()
+        }
+        near = next((contexts[n] for n in range(line, max(line - 20, 0), -1) if contexts.get(n)), set())
+        found = near or set().union(*contexts.values())
+        tests, spent = [], 0.0
+        for test in sorted(found, key=lambda test: (self.seconds.get(test, 0), test)):
+            spent += self.seconds.get(test, 0)
+            if spent > BUDGET and len(tests) >= 3:
+                break
+            tests.append(test)
+        return tests
 
 
-def room(root: Path, path: Path) -> Path:
-    """Return the folder of tests that mirrors a module's folder, or the nearest one above."""
-    folder = root / "tests" / path.relative_to(root).parent
-    while not folder.is_dir() or not any(folder.rglob("test_*.py")):
-        folder = folder.parent
-    return folder
-
-
-def noticed(root: Path, path: Path) -> str:
+def noticed(root: Path, tests: list[str]) -> str:
     """Return the first test that fails, or nothing."""
-    for tests in (near(root, path), [room(root, path)]):
-        if not tests:
-            continue
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not torture", "-p", "no:cacheprovider"]
-        try:
-            done = subprocess.run(
-                [*command, *map(str, tests)],
-                cwd=root,
-                capture_output=True,
-                text=True,
-                timeout=6 * LIMIT,
-                check=False,
-                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT)),
-            )
-        except subprocess.TimeoutExpired:
-            return f"more than {6 * LIMIT} s"
-        if done.returncode not in {0, 5}:
-            failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
-            return failed[1] if failed else f"exit {done.returncode}"
-    return ""
+    if not tests:
+        return ""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=root,
+            capture_output=True,
+            text=True,
+            timeout=6 * LIMIT,
+            check=False,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT)),
+        )
+    except subprocess.TimeoutExpired:
+        return f"more than {6 * LIMIT} s"
+    if done.returncode == 0:
+        return ""
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+    return failed[1] if failed else f"exit {done.returncode}"
 
 
 def main() -> None:
@@ -120,6 +139,8 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--root", type=Path, default=ROOT)
+    parser.add_argument("--data", type=Path, default=Path(".coverage"))
+    parser.add_argument("--log", type=Path, required=True)
     options = parser.parse_args()
     root = options.root.resolve()
     status = ["git", "status", "--porcelain", *FOLDERS]
@@ -128,12 +149,13 @@ def main() -> None:
     files = sorted(path for folder in FOLDERS for path in (root / folder).rglob("*.py"))
     found = [(path, *place) for path in files for place in places(path)]
     chosen = random.Random(options.seed).sample(found, options.count)
+    known = Map(options.data, options.log)
     caught = 0
     for number, (path, node, replacement) in enumerate(chosen, 1):
         before = path.read_text("utf-8")
         try:
             path.write_text(changed(before, node, replacement), "utf-8")
-            by = noticed(root, path)
+            by = noticed(root, known.tests(path, node.lineno))
         finally:
             path.write_text(before, "utf-8")
         caught += bool(by)

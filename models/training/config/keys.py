@@ -9,13 +9,13 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from kmip_data.manifest import Strict
 from kmip_data.models.config import ModelConfig
-from kmip_data.models.kinds import Section
 
 _Share = Annotated[float, Field(ge=0, lt=1)]
 
 
-class OptimiserConfig(Section):
+class OptimiserConfig(Strict):
     """AdamW with PyTorch's default betas, unless another is named."""
 
     name: Literal["adamw", "adam", "sgd"] = Field(default="adamw", description="class of torch.optim")
@@ -31,7 +31,7 @@ class OptimiserConfig(Section):
         return self
 
 
-class ScheduleConfig(Section):
+class ScheduleConfig(Strict):
     """Schedule of the learning rate."""
 
     kind: Literal["cosine_with_warmup", "constant", "reduce_on_plateau"] = Field(
@@ -80,7 +80,7 @@ class KSchedule:
         return round(self.first + (self.last - self.first) * way)
 
 
-class DataConfig(Section):
+class DataConfig(Strict):
     """Dataset, its parameters and its split."""
 
     dataset: str = Field(description="dataset name or build folder")
@@ -102,7 +102,7 @@ class DataConfig(Section):
     )
 
 
-class TrainingConfig(Section):
+class TrainingConfig(Strict):
     """The loop."""
 
     epochs: int = Field(default=200, ge=1, description="epochs of the run; the schedule ends with them")
@@ -167,7 +167,7 @@ class TrainingConfig(Section):
     )
 
 
-class SystemConfig(Section):
+class SystemConfig(Strict):
     """Use of the machine. It never changes what is learned, up to rounding."""
 
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: a GPU if there is one")
@@ -191,7 +191,7 @@ class SystemConfig(Section):
     log_every: int = Field(default=50, ge=0, description="steps per row of steps.csv; 0: no file")
 
 
-class RunConfig(Section):
+class RunConfig(Strict):
     """Everything that defines a run; written as ``config.toml`` into its folder."""
 
     version: Literal[1] = Field(default=1, description="layout version")

@@ -14,9 +14,8 @@ from kmip_data.builds.home import Home, build_in, list_builds
 from kmip_data.errors import DamagedInput, located
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.graphs.city_columns import family
-from kmip_data.manifest import dataset_names, read_shipped, shipped_names, unknown_name
-from kmip_data.models.config import MESSAGE_PASSING, merged, models
-from kmip_data.models.kinds import POSITIONAL, Section
+from kmip_data.manifest import Strict, dataset_names, read_shipped, shipped_names, unknown_name
+from kmip_data.models.config import MESSAGE_PASSING, POSITIONAL, merged, models
 from kmip_data.models.training.config.keys import RunConfig, without_none
 from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping, key_value
 from kmip_data.wording import counted
@@ -25,7 +24,7 @@ USUAL = "gps-kmip"  #: the model whose settings others take where upstream has n
 _PARTS = ("name", "attention", "local")
 
 
-class Difference(Section):
+class Difference(Strict):
     """One key in which the paper's text and code disagree."""
 
     key: str
@@ -34,14 +33,14 @@ class Difference(Section):
     code: str = Field(description="what the code does")
 
 
-class Note(Section):
+class Note(Strict):
     """Something that both presets treat alike, and why."""
 
     topic: str
     text: str
 
 
-class PaperResult(Section):
+class PaperResult(Strict):
     """The result that the paper reports. Never one of ours."""
 
     metric: str
@@ -58,7 +57,7 @@ class PaperResult(Section):
 _SHARED = ("metric", "runs", "hardware", "source")
 
 
-class Preset(Section):
+class Preset(Strict):
     """One file of ``manifests/experiments``, ``DATASET.MODEL.toml``, with what it takes from its base."""
 
     dataset: str

@@ -13,10 +13,11 @@ from torch_geometric.data import Data
 from kmip_data.builds.home import Build, BuildArguments, Home
 from kmip_data.errors import UsageError
 from kmip_data.format.splits import PARTS, read_split
+from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.presets import folder_of
 from kmip_data.models.training.data.neighbors import NeighborBatches
-from kmip_data.models.training.data.run_data import BatchSize, Pass, RunData, check_columns, page_locked
+from kmip_data.models.training.data.run_data import Pass, RunData, check_columns, page_locked
 from kmip_data.pipelines.find import obtain, obtain_columns, split_name
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader

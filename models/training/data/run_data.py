@@ -6,18 +6,17 @@ import functools
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch_geometric.data import Data
 
-from kmip_data.builds.columns import added_names
-from kmip_data.builds.home import Build
+from kmip_data.builds.home import Build, added_names
 from kmip_data.datasets.inputs import DEGREE_PROFILE, Inputs, network_inputs
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import LINKS, Column
 from kmip_data.format.splits import PARTS
+from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.network import fit_hidden_dim
 from kmip_data.models.training.config.keys import RunConfig, without_none
 from kmip_data.models.training.config.overrides import apply_overrides
@@ -79,28 +78,6 @@ def with_task(config: RunConfig, task: Task) -> RunConfig:
 
 #: Parts, and one pass over the batches that hold them: each part in passes of its own, or all in one.
 Pass = tuple[tuple[str, ...], Iterable[Any]]
-
-
-@dataclass(frozen=True)
-class BatchSize:
-    """Graphs, nodes and edges of a batch."""
-
-    graphs: int
-    nodes: int
-    edges: int
-    squares: int = 0  #: Σ n² over graphs of n nodes: their pairs of nodes; 0: not counted
-
-    @classmethod
-    def of(cls, batch: Any) -> BatchSize:
-        """Count what a batch holds, with edges as a table or as pairs."""
-        neighbor = getattr(batch, "neighbor", None)
-        index = getattr(batch, "edge_index", None)
-        edges = neighbor.numel() if neighbor is not None else index.shape[1] if index is not None else 0
-        return cls(int(getattr(batch, "num_graphs", 1)), int(batch.num_nodes), int(edges))
-
-    def __str__(self) -> str:
-        graphs = "1 graph" if self.graphs == 1 else f"{self.graphs} graphs"
-        return f"{graphs}, {self.nodes:,} nodes, {self.edges:,} edges"
 
 
 class RunData(ABC):

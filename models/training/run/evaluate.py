@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from kmip_data.builds.home import Build, Home
 from kmip_data.datasets.inputs import check_vocabulary
 from kmip_data.errors import UsageError
+from kmip_data.models.context import autocast
 from kmip_data.models.training import self_check
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.data.run_data import RunData
-from kmip_data.models.training.machine import Device, autocast, check_precision, choose_device
+from kmip_data.models.training.machine import Device, check_precision, choose_device
 from kmip_data.models.training.memory import out_of_memory
 from kmip_data.models.training.run.checkpoint import WEIGHTS, put_weights, read_weights
 from kmip_data.models.training.run.folder import (
@@ -186,7 +187,8 @@ def open_run(
     result = read_result(folder)
     chosen = choose_device(device or config.system.device)
     check_precision(config.training.precision, chosen)
-    self_check.before_run(config.model, chosen)
+    if chosen.kind == "cuda":
+        self_check.before_run(config.model, chosen)
     if target is None:
         config = own_choices(config, folder, home, lambda _: None)  # its notices are about training
     else:

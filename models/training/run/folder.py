@@ -24,12 +24,11 @@ from pydantic import Field, model_validator
 import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError, located, writing
-from kmip_data.files.changes import refuse_links_below
-from kmip_data.files.locking import build_lock
+from kmip_data.files.changes import build_lock, refuse_links_below
 from kmip_data.files.reading import read_model, read_small
 from kmip_data.format.card import remark
 from kmip_data.format.splits import PARTS
-from kmip_data.models.kinds import Section
+from kmip_data.manifest import Strict
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig
 from kmip_data.models.training.config.presets import folder_of
 from kmip_data.wording import nearest
@@ -196,7 +195,7 @@ def own_choices(config: RunConfig, folder: Path, home: Home, log: Callable[[str]
     return config.model_copy(update={"system": config.system.model_copy(update=usual)})
 
 
-class SplitUsed(Section):
+class SplitUsed(Strict):
     """Split of the build that the run was trained on."""
 
     name: str
@@ -211,21 +210,21 @@ class SplitUsed(Section):
         return cls(name=data.split_name, rule=rule, parameters=parameters, digests=data.identity["split"])
 
 
-class Seconds(Section):
+class Seconds(Strict):
     """Wall-clock time."""
 
     train_epoch: float = Field(description="mean over epochs, evaluation not counted")
     total: float = Field(description="all epochs with their evaluations, over every resumption")
 
 
-class Memory(Section):
+class Memory(Strict):
     """Peaks of the (first) process in bytes."""
 
     device: int | None = Field(description="allocated on the GPU by PyTorch; none on a CPU")
     host: int = Field(description="resident set of the whole process")
 
 
-class RunResult(Section):
+class RunResult(Strict):
     """One run. Metrics are of the best epoch's weights, by one pass in eval mode over each part."""
 
     version: Literal[1] = 1

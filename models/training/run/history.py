@@ -19,10 +19,11 @@ from torch import Tensor, distributed
 
 from kmip_data.drawing.style import PALETTE, look, new_figure, percent, save, styled
 from kmip_data.errors import UsageError
-from kmip_data.files.changes import csv_bytes, write_file
+from kmip_data.files.changes import write_file
+from kmip_data.files.reading import csv_bytes
 from kmip_data.format.splits import PARTS
+from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.training.config.keys import RunConfig
-from kmip_data.models.training.data.run_data import BatchSize
 from kmip_data.models.training.metrics import METRICS
 from kmip_data.models.training.run.folder import METRICS_NAME, STEPS_NAME, is_share, with_unit
 from kmip_data.runtime.memory import peak_host_memory

@@ -13,14 +13,13 @@ from torch.nn.parallel import DistributedDataParallel
 from kmip_data.errors import CheckFailed
 from kmip_data.format.splits import PARTS
 from kmip_data.models.attention.kmip import set_training_k
-from kmip_data.models.context import ForwardContext
-from kmip_data.models.layers.batch import COUNTED
+from kmip_data.models.context import ForwardContext, autocast
+from kmip_data.models.layers.batch import COUNTED, BatchSize
 from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.models.network import build_model
 from kmip_data.models.search.problem import NotFinite
 from kmip_data.models.training.config.keys import KSchedule, RunConfig
-from kmip_data.models.training.data.run_data import BatchSize, RunData, rows_of, sent_ahead, with_task
-from kmip_data.models.training.machine import autocast
+from kmip_data.models.training.data.run_data import RunData, rows_of, sent_ahead, with_task
 from kmip_data.models.training.metrics import SplitMetrics
 from kmip_data.models.training.run.history import Meter
 from kmip_data.models.training.tasks import LOSSES

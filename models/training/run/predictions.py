@@ -21,7 +21,7 @@ from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.files.changes import write_output
 from kmip_data.files.reading import first_fault, open_regular
-from kmip_data.models.kinds import Section
+from kmip_data.manifest import Strict
 from kmip_data.models.training.config.presets import config_for
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.data.run_data import USUAL, RunData, sent_ahead
@@ -39,7 +39,7 @@ _ABOUT = "about"
 Array = NDArray[Any]
 
 
-class About(Section):
+class About(Strict):
     """Origin of predictions, as their file states it."""
 
     format: Literal["kmip-data predictions"] = "kmip-data predictions"

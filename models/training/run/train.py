@@ -16,8 +16,8 @@ import torch
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
-from kmip_data.files.changes import refuse_links, write_file
-from kmip_data.files.locking import build_lock
+from kmip_data.files.changes import build_lock, refuse_links, write_file
+from kmip_data.models.context import float32_products
 from kmip_data.models.network import build_model, count_parameters
 from kmip_data.models.search.gpu.launch import forget_not_finite
 from kmip_data.models.training import self_check
@@ -33,7 +33,6 @@ from kmip_data.models.training.machine import (
     check_compile,
     check_precision,
     choose_device,
-    float32_products,
     is_main_process,
     join,
 )
@@ -267,7 +266,9 @@ def _fit(run: Prepared) -> RunResult:
         if main is not None and checkpoint is None and config.training.init_from:
             path = main / INITIAL
             put_weights(module.model, read_weights(path), path, strict=False)
-        plain = why_plain(config, data, run.device, recompute=recompute)
+        plain: str | None = "no GPU"
+        if device.type == "cuda":
+            plain = why_plain(config, data, run.device, recompute=recompute)
         for line in _announcement(run, module, plain, resumed=checkpoint is not None):
             run.log(line)
         if device.type == "cuda":
@@ -380,7 +381,8 @@ def _check_machine(config: RunConfig) -> Device:
     check_precision(config.training.precision, device)
     config.model.attention.check_device(device.kind)
     check_logger(config.system.logger)
-    self_check.before_run(config.model, device)
+    if device.kind == "cuda":
+        self_check.before_run(config.model, device)
     return device
 
 

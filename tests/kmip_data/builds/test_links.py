@@ -16,7 +16,7 @@ MADE = (
     *("work", "work/journal.jsonl", "work/prepared", "work/prepared.begun", "work/stop", "columns/work"),
     *("columns/work/journal.jsonl", "columns/rwse3", "columns/rwse3/00000.h5", "columns/rwse3/card.json"),
     *("preview.png", "preview.html", ".lock", "splits/room-area6-seed0.h5"),
-    *("../.locks", "../.locks/D.lock", "../.locks/D.owner.json"),
+    *("../.locks", "../.locks/D.lock"),
 )
 ENCODE = ("degree-profile-2.0",)
 SMALL = [
@@ -118,7 +118,7 @@ def _sandbox(commands: SimpleNamespace, place: Path) -> Sandbox:
         ("encode again", "columns/work"),
         ("build again", "../.locks"),
         ("add a split", "../.locks"),
-        ("go on, all built", "../.locks/D.owner.json"),
+        ("go on, all built", "../.locks/D.lock"),
     ],
 )
 def test_what_a_link_in_a_build_leads_to_stays(

@@ -14,7 +14,7 @@ from kmip_data.models import PerformerAttention
 from kmip_data.models.attention import performer
 from kmip_data.models.attention.performer import orthogonal_directions
 from kmip_data.models.config import ATTENTION
-from kmip_data.models.kinds import Place
+from kmip_data.models.parts import Place
 
 PTR = [0, 4, 4, 5, 17, 21, 23, 40]
 DIM, HEADS, WIDE = 6, 2, 5

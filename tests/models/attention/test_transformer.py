@@ -16,10 +16,10 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import OutOfResources
 from kmip_data.models import TransformerAttention
 from kmip_data.models.attention import transformer
+from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.training import memory
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.data.graphs import open_data
-from kmip_data.models.training.data.run_data import BatchSize
 from kmip_data.models.training.machine import Device
 
 PTR = [0, 4, 4, 5, 17, 21, 23, 40]

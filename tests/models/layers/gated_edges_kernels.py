@@ -25,12 +25,11 @@ from kmip_data.models.layers import gated_gcn as layers
 from kmip_data.models.layers.batch import EdgeList, Edges, NeighborTable, UnformedEdges
 from kmip_data.models.layers.cpu import gated_edges as cpu
 from kmip_data.models.layers.gated_gcn import GatedGCN
-from kmip_data.models.layers.gps import recomputed
 from kmip_data.models.layers.gpu import gated_edges as gpu
 from kmip_data.models.layers.gpu.norm_kernels import channels_of_a_tile, kept
 from kmip_data.models.layers.gpu.products import multiplied, widths
 from kmip_data.models.layers.norms import BatchNorm
-from kmip_data.models.network import build_model
+from kmip_data.models.network import build_model, recomputed
 
 N, SEED = 13, 6
 

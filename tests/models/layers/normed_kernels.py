@@ -17,10 +17,9 @@ from torch_geometric.data import Data
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.layers import norms as layers
 from kmip_data.models.layers.batch import Rows, read_batch
-from kmip_data.models.layers.gps import GPSLayer, recomputed
 from kmip_data.models.layers.gpu.norms import normed
 from kmip_data.models.layers.norms import BatchNorm
-from kmip_data.models.network import build_model
+from kmip_data.models.network import GPSLayer, build_model, recomputed
 
 SEED = 6
 NAMES = ("out", "rows", "more", "residual", "scale", "shift", "mean", "variance", "batches")

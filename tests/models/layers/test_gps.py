@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 from kmip_data.models.attention.kmip import KMIPAttention
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.layers.gated_gcn import GatedGCN
-from kmip_data.models.layers.gps import GPSLayer, recomputed
+from kmip_data.models.network import GPSLayer, recomputed
 from kmip_data.models.search import topk
 from kmip_data.models.search.topk import choose
 

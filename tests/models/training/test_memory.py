@@ -18,11 +18,12 @@ from support.training_data import learnable_build, tiny_config
 from kmip_data.builds.home import Home
 from kmip_data.errors import OutOfResources
 from kmip_data.models.config import models
+from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.training import memory
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping
 from kmip_data.models.training.data.graphs import open_data
-from kmip_data.models.training.data.run_data import BatchSize, RunData
+from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device
 from kmip_data.models.training.run import train
 from kmip_data.models.training.run.endings import DidNotFit

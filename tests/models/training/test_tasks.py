@@ -8,10 +8,9 @@ import torch
 from support.task_builds import rings
 from support.training_data import tiny_config
 
-from kmip_data.builds.columns import added_names
-from kmip_data.builds.home import Home
+from kmip_data.builds.home import Home, added_names
 from kmip_data.errors import UsageError
-from kmip_data.models.kinds import POSITIONAL
+from kmip_data.models.config import POSITIONAL
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.train import train

@@ -20,7 +20,6 @@ from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.pipelines.engine.cluster import SharedView, check_view, own_versions
 from kmip_data.pipelines.engine.encode import encode_build
-from kmip_data.pipelines.engine.pool import check_options
 
 Client = pytest.importorskip("distributed").Client
 ROOT = Path(__file__).resolve().parents[3]
@@ -181,10 +180,10 @@ def test_a_scheduler_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_dask_that_is_not_installed_and_options_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="belongs to the engine dask"):
-        check_options(BuildOptions(scheduler="tcp://127.0.0.1:9"))
+        BuildOptions.of("toy", {"scheduler": "tcp://127.0.0.1:9"})
     with pytest.raises(UsageError, match="no such engine"):
-        check_options(BuildOptions(engine="threads"))
+        BuildOptions.of("toy", {"engine": "threads"})
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(UsageError, match="not installed") as caught:
-        check_options(BuildOptions(engine="dask"))
+        BuildOptions.of("toy", {"engine": "dask"})
     assert "[distributed]" in str(caught.value)

@@ -17,8 +17,8 @@ from support.cases import check_each, contents
 from support.toy_pipeline import build_toy, digests, write_raw
 from torch_geometric.loader import DataLoader
 
-from kmip_data.builds.columns import added_names, read_columns
-from kmip_data.builds.home import Build
+from kmip_data.builds.columns import read_columns
+from kmip_data.builds.home import Build, added_names
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.encoding import parse_encoding

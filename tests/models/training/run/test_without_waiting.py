@@ -16,9 +16,10 @@ from support.training_data import OPERATORS, tiny_config
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kmip_data.builds.home import Home
+from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.training import metrics
 from kmip_data.models.training.data.graphs import open_data
-from kmip_data.models.training.data.run_data import BatchSize, SentAhead
+from kmip_data.models.training.data.run_data import SentAhead
 from kmip_data.models.training.run import loop as loop_file
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.module import TrainingModule, of_part

@@ -1,0 +1,206 @@
+"""Parts of a network: their configuration keys and properties; and every kind of message passing.
+
+A kind of message passing is one class here, a kind of attention one in
+``kmip_data.models.attention.configuration``, discovered automatically: a subclass of :class:`MessagePassing`
+or :class:`Part` that names its ``kind``, whose fields are the keys of ``model.local`` or ``model.attention``.
+It imports torch in ``build`` alone. Which parts a CUDA graph can hold, and which see padding, is known to
+``models/training/capture/steps.py`` alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field
+
+from kmip_data.graphs.encoding import Encoding
+from kmip_data.manifest import Strict
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass(frozen=True)
+class Place:
+    """Position of a part in a network."""
+
+    dim: int  #: channels of the nodes and edges, in and out
+    dropout: float = 0.0  #: of all branches of a layer
+    layer: int = 0  #: number of its layer, from 0
+    layers: int = 1  #: number of all
+    distances: bool = False  #: True if edges carry the squared distance of their ends
+
+    @property
+    def last(self) -> bool:
+        """True if nothing reads the edges that it gives."""
+        return self.layer == self.layers - 1
+
+
+class Part(Strict):
+    """A kind of attention or of message passing: its keys and its properties."""
+
+    reads: ClassVar[tuple[str, ...]] = ()  #: attributes of a batch that it finds in ``GraphBatch.added``
+    reads_edges: ClassVar[bool] = False  #: True if it reads edge features
+    reads_distances: ClassVar[bool] = False  #: True if it reads ``Place.distances``
+
+    kind: str
+
+    @property
+    def multiple(self) -> int:
+        """``hidden_dim`` must be a multiple of it."""
+        return 1
+
+    @property
+    def adds_input(self) -> bool:
+        """True if the layer adds its input to the output of message passing."""
+        return False
+
+    def check(self, layers: int, dim: int | None) -> None:
+        """Raise ``ValueError`` where the keys do not go with the layers and channels (None: a budget's)."""
+
+    def check_device(self, device: str) -> None:
+        """Raise ``UsageError`` where it cannot run on a kind of device (``cpu``, ``cuda``)."""
+
+    @property
+    def encoding(self) -> Encoding | None:
+        """The added column that it reads; training adds it where it is missing."""
+        return None
+
+    def begin(self, dim: int) -> nn.Module | None:
+        """Make what an attention needs besides nodes and edges, called once per pass, before the layers.
+
+        ``module(e, batch)`` gives a tuple of whatever is handed from layer to layer; each is then called as
+        ``attention(x, batch, *carried) -> (x, *carried)``. None: nothing, and ``attention(x, batch) -> x``.
+        """
+        return None
+
+    def build(self, place: Place) -> nn.Module | None:
+        """Make the module of one layer, called as :class:`~kmip_data.models.network.GPSLayer` says."""
+        raise NotImplementedError
+
+    def initialise(self, *encoders: nn.Module) -> None:
+        """Draw the encoders' weights anew, where the architecture draws them by a rule of its own."""
+
+
+class NoPart(Part):
+    """Layers without this branch."""
+
+    kind: Literal["none"] = Field(default="none", description="no such branch")
+
+    def build(self, place: Place) -> None:
+        """Return None: the branch has no module."""
+
+
+class MessagePassing(Part):
+    """Message passing over edges with features."""
+
+    reads_edges = True
+
+    residual: Literal["none", "inside", "outside"] = Field(
+        default="none",
+        description="residual connection: none (code), inside (thesis, Exphormer) or outside (LRGB)",
+    )
+
+    @property
+    def adds_input(self) -> bool:
+        """A residual connection outside is the layer's."""
+        return self.residual == "outside"
+
+
+class GatedGCNPart(MessagePassing):
+    """Message passing gated by the edges, which it updates."""
+
+    reads_distances = True
+
+    kind: Literal["gated-gcn"] = Field(default="gated-gcn", description="GatedGCN")
+    activation: Literal["relu", "gelu"] = Field(
+        default="relu", description="activation: relu (code) or gelu (text)"
+    )
+
+    def build(self, place: Place) -> nn.Module:
+        """Make a :class:`~kmip_data.models.layers.gated_gcn.GatedGCN`."""
+        from kmip_data.models.layers.gated_gcn import GatedGCN
+
+        return GatedGCN(
+            place.dim,
+            dropout=place.dropout,
+            residual=self.residual == "inside",
+            update_edges=not place.last,
+            by_distance=place.distances,
+            activation=self.activation,
+            defer_edges=not place.last,
+        )
+
+
+class StackPart(MessagePassing):
+    """A convolution that reads no edge features, with what a stack puts after it."""
+
+    reads_edges = False
+    convolution: ClassVar[str]  #: class in :mod:`kmip_data.models.layers.convolutions`
+
+    stack: Literal["lrgb", "graphgym"] = Field(
+        default="lrgb", description="operations after the convolution (models.md)"
+    )
+    activation: Literal["relu", "gelu"] = Field(
+        default="relu", description="activation: relu (point clouds) or gelu (LRGB, cities)"
+    )
+
+    @property
+    def adds_input(self) -> bool:
+        """Inside and outside are one: after dropout."""
+        return self.residual != "none"
+
+    def initialise(self, *encoders: nn.Module) -> None:
+        """GraphGym draws weights anew, which reaches torch's own linear layers: those of the encoders."""
+        from torch import nn
+
+        if self.stack != "graphgym":
+            return
+        for layer in (module for encoder in encoders for module in encoder.modules()):
+            if isinstance(layer, nn.Linear):
+                nn.init.xavier_uniform_(layer.weight, nn.init.calculate_gain("relu"))
+                nn.init.zeros_(layer.bias)
+
+    def build(self, place: Place) -> nn.Module:
+        """Make a :class:`~kmip_data.models.layers.convolutions.Convolution` of its kind."""
+        from kmip_data.models.layers import convolutions
+
+        kind: type[convolutions.Convolution] = getattr(convolutions, self.convolution)
+        return kind(place.dim, dropout=place.dropout, stack=self.stack, activation=self.activation)
+
+
+class GCNPart(StackPart):
+    """Sum over the neighbours, by degrees."""
+
+    convolution = "GCN"
+
+    kind: Literal["gcn"] = Field(default="gcn", description="GCN")
+
+
+class GATPart(StackPart):
+    """Attention to the neighbours, one head."""
+
+    convolution = "GAT"
+
+    kind: Literal["gat"] = Field(default="gat", description="GAT")
+
+
+class GINEPart(StackPart):
+    """Sum over the neighbours with the features of the edges between, then a perceptron."""
+
+    reads_edges = True
+    convolution = "GINE"
+
+    kind: Literal["gine"] = Field(default="gine", description="GINE")
+    stack: Literal["lrgb", "graphgps", "graphgym"] = Field(  # type: ignore[assignment] # one more
+        default="lrgb", description="operations after the convolution (models.md)"
+    )
+
+
+class MLPPart(StackPart):
+    """Each node alone: what a network reaches without its graph."""
+
+    convolution = "MLP"
+
+    kind: Literal["mlp"] = Field(default="mlp", description="no message passing: a linear layer on each node")
