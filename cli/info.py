@@ -183,7 +183,7 @@ def _tables(build: Build, added: Sequence[Mapping[str, Any]]) -> str:
         for part, counts in split.in_order()
     ]
     text.append(f"\nSplits\n{table(['split', 'part', 'graphs', 'digest of keys'], rows, indent=2)}")
-    text += [f"\n{table(of.header, of.rows)}{of.note and f'{chr(10)}{of.note}'}" for of in tables_of(build)]
+    text += [f"\n{table(of.header, of.rows)}" for of in tables_of(card)]
     text += [f"\nnote: {note}" for note in card.notes]
     return "\n".join(text)
 

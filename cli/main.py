@@ -47,7 +47,7 @@ COMMANDS = {
     "fetch": "Download the raw files of a dataset, verified.",
     "build": "Turn raw files into HDF5 shards.",
     "encode": "Add positional encodings to a build.",
-    "verify": "Check every byte of a build; rebuild broken shards.",
+    "verify": "Check every byte of a build, and build a damaged one again.",
     "push": "Share a build or a run at any address.",
     "pull": "Download what was pushed to an address, verified.",
     "preview": "Draw records of a build, or the map of a city.",
