@@ -65,9 +65,8 @@ class Measurer:
         runs = [self._run(method, n, number, training=training) for number in range(1, last)]
         runs.append(self._run(method, n, last, peak, training=training))
         forward, backward = zip(*runs[:repeats], strict=True)
-        times = {"forward": forward, "backward": backward if training else ()}
-        names = {"method": method.name, "setting": setting, "n": n}
-        return Measurement(status="ok", **names, **times, peak_bytes=peak.bytes)
+        measured = partial(Measurement, method=method.name, setting=setting, n=n, status="ok")
+        return measured(forward=forward, backward=backward if training else (), peak_bytes=peak.bytes)
 
     def inputs(self, method: Method, n: int, number: int, *, training: bool) -> Workload:
         """Return the inputs of run ``number`` on the device, equal for every method."""
@@ -94,7 +93,7 @@ class Measurer:
 
     def timed(self, function: Callable[[], T]) -> tuple[float, T]:
         """Return the seconds until the device has finished ``function``, and its result."""
-        wait = torch.cuda.synchronize if self.device.type == "cuda" else lambda: None
+        wait: Callable[[], None] = torch.cuda.synchronize if self.device.type == "cuda" else lambda: None
         wait()
         gc.disable()  # no run pays for the garbage of others
         try:
