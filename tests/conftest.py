@@ -24,16 +24,10 @@ for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHU
 
 @pytest.fixture(autouse=True)
 def _light_runs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let training in this process draw no curves and measure no memory: 40 % of a run of two epochs.
-
-    Tests marked ``whole_run`` and fixtures of a module or session do both.
-    """
+    """Let training in this process measure no memory beforehand; tests marked ``whole_run`` do."""
     train = sys.modules.get("kmip_data.models.training.run.train")
     if train is None or request.node.get_closest_marker("whole_run"):
         return
-    from kmip_data.drawing.style import write_output
-
-    monkeypatch.setattr(train, "draw_curves", lambda _, path, **__: write_output(path, b"\x89PNG"))
     monkeypatch.setattr(
         train,
         "plan_memory",
