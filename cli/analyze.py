@@ -241,7 +241,8 @@ def influence_of_k(names: tuple[str, ...], save: str | None, home: Home, as_json
     Takes the finished runs of sweeps, those named RUN, or all of the home. Runs that differ only in k and the
     seed are a curve: mean ± standard deviation over seeds for each k.
     """
-    from kmip_data.files.changes import csv_bytes, write_output
+    from kmip_data.files.changes import write_output
+    from kmip_data.files.reading import csv_bytes
     from kmip_data.models.analysis.drawing import draw_over_k
     from kmip_data.models.reports.tables import read_runs, rows_over_k, tables_of
     from kmip_data.models.sweeps.state import folders_of
@@ -293,7 +294,8 @@ def expressivity(full: bool, save: str | None, as_json: bool, quiet: bool) -> No
     2 heads of size 1 and 4 hidden channels, ever deeper, are fitted to a larger one with full attention: the
     error by depth and k, relative to that of the identity.
     """
-    from kmip_data.files.changes import csv_bytes, write_output
+    from kmip_data.files.changes import write_output
+    from kmip_data.files.reading import csv_bytes
     from kmip_data.models.analysis.drawing import draw_refinement
     from kmip_data.models.analysis.expressivity import ENCODINGS, all_tests, check_networks, known_pairs
     from kmip_data.models.config import ATTENTION

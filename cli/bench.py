@@ -152,7 +152,8 @@ def attention(
 
 def _save(prefix: Path, cells: list[Measurement], title: str, paper: Any) -> None:
     """Write the cells as CSV and as a picture."""
-    from kmip_data.files.changes import csv_bytes, write_output
+    from kmip_data.files.changes import write_output
+    from kmip_data.files.reading import csv_bytes
     from kmip_data.models.profiling.results import draw_sweep
 
     rows = [cell.as_dict() for cell in cells]

@@ -7,12 +7,12 @@ from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from kmip_data.cli.shared.commands import Command, home_option, json_option
-from kmip_data.cli.shared.output import annotated, show, table
+from kmip_data.cli.shared.output import annotated, build_facts, show, table
 from kmip_data.errors import human_bytes
 from kmip_data.wording import counted
 
@@ -69,23 +69,6 @@ def command(home: Home, as_json: bool) -> None:
         rows = [[name, kind, human_bytes(size)] for name, kind, size in folders]
         text.append(table(["folder", "what", "disk"], rows))
     show(found, "\n".join(text), as_json=as_json)
-
-
-def build_facts(build: Build) -> dict[str, Any]:
-    """Return the facts about a build that lists and scripts want."""
-    card = build.card
-    return {
-        "path": build.path,
-        "dataset": card.dataset,
-        "key": card.key,
-        "sample": card.sample,
-        "complete": card.complete,
-        "parameters": card.parameters,
-        "counts": card.counts,
-        "bytes": sum(shard.bytes for shard in card.shards),
-        "shards": len(card.shards),
-        "splits": sorted(card.splits),
-    }
 
 
 def builds_table(builds: list[Build]) -> str:

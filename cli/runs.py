@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kmip_data.cli.shared.commands import TARGET, Command, home_option, json_option
-from kmip_data.cli.shared.output import annotated, print_json, table
+from kmip_data.cli.shared.output import annotated, show, table
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -37,7 +38,6 @@ def command(dataset: str | None, model: str | None, state: str | None, home: Hom
     that ended with an error has failed, with the error. `report` compares finished runs.
     """
     from kmip_data.models.sweeps.state import list_runs
-    from kmip_data.models.training.run.folder import with_unit
 
     found = [
         run
@@ -46,17 +46,19 @@ def command(dataset: str | None, model: str | None, state: str | None, home: Hom
         and model in {None, run["model"]}
         and state in {None, run["state"]}
     ]
-    if as_json:
-        print_json({"home": home.root, "runs": found})
-        return
-    if not found:
-        click.echo(f"No such runs in {home.runs}: kmip-data train --dataset helsinki --epochs 20")
-        return
+    none = f"No such runs in {home.runs}: kmip-data train --dataset helsinki --epochs 20"
+    show({"home": home.root, "runs": found}, lambda: runs_table(found) if found else none, as_json=as_json)
+
+
+def runs_table(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Return runs with their states, and below each what it needs."""
+    from kmip_data.models.training.run.folder import with_unit
+
     rows, notes = [], []
-    for run in found:
+    for run in runs:
         test = "" if run["test"] is None else f"{run['metric']} {with_unit(run['metric'], run['test'])}"
         epochs = f"{run['epoch']}" if run["epochs"] is None else f"{run['epoch']} of {run['epochs']}"
         rows.append([f"{run['dataset']}/{run['model']}/{run['name']}", run["state"], epochs, test])
         left = run["state"] == "running" and run["left"] and f"{run['left']} left, by the epochs so far"
         notes.append([left or None, run["reason"], run["resume"] and f"resume: {run['resume']}"])
-    click.echo(annotated(table(["run", "state", "epochs", "test"], rows), notes))
+    return annotated(table(["run", "state", "epochs", "test"], rows), notes)

@@ -16,18 +16,17 @@ from kmip_data.cli.shared.commands import (
     number_option,
     work_options,
 )
-from kmip_data.cli.shared.output import show, table
+from kmip_data.cli.shared.output import show
 from kmip_data.errors import CheckFailed, UsageError
+from kmip_data.runtime.progress import say
 from kmip_data.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Mapping
 
     from kmip_data.builds.home import Home
     from kmip_data.models.sweeps.cells import Cell
     from kmip_data.models.sweeps.plan import Plan
-    from kmip_data.models.sweeps.state import State
 
 
 @click.command(
@@ -78,13 +77,11 @@ def command(
             next="leave out --gpus: each submitted run has a GPU, unless system.device=cpu",
         )
     sweep = _with_choices(read_plan(plan), chosen)
-    folder = home.root / "sweeps" / sweep.name
+    work = None if dry_run or status else {"home": home, "folder": home.root / "sweeps" / sweep.name}
     cells: list[Cell] = []
     if sweep.datasets or not status:  # a sweep without a plan is listed by its runs alone
-        cells = _run(sweep, home, folder, None if dry_run or status else {"quiet": quiet}, ways)
-    _print(
-        sweep, cells, home, folder, dry_run=dry_run, status=status or bool(ways["submit"]), as_json=as_json
-    )
+        cells = _run(sweep, home, work and work | {"options": {"quiet": quiet}}, ways)
+    _print(sweep, cells, home, dry_run=dry_run, status=status or bool(ways["submit"]), as_json=as_json)
 
 
 def _with_choices(plan: Plan, chosen: Mapping[str, Any]) -> Plan:
@@ -96,14 +93,12 @@ def _with_choices(plan: Plan, chosen: Mapping[str, Any]) -> Plan:
     return plan.model_copy(update={**given, "epochs": epochs, "set": (*plan.set, *chosen["overrides"])})
 
 
-def _run(plan: Plan, home: Home, folder: Path, options: Any, ways: Mapping[str, Any]) -> list[Cell]:
-    """Run a plan, unless ``options`` is None, and return its cells."""
-    from kmip_data.models.sweeps.cells import cells_of
+def _run(plan: Plan, home: Home, work: dict[str, Any] | None, ways: Mapping[str, Any]) -> list[Cell]:
+    """Run a plan, unless ``work`` is None, and return its cells."""
+    from kmip_data.models.sweeps.cells import best_of_each, cells_of
     from kmip_data.models.sweeps.running import run_cells
 
-    begin: Callable[..., object] = partial(
-        run_cells, jobs=len(ways["gpus"]) or ways["jobs"], gpus=ways["gpus"]
-    )
+    begin: Callable[..., None] = partial(run_cells, jobs=len(ways["gpus"]) or ways["jobs"], gpus=ways["gpus"])
     if ways["submit"]:
         from kmip_data.models.sweeps.running import submit_cells
         from kmip_data.runtime.presence import require_extra
@@ -115,64 +110,48 @@ def _run(plan: Plan, home: Home, folder: Path, options: Any, ways: Mapping[str, 
         settings = {key: int(value) if value.isdecimal() else value for key, _, value in pairs}
         begin = partial(submit_cells, settings=settings)
     cells = cells_of(plan, home)
-    if options is not None:
-        begin(cells, home=home, folder=folder, options=options)
+    if work is not None:
+        begin(cells, **work)
     if plan.then:
-        from kmip_data.models.sweeps.table import best_of_each
-
         combined = best_of_each(plan, cells, home)
-        if combined and options is not None:
-            begin(combined, home=home, folder=folder, options=options)
+        if combined and work is not None:
+            begin(combined, **work)
         cells += combined
     return cells
 
 
-def _print(
-    plan: Plan, cells: list[Cell], home: Home, folder: Path, *, dry_run: bool, status: bool, as_json: bool
-) -> None:
-    """Print the runs and the results; raise CheckFailed if runs failed that were to be run."""
-    from kmip_data.models.sweeps.cells import other_cells
-    from kmip_data.models.sweeps.state import state_of
+def _print(plan: Plan, cells: list[Cell], home: Home, *, dry_run: bool, status: bool, as_json: bool) -> None:
+    """Print the runs, or those that failed, and the results; raise CheckFailed if runs failed just now."""
+    from kmip_data.cli.report import report_text
+    from kmip_data.cli.runs import runs_table
+    from kmip_data.models.reports.tables import read_runs, tables_of
+    from kmip_data.models.sweeps.cells import best_on_val
+    from kmip_data.models.sweeps.state import described, runs_of
 
-    if status and not dry_run:
-        cells = [*cells, *other_cells(plan, cells, home)]
-    states = [state_of(cell, folder) for cell in cells]
-    listed = [_listed(cell, state) for cell, state in zip(cells, states, strict=True)]
-    rows: list[dict[str, Any]] = []
-    if cells and not dry_run:
-        from kmip_data.models.sweeps.table import for_people, rows_of
-
-        rows = rows_of(plan, cells)
-    runs = listed if dry_run or status else [row for row in listed if row["state"] == "failed"]
-    text = [] if cells else [f"The sweep {plan.name} has no run yet."]
-    if runs:
-        count = Counter(state.kind for state in states)
-        then = "; then best-of-each" * bool(dry_run and plan.then)
-        text += [
-            _table(runs),
-            "\n" + ", ".join(f"{number:,} {kind}" for kind, number in count.items()) + then,
-        ]
-        text.append("")
-    if rows:
-        text.append(_table([for_people(row) for row in rows]))
-    show({"sweep": plan.name, "runs": listed, "results": rows}, "\n".join(text), as_json=as_json)
-    reasons = [state.reason for state in states if state.kind == "failed"]
-    if reasons and not (dry_run or status):
+    known = {cell.folder: {"epochs": cell.config.training.epochs} for cell in cells}
+    others = runs_of(plan, home) if status and not dry_run else []  # with other options
+    runs = [described(folder, home) | known.get(folder, {}) for folder in dict.fromkeys([*known, *others])]
+    states = Counter(run["state"] for run in runs)
+    found: dict[str, Any] = {"sweep": plan.name, "runs": runs, "results": [], "chosen": []}
+    text = [] if runs else [f"The sweep {plan.name} has no run yet."]
+    if shown := runs if dry_run or status else [run for run in runs if run["state"] == "failed"]:
+        count = ", ".join(f"{number:,} {state}" for state, number in states.items())
+        text.append(f"{runs_table(shown)}\n\n{count}{'; then best-of-each' * bool(dry_run and plan.then)}\n")
+    if not dry_run:
+        finished, notices = read_runs([run["path"] for run in runs if run["state"] == "done"])
+        tables, more = tables_of(finished)
+        for notice in notices + more:
+            say(notice)
+        found["results"] = [row for each in tables for row in each.rows]
+        text += [report_text(tables)] if tables else []
+        best = best_on_val(cells) if plan.choose else {}
+        found["chosen"] = [{"dataset": d, "model": m, "change": c} for (d, m), c in best.items()]
+        text += [f"Best on val: {c} of {m} on {d}" for (d, m), c in best.items()]
+    show(found, "\n".join(text), as_json=as_json)
+    if states["failed"] and not (dry_run or status):
+        reason = next(run["reason"] for run in runs if run["state"] == "failed")
         raise CheckFailed(
-            f"{len(reasons)} of {counted(len(cells), 'run')} failed: {reasons[0]}",
-            left=f"their logs in {folder}, and their checkpoints",
+            f"{states['failed']} of {counted(len(cells), 'run')} failed: {reason}",
+            left=f"their logs in {home.root / 'sweeps' / plan.name}, and their checkpoints",
             next="the same command tries them again",
         )
-
-
-def _listed(cell: Cell, state: State) -> dict[str, Any]:
-    """Return a cell and its state as a row."""
-    named = {name: getattr(cell, name) for name in ("dataset", "model", "change", "seed")}
-    far = {"state": state.kind, "epoch": f"{state.epoch}/{cell.config.training.epochs}", "left": state.left}
-    return {**named, **far, "run": cell.folder.name, "reason": state.reason}
-
-
-def _table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the columns that are not empty in all rows."""
-    header = [name for name in rows[0] if any(row[name] not in {"", None} for row in rows)]
-    return table(header, ([str(row[name]) or "–" for name in header] for row in rows))

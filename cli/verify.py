@@ -1,4 +1,4 @@
-"""``kmip-data verify``: check every byte of a build, and rebuild broken files on request."""
+"""``kmip-data verify``: check every byte of a build, and build a damaged one again on request."""
 
 from __future__ import annotations
 
@@ -21,13 +21,17 @@ if TYPE_CHECKING:
     examples=["kmip-data verify s3dis", "kmip-data verify built/s3dis-k32-0123456789ab --repair"],
 )
 @click.argument("target", type=TARGET)
-@click.option("--repair", is_flag=True, help="Rebuild exactly the broken files; others are named and stay.")
+@click.option(
+    "--repair",
+    is_flag=True,
+    help="Build a damaged build again; files that are not its own are named and stay.",
+)
 @sample_option
 @raw_options
 @jobs_option
 @work_options
 def command(target: str, repair: bool, sample: bool, home: Home, as_json: bool, **options: Any) -> None:
-    """Check every byte of a build; rebuild broken shards.
+    """Check every byte of a build, and build a damaged one again.
 
     Checks card, splits, columns, digests, schema, pointers, indices, finite features and label
     ranges. Ends with exit code 1 and the name of each broken shard where something is wrong.

@@ -12,9 +12,8 @@ from pydantic import BaseModel
 
 from kmip_data.builds.home import Build, BuildArguments, BuildOptions, Home, find_build
 from kmip_data.errors import DamagedInput, UsageError, left_in, located, occupied
-from kmip_data.files.changes import refuse_links, remove_empty
-from kmip_data.files.locking import build_lock
-from kmip_data.files.reading import content_digest
+from kmip_data.files.changes import build_lock, refuse_links, remove_empty
+from kmip_data.files.reading import json_digest
 from kmip_data.format.build_files import write_card
 from kmip_data.format.card import PART, Card, read_card
 from kmip_data.format.schema import FORMAT_VERSION
@@ -130,7 +129,7 @@ def build_dataset(
 
 def _check_raw(build: Build, raw: RawFolder) -> None:
     """Refuse raw files other than those the build was made from: a split read from them would be another."""
-    if content_digest(raw.members) != build.card.content_digest:
+    if json_digest(raw.members) != build.card.content_digest:
         raise UsageError(
             f"{build.path} was not built from the raw files in {raw.path}.",
             next=f"kmip-data build {build.card.dataset} --archive PATH (the archive it was built from)",

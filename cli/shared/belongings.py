@@ -15,7 +15,7 @@ from kmip_data.builds.columns import read_columns
 from kmip_data.builds.home import COLUMNS, Build, Home, added_names
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.files import changes as files
-from kmip_data.files.locking import build_lock
+from kmip_data.files.changes import build_lock
 from kmip_data.files.reading import read_json, read_small
 from kmip_data.format.build_files import PAGE_NAME
 from kmip_data.format.card import CARD_NAME, read_card

@@ -9,12 +9,15 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kmip_data.errors import UsageError
 from kmip_data.wording import without_controls
+
+if TYPE_CHECKING:
+    from kmip_data.builds.home import Build
 
 JSON_PRINTED = "kmip_data.json_printed"  #: key in ``ctx.meta``: the one JSON object is out
 _RESET = "\x1b[0m"  #: written at exit by colorama, which numba imports
@@ -131,6 +134,23 @@ def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return str(value)
+
+
+def build_facts(build: Build) -> dict[str, Any]:
+    """Return the facts about a build that lists and scripts want."""
+    card = build.card
+    return {
+        "path": build.path,
+        "dataset": card.dataset,
+        "key": card.key,
+        "sample": card.sample,
+        "complete": card.complete,
+        "parameters": card.parameters,
+        "counts": card.counts,
+        "bytes": sum(shard.bytes for shard in card.shards),
+        "shards": len(card.shards),
+        "splits": sorted(card.splits),
+    }
 
 
 def with_ending(prefix: Path, suffix: str) -> Path:

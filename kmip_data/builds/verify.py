@@ -18,7 +18,7 @@ from kmip_data.builds.columns import (
 )
 from kmip_data.builds.home import COLUMNS, Build, added_names
 from kmip_data.errors import DamagedInput, UsageError, check_resources
-from kmip_data.files.changes import is_being_written
+from kmip_data.files.changes import written_name
 from kmip_data.files.reading import read_small
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, ShardEntry, SplitEntry, read_card
 from kmip_data.format.reader import Shard, content_faults
@@ -77,7 +77,7 @@ def strays(path: Path, folder: str, known: Container[str]) -> Iterator[str]:
     """Yield a remark on each file in a folder of a build that its card does not name; such files stay."""
     there = path / folder
     for entry in sorted(there.iterdir() if there.is_dir() else ()):
-        if (file := f"{folder}/{entry.name}") not in known and not is_being_written(entry):
+        if (file := f"{folder}/{entry.name}") not in known and written_name(entry.name) is None:
             yield f"{file} is not part of the build; it is left as it is"
 
 

@@ -23,7 +23,7 @@ BINS: Final = 10  #: of equally many nodes, from the smallest eccentricity to th
 PAGE: Final = "explore.html"  #: in the folder of a build or run
 #: In the order in which they are read.
 SCRIPTS: Final = (
-    "elements.js", "data.js", "drawing.js", "view.js", "ball.js", "figures.js", "explore.js", "page.js",
+    "elements.js", "data.js", "drawing.js", "view.js", "ball.js", "figures.js", "page.js", "explore.js",
 )  # fmt: skip
 
 

@@ -1,38 +1,25 @@
-"""Tables of a build: sizes, degrees, classes, and the columns of a city."""
+"""Tables of a build, from its card: sizes, degrees and classes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from kmip_data.builds.home import Build
-from kmip_data.drawing.maps import ATTRIBUTION, CityMap, read_city_map
 from kmip_data.format.build_files import SPREADS
 from kmip_data.format.card import Card
 from kmip_data.format.splits import in_order
-from kmip_data.graphs.city_columns import is_city
 
 
 class Table(NamedTuple):
-    """Headings, and rows of numbers and text, with a ``note`` below."""
+    """Headings, and rows of numbers and text."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[object]]
-    note: str = ""
 
 
-def tables_of(build: Build) -> list[Table]:
-    """Return the tables of a build that have rows.
-
-    Raises ``DamagedInput`` where a shard or split of a city is missing or damaged.
-    """
-    card = build.card
-    tables = [_sizes(card), _spreads(card), _classes(card)]
-    if is_city(card):
-        tables += _of_city(build)
-    return [table for table in tables if table.rows]
+def tables_of(card: Card) -> list[Table]:
+    """Return the tables of a build that have rows."""
+    return [table for table in (_sizes(card), _spreads(card), _classes(card)) if table.rows]
 
 
 def _sizes(card: Card) -> Table:
@@ -76,39 +63,3 @@ def _classes(card: Card) -> Table:
         for number, count in enumerate(columns["all"])
     ]
     return Table(["class", *(["name"] if names else []), "count", *columns], rows)
-
-
-def class_eccentricity(city: CityMap) -> Iterator[tuple[int, int, float, float, float]]:
-    """Give each class that occurs, its number of intersections, and their least, mean and largest value."""
-    for number in range(city.num_classes):
-        found = city.eccentricity[city.classes == number].astype(np.float64)
-        if len(found):
-            yield number, len(found), float(found.min()), float(found.mean()), float(found.max())
-
-
-def column_spreads(city: CityMap) -> Iterator[tuple[str, float, float, float, float, float]]:
-    """Give name, least, mean, largest value, standard deviation and share of values that are not zero.
-
-    Over all intersections, not only the train nodes that standardise the columns; identifiers are left out.
-    """
-    for name, values in city.columns.items():
-        if values.dtype.kind == "f" and len(values):
-            numbers = values.astype(np.float64)
-            spread = numbers.min(), numbers.mean(), numbers.max(), numbers.std(), np.mean(numbers != 0)
-            yield name, *map(float, spread)  # type: ignore[misc] # five
-
-
-def _of_city(build: Build) -> Iterator[Table]:
-    city = read_city_map(build)
-    unit = f"[{city.unit}]"
-    header = ["class", "count", f"eccentricity {unit}: least", "mean", "most"]
-    rows = [[c, n, *(f"{value:,.1f}" for value in spread)] for c, n, *spread in class_eccentricity(city)]
-    yield Table(header, rows)
-    yield Table(
-        ["column", "least", "mean", "most", "deviation", "not zero"],
-        [
-            [name, *(f"{value:,.4g}" for value in spread), f"{share:.1%}"]
-            for name, *spread, share in column_spreads(city)
-        ],
-        ATTRIBUTION,
-    )

@@ -1,18 +1,22 @@
-"""Write, replace and remove files: completely, by name, never through a link. No other module does.
+"""Write, replace, remove and lock files: completely, by name, never through a link. No other module does.
 
 A folder is reached by handles: from a root that may be a link (a home, an ``--output``) down through
 folders that may not, so that a link put in later leads nowhere. A file is written under a name that
 its writer alone has and holds the lock of, and renamed in; such files that nobody locks are removed.
+
+One process at a time writes into a folder. Its lock is ``flock``, which the kernel releases with the process,
+so a killed builder never blocks the next one. Nothing relies on it for correctness: every file is renamed in
+complete, and two builders of one key write the same bytes.
 """
 
 from __future__ import annotations
 
 import contextlib
-import csv
 import errno
 import fcntl
 import hashlib
 import io
+import math
 import os
 import re
 import secrets
@@ -20,19 +24,23 @@ import shutil
 import socket
 import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from kmip_data.errors import UsageError, writing
-from kmip_data.files.reading import readable_json
+from kmip_data.files.reading import read_small, readable_json
+from kmip_data.runtime.progress import say
+from kmip_data.wording import timestamp
 
 PARTIAL = ".partial"
+LOCKS = ".locks"  #: folder of lock files, next to the build folders
+MESSAGE_SECONDS = 30.0
+_NO_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
 #: ``NAME.<machine>-<random>.partial``
 _PARTIAL_NAME = re.compile(r"(.+)\.([0-9a-f]{8})-[0-9a-f]{16}\.partial", re.DOTALL)
 _MACHINE = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
 _DAY = 86_400.0  #: seconds after which a partial file counts as left behind where its lock cannot be tried
-_LONGEST_NAME = 255
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _CONTINUED = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -54,7 +62,24 @@ def write_file(path: Path, data: bytes | Iterable[bytes], *, root: Path | None =
         with _opened(path.parent, root) as folder:
             _refuse_irregular(path, folder)
             _remove_stale(folder, f"{path.name}.")
-            _write_new(pieces, folder, path.name)
+            partial = _partial_name(path.name)
+            try:
+                # Within: an interrupt comes as soon as the file is there.
+                descriptor = _new_locked(partial, folder)
+                try:
+                    for piece in pieces:
+                        write_all(descriptor, piece)
+                    os.fsync(descriptor)
+                    # By attribute of os: tests of faults wrap it.
+                    os.replace(partial, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+                finally:
+                    os.close(descriptor)
+            except FileExistsError:  # not ours
+                raise
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(partial, dir_fd=folder)
+                raise
             _sync(folder)
 
 
@@ -80,10 +105,9 @@ def open_partial(path: Path, folder: int | None = None) -> int:
 
     Raises ``UsageError`` where it is a hard link or no regular file; a symbolic link is an ``OSError``.
     """
-    name = path if folder is None else path.name
-    descriptor = os.open(name, _CONTINUED, 0o644, dir_fd=folder)
+    descriptor = os.open(path if folder is None else path.name, _CONTINUED, 0o644, dir_fd=folder)
     status = os.fstat(descriptor)
-    if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+    if stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:
         return descriptor
     os.close(descriptor)
     raise UsageError(f"{path} is a hard link or a special file.", next=f"remove {path}")
@@ -112,16 +136,7 @@ def fsync_path(path: Path) -> None:
 
 def write_output(path: Path, data: bytes) -> None:
     """Write a file that a user named as :func:`write_file` does; a link is followed, never replaced."""
-    with contextlib.suppress(OSError):
-        _refuse_device(path, path.stat().st_mode)
     write_file(Path(os.path.realpath(path)) if path.is_symlink() else path, data)
-
-
-def csv_bytes(header: Sequence[str], rows: Iterable[Iterable[object]]) -> bytes:
-    """Return a CSV file of one line per row; cells that are None stay empty."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([header, *rows])
-    return text.getvalue().encode()
 
 
 def make_folder(path: Path, *, root: Path) -> None:
@@ -185,12 +200,8 @@ def written_name(name: str) -> str | None:
     return found and found[1]
 
 
-def is_being_written(path: Path) -> bool:
-    """True if this is a half-written file whose writer may still be running."""
-    if written_name(path.name) is None:
-        return False
-    with _opened(path.parent, None) as folder:
-        return not _is_stale(path.name, folder)
+class FolderInUse(UsageError):
+    """Another process holds the lock."""
 
 
 def refuse_link(path: Path) -> None:
@@ -201,12 +212,9 @@ def refuse_link(path: Path) -> None:
 
 def refuse_links(folder: Path) -> None:
     """Raise UsageError where anything below ``folder``, which may be a link itself, is a symbolic link."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_symlink():
-                raise _is_a_link(Path(entry.path))
-            if entry.is_dir():
-                refuse_links(Path(entry.path))
+    for place, folders, names in os.walk(folder):
+        for name in (*folders, *names):
+            refuse_link(Path(place, name))
 
 
 def refuse_links_below(root: Path, folder: Path) -> None:
@@ -237,28 +245,6 @@ def _opened(folder: Path, root: Path | None) -> Iterator[int]:
         os.close(handle)
 
 
-def _write_new(pieces: Iterable[bytes], folder: int, name: str) -> None:
-    """Write, sync and rename a new file; it never stays half-written."""
-    partial = _partial_name(name)
-    try:
-        # Within: an interrupt comes as soon as the file is there.
-        descriptor = _new_locked(partial, folder)
-        try:
-            for piece in pieces:
-                write_all(descriptor, piece)
-            os.fsync(descriptor)
-            # By attribute of os: tests of faults wrap it.
-            os.replace(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
-        finally:
-            os.close(descriptor)
-    except FileExistsError:  # not ours
-        raise
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(partial, dir_fd=folder)
-        raise
-
-
 def _new_locked(partial: str, folder: int) -> int:
     """Open a new file and hold its lock, which the kernel frees when its writer ends or is killed."""
     while True:
@@ -280,37 +266,34 @@ def _sync(folder: int) -> None:
 
 def _partial_name(name: str) -> str:
     suffix = f".{_MACHINE}-{secrets.token_hex(8)}{PARTIAL}"
-    if len(os.fsencode(name)) + len(suffix) > _LONGEST_NAME >= len(os.fsencode(name)):
+    if len(os.fsencode(name)) + len(suffix) > 255 >= len(os.fsencode(name)):  # the longest name
         name = hashlib.sha256(os.fsencode(name)).hexdigest()
     return name + suffix
 
 
 def _remove_stale(folder: int, beginning: str) -> None:
     for name in os.listdir(folder):
-        if name.endswith(PARTIAL) and name.startswith(beginning):
-            with contextlib.suppress(OSError):  # another process may have removed it
-                _is_stale(name, folder, remove=True)
+        if name.startswith(beginning) and (found := _PARTIAL_NAME.fullmatch(name)):
+            with contextlib.suppress(OSError):  # another process may have removed it, or writes it
+                _remove_if_stale(name, found[2], folder)
 
 
-def _is_stale(name: str, folder: int, *, remove: bool = False) -> bool:
-    """True if nobody holds the lock of a partial file (of another machine: if it is a day old)."""
-    found = _PARTIAL_NAME.fullmatch(name)
+def _remove_if_stale(name: str, machine: str, folder: int) -> None:
+    """Remove a partial file that nobody holds the lock of (of another machine: if it is a day old)."""
     status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    if found is None or not stat.S_ISREG(status.st_mode):
-        return False
+    if not stat.S_ISREG(status.st_mode):
+        return
     descriptor = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     try:
         stale = time.time() - status.st_mtime > _DAY
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            stale = stale or found[2] == _MACHINE
-        except BlockingIOError:
-            return False
-        except OSError:  # a file system without locks: by age alone
-            pass
-        if stale and remove:  # while it is locked: its writer may be about to lock it
+            stale = stale or machine == _MACHINE
+        except OSError as error:
+            if error.errno not in _NO_FLOCK:  # it is locked; without locks its age alone counts
+                raise
+        if stale:  # while it is locked: its writer may be about to lock it
             os.unlink(name, dir_fd=folder)
-        return stale
     finally:
         os.close(descriptor)
 
@@ -322,11 +305,7 @@ def _refuse_irregular(path: Path, folder: int) -> None:
         return
     if stat.S_ISLNK(mode):
         raise _is_a_link(path)
-    _refuse_device(path, mode)
-
-
-def _refuse_device(path: Path, mode: int) -> None:
-    """Raise UsageError for a device, pipe or socket: a rename would replace it, ``/dev/null`` too."""
+    # A rename would replace a device, pipe or socket, ``/dev/null`` too.
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise UsageError(f"{path} is not a regular file: it is a device, a pipe or a socket.")
 
@@ -336,3 +315,86 @@ def _is_a_link(path: Path) -> UsageError:
         f"{path} is a symbolic link, and nothing is written or removed through it.",
         next=f"replace the link {path} by what it leads to, or remove it",
     )
+
+
+@contextlib.contextmanager
+def build_lock(folder: Path, *, quiet: bool = False, wait: bool = True) -> Iterator[None]:
+    """Hold the lock of a folder, which need not exist; wait, with a message, while another process has it.
+
+    Whoever waited finds what that process left: look at the folder again. Raises ``FolderInUse`` where
+    another process has it and ``wait`` is off; ``UsageError`` where the lock file may not be written there;
+    ``OutOfResources`` where the disk did not take it.
+    """
+    with writing(lock_path(folder)):
+        path, descriptor = _acquire(folder, quiet=quiet, wait=wait)
+    try:
+        owner = f"process {os.getpid()} on {socket.gethostname()} (since {timestamp()})"
+        with contextlib.suppress(OSError):  # a message: a full disk must not stop a build that has the lock
+            os.truncate(descriptor, 0)
+            os.pwrite(descriptor, owner.encode(), 0)
+        yield
+    finally:
+        # Gone before it is free: who has it open sees that and tries again, so nothing is left behind.
+        remove_file(path)
+        os.close(descriptor)
+        if path.parent.name == LOCKS:
+            remove_empty(path.parent)  # not empty while others wait or work
+
+
+def lock_path(folder: Path) -> Path:
+    """Return the path of a folder's lock: ``.locks/<name>.lock`` next to it, whose folder is made.
+
+    A folder whose parent cannot be written to (the root of a mounted disk), or where ``.locks`` is a link,
+    has it inside. Either is there only while the lock is held, or after its holder was killed.
+    """
+    locks = folder.parent / LOCKS
+    with contextlib.suppress(OSError):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            with contextlib.suppress(FileExistsError):
+                locks.mkdir()
+            with contextlib.suppress(FileNotFoundError):  # another process removed it, empty, in between
+                if stat.S_ISDIR(locks.lstat().st_mode):
+                    return locks / f"{folder.name}.lock"
+                break
+    return folder / ".lock"
+
+
+def _acquire(folder: Path, *, quiet: bool, wait: bool) -> tuple[Path, int]:
+    """Return the path of the lock file, and its descriptor with the lock."""
+    said = -math.inf
+    while True:
+        path = lock_path(folder)
+        if path.parent == folder:
+            folder.mkdir(parents=True, exist_ok=True)
+        refuse_link(path)
+        try:
+            descriptor = open_partial(path)
+        except FileNotFoundError:  # with the empty folder of locks
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(descriptor).st_nlink:
+                return path, descriptor
+        except BlockingIOError:
+            if not wait:
+                os.close(descriptor)
+                next_step = "the same command when that process has ended"
+                raise FolderInUse(f"{folder} is in use by {_owner(path)}.", next=next_step) from None
+            if time.monotonic() - said >= MESSAGE_SECONDS:
+                said = time.monotonic()
+                say(f"waiting for {folder.name}: {_owner(path)} has it", quiet=quiet)
+            time.sleep(0.2)
+        except OSError as error:
+            if error.errno not in _NO_FLOCK:
+                raise
+            say(f"{folder.parent} has no file locks: start no second command on {folder.name}", quiet=quiet)
+            return path, descriptor
+        os.close(descriptor)
+
+
+def _owner(path: Path) -> str:
+    """Return the holder of a lock as its file names it."""
+    with contextlib.suppress(OSError, ValueError):
+        return read_small(path, 500).decode() or "another process"
+    return "another process"

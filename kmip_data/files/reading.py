@@ -1,14 +1,15 @@
-"""Small files of unknown origin, read within a limit that is checked first; digests and canonical JSON."""
+"""Small files of unknown origin, read within a limit that is checked first; digests, JSON and CSV."""
 
 from __future__ import annotations
 
 import contextlib
+import csv
 import hashlib
 import io
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -103,9 +104,6 @@ def first_fault(error: Exception) -> str:
     return f"{place}: {fault['msg']}"[:300] if place else fault["msg"][:300]
 
 
-CHUNK = 2**20  #: bytes read at a time where a file is streamed
-
-
 def canonical_json(value: Any) -> str:
     """Return JSON with sorted keys, no spaces and ASCII only: equal values give equal text."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
@@ -116,14 +114,16 @@ def readable_json(value: Mapping[str, Any]) -> str:
     return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
+def csv_bytes(header: Sequence[str], rows: Iterable[Iterable[object]]) -> bytes:
+    """Return a CSV file of one line per row; cells that are None stay empty."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([header, *rows])
+    return text.getvalue().encode()
+
+
 def json_digest(value: Any) -> str:
     """Return the SHA-256 (hex) of a value as canonical JSON."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
-
-
-def content_digest(members: Mapping[str, str]) -> str:
-    """Return the SHA-256 (hex) over paths and digests of raw files, whatever their container."""
-    return json_digest(members)
 
 
 def sealed_json(content: Mapping[str, Any]) -> str:
@@ -137,24 +137,11 @@ def sealed_json(content: Mapping[str, Any]) -> str:
 
 def sha256_file(path: Path) -> tuple[str, int]:
     """Return SHA-256 and size of a file, streamed; raises ``DamagedInput`` where it cannot be read."""
-    return _stream(path, hashlib.sha256)
+    return digest_file(path, hashlib.sha256)
 
 
-def md5_file(path: Path) -> str:
-    """Return the MD5 of a file, which some owners publish; raises as :func:`sha256_file`."""
-    return _stream(path, lambda: hashlib.md5(usedforsecurity=False))[0]
-
-
-def git_blob(path: Path) -> str:
-    """Return git's name for the content of a file, SHA-1 of size and bytes; raises as :func:`sha256_file`."""
-
-    def start() -> Any:
-        return hashlib.sha1(f"blob {path.stat().st_size}\0".encode(), usedforsecurity=False)
-
-    return _stream(path, start)[0]
-
-
-def _stream(path: Path, start: Callable[[], Any]) -> tuple[str, int]:
+def digest_file(path: Path, start: Callable[[], Any]) -> tuple[str, int]:
+    """Return a digest (hex), begun by ``start``, and size of a file; raises as :func:`sha256_file`."""
     try:
         with path.open("rb", buffering=0) as file:
             return hashlib.file_digest(file, start).hexdigest(), file.tell()

@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, NoReturn
@@ -48,16 +47,10 @@ def repeating(
         number = _signal_of(event.exc_value)
         if number is None:
             shown(event)
-            return
-        ready = threading.Event()
-
-        def again() -> None:
-            ready.wait()  # what comes before this hook is left would be swallowed, too
-            time.sleep(AGAIN_AFTER)
-            os.kill(os.getpid(), number)
-
-        threading.Thread(target=again, daemon=True).start()
-        ready.set()
+        else:  # after this hook is left: what comes before that would be swallowed, too
+            again = threading.Timer(AGAIN_AFTER, os.kill, (os.getpid(), number))
+            again.daemon = True
+            again.start()
 
     return hook
 
@@ -108,9 +101,8 @@ def held() -> Iterator[None]:
     """Hold SIGINT, SIGTERM and SIGHUP back until the block ends, here and in processes started inside.
 
     Clean-up and starting processes must not be torn apart by an exception from a handler. And a Ctrl-C on a
-    terminal goes to every process of the group: a worker that is just starting must not die of it
-    with a traceback before it can say that its parent decides, so it begins with all blocked. loky's
-    resource tracker never unblocks SIGHUP: it outlives the terminal, and removes the semaphores.
+    terminal goes to every process of the group: a starting worker begins with all blocked, so as not to die
+    of it with a traceback. loky's resource tracker never unblocks SIGHUP: it outlives the terminal.
     """
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     # The mask is this thread's; the system may hand the signal to another one, whose C handler then

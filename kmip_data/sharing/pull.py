@@ -26,8 +26,7 @@ from kmip_data.errors import (
     require_room,
     writing,
 )
-from kmip_data.files.changes import PARTIAL, continued_file, refuse_link, write_all
-from kmip_data.files.locking import build_lock
+from kmip_data.files.changes import PARTIAL, build_lock, continued_file, refuse_link, write_all
 from kmip_data.files.reading import MAX_BYTES, first_fault, read_small, readable_json, sha256_file
 from kmip_data.format.build_files import (
     CROISSANT_NAME,

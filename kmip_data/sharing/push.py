@@ -15,8 +15,7 @@ from typing import Any, Final, Literal
 from kmip_data.builds.columns import read_columns
 from kmip_data.builds.home import COLUMNS, Build, added_names
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
-from kmip_data.files.changes import remove_partials, written_name
-from kmip_data.files.locking import build_lock
+from kmip_data.files.changes import build_lock, remove_partials, written_name
 from kmip_data.files.reading import readable_json
 from kmip_data.format.build_files import CROISSANT_NAME, PAGE_NAME, build_croissant, render_card
 from kmip_data.format.card import CARD_NAME, NAME_WORDS, Card, is_name

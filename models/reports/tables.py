@@ -13,6 +13,7 @@ import re
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,11 @@ from kmip_data.manifest import dataset_names, load_manifest, read_shipped, unkno
 from kmip_data.models.sweeps.cells import digest
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig
 from kmip_data.models.training.config.overrides import config_from_mapping
-from kmip_data.models.training.config.presets import USUAL, PaperResult, load_preset, read_preset
+from kmip_data.models.training.config.presets import PaperResult, load_preset, read_preset
 from kmip_data.models.training.metrics import METRICS
 from kmip_data.models.training.run.folder import RESULT_NAME, RunResult, is_share, read_result
 from kmip_data.pipelines.find import record_parameters
 
-K = "model.attention.k="  #: prefix of a change of k
 MOST = 1e100  #: largest metric; sums of larger ones could overflow
 #: Keys that change nothing that is learned, or that have columns of their own.
 _APART = re.compile(
@@ -84,23 +84,7 @@ def _read(folder: Path) -> Run:
     paper = paper if paper and paper.metric == result.metric else None
     changes = tuple(_changes(config, base, result))
     exact = paper is not None and not changes and config.variant in {paper.variant, "text"}
-    if not exact and paper and (other := _of_another_k(config, changes)):
-        paper, exact = other, True
     return Run(folder, result, config, changes, paper, exact)
-
-
-def _of_another_k(config: RunConfig, changes: Sequence[str]) -> PaperResult | None:
-    """Return the paper's figure for the run's k, if only k was changed, in its experiment on k."""
-    table = read_shipped("results", "influence-of-k")
-    k = getattr(config.model.attention, "k", None)
-    for of in table["dataset"] if all(change.startswith(K) for change in changes) and k in table["k"] else ():
-        if (config.preset, config.variant) == (f"{of['name']}/{USUAL}", of["variant"]):
-            at, named = table["k"].index(k), {name: table[name] for name in ("runs", "hardware")}
-            source = f"{table['source']}, row k = {k}"
-            return PaperResult(
-                metric=of["metric"], mean=of["mean"][at], std=of["std"][at], source=source, **named
-            )
-    return None
 
 
 def _changes(config: RunConfig, base: RunConfig, result: RunResult) -> Iterator[str]:
@@ -293,24 +277,6 @@ def _around(value: float, variance: float, freedom: float) -> Interval:
     return value, value - half, value + half
 
 
-def curves_over_k(table: Table) -> dict[str, dict[int, Row]]:
-    """Return the rows that differ in k alone: name of model and shared changes -> k -> row.
-
-    Each row also has ``seconds`` and ``seconds_std`` of a training epoch, over its seeds.
-    """
-    found: dict[str, dict[int, Row]] = {}
-    for row, runs in zip(table.rows, table.runs, strict=True):
-        k = getattr(runs[0].config.model.attention, "k", None)
-        if not isinstance(k, int):  # no k, or one a layer
-            continue
-        others = [change for change in runs[0].changes if not change.startswith(K)]
-        variant = [] if row["variant"] == "code" else [f"({row['variant']})"]
-        seconds = [run.result.seconds.train_epoch for run in runs]
-        spent = {"seconds": statistics.fmean(seconds), "seconds_std": statistics.pstdev(seconds)}
-        found.setdefault(" ".join([row["model"], *variant, *others]), {})[k] = {**row, **spent}
-    return {name: {k: rows[k] for k in sorted(rows)} for name, rows in found.items()}
-
-
 def published_over_k(dataset: str, metric: str) -> list[Row]:
     """Return the paper's rows: ``k``, :data:`OVER_K` and ``runs``; none for other datasets."""
     paper = read_shipped("results", "influence-of-k")
@@ -325,22 +291,28 @@ def published_over_k(dataset: str, metric: str) -> list[Row]:
 
 
 def rows_over_k(table: Table) -> tuple[list[Row], list[Row]]:
-    """Return the rows of curves with several k, with the paper's figures, and all rows of the paper.
+    """Return the rows that differ in k alone, with the paper's figures, and all rows of the paper.
 
-    ``curve`` names the curve of a row. The paper's figures, ``paper_…``, are only given for complete
-    published data.
+    ``curve`` names the curve of a row, by model and shared changes; ``seconds`` and ``seconds_std`` are of a
+    training epoch. The paper's figures, ``paper_…``, are only given for complete published data.
     """
     first = table.rows[0]
     share = f" ({first['share']})" if first["share"] not in {"", "all"} else ""
     paper = [] if share else published_over_k(first["dataset"], first["metric"])
-    published = {row["k"]: {f"paper_{name}": row[name] for name in ("runs", *OVER_K)} for row in paper}
-    none = dict.fromkeys(f"paper_{name}" for name in ("runs", *OVER_K))
-    ours = [
-        {"curve": f"{row['dataset']}{share}, {name}", "k": k}
-        | {column: row[column] for column in ("dataset", "metric", "runs", "seeds", "device", *OVER_K)}
-        | published.get(k, none)
-        for name, of in curves_over_k(table).items()
-        for k, row in of.items()
-        if len(of) > 1
-    ]
-    return ours, [{"curve": f"{first['dataset']}, the paper's", **row} for row in paper]
+    published = {row["k"]: row for row in paper}
+    curves: dict[str, list[Row]] = {}
+    for row, runs in zip(table.rows, table.runs, strict=True):
+        k = getattr(runs[0].config.model.attention, "k", None)
+        if not isinstance(k, int):  # no k, or one a layer
+            continue
+        variant = [] if row["variant"] == "code" else [f"({row['variant']})"]
+        others = [change for change in runs[0].changes if not change.startswith("model.attention.k=")]
+        name = " ".join([f"{row['dataset']}{share},", row["model"], *variant, *others])
+        seconds = [run.result.seconds.train_epoch for run in runs]
+        spent = {"seconds": statistics.fmean(seconds), "seconds_std": statistics.pstdev(seconds)}
+        shown = {column: row[column] for column in ("dataset", "metric", "runs", "seeds", "device")}
+        means = {"test": row["test"], "test_std": row["test_std"], **spent}
+        theirs = {f"paper_{column}": published.get(k, {}).get(column) for column in ("runs", *OVER_K)}
+        curves.setdefault(name, []).append({"curve": name, "k": k, **shown, **means, **theirs})
+    of_several = (sorted(rows, key=lambda row: row["k"]) for rows in curves.values() if len(rows) > 1)
+    return [*chain(*of_several)], [{"curve": f"{first['dataset']}, the paper's", **row} for row in paper]

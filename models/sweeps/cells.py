@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import tomllib
-from collections.abc import Iterator, Sequence
+import statistics
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import KmipDataError, UsageError
-from kmip_data.files.reading import json_digest, read_small
+from kmip_data.errors import UsageError
+from kmip_data.files.reading import json_digest
 from kmip_data.manifest import dataset_names, load_manifest, no_recipe
 from kmip_data.models.sweeps.plan import MOST_RUNS, Change, Plan
 from kmip_data.models.training.config.keys import RunConfig
-from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping, with_epochs
+from kmip_data.models.training.config.overrides import apply_overrides, with_epochs
 from kmip_data.models.training.config.presets import config_for, folder_of
-from kmip_data.models.training.run.folder import CONFIG_NAME
+from kmip_data.models.training.run.folder import RESULT_NAME, read_result
 from kmip_data.pipelines.find import find, record_parameters
 
 UNCHANGED = Change.model_construct(name="")  #: the one change of a plan without changes
@@ -34,12 +33,11 @@ class Cell:
     config: RunConfig
     folder: Path  #: run folder
     command: tuple[str, ...]  #: arguments of ``kmip-data`` that start the run
-    settings: str = ""  #: digest in the name of a run that was started with other options than these cells
 
     @property
-    def series(self) -> Path:
-        """Run folder without the seed: equal for all seeds of one configuration."""
-        return self.folder.with_name(self.folder.name.rpartition("-seed")[0])
+    def done(self) -> bool:
+        """True if the run has its result."""
+        return (self.folder / RESULT_NAME).is_file()
 
 
 def cells_of(plan: Plan, home: Home) -> list[Cell]:
@@ -48,39 +46,18 @@ def cells_of(plan: Plan, home: Home) -> list[Cell]:
     Raises ``UsageError`` if a dataset, model, variant or key does not exist, a value is wrong, or the plan
     has no run or more than ``MOST_RUNS``.
     """
-    if not 0 < plan.runs <= MOST_RUNS:
-        counts = ", ".join(
-            f"{len(getattr(plan, x)):,} {x}" for x in ("datasets", "models", "changes", "seeds")
-        )
-        raise UsageError(
-            f"The sweep {plan.name} has {plan.runs or 'no'} runs: {counts}.", next=f"1 to {MOST_RUNS:,} runs"
-        )
+    if plan.most_runs > MOST_RUNS:  # counted before anything is expanded
+        raise UsageError(f"The sweep {plan.name} has {plan.most_runs:,} runs.", next=f"at most {MOST_RUNS:,}")
     axes = product(dict.fromkeys(plan.datasets), dict.fromkeys(plan.models), plan.changes or (UNCHANGED,))
-    return [
+    cells = [
         cell
         for dataset, model, change in axes
-        if model in (change.models or (model,)) and dataset in (change.datasets or (dataset,))
+        if change.applies(dataset, model)
         for cell in _cells(plan, dataset, model, change, home)
     ]
-
-
-def other_cells(plan: Plan, cells: Sequence[Cell], home: Home) -> list[Cell]:
-    """Return the runs of this sweep on disk that are not among ``cells``: started with other options.
-
-    Runs are recognised by their names; those whose configuration cannot be read are left out.
-    """
-    known, found = {cell.folder for cell in cells}, []
-    for path in sorted(home.runs.glob(f"*/*/*/{CONFIG_NAME}")):
-        folder = path.parent
-        named = plan.run_names().fullmatch(folder.name)
-        if named is None or folder in known:
-            continue
-        with contextlib.suppress(OSError, ValueError, RecursionError, KmipDataError):
-            config = config_from_mapping(tomllib.loads(read_small(path).decode()), str(path))
-            dataset, model, _ = folder.parts[-3:]
-            change, seed = named["change"].removesuffix("-"), int(named["seed"])
-            found.append(Cell(dataset, model, change, seed, config, folder, (), named["digest"]))
-    return found
+    if not cells:
+        raise UsageError(f"The sweep {plan.name} has no run.", next="kmip-data sweep NAME, or --dataset NAME")
+    return cells
 
 
 def _cells(plan: Plan, dataset: str, model: str, change: Change, home: Home) -> Iterator[Cell]:
@@ -123,3 +100,65 @@ def _label(config: RunConfig, home: Home) -> str:
         record_parameters(data.dataset, data.parameters)
         return f"{data.dataset}-sample" if data.sample else data.dataset
     return find(data.dataset, data.parameters, home=home, sample=data.sample).card.label
+
+
+def best_on_val(cells: Iterable[Cell]) -> dict[tuple[str, str], str]:
+    """Return the change with the best mean on val for each dataset and model, of those that are done."""
+    changes: dict[tuple[str, str], list[str]] = {}
+    means = _means_on_val(cells)
+    for dataset, model, change in means:
+        changes.setdefault((dataset, model), []).append(change)
+    return {(d, m): _winner({each: means[d, m, each] for each in names}) for (d, m), names in changes.items()}
+
+
+def best_of_each(plan: Plan, cells: list[Cell], home: Home) -> list[Cell]:
+    """Return the cells of the combined change, for each dataset and model whose cells are all done.
+
+    Changes of the same keys are one axis. On each axis the best mean on val wins, among its changes and the
+    run without any; of equal ones the first in the plan. Only results on disk decide, so that a sweep that
+    was killed makes the same choice. If at most one axis gains, the combination exists already: no cells.
+    """
+    found, means = list[Cell](), _means_on_val(cells)
+    for dataset, model in dict.fromkeys((cell.dataset, cell.model) for cell in cells):
+        changes = {change.name: change for change in plan.changes if change.applies(dataset, model)}
+        if any((dataset, model, name) not in means for name in changes):
+            continue
+        winners = set()
+        for axis in {change.keys for change in changes.values()}:
+            rivals = [name for name, change in changes.items() if change.keys in {axis, frozenset()}]
+            winners.add(_winner({name: means[dataset, model, name] for name in rivals}))
+        gained = [change for name, change in changes.items() if change.set and name in winners]
+        if len(gained) > 1:
+            both = Change(name=str(plan.then), set=tuple(item for change in gained for item in change.set))
+            one = plan.model_copy(update={"datasets": (dataset,), "models": (model,), "changes": (both,)})
+            found += cells_of(one, home)
+    return found
+
+
+Mean = tuple[str, float]  #: a metric, and its mean over seeds
+
+
+def _means_on_val(cells: Iterable[Cell]) -> dict[tuple[str, str, str], Mean]:
+    """Return the mean on val of each dataset, model and change whose seeds are all done."""
+    groups: dict[tuple[str, str, str], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault((cell.dataset, cell.model, cell.change), []).append(cell)
+    found = {}
+    for key, group in groups.items():
+        if all(cell.done for cell in group):
+            results = [read_result(cell.folder) for cell in group]
+            metric = results[0].metric
+            values = [result.metrics.get("val", {}).get(metric, float("nan")) for result in results]
+            found[key] = metric, statistics.fmean(values)
+    return found
+
+
+def _winner(means: dict[str, Mean]) -> str:
+    """Return the name of the best mean; of equal ones the first."""
+    from kmip_data.models.training.metrics import is_better
+
+    best, highest = next(iter(means)), None
+    for name, (metric, mean) in means.items():
+        if is_better(metric, mean, highest):
+            best, highest = name, mean
+    return best

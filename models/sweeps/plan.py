@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 import tomllib
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field, ValidationError, field_validator, model_validator
-from pydantic_core import ErrorDetails
+from pydantic import Field, field_validator, model_validator
 
 from kmip_data.errors import UsageError
-from kmip_data.files.reading import read_small
+from kmip_data.files.reading import first_fault, read_small
 from kmip_data.manifest import Strict, read_shipped, shipped_names, unknown_name
-from kmip_data.wording import nearest
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
 Names = Annotated[tuple[str, ...], Field(min_length=1, max_length=1_000)]
@@ -31,6 +30,15 @@ class Change(Strict):
     variant: str = Field(default="", description="variant of the preset; empty: the plan's")
     models: tuple[str, ...] = Field(default=(), description="for these alone; empty: for all")
     datasets: tuple[str, ...] = Field(default=(), description="on these alone; empty: on all")
+
+    def applies(self, dataset: str, model: str) -> bool:
+        """Return True if runs of ``model`` on ``dataset`` have this change."""
+        return dataset in (self.datasets or (dataset,)) and model in (self.models or (model,))
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """Keys that are set."""
+        return frozenset(item.partition("=")[0].strip() for item in self.set)
 
 
 class Plan(Strict):
@@ -52,15 +60,9 @@ class Plan(Strict):
     )
 
     @property
-    def runs(self) -> int:
-        """Number of runs, counted without making a list of them."""
-        models, datasets = dict.fromkeys(self.models), dict.fromkeys(self.datasets)
-        pairs = sum(
-            sum(model in (change.models or (model,)) for model in models)
-            * sum(dataset in (change.datasets or (dataset,)) for dataset in datasets)
-            for change in self.changes
-        )
-        return len({*self.seeds}) * (pairs if self.changes else len(models) * len(datasets))
+    def most_runs(self) -> int:
+        """Number of runs if every change applied to all models and datasets."""
+        return len(self.datasets) * len(self.models) * max(1, len(self.changes)) * len({*self.seeds})
 
     @field_validator("seeds", mode="before")
     @classmethod
@@ -74,31 +76,27 @@ class Plan(Strict):
 
     @model_validator(mode="after")
     def _names_fit(self) -> Self:
-        if self.runs > MOST_RUNS:
-            raise ValueError(f"{self.runs:,} runs, which is more than the {MOST_RUNS:,} of a sweep")
-        run = [
-            (change.name, model, dataset)
-            for change in self.changes
-            for model in change.models or self.models
-            for dataset in change.datasets or self.datasets
-        ]
-        if len({*run}) < len(run):
-            raise ValueError("two changes have one name")
-        if self.then and any(change.variant or change.name == self.then for change in self.changes):
-            raise ValueError(f"then takes changes of keys alone, none of them called {self.then}")
+        if self.most_runs > MOST_RUNS:
+            raise ValueError(f"{self.most_runs:,} runs, which is more than the {MOST_RUNS:,} of a sweep")
         if other := {*self.set_of} - {*self.models, *self.datasets}:
             raise ValueError(f"set_of has {', '.join(sorted(other))}, which the plan has not")
+        runs = set[tuple[str, str, str]]()
         for change in self.changes:
             if other := {*change.models} - {*self.models} | {*change.datasets} - {*self.datasets}:
                 raise ValueError(f"{change.name} is for {', '.join(sorted(other))}, which the plan has not")
+            own = {*product([change.name], change.models or self.models, change.datasets or self.datasets)}
+            if runs & own:
+                raise ValueError("two changes have one name")
+            if self.then and (change.variant or change.name == self.then):
+                raise ValueError(f"then takes changes of keys alone, none of them called {self.then}")
+            runs |= own
         return self
 
     def run_names(self) -> re.Pattern[str]:
         """Return the pattern of the names of this sweep's runs, with any options."""
         names = [*(change.name for change in self.changes), *filter(None, [self.then])]
-        changes = "".join(f"{re.escape(name)}-|" for name in dict.fromkeys(names))
-        digest = "(?P<digest>[0-9a-f]{8})-seed(?P<seed>[0-9]{1,10})"
-        return re.compile(f"{re.escape(self.name)}-(?P<change>{changes}){digest}")
+        changes = "|".join(f"{re.escape(name)}-" for name in names)
+        return re.compile(f"{re.escape(self.name)}-({changes})?[0-9a-f]{{8}}-seed[0-9]{{1,10}}")
 
 
 def sweep_names() -> list[str]:
@@ -123,18 +121,9 @@ def read_plan(name: str | None) -> Plan:
             values = tomllib.loads(read_small(Path(name), _MOST_BYTES).decode())
         return Plan.model_validate({**values, "name": Path(name).stem})
     except (OSError, ValueError, RecursionError) as error:  # pydantic's is a ValueError
-        faults = map(_fault, error.errors()) if isinstance(error, ValidationError) else [str(error)]
         raise UsageError(
             f"The plan {name} cannot be used.",
             expected="TOML with the keys of docs/sweeps.md",
-            found="; ".join(faults),
+            found=first_fault(error),
             next=f"correct the file, or use one of {', '.join(sweep_names())}",
         ) from error
-
-
-def _fault(entry: ErrorDetails) -> str:
-    place = ".".join(str(part) for part in entry["loc"])
-    if entry["type"] != "extra_forbidden":
-        return f"{place}: {entry['msg']}" if place else entry["msg"]
-    close = nearest(str(entry["loc"][-1]), (Change if len(entry["loc"]) > 1 else Plan).model_fields)
-    return f"there is no key {place!r}{f', did you mean {close!r}?' if close else ''}"

@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from kmip_data.builds.home import BuildArguments, Home
 from kmip_data.errors import KmipDataError, UsageError, writing
-from kmip_data.files.changes import make_folder, refuse_link, refuse_links, write_file
-from kmip_data.files.locking import FolderInUse, build_lock
+from kmip_data.files.changes import (
+    FolderInUse,
+    build_lock,
+    make_folder,
+    refuse_link,
+    refuse_links,
+    write_file,
+)
 from kmip_data.files.reading import canonical_json
 from kmip_data.models.sweeps.cells import Cell
-from kmip_data.models.sweeps.state import ERROR, failure, is_done, is_free, job_of, job_path, log_of, state_of
+from kmip_data.models.sweeps.state import ERROR, failure, is_free, job_path, log_of, read_job, state_of
 from kmip_data.models.training.run.folder import CONFIG_NAME
 from kmip_data.pipelines.find import obtain, obtain_columns
 from kmip_data.runtime.progress import Progress, say
 from kmip_data.runtime.threads import begin_process
-from kmip_data.wording import counted
 
 LOOK = 0.2  #: seconds between two looks at the processes
-REPORT = 600.0  #: seconds between two reports of their progress
-#: By run folder: the process, and what to close when it ends: the lock of its cell, and its slot, freed.
-Running = dict[Path, tuple[subprocess.Popen[bytes], ExitStack]]
-_APPENDED = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+#: By run folder: the cell, its process, and what to close when it ends: its lock, and its slot, freed.
+Running = dict[Path, tuple[Cell, subprocess.Popen[bytes], ExitStack]]
 
 
 def run_cells(
@@ -51,15 +53,33 @@ def run_cells(
     quiet = options.get("quiet", False)
     make_folders(cells, home, folder)
     with build_lock(folder / "data", quiet=quiet):  # a second sweep at the same time finds them built
-        waiting = with_data([cell for cell in cells if not is_done(cell)], home, folder, options)
-    running: Running = {}
+        waiting = with_data([cell for cell in cells if not cell.done], home, folder, options)
     slots = [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus] or [{} for _ in range(jobs)]
+    share = 1 if gpus else jobs
     done = len(cells) - len(waiting)
     with (
         Progress(folder.name, len(cells), unit="runs", initial=done, quiet=quiet) as bar,
-        _ending(running, quiet=quiet),
+        _ending(quiet=quiet) as running,
     ):
-        _work(waiting, running, folder, slots, bar)
+        while waiting or running:
+            for path, (cell, process, held) in list(running.items()):
+                if process.poll() is not None:
+                    log, code = log_of(cell, folder), process.returncode
+                    if not cell.done and not failure(log):  # it could not say why itself
+                        how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+                        with log.open("ab") as file:
+                            file.write(f"\n{ERROR}it ended {how}\n".encode())
+                    held.close()
+                    del running[path]
+                    bar.update(1)
+                    bar.message(_progress(cell, home))
+            for cell in list(waiting):
+                if cell.done:  # by another process
+                    waiting.remove(cell)
+                    bar.update(1)
+                elif slots and _start(cell, running, folder, slots, share):
+                    waiting.remove(cell)
+            time.sleep(LOOK)
 
 
 def make_folders(cells: Sequence[Cell], home: Home, folder: Path) -> None:
@@ -73,22 +93,7 @@ def make_folders(cells: Sequence[Cell], home: Home, folder: Path) -> None:
             refuse_link(path)
 
 
-@contextmanager
-def _ending(running: Running, *, quiet: bool) -> Iterator[None]:
-    """End all processes when the block is left, however it is left."""
-    try:
-        yield
-    finally:
-        if running:
-            say("Stopping; the checkpoints are kept, and the same command resumes.", quiet=quiet)
-        for process, _ in running.values():
-            process.terminate()
-        for process, held in running.values():
-            process.wait()
-            held.close()
-
-
-def with_data(cells: list[Cell], home: Home, folder: Path, options: BuildArguments) -> list[Cell]:
+def with_data(cells: Sequence[Cell], home: Home, folder: Path, options: BuildArguments) -> list[Cell]:
     """Build missing data, once each; return the cells with data, and log the reason for others."""
     faults: dict[str, str] = {}
     ready = []
@@ -105,37 +110,26 @@ def with_data(cells: list[Cell], home: Home, folder: Path, options: BuildArgumen
                 faults[key] = str(error)
         if faults[key]:
             write_file(log_of(cell, folder), f"{ERROR}{faults[key]}\n".encode())
-            say(progress_of(cell, folder), quiet=options.get("quiet", False))
+            say(_progress(cell, home), quiet=options.get("quiet", False))
         else:
             ready.append(cell)
     return ready
 
 
-def _work(
-    waiting: list[Cell], running: Running, folder: Path, slots: list[dict[str, str]], bar: Progress
-) -> None:
-    """Start cells and watch their processes until all have ended; ``slots``: environments of free slots."""
-    share = 1 if any(slots) else len(slots)
-    cells, reported = {cell.folder: cell for cell in waiting}, time.monotonic()
-    while waiting or running:
-        for path, (process, held) in list(running.items()):
-            if process.poll() is not None:
-                _log_reason(cells[path], process.returncode, log_of(cells[path], folder))
-                held.close()
-                del running[path]
-                bar.update(1)
-                bar.message(progress_of(cells[path], folder))
-        for cell in list(waiting):
-            if is_done(cell):  # by another process
-                waiting.remove(cell)
-                bar.update(1)
-            elif slots and _start(cell, running, folder, slots, share):
-                waiting.remove(cell)
-        if time.monotonic() - reported > REPORT:
-            reported = time.monotonic()
-            for path in running:
-                bar.message(progress_of(cells[path], folder))
-        time.sleep(LOOK)
+@contextmanager
+def _ending(*, quiet: bool) -> Iterator[Running]:
+    """Yield a table for processes, and end them all when the block is left, however it is left."""
+    running: Running = {}
+    try:
+        yield running
+    finally:
+        if running:
+            say("Stopping; the checkpoints are kept, and the same command resumes.", quiet=quiet)
+        for _, process, _ in running.values():
+            process.terminate()
+        for _, process, held in running.values():
+            process.wait()
+            held.close()
 
 
 def _start(cell: Cell, running: Running, folder: Path, slots: list[dict[str, str]], share: int) -> bool:
@@ -147,39 +141,22 @@ def _start(cell: Cell, running: Running, folder: Path, slots: list[dict[str, str
         except FolderInUse:
             return False
         # A killed sweep leaves its lock free while its run lives on, with a lock of its own.
-        if is_done(cell) or not is_free(cell.folder):
+        if cell.done or not is_free(cell.folder):
             return False
         resumed = ("train", "--resume", str(cell.folder), *cell.command[-2:])
         begun = (cell.folder / CONFIG_NAME).is_file()
         write_file(log, b"")  # a new file: what a hard link elsewhere leads to keeps its bytes
-        with _appended(log) as file:
+        with log.open("ab") as file:
             process = begin_process(resumed if begun else cell.command, file, share=share, **slots[0])
         held.callback(slots.append, slots.pop(0))
-        running[cell.folder] = process, held.pop_all()
+        running[cell.folder] = cell, process, held.pop_all()
     return True
 
 
-def _appended(log: Path) -> IO[Any]:
-    """Open a log to append to it; never through a link, and without waiting for the reader of a pipe."""
-    with writing(log):
-        return open(log, "ab", opener=lambda path, _: os.open(path, _APPENDED))
-
-
-def _log_reason(cell: Cell, code: int, log: Path) -> None:
-    """Append why a process failed to its log, if it could not do so itself."""
-    if not is_done(cell) and not failure(log):
-        how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
-        with _appended(log) as file:
-            file.write(f"\n{ERROR}it ended {how}\n".encode())
-
-
-def progress_of(cell: Cell, folder: Path) -> str:
-    """Return one line: the cell, its state and how far it is."""
-    state, epochs = state_of(cell, folder), counted(cell.config.training.epochs, "epoch")
-    name = " ".join(filter(None, [cell.dataset, cell.model, cell.change, f"seed {cell.seed}"]))
-    far = f", {state.epoch} of {epochs}" if state.epoch else ""
-    left = f", about {state.left} left" if state.kind == "running" and state.left else ""
-    return f"{name}: {state.kind}{far}{left}{state.reason and f': {state.reason}'}"
+def _progress(cell: Cell, home: Home) -> str:
+    """Return one line: the run and its state."""
+    state = state_of(cell.folder, home)
+    return f"{'/'.join(cell.folder.parts[-3:])}: {state.kind}{state.reason and f': {state.reason}'}"
 
 
 CLUSTER = "slurm"  #: submitit's name of it
@@ -219,43 +196,38 @@ def submit_cells(
     folder: Path,
     options: BuildArguments,
     settings: Mapping[str, int | str],
-) -> list[Cell]:
-    """Build missing data here, submit the cells that are neither done nor queued, and return those cells.
+) -> None:
+    """Build missing data here, and submit the cells that are neither done nor queued.
 
     ``settings`` are options of ``sbatch``: ``partition``, ``time`` in minutes, ``array_parallelism`` and so
     on. Raises ``UsageError`` if there is no cluster, it has no such setting, or a folder is a link.
     """
-    from submitit import AutoExecutor
+    from submitit import AutoExecutor, SlurmJob
     from submitit.core.utils import FailedJobError
 
+    jobs = folder / "jobs"
     make_folders(cells, home, folder)
-    with writing(folder / "jobs"):
-        make_folder(folder / "jobs", root=home.root)
-        refuse_links(folder / "jobs")
+    with writing(jobs):
+        make_folder(jobs, root=home.root)
+        refuse_links(jobs)
     with build_lock(folder / "data", quiet=options.get("quiet", False)):
-        fresh = [cell for cell in cells if not is_done(cell) and not is_queued(cell, folder)]
+        fresh = [cell for cell in cells if not cell.done]
+        known = [read_job(job_path(cell, folder)) for cell in fresh]
+        queued = [bool(job) and SlurmJob(jobs, job).state.partition(" ")[0] in LIVE for job in known]
+        fresh = [cell for cell, live in zip(fresh, queued, strict=True) if not live]
         if not (fresh := with_data(fresh, home, folder, options)):
-            return []
+            return
         gpus = 0 if all(cell.config.system.device == "cpu" for cell in cells) else 1
         try:
-            executor = AutoExecutor(folder / "jobs", cluster=CLUSTER, slurm_max_num_timeout=REQUEUES)
+            executor = AutoExecutor(jobs, cluster=CLUSTER, slurm_max_num_timeout=REQUEUES)
             executor.update_parameters(name=folder.name, timeout_min=MINUTES, gpus_per_node=gpus)
             executor.update_parameters(**{f"slurm_{key}": value for key, value in settings.items()})
             with executor.batch():
-                jobs = [executor.submit(Submission(cell, home, folder, options)) for cell in fresh]
+                submitted = [executor.submit(Submission(cell, home, folder, options)) for cell in fresh]
         except (RuntimeError, NameError, ValueError, FailedJobError) as error:
             raise UsageError(
                 f"The runs of {folder.name} cannot be submitted: {' '.join(str(error).split())}",
                 next="a machine with sbatch and srun, other --slurm KEY=VALUE, or --jobs without --submit",
             ) from error
-        for cell, job in zip(fresh, jobs, strict=True):
+        for cell, job in zip(fresh, submitted, strict=True):
             write_file(job_path(cell, folder), job.job_id.encode())
-    return fresh
-
-
-def is_queued(cell: Cell, folder: Path) -> bool:
-    """Return True if the cluster says that the cell's job waits or runs."""
-    from submitit import SlurmJob
-
-    job = job_of(cell, folder)
-    return bool(job) and SlurmJob(folder / "jobs", job).state.partition(" ")[0] in LIVE

@@ -23,8 +23,7 @@ from kmip_data.builds.columns import (
 from kmip_data.builds.home import COLUMNS, Build, BuildArguments, BuildOptions
 from kmip_data.errors import DamagedInput, UsageError, writing
 from kmip_data.files import changes as files
-from kmip_data.files.changes import write_file
-from kmip_data.files.locking import build_lock
+from kmip_data.files.changes import build_lock, write_file
 from kmip_data.files.reading import read_small, sha256_file
 from kmip_data.format import writer
 from kmip_data.format.build_files import protect

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from kmip_data import __version__
 from kmip_data.builds.home import BuildOptions, Home
 from kmip_data.errors import DamagedInput, located
-from kmip_data.files.reading import content_digest, json_digest
+from kmip_data.files.reading import json_digest
 from kmip_data.format.build_files import finish, write_split_file
 from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, read_card
 from kmip_data.format.reader import Shard, column_faults, refuse_faults
@@ -229,7 +229,7 @@ def finish_build(
         license=manifest.license.model_dump(mode="json"),
         citation=manifest.citation.strip(),
         receipts=list(raw.receipts),
-        content_digest=content_digest(raw.members),
+        content_digest=json_digest(raw.members),
         class_names=list(pipeline.class_names(params)),
         versions=versions_of_bytes(),
         notes=[*manifest.notes, *about.notes, *_notes(raw.sample, statistics["graphs"], differing, skipped)],

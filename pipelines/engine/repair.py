@@ -1,32 +1,28 @@
-"""Rebuild exactly the broken files of a finished build, to the digests its card gives."""
+"""Build a damaged build again, from its raw files and into its own folder."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
 from kmip_data.builds.home import COLUMNS, Build, BuildArguments, BuildOptions, Home
-from kmip_data.builds.verify import VerifyReport, verify_build
+from kmip_data.builds.verify import verify_build
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
-from kmip_data.files import changes as files
-from kmip_data.files.locking import build_lock
-from kmip_data.files.reading import read_small, sha256_file
-from kmip_data.format.build_files import PAGE_NAME, protect, render_card
-from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, read_card
+from kmip_data.files.changes import build_lock
+from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.format.reader import Shard
 from kmip_data.format.schema import FORMAT_VERSION
 from kmip_data.pipelines.base import M, Pipeline, check_params, pipeline_of
 from kmip_data.pipelines.engine.encode import repair_columns
-from kmip_data.pipelines.engine.finish import BuildPlan, read_records, write_split
-from kmip_data.pipelines.engine.journal import remove_work
-from kmip_data.pipelines.engine.run import rebuild_units, run_build
+from kmip_data.pipelines.engine.finish import BuildPlan
+from kmip_data.pipelines.engine.run import run_build
 from kmip_data.pipelines.raw.obtain import obtain_raw
-from kmip_data.pipelines.shared.records import apply_split
 from kmip_data.runtime import signals
 from kmip_data.runtime.presence import require_extra
+from kmip_data.runtime.progress import say
 
 
 def repair_build(
@@ -35,47 +31,47 @@ def repair_build(
     home: Home | None = None,
     **options: Unpack[BuildArguments],
 ) -> list[str]:
-    """Rebuild the shards, splits and added columns that ``verify`` finds broken or missing, and nothing else.
+    """Build again what ``verify`` finds broken: all of the build for a card, shard or split, else the column.
 
-    Needs the raw files the build was made from. Where the card itself was changed the digests on it
-    no longer prove anything: then everything is built again, into the same folder and to the same bytes.
-    Only files that the card names are replaced; any other file stays.
+    Needs the raw files the build was made from. They give the same bytes, in the same folder, and only files
+    that the build names are replaced; any other file stays. The card is replaced last, so that a repair that
+    was stopped resumes with the shards it has finished.
 
-    Returns the files that were written, relative to ``path``. Raises ``CheckFailed`` where a rebuilt file
-    does not have the digest on the card (the versions of the libraries on it are not those installed here),
-    or the raw files are others; ``DamagedInput`` where the card cannot be read, or has parameters that no
-    build can have (the ``build`` command with the parameters of the build makes it again); ``UsageError``
-    where the build was not made by a pipeline, or by another version of it.
+    Returns the files that ``verify`` named, relative to ``path``. Raises ``CheckFailed`` where the raw files
+    are others; ``DamagedInput`` where the card cannot be read, or has parameters that no build can have (the
+    ``build`` command with the parameters of the build makes it again); ``UsageError`` where the build was not
+    made by a pipeline, or by another version of it.
     """
     path, chosen = Path(path).absolute(), BuildOptions.of("", options)
-    report = verify_build(path)
-    columns = sorted({name for problem in report.problems if (name := _column_of(problem.file))})
-    written = []
-    if any(_column_of(problem.file) is None for problem in report.problems):
-        written = _repair_records(path, report, home or Home.locate(), chosen)
+    broken = list(dict.fromkeys(problem.file for problem in verify_build(path).problems))
+    columns = sorted({file.split("/")[1] for file in broken if file.startswith(f"{COLUMNS}/")})
+    repaired = [file for file in broken if not file.startswith(f"{COLUMNS}/")]
+    if repaired:
+        _build_again(path, home or Home.locate(), chosen)
     if columns:
         # They need no raw files: they are computed from the shards, which are sound by now.
-        written += repair_columns(Build(path, read_card(path)), columns, jobs=chosen.jobs, quiet=chosen.quiet)
-    return written
+        repaired += repair_columns(
+            Build(path, read_card(path)), columns, jobs=chosen.jobs, quiet=chosen.quiet
+        )
+    return repaired
 
 
-def _column_of(file: str) -> str | None:
-    """Return the added column that a file belongs to."""
-    parts = file.split("/")
-    return parts[1] if parts[0] == COLUMNS and len(parts) == 3 else None
-
-
-def _repair_records(path: Path, report: VerifyReport, home: Home, options: BuildOptions) -> list[str]:
-    """Repair card, shards and splits from the raw files."""
+def _build_again(path: Path, home: Home, options: BuildOptions) -> None:
+    """Build every shard and split on the card, and then the card."""
     card = read_card(path)
     pipeline = _pipeline_of(card, path)
-    compression = card.parameters.get("compression")
-    recorded = {key: value for key, value in card.parameters.items() if key != "compression"}
+    recorded = dict(card.parameters)
+    options = replace(options, compression=recorded.pop("compression", None), output=path)
     params = _recorded_params(pipeline.Params, recorded, path)
+    names = sorted(card.splits, key=lambda name: (name != card.default_split, name))
+    fields = pipeline.SplitParams.model_fields
+    asked = [
+        {key: value for key, value in card.splits[name].parameters.items() if key in fields} for name in names
+    ]
+    splits = [_recorded_params(pipeline.SplitParams, one, path) for one in asked]
     require_extra(pipeline.extra, card.dataset)
     with signals.terminable():
         raw = obtain_raw(pipeline, params, home, options, sample=card.sample)
-        options = replace(options, compression=compression, output=path)
         plan = BuildPlan.of(pipeline, params, raw, home, options)
         if plan.key != _stored_key(path, card):
             raise CheckFailed(
@@ -84,61 +80,10 @@ def _repair_records(path: Path, report: VerifyReport, home: Home, options: Build
             )
         with build_lock(path, quiet=options.quiet):
             Build(path, card).read_again()
-            if _is_card_wrong(path, card, report):
-                files.refuse_links(path)
-                files.remove_file(path / CARD_NAME)
-                names = sorted(card.splits, key=lambda name: (name != card.default_split, name))
-                asked = [_split_params(pipeline, card.splits[name], path) for name in names]
-                card = run_build(plan, asked)
-                return [CARD_NAME, *(shard.file for shard in card.shards)]
-            shards = {i: entry for i, entry in enumerate(card.shards) if entry.file in report.broken_shards}
-            files.make_folder(path / "shards", root=path)
-            results = rebuild_units(plan, shards)
-            for i, entry in shards.items():
-                _check(path, entry, results[i].sha256, card)
-                protect(path / entry.file)
-            # By digest, because verify leaves splits out where a shard cannot be read.
-            splits = [
-                entry
-                for entry in card.splits.values()
-                if not (path / entry.file).is_file() or sha256_file(path / entry.file)[0] != entry.sha256
-            ]
-            _repair_splits(pipeline, path, card, splits, raw.path)
-            page = render_card(card).encode()
-            if not (path / PAGE_NAME).is_file() or (path / PAGE_NAME).read_bytes() != page:
-                files.write_file(path / PAGE_NAME, page)
-            remove_work(path)
-    return [*(entry.file for entry in shards.values()), *(entry.file for entry in splits)]
-
-
-def _is_card_wrong(path: Path, card: Card, report: VerifyReport) -> bool:
-    """True if the card itself was changed; its counts may only seem wrong because a shard was replaced."""
-    if read_small(path / CARD_NAME) != card.to_json().encode():
-        return True
-    wrong = {problem.file for problem in report.problems}
-    return CARD_NAME in wrong and wrong.isdisjoint(
-        [entry.file for entry in card.shards] + [entry.file for entry in card.splits.values()]
-    )
-
-
-def _repair_splits(
-    pipeline: Pipeline[Any, Any], path: Path, card: Card, splits: Sequence[SplitEntry], raw: Path
-) -> None:
-    if not splits:
-        return
-    files.make_folder(path / "splits", root=path)
-    records = read_records(path, [shard.file for shard in card.shards], card.schema_)
-    for entry in splits:
-        asked = _split_params(pipeline, entry, path)
-        split = apply_split(pipeline, records, asked, raw)
-        written, _ = write_split(path, split, records, asked.asked())
-        _check(path, entry, written.sha256, card)
-
-
-def _split_params(pipeline: Pipeline[Any, Any], entry: SplitEntry, path: Path) -> Any:
-    fields = pipeline.SplitParams.model_fields
-    asked = {key: value for key, value in entry.parameters.items() if key in fields}
-    return _recorded_params(pipeline.SplitParams, asked, path)
+            built = run_build(plan, splits, again=True)
+    if [shard.sha256 for shard in built.shards] != [shard.sha256 for shard in card.shards]:
+        versions = ", ".join(f"{name} {version}" for name, version in sorted(card.versions.items()))
+        say(f"{path} has other bytes than before: it was built with {versions}", quiet=options.quiet)
 
 
 def _recorded_params(model: type[M], recorded: Mapping[str, Any], path: Path) -> M:
@@ -175,13 +120,3 @@ def _pipeline_of(card: Card, path: Path) -> Pipeline[Any, Any]:
             next=f"kmip-data build {card.dataset} (a new build next to it)",
         )
     return pipeline
-
-
-def _check(path: Path, entry: ShardEntry | SplitEntry, found: str, card: Card) -> None:
-    if entry.sha256 != found:
-        versions = ", ".join(f"{name} {version}" for name, version in sorted(card.versions.items()))
-        raise CheckFailed(
-            f"{entry.file} was built again, but not to the digest on the card ({versions}).",
-            left="the new file",
-            next=f"install those versions, or remove {path / CARD_NAME} and build again",
-        )

@@ -6,7 +6,7 @@ Order on disk, and what a crash between two steps leaves, is the table in ``docs
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -60,12 +60,13 @@ def open_executor(
     return InProcess(work / "stop") if here else Workers(work / "stop")
 
 
-def run_build(plan: BuildPlan, split_params: Sequence[SplitParams]) -> Card:
+def run_build(plan: BuildPlan, split_params: Sequence[SplitParams], *, again: bool = False) -> Card:
     """Build every shard that is missing, then splits, README and card; the caller holds the lock.
 
     The bytes on disk are a function of the plan alone: not of ``plan.options.jobs``, of the order in
     which units finish, or of how often an earlier run was killed. A finished build is returned as it
-    is; an unfinished one is resumed. Each of ``split_params`` is written once; the first is the default.
+    is, unless it is to be built ``again``; an unfinished one is resumed. Each of ``split_params`` is written
+    once; the first is the default.
 
     Raises ``OutOfResources`` where disk or memory ran out (the next run resumes); ``DamagedInput``, which
     names unit and record, where one could not be built; ``KeyboardInterrupt`` or ``SystemExit`` when it is
@@ -73,11 +74,12 @@ def run_build(plan: BuildPlan, split_params: Sequence[SplitParams]) -> Card:
     """
     folder = plan.folder
     files.refuse_links(folder)
-    if (finished := finished_card(folder)) is not None:
-        remove_work(folder)
-        return finished
-    with writing(folder):
-        files.remove_file(folder / CARD_NAME)
+    if not again:
+        if (finished := finished_card(folder)) is not None:
+            remove_work(folder)
+            return finished
+        with writing(folder):
+            files.remove_file(folder / CARD_NAME)
     run = _Run(plan, count_jobs(plan.options.jobs))
     with run.opened():
         units = run.units()
@@ -94,17 +96,6 @@ def run_build(plan: BuildPlan, split_params: Sequence[SplitParams]) -> Card:
     text = f"built {plan.pipeline.manifest.name}: {counted(card.counts['graphs'], 'graph')} in {folder}"
     say(text, quiet=plan.options.quiet)
     return card
-
-
-def rebuild_units(plan: BuildPlan, chosen: Collection[int]) -> dict[int, UnitResult]:
-    """Build the chosen units of a finished build again; the caller holds the lock and compares."""
-    if not chosen:
-        return {}
-    files.refuse_links(plan.folder)
-    remove_work(plan.folder)
-    run = _Run(plan, count_jobs(plan.options.jobs))
-    with run.opened():
-        return run.build([unit for unit in run.units() if unit.index in chosen])
 
 
 @dataclass

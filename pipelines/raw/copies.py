@@ -22,8 +22,8 @@ from pydantic import field_validator
 
 from kmip_data.errors import DamagedInput, UsageError, writing
 from kmip_data.files import changes as files
-from kmip_data.files.locking import build_lock
-from kmip_data.files.reading import content_digest, open_regular, read_small, sha256_file
+from kmip_data.files.changes import build_lock
+from kmip_data.files.reading import json_digest, open_regular, read_small, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest, Strict
 from kmip_data.pipelines.base import RawFolder
@@ -111,7 +111,7 @@ class RawCopy(RawFolder):
     @property
     def content_digest(self) -> str:
         """Digest of the members, by which the folder is named."""
-        return content_digest(self.members)
+        return json_digest(self.members)
 
     @property
     def origin(self) -> str:
@@ -132,7 +132,7 @@ class RawCopy(RawFolder):
 
 
 def _name(members: Mapping[str, str]) -> str:
-    return _PREFIX + content_digest(members)[:12]
+    return _PREFIX + json_digest(members)[:12]
 
 
 def _check(path: Path, size: int, sha256: str) -> str | None:
@@ -150,7 +150,7 @@ def _check(path: Path, size: int, sha256: str) -> str | None:
 
 def local_source(name: str, origin: str, members: Mapping[str, str], size: int) -> StoredSource:
     """Describe files of ``size`` bytes that were made or copied here, not downloaded."""
-    return StoredSource(receipt=Receipt(name=name, origin=origin, sha256=content_digest(members), bytes=size))
+    return StoredSource(receipt=Receipt(name=name, origin=origin, sha256=json_digest(members), bytes=size))
 
 
 def list_copies(folder: Path) -> list[RawCopy]:

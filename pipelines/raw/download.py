@@ -8,6 +8,7 @@ pinned digest. The time-outs are those of :mod:`~kmip_data.runtime.http_client`.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
 import os
 import re
@@ -21,9 +22,16 @@ from typing import Final
 from requests import Response
 
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError, human_bytes, require_room, writing
-from kmip_data.files.changes import fsync_path, move, open_partial, remove_file, write_all, write_json
-from kmip_data.files.locking import build_lock
-from kmip_data.files.reading import git_blob, md5_file, read_small, sha256_file
+from kmip_data.files.changes import (
+    build_lock,
+    fsync_path,
+    move,
+    open_partial,
+    remove_file,
+    write_all,
+    write_json,
+)
+from kmip_data.files.reading import digest_file, read_small, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Mirror, Source, Strict
 from kmip_data.pipelines.raw.archives import HEAD, is_packed
@@ -288,12 +296,14 @@ class _Download:
         """Return a reason if the complete file is not the source, and ``None`` if it is."""
         if mirror.bytes is not None and self.size != mirror.bytes:
             return f"sent {self.size} bytes, expected {mirror.bytes}"
-        for kind, pinned, of, remark in (
-            ("a file with SHA-256", mirror.sha256, lambda _: digest, ""),
-            ("a file with MD5", mirror.md5, md5_file, ""),
-            ("git blob", mirror.git_blob, git_blob, ": another generation of this path"),
+        blob = hashlib.sha1(f"blob {self.size}\0".encode(), usedforsecurity=False)  # as git names content
+        for kind, pinned, begun, remark in (
+            ("a file with SHA-256", mirror.sha256, None, ""),
+            ("a file with MD5", mirror.md5, hashlib.md5(usedforsecurity=False), ""),
+            ("git blob", mirror.git_blob, blob, ": another generation of this path"),
         ):
-            if pinned is not None and (found := of(self.path)) != pinned:
+            found = digest_file(self.path, begun.copy)[0] if begun and pinned else digest
+            if pinned is not None and found != pinned:
                 return f"sent {kind} {found[:12]}…, expected {pinned[:12]}…{remark}"
         if self.check is not None:
             try:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kmip_data.errors import DamagedInput, UsageError, require_room, writing
 from kmip_data.files.changes import remove_scratch, write_all
-from kmip_data.files.reading import content_digest, sha256_file
+from kmip_data.files.reading import json_digest, sha256_file
 from kmip_data.manifest import Content, Member
 from kmip_data.pipelines.raw.archives import (
     Archive,
@@ -58,7 +58,7 @@ class Selection:
             for _, piece in pieces:
                 digest.update(piece)
             digests[entry.name[len(self.root) :]] = digest.hexdigest()
-        return content_digest(digests), self.bytes
+        return json_digest(digests), self.bytes
 
 
 def recognise(archive: Archive, content: Content) -> Selection:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
-from kmip_data.files.changes import csv_bytes
+from kmip_data.files.reading import csv_bytes
 from kmip_data.pipelines.peptides import LABELS
 from kmip_data.pipelines.samples.writers import deal, part_sizes
 

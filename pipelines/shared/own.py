@@ -17,7 +17,6 @@ from pydantic import Field, model_validator
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import DamagedInput, UsageError, require_room, writing
-from kmip_data.files.reading import CHUNK
 from kmip_data.format.splits import PARTS
 from kmip_data.format.writer import Skipped
 from kmip_data.graphs.splits import share_of
@@ -109,6 +108,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         raise error
 
 
+_CHUNK: Final = 2**20  #: bytes copied at a time
 _THREADS: Final = 8  #: files copied at a time; most are small and wait for the disk
 
 
@@ -203,7 +203,7 @@ def _copy(path: Path, target: Path) -> tuple[str, int]:
     """Copy one file and return digest and size of what was written."""
     digest, size = hashlib.sha256(), 0
     with path.open("rb") as source, target.open("xb") as copy:
-        while piece := source.read(CHUNK):
+        while piece := source.read(_CHUNK):
             digest.update(piece)
             size += copy.write(piece)
     return digest.hexdigest(), size

@@ -11,7 +11,7 @@ from support.cli import done, refused
 from support.training_data import learnable_build, tiny_config
 
 from kmip_data.builds.home import Build, Home
-from kmip_data.files.locking import build_lock
+from kmip_data.files.changes import build_lock
 from kmip_data.models.training.run.train import train
 from kmip_data.pipelines.raw.copies import local_source, store
 

@@ -13,7 +13,7 @@ from support.cli import done, kmip_process
 from support.training_data import learnable_build, tiny_config
 
 from kmip_data.builds.home import Home
-from kmip_data.files.locking import build_lock
+from kmip_data.files.changes import build_lock
 from kmip_data.models.training.run.train import train
 
 

@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from kmip_data.files.locking import build_lock
+from kmip_data.files.changes import build_lock
 
 SETTINGS = "STAND_IN"
 
@@ -34,7 +34,7 @@ def result(name: str, seed: int, value: float, model: str, *, sample: bool = Fal
             "model": model,
             "preset": "",
             "variant": "code",
-            "config": {"training": {"epochs": 3}},
+            "config": {"data": {"dataset": "clouds"}, "model": {"name": model}, "training": {"epochs": 3}},
             "num_features": 6,
             "num_classes": 4,
             "num_parameters": 1234,

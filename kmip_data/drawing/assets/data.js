@@ -1,4 +1,4 @@
-// The arrays of the map: one gzip stream in base64, cut up as the header says.
+// The arrays of the graph: one gzip stream in base64, cut up as the header says.
 
 const KINDS = { u8: Uint8Array, u32: Uint32Array, f32: Float32Array, f64: Float64Array, u16: Uint16Array };
 
@@ -34,14 +34,7 @@ function nearestNode(x, y, px, py, limit, wanted) {
   return best;
 }
 
-// The box around all nodes: west, south, east, north.
-function boundsOf(x, y) {
-  const bounds = [Infinity, Infinity, -Infinity, -Infinity];
-  for (let i = 0; i < x.length; i++) {
-    bounds[0] = Math.min(bounds[0], x[i]);
-    bounds[1] = Math.min(bounds[1], y[i]);
-    bounds[2] = Math.max(bounds[2], x[i]);
-    bounds[3] = Math.max(bounds[3], y[i]);
-  }
-  return bounds;
+// The least and the largest of the values.
+function extent(values) {
+  return values.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, -Infinity]);
 }

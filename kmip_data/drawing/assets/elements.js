@@ -15,6 +15,10 @@ function element(name, properties = {}, ...children) {
   return made;
 }
 
+// A spot of a colour, and a text after it.
+const swatch = (color) => Object.assign(element("i"), { style: `background: ${color}` });
+const keyed = (color, textContent) => element("span", { className: "key" }, swatch(color), element("span", { textContent }));
+
 function written(value) {
   if (!Number.isFinite(value)) return "none";
   return Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(7)));

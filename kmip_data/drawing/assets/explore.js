@@ -1,200 +1,22 @@
-// What the explorer adds to the map: balls, farthest paths, chosen keys, search, and figures of runs.
+// What the reader explores: balls, farthest paths, chosen keys, search, and figures of runs.
 
 const INKS = { ball: HUES[5], path: HUES[1] };
 const OTHERS = HUES.filter((hue) => !Object.values(INKS).includes(hue));
 const hueOf = (head) => OTHERS[(head + 1) % OTHERS.length];
 const LISTED = 60; // keys in the table: the heaviest ones
+let graph, chosen;
+const aThing = () => `${"aeiou".includes(header.thing[0]) ? "an" : "a"} ${header.thing}`;
 
-function startExplorer({ header, array, layers, columns, view, x, y, z, streets, canvas, hold, moved, redraw }) {
+function startExplorer() {
   const { explore } = header;
-  const graph = neighbourhoods(x.length, streets, explore.lengths && array(explore.lengths));
-  const byName = new Map(layers.map((layer) => [layer.name, layer]));
-  const chosen = readKeys(explore.keys, array, x.length);
-  const own = z && [x.slice(), y.slice(), z]; // places before they were turned
-  const state = { node: -1, ball: new Map(), path: null, links: [] };
-  const overlay = $("overlay");
-
-  function pick(node) {
-    Object.assign(state, { node, ball: new Map(), path: null });
-    if (node >= 0) {
-      state.ball = explore.hops ? ballOf(graph, node, explore.hops) : new Map();
-      if (explore.lengths && explore.hops) state.path = farthestPath(graph, state.ball, node);
-    }
-    tell();
-    listKeys();
-    // What is said may lie below the legend, and on a phone below the map.
-    if (node >= 0) $("about").scrollIntoView({ block: "nearest" });
-    redraw();
-  }
-
-  function tell() {
-    const { node, ball, path } = state;
-    const lines = [];
-    if (node < 0) {
-      lines.push(`Click a${header.thing[0] === "i" ? "n" : ""} ${header.thing}, or press Enter on the one in the middle.`);
-    } else {
-      const [truth, said] = ["class", "predicted class"].map((name) => byName.get(name));
-      if (truth && !said) lines.push(`Class ${truth.labels[truth.codes[node]]}.`);
-      if (truth && said) {
-        const [a, b] = [truth, said].map(({ codes }) => codes[node]);
-        const off = explore.map ? `: wrong by ${Math.abs(a - b)}` : ": wrong";
-        lines.push(`Class ${truth.labels[a]}, predicted ${said.labels[b]}${a === b ? ": right" : off}.`);
-      }
-      const within = `${ball.size.toLocaleString("en")} intersections within ${explore.hops} hops.`;
-      const neighbours = `${ball.size - 1} ${ball.size === 2 ? "neighbour" : "neighbours"}.`;
-      if (explore.hops) lines.push(inked(INKS.ball, explore.map ? within : neighbours));
-      if (path) {
-        const [length, stored] = [Math.fround(path.length), columns.get("eccentricity")(node)];
-        const far = `The farthest, ${path.to}, is ${written(length)} ${explore.unit} away over ${path.path.length - 1} streets.`;
-        lines.push(inked(INKS.path, far));
-        lines.push(
-          length === stored
-            ? "That is the eccentricity, which makes the class."
-            : `The eccentricity that makes the class is ${written(stored)} ${explore.unit}: it was published so.`,
-        );
-      } else if (explore.map && !explore.lengths) lines.push("The path that makes the class is not drawn: a build keeps no travel times.");
-      if (explore.map) lines.push(mapLink(node));
-    }
-    $("story").replaceChildren(...lines.map((line) => element("span", {}, line)));
-  }
-
-  // A sentence about what is drawn in this colour.
-  function inked(color, text) {
-    const swatch = element("i");
-    swatch.style.background = color;
-    return element("span", { className: "key" }, swatch, element("span", { textContent: text }));
-  }
-
-  function mapLink(node) {
-    const osm = columns.get("osm_id");
-    const [longitude, latitude] = header.degrees.map((name) => columns.get(name)(node).toFixed(6));
-    const place = osm ? `node/${osm(node)}` : `?mlat=${latitude}&mlon=${longitude}#map=18/${latitude}/${longitude}`;
-    const textContent = osm ? `OpenStreetMap node ${osm(node)}` : "On OpenStreetMap";
-    return element("a", { href: `https://www.openstreetmap.org/${place}`, textContent, target: "_blank", rel: "noopener noreferrer" });
-  }
-
-  // The chosen keys of the node in the layer and heads that are asked for, heaviest first.
-  function listKeys() {
-    state.links = [];
-    if (!chosen) return;
-    const at = state.node < 0 ? undefined : chosen.place(state.node);
-    $("keys").hidden = state.node < 0;
-    if (state.node < 0) return;
-    const none = `This ${header.thing} is none of those whose keys are in the page.`;
-    $("kept").textContent = at === undefined ? none : chosen.note(header.thing);
-    if (at === undefined) {
-      const near = chosen.nearest((node) => Math.hypot(x[node] - x[state.node], y[node] - y[state.node]));
-      const button = element("button", { type: "button", textContent: `Show ${near}, the nearest that is.` });
-      button.addEventListener("click", () => show(near));
-      $("kept").append(" ", button);
-    } else {
-      const head = $("head").value;
-      state.links = chosen.of(at, Number($("layer").value)).filter((link) => head === "all" || link.head === Number(head));
-      state.links.sort((a, b) => b.weight - a.weight);
-    }
-    const away = (key) => (header.metres ? `${Math.round(Math.hypot(x[key] - x[state.node], y[key] - y[state.node]))} m` : "");
-    const heading = ["key", "head", "weight", ...(header.metres ? ["away"] : [])];
-    $("chosen-keys").tHead.replaceChildren(element("tr", {}, ...heading.map((textContent) => element("th", { textContent }))));
-    const rows = state.links.slice(0, LISTED).map(({ key, head, weight }) => {
-      const button = element("button", { type: "button", textContent: String(key) });
-      button.addEventListener("click", () => show(key));
-      const texts = [String(head), weight.toFixed(4), ...(header.metres ? [away(key)] : [])];
-      const row = element("tr", {}, element("td", {}, button), ...texts.map((textContent) => element("td", { textContent })));
-      row.cells[1].style.borderLeft = `5px solid ${hueOf(head)}`;
-      return row;
-    });
-    $("chosen-keys").tBodies[0].replaceChildren(...rows);
-  }
-
-  // Hold a node; bring it into the middle where it is out of sight.
-  function show(node) {
-    const sides = [canvas.clientWidth, canvas.clientHeight];
-    if (view.toScreen(x[node], y[node]).some((at, i) => !(at > 0 && at < sides[i]))) {
-      view.center = [x[node], y[node]];
-      view.moved = true;
-    }
-    if (state.node === node) redraw();
-    else hold(node);
-  }
-
-  function search(text) {
-    const wanted = Number(text.trim());
-    const osm = columns.get("osm_id");
-    let node = -1;
-    if (text.trim() && Number.isInteger(wanted)) {
-      for (let i = 0; osm && node < 0 && i < x.length; i++) if (osm(i) === wanted) node = i;
-      if (node < 0 && wanted >= 0 && wanted < x.length) node = wanted;
-    }
-    if (node >= 0) show(node);
-    $("query").setCustomValidity(node < 0 ? `There is no such ${header.thing}.` : "");
-    $("query").reportValidity();
-  }
-
-  function draw(ratio) {
-    if (overlay.width !== canvas.width || overlay.height !== canvas.height) {
-      Object.assign(overlay, { width: canvas.width, height: canvas.height });
-    }
-    const pen = overlay.getContext("2d");
-    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
-    pen.clearRect(0, 0, canvas.clientWidth, canvas.clientHeight);
-    if (state.node < 0) return;
-    const line = (nodes) => nodes.forEach((node, i) => pen[i ? "lineTo" : "moveTo"](...view.toScreen(x[node], y[node])));
-    const dot = (node, radius, fillStyle) => {
-      pen.beginPath();
-      pen.arc(...view.toScreen(x[node], y[node]), radius, 0, 2 * Math.PI);
-      Object.assign(pen, { fillStyle }).fill();
-    };
-    pen.beginPath();
-    for (const node of state.ball.keys()) {
-      // One hop: the edges of the node itself; else every edge inside the ball, once.
-      if (explore.hops === 1 && node !== state.node) break;
-      for (let e = graph.first[node]; e < graph.first[node + 1]; e++) {
-        if (explore.hops === 1 || (graph.other[e] > node && state.ball.has(graph.other[e]))) line([node, graph.other[e]]);
-      }
-    }
-    Object.assign(pen, { strokeStyle: INKS.ball, lineWidth: 2, globalAlpha: 0.9 });
-    pen.stroke();
-    for (const { key, head, weight } of state.links) {
-      pen.beginPath();
-      line([state.node, key]);
-      Object.assign(pen, { strokeStyle: hueOf(head), lineWidth: 0.6 + 5 * weight, globalAlpha: 0.35 + 0.65 * weight });
-      pen.stroke();
-      dot(key, 2 + 4 * Math.sqrt(weight), hueOf(head));
-    }
-    pen.globalAlpha = 1;
-    if (state.path) {
-      pen.beginPath();
-      line(state.path.path);
-      Object.assign(pen, { strokeStyle: INKS.path, lineWidth: 4, lineJoin: "round" });
-      pen.stroke();
-      dot(state.path.to, 6, INKS.path);
-    }
-  }
-
-  function turn() {
-    const [across, deep, up] = own;
-    const [angle, tilt] = ["turn", "tilt"].map((id) => (Number($(id).value) * Math.PI) / 180);
-    const depth = new Float32Array(x.length);
-    for (let i = 0; i < x.length; i++) {
-      const back = Math.sin(angle) * across[i] + Math.cos(angle) * deep[i];
-      x[i] = Math.cos(angle) * across[i] - Math.sin(angle) * deep[i];
-      y[i] = Math.cos(tilt) * up[i] + Math.sin(tilt) * back;
-      depth[i] = Math.cos(tilt) * back - Math.sin(tilt) * up[i];
-    }
-    moved(Uint32Array.from(depth.keys()).sort((a, b) => depth[b] - depth[a]));
-  }
-
-  if (own) {
-    $("turning").hidden = false;
-    for (const id of ["turn", "tilt"]) $(id).addEventListener("input", turn);
-    turn();
-  }
+  graph = neighbourhoods(x.length, streets, explore.lengths && array(explore.lengths));
+  chosen = explore.keys && readKeys(explore.keys);
+  if (z) startTurning();
   if (chosen) {
-    const options = (texts) => texts.map(([value, textContent]) => element("option", { value, textContent }));
-    const heads = Array.from({ length: explore.keys.layers[0].heads }, (_, i) => [i, String(i)]);
-    $("layer").replaceChildren(...options(explore.keys.layers.map((_, i) => [i, String(i)])));
-    $("head").replaceChildren(...options([["all", "all"], ...heads]));
-    for (const id of ["layer", "head"]) {
+    const heads = Array.from({ length: explore.keys.layers[0].heads }, (_, i) => String(i));
+    const lists = { layer: explore.keys.layers.map((_, i) => String(i)), head: ["all", ...heads] };
+    for (const [id, texts] of Object.entries(lists)) {
+      $(id).replaceChildren(...texts.map((textContent) => element("option", { textContent })));
       $(id).addEventListener("change", () => {
         listKeys();
         redraw();
@@ -216,28 +38,193 @@ function startExplorer({ header, array, layers, columns, view, x, y, z, streets,
   showFigures(explore);
   tell();
   window.explorer = { state, graph, chosen, show, search };
-  return { draw, pick };
+}
+
+// Hold a node, or let go of the one that is held already; -1: of any.
+function hold(node) {
+  const { hops, lengths } = header.explore;
+  node = node === state.node ? -1 : node;
+  Object.assign(state, { node, ball: node >= 0 && hops ? ballOf(graph, node, hops) : new Map(), path: null });
+  if (node >= 0 && hops && lengths) state.path = farthestPath(graph, state.ball, node);
+  describe(node);
+  tell();
+  listKeys();
+  // What is said may lie below the legend, and on a phone below the map.
+  if (node >= 0) $("about").scrollIntoView({ block: "nearest" });
+  redraw();
+}
+
+function tell() {
+  const { explore } = header;
+  const { node, ball, path } = state;
+  const lines = node < 0 ? [`Click ${aThing()}, or press Enter on the one in the middle.`] : [];
+  const [truth, said] = ["class", "predicted class"].map((name) => layers.find((layer) => layer.name === name));
+  if (node >= 0 && truth) {
+    const [a, b] = [truth, said || truth].map(({ codes }) => codes[node]);
+    const off = explore.map ? `: wrong by ${Math.abs(a - b)}` : ": wrong";
+    lines.push(`Class ${truth.labels[a]}${said ? `, predicted ${said.labels[b]}${a === b ? ": right" : off}` : ""}.`);
+  }
+  if (node >= 0 && explore.hops) {
+    const within = `${ball.size.toLocaleString("en")} intersections within ${explore.hops} hops.`;
+    const neighbours = `${ball.size - 1} ${ball.size === 2 ? "neighbour" : "neighbours"}.`;
+    lines.push(keyed(INKS.ball, explore.map ? within : neighbours));
+  }
+  if (path) {
+    const stored = columns.get("eccentricity")(node);
+    const same = Math.fround(path.length) === stored;
+    const far = `The farthest, ${path.to}, is ${written(Math.fround(path.length))} ${explore.unit} away over ${path.path.length - 1} streets.`;
+    const published = `The eccentricity that makes the class is ${written(stored)} ${explore.unit}: it was published so.`;
+    lines.push(keyed(INKS.path, far), same ? "That is the eccentricity, which makes the class." : published);
+  } else if (node >= 0 && explore.map && !explore.lengths) {
+    lines.push("The path that makes the class is not drawn: a build keeps no travel times.");
+  }
+  if (node >= 0 && explore.map) lines.push(mapLink(node));
+  $("story").replaceChildren(...lines.map((line) => element("span", {}, line)));
+}
+
+function mapLink(node) {
+  const osm = columns.get("osm_id");
+  const [longitude, latitude] = header.degrees.map((name) => columns.get(name)(node).toFixed(6));
+  const place = osm ? `node/${osm(node)}` : `?mlat=${latitude}&mlon=${longitude}#map=18/${latitude}/${longitude}`;
+  const textContent = osm ? `OpenStreetMap node ${osm(node)}` : "On OpenStreetMap";
+  return element("a", { href: `https://www.openstreetmap.org/${place}`, textContent, target: "_blank", rel: "noopener noreferrer" });
+}
+
+// List the chosen keys of the held node in the layer and heads that are asked for, the heaviest first.
+function listKeys() {
+  state.links = [];
+  $("keys").hidden = !chosen || state.node < 0;
+  if ($("keys").hidden) return;
+  const { nodes, all } = chosen;
+  const away = (node) => Math.hypot(x[node] - x[state.node], y[node] - y[state.node]);
+  const jump = (node, textContent) => {
+    const button = element("button", { type: "button", textContent });
+    button.addEventListener("click", () => show(node));
+    return button;
+  };
+  if (chosen.place.has(state.node)) {
+    const head = $("head").value;
+    state.links = chosen.of(state.node, Number($("layer").value)).filter((link) => head === "all" || link.head === Number(head));
+    state.links.sort((a, b) => b.weight - a.weight);
+    $("kept").textContent = all ? "" : `Keys of ${nodes.length.toLocaleString("en")} ${header.thing}s, drawn at random, are in the page.`;
+  } else {
+    const near = nodes.reduce((best, node) => (away(node) < away(best) ? node : best));
+    const none = `This ${header.thing} is none of those whose keys are in the page. `;
+    $("kept").replaceChildren(none, jump(near, `Show ${near}, the nearest that is.`));
+  }
+  const heading = ["key", "head", "weight", ...(header.metres ? ["away"] : [])];
+  $("chosen-keys").tHead.replaceChildren(element("tr", {}, ...heading.map((textContent) => element("th", { textContent }))));
+  const rows = state.links.slice(0, LISTED).map(({ key, head, weight }) => {
+    const texts = [head, weight.toFixed(4), ...(header.metres ? [`${Math.round(away(key))} m`] : [])];
+    const cells = texts.map((textContent) => element("td", { textContent }));
+    cells[0].style.borderLeft = `5px solid ${hueOf(head)}`;
+    return element("tr", {}, element("td", {}, jump(key, key)), ...cells);
+  });
+  $("chosen-keys").tBodies[0].replaceChildren(...rows);
+}
+
+// Hold a node; bring it into the middle where it is out of sight.
+function show(node) {
+  const sides = [canvas.clientWidth, canvas.clientHeight];
+  if (view.toScreen(x[node], y[node]).some((at, i) => !(at > 0 && at < sides[i]))) {
+    Object.assign(view, { center: [x[node], y[node]], moved: true });
+  }
+  if (state.node === node) redraw();
+  else hold(node);
+}
+
+function search(text) {
+  const wanted = text.trim() ? Number(text) : NaN;
+  const osm = columns.get("osm_id");
+  let node = osm ? x.findIndex((_, i) => osm(i) === wanted) : -1;
+  if (node < 0 && Number.isInteger(wanted) && wanted >= 0 && wanted < x.length) node = wanted;
+  if (node >= 0) show(node);
+  $("query").setCustomValidity(node < 0 ? `There is no such ${header.thing}.` : "");
+  $("query").reportValidity();
+}
+
+// Draw over the graph what is held, and mark what is pointed at.
+function drawMarks() {
+  const pen = $("overlay").getContext("2d");
+  const ratio = window.devicePixelRatio || 1;
+  pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+  pen.clearRect(0, 0, canvas.clientWidth, canvas.clientHeight);
+  const place = (node) => view.toScreen(x[node], y[node]);
+  const stroke = (style, ...paths) => {
+    pen.beginPath();
+    for (const nodes of paths) nodes.forEach((node, i) => pen[i ? "lineTo" : "moveTo"](...place(node)));
+    Object.assign(pen, style).stroke();
+  };
+  const disc = (node, radius) => {
+    pen.beginPath();
+    pen.arc(...place(node), radius, 0, 2 * Math.PI);
+    return pen;
+  };
+  const one = header.explore.hops === 1; // one hop: the edges of the node itself; else every edge inside the ball, once
+  const pairs = [];
+  for (const node of one && state.node >= 0 ? [state.node] : state.ball.keys()) {
+    for (const other of graph.other.subarray(graph.first[node], graph.first[node + 1])) {
+      if (one || (other > node && state.ball.has(other))) pairs.push([node, other]);
+    }
+  }
+  stroke({ strokeStyle: INKS.ball, lineWidth: 2, globalAlpha: 0.9 }, ...pairs);
+  for (const { key, head, weight } of state.links) {
+    const color = hueOf(head);
+    const style = { strokeStyle: color, fillStyle: color, lineWidth: 0.6 + 5 * weight, globalAlpha: 0.35 + 0.65 * weight };
+    stroke(style, [state.node, key]);
+    disc(key, 2 + 4 * Math.sqrt(weight)).fill();
+  }
+  pen.globalAlpha = 1;
+  if (state.path) {
+    stroke({ strokeStyle: INKS.path, fillStyle: INKS.path, lineWidth: 4, lineJoin: "round" }, state.path.path);
+    disc(state.path.to, 6).fill();
+  }
+  const marked = state.node >= 0 ? state.node : state.hovered;
+  for (const [strokeStyle, lineWidth] of marked < 0 ? [] : [["#fff", 7], ["#000", 3]]) {
+    Object.assign(disc(marked, 9), { strokeStyle, lineWidth }).stroke();
+  }
+  const tip = $("tip");
+  tip.hidden = state.hovered < 0;
+  if (tip.hidden) return;
+  const [left, top] = place(state.hovered);
+  tip.style.left = `${Math.min(left + 14, canvas.clientWidth - tip.offsetWidth - 4)}px`;
+  tip.style.top = `${Math.min(top + 14, canvas.clientHeight - tip.offsetHeight - 4)}px`;
+}
+
+// A record in space is turned by two sliders: x and y become what is seen of it.
+function startTurning() {
+  const [across, deep, up] = [x.slice(), y.slice(), z];
+  const turn = () => {
+    const [angle, tilt] = ["turn", "tilt"].map((id) => (Number($(id).value) * Math.PI) / 180);
+    const depth = new Float32Array(x.length);
+    for (let i = 0; i < x.length; i++) {
+      const back = Math.sin(angle) * across[i] + Math.cos(angle) * deep[i];
+      x[i] = Math.cos(angle) * across[i] - Math.sin(angle) * deep[i];
+      y[i] = Math.cos(tilt) * up[i] + Math.sin(tilt) * back;
+      depth[i] = Math.cos(tilt) * back - Math.sin(tilt) * up[i];
+    }
+    drawing.move(Uint32Array.from(depth.keys()).sort((a, b) => depth[b] - depth[a]));
+    redraw();
+  };
+  $("turning").hidden = false;
+  for (const id of ["turn", "tilt"]) $(id).addEventListener("input", turn);
+  turn();
 }
 
 // The chosen keys: (S, H, k) of each layer, for the S nodes that are in the page.
-function readKeys(keys, array, count) {
-  if (!keys) return null;
+function readKeys(keys) {
   const nodes = array(keys.nodes);
-  const places = new Map(Array.from(nodes, (node, at) => [node, at]));
-  const layers = keys.layers.map((layer) => ({ ...layer, indices: array(layer.indices), weights: array(layer.weights) }));
-  return {
-    place: (node) => places.get(node),
-    nearest: (distance) => nodes.reduce((best, node) => (distance(node) < distance(best) ? node : best)),
-    note: (thing) => (keys.all ? "" : `Keys of ${nodes.length.toLocaleString("en")} ${thing}s, drawn at random, are in the page.`),
-    of(at, layer) {
-      const { heads, k, indices, weights } = layers[layer];
-      const found = [];
-      for (let i = at * heads * k; i < (at + 1) * heads * k; i++) {
-        if (indices[i] < count) found.push({ key: indices[i], head: Math.floor(i / k) % heads, weight: weights[i] / 65535 });
-      }
-      return found;
-    },
+  const place = new Map(Array.from(nodes, (node, at) => [node, at]));
+  const of = (node, layer) => {
+    const { heads, k, indices, weights } = keys.layers[layer];
+    const [first, size] = [place.get(node) * heads * k, heads * k];
+    const shares = array(weights).subarray(first, first + size);
+    const found = Array.from(array(indices).subarray(first, first + size), (key, i) => ({
+      key, head: Math.floor(i / k), weight: shares[i] / 65535,
+    }));
+    return found.filter(({ key }) => key < x.length); // the number of nodes stands for no key
   };
+  return { nodes, place, of, all: keys.all };
 }
 
 function showFigures({ run, words, label, names, confusion, measured, errors, unit, curves }) {
@@ -256,3 +243,9 @@ function showFigures({ run, words, label, names, confusion, measured, errors, un
   if (errors) put("errors", `${of} Tenths by eccentricity, and the share of each that is wrong.`, errorBars(errors, unit));
   $("curves").hidden = !showCurves(curves || [], $("column"), $("curves").querySelector("div"));
 }
+
+startPage().catch((error) => {
+  $("message").textContent = error.message;
+  document.body.dataset.state = "failed";
+  console.error(error);
+});

@@ -31,13 +31,12 @@ function confusionTable(all, matrix) {
 }
 
 function axes(x, y, xs, ys) {
-  const line = drawn("path", { class: "axis", d: `M${LEFT} 6V${HIGH - BELOW}H${WIDE - 6}` });
-  const texts = [
+  return [
+    drawn("path", { class: "axis", d: `M${LEFT} 6V${HIGH - BELOW}H${WIDE - 6}` }),
     // The last one ends at its mark, as there may be no room beyond it.
     ...xs.map(([at, text], i) => drawn("text", { x: x(at), y: HIGH - 8, "text-anchor": i ? "end" : "middle" }, text)),
     ...ys.map(([at, text]) => drawn("text", { x: LEFT - 4, y: y(at) + 4, "text-anchor": "end" }, text)),
   ];
-  return [line, ...texts];
 }
 
 const along = (low, high, from, to) => (value) => from + ((value - low) / (high - low || 1)) * (to - from);
@@ -67,10 +66,8 @@ function picture(label, ...parts) {
 function curveChart(runs, column) {
   const curves = runs.map(({ name, columns }, i) => ({ name, points: columns[column] || [], hue: HUES[i % HUES.length] }));
   const points = curves.flatMap((curve) => curve.points);
-  const values = points.map(([, value]) => value);
-  const least = values.reduce((a, b) => Math.min(a, b), Infinity);
-  const most = values.reduce((a, b) => Math.max(a, b), -Infinity);
-  const last = points.reduce((found, [step]) => Math.max(found, step), 1);
+  const [least, most] = extent(points.map(([, value]) => value));
+  const last = extent(points.map(([step]) => step).concat(1))[1];
   const unit = column.endsWith("by hop") ? "hop" : "epoch";
   const x = along(1, Math.max(last, 2), LEFT, WIDE - 12);
   const y = along(least, most > least ? most : least + 1, HIGH - BELOW, 8);
@@ -86,12 +83,8 @@ function curveChart(runs, column) {
   const marks = [...new Set(points.length ? [least, most] : [])].map((value) => [value, short(value)]);
   const steps = [[1, "1"], ...(last > 1 ? [[last, `${unit} ${last}`]] : [])];
   const svg = picture(`${column} over ${unit}s`, ...axes(x, y, steps, marks), ...lines, ...dots);
-  const legend = curves.map(({ name, points: each, hue }) => {
-    const swatch = element("i");
-    swatch.style.background = hue;
-    const end = each.length ? `${short(each.at(-1)[1])} at the end` : "has none";
-    return element("div", { className: "key" }, swatch, element("span", { textContent: `${name}: ${end}` }));
-  });
+  const ending = (each) => (each.length ? `${short(each.at(-1)[1])} at the end` : "has none");
+  const legend = curves.map(({ name, points: each, hue }) => keyed(hue, `${name}: ${ending(each)}`));
   return [svg, ...legend];
 }
 

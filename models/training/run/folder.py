@@ -24,8 +24,7 @@ from pydantic import Field, model_validator
 import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError, located, writing
-from kmip_data.files.changes import refuse_links_below
-from kmip_data.files.locking import build_lock
+from kmip_data.files.changes import build_lock, refuse_links_below
 from kmip_data.files.reading import read_model, read_small
 from kmip_data.format.card import remark
 from kmip_data.format.splits import PARTS

@@ -21,7 +21,8 @@ from torch import Tensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 
-from kmip_data.files.changes import csv_bytes, write_file
+from kmip_data.files.changes import write_file
+from kmip_data.files.reading import csv_bytes
 from kmip_data.format.splits import PARTS
 from kmip_data.models.training.capture.graphs import Learned
 from kmip_data.models.training.data.run_data import RunData, sent_ahead

@@ -24,8 +24,7 @@ from kmip_data.errors import (
     UsageError,
     disk_error,
 )
-from kmip_data.files.changes import refuse_links, write_file
-from kmip_data.files.locking import build_lock
+from kmip_data.files.changes import build_lock, refuse_links, write_file
 from kmip_data.models.context import float32_products
 from kmip_data.models.network import build_model, count_parameters
 from kmip_data.models.search.gpu.launch import forget_not_finite

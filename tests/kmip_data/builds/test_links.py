@@ -11,13 +11,12 @@ import pytest
 from support.cli import kmip
 from support.links import KINDS, Command, Kind, Sandbox, run_all
 from support.training_data import learnable_build
-from support.two_writers import play
 
 MADE = (
     *("work", "work/journal.jsonl", "work/prepared", "work/prepared.begun", "work/stop", "columns/work"),
     *("columns/work/journal.jsonl", "columns/rwse3", "columns/rwse3/00000.h5", "columns/rwse3/card.json"),
     *("preview.png", "preview.html", ".lock", "splits/room-area6-seed0.h5"),
-    *("../.locks", "../.locks/D.lock", "../.locks/D.owner.json"),
+    *("../.locks", "../.locks/D.lock"),
 )
 ENCODE = ("degree-profile-2.0",)
 SMALL = [
@@ -119,7 +118,7 @@ def _sandbox(commands: SimpleNamespace, place: Path) -> Sandbox:
         ("encode again", "columns/work"),
         ("build again", "../.locks"),
         ("add a split", "../.locks"),
-        ("go on, all built", "../.locks/D.owner.json"),
+        ("go on, all built", "../.locks/D.lock"),
     ],
 )
 def test_what_a_link_in_a_build_leads_to_stays(
@@ -137,17 +136,3 @@ def test_every_link_in_a_build_under_every_command(
     count, failed = run_all(_sandbox(commands, tmp_path), commands.found, MADE, kind)
     assert not failed, "\n\n".join(failed)
     torture_count("links", count)
-
-
-@pytest.mark.slow  # most of it waits
-def test_two_writers_of_one_build(tmp_path: Path) -> None:
-    assert play("build", tmp_path, most=6) == 6
-
-
-@pytest.mark.torture
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("part", range(2))
-def test_two_writers_of_one_build_at_any_moment(
-    tmp_path: Path, part: int, torture_count: Callable[..., None]
-) -> None:
-    torture_count("two writers", play("build", tmp_path, part=part, parts=2))

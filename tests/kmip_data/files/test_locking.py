@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
+import re
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import crash_points
@@ -17,11 +19,11 @@ from support.cases import contents
 from support.toy_pipeline import build_toy, built_units, digests, write_raw
 
 from kmip_data.errors import UsageError
-from kmip_data.files import locking
-from kmip_data.files.locking import build_lock, describe_owner, lock_path
+from kmip_data.files import changes
+from kmip_data.files.changes import build_lock, lock_path
 
 HOLD = (
-    "import sys, time; from pathlib import Path; from kmip_data.files.locking import build_lock\n"
+    "import sys, time; from pathlib import Path; from kmip_data.files.changes import build_lock\n"
     "with build_lock(Path(sys.argv[1])):\n"
     "    print('held', flush=True); time.sleep(float(sys.argv[2]))\n"
 )
@@ -42,7 +44,7 @@ def _holder(folder: Path, place: Path, seconds: float = 60) -> subprocess.Popen[
 def test_a_waiter_says_on_whom_and_goes_on_when_the_owner_is_killed(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(locking, "MESSAGE_SECONDS", 0.3)
+    monkeypatch.setattr(changes, "MESSAGE_SECONDS", 0.3)
     folder = tmp_path / "built" / "toy"
     child = _holder(folder, tmp_path / "bootstrap")
     entered = threading.Event()
@@ -61,7 +63,7 @@ def test_a_waiter_says_on_whom_and_goes_on_when_the_owner_is_killed(
     lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("waiting for toy: ")]
     assert len(lines) >= 2  # at once, and again
     assert f"process {child.pid} on " in lines[0]
-    assert lines[0].endswith(" s) has it")
+    assert re.search(r" \(since 20\d\d-\S+Z\) has it$", lines[0])
 
 
 def test_quiet_waits_without_a_word(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -84,14 +86,20 @@ def test_without_waiting_a_folder_in_use_is_an_error(tmp_path: Path) -> None:
 
 
 def test_nothing_of_the_lock_is_left_behind(tmp_path: Path) -> None:
-    owner = lock_path(tmp_path / "x").with_suffix(".owner.json")
     with build_lock(tmp_path / "x"):
-        assert set(json.loads(owner.read_text())) == {"pid", "host", "started"}
+        assert [path.name for path in (tmp_path / ".locks").iterdir()] == ["x.lock"]
     assert list(tmp_path.iterdir()) == []
-    owner.parent.mkdir()
-    for text in ("", "{}", "[]", '{"pid": "x", "host": 1, "started": 0}', "\x00"):
-        owner.write_text(text)
-        assert describe_owner(owner) == "another process"
+
+
+def test_a_lock_without_an_owner_is_held_all_the_same(tmp_path: Path) -> None:
+    with build_lock(tmp_path / "x"):
+        for text in (b"", b"\xff", b"long" * 1000):
+            lock_path(tmp_path / "x").write_bytes(text)
+            with (
+                pytest.raises(UsageError, match="is in use by another process"),
+                build_lock(tmp_path / "x", wait=False),
+            ):
+                pass
 
 
 def test_a_parent_that_cannot_be_written_to_has_the_lock_inside(
@@ -107,25 +115,26 @@ def test_no_lock_is_made_behind_a_link(tmp_path: Path, dangling: bool) -> None:
     away = tmp_path / "away"
     if not dangling:
         away.mkdir()
-        for name in ("x.lock", "x.owner.json"):
-            (away / name).write_text("mine")
+        (away / "x.lock").write_text("mine")
     (tmp_path / ".locks").symlink_to(away)
     with build_lock(tmp_path / "x"):
         assert (tmp_path / "x/.lock").is_file()
     assert dangling is not away.exists()
-    assert dangling or [path.read_text() for path in away.iterdir()] == ["mine", "mine"]
+    assert dangling or [path.read_text() for path in away.iterdir()] == ["mine"]
 
 
 def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / ".locks").mkdir()
     (tmp_path / "mine").write_text("mine")
-    for name in ("x.lock", "x.owner.json"):
-        link = tmp_path / ".locks" / name
-        link.symlink_to(tmp_path / "mine")
-        with pytest.raises(UsageError, match="is a symbolic link"), build_lock(tmp_path / "x"):
-            pass
-        assert contents(tmp_path) == {"mine": b"mine", f".locks/{name}": b"a link"}
-        link.unlink()
+    (tmp_path / ".locks/x.lock").symlink_to(tmp_path / "mine")
+    with pytest.raises(UsageError, match="is a symbolic link"), build_lock(tmp_path / "x"):
+        pass
+    assert contents(tmp_path) == {"mine": b"mine", ".locks/x.lock": b"a link"}
+    (tmp_path / ".locks/x.lock").unlink()
+    os.link(tmp_path / "mine", tmp_path / ".locks/x.lock")
+    with pytest.raises(UsageError, match="is a hard link"), build_lock(tmp_path / "x"):
+        pass
+    assert (tmp_path / "mine").read_text() == "mine"
 
 
 def test_a_file_system_without_locks_is_named_and_used(
@@ -145,7 +154,7 @@ def test_many_in_turn_never_meet(tmp_path: Path) -> None:
     """Lock files come and go with each holder; still no two are inside at once."""
     inside = tmp_path / "inside"
     code = (
-        "import sys; from pathlib import Path; from kmip_data.files.locking import build_lock\n"
+        "import sys; from pathlib import Path; from kmip_data.files.changes import build_lock\n"
         "for _ in range(30):\n"
         "    with build_lock(Path(sys.argv[1]), quiet=True):\n"
         "        inside = Path(sys.argv[2]); inside.touch(exist_ok=False); inside.unlink()\n"
@@ -172,18 +181,23 @@ def test_eight_processes_build_once_and_agree(tmp_path: Path) -> None:
 
 
 def test_the_folder_of_locks_may_go_while_it_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process removes the empty folder between ``mkdir`` finding it and the look at what it is."""
+    """Another process removes the empty folder before it is looked at, or before the file in it is opened."""
     folder = tmp_path / "built" / "toy"
     locks = lock_path(folder).parent
-    is_dir, removed = Path.is_dir, []
+    removed: list[object] = []
 
-    def gone(path: Path) -> bool:
-        if path == locks and len(removed) < 3:
-            removed.append(path)
-            path.rmdir()
-        return is_dir(path)
+    def removing(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(path: object, *args: Any, **options: Any) -> Any:
+            if path in {locks, locks / "toy.lock"} and len(removed) < 6:
+                removed.append(path)
+                if locks.exists():
+                    locks.rmdir()
+            return real(path, *args, **options)
 
-    monkeypatch.setattr(Path, "is_dir", gone)
+        return call
+
+    monkeypatch.setattr(Path, "lstat", removing(Path.lstat))
+    monkeypatch.setattr(os, "open", removing(os.open))
     with build_lock(folder):
         assert lock_path(folder).is_file()
-    assert len(removed) == 3
+    assert len(removed) == 6

@@ -19,7 +19,6 @@ from support.reports import write_run
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.models.reports.tables import (
-    curves_over_k,
     paired,
     published_over_k,
     read_runs,
@@ -168,45 +167,6 @@ def test_a_variant_of_ours_is_not_the_papers(tmp_path):
     assert (row["paper"] is not None, row["to_paper"]) == (True, None)
 
 
-def test_runs_of_another_k_have_the_figure_of_that_k(tmp_path):
-    def check(case, base=tmp_path):
-        dataset, variant, k, figure = case
-        tmp_path = Path(tempfile.mkdtemp(dir=base))
-        write_run(tmp_path, 0.5, dataset=dataset, variant=variant, changes=[f"model.attention.k={k}"])
-        [row] = rows_of(tmp_path)
-        assert (row["paper"], row["paper_std"], row["paper_runs"]) == pytest.approx((*figure, 5))
-        assert row["to_paper"] == pytest.approx(0.5 - figure[0])
-        assert row["paper_source"].endswith(f"influence of k, row k = {k}")
-
-    check_each(
-        check,
-        [
-            ("malnet-tiny", "code", 1, (0.93, 0.0058)),
-            ("malnet-tiny", "code", 10, (0.9352, 0.0049)),
-            ("pascalvoc-sp", "influence-of-k", 10, (0.3658, 0.0150)),
-            ("peptides-func", "influence-of-k", 100, (0.6529, 0.0034)),
-        ],
-    )
-
-
-def test_what_the_experiment_on_k_did_not_have_is_compared_with_none(tmp_path):
-    def check(case, base=tmp_path):
-        dataset, variant, changes = case
-        tmp_path = Path(tempfile.mkdtemp(dir=base))
-        write_run(tmp_path, 0.5, dataset=dataset, variant=variant, changes=changes)
-        [row] = rows_of(tmp_path)
-        assert row["to_paper"] is None
-
-    check_each(
-        check,
-        [
-            ("malnet-tiny", "code", ["model.attention.k=7"]),
-            ("malnet-tiny", "code", ["model.attention.k=5", "model.layers=3"]),
-            ("pascalvoc-sp", "code", ["model.attention.k=5"]),
-        ],
-    )
-
-
 OURS = [0.9352, 0.9401, 0.9288, 0.9377]
 
 
@@ -270,15 +230,16 @@ def runs(tmp_path):
 
 def test_rows_that_differ_in_k_alone_make_a_curve(runs):
     tables, _ = tables_of(read_runs(folders_of((), Home.locate(runs)))[0])
-    found = [curves_over_k(table) for table in tables]
-    (curve,) = [of for each in found for of in each.values() if len(of) > 1]
-    assert list(curve) == [5, 10]
-    assert (curve[5]["test"], curve[5]["test_std"]) == pytest.approx((0.91, 0.01))
-    assert (curve[5]["seconds"], curve[5]["seconds_std"]) == pytest.approx((11.0, 1.0))
-    names = {name for each in found for name in each}
-    assert any("optimiser.lr=0.01" in name for name in names)
-    assert not any("gcn" in name for name in names)
-    assert sum(len(of) for each in found for of in each.values()) == 4  # the part of the data is apart
+    five, ten = [row for table in tables for row in rows_over_k(table)[0]]
+    assert (five["k"], ten["k"]) == (5, 10)
+    assert (five["test"], five["test_std"]) == pytest.approx((0.91, 0.01))
+    assert (five["seconds"], five["seconds_std"]) == pytest.approx((11.0, 1.0))
+    assert five["curve"] == ten["curve"] == "malnet-tiny, gps-kmip"
+    of_k(runs, 5, 0.4, changes=["optimiser.lr=1e-2"])
+    tables, _ = tables_of(read_runs(folders_of((), Home.locate(runs)))[0])
+    curves = {row["curve"]: row["k"] for table in tables for row in rows_over_k(table)[0]}
+    assert [name for name in curves if "optimiser.lr=0.01" in name]
+    assert len(curves) == 2  # the part of the data has one k alone
 
 
 def test_published_figures_are_those_of_the_paper():

@@ -49,8 +49,8 @@ def test_what_is_wrong_in_a_plan_is_named(tmp_path):
     check_each(
         check,
         [
-            ({"modelz": ["gcn"]}, "no key 'modelz', did you mean 'models'"),
-            ({"changes": [{"name": "a", "sets": []}]}, "no key 'changes.0.sets', did you mean 'set'"),
+            ({"modelz": ["gcn"]}, "modelz: Extra inputs"),
+            ({"changes": [{"name": "a", "sets": []}]}, "changes.0.sets: Extra inputs"),
             ({"changes": [{"name": "a"}, {"name": "a"}]}, "two changes have one name"),
             ({"set_of": {"gin": []}}, "set_of has gin, which the plan has not"),
             (

@@ -15,12 +15,11 @@ from support import sweeps
 from support.sweeps import environment, events, kill_runs, start, write_plan
 
 from kmip_data.builds.home import Home
-from kmip_data.files.locking import build_lock
+from kmip_data.files.changes import build_lock
 from kmip_data.models.sweeps import running
 from kmip_data.models.sweeps.cells import Cell, cells_of
 from kmip_data.models.sweeps.plan import read_plan
 from kmip_data.models.sweeps.state import log_of, state_of
-from kmip_data.models.sweeps.table import rows_of
 from kmip_data.runtime import threads
 
 
@@ -62,7 +61,7 @@ def test_every_cell_runs_once_and_a_second_time_none(run, home, tmp_path):
     plan = write_plan(tmp_path / "plan.toml")
     cells = run(plan)
     check_once(home, cells)
-    assert [state_of(cell, place(home, plan)).kind for cell in cells] == ["done"] * 4
+    assert [state_of(cell.folder, home).kind for cell in cells] == ["done"] * 4
     before = events(home.root)
     run(plan)
     assert events(home.root) == before
@@ -95,11 +94,9 @@ def test_cells_that_are_alike_run_once(run, home, tmp_path):
 def test_a_cell_that_fails_is_a_reason_and_not_the_end(run, home, tmp_path):
     plan = write_plan(tmp_path / "plan.toml")
     cells = run(plan, fails="seed1")
-    states = [state_of(cell, place(home, plan)) for cell in cells]
+    states = [state_of(cell.folder, home) for cell in cells]
     assert [state.kind for state in states] == ["done", "failed"] * 2
     assert states[1].reason == "The loss is not a number any more."
-    rows = rows_of(read_plan(str(plan)), cells)
-    assert [(row["runs"], row["of"]) for row in rows] == [(1, 2)] * 2
     run(plan)  # what failed is tried again
     check_once(home, cells)
 
@@ -108,13 +105,13 @@ def test_a_process_that_says_nothing_has_a_reason_too(run, home, tmp_path, monke
     monkeypatch.setattr(sweeps, "PROGRAM", ("sh", "-c", "kill -9 $$"))
     monkeypatch.setattr(threads, "PROGRAM", sweeps.PROGRAM)
     plan = write_plan(tmp_path / "plan.toml", seeds=[0])
-    states = [state_of(cell, place(home, plan)) for cell in run(plan)]
+    states = [state_of(cell.folder, home) for cell in run(plan)]
     assert [(state.kind, state.reason) for state in states] == [("failed", "it ended by signal 9")] * 2
 
 
 def test_data_that_cannot_be_had_fail_their_cells_alone(run, home, tmp_path):
     plan = write_plan(tmp_path / "plan.toml", datasets=["paris", "clouds"], models=["gps-kmip"], seeds=[0])
-    first, second = (state_of(cell, place(home, plan)) for cell in run(plan, offline=True))
+    first, second = (state_of(cell.folder, home) for cell in run(plan, offline=True))
     assert (first.kind, second.kind) == ("failed", "done")
     assert "paris" in first.reason
 
@@ -127,22 +124,21 @@ def test_what_another_process_runs_is_waited_for(run, home, tmp_path):
     check_once(home, cells)
 
 
-def test_a_running_cell_says_how_far_it_is(run, home, tmp_path):
+def test_a_running_cell_says_how_far_it_is(home, tmp_path):
     plan = write_plan(tmp_path / "plan.toml", seeds=[0], models=["gps-kmip"])
     [cell] = cells_of(read_plan(str(plan)), home)
-    assert state_of(cell, place(home, plan)).kind == "waiting"
+    assert state_of(cell.folder, home).kind == "waiting"
     cell.folder.mkdir(parents=True)
-    (cell.folder / "config.toml").touch()
+    (cell.folder / "config.toml").write_text("[training]\nepochs = 3\n")
     (cell.folder / "metrics.csv").write_text("epoch,seconds\n0,90.0\n1,70.0\n")
-    assert state_of(cell, place(home, plan)).kind == "stopped"
+    assert state_of(cell.folder, home).kind == "stopped"
     with build_lock(cell.folder):
-        state = state_of(cell, place(home, plan))
-        assert (state.kind, state.epoch, state.left) == ("running", 2, "80 s")
-        assert running.progress_of(cell, place(home, plan)).endswith(
-            ": running, 2 of 3 epochs, about 80 s left"
-        )
-    with build_lock(log_of(cell, place(home, plan))):
-        assert state_of(cell, place(home, plan)).kind == "running"
+        assert state_of(cell.folder, home)[:4] == ("running", 2, 3, "80 s")
+    log = log_of(cell, place(home, plan))
+    log.parent.mkdir(parents=True)
+    log.touch()
+    with build_lock(log):
+        assert state_of(cell.folder, home).kind == "running"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -207,7 +203,7 @@ def check_survivors(home: Home, plan: Path) -> None:
     found = events(home.root)
     assert whole(cells) <= found.keys()
     for cell in cells:
-        assert state_of(cell, place(home, plan)).kind == "done"
+        assert state_of(cell.folder, home).kind == "done"
         done = sum(count for name, count in found.items() if name.startswith(f"{cell.folder.name} epoch"))
         assert done <= 3 + found[f"{cell.folder.name} start"] - 1
         assert json.loads((cell.folder / "result.json").read_text())["seed"] == cell.seed

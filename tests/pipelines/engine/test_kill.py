@@ -204,7 +204,7 @@ class _Chain:
         # Startup is most of a run: wait for a random number of units, then a random moment more.
         wanted = before.total() + self.rng.randrange(3)
         while child.poll() is None and (
-            f'"pid": {child.pid}' not in self._owner() or len(built_units(self.folder)) < wanted
+            f"process {child.pid} on " not in self._owner() or len(built_units(self.folder)) < wanted
         ):
             time.sleep(0.002)
         time.sleep(self.rng.uniform(0, 0.08))
@@ -227,8 +227,8 @@ class _Chain:
         return landed
 
     def _owner(self) -> str:
-        """The side file of the lock, which says whether a run has begun to build."""
-        for path in (self.folder / "built/.locks").glob("*.owner.json"):
+        """The lock, which says whether a run has begun to build."""
+        for path in (self.folder / "built/.locks").glob("*.lock"):
             with contextlib.suppress(FileNotFoundError):
                 return path.read_text()
         return ""

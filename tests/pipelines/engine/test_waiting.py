@@ -14,7 +14,7 @@ from support.toy_pipeline import build_toy, raw_folder, toy_pipeline, write_raw
 from kmip_data.builds.home import Build
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import UsageError
-from kmip_data.files.locking import build_lock
+from kmip_data.files.changes import build_lock
 from kmip_data.format.card import read_card
 from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.pipelines import build as build_module

@@ -31,7 +31,6 @@ from support.http_server import (
 )
 
 from kmip_data.errors import DamagedInput, OutOfResources, SourceUnavailable, UsageError
-from kmip_data.files.reading import git_blob
 from kmip_data.manifest import Mirror, Source
 from kmip_data.pipelines.raw.download import fetch_source
 from kmip_data.runtime.http_client import Patience, retry_after
@@ -142,8 +141,6 @@ def test_good_servers(server, tmp_path):
         target = tmp_path / str(number) / "toy.zip"
         assert fetch(source(server.route(f"/{number}", step), **pinned), target).sha256 == SHA, name
         assert_whole(target)
-    (tmp_path / "hello").write_bytes(b"hello\n")
-    assert git_blob(tmp_path / "hello") == "ce013625030ba8dba906f756967f9e9ca394464a"  # git hash-object
 
 
 def test_redirects_are_followed(server, target):

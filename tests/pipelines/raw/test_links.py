@@ -10,7 +10,7 @@ import pytest
 from support.cli import kmip
 from support.links import KINDS, Command, Kind, Sandbox, run_all
 
-from kmip_data.files.locking import LOCKS
+from kmip_data.files.changes import LOCKS
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.raw.copies import receipt_path
 from kmip_data.pipelines.raw.download import partial_paths
@@ -24,7 +24,7 @@ MADE = tuple(
     for path in (
         *(".unpacking-abcdefgh", SOURCE.name, PARTIAL, STATE),
         *(receipt_path(Path(SOURCE.name)), ".lock", f"../{LOCKS}"),
-        *(f"../{LOCKS}/{NAME}.lock", f"../{LOCKS}/{NAME}.owner.json"),
+        f"../{LOCKS}/{NAME}.lock",
     )
 )
 

@@ -14,7 +14,7 @@ from support.http_server import File, serving
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import KmipDataError
-from kmip_data.files.reading import content_digest
+from kmip_data.files.reading import json_digest
 from kmip_data.manifest import Expected, License, Manifest, Mirror, Source
 from kmip_data.pipelines.raw.copies import files_of_raw, list_copies
 from kmip_data.pipelines.raw.license import accepted_licenses
@@ -65,7 +65,7 @@ def journals(home: Home, url: str, data: bytes) -> dict[Path, dict[str, object]]
     """Sound contents of every journal that a download and its copy have."""
     folder = home.raw / "toy"
     members = {name: {"sha256": "0" * 64, "bytes": len(data)} for name, data in WANTED.items()}
-    digest = content_digest(dict.fromkeys(members, "0" * 64))
+    digest = json_digest(dict.fromkeys(members, "0" * 64))
     receipt = {"name": "toy.zip", "origin": url, "sha256": "0" * 64, "bytes": 3}
     state = {"url": url, "sha256": None, "etag": '"one"', "last_modified": None, "total": len(data)}
     return {
@@ -83,8 +83,8 @@ def journals(home: Home, url: str, data: bytes) -> dict[Path, dict[str, object]]
 
 def spoilt(sound: dict[str, object]) -> dict[str, bytes]:
     found = dict(ODD)
-    for field in sound:
-        for number, value in enumerate(VALUES):
+    for turn, field in enumerate(sound):  # each field takes every fourth value
+        for number, value in enumerate(VALUES[turn % 4 :: 4]):
             found[f"{field} {number}"] = json.dumps({**sound, field: value}).encode()
     return found
 
@@ -93,7 +93,7 @@ def folder_name(receipt: bytes) -> str:
     """Name of the folder in which a receipt with these members belongs, or any."""
     members = json.loads(receipt)["members"]
     try:
-        return f"members-{content_digest({name: entry['sha256'] for name, entry in members.items()})[:12]}"
+        return f"members-{json_digest({name: entry['sha256'] for name, entry in members.items()})[:12]}"
     except (AttributeError, TypeError, KeyError, UnicodeError):
         return "members-000000000000"
 
