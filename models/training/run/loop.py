@@ -80,7 +80,6 @@ class Loop:
         self.batches: Any = sent_ahead(own, device, log)
         #: Batches of an epoch.
         self.count = len(own)  # type: ignore[arg-type] # of a loader or a list
-
         self.optimiser = build_optimiser(module.model, self.config, device)
         steps = -(-self.count // self.training.accumulate)
         self.schedule = build_schedule(self.optimiser, self.config.schedule, self.training.epochs, steps)
