@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,7 +19,6 @@ from kmip_data.wording import counted
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
-    from kmip_data.models.training.run.folder import RunResult
 
 CITY, TASK = "helsinki", "long-range"
 GRAPHS, NODES, EPOCHS = 3_000, 32, 6  #: of the task; attention learns it in four epochs
@@ -156,11 +154,12 @@ def _city(home: Home, name: str) -> tuple[dict[str, Any], str]:
     steps = _steps(runs, name)
     for number, (title, step) in enumerate(steps, start=1):
         _run(home, step, title=f"\n[{number}/{len(steps)}] {title}\n")
-    results = {model: [read_result(find_run(run, home)) for run in each] for model, each in runs.items()}
     run: Path = find_run(runs[CITY_MODELS[0]][0], home)
-    models = {model: [result.metrics for result in each] for model, each in results.items()}
+    models = {
+        model: [read_result(find_run(one, home)).metrics for one in each] for model, each in runs.items()
+    }
     text = (
-        f"{compared(results)}\n\nOpen {run / 'explore.html'}\n"
+        f"Open {run / 'explore.html'}\n"
         f"The runs: kmip-data runs --home {shlex.quote(str(home.root))}\n"
         "Eleven models on two cities: docs/results.md. The paper's network and its 1,500 epochs:"
         f" kmip-data train --dataset {CITY}"
@@ -183,23 +182,9 @@ def _steps(runs: Mapping[str, Sequence[str]], name: str) -> list[tuple[str, list
         ),
         ("Evaluate the best weights, class by class", ["evaluate", first, "--by-class"]),
         ("Draw the map again, with where the model is right", ["preview", CITY, "--run", first]),
+        (
+            "Compare the models with the GCN, seed by seed",
+            ["report", *(run for each in runs.values() for run in each), "--against", "gcn"],
+        ),
         ("Write an interactive page of the graph and its predictions", ["explore", first, "--no-open"]),
     ]
-
-
-def compared(results: Mapping[str, Sequence[RunResult]]) -> str:
-    """Return what attention and message passing change on test, seed by seed, for better or worse."""
-    shares = {
-        model: [100 * result.metrics["test"]["accuracy"] for result in each]
-        for model, each in results.items()
-    }
-    means = ", ".join(f"{model} {fmean(each):.1f} ± {pstdev(each):.1f} %" for model, each in shares.items())
-    lines = [f"Test accuracy: {means}."]
-    for what, model, without in (("Attention", "gps-kmip", "gcn"), ("Message passing", "gcn", "mlp")):
-        ahead = [mine - its for mine, its in zip(shares[model], shares[without], strict=True)]
-        better, seeds = sum(difference > 0 for difference in ahead), len(ahead)
-        points = f"{fmean(ahead):+.1f} points".replace("-", "\N{MINUS SIGN}")
-        verdict = {0: "it does not help here", seeds: "it helps here"}.get(better, "the seeds disagree")
-        runs = f"{better} of {counted(seeds, 'run')} ({points} on average)"
-        lines.append(f"{what}: {model} is ahead of {without} in {runs}; {verdict}.")
-    return "\n".join(lines)
