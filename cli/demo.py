@@ -121,9 +121,9 @@ _SHOWN = ("1", "2", "4", "9–12", "19–26")  #: bands of distances in the summ
 def _attention_times() -> list[tuple[int, float, float]]:
     """Return number of nodes, seconds of k-MIP and of full attention: forward passes on the CPU."""
     from kmip_data.models.profiling.measuring import Measurer, Protocol
-    from kmip_data.models.profiling.methods import Shape, Workloads, get_method
+    from kmip_data.models.profiling.methods import Shape, get_method
 
-    measurer = Measurer(Workloads(Shape()), Protocol(repeats=2))
+    measurer = Measurer(Shape(), Protocol(repeats=2))
     methods = [get_method(name) for name in ("auto", "full")]
     rows = []
     for n in SIZES:

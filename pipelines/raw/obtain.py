@@ -52,9 +52,7 @@ def obtain_raw(
     download needs an agreement; ``UsageError`` where several copies are here and none is the complete or
     downloaded one, or an archive is missing; ``OutOfResources`` where the disk is full.
     """
-    if pipeline.manifest.generated:
-        if options.archives:
-            raise _nothing_to_fetch(pipeline.manifest)
+    if pipeline.manifest.generated and not options.archives:
         return RawFolder(home.raw, {}, (), sample=sample)
     if sample:
         return _sample(home, pipeline, params.limit, quiet=options.quiet)
@@ -68,14 +66,7 @@ def fetch_dataset(manifest: Manifest, home: Home, **options: Unpack[BuildArgumen
     complete set or a download must be there, or is downloaded. Same errors.
     """
     chosen = BuildOptions.of(manifest.name, options)
-    if manifest.generated:
-        raise _nothing_to_fetch(manifest)
     return list(_Import(manifest, home, chosen, "fetch").run(complete=True).receipts)
-
-
-def _nothing_to_fetch(manifest: Manifest) -> UsageError:
-    command = f"kmip-data build {manifest.name}"
-    return UsageError(f"{manifest.name} is generated: it has no raw files.", next=command)
 
 
 def _sample(home: Home, pipeline: Pipeline[Any, Any], limit: int | None, *, quiet: bool) -> RawCopy:
@@ -139,6 +130,8 @@ class _Import:
 
     def run(self, *, complete: bool) -> RawCopy:
         """Return the copy that is meant, brought in where there is none; ``complete`` as for a fetch."""
+        if self.manifest.generated:
+            raise UsageError(f"{self.manifest.name} is generated: it has no raw files.")
         if not self.options.quiet:
             show_license(self.manifest)
         if not self.archives:
