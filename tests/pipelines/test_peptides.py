@@ -92,7 +92,7 @@ def test_records_fit_the_schema_and_are_narrow(raw, tmp_path):
     assert schema.index_dtype == "uint16"
 
 
-@pytest.mark.slow
+@pytest.mark.torture  # 15,535 molecules
 def test_the_published_set_is_complete(tmp_path):
     archive = shared_data("peptides_func")
     build = build_dataset("peptides-func", home=Home(tmp_path), archives=[archive], quiet=True)

@@ -18,16 +18,16 @@ def order_of(pos: np.ndarray, i: int) -> np.ndarray:
     return np.argsort(squared_distances(pos, i), kind="stable")
 
 
-def exact_table(pos: np.ndarray, k: int) -> np.ndarray:
-    """The k nearest other points of each point."""
+def exact_table(pos: np.ndarray, k: int, *, every: int = 1) -> np.ndarray:
+    """The k nearest other points of each point, or of every so-many-th."""
     rows = []
-    for i in range(len(pos)):
+    for i in range(0, len(pos), every):
         order = order_of(pos, i)
         rows.append(order[order != i][:k])
-    return np.array(rows).reshape(len(pos), k)
+    return np.array(rows).reshape(-1, k)
 
 
-def torch_cluster_edges(pos: np.ndarray, k: int) -> np.ndarray:
+def torch_cluster_edges(pos: np.ndarray, k: int, *, every: int = 1) -> np.ndarray:
     """Upstream's rule: of the k + 1 nearest points, the point itself too, all but the point itself."""
-    edges = [(j, i) for i in range(len(pos)) for j in order_of(pos, i)[: k + 1] if j != i]
+    edges = [(j, i) for i in range(0, len(pos), every) for j in order_of(pos, i)[: k + 1] if j != i]
     return np.array(edges, np.int64).reshape(-1, 2).T

@@ -11,7 +11,6 @@ import pytest
 from support.cli import kmip
 from support.links import KINDS, Command, Kind, Sandbox, run_all
 from support.training_data import learnable_build
-from support.two_writers import play
 
 MADE = (
     *("work", "work/journal.jsonl", "work/prepared", "work/prepared.begun", "work/stop", "columns/work"),
@@ -137,17 +136,3 @@ def test_every_link_in_a_build_under_every_command(
     count, failed = run_all(_sandbox(commands, tmp_path), commands.found, MADE, kind)
     assert not failed, "\n\n".join(failed)
     torture_count("links", count)
-
-
-@pytest.mark.slow  # most of it waits
-def test_two_writers_of_one_build(tmp_path: Path) -> None:
-    assert play("build", tmp_path, most=6) == 6
-
-
-@pytest.mark.torture
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("part", range(2))
-def test_two_writers_of_one_build_at_any_moment(
-    tmp_path: Path, part: int, torture_count: Callable[..., None]
-) -> None:
-    torture_count("two writers", play("build", tmp_path, part=part, parts=2))

@@ -284,7 +284,7 @@ def fuzz(originals, work, seed, cases):
 
 
 def test_random_damage(originals, tmp_path):
-    fuzz(originals, tmp_path, 0, 200)
+    fuzz(originals, tmp_path, 0, 60)
 
 
 @pytest.mark.torture

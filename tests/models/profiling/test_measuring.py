@@ -72,7 +72,15 @@ def test_a_cell_that_does_not_fit_is_a_result():
 
 @pytest.mark.slow
 def test_whatever_ends_the_process_is_a_cell(monkeypatch):
-    monkeypatch.setattr(measuring, "COMPILE", 0.5)
+    exchange, waited = measuring._Worker._exchange, set()
+
+    def impatient(worker, question, seconds):
+        """Wait for ever, and a moment for the one that hangs."""
+        waited.add(seconds)
+        hangs = measuring._serve is hanging and question[1:] == ("inference", 20)
+        return exchange(worker, question, 0.2 if hangs else 600)
+
+    monkeypatch.setattr(measuring._Worker, "_exchange", impatient)
     monkeypatch.setattr(measuring, "METHOD", "fork")  # a stand-in cannot be sent to a new process
     # A forked process holds both ends of its pipe, so it never sees that the other side closed.
     monkeypatch.setattr(measuring._Worker.close, "__defaults__", (0.1,))
@@ -81,8 +89,9 @@ def test_whatever_ends_the_process_is_a_cell(monkeypatch):
     for serve, status in cases.items():
         monkeypatch.setattr(measuring, "_serve", serve)
         reported = []
-        protocol = Protocol(threads=1, time_limit=5.0 if serve is hanging else 60.0)
-        cells = measure(["naive"], [10, 20, 30], shape=Shape(), protocol=protocol, log=reported.append)
+        cells = measure(
+            ["naive"], [10, 20, 30], shape=Shape(), protocol=Protocol(threads=1), log=reported.append
+        )
         found = {(cell.setting, cell.n): cell.status for cell in cells}
         expected = {("inference", 10): "ok", ("inference", 20): status, ("inference", 30): status}
         expected |= {("training", n): "ok" for n in (10, 20, 30)}  # a new process
@@ -90,6 +99,7 @@ def test_whatever_ends_the_process_is_a_cell(monkeypatch):
         if found != expected or reported != cells or tried != (status == "failed"):
             wrong.append((serve.__name__, found, cells[2].note))
     assert not wrong
+    assert waited == {3 * Protocol().time_limit + measuring.COMPILE}
 
 
 def test_runs_are_counted_and_the_first_is_not():

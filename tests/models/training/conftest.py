@@ -1,4 +1,4 @@
-"""One PyTorch thread: quickest for networks this small, and equal counts give equal sums. A GPU's streams."""
+"""A GPU's streams, on a machine without one."""
 
 from __future__ import annotations
 
@@ -35,11 +35,3 @@ def streams(monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _: _Stream(found, "the step"))
     yield found
     _copies.cache_clear()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)

@@ -93,7 +93,7 @@ def upstream_windows(folder: Path) -> tuple[np.ndarray, np.ndarray, list[np.ndar
 
 def test_blocks_are_draws_of_the_upstream_windows(scans, tmp_path):
     found = blocks(scans, tmp_path / "w")
-    for room in ("Area_1/office_1", "Area_5/hallway_6", "Area_6/lounge_1"):
+    for room in ("Area_1/office_1", "Area_6/lounge_1"):
         cloud, labels, inside = upstream_windows(scans / room)
         records = [record for key, record in found.items() if key.startswith(room.replace("/", "_"))]
         assert len(records) == len(inside)

@@ -28,17 +28,16 @@ def test_trocadero_is_what_osmnx_loads():
     assert ours.street_count.tolist() == [counts[node] for node in ours.node_id.tolist()]
 
 
-@pytest.mark.parametrize("simplified", [True, False])
-def test_what_osmnx_saves_is_the_graph_of_the_file(simplified, tmp_path):
+def test_what_osmnx_saves_is_the_graph_of_the_file(tmp_path):
     write_streets(streets_of_helsinki(), tmp_path / "streets.osm")
-    graph = osmnx.graph_from_xml(tmp_path / "streets.osm", simplify=simplified)
-    osmnx.save_graphml(graph, tmp_path / "saved.graphml")
-    ours = read_graphml(tmp_path / "saved.graphml")
-    expected = simplify(
-        largest_component(from_ways(read_extract(streets_of_helsinki(), "all", tmp_path).ways))
-    )
-    assert ours.node_id.tolist() == expected.node_id.tolist()
-    assert edges_of(ours) == edges_of(expected)
+    extract = read_extract(streets_of_helsinki(), "all", tmp_path)
+    expected = simplify(largest_component(from_ways(extract.ways)))
+    whole = osmnx.graph_from_xml(tmp_path / "streets.osm", simplify=False)
+    for graph in (whole, osmnx.simplify_graph(whole)):
+        osmnx.save_graphml(graph, tmp_path / "saved.graphml")
+        ours = read_graphml(tmp_path / "saved.graphml")
+        assert ours.node_id.tolist() == expected.node_id.tolist()
+        assert edges_of(ours) == edges_of(expected)
 
 
 GOOD = """<?xml version="1.0"?><graphml xmlns="http://graphml.graphdrawing.org/xmlns">

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -229,13 +230,17 @@ def wrong_about(name: str, top: Path) -> str | None:
     return None if tree(top) == before else "something was written elsewhere"
 
 
+#: Attacks on memory and time, which a process of its own meets.
+HEAVY = {name for name in ATTACKS if re.search("bomb|000 members|huge|pax h|count", name)}
+
+
 def test_a_hostile_archive_is_refused_or_read_as_the_libraries_read_it(tmp_path):
     def check(name):
         why = wrong_about(name, tmp_path / "case")
         shutil.rmtree(tmp_path / "case")
         assert why is None
 
-    check_each(check, ATTACKS)
+    check_each(check, ATTACKS.keys() - HEAVY)
 
 
 MEASURE = """
@@ -247,11 +252,11 @@ from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.raw.archives import open_archive
 from kmip_data.pipelines.raw.extract import recognise, write_members
 for path in sorted(Path(sys.argv[1]).iterdir()):
-    end, begun = "accepted", time.process_time()
+    end, begun = None, time.process_time()
     try:
         write_members(recognise(open_archive(path), CONTENT), path.with_name("target of " + path.name))
-    except DamagedInput:
-        end = "refused"
+    except DamagedInput as error:
+        end = str(error)
     peak = int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
     print(json.dumps([path.name, end, peak, time.process_time() - begun]))
 """
@@ -259,18 +264,17 @@ for path in sorted(Path(sys.argv[1]).iterdir()):
 
 def test_bombs_and_a_large_good_archive_need_little_memory(tmp_path):
     """All in one process, which keeps the largest memory that one of them took."""
-    words = ("bomb", "000 members", "huge", "pax h", "count")
-    heavy = [name for name in ATTACKS if any(word in name for word in words) and "tar.gz pax" not in name]
-    for name in heavy:
+    for name in HEAVY:
         ATTACKS[name][0](tmp_path / name)
     members = {"toy/index.txt": b"x"} | {f"toy/parts/{i}.bin": os.urandom(1_900_000) for i in range(5)}
     good_tar(tmp_path / "good", members=members, mode="w:gz")
     command = [sys.executable, "-c", MEASURE, tmp_path, Path(__file__).resolve().parents[2]]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found = [json.loads(line) for line in done.stdout.splitlines()]
-    accepted = {"good", *(name for name in heavy if ATTACKS[name][1] is None)}
-    assert {name for name, end, _, _ in found if end == "accepted"} == accepted
-    assert len(found) == len(heavy) + 1
+    refusals = {"good": None, **{name: ATTACKS[name][1] for name in HEAVY}}
+    assert {name for name, *_ in found} == refusals.keys()
+    for name, end, *_ in found:
+        assert (end is None) if refusals[name] is None else refusals[name] in (end or ""), (name, end)
     assert max(peak for _, _, peak, _ in found) < 300e6
     assert max(seconds for *_, seconds in found) < 30
 

@@ -2,92 +2,165 @@
 
 from __future__ import annotations
 
+import errno
+import json
+import os
 import random
+import re
+import shlex
+import shutil
 import signal
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import pytest
-from support.killed_runs import TAKES_ROOM, Case, Operation, Outcome, disturb, survey
-from support.training_data import learnable_build
+from support.forks import NEVER, end_of, fork
+from support.training_data import OF_THE_MACHINE, learnable_build, read_history
+
+from kmip_data.cli.main import run
+
+pytestmark = [pytest.mark.torture, pytest.mark.timeout(3600)]
+
+TAKES_ROOM = {"open", "mkdir", "write", "fsync"}
+SMALL = ("layers=1", "hidden_dim=8", "attention.heads=2", "attention.k=3")
+#: What a run prints that was refused or failed: the command that leads on.
+RESUME = re.compile(r"kmip-data (train --resume [^\s,]+)")
+
+
+class Case(NamedTuple):
+    """A fault at the n-th operation (from 0): a kill, or from there on no room."""
+
+    n: int
+    when: Literal["before", "middle", "after"] = "before"
+    how: Literal["kill", "no-space"] = "kill"
+
+
+def disturbed(home: Path, words: list[str], case: Case, log: Path | None = None) -> tuple[int, str]:
+    """Run a command line in a fork; return how it ended (negative: by a signal) and what it said."""
+
+    def around(n: int, name: str, path: str, call: Any) -> Any:
+        if log is not None:
+            with log.open("a") as file:
+                file.write(json.dumps([name, Path(path).name]) + "\n")
+        if case.how == "no-space" and n >= case.n and name in TAKES_ROOM:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if case.how == "no-space" or n != case.n:
+            return call()
+        if case.when == "middle" and name == "write":
+            call.func(call.args[0], bytes(call.args[1])[: len(call.args[1]) // 2])
+        try:
+            if case.when == "after":
+                call()
+        finally:  # `mkdir` of a folder that is there raises, too
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    said = home.parent / "said"
+    return end_of(fork(lambda: run(words), said, home, around)), said.read_text()
+
+
+def train(place: Path, home: Path) -> list[str]:
+    small = [word for key in SMALL for word in ("--set", f"model.{key}")]
+    options = ["--epochs", "4", "--device", "cpu", "--name", "run", "--set", "training.batch_size=4"]
+    return ["train", "--dataset", str(place / "build"), "--home", str(home), *options, *small]
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("killed")
     learnable_build(folder / "build")
+    assert run([*train(folder, folder / "warm"), "--quiet"]) == 0  # what every fork would begin with
     return folder
 
 
 @pytest.fixture(scope="module")
-def operations(place: Path) -> list[Operation]:
-    """Every file operation of an undisturbed run of four epochs."""
-    return survey(place, place / "build")
+def operations(place: Path) -> list[tuple[str, str]]:
+    """Every file operation of an undisturbed run of four epochs, as ``replace``, ``metrics.csv``."""
+    log, whole = place / "operations", place / "whole/home"
+    whole.parent.mkdir()
+    code, said = disturbed(whole, train(place, whole), Case(NEVER), log)
+    assert code == 0, said
+    return [tuple(json.loads(line)) for line in log.read_text().splitlines()]
 
 
-def _check(outcomes: list[Outcome], cases: list[Case]) -> None:
-    assert [outcome.case for outcome in outcomes] == cases
-    assert [outcome for outcome in outcomes if outcome.fault] == []
-    for outcome in outcomes:
-        if outcome.case.how == "kill":
-            assert outcome.status == -signal.SIGKILL, outcome
+def check(place: Path, cases: list[Case]) -> None:
+    """Disturb a run in each case, then do what is said until it is finished."""
+    for case in cases:
+        home = Path(tempfile.mkdtemp(dir=place)) / "home"
+        begin = train(place, home)
+        status, said = disturbed(home, begin, case)
+        code, commands = status, []
+        while code != 0 and len(commands) < 4:
+            assert "Traceback" not in said, (case, said)
+            named = RESUME.search(said)
+            commands.append([*shlex.split(named[1]), "--home", str(home)] if named else begin)
+            code, said = disturbed(home, commands[-1], Case(NEVER))
+        assert code == 0, (case, said)
+        if case.how == "kill":
+            assert status == -signal.SIGKILL, case
         else:  # the last room that is asked for is that of the folder, which is synced
-            assert outcome.status == 6, outcome
-            assert 1 <= len(outcome.commands) <= 2, outcome
+            assert status == 6, case
+            assert 1 <= len(commands) <= 2, (case, commands)
+            assert not list(home.rglob(".locks")), case
+        assert state(home) == state(place / "whole/home"), case
+        shutil.rmtree(home.parent)
 
 
-def _find(operations: list[Operation], name: str, file: str, which: int = 0) -> int:
-    """Index of the operation on a file, or on the half-written one that is to be it."""
-    return [i for i, operation in enumerate(operations) if operation.name == name and file in operation.file][
-        which
-    ]
+def state(home: Path) -> dict[str, Any]:
+    """Files of a finished run and what may not differ between two."""
+    folder = home / "runs/clouds/gps-kmip/run"
+    found: dict[str, Any] = {
+        path.relative_to(folder).as_posix(): None for path in folder.rglob("*") if path.suffix != ".partial"
+    }
+    for name in ("model.safetensors", "checkpoints/best.safetensors", "config.toml"):
+        found[name] = (folder / name).read_bytes()
+    rows = read_history(folder)
+    found["metrics.csv"] = [{name: row[name] for name in row if name not in OF_THE_MACHINE} for row in rows]
+    found["result.json"] = json.loads((folder / "result.json").read_text("utf-8"))["metrics"]
+    return found
 
 
-@pytest.mark.torture  # a process imports PyTorch, twice
-def test_a_run_that_is_killed_is_gone_on_with_by_the_command_it_names(
-    place: Path, operations: list[Operation]
-) -> None:
+def test_a_run_that_is_killed_is_resumed_by_the_command_it_names(place: Path, operations: Any) -> None:
+    def find(name: str, file: str, which: int = 0) -> int:
+        """Index of the operation on a file, or on the half-written one that is to be it."""
+        return [n for n, (each, of) in enumerate(operations) if each == name and file in of][which]
+
     cases = [
-        Case(_find(operations, "mkdir", "run", -2), "after"),  # the folder is there
-        Case(_find(operations, "write", "config.toml"), "middle"),
-        Case(_find(operations, "replace", "metrics.csv"), "after"),  # an epoch, and no checkpoint
-        Case(_find(operations, "write", "last.ckpt", 1), "middle"),
-        Case(_find(operations, "replace", "last.ckpt", 3), "after"),  # trained, and nothing measured
-        Case(_find(operations, "replace", "model.safetensors"), "after"),
-        Case(_find(operations, "replace", "result.json"), "after"),  # finished, but for the lock
-        Case(_find(operations, "open", "config.toml"), how="no-space"),
-        Case(_find(operations, "write", "last.ckpt"), how="no-space"),
-        Case(_find(operations, "write", "metrics.csv", 2), how="no-space"),
-        Case(_find(operations, "write", "result.json"), how="no-space"),
+        Case(find("mkdir", "run", -2), "after"),  # the folder is there
+        Case(find("write", "config.toml"), "middle"),
+        Case(find("replace", "metrics.csv"), "after"),  # an epoch, and no checkpoint
+        Case(find("write", "last.ckpt", 1), "middle"),
+        Case(find("replace", "last.ckpt", 3), "after"),  # trained, and nothing measured
+        Case(find("replace", "model.safetensors"), "after"),
+        Case(find("replace", "result.json"), "after"),  # finished, but for the lock
+        Case(find("open", "config.toml"), how="no-space"),
+        Case(find("write", "last.ckpt"), how="no-space"),
+        Case(find("write", "metrics.csv", 2), how="no-space"),
+        Case(find("write", "result.json"), how="no-space"),
     ]
-    _check(disturb(place, place / "build", cases), cases)
+    check(place, cases)
 
 
-@pytest.mark.torture
-@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("part", range(4))
 def test_runs_killed_at_200_moments(
-    place: Path, operations: list[Operation], part: int, torture_count: Callable[..., None]
+    place: Path, operations: Any, part: int, torture_count: Callable[..., None]
 ) -> None:
     moments = [
         Case(n, when)
-        for n, operation in enumerate(operations)
+        for n, (name, _) in enumerate(operations)
         for when in ("before", "middle", "after")
-        if when != "middle" or operation.name == "write"
+        if when != "middle" or name == "write"
     ]
     cases = random.Random(0).sample(moments, 200)[part::4]
-    _check(disturb(place, place / "build", cases), cases)
+    check(place, cases)
     torture_count("kills", len(cases))
 
 
-@pytest.mark.torture
-@pytest.mark.timeout(3600)
 def test_runs_whose_disk_is_full_from_any_operation_on(
-    place: Path, operations: list[Operation], torture_count: Callable[..., None]
+    place: Path, operations: Any, torture_count: Callable[..., None]
 ) -> None:
-    cases = [
-        Case(n, how="no-space") for n, operation in enumerate(operations) if operation.name in TAKES_ROOM
-    ]
+    cases = [Case(n, how="no-space") for n, (name, _) in enumerate(operations) if name in TAKES_ROOM]
     cases = random.Random(1).sample(cases, 40)
-    _check(disturb(place, place / "build", cases), cases)
+    check(place, cases)
     torture_count("full disks", len(cases))

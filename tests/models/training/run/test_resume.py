@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import copy
 import json
+import multiprocessing
 import os
 import shutil
 import signal
-import subprocess
 import sys
+import time
 from functools import partial
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from support.city_data import streets_build
-from support.shared import ROOT
 from support.stopping import stop_at
 from support.training_data import OF_THE_MACHINE, learnable_build, read_history, tiny_config
 
 from kmip_data.builds.home import Home
+from kmip_data.cli.main import main
 from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, UsageError
+from kmip_data.files import changes as files
 from kmip_data.models.config import models
 from kmip_data.models.training.config.overrides import config_from_mapping
+from kmip_data.models.training.run import checkpoint, loop
 from kmip_data.models.training.run.checkpoint import LAST, WEIGHTS
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.folder import RESULT_NAME, read_result
@@ -240,7 +243,6 @@ def test_average_patience_and_a_rate_per_step_resume_to_the_same_weights(
     same_run(run, moved)
 
 
-@pytest.mark.torture  # three processes import PyTorch anew
 def test_kill_9_with_average_patience_and_a_rate_per_step(build, moving, moved, tmp_path, monkeypatch):
     config = tiny_config(build, **moving)
     home, run = stopped(monkeypatch, tmp_path, config, epoch=0, where="saved")
@@ -355,50 +357,40 @@ def test_a_folder_without_a_configuration_is_taken_over(build, options, whole, t
         train(tiny_config(build, **options), home=home, name="mine", quiet=True)
 
 
-# A child that goes on with a run and is killed by itself: half way through writing a checkpoint, right
-# after one, or in the second batch of an epoch.
-DYING = """
-import os, signal, sys
-from pathlib import Path
-from kmip_data.builds.home import Home
-from kmip_data.files import changes as files
-from kmip_data.models.training.run import checkpoint, loop, train
+def resume_and_die(home, run, when):
+    """Resume in a fork that kills itself: half way through writing a checkpoint, after one, or in a batch."""
+    write, step = checkpoint.write_file, loop.Loop.plain_step
 
-home, when = Home(Path(sys.argv[1])), sys.argv[2]
-write, step = checkpoint.write_file, loop.Loop.plain_step
+    def die():
+        os.kill(os.getpid(), signal.SIGKILL)
 
-def die():
-    os.kill(os.getpid(), signal.SIGKILL)
+    def writing(path, data):
+        if path.name == "last.ckpt" and when == "half":
+            path.with_name(files._partial_name(path.name)).write_bytes(data[: len(data) // 2])
+            die()
+        write(path, data)
+        if path.name == "last.ckpt" and when == "after":
+            die()
 
-def writing(path, data):
-    if path.name == "last.ckpt" and when == "half":
-        path.with_name(files._partial_name(path.name)).write_bytes(data[: len(data) // 2])
-        die()
-    write(path, data)
-    if path.name == "last.ckpt" and when == "after":
-        die()
+    def stepping(self, *given, **options):
+        if when == "batch" and self.batch == 1:
+            die()
+        return step(self, *given, **options)
 
-def stepping(self, *given, **options):
-    if when == "batch" and self.batch == 1:
-        die()
-    return step(self, *given, **options)
-
-checkpoint.write_file, loop.Loop.plain_step = writing, stepping
-train.resume(next(home.runs.glob("*/*/[!.]*")), home=home, quiet=True)
-"""
+    checkpoint.write_file, loop.Loop.plain_step = writing, stepping
+    resume(run, home=home, quiet=True)
 
 
 def killed(home, run, moments):
-    """Go on with the run in processes that are killed, each after an epoch is saved or before."""
+    """Resume the run in processes that are killed, each after an epoch is saved or before."""
     for when, epoch in moments:
-        child = [sys.executable, "-c", DYING, str(home.root), when]
-        one = {**os.environ, "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(child, cwd=ROOT, env=one, capture_output=True, check=False)
-        assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+        fork = multiprocessing.get_context("fork").Process(target=resume_and_die, args=(home, run, when))
+        fork.start()
+        fork.join(600)
+        assert fork.exitcode == -signal.SIGKILL
         assert torch.load(run / LAST, weights_only=True)["epoch"] == epoch + 1
 
 
-@pytest.mark.slow  # two processes import PyTorch anew
 def test_kill_9_while_saving_and_while_training(build, options, whole, tmp_path, monkeypatch):
     config = tiny_config(build, **options)
     home, run = stopped(monkeypatch, tmp_path, config, epoch=0, where="saved")
@@ -438,15 +430,6 @@ def test_a_damaged_checkpoint_is_named_and_runs_nothing(build, options, tmp_path
     assert (away / "last.ckpt").read_bytes() == b"not a checkpoint"
 
 
-# Ctrl-C counts even where the tests themselves run in the background, which ignores it.
-COMMAND_LINE = """
-import signal
-signal.signal(signal.SIGINT, signal.default_int_handler)
-from kmip_data.cli.main import main
-main()
-"""
-
-
 def test_other_data_are_refused(options, tmp_path, monkeypatch):
     build = learnable_build(tmp_path / "build")
     config = tiny_config(build, **options)
@@ -457,37 +440,32 @@ def test_other_data_are_refused(options, tmp_path, monkeypatch):
         resume(run, home=home, quiet=True)
 
 
-@pytest.mark.slow
+def run_into(file, arguments):
+    """Run a command line in this fork, which is the process of it; what it prints is in ``file``."""
+    os.dup2(os.open(file, os.O_WRONLY), 2)
+    sys.stderr = os.fdopen(2, "w", buffering=1)
+    sys.argv[1:] = arguments
+    main()
+
+
 @pytest.mark.parametrize(
-    ("number", "code"),
-    [
-        (signal.SIGTERM, 143),
-        pytest.param(signal.SIGINT, 130, marks=pytest.mark.torture),
-        pytest.param(signal.SIGHUP, 129, marks=pytest.mark.torture),
-    ],
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
 )
 def test_interrupted_runs_say_how_to_go_on(build, tmp_path, number, code):
     small = ["layers=1", "hidden_dim=8", "attention.heads=2", "attention.k=3"]
-    child = subprocess.Popen(
-        [sys.executable, "-c", COMMAND_LINE, "train", "--dataset", str(build.path), "--home", str(tmp_path)]
-        + ["--epochs", "100000", "--device", "cpu", "--name", "long"]
-        + [word for key in small for word in ("--set", f"model.{key}")],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    lines = []
-    for line in child.stderr:
-        lines.append(line)
-        if line.startswith("epoch 3/"):
-            child.send_signal(number)
-            break
-    out, rest = child.communicate(timeout=600)
-    assert child.returncode == code
-    assert out == ""
-    assert "Traceback" not in rest
-    assert f"kmip-data train --resume {tmp_path}/runs/clouds/gps-kmip/long" in rest
+    words = ["train", "--dataset", str(build.path), "--home", str(tmp_path), "--epochs", "100000"]
+    words += ["--device", "cpu", "--name", "long"]
+    words += [word for key in small for word in ("--set", f"model.{key}")]
+    said = tmp_path / "said"
+    said.touch()
+    fork = multiprocessing.get_context("fork").Process(target=run_into, args=(said, words))
+    fork.start()
+    while fork.is_alive() and "epoch 3/" not in said.read_text():
+        time.sleep(0.02)
+    os.kill(fork.pid, number)
+    fork.join(600)
+    assert fork.exitcode == code, said.read_text()
+    assert "Traceback" not in said.read_text()
+    assert f"kmip-data train --resume {tmp_path}/runs/clouds/gps-kmip/long" in said.read_text()
     assert torch.load(tmp_path / "runs/clouds/gps-kmip/long" / LAST, weights_only=True)["epoch"] >= 3
     assert not list(tmp_path.rglob("*.lock"))
