@@ -35,6 +35,15 @@ def test_info_of_a_build(make_build):
     assert by_path == done("info", "s3dis", "--k", "4").out
     for fact in (str(build.path), "node/x", "edge/neighbor", "train", "ceiling, floor, wall"):
         assert fact in by_path
+    statistics = build.card.statistics
+    train, total = (
+        statistics["classes"]["splits"][build.card.default_split]["train"],
+        statistics["classes"]["total"],
+    )
+    shares = [f"{part[2] / sum(part):.2%}" for part in (total, train)]
+    (row,) = (line.split() for line in by_path.splitlines() if line.split()[:1] == ["wall"])
+    assert row[1:4] == [f"{total[2]:,}", *shares]
+    assert f"{statistics['out_degree']['mean']:,.2f}" in by_path
     assert done("info", build.path, "--json").json["key"] == build.card.key
 
 
