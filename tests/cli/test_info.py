@@ -35,16 +35,19 @@ def test_info_of_a_build(make_build):
     assert by_path == done("info", "s3dis", "--k", "4").out
     for fact in (str(build.path), "node/x", "edge/neighbor", "train", "ceiling, floor, wall"):
         assert fact in by_path
-    statistics = build.card.statistics
-    train, total = (
-        statistics["classes"]["splits"][build.card.default_split]["train"],
-        statistics["classes"]["total"],
-    )
-    shares = [f"{part[2] / sum(part):.2%}" for part in (total, train)]
-    (row,) = (line.split() for line in by_path.splitlines() if line.split()[:1] == ["wall"])
-    assert row[1:4] == [f"{total[2]:,}", *shares]
-    assert f"{statistics['out_degree']['mean']:,.2f}" in by_path
     assert done("info", build.path, "--json").json["key"] == build.card.key
+
+
+def test_info_has_degrees_and_the_classes_of_each_part(home_of_sample):
+    target = ("info", "s3dis", "--sample", "--limit", "12", "--k", "4", "--home", home_of_sample)
+    text, card = done(*target).out, done(*target, "--json").json
+    counts, default = card["statistics"]["classes"], card["default_split"]
+    total, train = counts["total"], counts["splits"][default]["train"]
+    (wall,) = (line.split() for line in text.splitlines() if line.split()[:1] == ["wall"])
+    assert wall[1:4] == [f"{total[2]:,}", *(f"{part[2] / sum(part):.2%}" for part in (total, train))]
+    (train,) = (line for line in text.splitlines() if " train " in line and default in line)
+    assert f"{card['splits'][default]['parts']['train']['nodes']:,}" in train
+    assert f"{card['statistics']['out_degree']['mean']:,.2f}" in text
 
 
 def test_info_of_a_sample_says_so(make_build):
