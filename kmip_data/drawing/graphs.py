@@ -157,8 +157,16 @@ def record_graph(
     header["facts"] = "; ".join(filter(None, [facts + place, as_values(card.parameters)]))
     crowded = lines.shape[1] > CROWDED * len(drawing.pos)
     header["explore"] = {"hops": 1, "label": drawing.label, "crowded": crowded}
-    about = {"title": card.heading, "credit": str(card.license.get("notice", "")), "thing": "node"}
-    return Graph(**about, header=header, packer=packer, truth=drawing.y, names=names, test=test)
+    return Graph(
+        title=card.heading,
+        credit=str(card.license.get("notice", "")),
+        thing="node",
+        header=header,
+        packer=packer,
+        truth=drawing.y,
+        names=names,
+        test=test,
+    )
 
 
 def _classes(name: str, codes: I64, names: tuple[str, ...], note: str) -> Categories:
