@@ -14,8 +14,9 @@ from gpu.fuzz import Search, differs, problems
 from gpu.pytests import run_tests
 from gpu.results import Recorder
 
+from kmip_data.models.config import ModelConfig
 from kmip_data.models.search.gpu import launch, plan
-from kmip_data.models.training.self_check import OK, Sizes, check
+from kmip_data.models.training import self_check
 
 PROBLEMS, SECONDS = 2_000, 30.0
 SHAPES = ((False, 1, 0), (True, 1, 0), (True, 2, 0), (True, 4, 1), (False, 4, 0))  #: ordered, tiles, staged
@@ -25,22 +26,15 @@ TESTS = "tests/models/search/test_cuda_kernels.py"
 def run(record: Recorder) -> None:
     """Check, fuzz and test."""
     if record.dry:
-        from support.emulated_gpu import CHILD, ENVIRONMENT
+        from support import emulated_gpu
 
-        environment = {**ENVIRONMENT, "EMULATED_KERNELS": str(record.folder / "cache")}
-        found = check(
-            "cpu",
-            Sizes(4, 5, 3, 1, 8),
-            ("norms",),
-            child=(*CHILD, "whole"),
-            limit=600,
-            environment=environment,
-        )
+        emulated_gpu.instead_of_a_gpu(record.folder / "cache")
+        found = self_check.check("cpu", emulated_gpu.SIZES, ("norms",))
     else:
-        found = check("cuda", Sizes())
+        found = self_check.check("cuda", self_check.sizes_of(ModelConfig()))
     for part, reason in found.items():
-        status = "ok" if reason == OK else "failed"
-        record(f"self-check: {part}", status=status, note="" if reason == OK else reason)
+        ok = reason == self_check.OK
+        record(f"self-check: {part}", status="ok" if ok else "failed", note="" if ok else reason)
     _fuzz(record)
     run_tests(record, [TESTS], filters="gpu or graph", processes=4)
 
