@@ -35,6 +35,7 @@ from kmip_data.models.config import ModelConfig
 from kmip_data.models.context import LEFT_OUT, ForwardContext, triton_runs
 from kmip_data.models.network import build_model
 from kmip_data.models.search.backends import cuda
+from kmip_data.models.search.gpu.plan import MOST_DIM, MOST_K
 from kmip_data.models.training.capture import graphs, padding, steps
 from kmip_data.models.training.machine import Device
 from kmip_data.models.training.tasks import PADDING
@@ -143,7 +144,7 @@ def search(_: str, device: torch.device, sizes: dict[str, int]) -> None:
     def pair(heads: int, rows: int, change: Callable[[Tensor], Tensor] = torch.clone) -> list[Tensor]:
         return [change(torch.randn(heads, rows, dim)).to(device) for _ in "qk"]
 
-    dim, most = min(sizes["key_dim"], cuda.MOST_DIM), min(sizes["k"], cuda.MOST_K)  # else ``dense`` searches
+    dim, most = min(sizes["key_dim"], MOST_DIM), min(sizes["k"], MOST_K)  # else ``dense`` searches
     ragged = [0, 0, 3, RAGGED // 2, RAGGED]  # an empty graph, and one of fewer keys than k
     scale = 10.0 ** (60 * torch.rand(RAGGED, 1) - 30)
     cases = {
