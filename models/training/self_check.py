@@ -35,6 +35,7 @@ from kmip_data.models.config import ModelConfig
 from kmip_data.models.context import LEFT_OUT, ForwardContext, triton_runs
 from kmip_data.models.network import build_model
 from kmip_data.models.search.backends import cuda
+from kmip_data.models.search.gpu.launch import nvrtc_version
 from kmip_data.models.search.gpu.plan import MOST_DIM, MOST_K
 from kmip_data.models.training.capture import graphs, padding, steps
 from kmip_data.models.training.machine import Device
@@ -102,7 +103,9 @@ def _key(device: str, sizes: dict[str, int]) -> str:
         facts += [torch.cuda.get_device_name(), *torch.cuda.get_device_capability()]
     with contextlib.suppress(OSError):
         facts.append(Path("/proc/driver/nvidia/version").read_text("utf-8"))
-    for package in ("torch", "triton", "cuda-core", "cuda-bindings", "nvidia-cuda-nvrtc"):
+    with contextlib.suppress(KmipDataError):
+        facts.append(nvrtc_version())
+    for package in ("torch", "triton", "cuda-core", "cuda-bindings"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             facts.append([package, importlib.metadata.version(package)])
     key = hashlib.sha256(json.dumps(facts).encode())

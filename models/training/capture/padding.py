@@ -66,12 +66,16 @@ def padded(batch: Any) -> Any | None:
             continue
         length = all_nodes if slices[name].tolist() == of_nodes else len(value) // graphs * (graphs + 1)
         length = all_edges if name == "edge_attr" else length
-        again = torch.arange(length, device=value.device) % len(value)  # after the last one the first ones
-        out[name] = _without_targets(value, length) if name == "y" else value.index_select(0, again)
+        out[name] = (_without_targets if name == "y" else _repeated)(value, length)
     out.batch, out.ptr = pad(batch.batch, (0, more), value=graphs), pad(batch.ptr, (0, 1), value=all_nodes)
     out[COUNTED] = torch.full((2,), nodes, device=place.device)
     out[COUNTED][1:] = edges
     return out
+
+
+def _repeated(rows: Tensor, length: int) -> Tensor:
+    """Return ``length`` rows: after the last one the first ones again."""
+    return rows.index_select(0, torch.arange(length, device=rows.device) % len(rows))
 
 
 def _without_targets(targets: Tensor, length: int) -> Tensor:
