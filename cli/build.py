@@ -18,9 +18,17 @@ from kmip_data.cli.shared.commands import (
     sample_option,
     work_options,
 )
-from kmip_data.cli.shared.datasets import RECORDS, SHARDS, SOURCES, SPLITS, DatasetCommand, given, set_option
+from kmip_data.cli.shared.datasets import (
+    RECORDS,
+    SHARDS,
+    SOURCES,
+    SPLITS,
+    DatasetCommand,
+    given,
+    keep_settings,
+)
 from kmip_data.cli.shared.output import build_facts, facts, show, table
-from kmip_data.errors import human_bytes
+from kmip_data.errors import UsageError, human_bytes
 from kmip_data.wording import as_options
 
 if TYPE_CHECKING:
@@ -44,24 +52,32 @@ if TYPE_CHECKING:
 @click.argument("name", type=DATASET)
 @raw_options
 @sample_option
-@set_option
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE",
+    help="A parameter of the dataset, as `kmip-data info NAME` lists them; may be repeated.",
+)  # fmt: skip
 @jobs_option
 @dask_option
 @path_option("--output", metavar="DIR", help="Build into DIR instead of the home folder.")
 @work_options
 def command(
-    name: str, *, archives: tuple[Path, ...], sample: bool, home: Home, as_json: bool, **options: Any
-) -> None:
+    name: str, *, settings: tuple[str, ...], archives: tuple[Path, ...], sample: bool, home: Home,
+    as_json: bool, **options: Any,
+) -> None:  # fmt: skip
     """Turn raw files into HDF5 shards.
 
     Fetches the raw files first if they are missing. A build that was stopped is resumed; a finished one is
-    returned at once. `kmip-data build s3dis --help` lists the parameters of a dataset.
+    returned at once. `kmip-data info s3dis` lists the parameters of a dataset.
     """
     from kmip_data.manifest import load_manifest
     from kmip_data.pipelines.build import build_dataset, ensure_split
 
+    keep_settings(name, settings)
     options |= given(SHARDS)
-    if load_manifest(name).recipe:
+    recipe = load_manifest(name).recipe
+    if given(SOURCES) and not recipe:
+        raise UsageError(f"{name} has sources of its own.", next=f"kmip-data info {name}")
+    if recipe:
         build = _build_recipe(name, archives, sample=sample, home=home, **options)
     else:
         options |= {"parameters": given(RECORDS), "split_parameters": given(SPLITS)}
@@ -86,7 +102,6 @@ _SOURCES = {
 def _build_recipe(
     recipe: str, archives: tuple[Path, ...], *, sample: bool, home: Home, **options: Any
 ) -> Build:
-    from kmip_data.errors import UsageError
     from kmip_data.pipelines.build import build_own
 
     sources = given(SOURCES)
@@ -96,7 +111,7 @@ def _build_recipe(
             f"{recipe!r} makes a dataset from your own files, under a name of your own.",
             expected=f"--name NAME and {_SOURCES[recipe]}",
             found="--sample" if sample else "no --name" if name is None else f"{len(archives)} × --archive",
-            next=f"kmip-data build {recipe} --help",
+            next=f"kmip-data info {recipe}",
         )
     if archives:
         sources[_source(recipe, archives[0])] = archives[0]

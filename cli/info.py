@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import click
 
@@ -80,7 +80,7 @@ def _dataset(name: str, home: Home) -> tuple[dict[str, Any], str]:
     ]
     text = [f"{manifest.name}: {manifest.title}", manifest.summary, "", facts(pairs), ""]
     if manifest.recipe:
-        text += ["Built from your own source", f"  {command} … (kmip-data build {name} --help)"]
+        text += ["Built from your own source", f"  {command} …"]
     else:
         text.append("Sources, tried in this order")
         for mirror in (mirror for source in manifest.sources for mirror in source.mirrors):
@@ -129,12 +129,17 @@ def _parameters(name: str) -> list[list[str]]:
     from kmip_data.manifest import load_manifest
     from kmip_data.pipelines.base import load_pipeline
 
-    pipeline = load_pipeline(load_manifest(name))
+    manifest = load_manifest(name)
+    pipeline: Any = load_pipeline(manifest)
+    models = [*([pipeline.Source] if manifest.recipe else []), pipeline.Params, pipeline.SplitParams]
     rows = []
-    for key, field in {**pipeline.Params.model_fields, **pipeline.SplitParams.model_fields}.items():
+    for key, field in {key: field for model in models for key, field in model.model_fields.items()}.items():
         default = "–" if field.default in (None, ()) else str(field.default)
-        rows.append([OPTIONS.get(key, f"--set {key}="), default, field.description or ""])
-    return rows
+        kinds = (field.annotation, *get_args(field.annotation))  # of a union, its members
+        choices = [str(one) for kind in kinds if get_origin(kind) is Literal for one in get_args(kind)]
+        what = (field.description or "") + (f": {' | '.join(choices)}" if choices else "")
+        rows.append([OPTIONS.get(key, f"--set {key}="), default, what])
+    return [*rows, ["--set compression=", "–", "less disk, slower reading: gzip | zstd"]]
 
 
 def _classes(names: tuple[str, ...] | list[str]) -> str:

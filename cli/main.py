@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 import kmip_data
-from kmip_data.cli.shared.commands import ON_LINE, Group
+from kmip_data.cli.shared.commands import Group
 from kmip_data.cli.shared.output import JSON_PRINTED, filtered
 from kmip_data.errors import (
     FULL,
@@ -180,8 +180,6 @@ def explain(error: Exception, args: Sequence[str] = ()) -> KmipDataError | None:
         context = getattr(error, "ctx", None)
         command = args[0] if args and args[0] in root.list_commands(click.Context(root)) else ""
         path = context.command_path if context is not None else f"{PROGRAM} {command}".rstrip()
-        # The help of a command lists the options of the dataset on its line.
-        path += " ".join(["", *context.meta.get(ON_LINE, [])]) if context is not None else ""
         # A wrong value has its range in the message; the form of the line would say nothing about it.
         usage = None if context is None or _is_value(error) else context.get_usage().removeprefix("Usage: ")
         return UsageError(error.format_message(), expected=usage, next=f"{path} --help")

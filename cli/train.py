@@ -96,7 +96,7 @@ def command(
 ) -> None:
     """Train a model, building what is missing first.
 
-    The run folder has configuration, metrics, checkpoints, weights, result and learning curves.
+    The run folder has configuration, metrics, checkpoints, weights and result.
     Dataset and split take the same parameters as `kmip-data build`.
     """
     if (resume is not None and (dataset or config_file)) or not (dataset or config_file or resume):

@@ -226,6 +226,6 @@ def named(manifest: Manifest, name: str) -> Manifest:
 def no_recipe(manifest: Manifest) -> Manifest:
     """Return ``manifest``; ``UsageError`` for a recipe, which is not a dataset itself."""
     if manifest.recipe and manifest.name == manifest.file:
-        next_command = f"kmip-data build {manifest.name} --help"
+        next_command = f"kmip-data info {manifest.name}"
         raise UsageError(f"{manifest.name!r} is not a dataset: it makes one.", next=next_command)
     return manifest

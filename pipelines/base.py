@@ -299,7 +299,7 @@ def check_params(model: type[M], values: Mapping[str, Any], dataset: str) -> M:
             f"Parameters of {dataset!r} are not valid.",
             expected=", ".join(model.model_fields) if unknown else None,
             found="; ".join(faults),
-            next=f"kmip-data build {dataset} --help",
+            next=f"kmip-data info {dataset}",
         ) from error
 
 

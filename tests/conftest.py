@@ -31,7 +31,7 @@ def _light() -> Iterator[dict[str, Any]]:
     """Let tests share few cores: one thread of PyTorch, builds in this process, runs without their extras.
 
     A worker of a build takes 1 to 4 s to start; bytes and errors are the same
-    (``pipelines/engine/test_pool.py``). Curves and the measure of memory are 40 % of a run of two epochs.
+    (``pipelines/engine/test_pool.py``). The measure of memory is a part of a run of two epochs.
     Give what was replaced, by its name.
     """
     light: dict[str, Any] = {}
@@ -46,11 +46,9 @@ def _light() -> Iterator[dict[str, Any]]:
     if "torch" in sys.modules:
         import torch
 
-        from kmip_data.drawing.style import write_output
         from kmip_data.models.training.run import train
 
         torch.set_num_threads(1)
-        light[f"{train.__name__}.draw_curves"] = lambda _, path, **__: write_output(path, b"\x89PNG")
         light[f"{train.__name__}.plan_memory"] = lambda config, *_: train.StepMemory(
             bool(config.model.checkpoint_layers), need=1, free=2**40
         )
@@ -77,7 +75,7 @@ def _workers(request: pytest.FixtureRequest, _light: dict[str, Any]) -> Iterator
 
 @pytest.fixture(autouse=True)
 def _whole_run(request: pytest.FixtureRequest, _light: dict[str, Any]) -> Iterator[None]:
-    """Draw curves and measure memory where a test is marked so."""
+    """Measure memory where a test is marked so."""
     whole = request.node.get_closest_marker("whole_run") is not None
     with _patched({name: value for name, value in _light.items() if whole and "train" in name}):
         yield

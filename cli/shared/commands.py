@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from kmip_data.builds.home import Home
 
-CHOSEN = "kmip_data.dataset"  #: key in ``ctx.meta``: the dataset on the line
-ON_LINE = "kmip_data.dataset_on_line"  #: the words of the line that name the dataset
 _DASK = {"--engine": "--dask [ADDRESS]", "--scheduler": "--dask ADDRESS"}
 _BENCH = "make bench, in a checkout"
 _BUILD_FIRST = {
@@ -80,7 +78,7 @@ OLD_SPELLINGS: dict[str, dict[str, str]] = {
     | dict.fromkeys(("--tune", "--trials"), '[[changes]] in the plan, with choose = "validation"'),
     "train": _BUILD_FIRST
     | {
-        **dict.fromkeys(("--k", "--attention-k"), "--set model.attention.k=K"),
+        "--attention-k": "--set model.attention.k=K",
         "--checkpoint-every": "--set system.checkpoint_every=MINUTES",
         "--compile": "--set system.compile=true",
         "--coordinates": "--set data.coordinates=append",
@@ -125,10 +123,9 @@ class Command(click.Command):
             raise UsageError(f"{name} has no {option} any more.", next=instead)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples unwrapped, so that they can be copied; with a dataset on the line its own."""
-        of_dataset = [line for line in self.examples if ctx.meta.get(CHOSEN) in line.split()]
+        """Write the examples unwrapped, so that they can be copied."""
         with formatter.section("Examples"):
-            for line in of_dataset or self.examples:
+            for line in self.examples:
                 formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
         super().format_epilog(ctx, formatter)
 

@@ -55,7 +55,7 @@ class S3DIS(BuiltDataset):
     limit
         Use only N blocks, spread evenly over all.
     knn_rule, short_graphs
-        See ``kmip-data build s3dis --help``.
+        See ``kmip-data info s3dis``.
     **arguments
         How to build: ``archives``, ``offline``, ``accept_license``, ``jobs``, ``output``,
         ``compression``, ``engine``, ``scheduler``, ``quiet``: see

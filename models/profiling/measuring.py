@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from kmip_data.errors import KmipDataError
-from kmip_data.models.profiling.methods import Method, Shape, Workload, Workloads, get_method, pad
+from kmip_data.models.profiling.methods import Method, Shape, Workload, draw, get_method, pad
 from kmip_data.models.profiling.results import SETTINGS, Measurement, Setting, Status
 from kmip_data.runtime.memory import is_out_of_memory, peak_host_memory
 from kmip_data.runtime.threads import available_cores, set_num_threads
@@ -52,52 +52,38 @@ class Protocol:
 class Measurer:
     """Measure cells on one device."""
 
-    def __init__(self, workloads: Workloads, protocol: Protocol) -> None:
-        self.workloads, self.protocol, self.device = workloads, protocol, torch.device(protocol.device)
+    def __init__(self, shape: Shape, protocol: Protocol) -> None:
+        self.shape, self.protocol, self.device = shape, protocol, torch.device(protocol.device)
 
     def cell(self, method: Method, setting: Setting, n: int) -> Measurement:
         """Run ``method`` on n nodes; errors, also of memory, are left to the caller."""
-        protocol = self.protocol
-        first = sum(self._run(method, setting, n, 0))  # compiles, fills caches; not counted
+        protocol, training = self.protocol, setting == "training"
+        first = sum(self._run(method, n, 0, training=training))  # compiles, fills caches; not counted
         repeats = max(1, min(protocol.repeats, int(protocol.time_limit / max(1e-9, first))))
         peak = Peak(self.device)
         last = repeats + (first < LONG)
-        runs = [self._run(method, setting, n, number) for number in range(1, last)]
-        runs.append(self._run(method, setting, n, last, peak))
-        counted = runs[:repeats]
-        return Measurement(
-            method=method.name,
-            setting=setting,
-            n=n,
-            status="ok",
-            forward=tuple(forward for forward, _ in counted),
-            backward=tuple(backward for _, backward in counted) if setting == "training" else (),
-            peak_bytes=peak.bytes,
-        )
+        runs = [self._run(method, n, number, training=training) for number in range(1, last)]
+        runs.append(self._run(method, n, last, peak, training=training))
+        forward, backward = zip(*runs[:repeats], strict=True)
+        measured = partial(Measurement, method=method.name, setting=setting, n=n, status="ok")
+        return measured(forward=forward, backward=backward if training else (), peak_bytes=peak.bytes)
 
     def inputs(self, method: Method, n: int, number: int, *, training: bool) -> Workload:
         """Return the inputs of run ``number`` on the device, equal for every method."""
-        self.workloads.reseed(hash((n, number)) & 0x7FFF_FFFF)
-        work = self.workloads.draw(n, self.device)
+        work = draw(self.shape, n, seed=hash((n, number)) & 0x7FFF_FFFF, device=self.protocol.device)
         work = pad(work) if method.padded else work
         queries, keys, values = (tensor.to(method.dtype).requires_grad_(training) for tensor in work.tensors)
         return replace(work, queries=queries, keys=keys, values=values)
 
-    @property
-    def chunk(self) -> int:
-        """Bytes of scores at a time."""
-        return CHUNK.get(self.device.type, CHUNK["cpu"])
-
     def _run(
-        self, method: Method, setting: Setting, n: int, number: int, watch: Peak | None = None
+        self, method: Method, n: int, number: int, watch: Peak | None = None, *, training: bool
     ) -> tuple[float, float]:
         """Return the seconds of a forward pass and of a backward pass (0 in inference)."""
-        training = setting == "training"
         work, backward = self.inputs(method, n, number, training=training), 0.0
         if watch is not None:
             watch.start(work.tensors)
         with torch.set_grad_enabled(training):
-            forward, out = self.timed(lambda: method.attend(work, self.chunk))
+            forward, out = self.timed(lambda: method.attend(work, CHUNK[self.device.type]))
         if training:
             ones = torch.ones_like(out)
             backward, _ = self.timed(lambda: torch.autograd.backward(out, ones))
@@ -107,21 +93,16 @@ class Measurer:
 
     def timed(self, function: Callable[[], T]) -> tuple[float, T]:
         """Return the seconds until the device has finished ``function``, and its result."""
-        self._wait()
-        collects = gc.isenabled()
+        wait: Callable[[], None] = torch.cuda.synchronize if self.device.type == "cuda" else lambda: None
+        wait()
         gc.disable()  # no run pays for the garbage of others
         try:
             start = time.perf_counter()
             result = function()
-            self._wait()
+            wait()
             return time.perf_counter() - start, result
         finally:
-            if collects:
-                gc.enable()
-
-    def _wait(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+            gc.enable()
 
 
 class Peak:
@@ -136,7 +117,9 @@ class Peak:
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
             return
-        _give_free_memory_back()
+        gc.collect()
+        if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):
+            trim(0)  # free memory goes back to the system, so that allocating it again raises the peak
         try:
             Path("/proc/self/clear_refs").write_text("5", "ascii")  # Linux: the peak is now the resident set
         except OSError:
@@ -149,15 +132,6 @@ class Peak:
             self.bytes = int(torch.cuda.max_memory_allocated(self._device))
         elif self._base >= 0:
             self.bytes = max(0, peak_host_memory() - self._base)
-
-
-def _give_free_memory_back() -> None:
-    """Return free memory to the system, so that allocating it again raises the peak."""
-    gc.collect()
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:
-            trim(0)
 
 
 START = 120.0  #: seconds in which a process loads its libraries
@@ -180,16 +154,7 @@ def measure(
     """Measure every method in every setting at every number of nodes, small ones first.
 
     After a method runs out of memory or time, its larger sizes in that setting get the same status untried.
-
-    Parameters
-    ----------
-    log
-        Called with each finished cell.
-
-    Raises
-    ------
-    UsageError
-        If a method or kind of data does not exist.
+    ``log`` is called with each finished cell. Raises ``UsageError`` if there is no such method.
     """
     unusable = {name: get_method(name).unusable(protocol.device) for name in methods}
     cells: list[Measurement] = []
@@ -275,7 +240,7 @@ def _serve(connection: Connection, shape: Shape, protocol: Protocol) -> None:
         os.dup2(quiet, stream)
     set_num_threads(protocol.threads)
     torch.set_num_threads(protocol.threads)
-    measurer = Measurer(Workloads(shape), protocol)
+    measurer = Measurer(shape, protocol)
     if protocol.memory_limit is not None:
         _limit_memory(protocol.memory_limit, protocol.device)
     gc.freeze()  # objects of imported libraries are no garbage to look through

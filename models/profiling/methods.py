@@ -17,21 +17,15 @@ from kmip_data.manifest import unknown_name
 from kmip_data.models.attention.kmip import kmip_attention
 from kmip_data.models.search.topk import backend_names, get_backend, topk_inner_product
 
-CLUSTERS = 64  #: centres of ``clustered``
-NOISE = 0.2  #: standard deviation of its rows about their centre, whose own is 1
-
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
     """Parameters of a measurement except the number of nodes; the defaults are the paper's."""
 
     heads: int = 1
-    d: int = 10  #: length of queries and keys
-    value_dim: int = 10  #: length of values
+    d: int = 10  #: length of queries, keys and values
     k: int = 10  #: keys that a query attends to
-    #: ``gaussian`` (standard normal), ``sphere`` (rows of length 1) or ``clustered`` (rows around 64 common
-    #: centres)
-    data: str = "gaussian"
+    data: str = "gaussian"  #: queries and keys: ``gaussian`` (standard normal) or ``sphere`` (of length 1)
     graph_sizes: tuple[int, ...] | None = None  #: sizes of the graphs of a ragged batch; None: one graph
 
 
@@ -39,8 +33,8 @@ class Shape:
 class Workload:
     """One set of float32 inputs.
 
-    Queries, keys and values are (H, N, d), (H, N, d) and (H, N, v), the nodes of all graphs in a row; after
-    :func:`pad` they are (G, H, n, d), (G, H, n, d) and (G, H, n, v).
+    Queries, keys and values are (H, N, d), the nodes of all graphs in a row; after :func:`pad` they are
+    (G, H, n, d).
     """
 
     queries: Tensor
@@ -71,47 +65,23 @@ def pad(work: Workload) -> Workload:
     return Workload(padded[0], padded[1], padded[2], work.ptr, k, some)
 
 
-class Workloads:
-    """Draw workloads of one shape; a seed gives the same sequence."""
-
-    def __init__(self, shape: Shape, *, seed: int = 0) -> None:
-        self.shape, self._generator = shape, torch.Generator().manual_seed(seed)
-
-    def reseed(self, seed: int) -> None:
-        """Start another sequence."""
-        self._generator.manual_seed(seed)
-
-    def draw(self, n: int, device: torch.device) -> Workload:
-        """Return inputs of n nodes on a device (with ``graph_sizes``, n is their sum)."""
-        shape = self.shape
-        ptr = (0, *itertools.accumulate(shape.graph_sizes or (n,)))
-        queries, keys, values = self._rows(n), self._rows(n), self._normal(n, shape.value_dim)
-        return Workload(queries.to(device), keys.to(device), values.to(device), ptr, shape.k)
-
-    def _normal(self, n: int, width: int) -> Tensor:
-        return torch.randn(self.shape.heads, n, width, generator=self._generator)
-
-    def _rows(self, n: int) -> Tensor:
-        rows = self._normal(n, self.shape.d)
-        if self.shape.data == "sphere":
-            return torch.nn.functional.normalize(rows, dim=-1)
-        if self.shape.data == "clustered":
-            # The same centres for queries and keys, whatever was drawn before.
-            generator = torch.Generator().manual_seed(0)
-            centres = torch.randn(CLUSTERS, self.shape.d, generator=generator)
-            which = torch.randint(CLUSTERS, rows.shape[:2], generator=self._generator)
-            return centres[which] + NOISE * rows
-        return rows
+def draw(shape: Shape, n: int, *, seed: int = 0, device: str = "cpu") -> Workload:
+    """Return inputs of n nodes on a device; with ``graph_sizes``, n is their sum."""
+    generator = torch.Generator().manual_seed(seed)
+    queries, keys, values = (torch.randn(shape.heads, n, shape.d, generator=generator) for _ in range(3))
+    if shape.data == "sphere":
+        queries, keys = functional.normalize(queries, dim=-1), functional.normalize(keys, dim=-1)
+    ptr = (0, *itertools.accumulate(shape.graph_sizes or (n,)))
+    return Workload(queries.to(device), keys.to(device), values.to(device), ptr, shape.k)
 
 
-def sizes_up_to(largest: float, smallest: float = 100) -> list[int]:
-    """Return the paper's grid ⌊10^(i/2)⌋ between two sizes.
+def sizes_up_to(largest: float) -> list[int]:
+    """Return the paper's grid ⌊10^(i/2)⌋ from 100.
 
     >>> sizes_up_to(1e4)
     [100, 316, 1000, 3162, 10000]
     """
-    first, last = (2 * math.log10(size) for size in (smallest, largest))
-    return [int(10 ** (i / 2) + 1e-9) for i in range(math.ceil(first - 1e-9), math.floor(last + 1e-9) + 1)]
+    return [int(10 ** (i / 2) + 1e-9) for i in range(4, math.floor(2 * math.log10(largest) + 1e-9) + 1)]
 
 
 Step = Callable[[Workload, int], Tensor]
@@ -248,10 +218,6 @@ def _flash(work: Workload, _chunk: int) -> Tensor:
         return functional.scaled_dot_product_attention(*work.tensors)
 
 
-def _no_flash(device_type: str) -> str | None:
-    return None if device_type == "cuda" else f"FlashAttention runs on CUDA only, not on {device_type}"
-
-
 _OTHERS = {
     method.name: method
     for method in (
@@ -260,6 +226,11 @@ _OTHERS = {
         Method(name="naive", search=_naive_search),
         Method(name="full", fused=_full),
         Method(name="sdpa", fused=_sdpa),
-        Method(name="flash", fused=_flash, dtype=torch.float16, unusable=_no_flash),
+        Method(
+            name="flash",
+            fused=_flash,
+            dtype=torch.float16,
+            unusable=lambda device: None if device == "cuda" else f"it runs on CUDA only, not on {device}",
+        ),
     )
 }

@@ -6,13 +6,11 @@ import gc
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from kmip_data.errors import KmipDataError
 from kmip_data.models.context import float32_products
-from kmip_data.models.network import count_parameters
 from kmip_data.models.profiling.measuring import Peak
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import RunData
@@ -23,18 +21,14 @@ from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.module import TrainingModule
 from kmip_data.runtime.memory import is_out_of_memory
 
-Replace = Callable[[Any, Any], None]  #: puts other layers into a network, given it and its configuration
-
 
 @dataclass(kw_only=True)
 class Pace:
     """Speed of one network; seconds are of one batch, medians over all counted batches."""
 
     name: str
-    parameters: int = 0
     seconds: float | None = None  #: from the end of a batch to the end of the next; None: see ``note``
     graphs: float = 0.0  #: in a batch
-    batches: int = 0  #: that were measured
     peak: int | None = None  #: bytes beyond the weights: growth of the process, or allocated on the GPU
     ratio: float | None = None  #: time over that of the first network
     spread: tuple[float, float] | None = None  #: smallest and largest ratio over the rounds
@@ -45,16 +39,12 @@ class Pace:
 class Contestant:
     """One network in the training loop, each step launched kernel by kernel (no CUDA graphs)."""
 
-    def __init__(
-        self, name: str, config: RunConfig, data: RunData, device: Device, replace: Replace | None = None
-    ) -> None:
+    def __init__(self, name: str, config: RunConfig, data: RunData, device: Device) -> None:
         self.config, self.data, self.device = data.pinned(config), data, torch.device(device.kind)
         recompute = plan_memory(self.config, data, device).recompute
         seed_all(config.training.seed)
         self.module = TrainingModule(data.with_hints(self.config, device.kind), data, recompute=recompute)
-        if replace is not None:
-            replace(self.module.model, self.config.model)
-        self.pace = Pace(name=name, parameters=count_parameters(self.module.model))
+        self.pace = Pace(name=name)
         self.rounds: list[list[tuple[float, int]]] = []  #: seconds and graphs of each batch
 
     def run(self, batches: int) -> list[tuple[float, int]]:
@@ -90,7 +80,7 @@ class Contestant:
         """Fill in the pace; ``first``: :meth:`medians` of the first network."""
         pace, done = self.pace, [batch for round_ in self.rounds for batch in round_]
         pace.seconds = statistics.median(seconds for seconds, _ in done)
-        pace.graphs, pace.batches = statistics.mean(graphs for _, graphs in done), len(done)
+        pace.graphs = statistics.mean(graphs for _, graphs in done)
         ratios = [own / other for own, other in zip(self.medians(), first, strict=True)]
         pace.ratio, pace.spread = statistics.median(ratios), (min(ratios), max(ratios))
         pace.hours = self.config.training.epochs * self.epoch * pace.seconds / 3600
@@ -106,14 +96,9 @@ def compare_training(
 ) -> list[Pace]:
     """Measure networks in turn, round after round; the first is the one that ratios refer to.
 
-    Parameters
-    ----------
-    makers
-        Makes a contestant of its name. What does not fit into memory is a row with its reason.
-    rounds
-        Counted rounds; an uncounted one before them compiles and warms up.
-    most
-        Batches of a round; fewer if ``seconds`` for all rounds of one network do not suffice.
+    ``makers`` make a contestant of a name; one that does not fit into memory is a row with its reason. An
+    uncounted round before the counted ``rounds`` compiles and warms up; a round has at most ``most`` batches,
+    fewer if ``seconds`` for all rounds of one network do not suffice.
     """
     paces: dict[str, Pace] = {}
     ready: dict[Contestant, int] = {}

@@ -1,16 +1,19 @@
-"""Device of a run, its precision, and the processes that train together."""
+"""Use of the machine by a run: its device, the processes that train together, its logger."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import importlib.util
 import os
 import socket
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -179,3 +182,38 @@ def share_buffers(model: torch.nn.Module) -> None:
     if distributed.is_initialized():
         for buffer in model.buffers():
             distributed.broadcast(buffer, src=0)
+
+
+Logger = Callable[[dict[str, float], int], None]  #: of values by name, and the number of the epoch or step
+
+
+def check_logger(name: str) -> None:
+    """Raise UsageError, with the package to install, where a logger's package is not installed."""
+    if name != "csv" and importlib.util.find_spec(name) is None:
+        raise UsageError(
+            f"The logger {name!r} needs the package of that name.",
+            next=f"pip install {name}, or --set system.logger=csv",
+        )
+
+
+def build_logger(config: RunConfig, folder: Path, project: str) -> Logger:
+    """Return the run's logger; ``metrics.csv`` is always written."""
+    if config.system.logger == "tensorboard":
+        from torch.utils.tensorboard import SummaryWriter
+
+        writer: Any = SummaryWriter(str(folder / "tensorboard"))
+
+        def to_tensorboard(values: dict[str, float], step: int) -> None:
+            for name, value in values.items():
+                writer.add_scalar(name, value, step)
+            writer.flush()
+
+        return to_tensorboard
+    if config.system.logger == "wandb":
+        import wandb
+
+        run = wandb.init(dir=folder, name=folder.name, project=project, config=config.model_dump(mode="json"))
+        return lambda values, step: run.log(
+            {**values, "step" if any(name.startswith("step/") for name in values) else "epoch": step}
+        )
+    return lambda *_: None

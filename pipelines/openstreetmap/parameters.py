@@ -103,6 +103,6 @@ def check_source(source: CitySource, parameters: Mapping[str, Any]) -> str:
     if wrong := sorted(idle & asked):
         made = "a street graph, which is" if given[0] == "graphml" else "tensors, which are"
         raise UsageError(
-            f"--set {wrong[0]}= has no effect on {made} made already.", next="kmip-data build city --help"
+            f"--set {wrong[0]}= has no effect on {made} made already.", next="kmip-data info city"
         )
     return given[0]

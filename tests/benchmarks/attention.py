@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kmip_data.models.profiling.measuring import CHUNK, Protocol
 from kmip_data.models.profiling.measuring import measure as measure_cells
-from kmip_data.models.profiling.methods import Shape, Workload, Workloads, get_method, pad
+from kmip_data.models.profiling.methods import Shape, Workload, draw, get_method, pad
 from kmip_data.models.profiling.results import growth_exponent
 from kmip_data.models.search.topk import topk_inner_product
 from kmip_data.runtime.threads import available_cores
@@ -104,7 +104,7 @@ def _row(
 
 def _against_keops(sizes: Sizes) -> Iterator[Row]:
     """KeOps takes minutes: once, after a small run that compiles its kernel."""
-    work, small = (Workloads(Shape()).draw(n, CPU) for n in (sizes.nodes, 200))
+    work, small = (draw(Shape(), n) for n in (sizes.nodes, 200))
     symbolic = get_method("symbolic")
     theirs, compile_it = peer("symbolic", work), peer("symbolic", small)
     _search(work)()
@@ -133,14 +133,14 @@ def _against_keops(sizes: Sizes) -> Iterator[Row]:
 
 def _against_faiss(sizes: Sizes) -> Iterator[Row]:
     for k, target in ((10, 5.0), (100, 2.0)):
-        work = Workloads(Shape(k=k)).draw(sizes.nodes, CPU)
+        work = draw(Shape(k=k), sizes.nodes)
         sides = _search(work), flat(work)
         what = f"search, {sizes.nodes:,} nodes, d = 10, k = {k}, Gaussian"
         yield _row(what, FLAT, sides, target=target, repeats=sizes.repeats)
 
 
 def _by_itself(sizes: Sizes) -> Iterator[Row]:
-    work = Workloads(Shape()).draw(sizes.nodes, CPU)
+    work = draw(Shape(), sizes.nodes)
     hundred = replace(work, k=100)
     _, _, ratio, spread = compare(_search(work), _search(hundred), repeats=sizes.repeats)
     yield Row(
@@ -152,7 +152,7 @@ def _by_itself(sizes: Sizes) -> Iterator[Row]:
         target="≤ 4×",
         met=ratio <= 4,
     )
-    many = Workloads(Shape()).draw(sizes.many, CPU)
+    many = draw(Shape(), sizes.many)
     points = []
     for load in (work, many):
         seconds = compare(_search(load), lambda: None, repeats=max(1, sizes.repeats - 2))[0]
@@ -170,7 +170,7 @@ def _by_itself(sizes: Sizes) -> Iterator[Row]:
 
 def _on_the_sphere(sizes: Sizes) -> Row:
     """Rows of one norm in 64 dimensions, where no bound can leave anything out: the better of two peers."""
-    work = Workloads(Shape(d=64, data="sphere")).draw(sizes.nodes, CPU)
+    work = draw(Shape(d=64, data="sphere"), sizes.nodes)
     what, repeats = f"search, {sizes.nodes:,} nodes of one norm, d = 64, k = 10", max(1, sizes.repeats - 2)
     found = [
         _row(what, against, (_search(work), other), target=0.8, repeats=repeats)
@@ -181,7 +181,7 @@ def _on_the_sphere(sizes: Sizes) -> Row:
 
 def _ragged(sizes: Sizes) -> Row:
     """Graphs of one size, so that the padded form pads nothing: the case that suits it best."""
-    work = Workloads(Shape(k=15, graph_sizes=(150,) * sizes.graphs)).draw(150 * sizes.graphs, CPU)
+    work = draw(Shape(k=15, graph_sizes=(150,) * sizes.graphs), 150 * sizes.graphs)
     padded = pad(work)
 
     def theirs() -> object:

@@ -13,7 +13,7 @@ from benchmarks.table import Row, compare
 from torch import Tensor
 
 from kmip_data.models.profiling.measuring import CHUNK
-from kmip_data.models.profiling.methods import Shape, Workload, Workloads, get_method, pad
+from kmip_data.models.profiling.methods import Shape, Workload, draw, get_method, pad
 from kmip_data.models.search.topk import topk_inner_product
 from kmip_data.models.training.capture.graphs import CudaGraphs
 from kmip_data.runtime.memory import is_out_of_memory
@@ -65,14 +65,14 @@ def rows(
     if CITY in cases and not quick:
         yield _hinted(CITY, place, repeats)
     for n in () if alone else sizes[:2] if quick else sizes:
-        work = Workloads(Shape()).draw(n, place)
+        work = draw(Shape(), n, device=device)
         for passes, step in (("forward", _forward), ("forward + backward", both_passes)):
             yield from _attention(f"attention {passes}, {n:,} nodes, d = 10, k = 10", work, step, repeats)
 
 
 def _work(case: Case, device: torch.device) -> Workload:
-    shape = Shape(heads=case.heads, d=case.d, value_dim=1, k=case.k, graph_sizes=case.graphs)
-    return Workloads(shape).draw(sum(case.graphs), device)
+    shape = Shape(heads=case.heads, d=case.d, k=case.k, graph_sizes=case.graphs)
+    return draw(shape, sum(case.graphs), device=str(device))
 
 
 def _searching(work: Workload, hint: Tensor | None = None) -> Search:

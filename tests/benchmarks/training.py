@@ -105,9 +105,15 @@ def rows(*, quick: bool = False) -> list[Row]:
         config = config_for("helsinki", "gps-kmip")
         data = open_data(config, home=Home(Path(folder)), quiet=True)
         others = {None: None, **rivals(config.model, device.kind)}
+
+        def contestant(name: str, replace: Any) -> Contestant:
+            made = Contestant(name, config, data, device)
+            if replace is not None:
+                replace(made.module.model, made.config.model)
+            return made
+
         makers = {
-            name or "gps-kmip": partial(Contestant, config=config, data=data, device=device, replace=replace)
-            for name, replace in others.items()
+            name or "gps-kmip": partial(contestant, replace=replace) for name, replace in others.items()
         }
         rounds, most, seconds = (1, 1, 1.0) if quick else (5, 20, 60.0)
         paces = compare_training(

@@ -32,8 +32,8 @@ def test_attention_prints_and_saves(tmp_path):
 def test_wrong_usage_is_named_before_anything_is_measured():
     cases = {
         "attention --methods naiv": "Did you mean 'naive'",
-        "attention --max-n many": "is not a number",
-        "attention --max-n 50": "is not a number from 100",
+        "attention --max-n many": "is not a valid float",
+        "attention --max-n 50": "is not in the range 100",
         "attention --data uniform": "'uniform' is not one of",
         "attention --save /no/such/folder/a": "cannot be saved there",
         "train helsinki --model gcm": "'city/gcn'",

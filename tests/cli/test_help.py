@@ -7,16 +7,13 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import pytest
 from support.cli import done, kmip, python
 
 import kmip_data
 from kmip_data.cli.main import COMMANDS, root
 from kmip_data.cli.shared.commands import number_list
-from kmip_data.cli.shared.datasets import PARAMETERS, TYPED, DatasetCommand
 from kmip_data.errors import UsageError
-from kmip_data.manifest import dataset_names
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = {"help", "home", "as_json", "quiet", "sample"}  #: described once, at the head of the page
@@ -85,14 +82,23 @@ def test_every_command_has_help_with_examples_of_options_that_exist(home, monkey
     assert not failed
 
 
-def test_dataset_options_and_examples_come_from_the_dataset():
-    text = done("build", "s3dis", "--help").out
-    shown = ("--k N", "knn_rule=exact|torch-cluster", "--test-area N", "val_fraction=X", "--limit N")
+def test_parameters_of_a_dataset_are_options_or_listed_by_info(home):
+    text = done("build", "--help").out
+    assert [
+        option for option in ("--k N", "--test-area N", "--limit N", "--split-rule") if option not in text
+    ] == []
+    text = done("info", "s3dis").out
+    shown = (
+        "--k ",
+        "--set knn_rule=",
+        "exact | torch-cluster",
+        "--test-area",
+        "--set val_fraction=",
+        "--limit",
+    )
     assert [option for option in shown if option not in text] == []
-    assert "(default: 32)" in text
-    assert "category=" not in text
-    assert "category=TEXT" in done("build", "shapenet-part", "--help").out
-    assert "kmip-data build points" not in done("build", "city", "--help").out
+    assert "--set category=" in done("info", "shapenet-part").out
+    assert "--place" in done("info", "city").out
 
 
 def test_lists_of_numbers_are_read_in_the_order_given():
@@ -101,45 +107,6 @@ def test_lists_of_numbers_are_read_in_the_order_given():
     for text in ("", "x", "1..", "..1", "3..1", "-1", "1,,2", "0..10000", "\u0661"):
         with pytest.raises(UsageError, match="--seeds is not a list of numbers"):
             number_list("--seeds", text)
-
-
-def test_the_dataset_is_found_on_the_line():
-    places = {
-        "build s3dis": "s3dis",
-        "build --k 8 s3dis --limit 3": "s3dis",
-        "build --k=8 -q -j 2 s3dis": "s3dis",
-        "build --sample s3dis": "s3dis",
-        "build --home s3dis shapenet-part": "shapenet-part",
-        "build --k 8": None,
-        "build --help s3dis": "s3dis",
-        "train --name s3dis --dataset shapenet-part": "shapenet-part",
-        "train --name --dataset --dataset=s3dis": "s3dis",
-        "train --quiet --dataset s3dis": "s3dis",
-        "train s3dis": None,
-        "train --dataset": "",
-    }
-    found = {}
-    for line in places:
-        name, *args = line.split()
-        command = root.get_command(None, name)
-        found[line] = command._target_on(click.Context(command), args)
-    assert found == places
-
-
-def test_no_parameter_of_a_dataset_has_the_name_of_an_option_of_a_command():
-    failed = {}
-    for name in COMMANDS:
-        command = root.get_command(None, name)
-        for dataset in dataset_names() if isinstance(command, DatasetCommand) else ():
-            context = click.Context(command)
-            context.meta[PARAMETERS] = command._parameters(dataset)
-            words = [word for param in command.get_params(context) for word in param.opts]
-            words += [f"--{option.name.replace('_', '-')}" for _, option in context.meta[PARAMETERS]
-                      if option.name not in TYPED]  # fmt: skip
-            if twice := {word for word in words if words.count(word) > 1}:
-                failed[name, dataset] = twice
-            assert "--limit" in words
-    assert not failed
 
 
 def test_help_loads_nothing_heavy():

@@ -22,7 +22,7 @@ def test_a_run_is_evaluated_resumed_repeated_and_measured_by_its_predictions(mak
     assert set(found["metrics"]) == {"train", "val", "test"}
     assert found["best_epoch"] in {0, 1}
     assert found["sample"] is False
-    for name in ("config.toml", "metrics.csv", "model.safetensors", "result.json", "curves.png"):
+    for name in ("config.toml", "metrics.csv", "model.safetensors", "result.json"):
         assert (run / name).is_file(), name
     again = done("evaluate", run, "--json").json
     assert (again["metrics"], again["same_as_result"]) == (found["metrics"], True)

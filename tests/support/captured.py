@@ -17,9 +17,9 @@ from kmip_data.models.training.capture.steps import CapturedSteps
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.run import loop as loop_file
+from kmip_data.models.training.run.checkpoint import build_optimiser
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.module import TrainingModule
-from kmip_data.models.training.run.optimisation import build_optimiser
 
 RATES = {"optimiser": {"lr": 2**-6, "weight_decay": 2**-10}, "schedule": {"per": "step"}}
 

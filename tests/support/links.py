@@ -24,7 +24,7 @@ PRECIOUS = b"years of work"
 #: What this package calls files and folders: each lies in a bait, ready to be taken for ours.
 NAMES = (
     *("card.json", "README.md", "mine.txt", "00000.h5", "00001.h5", "00099.h5", "stop", "prepared.begun"),
-    *("config.toml", "metrics.csv", "curves.png", "result.json", "model.safetensors", "last.ckpt"),
+    *("config.toml", "metrics.csv", "result.json", "model.safetensors", "last.ckpt"),
     *("best.safetensors", "receipt.json", "statistics.txt", "preview.png", ".lock"),
     *("prepared/half", "prepared-1/half", "shards/00000.h5", "work/mine", ".unpacking-abcdefgh/0/mine"),
     f"00000.h5.{_MACHINE}-{'0' * 16}.partial",

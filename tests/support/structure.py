@@ -154,7 +154,7 @@ def command_sizes() -> dict[str, int]:
     import click
 
     from kmip_data.cli.main import root as group
-    from kmip_data.manifest import dataset_names
+    from kmip_data.cli.shared.datasets import TYPED
 
     def leaves(command: click.Command, context: click.Context) -> Iterator[tuple[str, click.Command]]:
         if not isinstance(command, click.Group):
@@ -165,13 +165,10 @@ def command_sizes() -> dict[str, int]:
                 yield from leaves(inner, click.Context(inner, parent=context, info_name=name))
 
     commands = list(leaves(group, click.Context(group)))
-    own = sum(not COMMON & set(param.opts) for _, command in commands for param in command.params)
-    build = dict(commands)["build"]
-    of_datasets: set[str | None] = set()
-    for dataset in dataset_names():
-        context = build.make_context("build", [dataset], resilient_parsing=True)
-        of_datasets |= {param.name for param in build.get_params(context)} - {p.name for p in build.params}
-    return {"commands": len(commands), "options": own + len(of_datasets - {"_click_default_help"})}
+    of_datasets = {name for options in TYPED.values() for name in options}
+    params = [param for _, command in commands for param in command.params if not COMMON & set(param.opts)]
+    own = sum(param.name not in of_datasets for param in params)
+    return {"commands": len(commands), "options": own + len(of_datasets)}
 
 
 if __name__ == "__main__":

@@ -21,15 +21,6 @@ from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.wording import nearest
 
 HELP = "kmip-data info DATASET --model MODEL lists every key"
-#: Keys in the files of earlier runs, and the value that they always have now; None: it never mattered later.
-GONE: dict[str, Any] = {
-    "training.scale": "global",
-    "training.sync_batchnorm": True,
-    "training.keep_best": None,
-    "optimiser.decay_norms_and_biases": True,
-    "schedule.factor": 0.5,
-    "system.profile": None,
-}
 
 
 @dataclass(frozen=True)
@@ -113,11 +104,6 @@ def read_config(path: Path) -> RunConfig:
             f"{path} cannot be read as a configuration: {error}",
             next="name a run folder that kmip-data train made, or a file with the keys of docs/training.md",
         ) from error
-    for key, usual in GONE.items():
-        section, _, name = key.partition(".")
-        table = values.get(section)
-        if isinstance(table, dict) and table.get(name) == (table.get(name) if usual is None else usual):
-            table.pop(name, None)
     return config_from_mapping(values, str(path))
 
 

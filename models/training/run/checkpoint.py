@@ -1,103 +1,118 @@
-"""Checkpoints and weights on disk: complete or absent, and read without running anything in them."""
+"""State of a run: optimiser, schedule, averaged weights, random generators; and its files.
+
+Files are complete or absent, and reading one executes nothing in it.
+"""
 
 from __future__ import annotations
 
 import io
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor, nn, optim
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
 from kmip_data.files.changes import write_file
 from kmip_data.files.reading import first_fault, open_regular
+from kmip_data.models.training.config.keys import RunConfig, ScheduleConfig
 
 LAST = "checkpoints/last.ckpt"  #: everything that resuming needs
 BEST = "checkpoints/best.safetensors"  #: weights of the best epoch so far
 INITIAL = "initial.safetensors"  #: weights that a run took from another one at its start
 WEIGHTS = "model.safetensors"  #: weights of the best epoch of a finished run
 LAYOUT = 2  #: of a checkpoint; the first one was PyTorch Lightning's
+#: Buffers that are averaged as parameters are; others (counts, random features) are copied.
+STATISTICS = ("running_mean", "running_var")
 _NAMED = 4  #: parts of a network that are listed
 
 
-def write_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
-    """Write a checkpoint under another name and rename it: a kill leaves the previous one intact."""
-    buffer = io.BytesIO()
-    torch.save({"layout": LAYOUT, **state}, buffer)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_file(path, buffer.getvalue())
+def build_optimiser(model: nn.Module, config: RunConfig, device: torch.device) -> Optimizer:
+    """Return the optimiser of a run, fused on a GPU unless 16-mixed gradients are to be clipped."""
+    settings, training = config.optimiser, config.training
+    kind: Any = {"adamw": optim.AdamW, "adam": optim.Adam, "sgd": optim.SGD}[settings.name]
+    given = settings.model_dump(exclude={"name"}, exclude_none=True)
+    # One launch a step instead of dozens; but a fused optimiser unscales 16-mixed gradients by itself.
+    if device.type == "cuda" and not (training.precision == "16-mixed" and training.clip_norm):
+        given["fused"] = True
+    found: Optimizer = kind(model.parameters(), **given)
+    return found
 
 
-def read_checkpoint(path: Path) -> dict[str, Any]:
-    """Read a checkpoint with ``weights_only=True``, so nothing in it is executed.
+def cosine_with_warmup(epoch: int, *, warmup: int, epochs: int) -> float:
+    """Factor of the learning rate in ``epoch`` (or step): a line up to 1, then half a cosine down to 0.
 
-    Raises ``DamagedInput`` where it is not one, and ``UsageError`` for one of an older layout.
+    max(1e-6, e/W) for e < W, then max(0, (1 + cos π (e-W)/(E-W)) / 2). The first epoch of a
+    warm-up therefore hardly learns, as in ``graphgps/optimizer/extra_optimizers.py``.
     """
-    try:
-        with open_regular(path) as file:
-            loaded: dict[str, Any] = torch.load(
-                io.BytesIO(file.readall()), map_location="cpu", weights_only=True
-            )
-        layout = 1 if "pytorch-lightning_version" in loaded else loaded["layout"]
-    except Exception as error:
-        raise DamagedInput(
-            f"{path} cannot be read as a checkpoint: {first_fault(error)}", next="begin another run"
-        ) from error
-    if layout != LAYOUT:
-        raise UsageError(
-            f"{path} is a checkpoint of an older layout, which this version does not resume.",
-            next="train again with --config and the run's config.toml; evaluate still reads finished runs",
-        )
-    return loaded
+    if epoch < warmup:
+        return max(1e-6, epoch / warmup)
+    # The last step is taken after the last epoch, where E = W would divide by zero.
+    progress = (epoch - warmup) / max(1, epochs - warmup)
+    return max(0.0, 0.5 * (1.0 + math.cos(math.pi * progress)))
 
 
-def check_state(
-    state: Mapping[str, Any],
-    data: Mapping[str, Any],
-    weights: Mapping[str, Tensor],
-    metric: str,
-    batches: int,
-    processes: int,
-) -> None:
-    """Check that a run can continue from ``state``.
+def build_schedule(optimiser: Optimizer, config: ScheduleConfig, epochs: int, steps: int = 1) -> LRScheduler:
+    """Return the schedule that ``config.kind`` names; ``steps`` of an epoch: where it moves with each."""
+    if config.kind == "reduce_on_plateau":
+        return ReduceLROnPlateau(optimiser, mode="min", factor=0.5, patience=config.patience)
+    if config.kind == "constant":
+        return LambdaLR(optimiser, lambda _: 1.0)
+    unit = steps if config.per == "step" else 1
+    warmup, length = unit * config.warmup_epochs, unit * epochs
+    return LambdaLR(optimiser, lambda moment: cosine_with_warmup(moment, warmup=warmup, epochs=length))
 
-    Raises ``CheckFailed`` for other data, ``UsageError`` within an epoch of other processes, and
-    ``ValueError`` for another network or an impossible history.
+
+def step_schedule(schedule: LRScheduler, validation_loss: float | None) -> None:
+    """End an epoch; without an evaluation the last known validation loss counts, as upstream."""
+    if not isinstance(schedule, ReduceLROnPlateau):
+        schedule.step()
+    elif validation_loss is not None:
+        schedule.step(validation_loss)
+
+
+class Average:
+    """Exponential moving average of a network's weights: ``decay`` of its last value, the rest new weights.
+
+    It begins with the weights after the first step, as :class:`torch.optim.swa_utils.AveragedModel` does.
     """
-    if state["data"] != data:
-        raise CheckFailed(
-            f"The data are not those that the run began with: {data}, not {state['data']}.",
-            next="build the dataset as it was (the run's config.toml has the parameters), or a new run",
-        )
-    if state["batch"] and len(state["processes"]) != processes:
-        raise UsageError(
-            f"The checkpoint lies within an epoch that {len(state['processes'])} processes share.",
-            next="resume with as many devices as it began with",
-        )
-    history, kept = state["history"], state["kept"]
-    rows = all(
-        row["epoch"] == epoch and min(row["seconds"], row["seconds_train"], math.inf) >= 0
-        for epoch, row in enumerate(history)
-    )
-    best = all(epoch >= 0 and metric in history[epoch] for epoch in kept)
-    if not (rows and best and len(history) == state["epoch"] and 0 <= state["batch"] < batches):
-        raise ValueError("its history is not that of a run")
-    shapes = {name: tensor.shape for name, tensor in weights.items()}
-    if any({name: tensor.shape for name, tensor in each.items()} != shapes for each in kept.values()):
-        raise ValueError("its best weights are of another model")
 
+    def __init__(self, decay: float) -> None:
+        self._move = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
+        self.weights: dict[str, Tensor] = {}  #: by the names of the network's state
 
-def scale_rates(state: dict[str, Any], factor: float) -> None:
-    """Multiply every learning rate in a checkpoint, in place."""
-    for values in (*state["optimiser"]["param_groups"], state["schedule"]):
-        for name in {"lr", "initial_lr", "base_lrs", "_last_lr"} & values.keys():
-            old = values[name]
-            values[name] = [each * factor for each in old] if isinstance(old, list) else old * factor
+    @torch.no_grad()
+    def update(self, model: nn.Module) -> None:
+        """Take in the weights of ``model`` after a step."""
+        state = model.state_dict()
+        if not self.weights:
+            self.weights = {name: tensor.clone() for name, tensor in state.items()}
+            return
+        parameters = dict(model.named_parameters())
+        smooth = [name for name in state if name in parameters or name.endswith(STATISTICS)]
+        # A resumed average was read onto the CPU.
+        self.weights = {name: tensor.to(state[name].device) for name, tensor in self.weights.items()}
+        self._move([self.weights[name] for name in smooth], [state[name] for name in smooth], 0)
+        for name in state.keys() - set(smooth):
+            self.weights[name].copy_(state[name])
+
+    @contextmanager
+    def within(self, model: nn.Module) -> Iterator[None]:
+        """Give ``model`` the average inside the block."""
+        learning = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        model.load_state_dict(self.weights or learning)
+        try:
+            yield
+        finally:
+            model.load_state_dict(learning)
 
 
 def seed_all(seed: int) -> None:
@@ -132,6 +147,96 @@ def set_random_state(state: Mapping[str, Any]) -> None:
     random.setstate((version, tuple(internal), gauss_next))
 
 
+@contextmanager
+def restored() -> Iterator[None]:
+    """Restore the global random generators and the choice of deterministic kernels afterwards."""
+    random = random_state()
+    chosen = torch.are_deterministic_algorithms_enabled()
+    warn = torch.is_deterministic_algorithms_warn_only_enabled()
+    try:
+        yield
+    finally:
+        set_random_state(random)
+        torch.use_deterministic_algorithms(chosen, warn_only=warn)
+
+
+def write_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
+    """Write a checkpoint under another name and rename it: a kill leaves the previous one intact."""
+    buffer = io.BytesIO()
+    torch.save({"layout": LAYOUT, **state}, buffer)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(path, buffer.getvalue())
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """Read a checkpoint with ``weights_only=True``, so nothing in it is executed.
+
+    Raises ``DamagedInput`` where it is not one, and ``UsageError`` for one of an older layout.
+    """
+    try:
+        with open_regular(path) as file:
+            state: dict[str, Any] = torch.load(
+                io.BytesIO(file.readall()), map_location="cpu", weights_only=True
+            )
+        layout = 1 if "pytorch-lightning_version" in state else state["layout"]
+    except Exception as error:
+        raise DamagedInput(
+            f"{path} cannot be read as a checkpoint: {first_fault(error)}", next="begin another run"
+        ) from error
+    if layout != LAYOUT:
+        raise UsageError(
+            f"{path} is a checkpoint of an older layout, which this version does not resume.",
+            next="train again with --config and the run's config.toml; evaluate still reads finished runs",
+        )
+    return state
+
+
+def check_state(
+    state: Mapping[str, Any],
+    data: Mapping[str, Any],
+    weights: Mapping[str, Tensor],
+    metric: str,
+    batches: int,
+    processes: int,
+) -> None:
+    """Check that a run can continue from ``state``.
+
+    Raises ``CheckFailed`` for other data, ``UsageError`` within an epoch of other processes, and
+    ``ValueError`` for another network or an impossible history.
+    """
+    if state["data"] != data:
+        raise CheckFailed(
+            f"The data are not those that the run began with: {data}, not {state['data']}.",
+            next="build the dataset as it was (the run's config.toml has the parameters), or a new run",
+        )
+    if state["batch"] and len(state["processes"]) != processes:
+        raise UsageError(
+            f"The checkpoint lies within an epoch that {len(state['processes'])} processes share.",
+            next="resume with as many devices as it began with",
+        )
+    history = state["history"]
+    rows = all(
+        row["epoch"] == epoch and min(row["seconds"], row["seconds_train"]) >= 0
+        for epoch, row in enumerate(history)
+    )
+    best = all(epoch >= 0 and metric in history[epoch] for epoch in state["kept"])
+    if not (rows and best and len(history) == state["epoch"] and 0 <= state["batch"] < batches):
+        raise ValueError("its history is not that of a run")
+    shapes = {name: tensor.shape for name, tensor in weights.items()}
+    if any(
+        {name: tensor.shape for name, tensor in each.items()} != shapes for each in state["kept"].values()
+    ):
+        raise ValueError("its best weights are of another model")
+
+
+def scale_rates(state: dict[str, Any], factor: float) -> None:
+    """Multiply every learning rate in a checkpoint, in place."""
+    for values in (*state["optimiser"]["param_groups"], state["schedule"]):
+        for name in {"lr", "initial_lr", "base_lrs", "_last_lr"} & values.keys():
+            old = values[name]
+            values[name] = [each * factor for each in old] if isinstance(old, list) else old * factor
+
+
 def copy_weights(module: nn.Module) -> dict[str, Tensor]:
     """Detached copy of the parameters and buffers of ``module`` on the CPU."""
     return {name: tensor.detach().cpu().clone() for name, tensor in module.state_dict().items()}
@@ -160,11 +265,12 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     return found
 
 
-def put_weights(module: nn.Module, weights: Mapping[str, Tensor], path: Path, *, strict: bool = True) -> None:
+def put_weights(module: nn.Module, path: Path, *, strict: bool = True) -> None:
     """Give ``module`` the weights in ``path``; raise DamagedInput where they are another model's.
 
     Not ``strict``: the file may have some of the weights only.
     """
+    weights = read_weights(path)
     try:
         unexpected = module.load_state_dict(weights, strict=strict).unexpected_keys
         if unexpected:
@@ -188,16 +294,14 @@ def fitting_weights(model: nn.Module, source: Path, log: Callable[[str], None]) 
         if name in found and (found[name].shape, found[name].dtype) == (tensor.shape, tensor.dtype)
     }
     if all(tensor.ndim < 2 for tensor in taken.values()):
-        other = next((name for name, tensor in own.items() if name in found and tensor.ndim > 1), None)
-        shapes = f": {other} is {tuple(found[other].shape)}, not {tuple(own[other].shape)}" if other else ""
+        pairs = ((name, tensor) for name, tensor in own.items() if name in found and tensor.ndim > 1)
+        other = next((f": {n} is {tuple(found[n].shape)}, not {tuple(t.shape)}" for n, t in pairs), "")
         raise UsageError(
-            f"No weights of {source} fit the model{shapes}.",
+            f"No weights of {source} fit the model{other}.",
             next="--model and --set model.… as in the run's config.toml, such as --set model.hidden_dim=N",
         )
     new = list(dict.fromkeys(name.rpartition(".")[0] for name in own if name not in taken))
     more = f" and {len(new) - _NAMED} more" if len(new) > _NAMED else ""
-    log(
-        f"weights: {len(taken)} of {len(own)} tensors from {source}"
-        + (f"; drawn anew, as they do not fit: {', '.join(new[:_NAMED])}{more}" if new else "")
-    )
+    anew = f"; drawn anew, as they do not fit: {', '.join(new[:_NAMED])}{more}" if new else ""
+    log(f"weights: {len(taken)} of {len(own)} tensors from {source}{anew}")
     return taken

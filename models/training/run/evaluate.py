@@ -24,7 +24,7 @@ from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device, check_precision, choose_device
 from kmip_data.models.training.memory import out_of_memory
-from kmip_data.models.training.run.checkpoint import WEIGHTS, put_weights, read_weights
+from kmip_data.models.training.run.checkpoint import WEIGHTS, put_weights
 from kmip_data.models.training.run.folder import (
     CONFIG_NAME,
     RunResult,
@@ -154,8 +154,7 @@ class OpenedRun:
     def working(self) -> Iterator[TrainingModule]:
         """Load the network with the run's best weights; an error for memory names the batch."""
         module = TrainingModule(self.config, self.data)
-        path = self.folder / WEIGHTS
-        put_weights(module.model, read_weights(path), path)
+        put_weights(module.model, self.folder / WEIGHTS)
         try:
             yield module.to(self.device.kind)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Run folders ``runs/<dataset>/<model>/<name>``: names, files, ``result.json`` and tables of results."""
+"""Run folders ``runs/<dataset>/<model>/<name>``: names, files, ``metrics.csv``, ``result.json``, tables."""
 
 from __future__ import annotations
 
@@ -41,7 +41,6 @@ CONFIG_NAME = "config.toml"
 METRICS_NAME = "metrics.csv"
 RESULT_NAME = "result.json"
 STEPS_NAME = "steps.csv"
-CURVES_NAME = "curves.png"
 _LEFT = r"^\.lock|\.partial$|^initial\.safetensors$"  #: files of a run folder before its configuration
 #: Files that kmip-data writes, or wrote, into a run folder.
 _OWN = re.compile(
@@ -83,12 +82,10 @@ def new_run(home: Home, dataset: str, model: str, name: str, *, exact: bool) -> 
     with writing(parent / name):
         refuse_links_below(home.runs, parent)
         parent.mkdir(parents=True, exist_ok=True)
-        for number in itertools.count(1):
-            folder = parent / (name if number == 1 else f"{name}-{number}")
+        names = [name] if exact else itertools.chain([name], (f"{name}-{n}" for n in itertools.count(2)))
+        for folder in (parent / each for each in names):
             with contextlib.suppress(FileExistsError):
                 folder.mkdir()
-                break
-            if exact:
                 break
     _refuse_taken(folder)
     with build_lock(folder, wait=False):
@@ -122,22 +119,13 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
     if (path / CONFIG_NAME).is_file():
         return path
     wanted = Path(text).parts
-
-    def meant(folder: Path) -> bool:
-        return bool(wanted) and folder.parts[-len(wanted) :] == wanted
-
     runs = sorted(entry.parent for entry in home.runs.glob(f"*/*/*/{CONFIG_NAME}"))
-    matches = [folder for folder in runs if meant(folder)]
+    matches = [folder for folder in runs if wanted and folder.parts[-len(wanted) :] == wanted]
     if len(matches) == 1:
         return matches[0]
     if matches:
         several = "".join(f"\n    {folder}" for folder in matches)
         raise UsageError(f"{len(matches)} runs are called {text!r}.", found=several, next="a path")
-    if begun := next(filter(meant, home.runs.glob("*/*/*")), None):
-        raise UsageError(
-            f"{begun} has no {CONFIG_NAME}: the run was stopped before it began.",
-            next="the command that began it, once more",
-        )
     names = [str(folder.relative_to(home.runs)) for folder in runs]
     # Of a path, or of its end alone: a name is much shorter than its path.
     ends = {"/".join(folder.parts[-len(wanted) :]): name for folder, name in zip(runs, names, strict=True)}
@@ -163,7 +151,7 @@ def metrics_columns(run: Path) -> dict[str, list[tuple[int, float]]]:
     for name in rows[0] if rows else ():
         with contextlib.suppress(ValueError, TypeError):
             points = [(epoch, float(row[name])) for epoch, row in enumerate(rows, start=1) if row.get(name)]
-            found[name] = [(epoch, value) for epoch, value in points if math.isfinite(value)]
+            found[name] = [point for point in points if math.isfinite(point[1])]
     return found
 
 
@@ -177,9 +165,7 @@ def own_choices(config: RunConfig, folder: Path, home: Home, log: Callable[[str]
     folder, target = folder.resolve(), config.data.dataset
     if folder.is_relative_to(home.runs.resolve()):
         return config
-    roots = [home.root]
-    if len(folder.parents) > 3 and folder.parents[2].name == "runs":
-        roots.append(folder.parents[3])
+    roots = [home.root, *([folder.parents[3]] if folder.parts[-4:-3] == ("runs",) else [])]
     # Not of the roots themselves: a link in them could lead anywhere.
     builds = [root.resolve() / "built" for root in roots]
     path = Path(os.path.realpath(target))

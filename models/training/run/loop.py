@@ -21,19 +21,23 @@ from torch import Tensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 
+from kmip_data.files.changes import write_file
+from kmip_data.files.reading import csv_bytes
+from kmip_data.format.splits import PARTS
 from kmip_data.models.training.capture.graphs import Learned
 from kmip_data.models.training.data.run_data import RunData, sent_ahead
-from kmip_data.models.training.machine import gathered, is_main_process, rank, share_buffers
+from kmip_data.models.training.machine import Logger, gathered, is_main_process, rank, share_buffers
 from kmip_data.models.training.metrics import METRICS, is_better
-from kmip_data.models.training.run import checkpoint, history
-from kmip_data.models.training.run.history import STEP
-from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
-from kmip_data.models.training.run.optimisation import Average, build_optimiser, build_schedule, step_schedule
+from kmip_data.models.training.run import checkpoint
+from kmip_data.models.training.run.checkpoint import Average, build_optimiser, build_schedule, step_schedule
+from kmip_data.models.training.run.folder import METRICS_NAME, STEPS_NAME, with_unit
+from kmip_data.models.training.run.module import STEP, TrainingModule, evaluate_parts
 from kmip_data.runtime.progress import Progress
 from kmip_data.wording import counted, rough_time
 
 LONG = 1_800.0  #: seconds of a run whose length is forecast from its first batches
 FORECAST_AFTER = 3  #: batches; the first two compile and plan
+Row = dict[str, float]  #: one epoch: epoch, lr, seconds, train_loss, val_f1 …
 
 
 class Loop:
@@ -61,17 +65,14 @@ class Loop:
         captured: Any = None,
         quiet: bool = True,
         log: Callable[[str], None] | None = None,
-        logger: history.Logger = history.no_logger,
+        logger: Logger = lambda *_: None,
     ) -> None:
         self.module, self.data, self.device, self.folder = module.to(device), data, device, folder
         self.config, self.training = module.config, module.config.training
         self.captured, self.logger, self.quiet = captured, logger, quiet
-        self.learn: Callable[..., Learned] = self.plain_step
-        if captured is not None:
-            self.learn = partial(captured, self.plain_step)
+        self.learn = self.plain_step if captured is None else partial(captured, self.plain_step)
         if module.shared:
             module.distribute(device)
-
         # The position of the run: finished epochs, batches of the current one, steps of the optimiser.
         self.epoch = self.batch = self.step = 0
         #: The loaders ask for the position when an epoch begins, so a resumed one begins at its batch.
@@ -79,16 +80,14 @@ class Loop:
         self.batches: Any = sent_ahead(own, device, log)
         #: Batches of an epoch.
         self.count = len(own)  # type: ignore[arg-type] # of a loader or a list
-
         self.optimiser = build_optimiser(module.model, self.config, device)
         steps = -(-self.count // self.training.accumulate)
         self.schedule = build_schedule(self.optimiser, self.config.schedule, self.training.epochs, steps)
-        scaled = self.training.precision == "16-mixed"
-        self.scaler = torch.amp.GradScaler(device.type, enabled=scaled)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=self.training.precision == "16-mixed")
         self.average = None if self.training.ema is None else Average(self.training.ema)
 
         self.metric = str(self.training.metric)
-        self.history: list[history.Row] = []  #: one row an epoch
+        self.history: list[Row] = []  #: one row an epoch
         self.steps: list[list[float]] = []  #: rows of steps.csv
         self.kept: dict[int, dict[str, Tensor]] = {}  #: the best epoch and its weights
         self.validation_loss: float | None = None
@@ -97,13 +96,12 @@ class Loop:
         self._unfinished: dict[str, Any] | None = None  #: measurements of a resumed epoch
         self._begun = self._saved_at = time.perf_counter()
         self.progress = Progress("train", 0, quiet=True)
-        self._shown = folder is not None and is_main_process() and not quiet
         self._ends: list[float] = []  # times at which the first batches of this process had ended
 
     def fit(self) -> None:
         """Train from the current position to the last epoch, or until patience ends."""
         epochs = self.training.epochs
-        if self._shown:
+        if self.folder is not None and is_main_process() and not self.quiet:
             done = self.epoch * self.count + self.batch
             self.progress = Progress("train, all epochs", epochs * self.count, unit="batches", initial=done)
         if rank() and not self.epoch and not self.batch:
@@ -127,8 +125,11 @@ class Loop:
             self.captured.under(k)  # a recorded step knows k as a number
         self._begun = time.perf_counter()
         meter.begin(self.epoch, self.step, self.count, self.device)
-        if self._unfinished is not None:
-            self._continue_epoch(self._unfinished)
+        if self._unfinished is not None:  # the first batches of a resumed epoch count
+            self._begun -= self._unfinished["seconds"]
+            meter.load(self._unfinished["meter"])
+            module.metrics.load(self._unfinished["metrics"])
+            self._unfinished = None
         for batch in islice(self.batches, most):
             number, last = self.batch, self.batch + 1 == self.count
             module.doing = f"training in epoch {self.epoch + 1}, batch {number + 1}"
@@ -137,10 +138,9 @@ class Loop:
             first, steps = number % accumulate == 0, last or (number + 1) % accumulate == 0
             learned = self.learn(batch, self.optimiser, first=first, steps=steps)
             meter.loss(learned.loss)
-            if steps:
-                meter.norm(learned.norm)
             module.metrics.update(learned.logits, learned.target, learned.loss)
             if steps:
+                meter.norm(learned.norm)
                 self.step += 1
                 if self.average is not None:
                     self.average.update(module.model)
@@ -208,7 +208,7 @@ class Loop:
         measured, steps = module.meter.read()
         share_buffers(module.model)
         rate = float(self.optimiser.param_groups[0]["lr"])
-        row: history.Row = {"epoch": epoch, "lr": rate, "seconds_train": round(seconds, 6)}
+        row: Row = {"epoch": epoch, "lr": rate, "seconds_train": round(seconds, 6)}
         row |= {f"train_{name}": value for name, value in train.items()}
         # The first and the last epoch too, as ``torch_geometric/graphgym/utils/epoch.py`` of PyG 2.0.4.
         if (epoch + 1) % self.training.eval_every == 0 or epoch in {0, self.training.epochs - 1}:
@@ -226,15 +226,22 @@ class Loop:
         self.write(best=self.best_epoch == epoch)
         self.save()
         if f"val_{self.metric}" in row:
-            best = self.best_epoch == epoch
-            self.progress.message(history.line_of(row, self.training.epochs, self.metric, best=best))
+            self.progress.message(self._line_of(row))
         if self.out_of_patience and self.epoch < self.training.epochs:
             title, patience = METRICS[self.metric].title, self.training.patience
             self.progress.message(f"stopped: no better val {title} in {patience} evaluations")
 
-    def evaluate(self) -> history.Row:
+    def _line_of(self, row: Row) -> str:
+        """Return the line that is printed of an evaluated epoch."""
+        values = {part: row[f"{part}_{self.metric}"] for part in PARTS if f"{part}_{self.metric}" in row}
+        title, best = METRICS[self.metric].title, " (best)" if self.best_epoch == row["epoch"] else ""
+        parts = "".join(f"  {part} {title} {with_unit(self.metric, value)}" for part, value in values.items())
+        begin = f"epoch {self.epoch}/{self.training.epochs}  train loss {row['train_loss']:.4f}"
+        return f"{begin}{parts}{best}  {row['seconds']:.1f} s"
+
+    def evaluate(self) -> Row:
         """Measure the network, or the average of its weights, and keep the weights if they are good."""
-        row: history.Row = {}
+        row: Row = {}
         model, average = self.module.model, self.average
         with nullcontext() if average is None else average.within(model):
             if average is not None:
@@ -273,10 +280,8 @@ class Loop:
 
     def _checkpoint_is_due(self) -> bool:
         minutes = self.config.system.checkpoint_every
-        if minutes is None:
-            return False
         # The clock of the first process decides: all must save after the same batch.
-        return bool(gathered(time.perf_counter() - self._saved_at >= 60 * minutes)[0])
+        return minutes is not None and bool(gathered(time.perf_counter() - self._saved_at >= 60 * minutes)[0])
 
     def state(self) -> dict[str, Any]:
         """Return everything that a resumed run needs: tensors and built-in values (``weights_only=True``)."""
@@ -320,7 +325,7 @@ class Loop:
         self.schedule.load_state_dict(state["schedule"])
         self.scaler.load_state_dict(state["scaler"])
         if self.average is not None:
-            self.average.load(state["average"], self.module.model)
+            self.average.weights = state["average"]
         # 3. The position. Loaders read it when the epoch begins: the order of an epoch is a function of
         #    its number, so the batches before ``batch`` are skipped, not loaded.
         self.epoch, self.batch, self.step = state["epoch"], state["batch"], state["step"]
@@ -332,16 +337,14 @@ class Loop:
         checkpoint.set_random_state(mine["random"])
         self.write()  # metrics and weights of an epoch that was not saved may lie there
 
-    def _continue_epoch(self, unfinished: dict[str, Any]) -> None:
-        """Add the first batches of a resumed epoch to its clock, its measurements and its metrics."""
-        self._begun -= unfinished["seconds"]
-        self.module.meter.load(unfinished["meter"])
-        self.module.metrics.load(unfinished["metrics"])
-        self._unfinished = None
-
     def write(self, *, best: bool = True) -> None:
         """Write the metrics and, if they are new, the best weights."""
         if self.folder is not None and is_main_process():
-            history.write_history(self.folder, self.history, self.steps)
+            names = list(dict.fromkeys(name for row in self.history for name in row))
+            cells = ([row.get(name) for name in names] for row in self.history)
+            write_file(self.folder / METRICS_NAME, csv_bytes(names, cells))
+            if self.steps:
+                rows = ([int(epoch), int(step), *values] for epoch, step, *values in self.steps)
+                write_file(self.folder / STEPS_NAME, csv_bytes(STEP, rows))
             if best and self.best_epoch is not None:
                 checkpoint.write_weights(self.folder / checkpoint.BEST, self.kept[self.best_epoch])

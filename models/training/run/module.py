@@ -1,13 +1,15 @@
-"""The network of a run with its loss and its metrics, and its evaluation."""
+"""Network of a run with its loss, its metrics and the measurements of its steps; and its evaluation."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from kmip_data.errors import CheckFailed
@@ -21,12 +23,17 @@ from kmip_data.models.search.problem import NotFinite
 from kmip_data.models.training.config.keys import KSchedule, RunConfig
 from kmip_data.models.training.data.run_data import RunData, rows_of, sent_ahead, with_task
 from kmip_data.models.training.metrics import SplitMetrics
-from kmip_data.models.training.run.history import Meter
 from kmip_data.models.training.tasks import LOSSES
+from kmip_data.runtime.memory import peak_host_memory
 from kmip_data.wording import counted
 
 ROWS = {part: rows_of(part) for part in PARTS}
 NAMED = 32  #: records of a batch that an error names
+#: Columns of ``steps.csv``; ``step`` counts from 0 over the run.
+STEP = (
+    *("epoch", "step", "loss", "grad_norm"),
+    *("graphs_per_second", "nodes_per_second", "share_waiting", "peak_memory"),
+)
 
 
 class Diverged(CheckFailed):
@@ -198,3 +205,174 @@ def measure_parts(
     finally:
         module.train(training)
     return counted
+
+
+class Fault(NamedTuple):
+    """First number of an epoch that is not finite."""
+
+    what: str
+    first: int  #: batch
+    last: int  #: batch; differs from ``first`` where several batches make a step
+    step: int
+
+
+@dataclass
+class _Batch:
+    graphs: int
+    nodes: int
+    steps: bool = False  #: True if the optimiser stepped after it
+    memory: float = math.nan
+    times: list[Any] = field(default_factory=list)  #: asked for, begun, ended
+    seconds: Sequence[float] = ()  #: waiting and working, once ``times`` were read
+
+
+class Meter:
+    """Measure the steps of an epoch; nothing waits for a GPU before its end.
+
+    Losses and norms are written to a tensor there, times are CUDA events, and all are read at once.
+
+    Parameters
+    ----------
+    every
+        Steps from one row of ``steps.csv`` to the next; 0: no rows.
+    scaled
+        True if losses are scaled up (``16-mixed``): an infinite gradient then only skips its step.
+    """
+
+    def __init__(self, *, every: int, scaled: bool) -> None:
+        self.every, self.scaled = every, scaled
+        self.begin(0, 0, 0, torch.device("cpu"))
+
+    def begin(self, epoch: int, step: int, batches: int, device: torch.device) -> None:
+        """Begin an epoch of ``batches`` batches, whose first step is number ``step`` of the run."""
+        self._device, self._epoch, self._first_step, self._steps = device, epoch, step, 0
+        # Several processes meet in the gradient: all of them see there that one has diverged.
+        self._processes = distributed.get_world_size() if distributed.is_initialized() else 1
+        #: True if a number may be read as soon as it exists: on one CPU process.
+        self.at_once = device.type == "cpu" and self._processes == 1
+        self._batches: list[_Batch] = []
+        self._values = torch.zeros(2, batches, device=device)  # losses and norms of each batch
+        self._asked = self._now()
+
+    def begin_batch(self, batch: Any) -> BatchSize:
+        """Note that a batch has reached the device; return its size."""
+        size = BatchSize.of(batch)
+        own = not (self._processes > 1 and "train_mask" in batch)  # else another process counts it
+        self._batches.append(_Batch(size.graphs * own, size.nodes * own, times=[self._asked, self._now()]))
+        return size
+
+    def loss(self, loss: Tensor) -> None:
+        """Keep the loss of the current batch."""
+        self._values[0, self.newest] = loss.detach()
+
+    def norm(self, norm: Tensor) -> None:
+        """Keep the norm, before clipping, of the gradient that the current batch completes."""
+        self._steps += not self._batches[-1].steps
+        self._batches[-1].steps = True
+        self._values[1, self.newest] = norm
+
+    def end_batch(self) -> None:
+        """Note the end of a batch; after a step that gets a row, how much memory was needed."""
+        done = self._batches[-1]
+        self._asked = self._now()
+        done.times.append(self._asked)
+        if self.every and done.steps and (self._first_step + self._steps - 1) % self.every == 0:
+            done.memory = self._memory()
+
+    def fault(self, since: int = 0) -> Fault | None:
+        """Return the first loss or gradient of the epoch, from batch ``since`` on, that is not finite."""
+        losses, norms = self._values[:, since : len(self._batches)].tolist()
+        for batch, (loss, norm) in enumerate(zip(losses, norms, strict=True), since):
+            if math.isfinite(loss) and (math.isfinite(norm) or self.scaled):
+                continue
+            before = [number for number, done in enumerate(self._batches[:batch]) if done.steps]
+            step = self._first_step + len(before)
+            if not math.isfinite(loss):
+                return Fault(f"The loss is {loss}", batch, batch, step)
+            return Fault(f"The gradient's norm is {norm}", before[-1] + 1 if before else 0, batch, step)
+        return None
+
+    @property
+    def newest(self) -> int:
+        """Number of the current batch."""
+        return max(0, len(self._batches) - 1)
+
+    def state(self) -> dict[str, Any]:
+        """Return the measurements of the epoch so far, for :meth:`load`: tensors and a number."""
+        rows = [[b.graphs, b.nodes, b.steps, b.memory, *b.seconds] for b in self._read()]
+        batches = torch.tensor(rows, dtype=torch.float64)
+        return {"first_step": self._first_step, "values": self._values.cpu(), "batches": batches}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Continue an epoch from the result of :meth:`state`."""
+        self._first_step = state["first_step"]
+        self._values.copy_(state["values"])
+        for graphs, nodes, steps, memory, *seconds in state["batches"].tolist():
+            self._batches.append(_Batch(int(graphs), int(nodes), bool(steps), memory, seconds=seconds))
+        self._steps = sum(done.steps for done in self._batches)
+
+    def seconds(self) -> list[tuple[float, int]]:
+        """Return the seconds of each batch of the epoch, waiting included, and its graphs."""
+        return [(sum(done.seconds), done.graphs) for done in self._read()]
+
+    def read(self) -> tuple[dict[str, float], list[list[float]]]:
+        """Return the columns of the epoch in ``metrics.csv``, and its rows of ``steps.csv``."""
+        batches = self._read()
+        losses, norms = self._values.tolist()
+        if self._processes > 1:
+            sizes = torch.tensor([[b.graphs, b.nodes] for b in batches], device=self._device)
+            distributed.all_reduce(sizes)
+            for done, (graphs, nodes) in zip(batches, sizes.tolist(), strict=True):
+                done.graphs, done.nodes = graphs, nodes
+        # Batches that make one step together: the last of each has the norm of their gradient.
+        ends = [number + 1 for number, done in enumerate(batches) if done.steps]
+        epoch = _speed(batches[: max(ends, default=0)])
+        finite = [norms[end - 1] for end in ends if math.isfinite(norms[end - 1])]
+        epoch["grad_norm"] = sum(finite) / len(finite) if finite else math.nan
+        epoch["grad_norm_max"] = max(finite, default=math.nan)
+        epoch["peak_memory"] = self._memory()
+        rows = []
+        for step, (begin, end) in enumerate(zip([0, *ends], ends, strict=False), self._first_step):
+            if self.every and step % self.every == 0:
+                row = _speed(batches[begin:end]) | {"epoch": self._epoch, "step": step}
+                row["loss"] = sum(losses[begin:end]) / (end - begin)
+                row |= {"grad_norm": norms[end - 1], "peak_memory": batches[end - 1].memory}
+                rows.append([row[name] for name in STEP])
+        return epoch, rows
+
+    def _read(self) -> list[_Batch]:
+        """Turn points in time into seconds, once the GPU has finished the newest batch."""
+        if self._device.type == "cuda" and self._batches:
+            self._asked.synchronize()
+        for done in self._batches:
+            if not done.seconds:
+                asked, begun, ended = done.times
+                done.seconds = (_between(asked, begun), _between(begun, ended))
+        return self._batches
+
+    def _now(self) -> Any:
+        if self._device.type != "cuda":
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record()
+        return event
+
+    def _memory(self) -> float:
+        """Peak memory in bytes: allocated on the GPU, or held by the process."""
+        if self._device.type == "cuda":
+            return float(torch.cuda.max_memory_allocated(self._device))
+        return float(peak_host_memory())
+
+
+def _between(begun: Any, ended: Any) -> float:
+    return float(ended - begun) if isinstance(begun, float) else float(begun.elapsed_time(ended)) / 1000
+
+
+def _speed(batches: list[_Batch]) -> dict[str, float]:
+    """Return the speed over the batches of a step, or of all, of all processes together."""
+    seconds = sum(sum(done.seconds) for done in batches) or math.nan
+    return {
+        "graphs_per_second": sum(done.graphs for done in batches) / seconds,
+        "nodes_per_second": sum(done.nodes for done in batches) / seconds,
+        "share_waiting": sum(done.seconds[0] for done in batches) / seconds,
+    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import gc
 import shlex
 from collections.abc import Callable, Iterator, Sequence
@@ -15,12 +15,20 @@ from typing import Any
 import torch
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import CheckFailed, DamagedInput, UsageError
+from kmip_data.errors import (
+    FULL,
+    CheckFailed,
+    DamagedInput,
+    KmipDataError,
+    OutOfResources,
+    UsageError,
+    disk_error,
+)
 from kmip_data.files.changes import build_lock, refuse_links, write_file
 from kmip_data.models.context import float32_products
 from kmip_data.models.network import build_model, count_parameters
 from kmip_data.models.search.gpu.launch import forget_not_finite
-from kmip_data.models.training import self_check
+from kmip_data.models.training import machine, self_check
 from kmip_data.models.training.capture.graphs import CudaGraphs
 from kmip_data.models.training.capture.steps import CapturedSteps, why_plain
 from kmip_data.models.training.config.keys import RunConfig
@@ -28,55 +36,25 @@ from kmip_data.models.training.config.overrides import apply_overrides, read_con
 from kmip_data.models.training.config.presets import differences
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.data.run_data import RunData
-from kmip_data.models.training.machine import (
-    Device,
-    check_compile,
-    check_precision,
-    choose_device,
-    is_main_process,
-    join,
-)
-from kmip_data.models.training.memory import StepMemory, plan_memory
-from kmip_data.models.training.run.checkpoint import (
-    INITIAL,
-    LAST,
-    WEIGHTS,
-    fitting_weights,
-    put_weights,
-    random_state,
-    read_checkpoint,
-    read_weights,
-    seed_all,
-    set_random_state,
-    write_weights,
-)
-from kmip_data.models.training.run.endings import DidNotFit, explained
-from kmip_data.models.training.run.folder import (
-    CONFIG_NAME,
-    CURVES_NAME,
-    RESULT_NAME,
-    Memory,
-    RunResult,
-    Seconds,
-    SplitUsed,
-    Summary,
-    check_name,
-    find_run,
-    new_run,
-    own_choices,
-    package_versions,
-    read_result,
-    run_name,
-)
-from kmip_data.models.training.run.history import build_logger, check_logger, draw_curves
+from kmip_data.models.training.machine import Device, build_logger, check_logger, is_main_process
+from kmip_data.models.training.memory import StepMemory, out_of_memory, plan_memory
+from kmip_data.models.training.run import checkpoint
+from kmip_data.models.training.run import folder as run_folder
+from kmip_data.models.training.run.checkpoint import INITIAL, LAST, WEIGHTS
+from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME, RunResult, Summary
 from kmip_data.models.training.run.loop import Loop
-from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
-from kmip_data.runtime.memory import peak_host_memory
+from kmip_data.models.training.run.module import Diverged, TrainingModule, evaluate_parts
+from kmip_data.runtime import memory
+from kmip_data.runtime.memory import is_out_of_memory, peak_host_memory
 from kmip_data.runtime.progress import say
 from kmip_data.wording import counted
 
 #: Keys that a resumed run may change: remedies for a run that diverged.
 CHANGEABLE = ("optimiser.lr", "training.clip_norm")
+
+
+class DidNotFit(OutOfResources):
+    """Memory ended before this process had saved anything of its run."""
 
 
 @dataclass(frozen=True)
@@ -129,11 +107,12 @@ def train(
         Ctrl-C; the last checkpoint is kept, and the command that resumes was printed.
     """
     if name is not None:
-        check_name(name)
-    home, log, device = home or Home.locate(), printer(quiet), _check_machine(config)
-    check_compile(config, device)  # not where a run is resumed: it continues as it began
+        run_folder.check_name(name)
+    home, device = home or Home.locate(), _check_machine(config)
+    log = partial(say, quiet=quiet or not is_main_process())
+    machine.check_compile(config, device)  # not where a run is resumed: it continues as it began
     if source := config.training.init_from:
-        training = config.training.model_copy(update={"init_from": str(find_run(source, home))})
+        training = config.training.model_copy(update={"init_from": str(run_folder.find_run(source, home))})
         config = config.model_copy(update={"training": training})
     seeds = tuple(seeds) if seeds else (config.training.seed,)
     for seed in seeds:
@@ -145,30 +124,26 @@ def train(
     for seed in seeds:
         seeded = config.with_seed(seed)
         data = open_data(seeded, home=home, quiet=quiet, **build_options)
-        budget, seeded = seeded.model.parameter_budget, data.pinned(seeded)
-        if budget is not None and not runs:
-            log(
-                f"width: hidden_dim {seeded.model.hidden_dim}, the widest of"
-                f" {counted(seeded.model.layers, 'layer')} within model.parameter_budget = {budget:,};"
-                " --set model.hidden_dim=N chooses another"
-            )
+        seeded = data.pinned(seeded)
         initial = {}
         if seeded.training.init_from:
             with torch.random.fork_rng(devices=[]):
                 model = build_model(seeded.model, **data.channels)
-            initial = fitting_weights(model, Path(seeded.training.init_from), log)
-        memory = plan_memory(seeded, data, device)
+            initial = checkpoint.fitting_weights(model, Path(seeded.training.init_from), log)
+        needed = plan_memory(seeded, data, device)
         chosen = name if name is None or len(seeds) == 1 else f"{name}-seed{seed}"
         opened: AbstractContextManager[Path | None] = nullcontext()  # the first process of the run has it
         if is_main_process():
-            unique = chosen or run_name(seeded.variant, seed)
-            opened = new_run(home, data.build.card.label, seeded.model.name, unique, exact=chosen is not None)
+            unique = chosen or run_folder.run_name(seeded.variant, seed)
+            opened = run_folder.new_run(
+                home, data.build.card.label, seeded.model.name, unique, exact=chosen is not None
+            )
         with opened as folder:
             if folder is not None:
                 if initial:
-                    write_weights(folder / INITIAL, initial)
+                    checkpoint.write_weights(folder / INITIAL, initial)
                 write_file(folder / CONFIG_NAME, to_toml(seeded).encode())
-            results.append(fit(Prepared(seeded, data, folder, device, memory, log, quiet)))
+            results.append(fit(Prepared(seeded, data, folder, device, needed, log, quiet)))
             runs.append(folder or Path())
     return Summary(runs, results)
 
@@ -210,28 +185,28 @@ def resume(
                 f"A resumed run continues as it began: only {' and '.join(CHANGEABLE)} can change.",
                 next=f"leave out --set {key}, or begin another run with --dataset",
             )
-    home, log = home or Home.locate(), printer(quiet)
-    folder = find_run(run, home)
+    home, log = home or Home.locate(), partial(say, quiet=quiet or not is_main_process())
+    folder = run_folder.find_run(run, home)
     config = read_config(folder / CONFIG_NAME)
     if (folder / RESULT_NAME).is_file():
         try:
-            result = read_result(folder)
+            result = run_folder.read_result(folder)
         except DamagedInput as error:
             log(f"{error.what} It is written again.")
         else:
             log(f"{folder} is finished already.")
             return Summary([folder], [result])
     refuse_links(folder)
-    config = own_choices(config, folder, home, log)
+    config = run_folder.own_choices(config, folder, home, log)
     with build_lock(folder, wait=False) if is_main_process() else nullcontext():
         config = apply_overrides(config, overrides)
         device = _check_machine(config)
         data = open_data(config, home=home, quiet=quiet, **build_options)
         config = data.pinned(config)
-        memory = plan_memory(config, data, device)
+        needed = plan_memory(config, data, device)
         if overrides and is_main_process():
             write_file(folder / CONFIG_NAME, to_toml(config).encode())
-        return Summary([folder], [fit(Prepared(config, data, folder, device, memory, log, quiet))])
+        return Summary([folder], [fit(Prepared(config, data, folder, device, needed, log, quiet))])
 
 
 def fit(run: Prepared) -> RunResult:
@@ -255,25 +230,23 @@ def fit(run: Prepared) -> RunResult:
 
 def _fit(run: Prepared) -> RunResult:
     config, data, folder, recompute = run.config, run.data, run.folder, run.memory.recompute
-    with _restored(), float32_products(config.training.precision):
-        device = join(config, run.device.kind)
-        seed_all(config.training.seed)
+    with checkpoint.restored(), float32_products(config.training.precision):
+        device = machine.join(config, run.device.kind)
+        checkpoint.seed_all(config.training.seed)
         if config.system.deterministic:
             torch.use_deterministic_algorithms(True, warn_only=True)
         module = TrainingModule(data.with_hints(config, run.device.kind), data, recompute=recompute)
         main = folder if is_main_process() else None
-        checkpoint = folder / LAST if folder is not None and (folder / LAST).is_file() else None
-        if main is not None and checkpoint is None and config.training.init_from:
-            path = main / INITIAL
-            put_weights(module.model, read_weights(path), path, strict=False)
+        last = folder / LAST if folder is not None and (folder / LAST).is_file() else None
+        if main is not None and last is None and config.training.init_from:
+            checkpoint.put_weights(module.model, main / INITIAL, strict=False)
         plain: str | None = "no GPU"
         if device.type == "cuda":
             plain = why_plain(config, data, run.device, recompute=recompute)
-        for line in _announcement(run, module, plain, resumed=checkpoint is not None):
-            run.log(line)
-        if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
             forget_not_finite(device)
+        for line in _announcement(run, module, plain, resumed=last is not None):
+            run.log(line)
         options: dict[str, Any] = {}
         if main is not None:
             options["logger"] = build_logger(config, main, f"kmip-data-{data.build.card.label}")
@@ -281,28 +254,25 @@ def _fit(run: Prepared) -> RunResult:
             options["captured"] = CapturedSteps(CudaGraphs(device), run.log, pad=data.ragged)
         loop = Loop(module, data, device, folder=folder, quiet=run.quiet, log=run.log, **options)
         options.clear()  # the loop alone holds the memory of recorded steps, and drops it after training
-        with explained(loop, folder, checkpoint):
-            if checkpoint is not None:
-                loop.load(read_checkpoint(checkpoint))
+        try:
+            if last is not None:
+                loop.load(checkpoint.read_checkpoint(last))
             loop.fit()
             return _finish(run, loop)
-
-
-@contextlib.contextmanager
-def _restored() -> Iterator[None]:
-    """Restore the global random generators and the choice of deterministic kernels afterwards."""
-    random = random_state()
-    chosen = torch.are_deterministic_algorithms_enabled()
-    warn = torch.is_deterministic_algorithms_warn_only_enabled()
-    try:
-        yield
-    finally:
-        set_random_state(random)
-        torch.use_deterministic_algorithms(chosen, warn_only=warn)
+        except (KeyboardInterrupt, SystemExit):
+            run.log(f"Stopped; {_saved(loop)}. Continue with: {_resume(folder)}")
+            raise
+        except Exception as error:
+            found = _explained(error, loop, folder, last)
+            if found is error:
+                raise
+            raise found from error
+        finally:
+            memory.release()
 
 
 def _finish(run: Prepared, loop: Loop) -> RunResult:
-    """Measure the best weights on every part and write weights, result and picture."""
+    """Measure the best weights on every part and write weights and result."""
     config, data, folder = run.config, run.data, run.folder
     if loop.best_epoch is None:
         raise CheckFailed(
@@ -316,7 +286,7 @@ def _finish(run: Prepared, loop: Loop) -> RunResult:
         **card.identity,
         name=folder.name if folder is not None else "",
         build_parameters=card.parameters,
-        split=SplitUsed.of(data),
+        split=run_folder.SplitUsed.of(data),
         model=config.model.name,
         preset=config.preset,
         variant=config.variant,
@@ -328,26 +298,22 @@ def _finish(run: Prepared, loop: Loop) -> RunResult:
         num_parameters=count_parameters(loop.module.model),
         seed=config.training.seed,
         device=run.device.name,
-        versions=package_versions(),
+        versions=run_folder.package_versions(),
         epochs=len(rows),
         best_epoch=loop.best_epoch,
         metric=loop.metric,
         metrics=evaluate_parts(loop.module, data, data.parts, loop.device),
-        seconds=Seconds(
+        seconds=run_folder.Seconds(
             train_epoch=sum(row["seconds_train"] for row in rows) / len(rows),
             total=sum(row["seconds"] for row in rows),
         ),
-        memory=Memory(
+        memory=run_folder.Memory(
             device=torch.cuda.max_memory_allocated(loop.device) if loop.device.type == "cuda" else None,
             host=peak_host_memory(),
         ),
     )
     if folder is not None and is_main_process():
-        write_weights(folder / WEIGHTS, best)
-        title = f"{result.dataset}{card.remark} · {result.model} · seed {result.seed}"
-        draw_curves(
-            rows, folder / CURVES_NAME, title=title, metric=result.metric, best_epoch=result.best_epoch
-        )
+        checkpoint.write_weights(folder / WEIGHTS, best)
         write_file(folder / RESULT_NAME, result.to_json().encode())
     return result
 
@@ -357,7 +323,8 @@ def _announcement(
 ) -> Iterator[str]:
     config = run.config
     yield f"data: {run.data.description}"
-    yield f"model: {config.model.name}, {count_parameters(module.model):,} parameters"
+    width = f"hidden_dim {config.model.hidden_dim}, {count_parameters(module.model):,} parameters"
+    yield f"model: {config.model.name}, {width}"
     schedule, epochs = config.schedule, config.training.epochs
     warmup = min(schedule.warmup_epochs, epochs)
     shape = f", {warmup} of them warm-up" if schedule.kind == "cosine_with_warmup" else ""
@@ -375,17 +342,55 @@ def _announcement(
         yield f"steps: {how if plain is None else f'not captured: {plain}'}"
 
 
+def _explained(error: Exception, loop: Loop, folder: Path | None, last: Path | None) -> Exception:
+    """Return the error that ends a run with a remedy, or ``error`` itself.
+
+    What fails inside torch or the loop, before a resumed run has saved anything, is blamed on its checkpoint
+    ``last``.
+    """
+    config, left = loop.config, f"{folder}; {_saved(loop)}"
+    if isinstance(error, Diverged):
+        error.parts["on disk"] = left
+        lower, build = f"optimiser.lr={config.optimiser.lr / 10:g}", shlex.quote(str(loop.data.build.path))
+        error.parts["next"] = (
+            f"{_resume(folder)} --set {lower}, or --set training.clip_norm=…; kmip-data verify {build}"
+        )
+        return error
+    cause = error.__cause__ if isinstance(error, OutOfResources) else error
+    if isinstance(cause, OSError) and cause.errno in {*FULL, errno.EIO}:
+        full = error if isinstance(error, OutOfResources) else disk_error(cause, folder or Path())
+        full.parts["on disk"] = left
+        full.parts["next"] = f"make room (or mend the disk), then: {_resume(folder)}"
+        return full
+    fault = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    if config.system.compile and type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+        return UsageError(f"torch.compile failed: {fault}", left=left, next="--set system.compile=false")
+    if is_out_of_memory(error):
+        kind = OutOfResources if loop.proven else DidNotFit
+        return out_of_memory(error, loop.module, loop.data, kind=kind, left=left)
+    if last is not None and not loop.proven and not isinstance(error, KmipDataError | OSError):
+        what = f"The run cannot be resumed from {last}: {type(error).__name__}: {fault}"
+        return DamagedInput(what, next="begin another run")
+    return error
+
+
+def _saved(loop: Loop) -> str:
+    epochs, batches = loop.saved
+    if batches:
+        return f"the checkpoint of epoch {epochs + 1}, after its batch {batches}, is kept"
+    return f"the checkpoint after epoch {epochs} is kept" if epochs else "no epoch was finished"
+
+
+def _resume(folder: Path | None) -> str:
+    return f"kmip-data train --resume {shlex.quote(str(folder))}"
+
+
 def _check_machine(config: RunConfig) -> Device:
     """Choose the device; raise UsageError for unsupported settings or a missing logger."""
-    device = choose_device(config.system.device, config.system.devices)
-    check_precision(config.training.precision, device)
+    device = machine.choose_device(config.system.device, config.system.devices)
+    machine.check_precision(config.training.precision, device)
     config.model.attention.check_device(device.kind)
     check_logger(config.system.logger)
     if device.kind == "cuda":
         self_check.before_run(config.model, device)
     return device
-
-
-def printer(quiet: bool) -> Callable[[str], None]:
-    """Return a function that prints a line to stderr: in the first process of a run, unless ``quiet``."""
-    return partial(say, quiet=quiet or not is_main_process())

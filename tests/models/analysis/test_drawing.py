@@ -48,6 +48,5 @@ def test_a_sweep_has_one_legend_and_ticks_without_markup(drawn, tmp_path):
     assert len(labels) == len(set(labels))
     assert {"auto, here", "full, here"} <= set(labels)
     time = drawn[0].axes[0]
-    assert [text.get_text() for text in time.get_legend().get_texts()] == ["auto: n^1.00", "full: n^1.00"]
     assert "1k" in ticks(time.xaxis)
     assert "1 ms" in ticks(time.yaxis)

@@ -26,9 +26,9 @@ from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device
 from kmip_data.models.training.run import train
-from kmip_data.models.training.run.endings import DidNotFit
+from kmip_data.models.training.run.checkpoint import build_optimiser
 from kmip_data.models.training.run.module import TrainingModule
-from kmip_data.models.training.run.optimisation import build_optimiser
+from kmip_data.models.training.run.train import DidNotFit
 from kmip_data.runtime import memory as host
 
 GIB = 2**30

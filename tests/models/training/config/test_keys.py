@@ -188,28 +188,6 @@ def test_a_configuration_of_another_layout_ends_in_one_error(tmp_path):
     assert "no configuration key 'model.local_residual'" in str(caught.value)
 
 
-def test_files_of_earlier_runs_are_read_where_their_gone_keys_change_nothing(tmp_path):
-    path = tmp_path / "config.toml"
-    gone = """[data]
-dataset = "s3dis"
-[training]
-scale = "global"
-sync_batchnorm = true
-keep_best = 3
-[optimiser]
-decay_norms_and_biases = true
-[schedule]
-factor = 0.5
-[system]
-profile = true
-"""
-    path.write_text(gone)
-    assert read_config(path) == config()
-    path.write_text(gone.replace('"global"', '"batch"'))
-    with pytest.raises(UsageError, match=r"no configuration key 'training\.scale'"):
-        read_config(path)
-
-
 def test_another_kind_begins_with_its_own_keys():
     first = config(model={"attention": {"k": 7}, "local": {"residual": "inside"}})
     none = apply_overrides(first, ["model.attention.kind=none"])

@@ -18,10 +18,9 @@ from kmip_data.models.network import build_model
 from kmip_data.models.training import memory
 from kmip_data.models.training.data.graphs import OneGraph, open_data
 from kmip_data.models.training.metrics import SplitMetrics
-from kmip_data.models.training.run.checkpoint import LAST, WEIGHTS
+from kmip_data.models.training.run.checkpoint import LAST, WEIGHTS, cosine_with_warmup
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
-from kmip_data.models.training.run.optimisation import cosine_with_warmup
 from kmip_data.models.training.run.train import resume, train
 from kmip_data.models.training.tasks import weighted_cross_entropy
 

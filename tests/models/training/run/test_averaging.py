@@ -13,10 +13,9 @@ from torch.optim.swa_utils import AveragedModel, get_ema_avg_fn
 
 from kmip_data.builds.home import Home
 from kmip_data.models.training.run import loop as loop_file
-from kmip_data.models.training.run.checkpoint import BEST, WEIGHTS
+from kmip_data.models.training.run.checkpoint import BEST, WEIGHTS, Average
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.folder import read_result
-from kmip_data.models.training.run.optimisation import Average
 from kmip_data.models.training.run.train import train
 
 
@@ -68,11 +67,6 @@ def test_the_network_has_the_average_while_it_is_measured_and_its_own_weights_af
     with average.within(model):
         assert all(torch.equal(tensor, average.weights[name]) for name, tensor in model.state_dict().items())
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
-
-
-def test_an_average_of_another_network_is_refused() -> None:
-    with pytest.raises(ValueError, match="another model"):
-        Average(0.8).load({"weight": torch.zeros(2)}, network())
 
 
 def test_a_run_evaluates_and_saves_the_averaged_weights(build, tmp_path, monkeypatch) -> None:

@@ -15,7 +15,7 @@ from kmip_data.models.training.run import train as run_file
 from kmip_data.models.training.run.loop import Loop
 
 MADE = (
-    *(".lock", "curves.png", "map.png", "model.safetensors", "result.json", "checkpoints/best.safetensors"),
+    *(".lock", "map.png", "model.safetensors", "result.json", "checkpoints/best.safetensors"),
     *("../.locks", "../.locks/D.lock", "../.locks/D.owner.json"),
 )
 SMALL = [
@@ -70,7 +70,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
     [
         ("resume a run that has begun", "metrics.csv"),
         ("resume at half", "checkpoints"),
-        ("resume a trained run", "curves.png"),
+        ("resume a trained run", "model.safetensors"),
         ("resume without a result", "result.json"),
         ("resume without a result", "../.locks"),
         ("resume a trained run", "../.locks/D.lock"),

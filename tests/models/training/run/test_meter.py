@@ -15,12 +15,10 @@ from kmip_data.errors import CheckFailed
 from kmip_data.models.network import build_model
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.data.graphs import open_data
-from kmip_data.models.training.run import history as history_file
+from kmip_data.models.training.run import module as module_file
 from kmip_data.models.training.run import train as run_file
-from kmip_data.models.training.run.checkpoint import LAST
-from kmip_data.models.training.run.history import STEP, Meter
-from kmip_data.models.training.run.module import NAMED, TrainingModule
-from kmip_data.models.training.run.optimisation import cosine_with_warmup
+from kmip_data.models.training.run.checkpoint import LAST, cosine_with_warmup
+from kmip_data.models.training.run.module import NAMED, STEP, Meter, TrainingModule
 from kmip_data.models.training.run.train import resume, train
 from kmip_data.models.training.tasks import weighted_cross_entropy
 from kmip_data.reading.dataset import ShardedDataset
@@ -89,7 +87,7 @@ def test_norms_and_losses_of_each_step_are_those_of_the_loop_written_out(build, 
 def test_times_are_sums_over_the_batches(monkeypatch):
     """A clock that is set by hand, two batches a step: 3 s of 10 waiting."""
     now = [0.0]
-    monkeypatch.setattr(history_file.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(module_file.time, "perf_counter", lambda: now[0])
     meter = Meter(every=1, scaled=False)
     meter.begin(0, 0, 2, torch.device("cpu"))
     for number, (wait, work) in enumerate([(1.0, 4.0), (2.0, 3.0)]):

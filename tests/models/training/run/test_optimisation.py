@@ -17,7 +17,7 @@ from kmip_data.errors import UsageError
 from kmip_data.models.attention import kmip
 from kmip_data.models.training.config.keys import KSchedule, ScheduleConfig
 from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping, read_config
-from kmip_data.models.training.run.optimisation import (
+from kmip_data.models.training.run.checkpoint import (
     build_optimiser,
     build_schedule,
     cosine_with_warmup,

@@ -26,14 +26,14 @@ from kmip_data.pipelines.find import find
 
 QUICK = ["--device", "cpu", "--epochs", "1", "--quiet", "--json", "--set", "model.layers=1"]
 QUICK += ["--set", "model.hidden_dim=8", "--set", "model.parameter_budget=none"]
-#: Dataset -> records, what is predicted, arrays in the file.
+#: Dataset -> records, attention, what is predicted, arrays in the file.
 KINDS = {
-    "s3dis": (12, ("node", "single-label"), {"logits", "pred", "key", "ptr"}),
-    "helsinki": (300, ("node", "single-label"), {"logits", "pred", "key"}),
-    "cifar10": (24, ("graph", "single-label"), {"logits", "pred", "key"}),
-    "peptides-func": (20, ("graph", "multilabel"), {"logits", "pred", "key"}),
-    "peptides-struct": (20, ("graph", "regression"), {"pred", "key"}),
-    "pcqm-contact": (24, ("link", "links"), {"logits", "key", "ptr"}),
+    "s3dis": (12, "k-mip", ("node", "single-label"), {"logits", "pred", "key", "ptr"}),
+    "helsinki": (300, "performer", ("node", "single-label"), {"logits", "pred", "key"}),
+    "cifar10": (24, "k-mip", ("graph", "single-label"), {"logits", "pred", "key"}),
+    "peptides-func": (20, "transformer", ("graph", "multilabel"), {"logits", "pred", "key"}),
+    "peptides-struct": (20, "performer", ("graph", "regression"), {"pred", "key"}),
+    "pcqm-contact": (24, "transformer", ("link", "links"), {"logits", "key", "ptr"}),
 }
 
 
@@ -58,16 +58,19 @@ def clouds(home) -> str:
 
 @pytest.mark.parametrize("dataset", [pytest.param(name, marks=pytest.mark.slow) for name in KINDS])
 def test_a_file_has_exactly_the_metrics_of_its_run(dataset, tmp_path) -> None:
-    limit, kind, arrays = KINDS[dataset]
+    limit, attention, kind, arrays = KINDS[dataset]
     where = ["--home", tmp_path]
     data = ["--sample", "--limit", limit, *(["--k", 4] if dataset == "s3dis" else [])]
-    trained = kmip("train", "--dataset", dataset, *data, *QUICK, *where)
+    chosen = ["--set", f"model.attention.kind={attention}"]
+    trained = kmip("train", "--dataset", dataset, *data, *QUICK, *chosen, *where)
     assert trained.code == 0, trained.err
     run, output = trained.json["run"], tmp_path / "found.npz"
     told = kmip("predict", run, "--output", output, "--json", *where)
     assert told.code == 0, told.err
     assert (told.json["level"], told.json["kind"], told.json["part"]) == (*kind, "test")
-    build = kmip("evaluate", run, "--json", *where).json["build"]
+    evaluated = kmip("evaluate", run, "--json", *where).json
+    assert evaluated["same_as_result"]
+    build = evaluated["build"]
     measured = kmip("evaluate", "--predictions", output, "--dataset", build, "--json", *where)
     assert measured.code == 0, measured.err
     expected = {name: value for name, value in trained.json["metrics"]["test"].items() if name != "loss"}

@@ -346,9 +346,8 @@ def test_a_folder_without_a_configuration_is_taken_over(build, options, whole, t
     run = home.runs / "clouds" / "gps-kmip" / "early"
     run.mkdir(parents=True)
     (run / "config.toml.partial").write_text("[da")
-    with pytest.raises(UsageError, match="stopped before it began") as caught:
+    with pytest.raises(UsageError, match="There is no run 'early'"):
         resume("early", home=home, quiet=True)
-    assert caught.value.parts["next"] == "the command that began it, once more"
     train(tiny_config(build, **options), home=home, name="early", quiet=True)
     same_run(run, whole)
     (run.parent / "mine").mkdir()

@@ -25,13 +25,11 @@ from kmip_data.models.search.backends import keops
 from kmip_data.models.training import machine
 from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping, read_config
 from kmip_data.models.training.run import loop as loop_file
-from kmip_data.models.training.run.checkpoint import BEST, LAST, WEIGHTS
-from kmip_data.models.training.run.endings import DidNotFit
+from kmip_data.models.training.run.checkpoint import BEST, LAST, WEIGHTS, cosine_with_warmup
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.folder import RunResult, find_run, new_run, read_result
 from kmip_data.models.training.run.module import TrainingModule
-from kmip_data.models.training.run.optimisation import cosine_with_warmup
-from kmip_data.models.training.run.train import train
+from kmip_data.models.training.run.train import DidNotFit, train
 from kmip_data.models.training.tasks import weighted_cross_entropy
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
@@ -69,12 +67,14 @@ def test_a_run_on_part_of_the_published_set_says_so(tmp_path, capsys):
 
 
 def test_a_searched_width_is_said(build, tmp_path, capsys):
-    """Fails before: nobody said that the width had been searched."""
+    """The network of a budget has the width that its line names."""
     small = {"layers": 1, "hidden_dim": 56, "heads": 4, "parameter_budget": 30_000}
     config = tiny_config(build, model=small, training={"epochs": 1})
     run = train(config, home=Home(tmp_path), name="searched").results[0]
-    said = f"width: hidden_dim {run.config['model']['hidden_dim']}, the widest of 1 layer within"
-    assert said in capsys.readouterr().err
+    width, parameters = run.config["model"]["hidden_dim"], run.num_parameters
+    assert width != 56
+    assert parameters <= 30_000
+    assert f"model: gps-kmip, hidden_dim {width}, {parameters:,} parameters" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("per", ["epoch", "step"])
@@ -123,7 +123,6 @@ def test_what_a_run_leaves(done, build, home):
         "metrics.csv",
         "steps.csv",
         "result.json",
-        "curves.png",
         WEIGHTS,
         LAST,
         BEST,
@@ -132,7 +131,6 @@ def test_what_a_run_leaves(done, build, home):
     config = read_config(run / "config.toml")
     assert config.data.sample
     assert config.data.parameters == {"k": 3}
-    assert (run / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_result_says_what_design_asks(done, build):
@@ -330,7 +328,7 @@ def test_a_compiled_run_learns_the_same(build, tmp_path, monkeypatch):
 
 def test_products_are_taken_as_the_precision_says(build, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "kmip_data.models.training.run.train.check_precision", lambda *_: None
+        "kmip_data.models.training.machine.check_precision", lambda *_: None
     )  # no GPU is here
     seen = set()
 
