@@ -60,8 +60,7 @@ def test_edges_pass_by_interpreter_and_the_search_by_emulation(tmp_path) -> None
     ("damage", "reason"),
     [
         ("other result", "search, the run's sizes: other bits"),
-        ("illegal address", "its process died: SIGABRT"),
-        ("compile error", "RuntimeError: NVRTC_ERROR_COMPILATION"),
+        pytest.param("compile error", "RuntimeError: NVRTC_ERROR_COMPILATION", marks=pytest.mark.torture),
     ],
 )
 def test_a_broken_search_is_found(damage: str, reason: str) -> None:
@@ -69,12 +68,14 @@ def test_a_broken_search_is_found(damage: str, reason: str) -> None:
     assert found == {"search": reason}
 
 
-def test_a_hang_ends_at_the_limit() -> None:
+def test_a_hang_ends_at_the_limit_and_a_signal_is_named() -> None:
     hang = ("-c", "import time; time.sleep(1000)")
     assert check("cpu", SIZES, ("edges", "norms"), child=hang, limit=0.5) == {
         "edges": "no result within 0 s",
         "norms": "no result within 0 s",
     }
+    dying = ("-c", "import os; os.abort()")
+    assert check("cpu", SIZES, ("search",), child=dying) == {"search": "its process died: SIGABRT"}
 
 
 @pytest.fixture
