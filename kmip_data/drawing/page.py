@@ -53,16 +53,8 @@ def draw_explorer(graph: Graph, answer: Answer | None, curves: Sequence[Any], pa
     The graph can be moved and zoomed by mouse, fingers and keys, coloured by its layers (the first when it
     opens) and by every column, and shows all columns, without loss, of the node that is pointed at.
 
-    Parameters
-    ----------
-    graph
-        What is drawn.
-    answer
-        What a run predicts and attends to; ``None`` for the graph alone.
-    curves
-        Learning curves: runs with a ``name``, and ``columns`` of pairs (epoch from 1, value).
-    path
-        Where the page goes.
+    ``answer`` is what a run predicts and attends to; None for the graph alone. ``curves`` are learning
+    curves: runs with a ``name``, and ``columns`` of pairs (epoch from 1, value).
     """
     explore = graph.header["explore"]
     explore["curves"] = list(curves)

@@ -45,7 +45,7 @@ def test_info_has_degrees_and_the_classes_of_each_part(home_of_sample):
     total, train = counts["total"], counts["splits"][default]["train"]
     (wall,) = (line.split() for line in text.splitlines() if line.split()[:1] == ["wall"])
     assert wall[1:4] == [f"{total[2]:,}", *(f"{part[2] / sum(part):.2%}" for part in (total, train))]
-    (train,) = (line for line in text.splitlines() if " train " in line and default in line)
+    (train,) = (line for line in text.splitlines() if f"{default} (default)  train" in line)
     assert f"{card['splits'][default]['parts']['train']['nodes']:,}" in train
     assert f"{card['statistics']['out_degree']['mean']:,.2f}" in text
 
