@@ -44,31 +44,29 @@ save_option = click.option(
 )
 
 
-class Range(click.ParamType):  # type: ignore[type-arg]
-    """Two whole numbers with a separator between them."""
+def _pair(separator: str) -> Callable[..., Any]:
+    """Return the callback of an option whose value is two whole numbers, such as ``2500x16`` or ``1..9``."""
 
-    def __init__(self, separator: str) -> None:
-        self.name, self.separator = f"A{separator}B", separator
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, int]:
-        """Read ``2500x16`` or ``1001..5000``."""
-        found = re.fullmatch(rf"(\d{{1,9}}){re.escape(self.separator)}(\d{{1,9}})", str(value))
-        if found is None or not all(map(int, found.groups())):
-            self.fail(f"{value!r} is not {self.name} of numbers above 0", param, ctx)
+    def read(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, int] | None:
+        if value is None:
+            return None
+        found = re.fullmatch(rf"0*([1-9]\d{{0,8}}){re.escape(separator)}0*([1-9]\d{{0,8}})", value)
+        if found is None:
+            raise click.BadParameter(f"{value!r} is not A{separator}B of numbers above 0", ctx, param)
         return int(found[1]), int(found[2])
+
+    return read
 
 
 #: Source of the projections, their selection, values of k, and where results go.
 analysis_options = several(
     click.argument("run", required=False, type=RUN),
     click.option(
-        "--gaussian", type=Range("x"), metavar="NxD", help="Standard normal numbers, such as 2500x16."
+        "--gaussian", callback=_pair("x"), metavar="NxD", help="Standard normal numbers, such as 2500x16."
     ),
     number_option("--graphs", "First N graphs; with --gaussian, N draws.  [default: 50; 1]"),
     click.option(
-        "--nodes", type=Range(".."), default="1..5000", show_default=True, metavar="A..B",
+        "--nodes", callback=_pair(".."), default="1..5000", show_default=True, metavar="A..B",
         help="Sizes of graphs; the work grows with the square.",
     ),
     number_option("--queries", "N random nodes of each graph, each against all keys.  [default: all]"),
@@ -283,10 +281,9 @@ def _mean_of(row: Mapping[str, Any], of: str) -> str | None:
     cls=Command, examples=["kmip-data analyze expressivity", "kmip-data analyze expressivity --full"]
 )
 @click.option("--full", is_flag=True, help="Fit up to 16 blocks with 1,000 steps each: minutes, not seconds.")
-@save_option
 @json_option
 @quiet_option
-def expressivity(full: bool, save: str | None, as_json: bool, quiet: bool) -> None:
+def expressivity(full: bool, as_json: bool, quiet: bool) -> None:
     """Compare graphs that networks separate, and functions they fit (Theorems 1 and 2).
 
     First, 1-WL and S-SEG-WL refine colours on pairs of graphs, and networks of every attention with random
@@ -294,62 +291,57 @@ def expressivity(full: bool, save: str | None, as_json: bool, quiet: bool) -> No
     2 heads of size 1 and 4 hidden channels, ever deeper, are fitted to a larger one with full attention: the
     error by depth and k, relative to that of the identity.
     """
-    from kmip_data.files.changes import write_output
-    from kmip_data.files.reading import csv_bytes
-    from kmip_data.models.analysis.drawing import draw_refinement
-    from kmip_data.models.analysis.expressivity import ENCODINGS, all_tests, check_networks, known_pairs
+    from kmip_data.models.analysis.expressivity import (
+        ENCODINGS,
+        NODES,
+        all_tests,
+        check_networks,
+        copied,
+        fit,
+        known_pairs,
+    )
     from kmip_data.models.config import ATTENTION
     from kmip_data.runtime.progress import Progress
 
-    saved = _save_paths("expressivity", save)
     pairs = known_pairs()
     tests = {name: all_tests(pair) for name, pair in pairs.items()}
-    header = ["separated in iteration", "nodes", *next(iter(tests.values()))]
-    rows = [[n, len(pairs[n][0]), *(one.separated for one in of.values())] for n, of in tests.items()]
+    separated = {name: {test: one.separated for test, one in of.items()} for name, of in tests.items()}
+    depths, steps = ((1, 2, 4, 8, 16), 1000) if full else ((1, 2, 4), 150)
+    fits: dict[int, list[float]] = {k: [] for k in ((1, 2, 4, NODES) if full else (1, NODES))}
     checks = []
-    with Progress("attentions", len(ENCODINGS) * len(ATTENTION), unit="networks", quiet=quiet) as progress:
+    count = len(ENCODINGS) * len(ATTENTION) + len(fits) * len(depths)
+    with Progress("expressivity", count, unit="networks", quiet=quiet) as progress:
         for check in check_networks(pairs):
             checks.append(check)
             progress.update(1)
-    depths, errors, copies = _fitted(full, quiet)
-    draw_refinement(pairs, tests, saved[0])
-    write_output(saved[1], csv_bytes(header, rows))
-    refined = {name: dict(zip(header[2:], row[1:], strict=True)) for name, *row in rows}
-    found: dict[str, Any] = {"separated": refined, "saved": saved}
+        for k, errors in fits.items():
+            for error in fit(k, depths, steps=steps):
+                errors.append(error)
+                progress.update(1)
+    copies = {k: copied(k) for k in fits}
+    found: dict[str, Any] = {"separated": separated}
     found["networks"] = [{**check._asdict(), "verdict": check.verdict} for check in checks]
-    found["fits"] = {"depths": depths, "errors": errors, "copied": {k: one for k, (one, _) in copies.items()}}
-    shown = ([*row[:2], *("never" if x is None else x for x in row[2:])] for row in rows)
+    found["fits"] = {"depths": depths, "errors": fits, "copied": {k: one for k, (one, _) in copies.items()}}
+    header = ["separated in iteration", "nodes", *next(iter(separated.values()))]
+    rows = (
+        [name, len(pairs[name][0]), *("never" if x is None else x for x in of.values())]
+        for name, of in separated.items()
+    )
+    columns = ["attention", "encoding", "not separated", "relabelled", "separated by encoding", "verdict"]
     cells = (
         [c.attention, c.positional, f"{c.gap:.0e}", f"{c.relabelled:.0e}",
          f"{min(c.by_encoding.values()):.0e}" if c.by_encoding else "–", c.verdict]
         for c in checks
     )  # fmt: skip
-    columns = ["attention", "encoding", "not separated", "relabelled", "separated by encoding", "verdict"]
-    fitted = zip([*depths, "copied"], *([*of, copies[k][0]] for k, of in errors.items()), strict=True)
-    fits = ([name, *(f"{error:.4f}" for error in row)] for name, *row in fitted)
+    fitted = zip([*depths, "copied"], *([*of, copies[k][0]] for k, of in fits.items()), strict=True)
     text = [
-        table(header, shown),
+        table(header, rows),
         f"\n{table(columns, cells)}",
         _LEGEND,
-        table(["blocks", *(f"k = {k}" for k in errors)], fits),
-        f"copied weights, k = N = {max(errors)}: within {copies[max(errors)][1]:.0e} of full attention",
-        _saved(saved),
+        table(
+            ["blocks", *(f"k = {k}" for k in fits)],
+            ([name, *(f"{error:.4f}" for error in row)] for name, *row in fitted),
+        ),
+        f"copied weights, k = N = {NODES}: within {copies[NODES][1]:.0e} of full attention",
     ]
     show(found, "\n".join(text), as_json=as_json)
-
-
-def _fitted(
-    full: bool, quiet: bool
-) -> tuple[tuple[int, ...], dict[int, list[float]], dict[int, tuple[float, float]]]:
-    """Return depths, the errors of fitted transformers by k and depth, and those of copied weights by k."""
-    from kmip_data.models.analysis.expressivity import NODES, copied, fit
-    from kmip_data.runtime.progress import Progress
-
-    depths, steps = ((1, 2, 4, 8, 16), 1000) if full else ((1, 2, 4), 150)
-    errors: dict[int, list[float]] = {k: [] for k in ((1, 2, 4, NODES) if full else (1, NODES))}
-    with Progress("fit", len(errors) * len(depths), unit="networks", quiet=quiet) as progress:
-        for k, found in errors.items():
-            for error in fit(k, depths, steps=steps):
-                found.append(error)
-                progress.update(1)
-    return depths, errors, {k: copied(k) for k in errors}

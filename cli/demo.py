@@ -7,17 +7,12 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from statistics import fmean, pstdev
-from typing import TYPE_CHECKING
 
 import click
 
 from kmip_data.cli.shared.commands import Command, json_option
 from kmip_data.cli.shared.output import print_json
 from kmip_data.wording import counted
-
-if TYPE_CHECKING:
-    from kmip_data.models.training.run.folder import RunResult
 
 CITY = "helsinki"
 MODELS = ("gps-kmip", "gcn", "mlp")
@@ -63,13 +58,14 @@ def command(full: bool, folder: str, as_json: bool) -> None:
             with root.make_context(PROGRAM, args) as context:  # an error of a step is one of the demo
                 root.invoke(context)
     seconds = time.monotonic() - started
-    results = {model: [read_result(find_run(run, home)) for run in each] for model, each in runs.items()}
+    models = {
+        model: [read_result(find_run(run, home)).metrics for run in each] for model, each in runs.items()
+    }
     run = find_run(runs[MODELS[0]][0], home)
     page = run / "explore.html"
-    models = {model: [result.metrics for result in each] for model, each in results.items()}
     found = {"home": home.root, "run": run, "page": page, "models": models, "seconds": seconds}
     text = (
-        f"\nDone in {seconds:.0f} s. Open {page}\n\n{compared(results)}\n\n"
+        f"\nDone in {seconds:.0f} s. Open {page}\n\n"
         f"The runs: kmip-data runs --home {shlex.quote(str(home.root))}\n"
         "Eleven models on two cities: docs/results.md. The paper's network and its 1,500 epochs:"
         f" kmip-data train --dataset {CITY}"
@@ -95,29 +91,7 @@ def _steps(runs: Mapping[str, Sequence[str]], name: str, *, full: bool) -> list[
         ),
         ("Evaluate the best weights, class by class", ["evaluate", first, "--by-class"]),
         ("Draw the map again, with where the model is right", ["preview", CITY, "--run", first]),
+        ("Compare the models with the GCN, seed by seed",
+         ["report", *(run for each in runs.values() for run in each), "--against", "gcn"]),
         ("Write an interactive page of the graph and its predictions", ["explore", first, "--no-open"]),
     ]  # fmt: skip
-
-
-def compared(results: Mapping[str, Sequence[RunResult]]) -> str:
-    """Return what attention and message passing change on test, seed by seed, for better or worse."""
-    shares = {
-        model: [100 * result.metrics["test"]["accuracy"] for result in each]
-        for model, each in results.items()
-    }
-    means = ", ".join(
-        f"{model} {fmean(each):.1f}{f' ± {pstdev(each):.1f}' if len(each) > 1 else ''} %"
-        for model, each in shares.items()
-    )
-    lines = [f"Test accuracy: {means}."]
-    for what, model, without in (("Attention", "gps-kmip", "gcn"), ("Message passing", "gcn", "mlp")):
-        ahead = [mine - its for mine, its in zip(shares[model], shares[without], strict=True)]
-        better, seeds = sum(difference > 0 for difference in ahead), len(ahead)
-        points = f"{fmean(ahead):+.1f} points".replace("-", "\N{MINUS SIGN}")
-        if seeds == 1:
-            lines.append(f"{what}: {model} against {without} {points}; one seed is too few to tell.")
-            continue
-        verdict = {0: "it does not help here", seeds: "it helps here"}.get(better, "the seeds disagree")
-        runs = f"{better} of {counted(seeds, 'run')} ({points} on average)"
-        lines.append(f"{what}: {model} is ahead of {without} in {runs}; {verdict}.")
-    return "\n".join(lines)

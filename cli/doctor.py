@@ -16,7 +16,7 @@ import click
 
 import kmip_data
 from kmip_data.cli.shared.commands import Command, home_option, json_option
-from kmip_data.cli.shared.output import print_json
+from kmip_data.cli.shared.output import show
 from kmip_data.errors import CheckFailed, human_bytes
 from kmip_data.runtime.presence import install_command
 from kmip_data.wording import counted
@@ -65,14 +65,12 @@ def command(home: Home, as_json: bool) -> None:
     }
     findings = [Finding(name, *line) for name, found in sections.items() for line in found]
     problems = [finding for finding in findings if finding.status == "problem"]
-    if as_json:
-        print_json({"ok": not problems, "findings": [finding._asdict() for finding in findings]})
-    else:
-        width = max(len(finding.name) for finding in findings)
-        for section, of_section in itertools.groupby(findings, lambda finding: finding.section):
-            click.echo(section)
-            for finding in of_section:
-                click.echo(f"  {MARKS[finding.status]}  {finding.name:{width}}  {finding.detail}".rstrip())
+    text, width = [], max(len(finding.name) for finding in findings)
+    for section, of_section in itertools.groupby(findings, lambda finding: finding.section):
+        lines = (f"  {MARKS[each.status]}  {each.name:{width}}  {each.detail}" for each in of_section)
+        text += [section, *map(str.rstrip, lines)]
+    found = {"ok": not problems, "findings": [finding._asdict() for finding in findings]}
+    show(found, "\n".join(text), as_json=as_json)
     if problems:
         raise CheckFailed(
             f"{counted(len(problems), 'check')} failed.",
@@ -124,15 +122,13 @@ def _devices() -> Iterator[tuple[str, str, str]]:
     memory = psutil.virtual_memory()
     free = f"{human_bytes(memory.available)} of {human_bytes(memory.total)} memory free"
     yield "cpu", "ok", f"{available_cores()} cores for this process, {free}"
-    if torch.cuda.is_available():
-        for index in range(torch.cuda.device_count()):
-            device = torch.cuda.get_device_properties(index)
-            code = f"compute capability {device.major}.{device.minor}"
-            yield f"cuda:{index}", "ok", f"{device.name}, {human_bytes(device.total_memory)}, {code}"
-    elif torch.version.cuda is None:
-        yield "cuda", "no", "this torch has no CUDA"
-    else:
-        yield "cuda", "no", "torch finds no CUDA device or driver"
+    for index in range(torch.cuda.device_count()):
+        device = torch.cuda.get_device_properties(index)
+        code = f"compute capability {device.major}.{device.minor}"
+        yield f"cuda:{index}", "ok", f"{device.name}, {human_bytes(device.total_memory)}, {code}"
+    if not torch.cuda.is_available():
+        no_cuda = torch.version.cuda is None
+        yield "cuda", "no", "this torch has no CUDA" if no_cuda else "torch finds no CUDA device or driver"
 
 
 def _backends() -> Iterator[tuple[str, str, str]]:
@@ -154,12 +150,13 @@ def _backends() -> Iterator[tuple[str, str, str]]:
 def _self_check() -> Iterator[tuple[str, str, str]]:
     import torch
 
-    from kmip_data.models.training.self_check import OK, Sizes, found_on
+    from kmip_data.models.config import ModelConfig
+    from kmip_data.models.training.self_check import OK, found_on, sizes_of
 
     if not torch.cuda.is_available():
         yield "kernels", "no", "no GPU"
         return
-    for part, reason in found_on("cuda", Sizes()).items():
+    for part, reason in found_on("cuda", sizes_of(ModelConfig())).items():
         yield part, "ok" if reason == OK else "problem", "" if reason == OK else reason
 
 
@@ -180,13 +177,10 @@ def _home(home: Home) -> Iterator[tuple[str, str, str]]:
 
     existing = next(folder for folder in (home.root, *home.root.parents) if folder.exists())
     where = str(home.root) + ("" if home.root.exists() else " (made when first written to)")
-    if os.access(existing, os.W_OK | os.X_OK):
-        yield "folder", "ok", where
-    else:
-        yield "folder", "problem", f"{where}: not writable"
+    writable = os.access(existing, os.W_OK | os.X_OK)
+    yield "folder", "ok" if writable else "problem", where if writable else f"{where}: not writable"
     free = shutil.disk_usage(existing).free
-    few = " (little for a full dataset)" if free < LOW_DISK else ""
-    yield "disk", "ok", f"{human_bytes(free)} free{few}"
+    yield "disk", "ok", f"{human_bytes(free)} free{' (little for a full dataset)' if free < LOW_DISK else ''}"
     agreed = accepted_licenses(home)
     names = ", ".join(f"{name} ({entry.get('how')}, {entry.get('time')})" for name, entry in agreed.items())
     yield "licenses", "ok" if names else "no", f"agreed to: {names}" if names else "none agreed to"

@@ -1,4 +1,4 @@
-"""Pictures of analyses: curves over k, and refined colours of nodes."""
+"""Pictures of analyses: curves over k."""
 
 from __future__ import annotations
 
@@ -8,14 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from kmip_data.drawing.layouts import layout
-from kmip_data.drawing.pictures import broken_line
-from kmip_data.drawing.style import NOTE, PALETTE, class_colors, look, new_figure, percent, save, styled
-from kmip_data.models.analysis.expressivity import Pair, Refinement
+from kmip_data.drawing.style import PALETTE, new_figure, percent, save, styled
 from kmip_data.models.analysis.study import Study
 from kmip_data.models.training.metrics import METRICS
 from kmip_data.models.training.run.folder import is_share
-from kmip_data.wording import counted
 
 Curve = tuple[str, str, str]  #: label, colour, style
 Row = Mapping[str, Any]
@@ -102,33 +98,3 @@ def _plain_ticks(axis: Any) -> None:
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)) if high > 10 * low else steps)
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter("{x:g}")
-
-
-@styled
-def draw_refinement(
-    pairs: Mapping[str, Pair], tests: Mapping[str, Mapping[str, Refinement]], path: Path
-) -> None:
-    """Draw both graphs of each pair, with the colours that S-SEG-WL gives their nodes."""
-    title = "Pairs of graphs, and the colours that S-SEG-WL gives their nodes"
-    figure = new_figure(14, 0.8 + 1.9 * len(pairs), title=title)
-    panels, twenty = iter(figure.subplots(len(pairs), 4, squeeze=False).flat), np.array(class_colors(20))
-    for name, pair in pairs.items():
-        plain, rwse = tests[name]["S-SEG-WL"].colours, tests[name]["+ rwse20"].colours
-        stages = [
-            (name, plain[0]),
-            ("1 iteration", plain[:2][-1]),
-            (f"stable after {counted(len(plain) - 1, 'iteration')}", plain[-1]),
-            (f"with rwse20, stable after {len(rwse) - 1}", rwse[-1]),
-        ]
-        edges = [np.stack(np.nonzero(matrix)) for matrix in pair]
-        places = [layout(each, len(matrix)) for each, matrix in zip(edges, pair, strict=True)]
-        for label, colours in stages:
-            axes = next(panels)
-            for side, place in enumerate(places):
-                shifted = (place - place.min(0)) / np.ptp(place, axis=0).max() + [1.3 * side, 0]
-                axes.plot(*broken_line(shifted, edges[side]), color=look().faint, linewidth=0.6, zorder=1)
-                axes.scatter(*shifted.T, c=twenty[colours[side] % 20], s=16, zorder=2)
-            axes.set_title(label, fontsize=NOTE)
-            axes.set_aspect("equal")
-            axes.set_axis_off()
-    save(figure, path)

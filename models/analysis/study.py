@@ -205,7 +205,6 @@ def run_study(
     measure: Measure,
     *,
     ks: Sequence[int] | None = None,
-    layers: Sequence[int] | None = None,
     graphs: int = 50,
     sizes: tuple[int, int] = (1, 5000),
     queries: int | None = None,
@@ -213,25 +212,14 @@ def run_study(
 ) -> Study:
     """Apply a measure, :func:`approximation` or :func:`weight_share`, to layers and graphs.
 
-    The paper's are 50 graphs of more than 1,000 nodes, without the first layer. Raises ``UsageError`` without
-    such graphs or layers.
-
-    Parameters
-    ----------
-    ks
-        Rising values of k; default: the paper's, up to the largest graph.
-    layers
-        Counted from 0; default: all but the first, whose input has many equal rows, unless it is alone.
-    graphs, sizes
-        The first graphs with a number of nodes in this range. The work grows with its square.
-    queries
-        Measure this many random nodes of each graph, each against all keys; default: all.
+    Takes the first ``graphs`` with a number of nodes in the range ``sizes`` (the work grows with its square),
+    and all layers but the first, whose input has many equal rows, unless it is alone. ``ks`` rise; default:
+    the paper's, up to the largest graph. ``queries``: so many random nodes of each graph, each against all
+    keys. The paper has 50 graphs of more than 1,000 nodes. Raises ``UsageError`` without such graphs.
     """
     count, nodes = len(projections.layers), projections.sizes
-    layers = list(range(min(1, count - 1), count) if layers is None else layers)
-    if not layers or not all(0 <= layer < count for layer in layers):
-        raise UsageError(f"There is no such layer: {layers}.", next=f"layers 0 to {count - 1}")
-    chosen = [g for g, size in enumerate(nodes) if max(1, sizes[0]) <= size <= sizes[1]][:graphs]
+    layers = range(min(1, count - 1), count)
+    chosen = [graph for graph, size in enumerate(nodes) if sizes[0] <= size <= sizes[1]][:graphs]
     if not chosen:
         raise UsageError(
             f"None of {len(nodes):,} graphs has {sizes[0]:,} to {sizes[1]:,} nodes.",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 from support.cli import done, kmip
 
@@ -22,10 +21,10 @@ def test_the_city_is_real_data(tmp_path, monkeypatch):
     assert (Path(found["run"]) / "map.png").is_file()
     assert set(found["models"]["gcn"][0]) == {"train", "val", "test"}
     assert {model: len(each) for model, each in found["models"].items()} == dict.fromkeys(demo.MODELS, 2)
-    assert outcome.err.count("$ kmip-data") == 9
+    assert outcome.err.count("$ kmip-data") == 10
     for words in ("© OpenStreetMap contributors, ODbL 1.0", "1,578–2,473 m", "2,526"):
         assert words in outcome.err  # 1,578–2,473 m: accuracy by eccentricity
-    assert "Attention: gps-kmip is ahead of gcn in" in outcome.err
+    assert "Δ gcn: over the seeds that both rows have (2), with 95 % intervals." in outcome.err
     assert f"kmip-data runs --home {tmp_path / 'd'}" in outcome.err
 
 
@@ -45,20 +44,3 @@ def test_a_failed_step_is_the_json_error_of_the_demo(home):
     assert (outcome.code, error["class"], error["exit_code"]) == (2, "UsageError", 2)
     assert outcome.err.count("Error: ") == 1
     assert "[1/" in outcome.err
-
-
-def test_the_verdict_on_a_model_follows_from_its_seeds():
-    def lines(*shares: tuple[float, ...]) -> list[str]:
-        tests = [[SimpleNamespace(metrics={"test": {"accuracy": one}}) for one in each] for each in shares]
-        return demo.compared(dict(zip(demo.MODELS, tests, strict=True))).splitlines()
-
-    means, attention, messages = lines((0.5, 0.4), (0.3, 0.3), (0.4, 0.2))
-    assert means == "Test accuracy: gps-kmip 45.0 ± 5.0 %, gcn 30.0 ± 0.0 %, mlp 30.0 ± 10.0 %."
-    assert attention.endswith("in 2 of 2 runs (+15.0 points on average); it helps here.")
-    assert messages.startswith("Message passing: gcn is ahead of mlp in 1 of 2 runs")
-    assert messages.endswith("the seeds disagree.")
-    worse = lines((0.1, 0.3), (0.3, 0.3), (0.4, 0.2))[1]
-    assert worse.endswith("in 0 of 2 runs (−10.0 points on average); it does not help here.")
-    means, attention, _ = lines((0.4,), (0.5,), (0.2,))
-    assert "±" not in means
-    assert attention == "Attention: gps-kmip against gcn −10.0 points; one seed is too few to tell."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import subprocess
 import sys
@@ -12,7 +13,8 @@ from gpu import children
 from gpu.results import Recorder, milliseconds
 from gpu.steps import WARMED
 
-from kmip_data.models.training.self_check import nvrtc_version
+from kmip_data.errors import UsageError
+from kmip_data.models.search.gpu.launch import nvrtc_version
 
 PROCESSES = 14
 PACKAGES = ("torch", "triton", "cuda-core", "cuda-bindings", "numpy", "numba", "torch-geometric")
@@ -35,7 +37,8 @@ def run(record: Recorder) -> None:
             record(package, importlib.metadata.version(package), kind="version")
         except importlib.metadata.PackageNotFoundError:
             record(package, status="skipped", note="not installed")
-    record("NVRTC", nvrtc_version(), kind="version")
+    with contextlib.suppress(UsageError):
+        record("NVRTC", nvrtc_version(), kind="version")
     if not record.dry:
         record("GPU", torch.cuda.get_device_name(), kind="version")
         record("CUDA", torch.version.cuda, kind="version")

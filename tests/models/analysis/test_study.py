@@ -116,11 +116,10 @@ def test_study_takes_the_layers_graphs_and_rows_asked_for():
     lines = found.to_csv().decode().splitlines()
     assert lines[0] == "layer,graph,nodes,k,k-MIP,as published,random"
     assert len(lines) == 1 + 4 * 3
-    few = run_study(three, approximation, layers=(0,), queries=2, graphs=1, ks=(1,))
-    assert few.samples == ((0, 0, 6),)
-    for wrong, word in (({"layers": (3,)}, "no such layer"), ({"sizes": (9, 99)}, "None of 4 graphs has 9")):
-        with pytest.raises(UsageError, match=word):
-            run_study(three, approximation, **wrong)
+    few = run_study(one, approximation, queries=2, graphs=1, ks=(1,))
+    assert few.samples == ((0, 0, 6),)  # the only layer
+    with pytest.raises(UsageError, match="None of 4 graphs has 9"):
+        run_study(three, approximation, sizes=(9, 99))
 
 
 class TwoLayers(nn.Module):
