@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from kmip_data.builds.home import Build, Home
+    from kmip_data.format.card import Card
 
 ROWS = {"graph": "1", "node": "N", "edge": "E"}  #: rows of a column on an item of N nodes and E edges
 
@@ -159,8 +160,6 @@ def _build(build: Build) -> tuple[dict[str, Any], Callable[[], str]]:
 
 def _tables(build: Build, added: Sequence[Mapping[str, Any]]) -> str:
     """Return the card of a build with its tables as text."""
-    from kmip_data.drawing.tables import tables_of
-
     card = build.card
     size = human_bytes(sum(shard.bytes for shard in card.shards))
     receipts = [f"{r.name} ({r.origin}, {human_bytes(r.bytes)})" for r in card.receipts]
@@ -180,14 +179,39 @@ def _tables(build: Build, added: Sequence[Mapping[str, Any]]) -> str:
         cells = (_added(entry, build) for entry in added)
         text += ["\nAdded columns", table(["name", "attributes", "bytes", "what"], cells, indent=2)]
     rows = [
-        [name + (" (default)" if name == card.default_split else ""), part, counts.graphs, counts.digest[:12]]
+        [name + " (default)" * (name == card.default_split), part, of.graphs, of.nodes, of.digest[:12]]
         for name, split in card.splits.items()
-        for part, counts in split.in_order()
+        for part, of in split.in_order()
     ]
-    text.append(f"\nSplits\n{table(['split', 'part', 'graphs', 'digest of keys'], rows, indent=2)}")
-    text += [f"\n{table(of.header, of.rows)}" for of in tables_of(card)]
+    text.append(f"\nSplits\n{table(['split', 'part', 'graphs', 'nodes', 'digest of keys'], rows, indent=2)}")
+    text += [f"\n{table(head, rows)}" for head, rows in (_spreads(card), _classes_by_part(card)) if rows]
     text += [f"\nnote: {note}" for note in card.notes]
     return "\n".join(text)
+
+
+def _spreads(card: Card) -> tuple[list[str], list[list[object]]]:
+    from kmip_data.format.build_files import SPREADS
+
+    found = [(title, card.statistics.get(name)) for name, title in SPREADS.items()]
+    rows = [[title, of["min"], f"{of['mean']:,.2f}", of["max"]] for title, of in found if of]
+    return ["", "least", "mean", "most"], rows
+
+
+def _classes_by_part(card: Card) -> tuple[list[str], list[list[object]]]:
+    """Return the count of each class, and its share in all records and in each part."""
+    from kmip_data.format.splits import in_order
+
+    counted = card.statistics.get("classes") or {}
+    columns = {"all": counted.get("total") or []}
+    for name, parts in counted.get("splits", {}).items():
+        columns |= {f"{part} ({name})": parts[part] for part in in_order(parts)}
+    rows: list[list[object]] = [
+        [number, count, *(f"{part[number] / max(1, sum(part)):.2%}" for part in columns.values())]
+        for number, count in enumerate(columns["all"])
+    ]
+    for row, name in zip(rows, card.class_names, strict=False):
+        row[0] = name
+    return ["class", "count", *columns], rows
 
 
 def _added(entry: Mapping[str, Any], build: Build) -> list[str]:

@@ -80,7 +80,7 @@ def command(
     with chosen(style):
         pictures = partial(_pictures, build, home)
         view = view_of(build, records=records, part=part, predict=predict, pictures=pictures)
-        picture = output or default_output(view.folder / f"{view.stem}.png")
+        picture = output or default_output(view.path)
         view.draw(picture)
     about = {"path": build.path, "saved": picture, "sample": build.card.sample}
     show({**about, "complete": build.card.complete, **view.facts}, f"Saved {picture}", as_json=as_json)

@@ -91,7 +91,6 @@ class Graph:
     names: tuple[str, ...]  #: of the classes
     test: NDArray[np.bool_]  #: (N,) nodes that a run is measured on
     eccentricity: F32 | None = None  #: (N,) of a city
-    unit: str = ""  #: of it
 
 
 def city_graph(build: Build, classes: I64 | None, split: str | None, run: str) -> Graph:
@@ -121,7 +120,6 @@ def city_graph(build: Build, classes: I64 | None, split: str | None, run: str) -
         names=tuple(f"{number}: {extent}" for number, extent in enumerate(city.class_ranges())),
         test=codes == 2,
         eccentricity=city.eccentricity,
-        unit=city.unit,
     )
 
 
@@ -156,22 +154,19 @@ def record_graph(
     place = f" ({drawing.place})" if drawing.place else ""
     header = _page_header(_fitted(drawing.pos, up), lines, columns, layers, packer)
     test = data.test_mask.numpy() if "test_mask" in data else np.ones(len(drawing.pos), bool)
+    header["facts"] = "; ".join(filter(None, [facts + place, as_values(card.parameters)]))
+    crowded = lines.shape[1] > CROWDED * len(drawing.pos)
+    header["explore"] = {"hops": 1, "label": drawing.label, "crowded": crowded}
     return Graph(
         title=card.heading,
         credit=str(card.license.get("notice", "")),
         thing="node",
-        header={
-            "facts": "; ".join(filter(None, [facts + place, as_values(card.parameters)])),
-            **header,
-            "explore": {
-                "hops": 1, "label": drawing.label, "crowded": lines.shape[1] > CROWDED * len(drawing.pos),
-            },
-        },
+        header=header,
         packer=packer,
         truth=drawing.y,
         names=names,
         test=test,
-    )  # fmt: skip
+    )
 
 
 def _classes(name: str, codes: I64, names: tuple[str, ...], note: str) -> Categories:

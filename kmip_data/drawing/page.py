@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
@@ -53,38 +53,27 @@ def draw_explorer(graph: Graph, answer: Answer | None, curves: Sequence[Any], pa
     The graph can be moved and zoomed by mouse, fingers and keys, coloured by its layers (the first when it
     opens) and by every column, and shows all columns, without loss, of the node that is pointed at.
 
-    Parameters
-    ----------
-    graph
-        What is drawn.
-    answer
-        What a run predicts and attends to; ``None`` for the graph alone.
-    curves
-        Learning curves: runs with a ``name``, and ``columns`` of pairs (epoch from 1, value).
-    path
-        Where the page goes.
+    ``answer`` is what a run predicts and attends to; None for the graph alone. ``curves`` are learning
+    curves: runs with a ``name``, and ``columns`` of pairs (epoch from 1, value).
     """
     explore = graph.header["explore"]
     explore["curves"] = list(curves)
     if answer is not None:
         explore |= _answered(graph, answer)
+    header = {**graph.header, "thing": graph.thing}
     fields = {
         "title": escape(graph.title),
         "credit": escape(graph.credit),
         "thing": graph.thing,
         "style": page_style(),
-        "header": embedded({**graph.header, "thing": graph.thing}),
+        # No "</script>" in a name ends the element.
+        "header": json.dumps(header, separators=(",", ":")).replace("<", "\\u003c"),
         "data": graph.packer.text(),
         "script": "\n".join(map(asset, SCRIPTS)),
     }
     # A field is inserted by a function, so that its text is neither a pattern nor filled in again.
     page = re.sub(r"\{\{(\w+)\}\}", lambda found: fields[found[1]], asset("page.html"))
     write_output(path, page.encode())
-
-
-def embedded(value: Mapping[str, Any]) -> str:
-    """Return JSON for an element of a page; no "</script>" in a name ends that element."""
-    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def asset(name: str) -> str:

@@ -47,16 +47,6 @@ class Drawing:
         nodes = len(self.pos)
         return np.bincount(targets, minlength=nodes), np.bincount(sources, minlength=nodes)
 
-    @property
-    def labels(self) -> I64:
-        """Class of each node, int64 ``(N,)``; 0 where nodes have none."""
-        return np.zeros(len(self.pos), dtype=np.int64) if self.y is None else self.y
-
-    @property
-    def answer(self) -> str:
-        """Column to predict."""
-        return "classes" if self.y is not None else "label of the graph" if self.label else ""
-
     def some_edges(self, limit: int = MAX_EDGES) -> I64:
         """All edges, or a fixed draw of ``limit`` of them: int64 ``(2, ≤ limit)``."""
         edges = self.edge_index.shape[1]
@@ -145,7 +135,8 @@ def draw_png(
     """
     figure = new_figure(WIDTH, 1.3 + 4.1 * len(drawings), title=title, footer=footer)
     grid = figure.add_gridspec(len(drawings), 4, width_ratios=[1.15, 1.15, 0.85, 1.0])
-    colors = class_colors(class_count(drawings, class_names))
+    largest = max((int(d.y.max(initial=-1)) for d in drawings if d.y is not None), default=-1)
+    colors = class_colors(max(len(class_names), largest + 1))
     for row, drawing in enumerate(drawings):
         spatial = {"projection": "3d"} if drawing.pos.shape[1] == 3 else {}
         points = figure.add_subplot(grid[row, 0], **spatial)
@@ -155,12 +146,6 @@ def draw_png(
         _draw_degrees(figure.add_subplot(grid[row, 2]), drawing)
         _draw_classes(figure.add_subplot(grid[row, 3]), drawing, colors, class_names)
     save(figure, path)
-
-
-def class_count(drawings: Sequence[Drawing], names: Sequence[str]) -> int:
-    """Return how many classes need a colour: those with a name, and those that occur."""
-    largest = max((int(d.y.max(initial=-1)) for d in drawings if d.y is not None), default=-1)
-    return max(len(names), largest + 1)
 
 
 def class_name(number: int, names: Sequence[str]) -> str:
@@ -177,7 +162,9 @@ def broken_line(pos: NDArray[Any], edges: I64) -> NDArray[Any]:
 
 def _draw_points(axes: Any, drawing: Drawing, colors: Sequence[str], up: str) -> None:
     place = f" ({drawing.place})" if drawing.place else ""
-    key = _short(drawing.key, int(44 * _scale(axes) ** 0.5))
+    key, most = drawing.key, int(44 * _scale(axes) ** 0.5)
+    if len(key) > most:  # wider than its panel
+        key = f"{key[: most // 2]}…{key[-most // 2 + 1 :]}"
     axes.set_title(f"{key}\n{counted(len(drawing.pos), 'node')}{place}")
     _frame(axes, drawing.pos, up)
     if drawing.picture is not None:
@@ -210,7 +197,7 @@ def _draw_edges(axes: Any, drawing: Drawing, colors: Sequence[str], up: str) -> 
     width = 0.8 if shown.shape[1] <= 2 * FEW else 0.35
     segments, line = drawing.pos[shown.T], {**_LINE, "linewidths": width * _scale(axes)}
     collection: Any = Line3DCollection if drawing.pos.shape[1] == 3 else LineCollection
-    sources, targets = drawing.labels[shown]
+    sources, targets = np.zeros_like(shown) if drawing.y is None else drawing.y[shown]
     crossing = sources != targets
     inside: Any = PLAIN if drawing.y is None else [colors[number] for number in targets[~crossing]]
     axes.add_collection(collection(segments[~crossing], colors=inside, **line))
@@ -224,11 +211,6 @@ def _draw_edges(axes: Any, drawing: Drawing, colors: Sequence[str], up: str) -> 
 def _scale(axes: Any) -> float:
     """Return how large the picture is against its usual size: dots and lines shrink with it."""
     return float(axes.figure.get_figwidth() / WIDTH)
-
-
-def _short(key: str, most: int = 44) -> str:
-    """Return a key, its middle left out where it is wider than its panel."""
-    return key if len(key) <= most else f"{key[: most // 2]}…{key[-most // 2 + 1 :]}"
 
 
 def _draw_picture(axes: Any, picture: U8, alpha: float = 1.0) -> None:
@@ -301,7 +283,7 @@ def _draw_degrees(axes: Any, drawing: Drawing) -> None:
 def _draw_classes(axes: Any, drawing: Drawing, colors: Sequence[str], names: Sequence[str]) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    axes.set_title(drawing.answer)
+    axes.set_title("classes" if drawing.y is not None else "label of the graph" if drawing.label else "")
     if drawing.y is None:
         axes.text(0.5, 0.5, drawing.label or NO_CLASS, ha="center", va="center", transform=axes.transAxes)
         axes.set_axis_off()

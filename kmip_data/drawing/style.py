@@ -18,9 +18,7 @@ from kmip_data.files.changes import write_output
 #: Okabe and Ito's colours, which differ for colour-blind eyes too; black and yellow are left to texts.
 PALETTE: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d46")
 BODY, BODY_IN_PRINT = 10, 8  #: sizes of letters, in points
-GRID: Final = "rgba(128, 128, 128, 0.25)"  #: of pages
 NOTE, TITLE = "small", "x-large"  #: against them
-DOTS: Final = 110  #: per inch of a PNG
 #: Picture formats by file suffix, and their metadata: nothing that changes between runs.
 KINDS: Final[dict[str, dict[str, None]]] = {
     ".png": {"Software": None},
@@ -42,7 +40,7 @@ class Style:
     font: str = "DejaVu Sans"
     widest: float = 100.0  #: inches
     headline: bool = True  #: True if the title stands above: a paper has captions
-    dots: int = DOTS
+    dots: int = 110  #: per inch of a PNG
     body: int = BODY
     darkest: float = 0.0  #: where ramps of colours begin, so that their ends differ from the ground
 

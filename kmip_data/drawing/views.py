@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,15 +30,15 @@ from kmip_data.wording import as_values
 
 SHOWN: Final = 3  #: records drawn by default
 MOST: Final = 16  #: records in one picture
+Pictures = Callable[[Sequence[str]], Mapping[str, NDArray[np.uint8]]]
 
 
 @dataclass(frozen=True)
 class Preview:
-    """Kinds of pictures and their default paths."""
+    """A picture that can be drawn, and its default place."""
 
     draw: Callable[[Path], None]  #: write the picture to a path
-    folder: Path
-    stem: str  #: name of the picture without suffix
+    path: Path  #: where it goes by default
     facts: dict[str, Any]  #: what is on it, as JSON
 
 
@@ -47,7 +48,7 @@ def view_of(
     records: str | None = None,
     part: str | None = None,
     predict: Callable[[], Prediction] | None = None,
-    pictures: Callable[[Sequence[str]], Mapping[str, NDArray[np.uint8]]] | None = None,
+    pictures: Pictures | None = None,
 ) -> Preview:
     """Return the map of a city, or chosen records of any other build.
 
@@ -56,40 +57,25 @@ def view_of(
     gives, by the key of a record, the picture it was made from, (H, W, 3) uint8, which is drawn below its
     nodes. Raises ``UsageError`` where an argument has no meaning for this build, or names no records.
     """
-    if is_city(build.card):
-        _refuse("A city is one graph, drawn whole", {"--records": records, "--split": part})
-        return _map_view(build, predict)
-    _refuse(f"{build.card.dataset} is not a city: there is no map to draw a run on", {"--run": predict})
-    return _records_view(build, records, part, pictures)
-
-
-def _refuse(why: str, given: Mapping[str, object]) -> None:
-    if found := [option for option, value in given.items() if value is not None]:
-        raise UsageError(f"{why}.", next=f"leave out {', '.join(found)}")
-
-
-def _map_view(build: Build, predict: Callable[[], Prediction] | None) -> Preview:
+    if not is_city(build.card):
+        if predict is not None:
+            what = f"{build.card.dataset} is not a city: there is no map to draw a run on."
+            raise UsageError(what, next="leave out --run")
+        return _records_view(build, records, part, pictures)
+    if records is not None or part is not None:
+        raise UsageError("A city is one graph, drawn whole.", next="leave out --records and --split")
     city = read_city_map(build)
-    layers = city_layers(city)
-    folder, stem = None, "preview"
+    layers, path, folder = city_layers(city), build.path / "preview.png", None
     if predict is not None:
         prediction = predict()
         layers += prediction_layers(city, prediction)
-        folder, stem = prediction.folder, "map"
-
-    def draw(path: Path) -> None:
-        draw_map(city, layers, path)
-
+        folder = prediction.folder
+        path = (folder or build.path) / "map.png"
     facts = {"run": folder, "maps": [layer.name for layer in layers], "attribution": ATTRIBUTION}
-    return Preview(draw, folder or build.path, stem, facts)
+    return Preview(partial(draw_map, city, layers), path, facts)
 
 
-def _records_view(
-    build: Build,
-    records: str | None,
-    part: str | None,
-    pictures: Callable[[Sequence[str]], Mapping[str, NDArray[np.uint8]]] | None,
-) -> Preview:
+def _records_view(build: Build, records: str | None, part: str | None, pictures: Pictures | None) -> Preview:
     card, dataset = build.card, ShardedDataset(build, part)
     where = "the build" if part is None else f"the {part} part"
     if not len(dataset):
@@ -98,13 +84,9 @@ def _records_view(
 
     def draw(path: Path) -> None:
         drawings = [drawing_of(dataset, position) for position in chosen]
-        if pictures is not None:
-            below = pictures([drawing.key for drawing in drawings])
-            drawings = [
-                replace(drawing, picture=below.get(drawing.key, drawing.picture)) for drawing in drawings
-            ]
+        below = {} if pictures is None else pictures([drawing.key for drawing in drawings])
         draw_png(
-            drawings,
+            [replace(drawing, picture=below.get(drawing.key, drawing.picture)) for drawing in drawings],
             path,
             title=f"{card.heading}\n{as_values(card.parameters)}".rstrip(),
             footer=str(card.license.get("notice", "")),
@@ -114,7 +96,7 @@ def _records_view(
 
     found, keys = dataset.records.tolist(), dataset.keys
     facts = {"records": [{"position": found[i], "key": keys[i]} for i in chosen]}
-    return Preview(draw, build.path, "preview", facts)
+    return Preview(draw, build.path / "preview.png", facts)
 
 
 def positions(text: str | None, count: int, where: str) -> list[int]:
@@ -126,20 +108,17 @@ def positions(text: str | None, count: int, where: str) -> list[int]:
         shown = min(SHOWN, count)
         return [count * (2 * i + 1) // (2 * shown) for i in range(shown)]
     found: dict[int, None] = {}
-    wrong = ""
     for item in text.split(","):
         ends = re.fullmatch(r" *([0-9]{1,18})(?:\.\.([0-9]{1,18}))? *", item)
         first, last = (int(ends[1]), int(ends[2] or ends[1])) if ends else (0, -1)
-        if not first <= last < count:
-            wrong = repr(item)
-            break
+        named = first <= last < count
         # One more than may be drawn is enough to refuse a long range.
         found |= dict.fromkeys(range(first, min(last, first + MOST) + 1))
-    if wrong or len(found) > MOST:
-        raise UsageError(
-            f"--records {text} does not name records of {where}.",
-            expected=f"up to {MOST} positions from 0 to {count - 1}, such as 0,3,10..12",
-            found=wrong or f"more than {MOST} positions",
-            next="kmip-data preview --help",
-        )
+        if not named or len(found) > MOST:
+            raise UsageError(
+                f"--records {text} does not name records of {where}.",
+                expected=f"up to {MOST} positions from 0 to {count - 1}, such as 0,3,10..12",
+                found=f"more than {MOST} positions" if named else repr(item),
+                next="kmip-data preview --help",
+            )
     return list(found)

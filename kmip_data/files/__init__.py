@@ -1,1 +1,1 @@
-"""Write, replace, remove and lock files safely; errors of disks."""
+"""Read files within limits; write, replace, remove and lock them safely."""

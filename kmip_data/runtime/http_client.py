@@ -9,7 +9,6 @@ thread shuts the connection down.
 from __future__ import annotations
 
 import contextlib
-import email.utils
 import http.client
 import os
 import re
@@ -75,13 +74,7 @@ class Patience:
         with contextlib.suppress(ValueError):
             if float(text) > 0:
                 return cls(stall=float(text))
-        raise UsageError(
-            f"{ENVIRONMENT} is not a time.",
-            expected="seconds, above 0",
-            found=text,
-            left="nothing was downloaded",
-            next=f"unset {ENVIRONMENT}",
-        )
+        raise UsageError(f"{ENVIRONMENT}={text} is not seconds above 0.", next=f"unset {ENVIRONMENT}")
 
 
 class _Watch:
@@ -337,13 +330,9 @@ def from_status(response: requests.Response, longest_wait: float) -> MirrorFaile
 
 def retry_after(value: str | None) -> float | None:
     """Seconds that a ``Retry-After`` header asks for (RFC 9110, 10.2.3); ``None`` without a valid one."""
-    if value is None:
-        return None
-    if value.strip().isdecimal():
-        return float(value)
     try:
-        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except (ValueError, TypeError, ArithmeticError, LookupError):  # a year or zone that there is not
+        return None if value is None else float(urllib3.Retry().parse_retry_after(value))
+    except (urllib3.exceptions.InvalidHeader, ValueError, OverflowError):
         return None
 
 

@@ -22,6 +22,7 @@ from kmip_data.models.search.problem import check_problem
 from kmip_data.models.search.topk import ranked
 
 NAMESPACE = "kmip_data"
+MOST_K = 1024  #: a program in Triton holds all keys of a query
 
 
 @torch.library.custom_op(f"{NAMESPACE}::search", mutates_args=())
@@ -71,7 +72,7 @@ def attend(
     """
     work = _working(values.dtype)
     inputs = values.to(work), scores.to(work), indices, keep, scale
-    out, weights = _run("forward", values, inputs)
+    out, weights = _run("forward", values, indices, inputs)
     if keep is not None:
         out *= kept_scale
     return out.to(values.dtype), weights
@@ -100,7 +101,7 @@ def attend_backward(  # noqa: PLR0913, PLR0917 -- what a custom operator saves
     """Gradients of :func:`attend` in queries, keys and values, each in the dtype of its tensor."""
     grad = grad if keep is None else grad * kept_scale
     rows = [tensor.to(weights.dtype) for tensor in (grad, queries, keys, values)]
-    of_queries, of_keys, of_values = _run("backward", values, (*rows, indices, weights, keep, scale))
+    of_queries, of_keys, of_values = _run("backward", values, indices, (*rows, indices, weights, keep, scale))
     return of_queries.to(queries.dtype), of_keys.to(keys.dtype), of_values.to(values.dtype)
 
 
@@ -159,21 +160,22 @@ def is_transformed(*tensors: Tensor) -> bool:
     return any(dual.tangent is not None for dual in duals)
 
 
-def _run(name: str, values: Tensor, inputs: tuple[Any, ...]) -> Any:
+def _run(name: str, values: Tensor, indices: Tensor, inputs: tuple[Any, ...]) -> Any:
     """Call ``forward`` or ``backward`` of the kernels that attend to such values."""
     if not _compiled(values):
-        return getattr(kernels_for(values), name)(*inputs)
+        return getattr(kernels_for(values, indices.shape[2]), name)(*inputs)
     from kmip_data.models.attention import cpu_kernels
 
     return map(torch.from_numpy, getattr(cpu_kernels, name)(*map(_array, inputs)))
 
 
-def kernels_for(values: Tensor) -> Any:
-    """Whose ``forward`` and ``backward`` attend to such values, widened, on another device than the CPU.
+def kernels_for(values: Tensor, k: int = 1) -> Any:
+    """Whose ``forward`` and ``backward`` attend to k such values, widened, on another device than the CPU.
 
     Triton's kernels in float32 where they run, else torch operations.
     """
-    if _working(values.dtype) != torch.float32 or "attention" in LEFT_OUT or not triton_runs(values.device):
+    fits = _working(values.dtype) == torch.float32 and k <= MOST_K
+    if not fits or "attention" in LEFT_OUT or not triton_runs(values.device):
         return gathered
     from kmip_data.models.attention.gpu import launch
 

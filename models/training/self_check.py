@@ -1,41 +1,54 @@
-"""Self-check of a GPU: every part that has kernels of its own, against plain PyTorch, once a device.
+"""Self-check of a GPU: each part that has kernels of its own against plain PyTorch, once a device.
 
-Each part is a child process, so that an illegal address or a hang ends there; all begin at the same time,
-which compiles in parallel. What fails is left out of this process (``LEFT_OUT`` of ``models/context.py``).
-The checks themselves are in :mod:`kmip_data.models.training.self_check_parts`.
+A part is a child process, ``python -m kmip_data.models.training.self_check PART DEVICE SIZES``, so that an
+illegal address or a hang ends there; all begin at once, which compiles in parallel. A part that fails is left
+out of this process (``LEFT_OUT`` of ``models/context.py``).
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import importlib.metadata
+import itertools
 import json
 import logging
 import os
 import signal
 import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import platformdirs
 import torch
+from torch import Tensor
+from torch_geometric.data import Batch, Data
 
-from kmip_data.errors import KmipDataError, UsageError
+from kmip_data.errors import KmipDataError
 from kmip_data.files.changes import write_file
-from kmip_data.models.context import LEFT_OUT
+from kmip_data.models.attention import operators
+from kmip_data.models.config import ModelConfig
+from kmip_data.models.context import LEFT_OUT, ForwardContext, triton_runs
+from kmip_data.models.network import build_model
+from kmip_data.models.search.backends import cuda
+from kmip_data.models.search.gpu.launch import nvrtc_version
+from kmip_data.models.search.gpu.plan import MOST_DIM, MOST_K
+from kmip_data.models.training.capture import graphs, padding, steps
 from kmip_data.models.training.machine import Device
+from kmip_data.models.training.tasks import PADDING
 
 log = logging.getLogger(__name__)
 
-OK = "ok"
+OK, LATE = "ok", "no result within"
+BUSY = ("out of memory", "busy or unavailable")  #: of another process: they say nothing about kernels
 LIMIT = 60.0  #: seconds of all parts together, with compiling
-SWITCH = "KMIP_DATA_SELF_CHECK"  #: environment variable; ``off`` checks nothing
-#: What takes the place of a part that fails.
+CHILD = ("-m", "kmip_data.models.training.self_check")  #: arguments of Python that begin a child
+KERNELS = "14 Triton kernels and 4 search programs"
+#: Parts, and what takes the place of one that fails.
 INSTEAD = {
     "search": "the next search backend",
     "attention": "PyTorch operators",
@@ -43,158 +56,243 @@ INSTEAD = {
     "norms": "PyTorch operators",
     "capture": "plain steps",
 }
-_CHILD = ("-m", "kmip_data.models.training.self_check_parts")
-_MODELS = Path(__file__).resolve().parents[1]
-_SOURCES = ("search", "attention", "layers", "training/capture", "training/self_check_parts.py")
-_PACKAGES = ("torch", "triton", "cuda-core", "cuda-bindings")
 
 
-class Sizes(NamedTuple):
-    """Sizes of a network that decide which kernels it runs; the defaults are the paper's on S3DIS."""
-
-    dim: int = 5  #: channels of a query and a key of one head
-    width: int = 14  #: channels of a value of one head
-    k: int = 10
-    heads: int = 4
-    hidden: int = 56  #: channels of nodes and edges
-
-
-def sizes_of(model: Any) -> Sizes:
-    """Return the sizes of a :class:`~kmip_data.models.config.ModelConfig`."""
-    attention, usual = model.attention, Sizes()
-    heads = getattr(attention, "heads", usual.heads)
-    k = getattr(attention, "k", usual.k)
-    width = getattr(attention, "value_dim", None) or max(1, model.hidden_dim // heads)
-    dim = getattr(attention, "key_dim", usual.dim)
-    return Sizes(dim, width, k if isinstance(k, int) else max(k), heads, model.hidden_dim)
+def sizes_of(model: Any) -> dict[str, int]:
+    """Return the sizes in a :class:`~kmip_data.models.config.ModelConfig` that decide its kernels."""
+    attention = model.attention if model.attention.kind == "k-mip" else ModelConfig().attention
+    found = attention.model_dump(include={"heads", "k", "key_dim", "value_dim"})
+    found["k"] = found["k"] if isinstance(found["k"], int) else max(found["k"])
+    found["value_dim"] = found["value_dim"] or max(1, model.hidden_dim // found["heads"])
+    return found | {"hidden_dim": model.hidden_dim}
 
 
 def before_run(model: Any, device: Device) -> None:
     """Check the GPU of a run, unless that is done or switched off; leave out what fails, with one warning."""
-    if device.kind != "cuda" or os.environ.get(SWITCH, "").lower() == "off":
+    if device.kind != "cuda" or os.environ.get("KMIP_DATA_SELF_CHECK", "").lower() == "off":
         return
-    leave_out(found_on("cuda", sizes_of(model)), device.name)
+    found = found_on("cuda", sizes_of(model))
+    failed = {part: why for part, why in found.items() if why != OK and not any(map(why.__contains__, BUSY))}
+    if not failed.items() <= LEFT_OUT.items():
+        LEFT_OUT.update(failed)
+        parts = "; ".join(f"{part} ({why}), instead {INSTEAD[part]}" for part, why in failed.items())
+        advice = "The run continues, slower. Please report it with the output of `kmip-data doctor --json`."
+        log.warning("the self-check of %s leaves out: %s. %s", device.name, parts, advice)
 
 
-def leave_out(found: Mapping[str, str], name: str) -> None:
-    """Leave the failed parts out of this process, and warn about them once."""
-    failed = {part: reason for part, reason in found.items() if reason != OK and not _is_busy(reason)}
-    if failed.items() <= LEFT_OUT.items():
-        return
-    LEFT_OUT.update(failed)
-    lines = [f"{part} ({reason}), instead {INSTEAD[part]}" for part, reason in failed.items()]
-    log.warning(
-        "the self-check of %s leaves out: %s. The run continues, slower. Please report it with the output of"
-        " `kmip-data doctor --json`.", name, "; ".join(lines),
-    )  # fmt: skip
-
-
-def found_on(device: str, sizes: Sizes) -> dict[str, str]:
+def found_on(device: str, sizes: dict[str, int]) -> dict[str, str]:
     """Return ``ok`` or the reason of each part on a device, from the cache where it was checked before."""
-    path = _cache(device, sizes)
+    folder = Path(platformdirs.user_cache_dir("kmip-data", appauthor=False), "self-check")
+    path = folder / f"{_key(device, sizes)}.json"
     with contextlib.suppress(OSError, ValueError):
-        found = json.loads(path.read_text("utf-8"))
-        if isinstance(found, dict) and found.keys() == INSTEAD.keys():
-            return {str(part): str(reason) for part, reason in found.items()}
-    log.warning("checking the kernels for this GPU, once: up to %.0f s, with compiling …", LIMIT)
+        return dict(json.loads(path.read_text("utf-8")))
+    log.warning("compiling and checking %s for this GPU, once: up to %.0f s …", KERNELS, LIMIT)
     found = check(device, sizes)
     # A busy machine may only have been slow to compile, or had no memory left.
-    if not any(_is_late(reason) or _is_busy(reason) for reason in found.values()):
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+    if not any(words in why for words in (LATE, *BUSY) for why in found.values()):
+        with contextlib.suppress(OSError, KmipDataError):  # else it is checked again
+            folder.mkdir(parents=True, exist_ok=True)
             write_file(path, json.dumps(found).encode())
-        except (OSError, KmipDataError) as error:
-            log.debug("the self-check is not cached: %s", error)
     return found
 
 
-def check(
-    device: str,
-    sizes: Sizes,
-    parts: Sequence[str] = tuple(INSTEAD),
-    *,
-    child: Sequence[str] = _CHILD,
-    limit: float = LIMIT,
-    environment: Mapping[str, str] | None = None,
-) -> dict[str, str]:
-    """Check parts in child processes, all at once; ``child`` are the arguments of Python that begin one."""
-    until = time.monotonic() + limit
-    path = os.pathsep.join(sys.path)  # a child finds the package where this process did
-    variables = {**os.environ, "PYTHONPATH": path, **(environment or {})}
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        begun = {}
-        for part in parts:
-            output = Path(folder, part)
-            command = [sys.executable, *child, part, device, json.dumps(sizes)]
-            with output.open("wb") as file:
-                process = subprocess.Popen(command, stdout=file, stderr=file, env=variables)
-            stack.callback(process.kill)
-            begun[part] = process, output
-        return {part: _verdict(process, until, output, limit) for part, (process, output) in begun.items()}
-
-
-def _verdict(process: subprocess.Popen[bytes], until: float, output: Path, limit: float) -> str:
-    try:
-        code = process.wait(max(0.0, until - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-        return f"no result within {limit:.0f} s"
-    if code < 0:
-        return f"its process died: {signal.Signals(-code).name}"
-    lines = output.read_text("utf-8", "replace").strip().splitlines()
-    return OK if code == 0 else lines[-1][:300] if lines else f"exit status {code}"
-
-
-def _is_late(reason: str) -> bool:
-    return reason.startswith("no result within")
-
-
-def _is_busy(reason: str) -> bool:
-    """True if other processes have the memory of the GPU, or all of it: that says nothing about kernels."""
-    return any(words in reason for words in ("out of memory", "busy or unavailable"))
-
-
-def _cache(device: str, sizes: Sizes) -> Path:
-    """File of a result: by GPU, driver, packages, sources and sizes."""
-    key = hashlib.sha256(json.dumps([*_hardware(device), *sizes]).encode())
-    for name in _SOURCES:
-        for source in _files(_MODELS / name):
-            key.update(source.read_bytes())
-    folder = platformdirs.user_cache_dir("kmip-data", appauthor=False)
-    return Path(folder, "self-check", f"{key.hexdigest()}.json")
-
-
-def _files(path: Path) -> Iterator[Path]:
-    if path.is_file():
-        yield path
-    else:
-        yield from sorted(each for each in path.rglob("*") if each.suffix in {".py", ".cu", ".cuh"})
-
-
-def _hardware(device: str) -> Iterator[Any]:
+def _key(device: str, sizes: dict[str, int]) -> str:
+    """Digest of GPU, driver, versions, sizes, and the sources of models."""
+    facts: list[Any] = [sizes, torch.version.cuda]
     if device == "cuda":
-        yield torch.cuda.get_device_name()
-        yield from torch.cuda.get_device_capability()
-    yield from (_driver(), torch.version.cuda, nvrtc_version())
-    for package in _PACKAGES:
+        facts += [torch.cuda.get_device_name(), *torch.cuda.get_device_capability()]
+    with contextlib.suppress(OSError):
+        facts.append(Path("/proc/driver/nvidia/version").read_text("utf-8"))
+    with contextlib.suppress(KmipDataError):
+        facts.append(nvrtc_version())
+    for package in ("torch", "triton", "cuda-core", "cuda-bindings"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            facts.append([package, importlib.metadata.version(package)])
+    key = hashlib.sha256(json.dumps(facts).encode())
+    for source in sorted(Path(__file__).parents[1].rglob("*")):
+        if source.suffix in {".py", ".cu", ".cuh"}:
+            key.update(source.read_bytes())
+    return key.hexdigest()
+
+
+def check(device: str, sizes: dict[str, int], parts: Sequence[str] = tuple(INSTEAD)) -> dict[str, str]:
+    """Return ``ok`` or the reason of each part, checked by child processes that begin all at once."""
+
+    def found(part: str) -> str:
+        command = [sys.executable, *CHILD, part, device, json.dumps(sizes)]
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         try:
-            yield importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            yield None
+            done = subprocess.run(command, **pipes, timeout=LIMIT, check=False)
+        except subprocess.TimeoutExpired:
+            return f"{LATE} {LIMIT:.0f} s"
+        if done.returncode < 0:
+            return f"its process died: {signal.Signals(-done.returncode).name}"
+        last = done.stdout.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        return last[:300] if done.returncode else OK
+
+    with ThreadPoolExecutor(len(parts)) as pool:
+        return dict(zip(parts, pool.map(found, parts), strict=True))
 
 
-def _driver() -> str | None:
-    try:
-        return Path("/proc/driver/nvidia/version").read_text("utf-8").splitlines()[0]
-    except OSError:
-        return None
+# ---- in a child process: the parts, each of which raises SystemExit with a reason --------------------------
+PRECISIONS = {torch.float32: 5e-5, torch.bfloat16: 2e-2}  #: tolerances by Euclidean norm
+#: Rows of a ragged batch, of keys that are ordered by norm, and of four heads whose warps share keys.
+RAGGED, ORDERED, STAGED = 1_500, 9_000, 25_000
+NODES = 100  #: least number of a batch of networks
 
 
-def nvrtc_version() -> str | None:
-    """Return the version of NVRTC, which compiles the search, if there is one."""
-    from kmip_data.models.search.gpu import launch
+def search(_: str, device: torch.device, sizes: dict[str, int]) -> None:
+    """Check the CUDA search against ``dense``: the same bits, twice, and in a CUDA graph."""
 
-    with contextlib.suppress(UsageError):
-        return launch.nvrtc_version()
-    return None
+    def pair(heads: int, rows: int, change: Callable[[Tensor], Tensor] = torch.clone) -> list[Tensor]:
+        return [change(torch.randn(heads, rows, dim)).to(device) for _ in "qk"]
+
+    dim, most = min(sizes["key_dim"], MOST_DIM), min(sizes["k"], MOST_K)  # else ``dense`` searches
+    ragged = [0, 0, 3, RAGGED // 2, RAGGED]  # an empty graph, and one of fewer keys than k
+    scale = 10.0 ** (60 * torch.rand(RAGGED, 1) - 30)
+    cases = {
+        "the run's sizes": (pair(sizes["heads"], RAGGED), most, ragged),
+        **{f"k = {k}": (pair(2, RAGGED), k, ragged) for k in (10, 30, 100)},
+        "ties": (pair(2, RAGGED, torch.round), 10, ragged),
+        "1e±30": (pair(2, RAGGED, scale.mul), 10, ragged),
+        "keys in order": (pair(1, ORDERED), 10, [0, ORDERED]),
+        "shared keys": (pair(4, STAGED), 10, [0, STAGED]),
+    }
+
+    def run(
+        rows: list[Tensor], k: int, ptr: list[int], backend: str, hint: Any = None
+    ) -> tuple[Tensor, Tensor]:
+        return operators.search(*rows, k, torch.tensor(ptr), None, backend, hint)  # type: ignore[no-any-return]
+
+    for name, case in cases.items():
+        expected = run(*case, "dense")
+        for hint, again in (None, ""), (expected[1], ", hinted"), (None, ", again"):
+            _same(f"search, {name}{again}", run(*case, "cuda", hint), expected)
+    case, recorder = cases["k = 10"], graphs.CudaGraphs(device)
+    recorder.run(lambda _: run(*case, "cuda"))
+    replay, found = recorder.record(lambda _: run(*case, "cuda"))
+    for tensor in case[0]:
+        tensor.copy_(torch.randn(tensor.shape))
+    replay()
+    _same("search in a CUDA graph", found, run(*case, "dense"))
+
+
+def layers(part: str, device: torch.device, sizes: dict[str, int]) -> None:
+    """Check attention, edges or norms in a network: logits and gradients, near float64 and twice the same."""
+    LEFT_OUT.update(dict.fromkeys(INSTEAD, "another part"))
+
+    def run(batch: Any, dtype: torch.dtype, *, fused: bool = True) -> list[Tensor]:
+        torch.manual_seed(3)
+        LEFT_OUT.pop(part, None) if fused else LEFT_OUT.update({part: "for comparison"})
+        batch = copy.copy(batch)
+        batch.x = batch.x.to(torch.promote_types(dtype, torch.float32))
+        with torch.autocast(device.type, torch.bfloat16, enabled=dtype == torch.bfloat16):
+            logits = model.to(batch.x.dtype)(batch)[: len(plain.x)].double()
+        weights = [each for each in model.parameters() if each.requires_grad]
+        slopes = torch.arange(logits.numel(), device=device).double().sin().view_as(logits)
+        return [logits, *torch.autograd.grad(logits, weights, slopes)]
+
+    for dropout, table in itertools.product((0.0, 0.5), (True, False)):
+        model, plain = _network(sizes, device, dropout=dropout), _batch(sizes["k"], device, table=table)
+        exact = run(plain, torch.float64)
+        for (dtype, tolerance), batch in itertools.product(
+            PRECISIONS.items(), (plain, padding.padded(plain))
+        ):
+            if dropout:  # of which PyTorch draws other chances
+                _same(f"{part}, {dtype}: a repetition", run(batch, dtype), run(batch, dtype))
+            else:
+                own = run(plain, dtype, fused=False)
+                _near(f"{part}, {dtype}", run(batch, dtype), exact, own, tolerance)
+
+
+def capture(_: str, device: torch.device, sizes: dict[str, int]) -> None:
+    """Check captured training steps of padded batches against plain ones without padding."""
+
+    def train(captured: steps.CapturedSteps | None) -> list[Tensor]:
+        model, losses = _network(sizes, device, search="auto"), []
+        optimiser = torch.optim.AdamW(model.parameters(), 1e-2, eps=1e-2, fused=True)
+
+        def step(batch: Any, *_: Any, keep: list[Any] | None = None, **__: Any) -> graphs.Learned:
+            optimiser.zero_grad(set_to_none=False)
+            logits = model(batch, ForwardContext(keep=keep))
+            loss = torch.nn.functional.cross_entropy(logits, batch.y, ignore_index=PADDING, reduction="sum")
+            (loss / 100).backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+            return graphs.Learned(logits.detach(), batch.y, loss.detach(), loss.detach())
+
+        for seed in range(6):  # two warm up, one is recorded and replayed, three are replayed
+            batch = _batch(sizes["k"], device, table=True, seed=seed)
+            learned = captured(step, batch, optimiser, first=True, steps=True) if captured else step(batch)
+            losses.append(learned.loss)
+        return [torch.stack(losses), *model.parameters()]
+
+    captured = steps.CapturedSteps(graphs.CudaGraphs(device), sys.exit, pad=True)
+    expected = train(None)
+    _near("captured steps", train(captured), expected, expected, 1e-3)
+
+
+def _network(
+    sizes: dict[str, int], device: torch.device, *, dropout: float = 0.0, search: str = "dense"
+) -> Any:
+    """Two layers with weights that bfloat16 holds, and norms far from ReLU's corner, where gradients jump."""
+    given: dict[str, Any] = {"layers": 2, "hidden_dim": sizes["hidden_dim"], "dropout": dropout}
+    more = {"kind": "k-mip", "output_projection": True, "dropout": dropout, "search": search}
+    given["attention"] = {name: size for name, size in sizes.items() if name != "hidden_dim"} | more
+    if search == "auto" and cuda.unusable(device.type) is not None:  # another search waits for the GPU
+        given["attention"] = {"kind": "none"}
+    torch.manual_seed(0)
+    model = build_model(ModelConfig.model_validate(given), in_channels=6, num_classes=4).to(device)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if any(layer in name for layer in ("norm", "linear_in", "hidden")):  # what ReLU follows
+                weight.copy_(6.0 - 12 * (torch.arange(len(weight)) % 2) if "bias" in name else weight / 6)
+            weight.copy_(weight.bfloat16())
+    return model
+
+
+def _batch(k: int, device: torch.device, *, table: bool, seed: int = 0) -> Any:
+    """Graphs of at most k nodes, where rounding cannot change which keys are chosen."""
+    torch.manual_seed(seed)
+    found, most = [], max(2, k)
+    for nodes in (most - seed % 2, 1, most // 2 + 1) * (1 + NODES // (2 * most)):
+        sources, targets = torch.randint(0, nodes, (2, nodes, 4))
+        pairs = torch.stack([sources.flatten(), targets.flatten()])
+        ends = {"neighbor": sources.to(torch.uint16)} if table else {"edge_index": pairs}
+        found.append(Data(x=torch.randn(nodes, 6), y=torch.arange(nodes) % 4, num_nodes=nodes, **ends))
+    return Batch.from_data_list(found).to(device)
+
+
+def _same(name: str, found: Iterable[Tensor], expected: Iterable[Tensor]) -> None:
+    for one, other in zip(found, expected, strict=True):
+        if not torch.equal(*(each.detach().contiguous().view(torch.uint8) for each in (one, other))):
+            sys.exit(f"{name}: other bits")
+
+
+def _near(name: str, found: Any, exact: Any, own: Any, tolerance: float) -> None:
+    """Compare tensors in norm; four times the error of PyTorch's ``own`` kernels is allowed besides."""
+    most = max(map(_size, exact))
+    for number, (one, other, usual) in enumerate(zip(found, exact, own, strict=True)):
+        away = _size(one - other)
+        # A gradient that is zero but for rounding, as of a bias before a norm, has no scale of its own.
+        if not away <= tolerance * (_size(other) + most / 50) + 4 * _size(usual - other):  # NaN is not
+            sys.exit(f"{name}: result {number} is {away / most:.1e} away from float64")
+
+
+def _size(tensor: Tensor) -> float:
+    return float(tensor.detach().double().square().mean().sqrt())
+
+
+PARTS = {"search": search, "attention": layers, "edges": layers, "norms": layers, "capture": capture}
+
+
+def main(part: str, device: str, sizes: str) -> None:
+    """Check one part, where the device has kernels for it; raise ``SystemExit`` with a reason."""
+    kernels = {"search": cuda.unusable(device) is None, "capture": True}
+    if device == "cpu" or kernels.get(part, triton_runs(torch.device(device))):
+        PARTS[part](part, torch.device(device), json.loads(sizes))
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -24,14 +24,13 @@ from kmip_data.builds.home import COLUMNS, Build, BuildArguments, BuildOptions
 from kmip_data.errors import DamagedInput, UsageError, writing
 from kmip_data.files import changes as files
 from kmip_data.files.changes import build_lock, write_file
-from kmip_data.files.reading import read_small, sha256_file
 from kmip_data.format import writer
 from kmip_data.format.build_files import protect
 from kmip_data.format.card import CARD_NAME, FileEntry, ShardEntry
 from kmip_data.format.reader import Shard, check_edges
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR
 from kmip_data.format.writer import GraphRecord
-from kmip_data.graphs.encoding import Encoding, Graphs, parse_encoding
+from kmip_data.graphs.encoding import Encoding, Graphs
 from kmip_data.pipelines.engine.finish import versions_of_bytes
 from kmip_data.pipelines.engine.journal import EXECUTOR_FILES, JOURNAL, WORK, Journal, UnitResult
 from kmip_data.pipelines.engine.pool import count_jobs
@@ -66,7 +65,7 @@ class EncodeTask:
 
 
 def encode_build(
-    build: Build, encodings: Sequence[Encoding], *, thorough: bool = False, **options: Unpack[BuildArguments]
+    build: Build, encodings: Sequence[Encoding], *, again: bool = False, **options: Unpack[BuildArguments]
 ) -> list[ColumnsCard]:
     """Add missing columns to a build, and return the cards of all requested ones.
 
@@ -79,8 +78,8 @@ def encode_build(
         A finished build.
     encodings
         What to add; :func:`~kmip_data.graphs.encodings.parse_encoding` makes one from a name.
-    thorough
-        Believe that a file is finished by its digest, not by its size.
+    again
+        Compute those that are there, too.
     **options
         ``jobs``, ``engine``, ``scheduler`` and ``quiet`` of :class:`~kmip_data.builds.home.BuildOptions`.
 
@@ -97,23 +96,21 @@ def encode_build(
     if build.card.schema_.edges == "none":
         raise UsageError(f"{build.path} has no edges, from which encodings are computed.")
     encodings = list(dict.fromkeys(encodings))
-    if not all(_is_there(build, encoding, thorough=thorough) for encoding in encodings):
+    if again or not all(_is_there(build, encoding) for encoding in encodings):
         with signals.terminable(), build_lock(build.path, quiet=chosen.quiet):
             build.read_again()
-            missing = [one for one in encodings if not _is_there(build, one, thorough=thorough)]
-            _add(build, missing, chosen)
+            _add(build, [one for one in encodings if again or not _is_there(build, one)], chosen)
     return [read_columns(build, encoding.name) for encoding in encodings]
 
 
 def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> None:
-    """Compute the files that are not there, then write the cards; the caller holds the lock."""
+    """Compute the files, then write the cards; the caller holds the lock."""
     jobs = count_jobs(options.jobs)
     folders = [build.path / COLUMNS / encoding.name for encoding in missing]
     work = build.path / COLUMNS / WORK
     with writing(work):
         files.refuse_links(build.path)
         files.make_folder(work, root=build.path)
-        kept = {encoding: _whole_files(build, encoding) for encoding in missing}
         for folder in folders:
             files.make_folder(folder, root=build.path)
             files.remove_file(folder / CARD_NAME, root=build.path)
@@ -122,10 +119,6 @@ def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> No
     with Journal(work / JOURNAL, build.card.key) as journal, executor:
         tasks = _tasks(build, missing, executor.stop, jobs)
         results = finished_units(journal, build.path, {task.index: (task.name, task.file) for task in tasks})
-        for task in tasks:
-            if (entry := kept[task.encoding].get(Path(task.file).name)) is not None:
-                facts = {**entry.model_dump(), "file": task.file}
-                results[task.index] = UnitResult(task.index, task.name, statistics={}, **facts)
         results = run_units(
             executor,
             encode_shard_columns,
@@ -164,40 +157,16 @@ def _tasks(build: Build, encodings: Sequence[Encoding], stop: Path, jobs: int) -
     ]
 
 
-def _whole_files(build: Build, encoding: Encoding, *, by_digest: bool = True) -> dict[str, FileEntry]:
-    """Return the files that need not be computed again: those with their digest (else with their size).
-
-    None without a finished card of these shards and this version; ``by_digest``: nor where it was changed.
-    """
+def _is_there(build: Build, encoding: Encoding) -> bool:
+    """True if a card of these shards and this version is there, and its files in their sizes."""
     folder = build.path / COLUMNS / encoding.name
     try:
         card = read_columns(build, encoding.name)
     except (DamagedInput, UsageError):
-        return {}
-    if card.key != columns_key(encoding, build.card):
-        return {}
-    if by_digest and read_small(folder / CARD_NAME) != card.to_json().encode():
-        return {}
-
-    def is_whole(path: Path, entry: FileEntry) -> bool:
-        if by_digest:
-            return path.is_file() and sha256_file(path)[0] == entry.sha256
-        return path.is_file() and path.stat().st_size == entry.bytes
-
-    return {entry.file: entry for entry in card.files if is_whole(folder / entry.file, entry)}
-
-
-def _is_there(build: Build, encoding: Encoding, *, thorough: bool) -> bool:
-    return len(_whole_files(build, encoding, by_digest=thorough)) == len(build.card.shards)
-
-
-def repair_columns(build: Build, names: Sequence[str], *, jobs: int | None, quiet: bool) -> list[str]:
-    """Compute again what is broken of the added columns ``names``; return the files that were written."""
-    encodings = [parse_encoding(name) for name in names]
-    before = {encoding.name: _whole_files(build, encoding) for encoding in encodings}
-    cards = encode_build(build, encodings, jobs=jobs, quiet=quiet, thorough=True)
-    files_of = ((card.name, entry.file) for card in cards for entry in card.files)
-    return [f"{COLUMNS}/{name}/{file}" for name, file in files_of if file not in before[name]]
+        return False
+    paths = [(folder / entry.file, entry.bytes) for entry in card.files]
+    whole = all(path.is_file() and path.stat().st_size == size for path, size in paths)
+    return whole and card.key == columns_key(encoding, build.card) and len(paths) == len(build.card.shards)
 
 
 def _write_card(build: Build, encoding: Encoding, units: Sequence[UnitResult]) -> None:

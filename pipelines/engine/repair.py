@@ -15,8 +15,9 @@ from kmip_data.files.changes import build_lock
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.format.reader import Shard
 from kmip_data.format.schema import FORMAT_VERSION
+from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.pipelines.base import M, Pipeline, check_params, pipeline_of
-from kmip_data.pipelines.engine.encode import repair_columns
+from kmip_data.pipelines.engine.encode import encode_build
 from kmip_data.pipelines.engine.finish import BuildPlan
 from kmip_data.pipelines.engine.run import run_build
 from kmip_data.pipelines.raw.obtain import obtain_raw
@@ -45,15 +46,12 @@ def repair_build(
     path, chosen = Path(path).absolute(), BuildOptions.of("", options)
     broken = list(dict.fromkeys(problem.file for problem in verify_build(path).problems))
     columns = sorted({file.split("/")[1] for file in broken if file.startswith(f"{COLUMNS}/")})
-    repaired = [file for file in broken if not file.startswith(f"{COLUMNS}/")]
-    if repaired:
+    if any(not file.startswith(f"{COLUMNS}/") for file in broken):
         _build_again(path, home or Home.locate(), chosen)
-    if columns:
-        # They need no raw files: they are computed from the shards, which are sound by now.
-        repaired += repair_columns(
-            Build(path, read_card(path)), columns, jobs=chosen.jobs, quiet=chosen.quiet
-        )
-    return repaired
+    if columns:  # they need no raw files: they are computed from the shards, which are sound by now
+        build, encodings = Build(path, read_card(path)), [parse_encoding(name) for name in columns]
+        encode_build(build, encodings, jobs=chosen.jobs, quiet=chosen.quiet, again=True)
+    return broken
 
 
 def _build_again(path: Path, home: Home, options: BuildOptions) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import time
 from collections.abc import Iterator
@@ -14,8 +13,9 @@ from gpu.fuzz import Search, differs, problems
 from gpu.pytests import run_tests
 from gpu.results import Recorder
 
+from kmip_data.models.config import ModelConfig
 from kmip_data.models.search.gpu import launch, plan
-from kmip_data.models.training.self_check import OK, Sizes, check
+from kmip_data.models.training import self_check
 
 PROBLEMS, SECONDS = 2_000, 30.0
 SHAPES = ((False, 1, 0), (True, 1, 0), (True, 2, 0), (True, 4, 1), (False, 4, 0))  #: ordered, tiles, staged
@@ -25,22 +25,15 @@ TESTS = "tests/models/search/test_cuda_kernels.py"
 def run(record: Recorder) -> None:
     """Check, fuzz and test."""
     if record.dry:
-        from support.emulated_gpu import CHILD, ENVIRONMENT
+        from support import emulated_gpu
 
-        environment = {**ENVIRONMENT, "EMULATED_KERNELS": str(record.folder / "cache")}
-        found = check(
-            "cpu",
-            Sizes(4, 5, 3, 1, 8),
-            ("norms",),
-            child=(*CHILD, "whole"),
-            limit=600,
-            environment=environment,
-        )
+        emulated_gpu.instead_of_a_gpu(record.folder / "cache")
+        found = self_check.check("cpu", emulated_gpu.SIZES, ("capture",))
     else:
-        found = check("cuda", Sizes())
+        found = self_check.check("cuda", self_check.sizes_of(ModelConfig()))
     for part, reason in found.items():
-        status = "ok" if reason == OK else "failed"
-        record(f"self-check: {part}", status=status, note="" if reason == OK else reason)
+        ok = reason == self_check.OK
+        record(f"self-check: {part}", status="ok" if ok else "failed", note="" if ok else reason)
     _fuzz(record)
     run_tests(record, [TESTS], filters="gpu or graph", processes=4)
 
@@ -69,13 +62,8 @@ def _fuzz(record: Recorder) -> None:
 
 def _compile(dims: tuple[int, ...]) -> None:
     """Compile the programs of all these searches at the same time."""
-    sizes = itertools.product(dims, {shape[1:] for shape in SHAPES}, (0, 1))
-    fields = {"list": 128, "split": 1, "tensor_cores": 2}
-    known = {field.name for field in dataclasses.fields(plan.Program)}
-    programs = []
-    for dim, (tiles, staged), hinted in sizes:
-        given = {**fields, "dim": dim, "tiles": tiles, "staged": staged, "hinted": hinted}
-        programs.append(plan.Program(**{name: given[name] for name in known}))
+    sizes = itertools.product(dims, {shape[1:] for shape in SHAPES})
+    programs = [plan.Program(dim, 128, 1, *shape) for dim, shape in sizes]
     target = "sm_{}{}".format(*torch.cuda.get_device_capability())
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(lambda program: launch.compiled(program, target), programs))

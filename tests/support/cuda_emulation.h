@@ -144,6 +144,10 @@ static uint32_t any_bits(uint32_t x) {
   for (int lane = 16; lane; lane >>= 1) x |= __shfl_xor_sync(~0u, x, lane);
   return x;
 }
+static int warp_max(int x) {
+  for (int lane = 16; lane; lane >>= 1) x = max(x, __shfl_xor_sync(~0u, x, lane));
+  return x;
+}
 static void copy_start(void* to, const void* from) { *(uint4*)to = *(const uint4*)from; }
 static void copy_commit() {}
 template <int PENDING> static void copy_wait() {}

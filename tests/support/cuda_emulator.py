@@ -6,7 +6,6 @@ import ctypes
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,12 +28,10 @@ class EmulatedDevice:
         self._libraries: dict[Program, ctypes.CDLL] = {}
 
     def launch(self, program: Program, launches: Sequence[Launch], members: NDArray[np.int64]) -> None:
-        # A program with hints has all that one without has.
-        library = self._library(replace(program, hinted=1))
-        for launch in launches:
-            self.launched.append(launch.name)
-            members_at = ctypes.c_void_p(members.ctypes.data)
-            getattr(library, f"run_{launch.name}")(*launch.grid, launch.threads, members_at)
+        library = self._library(program)
+        for name, *sizes in launches:
+            self.launched.append(name)
+            getattr(library, f"run_{name}")(*sizes, ctypes.c_void_p(members.ctypes.data))
 
     def _library(self, program: Program) -> ctypes.CDLL:
         if program not in self._libraries:

@@ -10,7 +10,7 @@ from support.triton_compiled import compile_for
 from kmip_data.models.layers.gpu import gate_kernels, norm_kernels, products
 from kmip_data.models.layers.gpu.gated_edges import DIFFERENTIATE, GATE, SOURCES, by_node
 from kmip_data.models.layers.gpu.norm_kernels import OPTIONS, channels_of_a_tile
-from kmip_data.models.layers.gpu.norms import BLOCK, FINISH, ROWS, STEPS
+from kmip_data.models.layers.gpu.norms import FINISH, ROWS, STEPS
 
 #: (d, k), 0: a list of edges, as S3DIS and ShapeNet-Part, superpixels and cities have them
 SIZES = ((56, 32), (64, 16), (76, 16), (100, 16), (76, 0))
@@ -28,12 +28,12 @@ _TYPES = {
 }
 
 
-def edge_resources(capability: int, count: int = len(SIZES)) -> dict[str, dict[str, Any]]:
-    """Resources of each kernel in the first ``count`` sizes, as a layer would launch it, by name."""
-    chosen = SIZES[:count]
-    found = {}
+def edge_resources(capability: int, *, brief: bool = False) -> dict[str, dict[str, Any]]:
+    """Resources of each kernel as a layer would launch it, by name; ``brief``: in the first size alone."""
+    found, chosen = {}, SIZES[:1] if brief else SIZES
+    plain = itertools.product(chosen, ("bf16",) if brief else ("fp32", "bf16"), (False,))
     of_padding = [(size, "fp32", True) for size in dict.fromkeys((chosen[0], chosen[-1]))]
-    for (d, k), edges, padded in (*itertools.product(chosen, ("fp32", "bf16"), (False,)), *of_padding):
+    for (d, k), edges, padded in (*plain, *of_padding):
         block = channels_of_a_tile(d)
         sizes = {"D": d, "BC": block, **OPTIONS}
         gate, back = (by_node(shape, d, k) for shape in (GATE, DIFFERENTIATE))
@@ -48,20 +48,20 @@ def edge_resources(capability: int, count: int = len(SIZES)) -> dict[str, dict[s
             "sum_at_sources": {"BN": SOURCES // block, **sizes},
             "add_and_count": {"STEPS": STEPS, **first, **rows},
             "finish": {"D": d, "EPS": 1e-5, "MOMENTUM": 0.1, "NOTE": True, **FINISH},
-            "update": {"D": d, "BLOCK": BLOCK, **norm, **OPTIONS},
+            "update": {**norm, **rows},
             "sum_gradients": {"STEPS": STEPS, "RELU": True, **rows},
             "finish_gradients": {"D": d, **first, **FINISH},
             "spread_gradients": {"RELU": True, **first, **rows},
         }
         types = {**_TYPES, **dict.fromkeys(_STORED.split(), f"*{edges}")}
         for name, options in launches.items():
-            own = {"rows": "i32"} if name == "spread_gradients" else {}
+            own = {"rows": "i32"} if name in {"spread_gradients", "update"} else {}
             if name == "finish_gradients":
                 own = {"out": "*fp32"}
             kernel = getattr(gate_kernels, name, None) or getattr(norm_kernels, name)
             taken = compile_for(kernel, capability, options, types | own)
             found[f"{name}, d = {d}, k = {k}, {edges}{', padded' if padded else ''}"] = vars(taken)
-    splits = (("fp32", "bf16x3"), ("fp32", "bf16x6"), ("bf16", "bf16x3"))
+    splits = (("fp32", "bf16x6"), ("fp32", "bf16x3"), ("bf16", "bf16x3"))[: 1 if brief else 3]
     for d, (edges, split) in itertools.product(sorted({d for d, _ in chosen}), splits):
         options = {"D": d, "BR": products.ROWS, **products.widths(d), "PRECISION": split, **OPTIONS}
         stored = ["rows", "weight", "addend", "out", "pre", "new"]

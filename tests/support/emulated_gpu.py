@@ -1,7 +1,7 @@
 """A part of the self-check with an emulated GPU on the CPU, whole or broken on purpose.
 
 The search is compiled by g++, Triton interprets its kernels, and a CUDA graph is a list of operators. It
-stands in for ``python -m kmip_data.models.training.self_check_parts``, with one argument before its own: the
+stands in for ``python -m kmip_data.models.training.self_check``, with one argument before its own: the
 damage.
 """
 
@@ -18,15 +18,16 @@ from support.cuda_emulator import EmulatedDevice
 from support.emulated_graph import EmulatedGraphs
 
 from kmip_data.models.attention import operators
+from kmip_data.models.context import LEFT_OUT
 from kmip_data.models.layers import gated_gcn, norms
 from kmip_data.models.search.backends import cuda, dense
 from kmip_data.models.search.gpu import plan
 from kmip_data.models.search.gpu.launch import run
-from kmip_data.models.training import self_check_parts as parts
+from kmip_data.models.training import self_check as parts
 from kmip_data.models.training.capture import graphs
 
 ROOT = Path(__file__).parents[2]
-CHILD = ("-m", "support.emulated_gpu")
+SIZES = {"heads": 2, "k": 4, "key_dim": 5, "value_dim": 7, "hidden_dim": 12}
 ENVIRONMENT = {
     "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
     "TRITON_INTERPRET": "1",
@@ -34,12 +35,18 @@ ENVIRONMENT = {
 }
 
 
+def instead_of_a_gpu(kernels: Path, damage: str = "whole") -> None:
+    """Let the children of this process check an emulated GPU; ``kernels`` receives its search programs."""
+    parts.CHILD, parts.LIMIT = ("-m", "support.emulated_gpu", damage), 1800.0
+    os.environ |= ENVIRONMENT | {"EMULATED_KERNELS": str(kernels)}
+
+
 def small() -> None:
     """Order keys of few rows and share them, so that few rows do what otherwise many do."""
     plan._ORDERED_KEYS, plan._MANY_ROWS, plan._SOME_ROWS = 300, 1_200, 10**9
     plan._BUCKETS_A_ROW = 10**9
     parts.RAGGED, parts.ORDERED, parts.STAGED = 90, 300, 400
-    parts.GRAPHS = (9, 14, 6)
+    parts.NODES = 1
 
 
 def emulated_search(folder: Path) -> None:
@@ -60,7 +67,11 @@ def on_the_cpu(part: str) -> None:
         return
     operators._compiled = lambda _: False
     operators.triton_runs = norms.triton_runs = lambda _: True
-    gated_gcn._fused = lambda _, x, *__: gated_edges.gated_edges if x.dtype == torch.float32 else None
+    gated_gcn._fused = lambda *given: (
+        gated_edges.gated_edges
+        if given[-1].C.weight.dtype == torch.float32 and "edges" not in LEFT_OUT
+        else None
+    )
 
 
 class _Graphs(EmulatedGraphs):
@@ -84,13 +95,35 @@ def broken(damage: str) -> None:
     cuda.unusable, cuda.search = (lambda _: None), search
 
 
+def one_percent_more(part: str) -> None:
+    """Let the kernels of a part give a result that is 1 % too large, and the gradients of that."""
+    from kmip_data.models.attention.gpu import launch
+    from kmip_data.models.layers.gpu import gated_edges
+    from kmip_data.models.layers.gpu import norms as gpu_norms
+
+    module, name = {
+        "attention": (launch, "forward"),
+        "edges": (gated_edges, "gated_edges"),
+        "norms": (gpu_norms, "normed"),
+    }[part]
+    function = getattr(module, name)
+
+    def wrong(*given: Any, **options: Any) -> Any:
+        found = function(*given, **options)
+        return 1.01 * found if part == "norms" else (1.01 * found[0], found[1])
+
+    setattr(module, name, wrong)
+
+
 def main(damage: str, part: str, device: str, sizes: str) -> None:
     small()
-    if damage == "whole":
+    if damage != "whole" and part == "search":
+        broken(damage)
+    else:
         emulated_search(Path(os.environ["EMULATED_KERNELS"]))
         on_the_cpu(part)
-    else:
-        broken(damage)
+    if damage == "other result" and part != "search":
+        one_percent_more(part)
     parts.main(part, device, sizes)
 
 

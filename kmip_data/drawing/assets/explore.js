@@ -240,7 +240,7 @@ function showFigures({ run, words, label, names, confusion, measured, errors, un
   };
   const of = measured === "test" ? "Nodes of the test part." : "All nodes.";
   if (confusion) put("confusion", `${of} Rows are what is true.`, confusionTable(names, confusion));
-  if (errors) put("errors", `${of} Tenths by eccentricity, and the share of each that is wrong.`, errorBars(errors, unit));
+  if (errors) put("errors", `${of} Tenths by eccentricity, and the share of each that is wrong.`, errorTable(errors, unit));
   $("curves").hidden = !showCurves(curves || [], $("column"), $("curves").querySelector("div"));
 }
 

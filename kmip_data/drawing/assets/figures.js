@@ -1,6 +1,7 @@
-// Small figures beside the graph: a table of counts, bars, and curves. Names are text and nothing else.
+// Small figures beside the graph: tables of counts and errors, and curves. Names are text and nothing else.
 
 const [WIDE, HIGH, LEFT, BELOW] = [310, 170, 44, 24];
+const tableOf = (head, rows) => element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows));
 
 function drawn(name, attributes, ...children) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -27,39 +28,22 @@ function confusionTable(all, matrix) {
     });
     return element("tr", {}, heading(i), ...cells);
   });
-  return element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows));
-}
-
-function axes(x, y, xs, ys) {
-  return [
-    drawn("path", { class: "axis", d: `M${LEFT} 6V${HIGH - BELOW}H${WIDE - 6}` }),
-    // The last one ends at its mark, as there may be no room beyond it.
-    ...xs.map(([at, text], i) => drawn("text", { x: x(at), y: HIGH - 8, "text-anchor": i ? "end" : "middle" }, text)),
-    ...ys.map(([at, text]) => drawn("text", { x: LEFT - 4, y: y(at) + 4, "text-anchor": "end" }, text)),
-  ];
+  return tableOf(head, rows);
 }
 
 const along = (low, high, from, to) => (value) => from + ((value - low) / (high - low || 1)) * (to - from);
 
-// Shares of wrong nodes, one bar a bin.
-function errorBars(errors, unit) {
-  const x = along(0, errors.length, LEFT, WIDE - 6);
-  const y = along(0, 1, HIGH - BELOW, 8);
-  const bars = errors.map(({ low, high, count, wrong }, i) => {
-    const title = drawn("title", {}, `${written(low)}–${written(high)} ${unit}: ${wrong} of ${count} wrong`);
-    const top = y(wrong / count);
-    const place = { x: x(i) + 1, width: x(1) - x(0) - 2, y: top, height: HIGH - BELOW - top };
-    return drawn("rect", { ...place, fill: HUES[1] }, title);
+// Shares of wrong nodes, one row a bin; the bar behind a row is as long as its share.
+function errorTable(errors, unit) {
+  const heading = ["eccentricity", "nodes", "wrong"].map((textContent) => element("th", { textContent }));
+  const rows = errors.map(({ low, high, count, wrong }) => {
+    const share = `${Math.round((100 * wrong) / count)} %`;
+    const texts = [`${written(low)}–${written(high)} ${unit}`, count.toLocaleString("en"), share];
+    const row = element("tr", {}, ...texts.map((textContent) => element("td", { textContent })));
+    row.style.background = `linear-gradient(to right, ${HUES[1]}59 ${share.replace(" ", "")}, transparent 0)`;
+    return row;
   });
-  const whole = (value) => Math.round(value).toLocaleString("en");
-  const ends = [[0.5, whole(errors[0].low)], [errors.length, `${whole(errors.at(-1).high)} ${unit}`]];
-  const shares = errors.map(({ wrong, count }) => `${whole((100 * wrong) / count)} %`).join(", ");
-  const lines = axes(x, y, ends, [[0, "0 %"], [0.5, "50 %"], [1, "100 %"]]);
-  return picture(`Share of wrong nodes by rising eccentricity: ${shares}`, ...lines, ...bars);
-}
-
-function picture(label, ...parts) {
-  return drawn("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": label }, ...parts);
+  return tableOf(element("tr", {}, ...heading), rows);
 }
 
 // One column of several runs over epochs.
@@ -72,17 +56,20 @@ function curveChart(runs, column) {
   const x = along(1, Math.max(last, 2), LEFT, WIDE - 12);
   const y = along(least, most > least ? most : least + 1, HIGH - BELOW, 8);
   const lines = curves.map(({ name, points: each, hue }) => {
-    const d = each.map(([epoch, value], i) => `${i ? "L" : "M"}${x(epoch)} ${y(value)}`).join("");
+    const [first, ...rest] = each.map(([epoch, value]) => `${x(epoch)} ${y(value)}`);
+    const d = first ? `M${first}L${[first, ...rest].join("L")}` : ""; // of one epoch a dot
     return drawn("path", { class: "curve", stroke: hue, d }, drawn("title", {}, name));
   });
-  // Of one epoch there is no line.
-  const dots = curves
-    .filter((curve) => curve.points.length <= 60)
-    .flatMap(({ points: each, hue }) => each.map(([epoch, value]) => drawn("circle", { cx: x(epoch), cy: y(value), r: 2.2, fill: hue })));
   const short = (value) => String(Number(value.toPrecision(3)));
-  const marks = [...new Set(points.length ? [least, most] : [])].map((value) => [value, short(value)]);
-  const steps = [[1, "1"], ...(last > 1 ? [[last, `${unit} ${last}`]] : [])];
-  const svg = picture(`${column} over ${unit}s`, ...axes(x, y, steps, marks), ...lines, ...dots);
+  const marks = [...new Set(points.length ? [least, most] : [])].map((value) =>
+    drawn("text", { x: LEFT - 4, y: y(value) + 4, "text-anchor": "end" }, short(value)),
+  );
+  // The last step ends at its mark, as there may be no room beyond it.
+  if (last > 1) marks.push(drawn("text", { x: x(last), y: HIGH - 8, "text-anchor": "end" }, `${unit} ${last}`));
+  const axis = drawn("path", { class: "axis", d: `M${LEFT} 6V${HIGH - BELOW}H${WIDE - 6}` });
+  const first = drawn("text", { x: x(1), y: HIGH - 8, "text-anchor": "middle" }, "1");
+  const look = { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": `${column} over ${unit}s` };
+  const svg = drawn("svg", look, axis, first, ...marks, ...lines);
   const ending = (each) => (each.length ? `${short(each.at(-1)[1])} at the end` : "has none");
   const legend = curves.map(({ name, points: each, hue }) => keyed(hue, `${name}: ${ending(each)}`));
   return [svg, ...legend];

@@ -137,7 +137,7 @@ def sum_segments(
     Parameters
     ----------
     order, cuts, start
-        As :class:`.launch.Transposed` has them.
+        As :func:`.launch.transpose` gives them.
     slopes, queries
         (H, rows, k) and (H, rows, dim) float32.
     weights, keep, grad

@@ -5,16 +5,14 @@ Every sum has one order, so outputs and gradients have the same bits in every ru
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
 from torch import Tensor
 
-from kmip_data.models.attention import gathered
 from kmip_data.models.attention.gpu.kernels import add_segments, attend_rows, slope_rows, sum_segments
 
-MOST_K = 1024  #: a program holds all keys of a query; torch operations take more
 SEGMENT = 512  #: pairs that one program sums at most: the work of a key that many queries chose is divided
 _ROWS, _CHANNELS, _GATHERED = 16, 16, 2048  #: most queries, channels and gathered numbers of a program
 _PAIRS = 16  #: that are added side by side, and then up
@@ -27,8 +25,6 @@ def forward(
 ) -> tuple[Tensor, Tensor]:
     """As :func:`kmip_data.models.attention.cpu_kernels.forward`; ``keep`` may be None."""
     heads, rows, k = indices.shape
-    if k > MOST_K:
-        return gathered.forward(values, scores, indices, keep, scale)
     out = values.new_empty(heads, rows, values.shape[2])
     weights = values.new_empty(indices.shape)
     if indices.numel():
@@ -49,8 +45,6 @@ def backward(
     (heads, rows, k), (_, many, dim), width = indices.shape, keys.shape, values.shape[2]
     if not indices.numel() or not many:
         return queries.new_zeros(queries.shape), keys.new_zeros(keys.shape), values.new_zeros(values.shape)
-    if k > MOST_K:
-        return gathered.backward(grad, queries, keys, values, indices, weights, keep, scale)
     indices = indices.contiguous()
     slopes = torch.empty_like(weights)
     grad_queries = queries.new_empty(heads, rows, dim)
@@ -66,28 +60,25 @@ def backward(
     return grad_queries, grad_keys, grad_values
 
 
-class Transposed(NamedTuple):
-    """Pairs sorted by key; P = H · N · k pairs and H · M keys."""
+def transpose(indices: Tensor, keys: int, segment: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Sort the P pairs by their keys: contiguous indices (H, N, k), −1: none, of ``keys`` M of a head.
 
-    order: Tensor  #: (P,) pairs by key, those of a key rising, and last those without one
-    cuts: Tensor  #: (⌈P / segment⌉,) key at each multiple of ``segment`` in ``order``; H · M: none
-    start: Tensor  #: (H · M + 1,) where the list of each key begins, and the last one ends
-
-
-def transpose(indices: Tensor, keys: int, segment: int) -> Transposed:
-    """Sort pairs by their keys: contiguous indices (H, N, k), −1: none, of ``keys`` M of a head."""
+    Gives the pairs by key (P,), those of a key rising, and last those without one; the key at each multiple
+    of ``segment`` in that order, H · M: none; and where the list of each key begins, and the last one ends
+    (H · M + 1,).
+    """
     all_keys = len(indices) * keys
     # 32-bit numbers are sorted by their digits in half the passes.
     kind = torch.int32 if all_keys < 2**31 - 1 else torch.int64
     number = torch.arange(all_keys + 1, dtype=kind, device=indices.device)
     key = torch.where(indices < 0, all_keys, indices + number[:-1:keys, None, None]).to(kind).flatten()
     key, order = key.sort(stable=True)
-    return Transposed(order, key[::segment].contiguous(), torch.searchsorted(key, number))
+    return order, key[::segment].contiguous(), torch.searchsorted(key, number)
 
 
 def _by_key(
-    pairs: Transposed, keys: int, slopes: Tensor, queries: Tensor, weights: Tensor, keep: Tensor | None,
-    grad: Tensor,
+    pairs: tuple[Tensor, Tensor, Tensor], keys: int, slopes: Tensor, queries: Tensor, weights: Tensor,
+    keep: Tensor | None, grad: Tensor,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Σ slope · query and Σ weight · gradient over the pairs of each key: (H, M, d) and (H, M, v)."""
     (heads, rows, k), dim, width = slopes.shape, queries.shape[2], grad.shape[2]

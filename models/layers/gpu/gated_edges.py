@@ -18,16 +18,8 @@ from torch.autograd.function import once_differentiable
 from triton import cdiv
 
 from kmip_data.models.layers.batch import GraphBatch, NeighborTable, UnformedEdges
-from kmip_data.models.layers.gpu import gate_kernels, norm_kernels, products
+from kmip_data.models.layers.gpu import gate_kernels, norm_kernels, norms, products
 from kmip_data.models.layers.gpu.norm_kernels import OPTIONS, channels_of_a_tile, programs
-from kmip_data.models.layers.gpu.norms import (
-    BLOCK,
-    Dropout,
-    constants_by_tiles,
-    dropout_of,
-    gradients_by_tiles,
-    sums_by_tiles,
-)
 from kmip_data.models.layers.norms import BatchNorm, constants_of
 
 #: Elements of a tile, and slots of a neighbour table taken at a time, of the two kernels by target.
@@ -58,11 +50,12 @@ def gated_edges(
         rows = given.to(dtype).contiguous().view(-1, d)
         if weight is not None:
             rows, product = _Form.apply(rows, None, weight, None, batch.context.split)  # type: ignore[no-untyped-call]
-    options = _Options(_Entries(batch), norm, _Norming(dropout_of(dropout if norm else 0.0, device)), dtype)
+    entries, norming = _Entries(batch), _Norming(norms.dropout_of(dropout if norm else 0.0, device))
     of_norm = (norm.weight, norm.bias) if norm else (None, None)
     nodes = (each.contiguous() for each in (at_target, at_source, message))
-    quotient, z = _GatedEdges.apply(*nodes, product, *of_norm, options)  # type: ignore[no-untyped-call]
-    return quotient, None if norm is None else _Unformed(rows, z, options.norming, options.entries.shape)
+    arguments = (*nodes, product, *of_norm, entries, norm, norming, dtype)
+    quotient, z = _GatedEdges.apply(*arguments)  # type: ignore[no-untyped-call]
+    return quotient, None if norm is None else _Unformed(rows, z, norming, entries.shape)
 
 
 class _Entries:
@@ -87,19 +80,9 @@ class _Entries:
 class _Norming:
     """State of a layer's norm of z, shared by the two functions that compute it."""
 
-    drop: Dropout
+    drop: norms.Dropout
     constants: Tensor = field(init=False)  #: (3, d) factors, shifts and means, once there are statistics
     parts: Tensor | None = None  #: backwards: (tiles, 2, d), the norm's sums, where they are there
-
-
-@dataclass(frozen=True, eq=False)
-class _Options:
-    """The arguments of a call that are not tensors."""
-
-    entries: _Entries
-    norm: BatchNorm | None
-    norming: _Norming
-    dtype: torch.dtype  #: of z and of the new edges
 
 
 class _Unformed(UnformedEdges):
@@ -130,13 +113,9 @@ class _Form(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        old: Tensor,
-        z: Tensor | None,
-        weight: Tensor | None,
-        norming: _Norming | None,
+        ctx: Any, old: Tensor, z: Tensor | None, weight: Tensor | None, norming: _Norming | None,
         split: str | None,
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         ctx.set_materialize_grads(False)
         new, product, d = old, None, old.shape[1]
         split = "bf16x3" if old.dtype == torch.bfloat16 else split  # one part holds a bfloat16 number
@@ -149,9 +128,10 @@ class _Form(torch.autograd.Function):
             product, _ = products.multiplied(old, weight, split=ctx.split, of=of, new=made)
         elif of:
             with torch.cuda.device_of(new):  # type: ignore[no-untyped-call]
-                norm_kernels.update[(cdiv(new.numel(), BLOCK),)](
-                    old, *of[:2], new, *of[2], new.numel(),
-                    D=d, BLOCK=BLOCK, SHARED=len(old) < len(new), RELU=True, **OPTIONS,
+                block = channels_of_a_tile(d)
+                norm_kernels.update[programs(len(new), norms.ROWS // block, d)](
+                    old, *of[:2], new, *of[2], len(new),
+                    D=d, BE=norms.ROWS // block, BC=block, SHARED=len(old) < len(new), RELU=True, **OPTIONS,
                 )  # fmt: skip
         if weight is not None and product is None:
             product = torch.mm(new, weight.t())
@@ -193,14 +173,14 @@ class _GatedEdges(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, at_target: Tensor, at_source: Tensor, message: Tensor, product: Tensor | None,
-        _scale: Tensor | None, _shift: Tensor | None, options: _Options,
+        _scale: Tensor | None, _shift: Tensor | None, entries: _Entries, norm: BatchNorm | None,
+        norming: _Norming, dtype: torch.dtype,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         ctx.set_materialize_grads(False)
-        norm, entries, (nodes, d) = options.norm, options.entries, at_target.shape
-        own = norm is not None and norm.uses_batch(entries.count)
-        ctx.options, ctx.share = options, float(own) / entries.count
+        own, (nodes, d) = norm is not None and norm.uses_batch(entries.count), at_target.shape
+        ctx.entries, ctx.norming, ctx.share = entries, norming, float(own) / entries.count
         if product is None:
-            z = torch.empty(entries.count, d, dtype=options.dtype, device=message.device)
+            z = torch.empty(entries.count, d, dtype=dtype, device=message.device)
         else:
             z = product
             ctx.mark_dirty(product)
@@ -213,14 +193,11 @@ class _GatedEdges(torch.autograd.Function):
                 entries.batch.node_rows.first, ADD=product is not None, STATISTICS=own, **shape,
             )  # fmt: skip
             deviation = None
-            if norm is not None:
+            if norm is not None and own:
                 repeated = entries.batch.context.repeated
-                found = (
-                    constants_by_tiles(norm, parts, repeated=repeated)
-                    if own
-                    else constants_of(norm, None, entries.count)
-                )
-                options.norming.constants, deviation = found
+                norming.constants, deviation = norms.constants_by_tiles(norm, parts, repeated=repeated)
+            elif norm is not None:
+                norming.constants, deviation = constants_of(norm, None, entries.count)
         ctx.save_for_backward(message, z, quotient, inverse, deviation)
         return quotient, z
 
@@ -228,8 +205,7 @@ class _GatedEdges(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_quotient: Tensor | None, grad: Tensor | None) -> tuple[Tensor | None, ...]:
         message, z, quotient, inverse, deviation = ctx.saved_tensors
-        options: _Options = ctx.options
-        entries, norming, (nodes, d) = options.entries, options.norming, quotient.shape
+        entries, norming, (nodes, d) = ctx.entries, ctx.norming, quotient.shape
         grad_scale = grad_shift = norm = None
         if grad_quotient is None:
             grad_quotient = torch.zeros_like(quotient)
@@ -237,8 +213,8 @@ class _GatedEdges(torch.autograd.Function):
             if grad is not None:
                 parts, norming.parts = norming.parts, None
                 if parts is None:
-                    parts = sums_by_tiles(z, grad, norming.constants, norming.drop, relu=True)
-                grad_scale, grad_shift, norm = gradients_by_tiles(
+                    parts = norms.sums_by_tiles(z, grad, norming.constants, norming.drop, relu=True)
+                grad_scale, grad_shift, norm = norms.gradients_by_tiles(
                     parts, norming.constants, deviation, ctx.share, entries.batch.edge_rows.first
                 )
             grad_pre = torch.empty_like(z)
@@ -254,4 +230,4 @@ class _GatedEdges(torch.autograd.Function):
                 D=d, BN=SOURCES // block, BC=block, **OPTIONS,
             )  # fmt: skip
         of_product = grad_pre if ctx.needs_input_grad[3] else None
-        return of_target, of_source, of_message, of_product, grad_scale, grad_shift, None
+        return of_target, of_source, of_message, of_product, grad_scale, grad_shift, *(None,) * 4

@@ -176,32 +176,41 @@ def activated(y, seed, number, channel, dropped, kept_scale, RELU: tl.constexpr)
 
 
 @triton.jit
-def update(
-    old, pre, norm, new, seed, dropped, kept_scale, size, D: tl.constexpr, BLOCK: tl.constexpr,
-    SHARED: tl.constexpr, RELU: tl.constexpr,
+def form(
+    old, pre, norm, at, channel, mask, seed, dropped, kept_scale, D: tl.constexpr, SHARED: tl.constexpr,
+    RELU: tl.constexpr,
 ):  # fmt: skip
-    """New features: ``old`` + dropout(relu(factor · z + shift)), E · D = ``size`` elements, z being ``pre``.
+    """Elements ``at`` of new features, as :func:`update` describes them."""
+    there = channel < D
+    factor = tl.load(norm + channel, mask=there, other=0.0)[None, :]
+    shift = tl.load(norm + D + channel, mask=there, other=0.0)[None, :]
+    y = tl.load(pre + at, mask=mask, other=0.0).to(tl.float32) * factor + shift
+    y = activated(y, seed, at, channel[None, :], dropped, kept_scale, RELU)
+    if old is not None and SHARED:
+        y += tl.load(old + channel, mask=there, other=0.0).to(tl.float32)[None, :]
+    elif old is not None:
+        y += tl.load(old + at, mask=mask, other=0.0).to(tl.float32)
+    return y
+
+
+@triton.jit
+def update(
+    old, pre, norm, new, seed, dropped, kept_scale, rows, D: tl.constexpr, BE: tl.constexpr,
+    BC: tl.constexpr, SHARED: tl.constexpr, RELU: tl.constexpr,
+):  # fmt: skip
+    """New features: ``old`` + dropout(relu(factor · z + shift)), z (rows, D) being ``pre``.
 
     ``norm`` (≥ 2, D) begins with factors and shifts. ``old`` has a row for each of z's, or one for all if
     ``SHARED``. What is None, or RELU does not say, is left out. ``new`` may be ``pre`` itself.
     """
-    first = tl.program_id(0).to(tl.int64) * BLOCK
-    within = tl.arange(0, BLOCK)
-    channel = ((first % D).to(tl.int32) + within) % D
-    number = first + within
-    there = number < size
-    y = tl.load(pre + number, mask=there, other=0.0).to(tl.float32)
-    y = y * tl.load(norm + channel) + tl.load(norm + D + channel)
-    y = activated(y, seed, number, channel, dropped, kept_scale, RELU)
-    if old is not None:
-        y += tl.load(old + (channel if SHARED else number), mask=there, other=0.0).to(tl.float32)
-    tl.store(new + number, y.to(new.dtype.element_ty), mask=there)
+    number, live, channel, there = tile_of(rows, D, BE, BC)
+    mask, at = live[:, None] & there[None, :], number[:, None] * D + channel[None, :]
+    y = form(old, pre, norm, at, channel, mask, seed, dropped, kept_scale, D, SHARED, RELU)
+    tl.store(new + at, y.to(new.dtype.element_ty), mask=mask)
 
 
 @triton.jit
-def through_norm(
-    z, g, norm, seed, dropped, kept_scale, at, channel, D: tl.constexpr, RELU: tl.constexpr,
-):  # fmt: skip
+def through_norm(z, g, norm, seed, dropped, kept_scale, at, channel, D: tl.constexpr, RELU: tl.constexpr):
     """Z − mean of the elements ``at``, and the gradient of what the norm gives, from g behind it."""
     there = channel < D
     if RELU:
@@ -214,9 +223,7 @@ def through_norm(
 
 
 @triton.jit
-def before_norm(
-    z, g, norm, seed, dropped, kept_scale, at, channel, D: tl.constexpr, RELU: tl.constexpr,
-):  # fmt: skip
+def before_norm(z, g, norm, seed, dropped, kept_scale, at, channel, D: tl.constexpr, RELU: tl.constexpr):
     """The gradient of z, from g behind the norm; ``norm`` (5, D) is of :func:`finish_gradients`."""
     away, g = through_norm(z, g, norm, seed, dropped, kept_scale, at, channel, D, RELU)
     there = channel < D

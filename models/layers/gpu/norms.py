@@ -6,7 +6,6 @@ keeps one (n, d) tensor until the backward pass: its input.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,7 +18,6 @@ from kmip_data.models.layers.gpu import norm_kernels
 from kmip_data.models.layers.gpu.norm_kernels import OPTIONS, channels_of_a_tile, programs
 from kmip_data.models.layers.norms import BatchNorm
 
-BLOCK = 1024  #: elements of a program that takes them one by one
 STEPS, ROWS = 8, 1024  #: steps of a program that sums over rows, and elements of each
 #: Tiles and channels that a program adds up at a time.
 FINISH: dict[str, Any] = {**OPTIONS, "BP": 512, "BC": 4, "num_warps": 8}
@@ -78,17 +76,6 @@ def gradients_by_tiles(
     return out[5], out[6], out[:5]
 
 
-@dataclass(frozen=True)
-class _Around:
-    """The arguments of a call that are not tensors."""
-
-    norm: BatchNorm
-    relu: bool
-    before: Dropout
-    after: Dropout
-    counted: Rows
-
-
 def normed(
     norm: BatchNorm, rows: Tensor, more: Tensor | None, residual: Tensor | None, *, relu: bool,
     before: float, after: float, counted: Rows = ALL,
@@ -101,57 +88,52 @@ def normed(
     """
     drops = [dropout_of(p, rows.device) for p in (before, after)]
     tensors = (None if each is None else each.contiguous() for each in (rows, more, residual))
-    around = _Around(norm, relu, drops[0], drops[1], counted)
-    found: Tensor = _Normed.apply(*tensors, norm.weight, norm.bias, around)  # type: ignore[no-untyped-call]
-    return found
+    given = (*tensors, norm.weight, norm.bias, norm, relu, *drops, counted)
+    return _Normed.apply(*given)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _Normed(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, rows: Tensor, more: Tensor | None, residual: Tensor | None, _scale: Tensor, _shift: Tensor,
-        around: _Around,
+        norm: BatchNorm, relu: bool, before: Dropout, after: Dropout, counted: Rows,
     ) -> Tensor:  # fmt: skip
-        (count, d), block = rows.shape, channels_of_a_tile(rows.shape[1])
-        z = (
-            rows
-            if more is None
-            else torch.empty_like(rows, dtype=torch.promote_types(rows.dtype, more.dtype))
-        )
+        (count, d), block, z = rows.shape, channels_of_a_tile(rows.shape[1]), rows
+        if more is not None:
+            z = torch.empty_like(rows, dtype=torch.promote_types(rows.dtype, more.dtype))
         wide = z.dtype if residual is None else torch.promote_types(z.dtype, residual.dtype)
         out, tile = torch.empty_like(rows, dtype=wide), ROWS // block
         parts = torch.empty(cdiv(count, tile * STEPS), 3, d, device=rows.device)
         with torch.cuda.device_of(rows):  # type: ignore[no-untyped-call]
             norm_kernels.add_and_count[programs(count, tile * STEPS, d)](
-                rows, more, z, parts, *around.before, count, around.counted.first,
+                rows, more, z, parts, *before, count, counted.first,
                 D=d, STEPS=STEPS, BE=tile, BC=block, **OPTIONS,
             )  # fmt: skip
-            constants, deviation = constants_by_tiles(around.norm, parts, repeated=around.counted.repeated)
-            norm_kernels.update[(cdiv(z.numel(), BLOCK),)](
-                residual, z, constants, out, *around.after, z.numel(),
-                D=d, BLOCK=BLOCK, SHARED=False, RELU=around.relu, **OPTIONS,
+            constants, deviation = constants_by_tiles(norm, parts, repeated=counted.repeated)
+            norm_kernels.update[programs(count, tile, d)](
+                residual, z, constants, out, *after, count,
+                D=d, BE=tile, BC=block, SHARED=False, RELU=relu, **OPTIONS,
             )  # fmt: skip
         ctx.save_for_backward(z, constants, deviation)
-        ctx.around, ctx.types = around, (rows.dtype, None if more is None else more.dtype)
+        ctx.around = relu, before, after, counted.first
+        ctx.types = rows.dtype, None if more is None else more.dtype
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         z, constants, deviation = ctx.saved_tensors
-        around: _Around = ctx.around
+        relu, before, after, first = ctx.around
         (count, d), block, given = z.shape, channels_of_a_tile(z.shape[1]), grad.contiguous()
         of_rows, of_more = (None if kind is None else torch.empty_like(z, dtype=kind) for kind in ctx.types)
-        if ctx.types[0] == ctx.types[1] and not around.before[1]:
+        if ctx.types[0] == ctx.types[1] and not before[1]:
             of_more = of_rows
         with torch.cuda.device_of(z):  # type: ignore[no-untyped-call]
-            parts = sums_by_tiles(z, given, constants, around.after, relu=around.relu)
-            of_scale, of_shift, norm = gradients_by_tiles(
-                parts, constants, deviation, 1 / count, around.counted.first
-            )
+            parts = sums_by_tiles(z, given, constants, after, relu=relu)
+            of_scale, of_shift, norm = gradients_by_tiles(parts, constants, deviation, 1 / count, first)
             norm_kernels.spread_gradients[programs(count, ROWS // block, d)](
-                z, given, norm, of_rows, None if of_more is of_rows else of_more, *around.after,
-                *around.before, count, around.counted.first, D=d, BE=ROWS // block, BC=block,
-                RELU=around.relu, **OPTIONS,
+                z, given, norm, of_rows, None if of_more is of_rows else of_more, *after, *before, count,
+                first, D=d, BE=ROWS // block, BC=block, RELU=relu, **OPTIONS,
             )  # fmt: skip
-        return of_rows, of_more, grad if ctx.needs_input_grad[2] else None, of_scale, of_shift, None
+        of_residual = grad if ctx.needs_input_grad[2] else None
+        return of_rows, of_more, of_residual, of_scale, of_shift, *(None,) * 5

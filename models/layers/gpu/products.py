@@ -15,30 +15,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kmip_data.models.layers.gpu.norm_kernels import OPTIONS, activated, through_norm
+from kmip_data.models.layers.gpu.norm_kernels import OPTIONS, form, through_norm
 from kmip_data.models.layers.gpu.norms import Dropout
 
-Norming = tuple[
-    Tensor, Tensor, Dropout
-]  #: z (E, d); its norm's factors, shifts and means (3, d); what follows
+Norming = tuple[Tensor, Tensor, Dropout]  #: z (E, d); its norm's factors, shifts, means (3, d); what follows
 MOST = 128  #: channels; a wider row has more sums than a program's registers hold
 ROWS = 64  #: edges of a program
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # by what knows neither of the two
-
-
-@triton.jit
-def _form(
-    old, pre, norm, at, channel, mask, seed, dropped, kept_scale, D: tl.constexpr, SHARED: tl.constexpr
-):
-    """Elements ``at`` of new edges, as :func:`.norm_kernels.update` makes them."""
-    there = channel < D
-    factor = tl.load(norm + channel, mask=there, other=0.0)[None, :]
-    shift = tl.load(norm + D + channel, mask=there, other=0.0)[None, :]
-    y = tl.load(pre + at, mask=mask, other=0.0).to(tl.float32) * factor + shift
-    y = activated(y, seed, at, channel[None, :], dropped, kept_scale, True)
-    if SHARED:
-        return y + tl.load(old + channel, mask=there, other=0.0).to(tl.float32)[None, :]
-    return y + tl.load(old + at, mask=mask, other=0.0).to(tl.float32)
 
 
 @triton.jit
@@ -78,9 +61,8 @@ def multiply(
         at = place + channel[None, :]
         mask = live & (channel < D)[None, :]
         if new is not None:
-            of_rows = _form(rows, pre, norm, at, channel, mask, seed, dropped, kept_scale, D, SHARED).to(
-                new.dtype.element_ty
-            )
+            of_rows = form(rows, pre, norm, at, channel, mask, seed, dropped, kept_scale, D, SHARED, True)
+            of_rows = of_rows.to(new.dtype.element_ty)
             tl.store(new + at, of_rows, mask=mask)
         else:
             of_rows = tl.load(rows + at, mask=mask, other=0.0)
@@ -92,17 +74,11 @@ def multiply(
             sums_rest = _add(sums_rest, of_rows, at, there, rest, out_stride, D, PRECISION)
         if LAST > 0:
             sums_last = _add(sums_last, of_rows, at, there, last, out_stride, D, PRECISION)
-    _finish(
-        sums, addend, out, place, main, live, pre, norm, parts, seed, dropped, kept_scale, D
-    )  # fmt: skip
+    _finish(sums, addend, out, place, main, live, pre, norm, parts, seed, dropped, kept_scale, D)
     if REST > 0:
-        _finish(
-            sums_rest, addend, out, place, rest, live, pre, norm, parts, seed, dropped, kept_scale, D,
-        )  # fmt: skip
+        _finish(sums_rest, addend, out, place, rest, live, pre, norm, parts, seed, dropped, kept_scale, D)
     if LAST > 0:
-        _finish(
-            sums_last, addend, out, place, last, live, pre, norm, parts, seed, dropped, kept_scale, D,
-        )  # fmt: skip
+        _finish(sums_last, addend, out, place, last, live, pre, norm, parts, seed, dropped, kept_scale, D)
 
 
 @triton.jit

@@ -28,6 +28,7 @@ from kmip_data.models.search.problem import NotFinite, SearchProblem
 log = logging.getLogger(__name__)
 
 KERNELS = Path(__file__).parent / "kernels"
+_count = itertools.count(1)  # programs that this process compiles
 _INSTEAD = "use another search backend (dense), or see `kmip-data doctor`"
 
 
@@ -57,11 +58,13 @@ def run(problem: SearchProblem, device: Device | Any) -> tuple[Tensor, Tensor]:
         problem.keep.append(plan)
     scratch = torch.empty(plan.scratch_bytes, dtype=torch.uint8, device=problem.device)
     starts = (problem.starts, problem.starts) if plan.starts is None else plan.starts
-    given = (queries, keys, problem.hint, *starts, not_finite, scores, indices)
+    # As int32 a row that is none may become one, which changes no result.
+    hint = None if problem.hint is None else problem.hint.int()
+    given = (queries, keys, hint, *starts, not_finite, scores, indices)
     members = plan.members.copy()
     members[: len(given)] = [0 if each is None else each.data_ptr() for each in given]
     members[IN_SCRATCH] += scratch.data_ptr()
-    members[NARROW] = [each is not None and each.dtype == torch.int32 for each in (problem.hint, indices)]
+    members[NARROW] = problem.narrow
     device.launch(plan.program, plan.launches[int(plan.laid_out) :], members)
     plan.laid_out = plan.starts is not None
     return scores, indices
@@ -96,17 +99,17 @@ class Device:
         kernels = self._kernels.setdefault(program, {})
         stream = torch.cuda.current_stream(self._index).cuda_stream
         parameters = np.array([members.ctypes.data])  # kernels take the struct by value
-        for launch in launches:
-            kernel = kernels.get(launch.name)
+        for name, *grid, threads in launches:
+            kernel = kernels.get(name)
             if kernel is None:
-                kernel = kernels[launch.name] = self._load(program, launch.name)
-            block = (*launch.grid, 1, launch.threads, 1, 1, 0)
+                kernel = kernels[name] = self._load(program, name)
+            block = (*grid, 1, threads, 1, 1, 0)
             (error,) = driver.cuLaunchKernel(kernel, *block, stream, parameters.ctypes.data, 0)
             if error == driver.CUresult.CUDA_ERROR_INVALID_CONTEXT:
                 self._make_current()
                 (error,) = driver.cuLaunchKernel(kernel, *block, stream, parameters.ctypes.data, 0)
             if error != driver.CUresult.CUDA_SUCCESS:
-                raise RuntimeError(f"CUDA driver: {error.name} from search kernel {launch.name}")
+                raise RuntimeError(f"CUDA driver: {error.name} from search kernel {name}")
 
     def _make_current(self) -> None:
         """Give this thread the device's context: one that never used the device has none."""
@@ -157,15 +160,10 @@ def compiled(program: Program, target: str, *, fresh: bool = False) -> bytes:
         *(number, target, program.dim, cached.parent),
     )
     code = compile_program(program, target)
-    try:
+    with suppress(OSError, KmipDataError):  # else it is compiled again
         cached.parent.mkdir(parents=True, exist_ok=True)
         write_file(cached, code)  # atomic: other processes compile the same at the same time
-    except (OSError, KmipDataError) as error:
-        log.debug("compiled kernels are not cached: %s", error)
     return code
-
-
-_count = itertools.count(1)  # programs that this process compiles
 
 
 @functools.cache

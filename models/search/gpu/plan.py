@@ -14,6 +14,7 @@ from torch import Tensor
 from kmip_data.models.search.problem import SearchProblem
 
 MOST_DIM, MOST_K = 256, 120  #: what the kernels take
+Launch = tuple[str, int, int, int]  #: a kernel, its grid in blocks, and threads of a block
 
 # Members of ``struct Search`` (kernels/common.cuh) in order; all take 8 bytes.
 POINTERS = (
@@ -23,11 +24,11 @@ POINTERS = (
     "threshold", "need", "query_counts", "query_order", "list", "ticket",  # scratch memory
 )  # fmt: skip
 NUMBERS = (
-    "narrow_hint", "narrow", "heads", "graph_count", "query_count", "key_count", "batches",
+    "narrow", "heads", "graph_count", "query_count", "key_count", "batches",
     "sample_tile_count", "tile_count", "hinted", "k", "sample", "ordered", "rows_a_block",
 )  # fmt: skip
 IN_SCRATCH = slice(POINTERS.index("centre"), len(POINTERS))
-NARROW = slice(len(POINTERS), len(POINTERS) + 2)  # as the pointers of one search
+NARROW = len(POINTERS)
 
 # As in the kernels.
 _BATCH, _CHUNK, _WARPS = 16, 64, 4
@@ -48,20 +49,10 @@ class Program:
     split: int
     tiles: int
     staged: int
-    hinted: int
 
     def macros(self) -> dict[str, int]:
         """Names and values as the compiler takes them."""
         return {field.name.upper(): value for field, value in zip(fields(self), astuple(self), strict=True)}
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One kernel: its grid in blocks, and threads of a block."""
-
-    name: str
-    grid: tuple[int, int]
-    threads: int
 
 
 @dataclass(eq=False)
@@ -107,7 +98,9 @@ def plan_for(
     buckets = graphs * (_KEY_BUCKETS + _QUERY_BUCKETS)
     ordered = most_keys >= _ORDERED_KEYS or (most_keys >= _ORDERED_KEYS / 2 and rows >= _MANY_ROWS)
     ordered = ordered and buckets <= _BUCKETS_A_ROW * max(queries, _ORDERED_KEYS)
-    program = _program(dim, k, hinted, _tiles(dim, rows, most_keys, ordered=ordered))
+    # Places for candidates: a quarter of them, less 8, hold the results.
+    size = 128 if k <= 24 else 256 if k <= 56 else 512
+    program = Program(dim, size, 1 if k <= 24 else 8, *_tiles(dim, rows, most_keys, ordered=ordered))
 
     sample_size = 16 * (min(program.tiles, 2) if program.split > 1 else program.tiles)
     tile_size = 16 * program.tiles * (_WARPS if program.staged else 1)
@@ -129,7 +122,7 @@ def plan_for(
         "rows_a_block": _ROWS_A_BLOCK if ordered else 512,
     }  # fmt: skip
     tables, table_bytes = _placed(
-        {"graphs": 6 * graphs, "sample_tiles": 2 * sample_tiles, "tiles": 2 * tiles}
+        {"graphs": 5 * graphs, "sample_tiles": 2 * sample_tiles, "tiles": 2 * tiles}
     )
     there = torch.empty(table_bytes, dtype=torch.uint8, device=device)
     scratch, scratch_bytes = _placed(_scratch(program, numbers, blocks))
@@ -171,13 +164,6 @@ def _tiles(dim: int, rows: int, most_keys: int, *, ordered: bool) -> tuple[int, 
         return 4, 1
     tiles = 1 if rows < _SOME_ROWS else 4 if rows >= _MANY_ROWS and not ordered else 2
     return min(tiles, max(1, 16 // _up(dim, 8))), 0  # what registers hold
-
-
-def _program(dim: int, k: int, hinted: int, tiles: tuple[int, int]) -> Program:
-    # Places for candidates: a quarter of them, less 8, hold the results.
-    size = 128 if k <= 24 else 256 if k <= 56 else 512
-    most = 2 if size == 512 else 4  # lists of more would take most of the memory
-    return Program(dim, size, 1 if k <= 24 else 8, min(tiles[0], most), tiles[1], int(hinted > 0))
 
 
 def _sample(dim: int, k: int, most_keys: int, hinted: int, *, ordered: bool) -> int:
@@ -232,26 +218,24 @@ def _launches(program: Program, numbers: dict[str, int], blocks: int) -> tuple[L
     heads, graphs, queries, keys = (
         numbers[name] for name in ("heads", "graph_count", "query_count", "key_count")
     )
-    launches = [Launch("lay_out", (_up(graphs, 8), 1), 256)]
-    launches += [Launch("hints", (_up(queries, 8), heads), 256)] if program.hinted else []
+    launches = [("lay_out", _up(graphs, 8), 1, 256)]
+    launches += [("hints", _up(queries, 8), heads, 256)] if numbers["hinted"] else []
     launches += [
-        Launch("prepare", (graphs, heads), 128),
-        Launch("norms", (_up(keys, numbers["rows_a_block"]), heads), 256),
+        ("prepare", graphs, heads, 128),
+        ("norms", _up(keys, numbers["rows_a_block"]), heads, 256),
     ]
     if numbers["ordered"]:
         launches += [
-            Launch("scan_keys", (graphs, heads), 1024),
-            Launch("place_keys", (_up(keys, _ROWS_A_BLOCK), heads), 256),
+            ("scan_keys", graphs, heads, 1024),
+            ("place_keys", _up(keys, _ROWS_A_BLOCK), heads, 256),
         ]
-    launches.append(Launch("pack", (_up(numbers["batches"], 8), heads), 256))
+    launches.append(("pack", _up(numbers["batches"], 8), heads, 256))
     warps, tiles = _WARPS if program.split == 1 else program.split, numbers["sample_tile_count"]
-    launches.append(
-        Launch("thresholds", (_up(tiles, _WARPS) if program.split == 1 else tiles, heads), warps * 32)
-    )
+    launches.append(("thresholds", _up(tiles, _WARPS) if program.split == 1 else tiles, heads, warps * 32))
     if numbers["ordered"]:
         launches += [
-            Launch("count_queries", (_up(queries, _ROWS_A_BLOCK), heads), 256),
-            Launch("scan_queries", (graphs, heads), 1024),
-            Launch("place_queries", (_up(queries, _ROWS_A_BLOCK), heads), 256),
+            ("count_queries", _up(queries, _ROWS_A_BLOCK), heads, 256),
+            ("scan_queries", graphs, heads, 1024),
+            ("place_queries", _up(queries, _ROWS_A_BLOCK), heads, 256),
         ]
-    return (*launches, Launch("collect", (blocks, 1), _WARPS * 32))
+    return (*launches, ("collect", blocks, 1, _WARPS * 32))

@@ -32,10 +32,6 @@ def rounded(count: int) -> int:
     return -(-count // size) * size
 
 
-def _nodes(nodes: int) -> int:
-    return rounded(nodes + nodes // SPARE + 1)
-
-
 def padded(batch: Any) -> Any | None:
     """Return the batch with padding, on its device, which nothing waits for.
 
@@ -50,7 +46,7 @@ def padded(batch: Any) -> Any | None:
     edges = batch.edge_index.shape[1] if table is None else table.numel()
     if min(nodes - graphs, edges - 1) < 1:
         return None
-    all_nodes = _nodes(nodes)
+    all_nodes = rounded(nodes + nodes // SPARE + 1)
     more, out = all_nodes - nodes, copy.copy(batch)
     place = torch.arange(more, device=batch.x.device)
     if table is None:
@@ -70,7 +66,7 @@ def padded(batch: Any) -> Any | None:
             continue
         length = all_nodes if slices[name].tolist() == of_nodes else len(value) // graphs * (graphs + 1)
         length = all_edges if name == "edge_attr" else length
-        out[name] = _without_targets(value, length) if name == "y" else _repeated(value, length)
+        out[name] = (_without_targets if name == "y" else _repeated)(value, length)
     out.batch, out.ptr = pad(batch.batch, (0, more), value=graphs), pad(batch.ptr, (0, 1), value=all_nodes)
     out[COUNTED] = torch.full((2,), nodes, device=place.device)
     out[COUNTED][1:] = edges

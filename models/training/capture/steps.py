@@ -11,14 +11,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from kmip_data.models.config import ModelConfig
 from kmip_data.models.context import LEFT_OUT
 from kmip_data.models.layers.batch import COUNTED
 from kmip_data.models.search.topk import get_backend
@@ -34,16 +32,7 @@ MOST = 32  #: captured shapes and places in a step; further ones run operation b
 
 #: Learns from a batch: ``step(batch, optimiser, first=…, steps=…, keep=…)``; ``keep`` is that of a ``Work``.
 Step = Callable[..., Learned]
-
-
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, eq=False)
-class _Captured:
-    batch: Any  #: its memory is what the graph reads
-    replay: Callable[[], None]
-    found: Learned
 
 
 class CapturedSteps:
@@ -62,7 +51,8 @@ class CapturedSteps:
     def __init__(self, graphs: CudaGraphs, report: Callable[[str], None], *, pad: bool = False) -> None:
         self._graphs, self._report, self._pad = graphs, report, pad
         self._seen: Counter[Any] = Counter()
-        self._steps: dict[Any, _Captured] = {}
+        #: A batch, whose memory the graph reads, a function that replays it, and its results.
+        self._steps: dict[Any, tuple[Any, Callable[[], None], Learned]] = {}
         self._setting: Any = None
         self._rates: _Rates | None = None
         self._failed = False
@@ -91,14 +81,14 @@ class CapturedSteps:
         torch.cuda.empty_cache()
         return evaluate()
 
-    def __call__(self, step: Step, batch: Any, optimiser: Optimizer, *, first: bool, steps: bool) -> Learned:
-        """``step(batch, optimiser, first=first, steps=steps)``, captured where its like came before."""
+    def __call__(self, step: Step, batch: Any, optimiser: Optimizer, **moment: bool) -> Learned:
+        """``step(batch, optimiser, first=…, steps=…)``, captured where its like came before."""
         larger = padded(batch) if self._pad and not self._failed else None
         if larger is None:
-            return self._learned(step, batch, optimiser, first, steps)
-        return without_padding(self._learned(step, larger, optimiser, first, steps), batch, larger)
+            return self._learned(step, batch, optimiser, moment)
+        return without_padding(self._learned(step, larger, optimiser, moment), batch, larger)
 
-    def _learned(self, step: Step, batch: Any, optimiser: Optimizer, first: bool, steps: bool) -> Learned:
+    def _learned(self, step: Step, batch: Any, optimiser: Optimizer, moment: dict[str, bool]) -> Learned:
         if self._rates is None:
             self._rates = _Rates(optimiser, batch.x.device)
         self._rates.follow()
@@ -106,17 +96,17 @@ class CapturedSteps:
 
         def work(keep: list[Any] | None) -> Learned:
             with rates.given(capturable=keep is not None):
-                return step(batch, optimiser, first=first, steps=steps, keep=keep)
+                return step(batch, optimiser, keep=keep, **moment)
 
-        key = None if (shape := shape_of(batch)) is None else (shape, first, steps)
+        key = None if (shape := shape_of(batch)) is None else (shape, *moment.items())
         if key not in self._steps and not self._capture(key, batch, work):
             return self._graphs.run(work)
-        captured = self._steps[key]
-        for name, memory in _tensors(captured.batch).items():
+        captured, replay, found = self._steps[key]
+        for name, memory in _tensors(captured).items():
             if memory is not batch[name]:  # one graph comes again and again
                 memory.copy_(batch[name], non_blocking=True)
-        captured.replay()
-        return Learned(*(tensor.clone() for tensor in captured.found))  # the next batch overwrites them
+        replay()
+        return Learned(*(tensor.clone() for tensor in found))  # the next batch overwrites them
 
     def _capture(self, key: Any, batch: Any, work: Work) -> bool:
         """Capture the work on batches of this shape, unless it is too early, too much or impossible."""
@@ -128,7 +118,7 @@ class CapturedSteps:
         if self._seen[key] <= WARM_UP:
             return False
         try:
-            self._steps[key] = _Captured(batch, *self._graphs.record(work))
+            self._steps[key] = batch, *self._graphs.record(work)
         except Exception as error:  # noqa: BLE001 -- what is not the capture's the plain step meets again
             return self._give_up((str(error).splitlines() or [type(error).__name__])[0])
         return True
@@ -195,8 +185,9 @@ def _tensors(batch: Any) -> dict[str, Tensor]:
 
 def why_plain(config: RunConfig, data: RunData, device: Device, *, recompute: bool) -> str | None:
     """Return why the steps of a run cannot be captured; None if nothing known beforehand forbids it."""
-    training, system, model = config.training, config.system, config.model
-    one_graph = data.unit == "nodes" and not data.ragged
+    training, system, attention = config.training, config.system, cast(Any, config.model.attention)
+    one_graph, kind = data.unit == "nodes" and not data.ragged, attention.kind
+    search = attention.search if kind == "k-mip" else "auto"
     reasons = {
         "no GPU": device.kind != "cuda",
         "system.capture = off": system.capture == "off",
@@ -206,27 +197,16 @@ def why_plain(config: RunConfig, data: RunData, device: Device, *, recompute: bo
         "16-mixed looks at the gradients before it steps": training.precision == "16-mixed",
         "k_schedule changes k in every epoch, of one step": training.k_schedule and one_graph,
         "recomputed layers": recompute,
+        # What the host does in each step a graph cannot.
+        f"the search {search} waits for the GPU": search not in {"auto", "cuda"},
+        "the legacy mask is made on the host": kind == "performer" and attention.legacy_mask,
+        "BigBird's blocks are laid out on the host": kind == "bigbird",
+        "Exphormer's expander is checked on the host": kind == "exphormer" and attention.expander,
     }
-    known = next((reason for reason, holds in reasons.items() if holds), None) or _work_of_the_host(model)
+    known: str | None = next((reason for reason, holds in reasons.items() if holds), None)
+    if known is None and kind == "k-mip":
+        known = get_backend("cuda").unusable("cuda")
     return known or (_why_unpadded(config, data) if data.ragged else None)
-
-
-def _work_of_the_host(model: ModelConfig) -> str | None:
-    """Return what an attention has the host do in each step, which a graph cannot."""
-    attention = cast(Any, model.attention)
-    match attention.kind:
-        case "k-mip" if attention.search not in {"auto", "cuda"}:
-            return f"the search {attention.search} waits for the GPU"
-        case "k-mip":
-            unusable: str | None = get_backend("cuda").unusable("cuda")
-            return unusable
-        case "performer" if attention.legacy_mask:
-            return "the legacy mask is made on the host"
-        case "bigbird":
-            return "BigBird's blocks are laid out on the host"
-        case "exphormer" if attention.expander:
-            return "Exphormer's expander is checked on the host"
-    return None
 
 
 def _why_unpadded(config: RunConfig, data: RunData) -> str | None:

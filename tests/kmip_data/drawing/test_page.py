@@ -119,7 +119,7 @@ def test_a_browser_shows_ball_path_keys_and_errors(build, city, answer, tmp_path
         const ink = pen.getImageData(0, 0, width, height).data.some((byte) => byte > 0);
         return {{ node: state.node, ball: state.ball.size, path: state.path, rows, ink, story: text("story"),
                  matrix: document.querySelectorAll("#confusion td").length,
-                 bars: document.querySelectorAll("#errors rect").length,
+                 errors: document.querySelectorAll("#errors tbody tr").length,
                  curves: document.querySelectorAll("#curves path.curve").length, legend: text("curves"),
                  link: document.querySelector("#story a").href }};""",
         tmp_path,
@@ -140,7 +140,7 @@ def test_a_browser_shows_ball_path_keys_and_errors(build, city, answer, tmp_path
         (int(key), int(head), round(float(weight), 3)) for key, head, weight, _ in found["rows"]
     } == wanted
     assert found["ink"]
-    assert (found["matrix"], found["bars"], found["curves"]) == (100, 10, 2)
+    assert (found["matrix"], found["errors"], found["curves"]) == (100, 10, 2)
     assert "two: 0.3 at the end" in found["legend"]
     assert found["link"] == f"https://www.openstreetmap.org/node/{city.columns['osm_id'][NODE]}"
 

@@ -6,11 +6,11 @@ import importlib.util
 import io
 import re
 import subprocess
+from itertools import product
 from pathlib import Path
 
 import pytest
 import torch
-from support.cases import check_each
 
 from kmip_data.errors import UsageError
 from kmip_data.models.search import backend_status, topk_inner_product
@@ -34,25 +34,28 @@ WHY_NOT = why_not_compiled()
 TRITON = importlib.util.find_spec("triton")
 NVDISASM = Path(TRITON.origin if TRITON else "", "../backends/nvidia/bin/nvdisasm").resolve()
 needs_nvrtc = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
-#: d, list, split, tiles, staged, hinted
+#: d, list, split, tiles, staged
 MAIN = [
-    (10, 128, 1, 1, 0, 0),
-    (10, 128, 1, 4, 1, 1),
-    (5, 128, 1, 2, 0, 0),
-    (14, 128, 1, 4, 0, 0),
-    (10, 512, 8, 2, 1, 0),
-    (19, 512, 8, 2, 1, 0),
-    (19, 128, 1, 4, 1, 0),
-    (64, 128, 1, 2, 0, 0),
-    (256, 512, 8, 1, 0, 0),
+    (10, 128, 1, 1, 0),
+    (10, 128, 1, 4, 1),
+    (5, 128, 1, 2, 0),
+    (14, 128, 1, 4, 0),
+    (10, 512, 8, 4, 1),
+    (19, 512, 8, 4, 1),
+    (19, 128, 1, 4, 1),
+    (64, 128, 1, 2, 0),
+    (256, 512, 8, 1, 0),
 ]
 
 
 @needs_nvrtc
 @pytest.mark.slow
-@pytest.mark.parametrize("target", ["sm_80", "sm_90"])
 @pytest.mark.parametrize(
-    "sizes", [*MAIN[:2], *(pytest.param(each, marks=pytest.mark.torture) for each in MAIN[2:])]
+    ("sizes", "target"),
+    [
+        (MAIN[1], "sm_80"),
+        *(pytest.param(*each, marks=pytest.mark.torture) for each in product(MAIN, ("sm_80", "sm_90"))),
+    ],
 )
 def test_main_sizes_hardly_spill(target: str, sizes: tuple[int, ...]) -> None:
     log = io.StringIO()
@@ -92,22 +95,21 @@ def inner_loop(code: bytes, folder: Path) -> tuple[int, int]:
 @needs_nvrtc
 @pytest.mark.skipif(not NVDISASM.exists(), reason="no disassembler: Triton brings it on Linux")
 @pytest.mark.slow
-def test_products_take_few_other_instructions(tmp_path) -> None:
+@pytest.mark.parametrize(
+    ("dim", "lists"), [(10, (128, 1)), (10, (512, 8)), pytest.param(5, (128, 1), marks=pytest.mark.torture)]
+)
+def test_products_take_few_other_instructions(dim: int, lists: tuple[int, int], tmp_path) -> None:
     """64 for 16 products (8 batches of keys take 2 products a tile of queries): 92 and 104 with moves."""
-
-    def holds(dim) -> None:
-        code = launch.compile_program(Program(dim, 128, 1, 4, 1, 0), "sm_90")
-        instructions, products = inner_loop(code, tmp_path)
-        assert instructions <= 4.5 * products
-
-    check_each(holds, [5, 10])
+    code = launch.compile_program(Program(dim, *lists, 4, 1), "sm_90")
+    instructions, products = inner_loop(code, tmp_path)
+    assert instructions <= 4.5 * products
 
 
 @needs_nvrtc
 @pytest.mark.slow
-def test_newer_devices() -> None:
-    for target in ("sm_89", "sm_100"):
-        assert launch.compile_program(Program(10, 128, 1, 2, 0, 0), target)
+@pytest.mark.parametrize("target", ["sm_100", pytest.param("sm_89", marks=pytest.mark.torture)])
+def test_newer_devices(target: str) -> None:
+    assert launch.compile_program(Program(10, 128, 1, 1, 0), target)
 
 
 def test_it_says_why_it_cannot_run_here() -> None:

@@ -191,7 +191,7 @@ def test_kept_machine_code(fake, tmp_path, caplog) -> None:
     search("cuda")
     assert fake.compiled == 3
     fake.patch.setattr(launch.platformdirs, "user_cache_dir", lambda *_, **__: "/proc/nowhere")
-    assert launch.compiled(plan.Program(10, 128, 1, 1, 0, 0), "sm_80") == b"machine code"
+    assert launch.compiled(plan.Program(10, 128, 1, 1, 0), "sm_80") == b"machine code"
 
 
 def test_a_thread_without_a_context(fake) -> None:

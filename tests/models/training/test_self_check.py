@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from support import emulated_gpu
 from support.cuda_emulator import COMPILER
-from support.emulated_gpu import CHILD, ENVIRONMENT
 from support.interpreted import needs_interpreter
 
 from kmip_data.models.attention import gathered, operators
@@ -18,11 +20,11 @@ from kmip_data.models.layers import gated_gcn, norms
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.search import topk
 from kmip_data.models.search.backends import cuda
+from kmip_data.models.search.gpu import plan
 from kmip_data.models.training import self_check
 from kmip_data.models.training.capture.steps import why_plain
-from kmip_data.models.training.self_check import OK, Sizes, check, sizes_of
+from kmip_data.models.training.self_check import OK, sizes_of
 
-SIZES = Sizes(dim=5, width=7, k=4, heads=2, hidden=12)
 GPU = SimpleNamespace(kind="cuda", name="a GPU")
 
 
@@ -32,49 +34,69 @@ def _whole_again():
     LEFT_OUT.clear()
 
 
-def child(damage: str) -> tuple[str, ...]:
-    return (*CHILD, damage)
+@pytest.fixture
+def emulated(monkeypatch, tmp_path):
+    """Check parts of an emulated GPU, whole or damaged."""
+    monkeypatch.setattr(self_check, "CHILD", ())
+    monkeypatch.setattr(self_check, "LIMIT", 0.0)
+    for name in (*emulated_gpu.ENVIRONMENT, "EMULATED_KERNELS"):
+        monkeypatch.setenv(name, "")
 
+    def found(damage: str, *parts: str) -> dict[str, str]:
+        emulated_gpu.instead_of_a_gpu(tmp_path, damage)
+        return self_check.check("cpu", emulated_gpu.SIZES, parts)
 
-def whole(tmp_path, *parts: str) -> None:
-    environment = {**ENVIRONMENT, "EMULATED_KERNELS": str(tmp_path)}
-    found = check("cpu", SIZES, parts, child=child("whole"), limit=1800, environment=environment)
-    assert found == dict.fromkeys(parts, OK)
+    return found
 
 
 @needs_interpreter
+@pytest.mark.torture  # minutes of CPU
+def test_all_parts_pass_and_wrong_ones_are_found(emulated) -> None:
+    """``make gpu DRY=1`` has captured steps."""
+    parts = ("attention", "edges", "norms")
+    assert emulated("whole", *parts) == dict.fromkeys(parts, OK)
+    assert all("away from float64" in reason for reason in emulated("other result", *parts).values())
+    assert COMPILER is None or emulated("whole", "search") == {"search": OK}
+    assert emulated("illegal address", "search") == {"search": "its process died: SIGABRT"}
+    assert emulated("compile error", "search") == {"search": "RuntimeError: NVRTC_ERROR_COMPILATION"}
+
+
 @pytest.mark.slow
-def test_attention_and_captured_steps_pass_without_a_gpu(tmp_path) -> None:
-    """Interpreted, and by an emulated graph; ``make gpu DRY=1`` has the norms."""
-    whole(tmp_path, "attention", "capture")
+def test_another_result_of_the_search_is_found(emulated) -> None:
+    assert emulated("other result", "search") == {"search": "search, the run's sizes: other bits"}
 
 
-@needs_interpreter
-@pytest.mark.torture  # half a minute of CPU each
-def test_edges_pass_by_interpreter_and_the_search_by_emulation(tmp_path) -> None:
-    whole(tmp_path, "edges", *(["search"] if COMPILER else []))
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("damage", "reason"),
+    ("program", "reason"),
     [
-        ("other result", "search, the run's sizes: other bits"),
-        ("illegal address", "its process died: SIGABRT"),
-        ("compile error", "RuntimeError: NVRTC_ERROR_COMPILATION"),
+        ("import os; os.abort()", "its process died: SIGABRT"),
+        ("print('more'); raise RuntimeError('NVRTC_ERROR')", "RuntimeError: NVRTC_ERROR"),
+        ("import time; time.sleep(1000)", "no result within 2 s"),
+        ("", OK),
     ],
 )
-def test_a_broken_search_is_found(damage: str, reason: str) -> None:
-    found = check("cpu", SIZES, ("search",), child=child(damage), limit=1800, environment=ENVIRONMENT)
-    assert found == {"search": reason}
+def test_whatever_ends_a_child_is_a_reason(program: str, reason: str, monkeypatch) -> None:
+    monkeypatch.setattr(self_check, "CHILD", ("-S", "-c", program))
+    monkeypatch.setattr(self_check, "LIMIT", 2.0 if "sleep" in program else 600.0)
+    found = self_check.check("cpu", emulated_gpu.SIZES, ("edges", "norms"))
+    assert found == dict.fromkeys(("edges", "norms"), reason)
 
 
-def test_a_hang_ends_at_the_limit() -> None:
-    hang = ("-c", "import time; time.sleep(1000)")
-    assert check("cpu", SIZES, ("edges", "norms"), child=hang, limit=0.5) == {
-        "edges": "no result within 0 s",
-        "norms": "no result within 0 s",
-    }
+def test_what_is_compiled_is_counted() -> None:
+    folder = Path(self_check.__file__).parents[1]
+    launched = set()
+    for file in [*folder.glob("attention/gpu/*.py"), *folder.glob("layers/gpu/*.py")]:
+        launched |= set(re.findall(r"\b(\w+)\[(?:\(|programs)", file.read_text("utf-8")))
+    shapes = [((4, 1500, 1500, 5), k, (0, 0, 3, 750)) for k in (10, 30, 100)]
+    shapes += [((1, 9000, 9000, 5), 10, (0,)), ((4, 25_000, 25_000, 5), 10, (0,))]
+    plans = [plan.plan_for(shape, k, 0, (ptr, ptr), torch.device("cpu"), 132) for shape, k, ptr in shapes]
+    programs = {each.program for each in plans}
+    assert f"{len(launched)} Triton kernels and {len(programs)} search programs" == self_check.KERNELS
+
+
+def gpu_is(monkeypatch, name: str) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: name)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
 
 
 @pytest.fixture
@@ -87,21 +109,22 @@ def checked(monkeypatch, tmp_path):
         return made.found
 
     monkeypatch.setattr(self_check, "check", check)
-    monkeypatch.setattr(self_check, "_hardware", lambda _: ["a GPU", 9, 0])
+    gpu_is(monkeypatch, "a GPU")
     monkeypatch.setattr(self_check.platformdirs, "user_cache_dir", lambda *_, **__: str(tmp_path))
     return made
 
 
 def test_a_device_is_checked_once_a_size(checked, monkeypatch, tmp_path) -> None:
     model = ModelConfig()
-    assert sizes_of(model) == Sizes()
+    assert sizes_of(model) == {"heads": 4, "k": 10, "key_dim": 5, "value_dim": 14, "hidden_dim": 56}
+    assert sizes_of(ModelConfig(attention={"kind": "none"}, hidden_dim=30))["value_dim"] == 7
     for _ in range(2):
         self_check.before_run(model, GPU)
     assert (checked.times, LEFT_OUT) == (1, {})
     self_check.before_run(ModelConfig(hidden_dim=60), GPU)
     assert checked.times == 2
     self_check.before_run(model, SimpleNamespace(kind="cpu", name="cpu"))
-    monkeypatch.setattr(self_check, "_hardware", lambda _: ["another GPU", 9, 0])
+    gpu_is(monkeypatch, "another GPU")
     monkeypatch.setenv("KMIP_DATA_SELF_CHECK", "off")
     self_check.before_run(model, GPU)
     assert checked.times == 2
@@ -116,7 +139,7 @@ def test_a_device_is_checked_once_a_size(checked, monkeypatch, tmp_path) -> None
     assert (checked.times, LEFT_OUT) == (5, {})
     for path in tmp_path.rglob("*.json"):
         path.write_text("damaged")
-    monkeypatch.setattr(self_check, "_hardware", lambda _: ["a GPU", 9, 0])
+    gpu_is(monkeypatch, "a GPU")
     self_check.before_run(model, GPU)
     assert checked.times == 6
 

@@ -151,7 +151,7 @@ def _counting(function: Any, seen: list[int]) -> Any:
     return counted
 
 
-def test_verify_finds_and_repair_computes_exactly_what_is_broken(copy: Build) -> None:
+def test_verify_finds_and_repair_computes_columns_that_are_broken(copy: Build) -> None:
     before = digests(copy.path)
     assert verify_build(copy.path).checked["columns"] == 3
     broken = copy.path / "columns/rwse5/00001.h5"
@@ -163,9 +163,12 @@ def test_verify_finds_and_repair_computes_exactly_what_is_broken(copy: Build) ->
     files = {problem.file for problem in verify_build(copy.path).problems}
     assert files == {"columns/rwse5/00001.h5", "columns/lappe4/00003.h5"}
     before["columns/lappe4/00099.h5"] = digests(copy.path)["columns/lappe4/00099.h5"]
+    kept = copy.path / "columns/degree-profile-2.0/00000.h5"
+    untouched = kept.stat()
     written = repair_build(copy.path, jobs=1, quiet=True)  # without any raw files
     assert sorted(written) == ["columns/lappe4/00003.h5", "columns/rwse5/00001.h5"]
     assert verify_build(copy.path).ok
+    assert kept.stat() == untouched, "a sound column stays"
     assert digests(copy.path) == before
 
 

@@ -5,7 +5,6 @@
 //   LIST          places for candidates of one query, in four lists of LIST / 4
 //   SPLIT         warps that share a sample of keys in `thresholds`: 1 (32 groups), or 8 (256 groups)
 //   TILES         tiles of 16 queries that a warp takes
-//   HINTED        1: with the kernel `hints`
 //   STAGED        1: the warps of a block of `collect` read keys through shared memory
 //
 // The same source is compiled by g++ with -DEMULATED for the tests. docs/cuda.md has the proofs of all bounds.
@@ -33,17 +32,19 @@ typedef unsigned long long u64;
 #define ROWS_A_BLOCK 4096              // where rows are counted and placed
 #define NEVER -1e30f                   // a threshold that excludes nothing
 #define LARGEST 3.4028e38              // scores up to here are finite once rounded to float32
+// Larger than any number of keys, so its multiples modulo that number are all of them: they spread keys over a graph.
+#define PRIME 2654435761ull
 #define POWER(exponent) (__longlong_as_double((long long)(1023 + (exponent)) << 52))
 
 // All members take 8 bytes, in the order of POINTERS and NUMBERS in plan.py. H heads, G graphs, N queries, M keys.
 struct Search {
   const float *queries, *keys;   // (H, N, DIM), (H, M, DIM)
-  const void* hint;              // (H, N, hinted): rows of keys; anything else is passed over
+  const int* hint;               // (H, N, hinted): rows of keys; anything else is passed over
   const long long *starts, *key_starts;  // (G): where queries and keys of each graph begin, the last one empty
   int* not_finite;               // set to 1 where a query or a key is NaN or infinite
   float* scores;                 // (H, N, k)
   void* indices;                 // (H, N, k)
-  int* graphs;                   // (G, 6): first query, queries, first key, keys, first batch of keys, multiplier
+  int* graphs;                   // (G, 5): first query, queries, first key, keys, first batch of keys
   int* sample_tiles;             // (T, 2): graph, first query within it; for `thresholds`
   int* tiles;                    // (T, 2): the same for `collect`
   float* centre;                 // (H, G, DIM)
@@ -61,14 +62,14 @@ struct Search {
   int* query_order;              // (H, N): queries of a graph by falling need
   int* list;                     // (resident warps, 16 TILES, LIST): packed places; those of the best as ~row
   int* ticket;                   // next tile of `collect`
-  long long narrow_hint, narrow; // 1: the hint, the indices are int32, else int64
+  long long narrow;              // 1: the indices are int32, else int64
   long long heads, graph_count, query_count, key_count, batches, sample_tile_count, tile_count, hinted;
   long long k;                   // wanted
   long long sample;              // batches of keys that `thresholds` reads
   long long ordered;             // 1: keys by norm and queries by need
   long long rows_a_block;        // of `norms`
 };
-struct Graph { int first_query, queries, first_key, keys, first_batch, multiplier; };
+struct Graph { int first_query, queries, first_key, keys, first_batch; };
 
 // ---- instructions ----------------------------------------------------------------------------------------
 #if !EMULATED
@@ -111,6 +112,7 @@ DEVICE float held(float x) {
   return y;
 }
 DEVICE uint32_t any_bits(uint32_t x) { return __reduce_or_sync(FULL, x); }
+DEVICE int warp_max(int x) { return __reduce_max_sync(FULL, x); }
 DEVICE void copy_start(void* to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from));
 }
@@ -118,13 +120,9 @@ DEVICE void copy_commit() { asm volatile("cp.async.commit_group;"); }
 template <int PENDING> DEVICE void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(PENDING)); }
 #endif
 
-// Over the lanes of a warp: sum of all, largest of all, sum up to each.
+// Over the lanes of a warp: sum of all, sum up to each.
 template <class T> DEVICE T warp_sum(T x) {
   for (int lane = 16; lane; lane >>= 1) x += __shfl_xor_sync(FULL, x, lane);
-  return x;
-}
-DEVICE int warp_max(int x) {
-  for (int lane = 16; lane; lane >>= 1) x = max(x, __shfl_xor_sync(FULL, x, lane));
   return x;
 }
 DEVICE int warp_through(int x) {
@@ -200,7 +198,7 @@ template <int FIRST> DEVICE int graph_of(const Search& s, int row) {
   int low = 0, high = (int)s.graph_count;
   while (high - low > 1) {
     int middle = (low + high) / 2;
-    if (s.graphs[middle * 6 + FIRST] <= row) low = middle; else high = middle;
+    if (s.graphs[middle * 5 + FIRST] <= row) low = middle; else high = middle;
   }
   return low;  // of graphs that begin at the same row the last: the others are empty
 }

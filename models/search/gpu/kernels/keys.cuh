@@ -107,7 +107,7 @@ KERNEL(pack, 256, 1) {
     int at = in_graph * 16 + part * 8 + lane / 4;
     if (at >= graph.keys) rows[part] = -1;
     else if (s.ordered) rows[part] = s.key_order[h * s.key_count + graph.first_key + at];
-    else rows[part] = graph.first_key + (int)((u64)at * (uint32_t)graph.multiplier % (uint32_t)graph.keys);
+    else rows[part] = graph.first_key + (int)(at * PRIME % (uint32_t)graph.keys);
     if (lane % 4 == 0) s.packed_rows[at_batch * 16 + part * 8 + lane / 4] = rows[part];
   }
   if (s.ordered && in_graph % (CHUNK / 16) == 0 && lane == 0) {

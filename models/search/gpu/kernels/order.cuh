@@ -48,7 +48,7 @@ DEVICE void place(const Search& s, int rows, int* places, int* order, Bucket buc
   if (!span.one) {
     for (int row = span.first + thread; row <= span.last; row += 256) {
       int g = graph_of<FIRST>(s, row);
-      order[s.graphs[g * 6 + FIRST] + atomicAdd(&places[(long long)g * BUCKETS + bucket(row, g)], 1)] = row;
+      order[s.graphs[g * 5 + FIRST] + atomicAdd(&places[(long long)g * BUCKETS + bucket(row, g)], 1)] = row;
     }
     return;
   }
@@ -69,5 +69,5 @@ DEVICE void place(const Search& s, int rows, int* places, int* order, Bucket buc
 #pragma unroll
   for (int i = 0; i < EACH; i++)
     if (mine[i] >= 0)
-      order[s.graphs[span.graph * 6 + FIRST] + counts[mine[i]] + within[i]] = span.first + thread + i * 256;
+      order[s.graphs[span.graph * 5 + FIRST] + counts[mine[i]] + within[i]] = span.first + thread + i * 256;
 }

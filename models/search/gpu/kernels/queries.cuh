@@ -76,7 +76,6 @@ DEVICE void load_queries(const Search& s, int h, int g, int first, bool ordered,
 }
 
 // ---- a hint ------------------------------------------------------------------------------------------------
-#if HINTED
 // grid (N / 8, H), 256 threads, a warp a query: the k-th best score among distinct hinted keys of its graph (of the
 // first 128 or 256 entries), or -infinity. k different keys reach it, so the k-th best of all does.
 KERNEL(hints, 256, 1) {
@@ -89,7 +88,7 @@ KERNEL(hints, 256, 1) {
   for (int e = 0; e < EACH; e++) {
     long long key = -1, place = at * s.hinted + e * 32 + lane;
     if (e * 32 + lane < s.hinted)
-      key = (s.narrow_hint ? ((const int*)s.hint)[place] : ((const long long*)s.hint)[place]) - graph.first_key;
+      key = (long long)s.hint[place] - graph.first_key;
     row[e] = key >= 0 && key < graph.keys ? graph.first_key + (int)key : -1;
   }
   u64 x[EACH];
@@ -108,8 +107,6 @@ KERNEL(hints, 256, 1) {
   for (int e = 0; e < EACH; e++)
     if (x[e] && x[e] != (e ? x[e ? e - 1 : 0] : before) && ++place == s.k) s.threshold[at] = rank_score(x[e]);
 }
-
-#endif
 
 // The filter value below which nothing can beat or tie with a key of this score.
 DEVICE float floor_of_score(float score, const Units& u) {

@@ -35,9 +35,14 @@ DEVICE void rank_noted(const Search& s, int h, const Rows<COUNT>& rows, int r, c
   sort_falling<LANES, EACH>(x);
 }
 
-// Writes the results of row r, ranked by LANES lanes.
+// Ranks and writes 32 / LANES rows from `first` on.
 template <int LANES, int EACH>
-DEVICE void write(const Search& s, int h, const Rows<COUNT>& rows, int r, const u64 (&x)[EACH]) {
+OUTLINED void write_some(const Search& s, int h, const Rows<COUNT>& rows, int first, const int* list,
+                         const int* packed_rows) {
+  u64 x[EACH];
+  int r = first + threadIdx.x % 32 / LANES;
+  rank_noted<LANES, EACH>(s, h, rows, r, list, packed_rows, x);
+  __syncwarp();
   if (rows.row[r] < 0) return;
   long long at = (h * s.query_count + rows.row[r]) * s.k;
 #pragma unroll
@@ -50,30 +55,14 @@ DEVICE void write(const Search& s, int h, const Rows<COUNT>& rows, int r, const 
     }
   }
 }
-// Ranks and writes 32 / LANES rows from `first` on.
-template <int LANES, int EACH>
-OUTLINED void write_some(const Search& s, int h, const Rows<COUNT>& rows, int first, const int* list,
-                         const int* packed_rows) {
-  u64 x[EACH];
-  int r = first + threadIdx.x % 32 / LANES;
-  rank_noted<LANES, EACH>(s, h, rows, r, list, packed_rows, x);
-  __syncwarp();
-  write<LANES, EACH>(s, h, rows, r, x);
-}
 
-// One row by all lanes, however many its candidates are: writes its results, or keeps the best k of its
-// lists and raises its threshold.
-OUTLINED void settle(const Search& s, int h, Rows<COUNT>& rows, int r, int* list, const int* packed_rows,
-                     bool finally) {
+// One row by all lanes, however many its candidates are: keeps the best k of its lists and raises its threshold.
+OUTLINED void settle(const Search& s, int h, Rows<COUNT>& rows, int r, int* list, const int* packed_rows) {
   constexpr int EACH = LIST / 32;
   int lane = threadIdx.x % 32, wanted = (int)s.k, kept = 0;
   u64 x[EACH], last = 0;
   rank_noted<32, EACH>(s, h, rows, r, list, packed_rows, x);
   __syncwarp();
-  if (finally) {
-    write<32, EACH>(s, h, rows, r, x);
-    return;
-  }
 #pragma unroll
   for (int e = 0; e < EACH; e++) {
     int i = lane * EACH + e;
@@ -108,7 +97,7 @@ DEVICE void write_rows(const Search& s, int h, Rows<COUNT>& rows, int* list, con
     else if (most <= 128)
       for (int i = 0; i < 8; i += 2) write_some<16, 8>(s, h, rows, r + i, list, packed_rows);
     else
-      for (int i = 0; i < 8; i++) settle(s, h, rows, r + i, list, packed_rows, true);
+      for (int i = 0; i < 8; i++) write_some<32, LIST / 32>(s, h, rows, r + i, list, packed_rows);
   }
 }
 
@@ -118,7 +107,7 @@ DEVICE void shrink(const Search& s, int h, Rows<COUNT>& rows, int* list, const i
 #pragma unroll 1
   for (int r = 0; r < COUNT; r++) {
     const int* n = rows.count[r];
-    if (max(max(n[0], n[1]), max(n[2], n[3])) > PART / 2) settle(s, h, rows, r, list, packed_rows, false);
+    if (max(max(n[0], n[1]), max(n[2], n[3])) > PART / 2) settle(s, h, rows, r, list, packed_rows);
   }
 }
 

@@ -24,23 +24,9 @@ KERNEL(lay_out, 256, 1) {
   batches = warp_sum(batches);
   first_sample = warp_sum(first_sample);
   first_tile = warp_sum(first_tile);
-  // The first from the golden section on that has no common divisor with the keys: its multiples are all of them.
-  int multiplier = max(1, (int)(keys * 0.6180339887)) + lane;
-  for (;; multiplier += 32) {
-    int divisor = keys, rest = multiplier;
-    while (rest) {
-      int next = divisor % rest;
-      divisor = rest;
-      rest = next;
-    }
-    uint32_t coprime = __ballot_sync(FULL, divisor == 1);
-    if (!coprime) continue;
-    multiplier = __shfl_sync(FULL, multiplier, __ffs(coprime) - 1);
-    break;
-  }
-  int row[6] = {(int)s.starts[g], queries, (int)s.key_starts[g], keys, batches, multiplier};
+  int row[5] = {(int)s.starts[g], queries, (int)s.key_starts[g], keys, batches};
   if (lane == 0)
-    for (int i = 0; i < 6; i++) s.graphs[g * 6 + i] = row[i];
+    for (int i = 0; i < 5; i++) s.graphs[g * 5 + i] = row[i];
   auto write = [&](int* tiles, int from, int size, int count) {
     int end = g < last ? from + (queries + size - 1) / size : count;
     for (int i = from + lane; i < end; i += 32) {
