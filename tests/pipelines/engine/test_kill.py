@@ -31,12 +31,12 @@ CALLS = [
     ("worker", "/shards", "write", 4),
     ("worker", "/shards", "fsync", 8),
     ("worker", "/shards", "replace", 4),
-    ("builder", "", "write", 12),  # the first says who has the lock
-    ("builder", "", "fsync", 17),
-    ("builder", "", "replace", 5),
-    ("alone", "", "write", 10),
-    ("alone", "", "fsync", 22),
-    ("alone", "", "replace", 6),
+    ("builder", "", "write", 11),
+    ("builder", "", "fsync", 15),
+    ("builder", "", "replace", 4),
+    ("alone", "", "write", 9),
+    ("alone", "", "fsync", 20),
+    ("alone", "", "replace", 5),
 ]
 POINTS: list[Point] = [
     (role, place, call, n, when)
@@ -51,18 +51,18 @@ CHOSEN: list[Point] = [
     ("worker", "/shards", "write", 2, "middle"),
     ("worker", "/shards", "replace", 2, "before"),
     ("worker", "/shards", "replace", 1, "after"),
-    ("builder", "", "write", 2, "middle"),
-    ("builder", "", "fsync", 5, "after"),
-    ("builder", "", "write", 5, "middle"),
-    ("builder", "", "replace", 5, "before"),
-    ("builder", "", "replace", 5, "after"),
+    ("builder", "", "write", 1, "middle"),
+    ("builder", "", "fsync", 3, "after"),
+    ("builder", "", "write", 4, "middle"),
+    ("builder", "", "replace", 4, "before"),
+    ("builder", "", "replace", 4, "after"),
     # A piece of ``prepare``; the shard's bytes, name and line; the card's name.
-    ("alone", "", "fsync", 5, "after"),
-    ("alone", "", "replace", 2, "after"),
-    ("alone", "", "write", 6, "middle"),
-    ("alone", "", "replace", 6, "before"),
+    ("alone", "", "fsync", 3, "after"),
+    ("alone", "", "replace", 1, "after"),
+    ("alone", "", "write", 5, "middle"),
+    ("alone", "", "replace", 5, "before"),
 ]
-CHOSEN_FULL = [("worker", 3), ("builder", 1), ("builder", 6), ("builder", 11)]
+CHOSEN_FULL = [("worker", 3), ("builder", 1), ("builder", 5), ("builder", 10)]
 
 
 @pytest.fixture(scope="module")

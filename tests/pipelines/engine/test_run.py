@@ -21,6 +21,7 @@ from support.toy_pipeline import (
     write_raw,
 )
 
+from kmip_data.builds.home import BuildOptions
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.format.card import read_card
 from kmip_data.format.reader import Shard
@@ -167,10 +168,9 @@ def test_nothing_to_build_and_the_same_key_twice(tmp_path: Path) -> None:
         build_toy(tmp_path, jobs=1)
 
 
-def test_jobs_below_one_are_refused(tmp_path: Path) -> None:
-    write_raw(tmp_path / "raw", 2)
+def test_jobs_below_one_are_refused() -> None:
     with pytest.raises(UsageError, match="--jobs"):
-        build_toy(tmp_path, jobs=0)
+        BuildOptions.of("toy", {"jobs": 0})
 
 
 def test_a_current_folder_that_is_gone_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
