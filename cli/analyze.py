@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,7 @@ from kmip_data.wording import counted
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
-    from kmip_data.models.analysis.study import Projections, Study
+    from kmip_data.models.analysis.study import Projections
 
 _LEGEND = """\
 Figures are differences of outputs. order of nodes: a graph differs from itself with its nodes in another
@@ -95,29 +94,21 @@ def command(ctx: click.Context) -> None:
     cls=Command,
     examples=[
         "kmip-data analyze approximation --gaussian 2500x16",
-        "kmip-data analyze approximation --gaussian 2500x16 --as-published --k 1,5,11,95,198",
+        "kmip-data analyze approximation --gaussian 2500x16 --k 1,5,11,95,198",
         "kmip-data analyze approximation malnet-tiny/gps-kmip/mine --nodes 1001..5000",
     ],
 )
 @analysis_options
-@click.option(
-    "--as-published", is_flag=True, help="Also show what the published code computed: the k smallest scores."
-)
-def approximation(as_published: bool, **options: Any) -> None:
+def approximation(**options: Any) -> None:
     """Distance of k-MIP attention to full attention, for each k.
 
     Mean Euclidean distance of their outputs for the queries, keys and values of RUN or a normal distribution,
-    without the first layer. The picture and the CSV file have the right computation and the published one,
-    which sorted the keys in the wrong order.
+    without the first layer; also what the published code computed, which sorted the keys in the wrong order,
+    and the distance of normal outputs.
     """
-    from kmip_data.models.analysis.drawing import APPROXIMATION_LINES, draw_study
     from kmip_data.models.analysis.study import approximation as measure
 
-    title, ylabel = "k-MIP against full attention", "mean L2 distance to the output of full attention"
-    draw = partial(draw_study, lines=APPROXIMATION_LINES, title=title, ylabel=ylabel)
-    columns = {"as published": "as published"} if as_published else {}
-    columns |= {"k-MIP": "distance", "random": "normal outputs"}
-    _analyse("approximation", options, measure, draw, columns)
+    _analyse("approximation", measure, options)
 
 
 @command.command(
@@ -134,23 +125,15 @@ def cumulative_weight(**options: Any) -> None:
     Mean, over nodes and heads, of the sum of the k largest softmax weights, for the queries and keys of
     RUN, without the first layer, or a normal distribution.
     """
-    from kmip_data.models.analysis.drawing import WEIGHT_LINES, draw_study
     from kmip_data.models.analysis.study import weight_share
 
-    title, ylabel = "Attention weight of the k best keys", "cumulative attention weight"
-    draw = partial(draw_study, lines=WEIGHT_LINES, title=title, ylabel=ylabel, most=1.0)
-    _analyse("cumulative-weight", options, weight_share, draw, {"k-MIP": "weight", "Gaussian": "Gaussian"})
+    _analyse("cumulative-weight", weight_share, options)
 
 
-def _analyse(
-    name: str,
-    options: Mapping[str, Any],
-    measure: Any,
-    draw: Callable[..., None],
-    columns: Mapping[str, str],
-) -> None:
-    """Apply a measure, save its picture and figures, and print ``columns``: name of a curve to heading."""
+def _analyse(name: str, measure: Any, options: Mapping[str, Any]) -> None:
+    """Apply a measure to queries, keys and values, save its picture and figures, and print the means."""
     from kmip_data.files.changes import write_output
+    from kmip_data.models.analysis.drawing import draw_study
     from kmip_data.models.analysis.study import run_study
 
     saved = _save_paths(name, options["save"], options["run"], options["home"])
@@ -163,7 +146,7 @@ def _analyse(
         queries=options["queries"], quiet=options["quiet"],
     )  # fmt: skip
     about = dict(projections.about)
-    draw(study, saved[0], subtitle=_source(about))
+    draw_study(study, saved[0], name=name, subtitle=_source(about))
     write_output(saved[1], study.to_csv())
     summaries = {name: study.summary(name) for name in study.curves}
     curves = {name: {"mean": mean.tolist(), "std": std.tolist()} for name, (mean, std) in summaries.items()}
@@ -171,16 +154,12 @@ def _analyse(
     layers = len({layer for layer, *_ in study.samples})
     left_out = ", the first layer left out" if len(projections.layers) > layers else ""
     samples = f"{counted(layers, 'layer')} of {counted(len(study.samples) // layers, 'graph')}{left_out}"
-    text = [_study_table(study, columns), f"{_source(about)}; {samples}", _saved(saved)]
+    several = len(study.samples) > layers  # graphs, over which means deviate
+    header = ["k", *(word for curve in summaries for word in (curve, "±")[: 1 + several])]
+    shown = [figure for both in summaries.values() for figure in both[: 1 + several]]
+    rows = ([k, *(f"{x[i]:.4f}" for x in shown)] for i, k in enumerate(study.ks))
+    text = [table(header, rows), f"{_source(about)}; {samples}", _saved(saved)]
     show({**found, "curves": curves, "saved": saved}, "\n".join(text), as_json=options["as_json"])
-
-
-def _study_table(study: Study, columns: Mapping[str, str]) -> str:
-    """Return the means over k, with deviations if there are several graphs."""
-    figures = 1 if len({graph for _, graph, _ in study.samples}) == 1 else 2
-    header = ["k", *(word for heading in columns.values() for word in (heading, "±")[:figures])]
-    shown = [figure for name in columns for figure in study.summary(name)[:figures]]
-    return table(header, ([k, *(f"{x[i]:.4f}" for x in shown)] for i, k in enumerate(study.ks)))
 
 
 def _projections(name: str, options: Mapping[str, Any]) -> Projections:

@@ -99,9 +99,10 @@ def attention(
     """
     from kmip_data.files.changes import write_output
     from kmip_data.files.reading import csv_bytes
+    from kmip_data.manifest import read_shipped
     from kmip_data.models.profiling.measuring import Protocol, measure
     from kmip_data.models.profiling.methods import Shape, default_methods, method_names, sizes_up_to
-    from kmip_data.models.profiling.results import draw_sweep, published
+    from kmip_data.models.profiling.results import draw_sweep
     from kmip_data.models.training.machine import choose_device
     from kmip_data.runtime.memory import free_host_memory
 
@@ -118,7 +119,8 @@ def attention(
         say(f"{cell.method}, {cell.setting}, {cell.n:,} nodes: {_time(cell)}", quiet=quiet)
 
     cells = measure(names, sizes_up_to(max_n), shape=shape, protocol=protocol, settings=settings, log=log)
-    rows, paper = [cell.as_dict() for cell in cells], published() if shape == Shape() else None
+    rows = [cell.as_dict() for cell in cells]
+    paper = read_shipped("results", "efficiency") if shape == Shape() else None
     sizes = f"H = {shape.heads}, d = {shape.d}, k = {shape.k}"
     what = f"{sizes}, {shape.data}, {kind}, {counted(protocol.threads, 'thread')}"
     if prefix is not None:

@@ -150,12 +150,12 @@ def _backends() -> Iterator[tuple[str, str, str]]:
 def _self_check() -> Iterator[tuple[str, str, str]]:
     import torch
 
-    from kmip_data.models.config import ModelConfig
-    from kmip_data.models.training.self_check import OK, found_on, sizes_of
-
     if not torch.cuda.is_available():
         yield "kernels", "no", "no GPU"
         return
+    from kmip_data.models.config import ModelConfig
+    from kmip_data.models.training.self_check import OK, found_on, sizes_of
+
     for part, reason in found_on("cuda", sizes_of(ModelConfig())).items():
         yield part, "ok" if reason == OK else "problem", "" if reason == OK else reason
 

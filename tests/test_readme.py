@@ -96,10 +96,11 @@ def test_commands_run(home, tmp_path, monkeypatch):
     assert ran >= 8
 
 
-@pytest.mark.slow
 def test_library_snippet_runs(home):
     library, *_ = blocks("python")
-    assert python("-c", f"{library}\nprint(batch)").out.startswith("DataBatch(")
+    names: dict[str, object] = {}
+    exec(library, names)
+    assert str(names["batch"]).startswith("DataBatch(")
 
 
 def test_attention_snippet_runs():

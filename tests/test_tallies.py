@@ -33,7 +33,7 @@ def ending(folder: Path, *options: str) -> str:
     (folder / "test_it.py").write_text(TESTS)
     (folder / "conftest.py").write_text((HERE / "conftest.py").read_text())
     markers = "markers =\n  slow: x\n  torture: x\n"
-    (folder / "pytest.ini").write_text(f"[pytest]\npythonpath = {HERE} {HERE.parent}\n{markers}")
+    (folder / "pytest.ini").write_text(f"[pytest]\n{markers}")
     alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     out = python("-m", "pytest", "-q", "-p", "no:cacheprovider", *options, cwd=folder, **alone).out
     return re.sub(r" +", " ", out)

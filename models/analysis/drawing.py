@@ -13,35 +13,39 @@ from kmip_data.models.analysis.study import Study
 from kmip_data.models.training.metrics import METRICS
 from kmip_data.models.training.run.folder import is_share
 
-Curve = tuple[str, str, str]  #: label, colour, style
 Row = Mapping[str, Any]
-APPROXIMATION_LINES: dict[str, Curve] = {
-    "k-MIP": ("k largest scores: k-MIP attention", PALETTE[0], "-"),
-    "as published": ("k smallest scores: as the published code computed", PALETTE[1], "--"),
-    "random": ("standard normal outputs", "#888888", ":"),
-}
-WEIGHT_LINES: dict[str, Curve] = {
-    "k-MIP": ("these queries and keys", PALETTE[0], "-"),
-    "Gaussian": ("Gaussian queries and keys of the same sizes", "#888888", "--"),
+#: Analysis -> title, what the y axis shows, its largest value, and label, colour and style of each curve.
+STUDIES: dict[str, tuple[str, str, float | None, dict[str, tuple[str, str, str]]]] = {
+    "approximation": (
+        "k-MIP against full attention",
+        "mean L2 distance to the output of full attention",
+        None,
+        {
+            "k-MIP": ("k largest scores: k-MIP attention", PALETTE[0], "-"),
+            "as published": ("k smallest scores: as the published code computed", PALETTE[1], "--"),
+            "normal outputs": ("standard normal outputs", "#888888", ":"),
+        },
+    ),
+    "cumulative-weight": (
+        "Attention weight of the k best keys",
+        "cumulative attention weight",
+        1.0,
+        {
+            "k-MIP": ("these queries and keys", PALETTE[0], "-"),
+            "Gaussian": ("Gaussian queries and keys of the same sizes", "#888888", "--"),
+        },
+    ),
 }
 
 
 @styled
-def draw_study(
-    study: Study,
-    path: Path,
-    *,
-    lines: Mapping[str, Curve],
-    title: str,
-    subtitle: str,
-    ylabel: str,
-    most: float | None = None,
-) -> None:
-    """Draw the mean of each curve over k, with its deviation over graphs as a band from 0 to ``most``."""
+def draw_study(study: Study, path: Path, *, name: str, subtitle: str) -> None:
+    """Draw the mean of each curve over k, with its deviation over graphs as a band."""
+    title, ylabel, most, lines = STUDIES[name]
     figure = new_figure(8, 5, title=f"{title}\n{subtitle}")
     axes = figure.subplots()
-    for name, (label, colour, style) in lines.items():
-        mean, std = study.summary(name)
+    for curve, (label, colour, style) in lines.items():
+        mean, std = study.summary(curve)
         axes.plot(study.ks, mean, label=label, color=colour, linestyle=style)
         if std.any():
             low, high = np.clip([mean - std, mean + std], 0, most)

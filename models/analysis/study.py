@@ -246,7 +246,7 @@ def approximation(sample: Sample, ks: Sequence[int]) -> Curves:
     """Return the distance to full attention of k-MIP attention, as published, and of normal outputs."""
     found = approximation_error(sample.queries, sample.keys, sample.values, ks, seed=sample.graph)
     random = np.full(len(ks), found.random)
-    return {"k-MIP": found.error, "as published": found.published, "random": random}
+    return {"k-MIP": found.error, "as published": found.published, "normal outputs": random}
 
 
 def weight_share(sample: Sample, ks: Sequence[int]) -> Curves:

@@ -81,7 +81,7 @@ def sizes_up_to(largest: float) -> list[int]:
     >>> sizes_up_to(1e4)
     [100, 316, 1000, 3162, 10000]
     """
-    return [int(10 ** (i / 2) + 1e-9) for i in range(4, math.floor(2 * math.log10(largest) + 1e-9) + 1)]
+    return [size for i in range(4, 19) if (size := int(10 ** (i / 2) + 1e-9)) <= largest]
 
 
 Step = Callable[[Workload, int], Tensor]

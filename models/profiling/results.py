@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kmip_data.drawing.style import look, new_figure, save, styled
-from kmip_data.manifest import read_shipped
 
 Setting = Literal["inference", "training"]
 SETTINGS: tuple[Setting, Setting] = ("inference", "training")
+DASHES = ("-", "--", ":", "-.")  #: of the paper's curves
 Status = Literal["ok", "oom", "time", "unavailable", "failed"]
 
 
@@ -73,19 +73,14 @@ def growth_exponent(points: Iterable[tuple[float, float]]) -> float | None:
     return round(statistics.linear_regression(*zip(*logs, strict=True)).slope, 6)
 
 
-def published() -> dict[str, Any]:
-    """Return the figures of the paper, measured on its A100: ``manifests/results/efficiency.toml``."""
-    return read_shipped("results", "efficiency")
-
-
 @styled
 def draw_sweep(
     cells: Sequence[Measurement], path: Path, *, title: str, paper: Mapping[str, Any] | None
 ) -> None:
     """Draw four log-log plots: seconds and peak bytes, inference and training.
 
-    Curves measured here are coloured; the paper's, from its own machine, are grey and dashed. A cross marks
-    where a method ran out of memory or time.
+    Curves measured here are coloured; those of ``paper`` (``manifests/results/efficiency.toml``) are grey. A
+    cross marks where a method ran out of memory or time.
     """
     from matplotlib.ticker import EngFormatter
 
@@ -98,7 +93,7 @@ def draw_sweep(
             key, scale = ("milliseconds", 1e-3) if quantity == "seconds" else ("megabytes", 2**20)
             if key in curve:
                 label = f"paper, {paper and paper['machine']}: {curve['label']}"
-                style = {"color": look().quiet, "linestyle": (0, (1 + 2 * number, 2)), "linewidth": 1}
+                style = {"color": look().quiet, "linestyle": DASHES[number % 4], "linewidth": 1}
                 axes.plot(curve["n"], [value * scale for value in curve[key]], label=label, **style)
         for number, name in enumerate(dict.fromkeys(cell.method for cell in cells)):
             of_it = [cell for cell in cells if (cell.method, cell.setting) == (name, setting)]

@@ -16,7 +16,7 @@ from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device
 from kmip_data.models.training.memory import plan_memory
-from kmip_data.models.training.run.checkpoint import random_state, seed_all, set_random_state
+from kmip_data.models.training.run.checkpoint import random_state, set_random_state
 from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.module import TrainingModule
 from kmip_data.runtime.memory import is_out_of_memory
@@ -42,7 +42,7 @@ class Contestant:
     def __init__(self, name: str, config: RunConfig, data: RunData, device: Device) -> None:
         self.config, self.data, self.device = data.pinned(config), data, torch.device(device.kind)
         recompute = plan_memory(self.config, data, device).recompute
-        seed_all(config.training.seed)
+        torch.manual_seed(config.training.seed)
         self.module = TrainingModule(data.with_hints(self.config, device.kind), data, recompute=recompute)
         self.pace = Pace(name=name)
         self.rounds: list[list[tuple[float, int]]] = []  #: seconds and graphs of each batch

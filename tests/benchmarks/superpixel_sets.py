@@ -52,13 +52,14 @@ def rows(*, quick: bool = False) -> list[Row]:
 
 def _write(raw: Path, graphs: int) -> None:
     import numpy as np
-    from support.superpixel_pictures import make_pictures
 
+    from kmip_data.pipelines.samples.superpixel_graphs import make_picture
     from kmip_data.pipelines.samples.writers import Tensor, write_pickled_list
     from kmip_data.pipelines.superpixel_graphs import COCO_IDS
 
     ids = np.array(COCO_IDS, np.uint8)
-    made = list(make_pictures(min(DISTINCT, graphs), classes=len(ids)))
+    random = np.random.Generator(np.random.PCG64(0))
+    made = [make_picture(n, len(ids), random, side=(21, 23)) for n in range(min(DISTINCT, graphs))]
     for part, share in SHARES.items():
         pictures = itertools.islice(itertools.cycle(made), int(graphs * share))
         write_pickled_list(

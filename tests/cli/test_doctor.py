@@ -25,14 +25,16 @@ def test_preparing_and_searching_have_limits_of_their_own(tmp_path, monkeypatch)
         "import os; os.kill(os.getpid(), 11)": True,
         "print('ready')": None,
     }
-    found = {}
+    found, why = {}, ""
     for program in programs:
         output = tmp_path / "output"
         with output.open("wb") as file:
             process = subprocess.Popen([sys.executable, "-c", program], stdout=file, stderr=file)
         failure = trial._failure(process, time.monotonic() + (2 if program == slow else 120), output)
-        found[program] = failure and failure.broken
+        found[program], why = failure and failure.broken, f"{why}{failure and failure.why}\n"
     assert found == programs
+    assert "SIGSEGV" in why
+    assert "keys: wrong" in why
 
 
 @pytest.mark.slow

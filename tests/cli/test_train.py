@@ -53,8 +53,7 @@ def test_a_run_is_evaluated_resumed_repeated_and_measured_by_its_predictions(mak
 
 @pytest.mark.slow
 def test_results_of_a_sample_say_so_and_seeds_give_mean_and_deviation(make_build):
-    make_build("s3dis-sample-k4", sample=True)
-    words = ["train", "--dataset", "s3dis", "--sample", "--k", "4", *QUICK, "--epochs", "1"]
+    words = ["train", "--dataset", make_build(sample=True).path, *QUICK, "--epochs", "1"]
     text = done(*words, "--name", "mine").out
     assert "sample" in text
     run = next(Path(line.split()[-1]) for line in text.splitlines() if line.startswith("run"))

@@ -59,6 +59,9 @@ def main(out: Path, minutes: float, only: tuple[int, ...]) -> None:
     from gpu.page import summary
     from gpu.results import FILE, append, read
 
+    if dry:  # imported once, for the processes are forks
+        for section in SECTIONS:
+            importlib.import_module(f"gpu.{section.module}")
     out.mkdir(parents=True, exist_ok=True)
     cache = ROOT / "build" / "gpu-cache"  # of kernels: a second run on the machine finds them
     os.environ |= {"TRITON_CACHE_DIR": str(cache / "triton"), "XDG_CACHE_HOME": str(cache)}

@@ -212,7 +212,7 @@ def test_a_build_with_blocks(rooms, home, tmp_path):
 
 
 def _records(keys):
-    from support.split_records import records_of
+    from support.pyg_point_clouds import records_of
 
     return records_of(keys)
 

@@ -13,9 +13,8 @@ import pytest
 import torch
 from support.cases import check_each
 from support.knn_oracle import exact_table, torch_cluster_edges
-from support.pyg_point_clouds import pipeline_records, pyg_s3dis, unzip
+from support.pyg_point_clouds import pipeline_records, pyg_s3dis, records_of, unzip
 from support.shared import shared_data
-from support.split_records import records_of
 
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import MAX_SHARD_BYTES, encode_shard

@@ -14,9 +14,8 @@ import torch
 from pydantic import ValidationError
 from support.cases import check_each
 from support.knn_oracle import exact_table, torch_cluster_edges
-from support.pyg_point_clouds import pipeline_records, pyg_shapenet, unzip
+from support.pyg_point_clouds import pipeline_records, pyg_shapenet, records_of, unzip
 from support.shared import shared_data
-from support.split_records import records_of
 from torch_geometric.datasets import ShapeNet
 
 from kmip_data.errors import DamagedInput

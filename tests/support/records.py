@@ -1,13 +1,12 @@
-"""Hypothesis strategies for schemas and records, a build folder of them, and their comparison."""
+"""Random schemas and records, a build folder of them, and their comparison."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hypothesis import strategies as st
 from support.builds import put_build
 
 from kmip_data.format.build_files import write_split_file
@@ -158,87 +157,41 @@ def _edges(neighbor: Any, edge_index: Any) -> int:
     return 0 if edge_index is None else int(edge_index.shape[1])
 
 
-@st.composite
-def schemas(draw: st.DrawFn) -> Schema:
+def random_schema(random: np.random.Generator) -> Schema:
     """Any schema that the format can hold: all dtypes, row shapes, edge layouts and index widths."""
-    edges = draw(st.sampled_from(["neighbor", "index", "none"]))
-    levels = st.sampled_from(["node", "graph"] if edges == "none" else ["node", "graph", "edge"])
-    names = draw(
-        st.lists(st.tuples(levels, st.sampled_from("abcdxy")), max_size=5, unique_by=lambda pair: pair[1])
-    )
-    columns = tuple(
+    edges = str(random.choice(["neighbor", "index", "none"]))
+    levels = ["node", "graph"] if edges == "none" else ["node", "graph", "edge"]
+    shapes = [(), (1,), (3,), (2, 2), (0,)]
+    columns = [
         Column(
-            key=f"{level}/{name}",
+            key=f"{random.choice(levels)}/{name}",
             attribute=name,
-            stored=(dtype := draw(st.sampled_from(sorted(STORED_DTYPES)))),
+            stored=(dtype := str(random.choice(sorted(STORED_DTYPES)))),
             presented=dtype,
-            shape=draw(st.sampled_from([(), (1,), (3,), (2, 2), (0,)])),
+            shape=shapes[random.integers(len(shapes))],
         )
-        for level, name in names
-    )
-    k = draw(st.integers(1, 5)) if edges == "neighbor" else None
-    return Schema(
-        columns=columns, edges=edges, k=k, max_nodes=draw(st.sampled_from([64, 65_536, 65_537, 200_000]))
-    )
+        for name in "abcdxy"[: random.integers(6)]
+    ]
+    k = int(random.integers(1, 6)) if edges == "neighbor" else None
+    most = int(random.choice([64, 65_536, 65_537, 200_000]))
+    return Schema(columns=tuple(columns), edges=edges, k=k, max_nodes=most)
 
 
-def values(dtype: str, shape: tuple[int, ...]) -> st.SearchStrategy[Any]:
-    """Arrays of arbitrary bits, extremes, NaN and infinities included."""
-    kind = np.dtype(dtype)
-    size = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
-    if kind.kind == "f":
-        info: Any = np.finfo(kind)
-        extremes = [info.max, info.min, info.tiny, np.nan, np.inf, -np.inf, -0.0]
-    else:
-        info = np.iinfo(kind)
-        extremes = [info.max, info.min]
-    filled = st.sampled_from(extremes).map(lambda value: np.full(shape, value, kind))
-    raw = st.binary(min_size=size, max_size=size).map(lambda data: np.frombuffer(data, kind).reshape(shape))
-    seeded = st.integers(0, 2**32).map(lambda seed: np.random.default_rng(seed).bytes(size))
-    return st.one_of(
-        filled,
-        raw if size < 500 else filled,
-        seeded.map(lambda data: np.frombuffer(data, kind).reshape(shape)),
-    )
-
-
-@st.composite
-def record_lists(draw: st.DrawFn, schema: Schema, max_graphs: int = 5) -> list[GraphRecord]:
-    """Records of ``schema``: empty graphs, single nodes, no edges, arbitrary values."""
+def random_records(schema: Schema, random: np.random.Generator) -> list[GraphRecord]:
+    """Records of ``schema``: empty graphs, single nodes, no edges, arbitrary bits, extremes, NaN."""
     records = []
-    for number in range(draw(st.integers(0, max_graphs))):
-        nodes = draw(st.sampled_from([0, 1, 2, 7, 40]))
-        neighbor = edge_index = None
-        top = max(nodes - 1, 0)
-        if schema.edges == "neighbor":
-            neighbor = _indices(draw, (nodes, schema.k or 0), top)
-        elif schema.edges == "index":
-            edge_index = _indices(draw, (2, draw(st.sampled_from([0, 1, 9])) if nodes else 0), top)
-        count: Mapping[str, tuple[int, ...]] = {
-            "graph": (),
-            "node": (nodes,),
-            "edge": (_edges(neighbor, edge_index),),
-        }
-        columns = {
-            column.key: draw(values(column.stored, (*count[column.level], *column.shape)))
-            for column in schema.columns
-        }
-        key = draw(
-            st.text(alphabet=st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=20)
-        )
-        records.append(
-            GraphRecord(
-                key=f"{number}:{key}",
-                num_nodes=nodes,
-                columns=columns,
-                neighbor=neighbor,
-                edge_index=edge_index,
-            )
-        )
+    for number in range(random.integers(6)):
+        nodes, edges = random.choice([0, 1, 2, 7, 40]), random.choice([0, 1, 9])
+        record = make_record(schema, f"{number}: ~ {'k' * number}", int(nodes), int(edges), random)
+        for key, array in record.columns.items():
+            info: Any = np.finfo(array.dtype) if array.dtype.kind == "f" else np.iinfo(array.dtype)
+            odd = [info.max, info.min]
+            odd += [info.tiny, np.nan, np.inf, -np.inf, -0.0] if array.dtype.kind == "f" else []
+            bits = np.frombuffer(random.bytes(array.nbytes), array.dtype).reshape(array.shape)
+            filled = np.full(array.shape, odd[random.integers(len(odd))], array.dtype)
+            record.columns[key] = bits if random.random() < 0.6 else filled
+        for index in (record.neighbor, record.edge_index):
+            if index is not None and random.random() < 0.3:
+                index[...] = max(nodes - 1, 0)
+        records.append(record)
     return records
-
-
-def _indices(draw: st.DrawFn, shape: tuple[int, ...], top: int) -> Any:
-    dtype = draw(st.sampled_from([np.int64, np.int32, np.uint16]))
-    random = np.random.default_rng(draw(st.integers(0, 2**32)))
-    return draw(st.sampled_from([random.integers(0, top + 1, shape), np.full(shape, top)])).astype(dtype)

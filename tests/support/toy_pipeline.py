@@ -155,6 +155,9 @@ def _obey(order: str) -> None:
     word, _, value = order.partition("=")
     if word == "sleep":
         time.sleep(float(value))
+    elif word == "hold":  # until the file is there, or the build is stopped
+        while not Path(value).exists() and not [*Path(value).parent.glob("built/*/work/stop")]:
+            time.sleep(0.01)
     elif word == "fail":
         raise ValueError(value)
     elif word == "damaged":

@@ -28,6 +28,7 @@ from kmip_data.models.search.problem import NotFinite, SearchProblem
 log = logging.getLogger(__name__)
 
 KERNELS = Path(__file__).parent / "kernels"
+_count = itertools.count(1)  # programs that this process compiles
 _INSTEAD = "use another search backend (dense), or see `kmip-data doctor`"
 
 
@@ -163,9 +164,6 @@ def compiled(program: Program, target: str, *, fresh: bool = False) -> bytes:
         cached.parent.mkdir(parents=True, exist_ok=True)
         write_file(cached, code)  # atomic: other processes compile the same at the same time
     return code
-
-
-_count = itertools.count(1)  # programs that this process compiles
 
 
 @functools.cache

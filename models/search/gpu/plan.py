@@ -14,6 +14,7 @@ from torch import Tensor
 from kmip_data.models.search.problem import SearchProblem
 
 MOST_DIM, MOST_K = 256, 120  #: what the kernels take
+Launch = tuple[str, int, int, int]  #: a kernel, its grid in blocks, and threads of a block
 
 # Members of ``struct Search`` (kernels/common.cuh) in order; all take 8 bytes.
 POINTERS = (
@@ -52,9 +53,6 @@ class Program:
     def macros(self) -> dict[str, int]:
         """Names and values as the compiler takes them."""
         return {field.name.upper(): value for field, value in zip(fields(self), astuple(self), strict=True)}
-
-
-Launch = tuple[str, int, int, int]  #: a kernel, its grid in blocks, and threads of a block
 
 
 @dataclass(eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,6 +36,7 @@ class Key:
     field: FieldInfo | None = None  #: none where it is the kind of a section
 
 
+@functools.cache  # the plans of the paper set 2,500 keys
 def documented_keys(model: type[BaseModel] = RunConfig, prefix: str = "") -> list[Key]:
     """Every key of a configuration in order, with type, default and meaning."""
     found: list[Key] = []

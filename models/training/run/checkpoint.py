@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import io
 import math
-import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn, optim
 from torch.optim import Optimizer
@@ -115,23 +113,11 @@ class Average:
             model.load_state_dict(learning)
 
 
-def seed_all(seed: int) -> None:
-    """Seed the global generators of Python, numpy and PyTorch, on every device."""
-    random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002 -- the global generator, which layers and libraries may use
-    torch.manual_seed(seed)
-
-
 def random_state() -> dict[str, Any]:
-    """State of every global generator a layer may draw from, as tensors and built-in values."""
-    numpy_state: Any = np.random.get_state(legacy=True)  # noqa: NPY002 -- as above
-    _, keys, position, has_gauss, gauss = numpy_state
-    version, internal, gauss_next = random.getstate()
+    """State of PyTorch's generators on every device; nothing of a run draws from another global one."""
     return {
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-        "numpy": [torch.from_numpy(keys.astype(np.int64)), int(position), int(has_gauss), float(gauss)],
-        "python": [version, list(internal), gauss_next],
     }
 
 
@@ -141,10 +127,6 @@ def set_random_state(state: Mapping[str, Any]) -> None:
     if torch.cuda.is_available():
         for device, cuda_state in enumerate(state["cuda"][: torch.cuda.device_count()]):
             torch.cuda.set_rng_state(cuda_state, device)
-    keys, position, has_gauss, gauss = state["numpy"]
-    np.random.set_state(("MT19937", keys.numpy().astype(np.uint32), position, has_gauss, gauss))  # noqa: NPY002
-    version, internal, gauss_next = state["python"]
-    random.setstate((version, tuple(internal), gauss_next))
 
 
 @contextmanager

@@ -34,8 +34,6 @@ from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.runtime.memory import free_host_memory
 
 ARRAYS = ("logits", "pred", "key", "ptr")
-BATCH = 64  #: graphs measured together, where the predictions do not say how many
-_ABOUT = "about"
 Array = NDArray[Any]
 
 
@@ -164,7 +162,7 @@ def write_predictions(path: Path, predictions: Predictions) -> None:
     Its arrays are those of :class:`Predictions`, and ``about``, JSON as text.
     """
     check_npz(path)
-    about = {} if predictions.about is None else {_ABOUT: np.array(predictions.about.model_dump_json())}
+    about = {} if predictions.about is None else {"about": np.array(predictions.about.model_dump_json())}
     stream = io.BytesIO()
     np.savez(stream, allow_pickle=False, **predictions.arrays, **about)
     write_output(path, stream.getvalue())
@@ -188,7 +186,7 @@ def read_predictions(path: Path) -> Predictions:
                 )
             stream.seek(0)
             with np.load(stream, allow_pickle=False) as arrays:
-                about = About.model_validate_json(str(arrays[_ABOUT])) if _ABOUT in arrays else None
+                about = About.model_validate_json(str(arrays["about"])) if "about" in arrays else None
                 return Predictions(**{name: arrays[name] for name in ARRAYS if name in arrays}, about=about)
     except (OSError, ValueError, LookupError, TypeError, EOFError, zipfile.BadZipFile) as error:
         if isinstance(error, OSError) and error.filename:

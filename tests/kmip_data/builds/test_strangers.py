@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import h5py
 import pytest
@@ -24,7 +21,6 @@ from kmip_data.format.writer import put_text
 from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.pipelines.engine import encode
 
-TESTS = Path(__file__).parents[2]
 COLUMN = f"columns/{ENCODING}/00000.h5"
 
 
@@ -265,31 +261,3 @@ def test_large_cards_and_pipes_are_not_read(copy):
     os.mkfifo(folder / CARD_NAME)
     with pytest.raises(DamagedInput, match="not a regular file"):
         read_card(folder)
-
-
-# Anything
-
-
-def fuzz(originals, work, seed, cases):
-    """Try random damages in a process of their own, which may crash."""
-    command = [sys.executable, "-m", "support.strangers_fuzz", originals, work, seed, cases]
-    path = os.pathsep.join([str(TESTS.parent), str(TESTS)])
-    environment = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run(
-        list(map(str, command)), env=environment, capture_output=True, text=True, check=False
-    )
-    case = work / "case.txt"
-    assert done.returncode == 0, f"{done.returncode}: {case.read_text()}\n{done.stdout}{done.stderr[-6_000:]}"
-    assert done.stdout == f"{cases:,} cases\n"
-
-
-def test_random_damage(originals, tmp_path):
-    fuzz(originals, tmp_path, 0, 60)
-
-
-@pytest.mark.torture
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("seed", range(10))
-def test_random_damage_at_length(originals, tmp_path, seed, torture_count):
-    fuzz(originals, tmp_path, 1 + seed, 2_000)
-    torture_count("fuzzer cases", 2_000)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from matplotlib.figure import Figure
 
+from kmip_data.manifest import read_shipped
 from kmip_data.models.analysis.drawing import draw_over_k
-from kmip_data.models.profiling.results import Measurement, draw_sweep, published
+from kmip_data.models.profiling.results import Measurement, draw_sweep
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def test_a_sweep_has_one_legend_and_ticks_without_markup(drawn, tmp_path):
         for method in ("auto", "full")
         for n in (100, 1000, 10_000)
     ]
-    draw_sweep(cells, tmp_path / "p.png", title="", paper=published())
+    draw_sweep(cells, tmp_path / "p.png", title="", paper=read_shipped("results", "efficiency"))
     labels = [text.get_text() for text in drawn[0].legends[0].get_texts()]
     assert len(labels) == len(set(labels))
     assert {"auto, here", "full, here"} <= set(labels)

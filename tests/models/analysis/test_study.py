@@ -114,7 +114,7 @@ def test_study_takes_the_layers_graphs_and_rows_asked_for():
     assert mean[0] > 0
     assert mean[1] == mean[2] == std[2] == 0
     lines = found.to_csv().decode().splitlines()
-    assert lines[0] == "layer,graph,nodes,k,k-MIP,as published,random"
+    assert lines[0] == "layer,graph,nodes,k,k-MIP,as published,normal outputs"
     assert len(lines) == 1 + 4 * 3
     few = run_study(one, approximation, queries=2, graphs=1, ks=(1,))
     assert few.samples == ((0, 0, 6),)  # the only layer

@@ -9,10 +9,11 @@ import time
 import pytest
 import torch
 
+from kmip_data.manifest import read_shipped
 from kmip_data.models.profiling import measuring
 from kmip_data.models.profiling.measuring import Measurer, Protocol, measure
 from kmip_data.models.profiling.methods import Shape, get_method
-from kmip_data.models.profiling.results import Measurement, growth_exponent, published
+from kmip_data.models.profiling.results import Measurement, growth_exponent
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -142,7 +143,7 @@ def test_growth_is_fitted_over_the_last_decade():
 
 
 def test_published_figures():
-    paper = published()
+    paper = read_shipped("results", "efficiency")
     for curve in paper["curve"]:
         assert len(curve["n"]) == len(curve["milliseconds"])
         assert len(curve.get("megabytes", [])) in {0, len(curve["n"])}

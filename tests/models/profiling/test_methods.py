@@ -107,4 +107,4 @@ def test_data_are_what_their_name_says():
 
 def test_sizes():
     assert sizes_up_to(1e5) == [100, 316, 1000, 3162, 10000, 31622, 100000]
-    assert sizes_up_to(999) == [100, 316]
+    assert sizes_up_to(999) == sizes_up_to(316) == [100, 316]

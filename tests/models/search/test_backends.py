@@ -79,7 +79,7 @@ def force(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(problem=problems(most=30))
 def test_cpu(monkeypatch, way: str, problem) -> None:
     force(monkeypatch, way)
@@ -110,13 +110,13 @@ def test_exact_scan_across_its_blocks(monkeypatch) -> None:
     check_each(holds, itertools.product([1, 16, 17, 40, 130, 600], [3, 256]))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(problems())
 def test_dense_padding_small_graphs(problem) -> None:
     check(problem, "dense")
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(problems(most=24))
 def test_dense_filtering_large_graphs(monkeypatch, problem) -> None:
     monkeypatch.setattr(dense, "_SMALL", 0)

@@ -100,12 +100,8 @@ def test_a_backend_is_refused_before_there_is_a_problem() -> None:
     assert "CPU only" in str(caught.value)
 
 
-def test_a_backend_that_ends_its_process_is_a_line(tmp_path, monkeypatch) -> None:
-    bodies = {
-        "deadly": "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
-        "wrong": "scores, indices = problem.new_result(); return scores * 0, indices * 0",
-        "broken": "raise ValueError('no such device')",
-    }
+def test_a_backend_with_another_result_is_a_line(tmp_path, monkeypatch) -> None:
+    bodies = {"wrong": "scores, indices = problem.new_result(); return scores * 0, indices * 0"}
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, sys.path)]))
     monkeypatch.syspath_prepend(tmp_path)
     modules = {}
@@ -118,9 +114,7 @@ def test_a_backend_that_ends_its_process_is_a_line(tmp_path, monkeypatch) -> Non
     ]
     found = trial.failures([*rows, dataclasses.replace(rows[0], name="not usable", usable=False)])
     assert set(found) == {(name, "cpu") for name in bodies}
-    assert "SIGSEGV" in found["deadly", "cpu"].why
     assert "another result" in found["wrong", "cpu"].why
-    assert "no such device" in found["broken", "cpu"].why
 
 
 def test_keops_is_taken_by_name_only() -> None:

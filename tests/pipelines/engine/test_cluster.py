@@ -24,7 +24,6 @@ from kmip_data.pipelines.engine.encode import encode_build
 Client = pytest.importorskip("distributed").Client
 ROOT = Path(__file__).resolve().parents[3]
 GRAPHS = 18  # six shards
-SLOW = dict.fromkeys(range(1, GRAPHS, 3), "sleep=0.4")  # each shard takes so long
 ENCODINGS = [parse_encoding("rwse4"), parse_encoding("lappe3")]
 
 
@@ -66,14 +65,6 @@ class Cluster:
             process.wait()
 
 
-@pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Digests of a build by one process."""
-    folder = tmp_path_factory.mktemp("reference")
-    write_raw(folder / "raw", GRAPHS, orders=SLOW)
-    return digests(build_toy(folder, jobs=1, quiet=True).path)
-
-
 @contextmanager
 def cluster(folder: Path) -> Iterator[Cluster]:
     found = Cluster(folder)
@@ -108,10 +99,9 @@ def test_a_worker_killed_in_the_middle_loses_nothing(
     assert digests(build.path) == digests(alone.path)
 
 
-def test_an_interrupt_and_the_loss_of_the_scheduler_leave_a_build_that_goes_on(
-    tmp_path: Path, reference: dict[str, str]
-) -> None:
-    write_raw(tmp_path / "raw", GRAPHS, orders=SLOW)
+def test_an_interrupt_and_the_loss_of_the_scheduler_leave_a_build_that_resumes(tmp_path: Path) -> None:
+    """All units but the first two are held until the build is stopped."""
+    write_raw(tmp_path / "raw", GRAPHS, orders=dict.fromkeys(range(6, GRAPHS, 3), f"hold={tmp_path / 'go'}"))
 
     def after(units: int, act: Callable[[], None]) -> threading.Thread:
         def wait() -> None:
@@ -130,7 +120,7 @@ def test_an_interrupt_and_the_loss_of_the_scheduler_leave_a_build_that_goes_on(
         with pytest.raises(DamagedInput, match=r"graphs 3.*on-purpose") as failed:
             build_toy(tmp_path / "bad", engine="dask", scheduler=str(dask.file), quiet=True)
         assert "stay" in str(failed.value.parts["on disk"])
-        thread = after(2, lambda: os.kill(os.getpid(), signal.SIGINT))
+        thread = after(3, lambda: os.kill(os.getpid(), signal.SIGINT))
         with pytest.raises(KeyboardInterrupt):
             build()
         thread.join()
@@ -144,13 +134,15 @@ def test_an_interrupt_and_the_loss_of_the_scheduler_leave_a_build_that_goes_on(
         thread.join()
         assert "stay" in str(caught.value.parts["on disk"])
         assert len(list(tmp_path.rglob("shards/*.h5"))) >= finished
-    assert digests(build_toy(tmp_path, jobs=1, quiet=True).path) == reference
+    (tmp_path / "go").touch()
+    resumed, whole = (build_toy(tmp_path, jobs=1, quiet=True, home=tmp_path / home) for home in ("", "other"))
+    assert digests(resumed.path) == digests(whole.path)
 
 
-def test_without_a_scheduler_one_is_started_here(tmp_path: Path, reference: dict[str, str]) -> None:
-    write_raw(tmp_path / "raw", GRAPHS, orders=SLOW)
+def test_without_a_scheduler_one_is_started_here(tmp_path: Path) -> None:
+    write_raw(tmp_path / "raw", GRAPHS)
     build = build_toy(tmp_path, engine="dask", jobs=2, quiet=True)
-    assert digests(build.path) == reference
+    assert digests(build.path) == digests(build_toy(tmp_path, jobs=1, home=tmp_path / "other").path)
 
 
 def test_a_folder_that_workers_do_not_see_is_refused(tmp_path: Path) -> None:

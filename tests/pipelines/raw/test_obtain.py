@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -17,7 +19,6 @@ from pathlib import Path
 import pytest
 from support.archive_attacks import ATTACKS, CONTENT, GOOD, WANTED, good_tar, good_zip
 from support.http_server import File, page, serving, status
-from support.ordinary_user import ordinary_user
 
 from kmip_data.builds.home import BuildOptions, Home
 from kmip_data.errors import (
@@ -31,6 +32,19 @@ from kmip_data.manifest import Content, Expected, License, Manifest, Member, Mir
 from kmip_data.pipelines.base import Params, Pipeline, load_pipeline
 from kmip_data.pipelines.raw.copies import list_copies
 from kmip_data.pipelines.raw.obtain import fetch_dataset, obtain_raw
+
+
+@contextlib.contextmanager
+def ordinary_user():
+    """Run the block as nobody when the tests run as root, who may write anywhere."""
+    root = os.geteuid() == 0
+    if root:
+        os.setegid(65534), os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0), os.setegid(0)
 
 
 @pytest.fixture(autouse=True)

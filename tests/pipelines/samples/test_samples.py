@@ -11,9 +11,8 @@ import pytest
 from h5py._hl.filters import guess_chunk
 from rdkit import Chem
 from support.cases import contents
-from support.pyg_point_clouds import pipeline_records
+from support.pyg_point_clouds import pipeline_records, records_of
 from support.small_graphs import records_of_folder
-from support.split_records import records_of
 
 from kmip_data.format.writer import encode_shard
 from kmip_data.manifest import load_manifest

@@ -89,6 +89,7 @@ def test_it_beats_the_largest_class_and_the_coordinates_alone(home, graph):
             "model.layers=4",
             "model.hidden_dim=32",
             "training.epochs=40",
+            "training.eval_every=40",
             "schedule.warmup_epochs=4",
             "optimiser.lr=5e-3",
         ],

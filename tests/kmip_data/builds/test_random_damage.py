@@ -1,21 +1,18 @@
-"""Random damage to builds, drawn by Hypothesis; run as a program, so that a crash ends only the child.
-
-``python -m support.strangers_fuzz ORIGINALS WORK SEED CASES``: exits with 1 at the first case that raises
-anything but an error of ``kmip_data.errors``. ``WORK/case.txt`` has the case that is running.
-"""
+"""Random damage to builds of strangers: nothing but errors of ``kmip_data.errors``, and no crash."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import sys
+import os
+import traceback
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import h5py
 import numpy as np
-from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis import strategies as st
+import pytest
 from support.strangers_builds import copy_build, quiet, reseal, uses
 
 from kmip_data.errors import KmipDataError
@@ -30,19 +27,6 @@ VALUES = [
     *([], {}, [[]], [1, 2], {"a": 1}, [2**31] * 8, ["x"], {"min": 1, "mean": 1, "max": 2}),
 ]
 NUMBERS = [0, 1, 2, 3, 7, 64, 255, 2**15, 2**16 - 1, 2**31, 2**32 - 1, 2**62, -1, -2, -(2**63)]
-
-_place = st.integers(0, 10_000)
-_json = st.tuples(_place, st.sampled_from(["set", "delete", "repeat"]), st.sampled_from(VALUES))
-_changes = st.one_of(
-    st.tuples(st.sampled_from(["card", "columns", "schema", "added schema", "counts"]), _json),
-    st.tuples(st.just("array"), st.tuples(_place, _place, _place, st.sampled_from(NUMBERS))),
-    st.tuples(st.just("flip"), st.tuples(_place, st.integers(0, 2**30), st.integers(0, 7), st.booleans())),
-)
-CASES = st.tuples(
-    st.integers(0, 2),
-    st.lists(_changes, min_size=1, max_size=3),
-    st.lists(st.integers(0, 11), min_size=2, max_size=3, unique=True),
-)
 
 
 def _nodes(value: Any) -> list[tuple[Any, Any]]:
@@ -143,36 +127,56 @@ def damage(folder: Path, changes: list[Any]) -> None:
         reseal(folder)
 
 
-def run(originals: Path, work: Path, number: int, cases: int) -> None:
-    """Try ``cases`` cases."""
-    quiet()
+def draw(random: Random) -> tuple[str, Any]:
+    """Draw one change: what is changed, and how."""
+    kind = random.choice(["card", "columns", "schema", "added schema", "counts", "array", "flip"])
+    place = random.randrange(10_000)
+    if kind == "array":
+        return kind, (place, random.randrange(10_000), random.randrange(10_000), random.choice(NUMBERS))
+    if kind == "flip":
+        return kind, (place, random.randrange(2**30), random.randrange(8), random.random() < 0.5)
+    return kind, (place, random.choice(["set", "delete", "repeat"]), random.choice(VALUES))
+
+
+def attempt(originals: Path, work: Path, seed: int) -> None:
+    """Damage a build and use it."""
+    random = Random(seed)
     builds = sorted(path for path in originals.iterdir() if path.is_dir())
-    tried = 0
-
-    @seed(number)
-    @settings(
-        max_examples=cases,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate, Phase.shrink],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(CASES)
-    def attempt(case: Any) -> None:
-        nonlocal tried
-        tried += 1
-        which, changes, chosen = case
-        (work / "case.txt").write_text(repr(case))
-        folder = copy_build(builds[which], work / "build")
-        damage(folder, changes)
-        actions = uses(folder)
-        for position in chosen:
-            with contextlib.suppress(KmipDataError):
-                actions[position]()
-
-    attempt()
-    sys.stdout.write(f"{tried:,} cases\n")
+    changes = [draw(random) for _ in range(random.randint(1, 3))]
+    chosen = random.sample(range(12), random.randint(2, 3))
+    (work / "case.txt").write_text(f"seed {seed}: {changes}, {chosen}")
+    folder = copy_build(random.choice(builds), work / "build")
+    damage(folder, changes)
+    actions = uses(folder)
+    for position in chosen:
+        with contextlib.suppress(KmipDataError):
+            actions[position]()
 
 
-if __name__ == "__main__":
-    run(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+def fuzz(originals: Path, work: Path, seeds: range) -> None:
+    """Try random damages in a fork, which may crash."""
+    pid = os.fork()
+    if not pid:
+        quiet()
+        try:
+            for seed in seeds:
+                attempt(originals, work, seed)
+            os._exit(0)
+        except BaseException:
+            (work / "error.txt").write_text(traceback.format_exc())
+            os._exit(1)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    said = [path.read_text() for path in (work / "case.txt", work / "error.txt") if path.exists()]
+    assert code == 0, (code, *said)
+
+
+def test_random_damage(originals, tmp_path):
+    fuzz(originals, tmp_path, range(60))
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("part", range(10))
+def test_random_damage_at_length(originals, tmp_path, part, torture_count):
+    fuzz(originals, tmp_path, range(1_000 + 2_000 * part, 3_000 + 2_000 * part))
+    torture_count("fuzzer cases", 2_000)
