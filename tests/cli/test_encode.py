@@ -60,7 +60,6 @@ def test_unknown_encodings_are_refused(target) -> None:
         (): "ENCODING",
         ("rwse0",): "no encoding called",
         ("lappe2000",): "no encoding called",
-        ("rwse2", "--scheduler", "tcp://127.0.0.1:9"): "--dask ADDRESS",
     }
     for arguments, word in cases.items():
         assert word in refused("encode", *target, *arguments)
