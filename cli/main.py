@@ -41,7 +41,7 @@ COMPLETE = "_KMIP_DATA_COMPLETE"  #: set by the shell while it asks for completi
 _NO_MEMORY = re.compile("can't allocate memory|out of memory")  #: PyTorch's RuntimeError, CPU and CUDA
 
 COMMANDS = {
-    "demo": "Train models on a real city, offline, in a few minutes.",
+    "demo": "Show what k-MIP attention is for, offline, in a minute.",
     "list": "List the datasets, and what the home folder holds, with sizes.",
     "info": "Show a dataset, a build or a preset: sources, license, counts, parameters.",
     "fetch": "Download the raw files of a dataset, verified.",

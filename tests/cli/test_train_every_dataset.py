@@ -19,6 +19,7 @@ RANKS = {"mrr", "mrr_filtered", "mrr_extended", "hits1", "hits3", "hits10"}
 EXPECTED = {
     "s3dis": ("miou", CLASSES, 4, None),
     "shapenet-part": ("f1", CLASSES, 10, None),
+    "long-range": ("accuracy", CLASSES, 120, None),
     "paris": ("accuracy", CLASSES, None, None),
     "shanghai": ("accuracy", CLASSES, None, None),
     "la": ("accuracy", CLASSES, None, None),
