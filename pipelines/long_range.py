@@ -197,7 +197,8 @@ def distances(edge_index: NDArray[Any], nodes: int) -> NDArray[np.uint16]:
     """Return the number of edges between each two nodes, (nodes, nodes)."""
     there = np.ones(edge_index.shape[1], np.int8)
     graph = coo_array((there, (edge_index[0], edge_index[1])), shape=(nodes, nodes)).tocsr()
-    return shortest_path(graph, unweighted=True).astype(np.uint16)
+    found: NDArray[np.uint16] = shortest_path(graph, unweighted=True).astype(np.uint16)
+    return found
 
 
 def _retrieval(distance: NDArray[np.uint16], rng: Rng) -> dict[str, NDArray[Any]]:
