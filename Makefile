@@ -26,7 +26,7 @@ $(STAMP): setup.py constraints.txt
 
 venv: $(STAMP)  ## make .venv with everything installed, editable
 
-demo: $(STAMP)  ## a real city to a trained model, offline, in a few minutes
+demo: $(STAMP)  ## what k-MIP attention is for, offline, in a minute
 	$(BIN)/kmip-data demo
 
 check: $(STAMP)  ## the core of the tests, in two minutes: the first two of each file that are not slow
