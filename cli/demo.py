@@ -87,7 +87,7 @@ def _minute(home: Home, name: str) -> tuple[dict[str, Any], str]:
         values = dict(zip(by_model[model].bands, by_model[model].values, strict=True))
         lines.append([model, f"{100 * share:.1f}", *(f"{100 * values.get(band, 0):.0f}" for band in _SHOWN)])
     picture = home.root / PICTURE
-    title = "Accuracy on test by the distance to the node that holds the answer"
+    title = "Accuracy by the distance to the answer"
     draw_by_distance(by_model, picture, title=title, chance=1 / 8)
     click.echo("\nReal data: the streets of central Helsinki. © OpenStreetMap contributors, ODbL 1.0.")
     for step in (["build", CITY], ["preview", CITY], ["explore", CITY, "--no-open"]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -67,8 +68,8 @@ def draw_by_distance(runs: Mapping[str, ByDistance], path: Path, *, title: str, 
     """Draw one curve for each run; ``chance`` is the accuracy of a guess."""
     figure = new_figure(8, 4.5, title=title)
     axes = figure.subplots()
-    for name, found in runs.items():
-        axes.plot(found.bands, found.values, marker="o", markersize=4, label=name)
+    for (name, found), marker in zip(runs.items(), cycle("os^vDX")):  # equal curves are seen by their marks
+        axes.plot(found.bands, found.values, marker=marker, markersize=6, alpha=0.8, label=name)
     metric = next(iter(runs.values())).metric
     if chance is not None:
         axes.axhline(chance, linestyle=":", color="grey", linewidth=1, label="a guess")
