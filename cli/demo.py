@@ -97,7 +97,7 @@ def _minute(home: Home, name: str) -> tuple[dict[str, Any], str]:
     times = _attention_times()
     rows = [[f"{n:,}", f"{ours:.3f}", f"{full:.3f}", f"{full / ours:.1f}"] for n, ours, full in times]
     text = f"""\
-{table(["network", "test [%]", *(f"{band} edges" for band in _SHOWN)], lines)}
+{table(["network", "test [%]", *(f"{band} edge{'s' * (band != '1')}" for band in _SHOWN)], lines)}
 A guess is right in 12.5 %. Attention finds the node at any distance; two layers of message passing see
 two edges far. By distance: {picture}
 
