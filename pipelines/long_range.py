@@ -132,8 +132,9 @@ class LongRangePipeline(Pipeline[LongRangeParams, PublishedSplitParams]):
         )
 
     def units(self, prepared: Prepared, params: LongRangeParams) -> list[Unit]:
-        """Deal the graphs in turn."""
-        return units_of_rows(params.choose(params.graphs), RECORDS_PER_UNIT, "graphs")
+        """Deal the graphs in turn; with a limit the first ones, which have every topology and part."""
+        chosen = range(min(params.limit or params.graphs, params.graphs))
+        return units_of_rows(chosen, RECORDS_PER_UNIT, "graphs")
 
     def records(self, prepared: Prepared, unit: Unit, params: LongRangeParams) -> Iterator[GraphRecord]:
         """Generate each graph from the seed and its number."""
@@ -166,8 +167,10 @@ FIELDS: Final = {
 
 
 def _distances(key: str, attribute: str, presented: str, doc: str, shape: tuple[int, ...] = ()) -> Column:
+    # A target that is stored as a real number is one of regression.
+    stored = "float32" if attribute == "y" else "uint16"
     return Column(
-        key=key, attribute=attribute, stored="uint16", presented=presented, shape=shape, unit="edges", doc=doc
+        key=key, attribute=attribute, stored=stored, presented=presented, shape=shape, unit="edges", doc=doc
     )
 
 
@@ -223,17 +226,27 @@ def _sssp(distance: NDArray[np.uint16], rng: Rng) -> dict[str, NDArray[Any]]:
     """Mark one node as the source."""
     source = int(rng.integers(len(distance)))
     x = (np.arange(len(distance)) == source).astype(np.int8)[:, None]
-    return {"node/x": x, "node/y": distance[source][:, None], "node/distance": distance[source]}
+    return {
+        "node/x": x,
+        "node/y": distance[source][:, None].astype(np.float32),
+        "node/distance": distance[source],
+    }
 
 
 def _ecc(distance: NDArray[np.uint16], _rng: Rng) -> dict[str, NDArray[Any]]:
     """Largest distance from each node; nodes have nothing but a constant."""
-    return {"node/x": np.ones((len(distance), 1), np.int8), "node/y": distance.max(1)[:, None]}
+    return {
+        "node/x": np.ones((len(distance), 1), np.int8),
+        "node/y": distance.max(1)[:, None].astype(np.float32),
+    }
 
 
 def _diam(distance: NDArray[np.uint16], _rng: Rng) -> dict[str, NDArray[Any]]:
     """Largest distance of all."""
-    return {"node/x": np.ones((len(distance), 1), np.int8), "graph/y": distance.max()[None]}
+    return {
+        "node/x": np.ones((len(distance), 1), np.int8),
+        "graph/y": distance.max()[None].astype(np.float32),
+    }
 
 
 _TARGETS: Final = {"retrieval": _retrieval, "sssp": _sssp, "ecc": _ecc, "diam": _diam}
