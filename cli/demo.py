@@ -24,6 +24,7 @@ CITY, TASK = "helsinki", "long-range"
 GRAPHS, NODES, EPOCHS = 2_400, 32, 4  #: of the task; attention learns it in three epochs
 MODELS = ("gps-kmip", "gps-transformer", "gps-none", "gcn")
 SIZES = (1_000, 4_000, 16_000)  #: nodes of the attentions that are timed
+SHOWN = ("1", "2", "4", "9–12", "19–26")  #: bands of distances in the summary
 PICTURE = "long-range.png"
 #: With ``--full``: models, and options of ``train`` with which they learn something within a minute.
 CITY_MODELS, SEEDS = ("gps-kmip", "gcn", "mlp"), 3
@@ -85,7 +86,8 @@ def _minute(home: Home, name: str) -> tuple[dict[str, Any], str]:
         click.echo(f"{model}: {100 * share:.1f} % of the nodes of test, {seconds:.0f} s")
         by_model[model] = by_distance(run, home=home)
         values = dict(zip(by_model[model].bands, by_model[model].values, strict=True))
-        lines.append([model, f"{100 * share:.1f}", *(f"{100 * values.get(band, 0):.0f}" for band in _SHOWN)])
+        shown = (f"{100 * values[band]:.0f}" if band in values else "–" for band in SHOWN)
+        lines.append([model, f"{100 * share:.1f}", *shown])
     picture = home.root / PICTURE
     title = "Accuracy by the distance to the answer"
     draw_by_distance(by_model, picture, title=title, chance=1 / 8)
@@ -97,7 +99,7 @@ def _minute(home: Home, name: str) -> tuple[dict[str, Any], str]:
     times = _attention_times()
     rows = [[f"{n:,}", f"{ours:.3f}", f"{full:.3f}", f"{full / ours:.1f}"] for n, ours, full in times]
     text = f"""\
-{table(["network", "test [%]", *(f"{band} edge{'s' * (band != '1')}" for band in _SHOWN)], lines)}
+{table(["network", "test [%]", *(f"{band} edge{'s' * (band != '1')}" for band in SHOWN)], lines)}
 A guess is right in 12.5 %. Attention finds the node at any distance; two layers of message passing see
 two edges far. By distance: {picture}
 
@@ -113,9 +115,6 @@ Open {page}"""
         "page": page,
     }
     return found, text
-
-
-_SHOWN = ("1", "2", "4", "9–12", "19–26")  #: bands of distances in the summary
 
 
 def _attention_times() -> list[tuple[int, float, float]]:

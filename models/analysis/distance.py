@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from kmip_data.builds.home import Home
-from kmip_data.drawing.style import new_figure, percent, save, styled
+from kmip_data.drawing.style import look, new_figure, percent, save, styled
 from kmip_data.errors import UsageError
 from kmip_data.models.training.run.predictions import predict
 from kmip_data.pipelines.find import find
@@ -65,14 +65,14 @@ def _name(number: int) -> str:
 
 @styled
 def draw_by_distance(runs: Mapping[str, ByDistance], path: Path, *, title: str, chance: float | None) -> None:
-    """Draw one curve for each run; ``chance`` is the accuracy of a guess."""
+    """Draw one curve for each run, of one metric; ``chance`` is the accuracy of a guess, a fraction."""
     figure = new_figure(8, 4.5, title=title)
     axes = figure.subplots()
     for (name, found), marker in zip(runs.items(), cycle("os^vDX")):  # equal curves are seen by their marks
         axes.plot(found.bands, found.values, marker=marker, markersize=6, alpha=0.8, label=name)
     metric = next(iter(runs.values())).metric
     if chance is not None:
-        axes.axhline(chance, linestyle=":", color="grey", linewidth=1, label="a guess")
+        axes.axhline(chance, linestyle=":", color=look().quiet, linewidth=1, label="a guess")
     if metric == "accuracy":
         axes.set_ylim(0, 1.03)
         axes.yaxis.set_major_formatter(percent)
