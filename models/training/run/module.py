@@ -278,7 +278,7 @@ class Meter:
             self._times[-1].synchronize()
             times = itertools.pairwise(self._times)
             return self._earlier + [float(begun.elapsed_time(ended)) / 1000 for begun, ended in times]
-        return self._earlier + np.diff(self._times).tolist()
+        return [*self._earlier, *np.diff(self._times).tolist()]
 
     def _now(self) -> Any:
         if self._device.type != "cuda":

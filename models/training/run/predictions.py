@@ -247,14 +247,16 @@ def evaluate_predictions(
 
 def _values(given: Predictions, data: RunData, part: str) -> Tensor:
     """Return checked values for the metrics, (rows, outputs)."""
-    (key, ptr), task, array = rows_of(data, part), data.task, given.logits
+    (key, ptr), task = rows_of(data, part), data.task
     rows, columns, kinds = len(key) if ptr is None else int(ptr[-1]), task.outputs, "fiu"
-    if array is None and task.kind in {"single-label", "regression"}:
-        array = given.pred
+    found = given.logits
+    if found is None and task.kind in {"single-label", "regression"}:
+        found = given.pred
+    array = np.zeros(0) if found is None else found
     if classes := given.logits is None and task.kind == "single-label":
         columns, kinds = 1, "iu"
-    right = array is not None and array.shape[:1] == (rows,) and array.size == rows * columns
-    right = right and array.dtype.kind in kinds and not np.isnan(array).any()
+    right = array.shape[:1] == (rows,) and array.size == rows * columns and array.dtype.kind in kinds
+    right = right and not np.isnan(array).any()
     if right and classes:
         right = array.min() >= 0 and array.max() < task.outputs
     for name, expected in (("key", key), ("ptr", ptr)):  # keys may be text or objects
