@@ -175,12 +175,11 @@ class ShardStore:
             start, count = self.start[level, graphs[b]], self.count[level, graphs[b]]
             shard = self._added.get(key, self.shards)[self.shard[graphs[b]]]
             parts.append((shard, key, int(start), int(start + count)))
-        brought = self.build.bring(parts)
+        self.build.bring(parts)
         for (f, b), (shard, key, first, end) in zip(places, parts, strict=True):
             rows = shard.read(key, first, end)
             held.append(np.ascontiguousarray(rows[wanted[f][3]] if key == EDGE_INDEX else rows))
             address[f, b] = held[-1].__array_interface__["data"][0]
-        del brought
         return address, self.count.take(graphs, axis=1), held
 
     def table(self, wanted: tuple[Rows, ...]) -> tuple[I64, bool]:
