@@ -21,11 +21,11 @@ from kmip_data.arrays import U8
 from kmip_data.builds.home import COLUMNS, Build, Home
 from kmip_data.errors import DamagedInput, UsageError, writing
 from kmip_data.files.changes import make_folder, open_partial, write_all
-from kmip_data.files.reading import MAX_BYTES, open_regular
+from kmip_data.files.reading import open_regular
 from kmip_data.format.card import CARD_NAME, read_card
 from kmip_data.format.reader import Shard
-from kmip_data.sharing.remote import Remote, exactly, not_pushed, pull_command
-from kmip_data.sharing.share import BLOCK, BLOCKS_NAME, SHARE_NAME, BlockDigests, Share, damaged, parse_share
+from kmip_data.sharing.remote import Remote, exactly, pull_command, read_share
+from kmip_data.sharing.share import BLOCK, SHARE_NAME, BlockDigests, Share, damaged
 
 CONNECTIONS: Final = 16
 _TOGETHER: Final = 4  #: most blocks of one request, so that several requests share the connections
@@ -277,15 +277,11 @@ def open_afar(address: str, home: Home) -> BuildAfar:
     Raises ``UsageError`` where no build was pushed there, it is compressed, or the server gives whole files
     only; ``DamagedInput`` where something is not what was pushed; ``SourceUnavailable`` where nobody answers.
     """
-    remote = Remote(address)
+    remote = Remote(address, patient=True)
+    share, digests = read_share(remote)
     address = remote.address
-    data = remote.range(SHARE_NAME, 0, MAX_BYTES)
-    if data is None:
-        raise not_pushed(address)
-    share = parse_share(data, address)
     if share.kind != "build":
         raise UsageError(f"{address} is not a build but a {share.kind}.", next=pull_command(address))
-    digests = BlockDigests(share, remote.range(BLOCKS_NAME, 0, share.blocks_bytes + 1) or b"", address)
     small = {entry.file: entry.bytes for entry in share.files if _is_small(entry.file)}
     if not small.get(CARD_NAME) or sum(small.values()) > _MOST_SMALL:
         expected = f"{CARD_NAME}, with splits at most {_MOST_SMALL:,} bytes"
