@@ -25,9 +25,8 @@ except ImportError as error:
 class GraphDataModule(LightningDataModule):
     """Train, validation and test loaders of a dataset.
 
-    The data are built or opened once per node and opened in every process. In a distributed run each process
-    gets a share: for training the same number of batches everywhere, for validation and test every graph
-    once. The order of epoch ``e`` depends on ``seed`` and ``e`` alone, and a run that resumes from a
+    Missing data are built once per node. In a distributed run each process gets a share: for training the
+    same number of batches everywhere, for validation and test every graph once. A run that resumes from a
     checkpoint within an epoch continues with the next batch.
 
     Parameters
