@@ -85,7 +85,7 @@ class S3DIS(BuiltDataset):
         **arguments: Unpack[PartArguments],
     ) -> None:
         parameters = {"k": k, "knn_rule": knn_rule, "short_graphs": short_graphs}
-        rule = {"split": split_rule, "split_seed": split_seed}
+        rule: dict[str, object] = {"split": split_rule, "split_seed": split_seed}
         rule |= {"test_area": test_area, "val_fraction": val_fraction}
         views = feature_views(self._name, features)
         self._open(root, parameters, rule, arguments, views=views, edge_lengths=edge_attr)

@@ -131,7 +131,8 @@ def _deal(counts: I64, total: int, generator: np.random.RandomState) -> I64:
         more = generator.choice(equal, size=min(len(equal), left), replace=False)
         dealt[more] += 1
         left -= len(more)
-    return dealt.astype(np.int64)
+    whole: I64 = dealt.astype(np.int64)
+    return whole
 
 
 def stratified_parts(labels: NDArray[Any], sizes: Mapping[str, int], *, seed: int = 0) -> Parts:

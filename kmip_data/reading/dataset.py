@@ -170,12 +170,16 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
     @property
     def nodes(self) -> NDArray[np.int64]:
         """Number of nodes of each record, int64 (len,), before any transform."""
-        return self._store.count[gather.NODE, self.records]
+        return self._rows(gather.NODE)
 
     @property
     def edges(self) -> NDArray[np.int64]:
         """Number of edges of each record, int64 (len,), before any transform."""
-        return self._store.count[gather.EDGE, self.records]
+        return self._rows(gather.EDGE)
+
+    def _rows(self, level: int) -> NDArray[np.int64]:
+        counts: NDArray[np.int64] = self._store.count[level, self.records]
+        return counts
 
     def __repr__(self) -> str:
         parts = [f"{self.card.dataset} {self.card.extent}".rstrip(), counted(len(self), "graph")]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Container, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -125,7 +125,7 @@ def push(
 
 
 def _put(
-    remote: Remote, share: Share, content: Mapping[str, Path | bytes], listed: Container[str], *, quiet: bool
+    remote: Remote, share: Share, content: Mapping[str, Path | bytes], listed: Collection[str], *, quiet: bool
 ) -> None:
     """Write those files of ``content`` that are missing or differ, in its order."""
     there = _there(remote, {*listed, PUSH_NAME, SHARE_NAME, BLOCKS_NAME} if listed else set(), share)
