@@ -126,6 +126,9 @@ class Shard:
         pointers.setflags(write=False)
         return pointers
 
+    def __len__(self) -> int:
+        return self.graphs
+
     def __getstate__(self) -> dict[str, Any]:
         state = {**self.__dict__, "_buffer": None, "_views": {}, "_handle": None}
         state.pop("keys", None)  # read again on use
