@@ -239,7 +239,7 @@ def read_result(run: Path) -> RunResult:
     resume = f"kmip-data train --resume {shlex.quote(str(run))}"
     again, what = f"{resume} writes it anew from the run's last checkpoint", "cannot be read as a result"
     try:
-        return read_model(run / RESULT_NAME, RunResult, what, expected="JSON of version 1", next=again)
+        return read_model(run / RESULT_NAME, RunResult, what, next=again)
     except FileNotFoundError as error:
         raise UsageError(f"{run} is not a finished run: it has no {RESULT_NAME}.", next=resume) from error
 
