@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Unpack
+from typing import Any, Final, Unpack, cast
 
 from pydantic import BaseModel
 
@@ -29,11 +29,7 @@ from kmip_data.pipelines.base import (
     load_pipeline,
     pipeline_of,
 )
-from kmip_data.pipelines.engine.finish import (
-    BuildPlan,
-    read_records,
-    write_split,
-)
+from kmip_data.pipelines.engine.finish import BuildPlan, read_records, write_split
 from kmip_data.pipelines.engine.journal import (
     JOURNAL,
     WORK,
@@ -64,32 +60,14 @@ def build_dataset(
     ``archives`` are given: then they decide which build is meant). Works from a plain script, an
     interactive session and any thread.
 
-    Parameters
-    ----------
-    name
-        A dataset, e.g. ``"s3dis"``.
-    parameters
-        Parameters that change records (``k``, ``limit`` …); defaults for the others.
-    split_parameters
-        Parameters of the split (``test_area`` …); the split is there afterwards.
-    home
-        Where raw files and builds live; the default one unless given.
-    sample
-        Build from generated raw files; ``limit`` is their size.
-    **options
-        How to build: ``archives``, ``offline``, ``accept_license``, ``jobs``, ``output``, ``compression``,
-        ``engine``, ``scheduler``, ``quiet``: see :class:`~kmip_data.builds.home.BuildOptions`.
+    ``parameters`` change records (``k``, ``limit`` …), ``split_parameters`` choose a split (``test_area`` …),
+    which is there afterwards; others are the defaults. A ``sample`` is built from generated raw files, and
+    ``limit`` is their size. ``options`` say how to build: :class:`~kmip_data.builds.home.BuildOptions`.
 
-    Raises
-    ------
-    UsageError
-        A name or value is wrong, several builds match, or ``output`` holds something else.
-    SourceUnavailable, LicenseNotAccepted
-        The raw files could not be had.
-    DamagedInput
-        They are damaged or a record cannot be built.
-    OutOfResources
-        Disk or memory ran out; the next call resumes.
+    Raises ``UsageError`` where a name or value is wrong, several builds match, or ``output`` holds something
+    else; ``SourceUnavailable`` or ``LicenseNotAccepted`` where the raw files could not be had;
+    ``DamagedInput`` where a record cannot be built from them; ``OutOfResources`` where disk or memory ran
+    out: the next call resumes.
     """
     chosen = BuildOptions.of(name, options)
     pipeline = load_pipeline(no_recipe(load_manifest(name)))
@@ -163,9 +141,8 @@ def ensure_split(
 ) -> str:
     """Return the name of the split that the parameters mean, adding it next to the shards if it is missing.
 
-    Without parameters, that of a dataset of your own is its default, and its rule stands for one that is not
-    given. The card of ``build`` in memory gains the split. Raises ``UsageError`` where a name or value is
-    wrong, or the rule needs raw files.
+    For a dataset of your own the rule of its default split is the default. The card of ``build`` in memory
+    gains the split. Raises ``UsageError`` where a name or value is wrong, or the rule needs raw files.
     """
     card, given = build.card, dict(split_parameters or {})
     pipeline = pipeline_of(card)
@@ -173,9 +150,8 @@ def ensure_split(
     if own and not given:
         return card.default_split
     if pipeline is None:
-        raise UsageError(
-            f"{build.path} has the splits it was saved with ({', '.join(card.splits)}); no rule gives others."
-        )
+        saved = ", ".join(card.splits)
+        raise UsageError(f"{build.path} has the splits it was saved with ({saved}); no rule gives others.")
     if own and card.default_split:
         given.setdefault("split", card.splits[card.default_split].parameters["split"])
     params = check_params(pipeline.SplitParams, given, card.dataset)
@@ -283,26 +259,10 @@ def build_own(
 ) -> Build:
     """Return the finished build of a dataset made by a recipe, building it where it is missing.
 
-    Parameters
-    ----------
-    recipe
-        ``"superpixels"``, ``"points"`` or ``"city"``.
-    name
-        Name of the dataset that is built; other commands and :func:`kmip_data.open` know it by that.
-    source
-        What it is built from: the fields of :func:`source_model`.
-    parameters, split_parameters, home, **options
-        See :func:`kmip_data.pipelines.build.build_dataset`.
+    ``recipe`` is ``"superpixels"``, ``"points"`` or ``"city"``, ``name`` that of the dataset, ``source`` what
+    it is built from: the fields of :func:`source_model`. Other arguments and errors are those of
+    :func:`build_dataset`; after an error nothing new is left.
 
-    Raises
-    ------
-    UsageError
-        The name is taken or not a name, or an option is wrong: nothing was changed.
-    SourceUnavailable, DamagedInput, OutOfResources
-        The files cannot be had or built from, or the disk is full: nothing new is left.
-
-    Examples
-    --------
     >>> from kmip_data.pipelines.build import build_own
     >>> build = build_own("points", "campus", {"path": "scans"}, parameters={"k": 8})  # doctest: +SKIP
     """
@@ -347,8 +307,7 @@ def _discard_build(plan: BuildPlan) -> str:
 def source_model(recipe: str) -> type[BaseModel]:
     """Return what a recipe builds from, as a model whose fields are options of ``build``."""
     pipeline: Any = load_pipeline(load_manifest(recipe))
-    model: type[BaseModel] = pipeline.Source
-    return model
+    return cast(type[BaseModel], pipeline.Source)
 
 
 def check_name(name: str, recipe: str) -> None:
@@ -360,7 +319,7 @@ def check_name(name: str, recipe: str) -> None:
         )
     if _NAME.fullmatch(name) is None:
         raise UsageError(
-            f"{name!r} cannot be the name of a dataset.",
-            expected="up to 63 letters, digits, '-', '_' and '.', a letter or digit first",
+            f"{name!r} cannot be the name of a dataset: up to 63 letters, digits, '-', '_' and '.', a letter "
+            "or digit first.",
             next=f"kmip-data build {recipe} --name marais …",
         )

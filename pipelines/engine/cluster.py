@@ -14,20 +14,17 @@ from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self
 
 from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.files.changes import write_file
 from kmip_data.files.reading import first_fault
 from kmip_data.pipelines.engine.finish import versions_of_bytes
 from kmip_data.pipelines.engine.journal import PREPARATION, RESUMES
-from kmip_data.pipelines.engine.pool import Executor, UnitTask, worker_died
+from kmip_data.pipelines.engine.pool import Executor, R, T, worker_died
 from kmip_data.runtime import signals
 from kmip_data.runtime.presence import install_command
 from kmip_data.runtime.progress import say
-
-T = TypeVar("T", bound=UnitTask)
-R = TypeVar("R")
 
 CONNECT_SECONDS: Final = 30
 GRACE_SECONDS: Final = 5.0  #: wait for units to stop by themselves after an interrupt
@@ -58,9 +55,8 @@ def check_view(view: SharedView) -> str:
     there = all(Path(folder).is_dir() for folder in view.folders)
     if not (seen and there and os.access(view.folders[0], os.W_OK)):
         raise UsageError(
-            f"The worker on {host} does not see the build folder, or may not write to it.",
-            expected=f"{', '.join(view.folders)} on a file system that all workers share, at the same path",
-            next="give a shared folder with --home or --output, or mount it on every worker",
+            f"The worker on {host} does not see {', '.join(view.folders)}, or may not write to the first.",
+            next="give a folder that all workers share with --home or --output",
         )
     here = dict(own_versions())
     for name, version in view.versions:
@@ -76,7 +72,7 @@ _check_once = functools.lru_cache(maxsize=8)(check_view)  #: the result does not
 
 
 def call_here(view: SharedView, function: Callable[..., R], arguments: tuple[Any, ...]) -> R:
-    """Run ``function(*arguments)`` in this worker, which may have joined after the others were asked."""
+    """Run ``function(*arguments)`` in this worker, which may have joined later than the others."""
     from threadpoolctl import threadpool_limits
 
     _check_once(view)
@@ -87,16 +83,17 @@ def call_here(view: SharedView, function: Callable[..., R], arguments: tuple[Any
 class DaskWorkers(Executor):
     """A Dask cluster, found or started when the block is entered.
 
-    Dask runs a task whose worker dies on another one, up to the scheduler's ``allowed-failures`` (3) times;
-    a shard becomes visible by a rename. ``work`` is a folder on the shared file system for the stop file and
-    the token that workers must find, ``scheduler`` an address or scheduler file; ``None`` starts one and
-    ``jobs`` workers here. Every worker must see the folders that it ``needs``.
+    Dask runs a task whose worker dies on another one, up to the scheduler's ``allowed-failures`` (3) times.
+    ``work`` is a folder on the shared file system for the stop file and the token that workers must find,
+    ``scheduler`` an address or scheduler file; ``None`` starts one and ``jobs`` workers here. Every worker
+    must see the folders that it ``needs``.
     """
 
     def __init__(
         self, work: Path, scheduler: str | None, *, jobs: int, needs: Iterable[Path], quiet: bool
     ) -> None:
-        self.stop, self._token = work / "stop", work / "token"
+        super().__init__(work / "stop")
+        self._token = work / "token"
         self._scheduler, self._jobs, self._needs, self._quiet = scheduler, jobs, tuple(needs), quiet
         self._client: Any = None
         self._running: dict[Any, str] = {}  #: future -> name of its unit
@@ -180,13 +177,9 @@ class DaskWorkers(Executor):
 
         if self._scheduler is None:
             # A free port for the dashboard, and no port that another machine can reach.
-            local = LocalCluster(
-                n_workers=self._jobs,
-                threads_per_worker=1,
-                host="127.0.0.1",
-                dashboard_address="127.0.0.1:0",
-                silence_logs=logging.CRITICAL,
-            )
+            ports = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+            jobs, quiet = self._jobs, logging.CRITICAL
+            local = LocalCluster(n_workers=jobs, threads_per_worker=1, silence_logs=quiet, **ports)
             where = {"address": stack.enter_context(local).scheduler_address}
         else:
             where = {"scheduler_file" if Path(self._scheduler).is_file() else "address": self._scheduler}
@@ -195,7 +188,6 @@ class DaskWorkers(Executor):
         except (OSError, ValueError, TypeError) as error:  # a timeout is an OSError
             raise UsageError(
                 f"No Dask scheduler answers at {self._scheduler}: {first_fault(error)}",
-                expected="the address that `dask scheduler` prints (tcp://HOST:8786), or its scheduler file",
                 next="`dask scheduler`, then `dask worker ADDRESS` on each machine; or --dask alone",
             ) from error
         self._client = stack.enter_context(client)
@@ -217,7 +209,6 @@ class DaskWorkers(Executor):
             if isinstance(answer, BaseException):
                 raise UsageError(
                     f"The worker {address} did not answer: {type(answer).__name__}: {answer}",
-                    expected="the same kmip-data in the environment of every worker",
                     next=f"{install_command('distributed')} on every worker, then start it again",
                 ) from answer
 
