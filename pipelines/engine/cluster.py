@@ -11,10 +11,9 @@ import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.files.changes import write_file
@@ -30,8 +29,7 @@ CONNECT_SECONDS: Final = 30
 GRACE_SECONDS: Final = 5.0  #: wait for units to stop by themselves after an interrupt
 
 
-@dataclass(frozen=True)
-class SharedView:
+class SharedView(NamedTuple):
     """Files, folders and versions that a worker must see as this process does."""
 
     token: str  #: a file
@@ -47,11 +45,9 @@ def own_versions() -> tuple[tuple[str, str], ...]:
 
 def check_view(view: SharedView) -> str:
     """Return the name of this machine, a worker's; an error where it does not see what ``view`` says."""
-    host = socket.gethostname()
-    try:
+    host, seen = socket.gethostname(), False
+    with contextlib.suppress(OSError, UnicodeDecodeError):
         seen = Path(view.token).read_text(encoding="ascii") == view.secret
-    except (OSError, UnicodeDecodeError):
-        seen = False
     there = all(Path(folder).is_dir() for folder in view.folders)
     if not (seen and there and os.access(view.folders[0], os.W_OK)):
         raise UsageError(
@@ -61,10 +57,8 @@ def check_view(view: SharedView) -> str:
     here = dict(own_versions())
     for name, version in view.versions:
         if here.get(name) != version:
-            raise UsageError(
-                f"The worker on {host} has {name} {here.get(name)}, not {version}: bytes could differ.",
-                next="give every worker the same environment, then the same command",
-            )
+            what = f"The worker on {host} has {name} {here.get(name)}, not {version}: bytes could differ."
+            raise UsageError(what, next="give every worker the same environment, then the same command")
     return host
 
 
@@ -133,25 +127,26 @@ class DaskWorkers(Executor):
 
     def call(self, function: Callable[..., R], *arguments: Any, expect: int = 1) -> R:
         """Return ``function(*arguments)``, run in a worker (see :class:`Executor`)."""
+        future = self._submit(PREPARATION, function, *arguments)
+        with _connected():
+            return self._result(future)
+
+    def _result(self, future: Any) -> Any:
+        """Return what a call gave; Dask has tried it on several workers before it gives it up."""
         from distributed import KilledWorker
 
-        future = self._submit("", function, *arguments)
         try:
-            with _connected():
-                result: R = future.result()
+            result = future.result()
         except KilledWorker as error:
-            raise worker_died(PREPARATION) from error
+            raise worker_died(self._running[future]) from error
         del self._running[future]
         return result
 
     def run_all(
         self, function: Callable[[T], R], tasks: Iterable[T], *, jobs: int, done: Callable[[R], None]
     ) -> tuple[list[T], list[T]]:
-        """Run ``function`` on every task; the cluster says how many at a time (see :class:`Executor`).
-
-        Dask has tried a task several times before it gives it up: then it is an error at once.
-        """
-        from distributed import KilledWorker, as_completed
+        """Run ``function`` on every task; the cluster says how many at a time (see :class:`Executor`)."""
+        from distributed import as_completed
 
         waiting = deque(tasks)
         finished = as_completed(loop=self._client.loop)
@@ -161,15 +156,10 @@ class DaskWorkers(Executor):
                 ready = self._client.nthreads()
                 while waiting and len(self._running) < max(1, sum(ready.values()) + len(ready)):
                     task = waiting.popleft()
-                    finished.add(self._submit(task.name, function, task))
+                    finished.add(self._submit(f"unit {task.name!r}", function, task))
                 future = next(finished)
-                try:
-                    result: R = future.result()
-                except KilledWorker as error:
-                    raise worker_died(f"unit {self._running[future]!r}, on several workers") from error
-                del self._running[future]
+                done(self._result(future))
                 future.release()
-                done(result)
         return [], []
 
     def _connect(self, stack: contextlib.ExitStack) -> None:

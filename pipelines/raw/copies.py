@@ -171,10 +171,7 @@ def locked(folder: Path, *, quiet: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def staging(folder: Path) -> Iterator[Path]:
-    """Give a new folder inside ``folder``, whose lock the caller holds, and remove it in the end.
-
-    Those of killed runs are removed, too.
-    """
+    """Give a new folder inside ``folder``, whose lock the caller holds."""
     files.refuse_links(folder)
     with writing(folder):
         for stale in folder.iterdir():
@@ -242,9 +239,8 @@ def store_own(
         with locked(folder, quiet=quiet), staging(folder) as stage:
             members, sources = make(stage / "0")
             copy = store(folder, stage / "0", members, sources, dataset=folder.name)
-    except BaseException:
-        files.remove_empty(folder)
-        raise
+    finally:
+        files.remove_empty(folder)  # after an error
     return copy, copy.path not in before
 
 

@@ -113,7 +113,6 @@ class _Download:
             with writing(self.path):
                 os.close(files.open_partial(self.path))  # no link, nor anything else that is not ours
             self.size = self.path.stat().st_size
-        self.joined = self.size > 0  #: the bytes come from more than one answer
 
     def run(self, hint: str) -> Receipt:
         """Ask one mirror after the other; ``hint`` is the next step if none gives the file."""
@@ -129,17 +128,16 @@ class _Download:
 
     def _from_mirror(self, mirror: Mirror) -> Receipt:
         """Ask one mirror until the file is complete, or it is clear that it will not be."""
-        fruitless, rejected = 0, False
+        fruitless = 0
         for _ in range(_MAX_TRIES):
             before = self.received
             try:
                 # Nothing is missing after a run that ended just before the renaming.
                 if not (self._belongs_to(mirror) and self.state and self.size == self.state.total):
                     self._request(mirror)
+                return self._finish(mirror)
             except MirrorFailed as failure:
-                # One per cent of the file, at most 1 MiB, counts as progress.
-                total = (self.state and self.state.total) or 2**30
-                fruitless = 0 if self.received - before >= max(1, min(2**20, total // 100)) else fruitless + 1
+                fruitless = 0 if self.received > before else fruitless + 1
                 if not failure.again or fruitless >= (1 if failure.stalled else self.patience.attempts):
                     raise
                 wait = failure.wait
@@ -147,36 +145,17 @@ class _Download:
                     wait = self.patience.pause * 2 ** max(0, fruitless - 1)
                 self._say(mirror, f"{failure.reason}; it is asked again in {wait:g} s")
                 time.sleep(wait)
-                continue
-            digest = sha256_file(self.path)[0]
-            reason = self._reject(mirror, digest)
-            if reason is None:
-                return self._finish(digest)
-            # Bytes of an earlier answer may be the cause: one fresh start is worth it.
-            retry = self.joined and not rejected
-            self._discard()
-            if not retry:
-                raise MirrorFailed(reason)
-            rejected = True
         raise MirrorFailed(f"was asked {_MAX_TRIES} times")
 
     def _belongs_to(self, mirror: Mirror) -> bool:
-        """True if the bytes are the beginning of what ``mirror`` gives.
-
-        They are when they came from it and it gave a validator by which a change is noticed, or
-        when both have the same pinned digest, which the whole file is checked against.
-        """
+        """True if the bytes came from ``mirror``, with a validator, or both have the same pinned digest."""
         if self.state is None or not self.size or mirror.sha256 != self.state.sha256:
             return False
         same = mirror.address == self.state.url and self.state.validator is not None
         return same or mirror.sha256 is not None
 
     def _request(self, mirror: Mirror) -> None:
-        """Make one request and append the answer to the partial file, which is complete on return.
-
-        Raises :class:`MirrorFailed` if the mirror did not deliver the rest; the partial file keeps the bytes
-        that can be continued.
-        """
+        """Make one request and append the answer to the partial file, which is complete on return."""
         headers = {"Accept-Encoding": "identity"}
         offset = self.size if self._belongs_to(mirror) else 0
         if offset and self.state:
@@ -193,7 +172,6 @@ class _Download:
                 pieces = self._start(mirror, response, pieces)
             elif status != 206 or not offset:
                 raise http.from_status(response, self.patience.longest_wait)
-            self.joined = status == 206
             self._receive(mirror, pieces)
 
     def _continues(self, response: Response, mirror: Mirror, offset: int) -> bool:
@@ -253,7 +231,7 @@ class _Download:
         if total is not None and self.size < total:
             raise MirrorFailed("cut the connection", again=True)
 
-    def _reject(self, mirror: Mirror, digest: str) -> str | None:
+    def _fault(self, mirror: Mirror, digest: str) -> str | None:
         """Return a reason if the complete file is not the source, and ``None`` if it is."""
         if mirror.bytes is not None and self.size != mirror.bytes:
             return f"sent {self.size} bytes, expected {mirror.bytes}"
@@ -270,10 +248,14 @@ class _Download:
                 return f"sent a file that is refused: {error.what}"
         return None
 
-    def _finish(self, digest: str) -> Receipt:
-        """Write the receipt of the checked file and rename the file to its name."""
+    def _finish(self, mirror: Mirror) -> Receipt:
+        """Check the complete file, write its receipt and rename the file to its name."""
         assert self.state is not None
+        digest = sha256_file(self.path)[0]
         about = self.state.model_dump(include={"url", "etag", "last_modified"})
+        if reason := self._fault(mirror, digest):
+            self._discard()
+            raise MirrorFailed(reason)
         entry = DownloadReceipt(
             name=self.source.name, sha256=digest, bytes=self.size, time=timestamp(), **about
         )
@@ -292,7 +274,7 @@ class _Download:
         with writing(self.path):
             files.remove_file(self.path)
             files.remove_file(self.state_path)
-        self.size, self.state, self.joined = 0, None, False
+        self.size, self.state = 0, None
 
     @property
     def _left(self) -> str | None:
