@@ -16,6 +16,7 @@ from kmip_data.builds.columns import ColumnsCard, columns_key, columns_schema, r
 from kmip_data.builds.home import COLUMNS, Build, BuildArguments, BuildOptions
 from kmip_data.errors import DamagedInput, UsageError, writing
 from kmip_data.files import changes as files
+from kmip_data.files.changes import build_lock
 from kmip_data.format import writer
 from kmip_data.format.build_files import protect
 from kmip_data.format.card import CARD_NAME, FileEntry, ShardEntry
@@ -88,7 +89,7 @@ def encode_build(
         raise UsageError(f"{build.path} has no edges, from which encodings are computed.")
     encodings = list(dict.fromkeys(encodings))
     if again or not all(_is_there(build, encoding) for encoding in encodings):
-        with signals.terminable(), files.build_lock(build.path, quiet=chosen.quiet):
+        with signals.terminable(), build_lock(build.path, quiet=chosen.quiet):
             build.read_again()
             _add(build, [one for one in encodings if again or not _is_there(build, one)], chosen)
     return [read_columns(build, encoding.name) for encoding in encodings]

@@ -137,7 +137,9 @@ class _Download:
                     self._request(mirror)
                 return self._finish(mirror)
             except MirrorFailed as failure:
-                fruitless = 0 if self.received > before else fruitless + 1
+                # One per cent of the file, at most 1 MiB, counts as progress: not a byte a second.
+                least = max(1, min(2**20, ((self.state and self.state.total) or 2**30) // 100))
+                fruitless = 0 if self.received - before >= least else fruitless + 1
                 if not failure.again or fruitless >= (1 if failure.stalled else self.patience.attempts):
                     raise
                 wait = failure.wait

@@ -254,14 +254,12 @@ def test_data_of_another_kind_are_described(tmp_path):
 
 def test_two_copies_in_one_archive_are_a_question(tmp_path):
     good_zip(tmp_path / "a.zip", *[(name.replace("toy", "two"), data) for name, data in GOOD.items()])
-    with pytest.raises(UsageError, match="in 2 folders") as caught:
+    with pytest.raises(UsageError, match="in 2 folders: 'toy/', 'two/'"):
         unpack(tmp_path / "a.zip", tmp_path / "target")
-    assert "'toy/', 'two/'" in str(caught.value)
 
 
 def test_a_file_that_is_no_archive(tmp_path):
-    cases = (b"", b"<!DOCTYPE html>", b"PK", b"\x28\xb5\x2f\xfd zstd", gzip.compress(b"text"), bytes(2048))
-    for data in cases:
+    for data in (b"", b"<!DOCTYPE html>", b"PK", gzip.compress(b"text"), bytes(2048)):
         (tmp_path / "a.zip").write_bytes(data)
         with pytest.raises(DamagedInput, match="neither zip nor tar"):
             unpack(tmp_path / "a.zip", tmp_path / "target")
