@@ -74,7 +74,7 @@ def obtain(
     elif build:
         from kmip_data.pipelines.build import build_dataset
 
-        wanted = {"parameters": parameters, "split_parameters": split_parameters}
+        wanted: Any = {"parameters": parameters, "split_parameters": split_parameters}
         return build_dataset(name, home=home, sample=sample, **wanted, **options)
     else:
         stored = {"compression": chosen.compression} if "compression" in options else {}

@@ -129,7 +129,8 @@ class DaskWorkers(Executor):
         """Return ``function(*arguments)``, run in a worker (see :class:`Executor`)."""
         future = self._submit(PREPARATION, function, *arguments)
         with _connected():
-            return self._result(future)
+            result: R = self._result(future)
+        return result
 
     def _result(self, future: Any) -> Any:
         """Return what a call gave; Dask has tried it on several workers before it gives it up."""

@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from kmip_data.builds.home import BuildOptions
 from kmip_data.errors import DamagedInput, KmipDataError, writing
@@ -147,7 +148,7 @@ class _Run:
         threads = max(1, self.jobs // len(units))
         common = plan.folder, self.executor.stop, plan.key, plan.options.compression, threads
         tasks = [BuildTask(plan.pipeline, plan.params, prepared, unit, *common) for unit in units]
-        about = {"name": f"build {plan.pipeline.manifest.name}", "quiet": plan.options.quiet}
+        about: Any = {"name": f"build {plan.pipeline.manifest.name}", "quiet": plan.options.quiet}
         return run_units(self.executor, build_unit, tasks, self.journal, plan.folder, jobs=self.jobs, **about)
 
 
