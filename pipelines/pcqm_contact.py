@@ -56,13 +56,10 @@ class PCQMContactPipeline(MoleculePipeline[MoleculeParams, PCQMContactSplitParam
     def target(self) -> Column:
         """The contacts as a matrix of bits, a row for each atom (``ADR 0171``)."""
         return Column(
-            key="node/contact",
-            attribute="contact",
-            stored="uint8",
-            presented="uint8",
+            key="node/contact", attribute="contact", stored="uint8", presented="uint8",
             shape=(self.manifest.max_nodes // 8,),
             doc="bit j, counted from the lowest of the first byte: whether the atom touches atom j",
-        )
+        )  # fmt: skip
 
     def prepare(self, raw: RawFolder, params: MoleculeParams, workdir: Path) -> Prepared:
         """Take the rows used out of the table; check the split lists."""
@@ -132,7 +129,7 @@ def _contacts(mol: Any) -> NDArray[np.int64]:
                 if not word.isdecimal():
                     raise RefusedSmilesError(f"the contacts of atom {i} are {atom.GetProp('contact')[:40]!r}")
                 ends.setdefault(int(word), []).append(i)
-    wrong = next((number for number, atoms in ends.items() if len(atoms) != 2), None)
-    if wrong is not None:
-        raise RefusedSmilesError(f"contact {wrong} is between {len(ends[wrong])} atoms")
+    for number, atoms in ends.items():
+        if len(atoms) != 2:
+            raise RefusedSmilesError(f"contact {number} is between {len(atoms)} atoms")
     return np.array([ends[number] for number in sorted(ends)], np.int64).reshape(-1, 2)
