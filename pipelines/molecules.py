@@ -6,10 +6,9 @@ The features are those of ``ogb.utils.smiles2graph`` (ogb 1.3.6), each an index 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,13 +45,17 @@ class RefusedSmilesError(ValueError):
     """RDKit makes no molecule of a SMILES, or one that the features have no index for."""
 
 
-@dataclass(frozen=True)
-class Molecule:
+class Molecule(NamedTuple):
     """One molecule as a graph of N atoms and B bonds."""
 
     x: NDArray[np.uint8]  #: (N, 9), :data:`ATOM_FIELDS` of each atom
     edge_index: NDArray[np.int32]  #: (2, 2·B): each bond from its first to its second atom, then back
     edge_attr: NDArray[np.uint8]  #: (2·B, 3), :data:`BOND_FIELDS` of each edge
+
+    def record(self, key: str, **more: NDArray[Any]) -> GraphRecord:
+        """Return the record of the molecule; ``more`` are its columns besides atoms and bonds."""
+        columns = {"node/x": self.x, "edge/attr": self.edge_attr, **more}
+        return GraphRecord(key=key, num_nodes=len(self.x), columns=columns, edge_index=self.edge_index)
 
 
 def read_smiles(smiles: str) -> Molecule:
@@ -203,16 +206,6 @@ class MoleculePipeline(Pipeline[P, S]):
     def name_parts(self, params: P) -> list[str]:
         """Parts of the folder's name for values other than the defaults."""
         return ["skip"] if params.on_error == "skip" else []
-
-
-def as_record(key: str, molecule: Molecule, more: Mapping[str, NDArray[Any]]) -> GraphRecord:
-    """Return the record of a molecule; ``more`` are its columns besides atoms and bonds."""
-    return GraphRecord(
-        key=key,
-        num_nodes=len(molecule.x),
-        columns={"node/x": molecule.x, "edge/attr": molecule.edge_attr, **more},
-        edge_index=molecule.edge_index,
-    )
 
 
 def check_partition(lists: Any, rows: int | None, *, name: str) -> dict[str, NDArray[np.int64]]:

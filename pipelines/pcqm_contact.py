@@ -22,13 +22,7 @@ from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import Prepared, RawFolder, SplitParams
 from kmip_data.pipelines.formats.tensors import NUMPY, read_torch_file
 from kmip_data.pipelines.formats.text import read_columns, write_rows
-from kmip_data.pipelines.molecules import (
-    MoleculeParams,
-    MoleculePipeline,
-    RefusedSmilesError,
-    as_record,
-    featurise,
-)
+from kmip_data.pipelines.molecules import MoleculeParams, MoleculePipeline, RefusedSmilesError, featurise
 
 TABLE: Final = "pcqm4m-contact.tsv.gz"
 LISTS: Final = {"shuffle": "530k_shuffle_split_dict.pt", "num-atoms": "530k_num-atoms_split_dict.pt"}
@@ -117,7 +111,7 @@ def read_record(key: str, text: str, max_nodes: int) -> GraphRecord:
     touching = np.zeros((atoms, max_nodes), np.bool_)
     touching[pairs[:, 0], pairs[:, 1]] = True
     touching[pairs[:, 1], pairs[:, 0]] = True
-    return as_record(key, molecule, {"node/contact": np.packbits(touching, axis=1, bitorder="little")})
+    return molecule.record(key, **{"node/contact": np.packbits(touching, axis=1, bitorder="little")})
 
 
 def _contacts(mol: Any) -> NDArray[np.int64]:

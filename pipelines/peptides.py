@@ -27,7 +27,7 @@ from kmip_data.pipelines.base import About, Prepared, PublishedSplitParams, RawF
 from kmip_data.pipelines.formats.pickles import read_pickle
 from kmip_data.pipelines.formats.tensors import NUMPY
 from kmip_data.pipelines.formats.text import read_columns, write_rows
-from kmip_data.pipelines.molecules import MoleculeParams, MoleculePipeline, as_record, read_smiles
+from kmip_data.pipelines.molecules import MoleculeParams, MoleculePipeline, read_smiles
 
 LABELS = (
     "antifungal", "cell_cell_communication", "anticancer", "drug_delivery_vehicle", "antimicrobial",
@@ -89,7 +89,7 @@ class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
     def reader(self, prepared: Prepared) -> Callable[[int, str, str], GraphRecord]:
         """Read the SMILES; ``y`` is there already."""
         y = np.load(prepared.path / "y.npy", mmap_mode="r", allow_pickle=False)
-        return lambda row, key, smiles: as_record(key, read_smiles(smiles), {"graph/y": np.array(y[row])})
+        return lambda row, key, smiles: read_smiles(smiles).record(key, **{"graph/y": np.array(y[row])})
 
 
 class PeptidesFuncPipeline(PeptidesPipeline[MoleculeParams]):

@@ -121,7 +121,13 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
             labels = read_rows(label, rows, name=f"{name}, label")
         for row, x, y in zip(rows, features, labels, strict=True):
             key = f"{rooms[first + row]}/{first + row:06d}"
-            _check_block(x, y, f"{name}, block {row} ({key})")
+            where = f"{name}, block {row} ({key})"
+            if not np.isfinite(x).all():
+                point, column = np.argwhere(~np.isfinite(x))[0]
+                fault = f"{FIELDS[column]!r} of point {point} is not finite: {x[point, column]}"
+                raise DamagedInput(f"{where}: {fault}.")
+            if y.max(initial=0) >= NUM_CLASSES:
+                raise DamagedInput(f"{where}: the label {y.max()} is none of 0 to {NUM_CLASSES - 1}.")
             columns = {"node/x": x, "node/y": y}
             record = connect(key, x[:, :3], columns, params, self.schema(params).index_dtype)
             if record is not None:
@@ -194,14 +200,6 @@ def _open(path: Path) -> Iterator[tuple[h5py.Dataset, h5py.Dataset]]:
                 f"'data' has not {len(FIELDS)} columns."
             )
         yield data, label
-
-
-def _check_block(x: NDArray[Any], y: NDArray[np.uint8], where: str) -> None:
-    if not np.isfinite(x).all():
-        point, column = (int(axis[0]) for axis in np.nonzero(~np.isfinite(x)))
-        raise DamagedInput(f"{where}: {FIELDS[column]!r} of point {point} is not finite: {x[point, column]}.")
-    if y.max(initial=0) >= NUM_CLASSES:
-        raise DamagedInput(f"{where}: the label {y.max()} is none of 0 to {NUM_CLASSES - 1}.")
 
 
 def read_rows(dataset: h5py.Dataset, rows: Sequence[int], *, name: str) -> NDArray[Any]:

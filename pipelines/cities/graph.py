@@ -9,7 +9,7 @@ The rules are those of City-Networks; facts and deviations: ``docs/datasets/city
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, TypeVar
 
@@ -62,17 +62,6 @@ class CityParams(Params):
         if value < 1:
             raise ValueError("without a hop every eccentricity is 0: labels would follow the file's order")
         return value
-
-    @property
-    def name_parts(self) -> list[str]:
-        """Parts of the build folder's name: what deviates from the defaults."""
-        deviates = {
-            f"hops{self.hops}": self.hops != 16,
-            f"classes{self.classes}": self.classes != 10,
-            "travel-time": self.weight != "length",
-            f"bands{self.bands}": self.bands != 8,
-        }
-        return [part for part, shown in deviates.items() if shown]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,47 +178,6 @@ def street_weights(tensors: CityTensors, weight: Weight) -> F32:
     return seconds
 
 
-def city_record(tensors: CityTensors, params: CityParams, *, key: str, index_dtype: str) -> GraphRecord:
-    """Return the record of a city, with the published labels where they are of these parameters."""
-    from kmip_data.graphs.eccentricity import local_eccentricity
-
-    n, eccentricity, labels = tensors.num_nodes, tensors.eccentricity, tensors.labels
-    as_published = (params.hops, params.classes, params.weight) == (16, 10, "length")
-    if not as_published or eccentricity is None or labels is None:
-        weights = street_weights(tensors, params.weight)
-        eccentricity = local_eccentricity(tensors.edge_index, weights, n, params.hops, quiet=True)
-        labels = chunk_labels(eccentricity, params.classes)
-    lon_lat = tensors.features[:, :2]
-    bounds = coordinate_range(lon_lat[split_codes(n) == 0])
-    columns: dict[str, NDArray[Any]] = {
-        "node/x": tensors.features,
-        COORDINATES: encode_coordinates(lon_lat, bounds, params.bands),
-        "node/eccentricity": eccentricity,
-        "node/y": labels.astype(np.uint8),
-        "edge/length": tensors.edge_length,
-    }
-    if tensors.node_ids is not None:
-        columns["node/osm_id"] = tensors.node_ids
-    edge_index = tensors.edge_index.astype(index_dtype)
-    return GraphRecord(key=key, num_nodes=n, columns=columns, edge_index=edge_index)
-
-
-def feature_statistics(tensors: CityTensors) -> dict[str, Any]:
-    """Return what standardises the features, over the train nodes of the default split.
-
-    The card has it as ``statistics.city.features``, for :mod:`kmip_data.graphs.city_columns`: ``mean`` and
-    ``std`` (unbiased, 0 for a column that never changes) of the 37 columns, summed in float64, and
-    ``coordinate_range``: least and largest longitude, then latitude.
-    """
-    train = tensors.features[split_codes(tensors.num_nodes) == 0].astype(np.float64)
-    std = train.std(axis=0, ddof=1) if len(train) > 1 else np.zeros(train.shape[1])
-    return {
-        "mean": train.mean(axis=0).tolist(),
-        "std": std.tolist(),
-        "coordinate_range": coordinate_range(train[:, :2].astype(np.float32)).astype(float).tolist(),
-    }
-
-
 P = TypeVar("P", bound=CityParams)
 
 _ARRAYS: Final = ("features", "edge_index", "edge_length", "edge_speed", "node_ids", "eccentricity", "labels")
@@ -285,12 +233,30 @@ class CityPipeline(Pipeline[P, CitySplitParams]):
 
     def records(self, prepared: Prepared, unit: Unit, params: P) -> Iterator[GraphRecord]:
         """Yield the city."""
+        from kmip_data.graphs.eccentricity import local_eccentricity
+
         with np.load(prepared.path / _FILE, allow_pickle=False) as stored:
-            tensors = CityTensors(**{name: stored[name] for name in stored.files})
-        if self.node_ids and tensors.node_ids is None:  # published tensors do not have them
-            tensors = replace(tensors, node_ids=np.full(tensors.num_nodes, -1, np.int64))
+            city = CityTensors(**{name: stored[name] for name in stored.files})
+        n, eccentricity, labels = city.num_nodes, city.eccentricity, city.labels
+        as_published = (params.hops, params.classes, params.weight) == (16, 10, "length")
+        if not as_published or eccentricity is None or labels is None:
+            weights = street_weights(city, params.weight)
+            eccentricity = local_eccentricity(city.edge_index, weights, n, params.hops, quiet=True)
+            labels = chunk_labels(eccentricity, params.classes)
+        lon_lat = city.features[:, :2]
+        bounds = coordinate_range(lon_lat[split_codes(n) == 0])
+        columns: dict[str, NDArray[Any]] = {
+            "node/x": city.features,
+            COORDINATES: encode_coordinates(lon_lat, bounds, params.bands),
+            "node/eccentricity": eccentricity,
+            "node/y": labels.astype(np.uint8),
+            "edge/length": city.edge_length,
+        }
+        if self.node_ids:  # published tensors do not have them
+            columns["node/osm_id"] = np.full(n, -1, np.int64) if city.node_ids is None else city.node_ids
         key = self.manifest.name.encode("ascii", "replace").decode()[:64]
-        yield city_record(tensors, params, key=key, index_dtype=self.schema(params).index_dtype)
+        edge_index = city.edge_index.astype(self.schema(params).index_dtype)
+        yield GraphRecord(key=key, num_nodes=n, columns=columns, edge_index=edge_index)
 
     def about(self, prepared: Prepared, params: P) -> About:
         """Counts, vocabulary and what standardises the features; warnings as notes."""
@@ -304,12 +270,28 @@ class CityPipeline(Pipeline[P, CitySplitParams]):
 
     def name_parts(self, params: P) -> list[str]:
         """Parts of the folder's name for values other than the defaults."""
-        return params.name_parts
+        parts = {
+            f"hops{params.hops}": params.hops != 16,
+            f"classes{params.classes}": params.classes != 10,
+            "travel-time": params.weight != "length",
+            f"bands{params.bands}": params.bands != 8,
+        }
+        return [part for part, deviates in parts.items() if deviates]
 
 
 def store_city(tensors: CityTensors, workdir: Path) -> Prepared:
-    """Write the arrays into ``workdir``; the plan has what the card says about them."""
+    """Write the arrays into ``workdir``; the plan has what the card says about them.
+
+    It includes what standardises the features, over the train nodes of the default split, for
+    :mod:`kmip_data.graphs.city_columns`: ``mean`` and ``std`` (unbiased, 0 for a column that never changes)
+    of the 37 columns, summed in float64, and ``coordinate_range``, of longitude and then of latitude.
+    """
     arrays = {name: getattr(tensors, name) for name in _ARRAYS if getattr(tensors, name) is not None}
     np.savez(workdir / _FILE, **arrays)
+    train = tensors.features[split_codes(tensors.num_nodes) == 0].astype(np.float64)
+    std = train.std(axis=0, ddof=1) if len(train) > 1 else np.zeros(train.shape[1])
+    bounds = coordinate_range(train[:, :2].astype(np.float32)).astype(float)
+    features = {"mean": train.mean(axis=0), "std": std, "coordinate_range": bounds}
+    statistics = {name: values.tolist() for name, values in features.items()}
     facts, warnings = dict(tensors.facts), list(tensors.warnings)
-    return Prepared(workdir, {"facts": facts, "warnings": warnings, "features": feature_statistics(tensors)})
+    return Prepared(workdir, {"facts": facts, "warnings": warnings, "features": statistics})

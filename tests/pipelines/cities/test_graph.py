@@ -15,14 +15,14 @@ from torch_geometric.utils import remove_self_loops, to_undirected
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.city_columns import coordinate_range, encode_coordinates, encoding_names
 from kmip_data.manifest import load_manifest
-from kmip_data.pipelines.base import Records, load_pipeline
+from kmip_data.pipelines.base import Records, Unit, load_pipeline
 from kmip_data.pipelines.cities.graph import (
     FEATURES,
     CityTensors,
     check_tensors,
     chunk_labels,
-    city_record,
     mean_over_streets,
+    store_city,
     street_weights,
     symmetrise,
 )
@@ -173,11 +173,12 @@ def tensors(**changes) -> CityTensors:
     return CityTensors(**{**values, **changes})
 
 
-def test_record_follows_the_schema() -> None:
+def test_record_follows_the_schema(tmp_path) -> None:
     pipeline = load_pipeline(load_manifest("helsinki"))
     params = pipeline.Params(hops=3, classes=3, weight="travel_time", bands=2)
     schema = pipeline.schema(params)
-    record = city_record(tensors(node_ids=np.arange(30)), params, key="ring", index_dtype="uint32")
+    prepared = store_city(tensors(node_ids=np.arange(30)), tmp_path)
+    (record,) = pipeline.records(prepared, Unit(0, "ring", {}), params)
     assert set(record.columns) == {column.key for column in schema.columns}
     for column in schema.columns:
         assert record.columns[column.key].dtype == column.stored
