@@ -37,7 +37,6 @@ FOLDER: Final = "points"
 LIDAR: Final = (".las", ".laz")
 KEY_LENGTH: Final = 160
 MOST_CLASSES: Final = 65_536
-_BLOCK: Final = re.compile(r"/\d{6}$")  #: end of the key of a block; files have a suffix
 
 
 class PointSource(Strict):
@@ -201,12 +200,12 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
     def split(self, records: Records, params: OwnSplitParams, raw: Path | None) -> Split:
         """Deal clouds at random, each with all of its blocks, which overlap; the blocks of a single cloud."""
         split = super().split(records, params, raw)
-        clouds = {row: _BLOCK.sub("", key) for row, key in enumerate(records.keys)}
+        clouds = {row: re.sub(r"/\d{6}$", "", key) for row, key in enumerate(records.keys)}
         if len(set(clouds.values())) in {1, len(clouds)}:
             return split
-        rows, seed = list(clouds), params.split_seed
-        dealt = grouped_split(rows, [], clouds, val=len(split.parts["test"]), seed=seed)
-        rest = grouped_split(dealt["train"], dealt["val"], clouds, val=len(split.parts["val"]), seed=seed)
+        val, test = (len(split.parts[part]) for part in ("val", "test"))
+        dealt = grouped_split(list(clouds), [], clouds, val=test, seed=params.split_seed)
+        rest = grouped_split(dealt["train"], dealt["val"], clouds, val=val, seed=params.split_seed)
         return replace(split, parts=rest, note="whole clouds are dealt: blocks of one overlap")
 
     def name_parts(self, params: OwnPointParams) -> list[str]:

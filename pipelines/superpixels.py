@@ -39,15 +39,12 @@ class SuperpixelSource(Strict):
     masks: Path | None = Field(default=None, description="folder of masks, each named as its picture")
 
     def files(self) -> dict[str, Path]:
-        """Return the files that are taken, by their names in a raw copy.
-
-        Raises ``UsageError`` where a folder or file is not given or not there, or there is no picture.
-        """
-        found: dict[str, Path] = {}
-        for option, folder in ((IMAGES, self.images), (MASKS, self.masks)):
-            for name, path in files_below(folder, f"--{option}", reading.SUFFIXES).items():
-                found[f"{option}/{name}"] = path
-        return found
+        """Return the files that are taken, by their names in a raw copy; an error where there is none."""
+        return {
+            f"{option}/{name}": path
+            for option, folder in ((IMAGES, self.images), (MASKS, self.masks))
+            for name, path in files_below(folder, f"--{option}", reading.SUFFIXES).items()
+        }
 
     @property
     def origin(self) -> str:
@@ -123,16 +120,16 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         for row in unit.items["rows"]:
             picture, mask = prepared.plan["pairs"][row]
             try:
-                if mask is None:
-                    raise _no_mask(picture)
                 yield self.picture_record(prepared.path, picture, mask, params)
             except DamagedInput as error:
                 yield self.stop_or_skip(key_of(picture), error, params)
 
     def picture_record(
-        self, folder: Path, picture: str, mask: str, params: OwnSuperpixelParams
+        self, folder: Path, picture: str, mask: str | None, params: OwnSuperpixelParams
     ) -> GraphRecord:
         """Return the graph of one picture; raises ``DamagedInput`` where it or its mask is unusable."""
+        if mask is None:
+            raise _no_mask(picture)
         pixels = reading.read_picture(folder / picture, picture)
         size = pixels.shape[:2]
         classes = reading.read_mask(folder / mask, mask, classes=params.classes, void=params.void)
@@ -154,16 +151,15 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
 
     def pictures(self, card: Card, raw: Path, keys: Sequence[str]) -> Mapping[str, NDArray[np.uint8] | None]:
         """Return each picture with the borders of its superpixels."""
-        copy = next((copy for copy in list_copies(raw) if copy.content_digest == card.content_digest), None)
         found: dict[str, NDArray[np.uint8] | None] = dict.fromkeys(keys)
-        if copy is None:
-            return found
-        names = {key_of(picture): picture for picture, _ in pair(copy.members)}
-        most = card.parameters["superpixels"]
-        for key in names.keys() & keys:
-            with contextlib.suppress(DamagedInput):
-                picture = reading.read_picture(copy.path / names[key], names[key])
-                found[key] = graph.with_borders(picture, graph.superpixels(picture, most))
+        copies = [copy for copy in list_copies(raw) if copy.content_digest == card.content_digest]
+        for copy in copies[:1]:
+            names = {key_of(picture): picture for picture, _ in pair(copy.members)}
+            for key in names.keys() & keys:
+                with contextlib.suppress(DamagedInput):
+                    picture = reading.read_picture(copy.path / names[key], names[key])
+                    segments = graph.superpixels(picture, card.parameters["superpixels"])
+                    found[key] = graph.with_borders(picture, segments)
         return found
 
     def name_parts(self, params: OwnSuperpixelParams) -> list[str]:

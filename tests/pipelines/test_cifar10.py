@@ -92,9 +92,9 @@ def test_bad_graphs_are_named(lists, tmp_path):
         name, value = case
         value = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
         graphs = [list(part) for part in lists]
-        graphs[1][2] = {**graphs[1][2], name: value}
+        graphs[0][2] = {**graphs[0][2], name: value}
         torch.save(graphs, tmp_path / FILE)
-        with pytest.raises(DamagedInput, match=f"{FILE}, val 2"):
+        with pytest.raises(DamagedInput, match=f"{FILE}, train 2"):
             prepare("cifar10", tmp_path, tmp_path / "work")
 
     check_each(check, FAULTS)

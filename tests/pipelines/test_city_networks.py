@@ -66,22 +66,10 @@ def test_model_inputs(home: Path, city) -> None:
     raw = CityNetwork("town", home=home, raw_features=True)[0]
     train = raw.x[raw.train_mask].double()
     scaled = (raw.x.double() - train.mean(0)) / torch.where(train.std(0) == 0, 1.0, train.std(0))
-    angle = (raw.x[:, :2].double() - train[:, :2].min(0).values) / (
-        train[:, :2].max(0).values - train[:, :2].min(0).values
-    )
-    angle = (angle - 0.5) * 2 * np.pi * 0.9
-    waves = [f(angle[:, a] * 2**b) for a in (0, 1) for f in (torch.sin, torch.cos) for b in range(8)]
-    sinusoids = torch.stack(waves, 1)
-    for coordinates, parts in {
-        "replace": [sinusoids, scaled[:, 2:]],
-        "append": [sinusoids, scaled],
-        "none": [scaled[:, 2:]],
-    }.items():
-        dataset = CityNetwork("town", home=home, coordinates=coordinates)
-        expected = torch.cat(parts, 1).float()
-        assert dataset.num_node_features == expected.shape[1]
-        torch.testing.assert_close(dataset[0].x, expected, rtol=1e-5, atol=1e-5)
-    item = CityNetwork("town", home=home)[0]
+    dataset = CityNetwork("town", home=home)
+    item = dataset[0]
+    assert dataset.num_node_features == item.x.shape[1] == 32 + 35
+    torch.testing.assert_close(item.x[:, 32:], scaled[:, 2:].float(), rtol=1e-5, atol=1e-5)
     assert torch.equal(item.pos, raw.x[:, :2])
     assert item.edge_length.shape == (item.num_edges,)
 

@@ -212,17 +212,6 @@ def test_colour_index_and_palette_masks_are_one(tmp_path):
 # --- builds --------------------------------------------------------------------------------------
 
 
-def test_splits_cover_all_records_and_stratify(pictures, home):
-    made = build(pictures, home, split={"split": "stratified", "val_fraction": 0.25, "test_fraction": 0.25})
-    assert set(made.card.splits) == {"random-seed0", "stratified-seed0-val0.25-test0.25"}
-    for entry in made.card.splits.values():
-        assert sum(part.graphs for part in entry.parts.values()) == 4
-    stratified = made.card.splits["stratified-seed0-val0.25-test0.25"].parts
-    assert {part: entry.graphs for part, entry in stratified.items()} == {
-        "train": 2, "val": 1, "test": 1
-    }  # fmt: skip
-
-
 def test_the_command_line_builds_verifies_and_previews(pictures, home, tmp_path):
     folders = [f"--set={kind}={pictures / kind}" for kind in ("images", "masks")]
     options = [*folders, "--set", "superpixels=40", "--set", "classes=3"]
