@@ -112,7 +112,12 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
 
     def prepare(self, raw: RawFolder, params: ShapeNetPartParams, workdir: Path) -> Prepared:
         """Check the category list and the split lists, and that every listed shape is there."""
-        _check_categories(raw.path / "synsetoffset2category.txt")
+        known = {(category.name, category.synset) for category in CATEGORIES}
+        path = raw.path / "synsetoffset2category.txt"
+        for number, line in enumerate(read_lines(path), 1):
+            if tuple(line.split()) not in known:
+                fault = f"not one of the 16 categories: {line[:100]!r}"
+                raise DamagedInput(f"{path.name}, line {number}: {fault}")
         lists = read_split_lists(raw.path)
         twice = [key for keys in lists.values() for key in keys if "@" in key]
         if not raw.sample and sum(map(len, lists.values())) == self.manifest.expected.graphs:
@@ -211,14 +216,6 @@ def list_name(part: str) -> str:
 
 def _file_name(key: str) -> str:
     return f"{key.partition('@')[0]}.txt"
-
-
-def _check_categories(path: Path) -> None:
-    """``synsetoffset2category.txt`` must give the 16 categories their known synsets."""
-    known = {(category.name, category.synset) for category in CATEGORIES}
-    for number, line in enumerate(read_lines(path), 1):
-        if tuple(line.split()) not in known:
-            raise DamagedInput(f"{path.name}, line {number}: not one of the 16 categories: {line[:100]!r}")
 
 
 def read_shape(path: Path, category: Category, name: str, max_points: int) -> NDArray[np.float32]:

@@ -152,12 +152,6 @@ class _Collected:
             self.repeated |= way.id in self.closed
             self.closed[way.id] = tags["landuse"], ring
 
-    @property
-    def lacking(self) -> list[int]:
-        """Numbers of the nodes of streets that were not in the file so far."""
-        lacking = np.frombuffer(self.x, np.int32) == _UNDEFINED
-        return [int(ref) for ref in np.frombuffer(self.ref, np.int64)[lacking]]
-
     def ways(self) -> Ways:
         """Return the streets, ordered by number, without consecutive repetitions of a node."""
         order = np.argsort(np.frombuffer(self.way, np.int64), kind="stable")
@@ -246,7 +240,8 @@ def _lacks_in_vain(path: Path, collected: _Collected) -> bool:
     """True if a node that a street lacked is in the file all the same, after the street."""
     import osmium
 
-    lacking = collected.lacking
+    undefined = np.frombuffer(collected.x, np.int32) == _UNDEFINED
+    lacking = np.frombuffer(collected.ref, np.int64)[undefined].tolist()
     if any(_found(collected.locations, number) for number in lacking):
         return True
     # Else the table of locations is to be believed, unless it grew after the first street: what was added
@@ -289,10 +284,7 @@ def _explained(name: str) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, ValueError, OverflowError, osmium.InvalidLocationError) as error:
-        if isinstance(error, DamagedInput):
-            raise
         raise DamagedInput(
             f"{name} cannot be read to its end: {first_fault(error)}",
-            expected="a whole OpenStreetMap file: PBF, or XML without a document type",
             next="get the extract again; `osmium fileinfo -e FILE` checks that it is whole",
         ) from error

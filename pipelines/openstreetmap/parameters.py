@@ -21,12 +21,8 @@ GRAPHML: Final = "network.graphml"
 
 
 def parse_bbox(text: str) -> tuple[float, float, float, float]:
-    """Read ``W,S,E,N`` in degrees.
+    """Read ``W,S,E,N`` in degrees; ``ValueError`` where they are not a box on the map.
 
-    Raises ``ValueError`` where there are not four numbers, or they are not a box on the map.
-
-    Examples
-    --------
     >>> parse_bbox("24.93,60.16,24.95,60.18")
     (24.93, 60.16, 24.95, 60.18)
     """

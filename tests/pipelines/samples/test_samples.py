@@ -94,7 +94,7 @@ def test_rooms_have_the_upstream_layout_every_class_area_and_duplicate(tmp_path,
 
 
 def test_shapes_have_the_upstream_layout_every_part_and_unit_normals(tmp_path):
-    shapes = write("shapenet-part", tmp_path / "shapes")
+    shapes = write("shapenet-part", tmp_path / "shapes", limit=None)
     real = [f"{c.name}\t{c.synset}\n" for c in CATEGORIES]
     assert (shapes / "synsetoffset2category.txt").read_text() == "".join(real)
     texts = [(shapes / list_name(part)).read_text() for part in ("train", "val", "test")]
