@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,7 +152,7 @@ def make_record(piece: Piece, key: str, where: str, table: NDArray[np.uint8]) ->
     y = table[np.where(known, labels, _NO_CLASS)]
     if y.max() == _NO_CLASS:
         raise _wrong(where, f"the label {labels[y == _NO_CLASS][0]}, which is no class")
-    columns = {"node/x": x, "edge/attr": edge_attr, "node/y": y}
+    columns: dict[str, NDArray[Any]] = {"node/x": x, "edge/attr": edge_attr, "node/y": y}
     return GraphRecord(key=key, num_nodes=nodes, columns=columns, edge_index=edge_index)
 
 

@@ -57,7 +57,8 @@ def index_torch_file(path: Path, folder: Path, max_nodes: int) -> int:
         if not isinstance(data, Mapping) or not isinstance(slices, Mapping):
             raise index.wrong(f"{type(found).__name__} instead of the joined graphs and where each begins")
         axes = {"x": 2, "edge_attr": 2, "edge_index": 2, "y": 1}
-        arrays, ends = [data.get(name) for name in axes], [slices.get(name) for name in axes]
+        arrays: list[Any] = [data.get(name) for name in axes]
+        ends: list[Any] = [slices.get(name) for name in axes]
         for array, end, (name, count) in zip(arrays, ends, axes.items(), strict=True):
             # Each slice begins where the one before ends: from 0 to the number of rows.
             if not (

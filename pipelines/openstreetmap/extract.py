@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 #: Format as libosmium names it, also the end of the file's name -> beginnings of a file; PBF: see below.
 _BEGINNINGS: Final = {
-    "osm.gz": b"\x1f\x8b", "osm.bz2": b"BZh", "osm": (b"<", b"\xef\xbb\xbf<", b"\xff\xfe<", b"\xfe\xff\0<"),
+    "osm.gz": (b"\x1f\x8b",), "osm.bz2": (b"BZh",),
+    "osm": (b"<", b"\xef\xbb\xbf<", b"\xff\xfe<", b"\xfe\xff\0<"),
 }  # fmt: skip
 UNITS_A_DEGREE: Final = 10_000_000  #: coordinates are integers of 1e-7 degrees
 _UNDEFINED: Final = 2**31 - 1  #: libosmium's coordinate of a node that is not in the file

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,7 +129,8 @@ def largest_component(graph: StreetGraph) -> StreetGraph:
 
 def components(graph: StreetGraph) -> NDArray[np.int32]:
     """Return the weakly connected component of each node, (N,), numbered by their least nodes."""
-    return connected_components(adjacency(graph), directed=False)[1]
+    found: NDArray[np.int32] = connected_components(adjacency(graph), directed=False)[1]
+    return found
 
 
 def adjacency(graph: StreetGraph) -> csr_array:
@@ -175,7 +176,8 @@ def simplify(graph: StreetGraph) -> StreetGraph:
     graph = graph.edges(straight)
     # The values of the streets begin with those of the graph.
     tags = {key: np.concatenate([codes, streets.tags[key]]) for key, codes in graph.tags.items()}
-    joined = {key: np.concatenate([getattr(graph, key), getattr(streets, key)]) for key in _OF_EDGES}
+    both = (graph, streets)
+    joined: dict[str, Any] = {key: np.concatenate([getattr(g, key) for g in both]) for key in _OF_EDGES}
     graph = replace(streets, tags=tags, **joined).nodes(~passed)
     component = components(graph)
     return graph.nodes(np.isin(component, component[endpoints(graph)]))
@@ -191,7 +193,8 @@ def endpoints(graph: StreetGraph) -> NDArray[np.bool_]:
     neighbours = np.diff((edges + edges.T).tocsr().indptr)
     out, into, loops = edges.sum(axis=1), edges.sum(axis=0), edges.diagonal()
     between = (neighbours == 2) & np.isin(out + into, (2, 4)) & (out > 0) & (into > 0) & (loops == 0)
-    return ~between
+    marked: NDArray[np.bool_] = ~between
+    return marked
 
 
 def _either(flags: NDArray[np.int8], starts: I64) -> NDArray[np.int8]:
@@ -211,7 +214,7 @@ def _join(graph: StreetGraph, ptr: I64, edges: I64, last: I64) -> StreetGraph:
         graph,
         source=graph.source[edges[starts]],
         target=last,
-        length=np.bincount(path, weights=graph.length[edges]),
+        length=np.bincount(path, weights=graph.length[edges]).astype(np.float64),
         oneway=_either(graph.oneway[edges], starts),
         reversed=_either(graph.reversed[edges], starts),
         tags=tags,

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.random import PCG64, Generator
@@ -36,7 +37,7 @@ def write_sample(path: Path, *, limit: int | None = None, seed: int = 0) -> None
     numbers = itertools.count(1)
     with osmium.SimpleWriter(str(path), overwrite=True) as writer:
 
-        def add_way(corners: Iterable[int], tags: dict[str, str]) -> int:
+        def add_way(corners: Iterable[Any], tags: dict[str, str]) -> int:
             number, nodes = next(numbers), [int(corner) for corner in corners]
             writer.add_way(make.Way(id=number, version=1, nodes=nodes, tags=tags))
             return number
@@ -45,8 +46,8 @@ def write_sample(path: Path, *, limit: int | None = None, seed: int = 0) -> None
         for (kind, i, j), number in zip(np.ndindex(3, side, side), itertools.count(1)):
             row, column = (j, i) if kind == 2 else (i, j)
             (east, north), (dx, dy) = ((0.0, 0.0), (0.5, 0.0), (0.0, 0.5))[kind], shift[kind, i, j]
-            place = (WEST + STEP * (column + east + dx), SOUTH + STEP * (row + north + dy))
-            writer.add_node(make.Node(id=number, version=1, location=place))
+            location = (WEST + STEP * (column + east + dx), SOUTH + STEP * (row + north + dy))
+            writer.add_node(make.Node(id=number, version=1, location=location))
         for axis, lines in enumerate((crossing, crossing.T)):
             for row, line in enumerate(lines):
                 for place in range(side - 1):

@@ -122,7 +122,8 @@ class _Scene:
 
     def box(self, label: int, low: Vector, size: Vector) -> None:
         """Add the faces of a box; a size of 0 on one axis gives one face."""
-        (ex, ey, ez), (x, y, z) = np.diag(size).tolist(), low
+        (x, y, z), (dx, dy, dz) = low, size
+        ex, ey, ez = (dx, 0.0, 0.0), (0.0, dy, 0.0), (0.0, 0.0, dz)
         for u, v, (nx, ny, nz) in ((ex, ey, ez), (ex, ez, ey), (ey, ez, ex)):
             if max(u) > 0 and max(v) > 0:
                 for shift in (0.0, 1.0) if max(nx, ny, nz) > 0 else (0.0,):

@@ -41,7 +41,8 @@ def write_sample(folder: Path, *, coco: bool, limit: int | None = None, seed: in
         halves = stratified_draw(meta_labels(classes, 0), held - held // 2)
     parts = {"train": train, "val": [pool[i] for i in halves[0]], "test": [pool[i] for i in halves[1]]}
     for name, chosen in parts.items():
-        graphs = ((*tensors, ids[y].astype(np.uint8 if coco else np.int32)) for *tensors, y in chosen)
+        dtype = np.uint8 if coco else np.int32
+        graphs = ((x, attr, edges, ids[y].astype(dtype)) for x, attr, edges, y in chosen)
         write_pickled_list(folder / f"{name}.pickle", graphs)
 
 
