@@ -23,7 +23,7 @@ FILES = [
 @needs_interpreter
 @pytest.mark.slow
 def test_kernels_in_the_interpreter() -> None:
-    assert passed(FILES, "not torture", TRITON_INTERPRET="1") >= 50
+    assert passed(FILES, "not torture", TRITON_INTERPRET="1") >= 28
 
 
 @needs_interpreter
