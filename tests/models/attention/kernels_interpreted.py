@@ -114,23 +114,6 @@ def test_lists_cut_anywhere(segment: int, monkeypatch) -> None:
         torch.testing.assert_close(sums, expected[:, :3])
 
 
-def test_pairs_are_sorted_by_key() -> None:
-    """Lists of any length, of keys that all queries chose, that neighbours chose, and that none did."""
-    for rows, keys, k in ((1, 1, 1), (40, 9, 7), (900, 300, 3), (700, 2, 2)):
-        indices = torch.rand(2, rows, keys).topk(k).indices
-        indices[1, : rows // 2, 0] = keys - 1  # a query may choose a key twice
-        indices[torch.rand(indices.shape) < 0.2] = -1
-        order, cuts, start = launch.transpose(indices.int(), keys, 8)
-        lists = [
-            torch.arange(indices.numel()).view(indices.shape)[h][indices[h] == key]
-            for h, key in itertools.product(range(2), range(keys))
-        ]
-        assert torch.equal(start, torch.tensor([0, *map(len, lists)]).cumsum(0))
-        assert torch.equal(order[: start[-1]], torch.cat(lists))
-        of_key = torch.arange(2 * keys).repeat_interleave(start.diff())
-        assert cuts.tolist() == [*of_key, *[2 * keys] * (indices.numel() - len(of_key))][::8]
-
-
 @pytest.mark.parametrize(
     ("dropout", "dtype", "repeat"),
     [(0.4, torch.float16, False), pytest.param(0.4, torch.float32, True, marks=pytest.mark.torture)],

@@ -22,7 +22,7 @@ from torch_geometric.data import Data
 
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.layers import gated_gcn as layers
-from kmip_data.models.layers.batch import EdgeList, Edges, NeighborTable, UnformedEdges
+from kmip_data.models.layers.batch import EdgeList, Edges, NeighborTable
 from kmip_data.models.layers.cpu import gated_edges as cpu
 from kmip_data.models.layers.gated_gcn import GatedGCN
 from kmip_data.models.layers.gpu import gated_edges as gpu
@@ -284,26 +284,6 @@ def test_dropout_and_shared_rows_of_edges_that_are_handed_on(form, shared: bool,
 
 
 @pytest.mark.usefixtures("by_kernels")
-def test_who_else_reads_the_edges_forms_them_once() -> None:
-    edges, d = table(), 14
-    x, _, _, e, _ = inputs(edges, d, shared=False)
-    first = GatedGCN(d, dropout=0.0, residual=True, defer_edges=True).to(DEVICE)
-    edges = batch_of(edges)
-    _, unformed = first(x, e, edges)
-    assert isinstance(unformed, UnformedEdges)
-    values = unformed.tensor()
-    torch.testing.assert_close(values, GatedGCN.forward(first.eval().train(), x, e, edges)[1].tensor())
-    assert values.shape == e.shape
-    assert unformed.tensor().data_ptr() == values.data_ptr()
-    last = GatedGCN(d, dropout=0.0, residual=True).to(DEVICE)
-    results = []
-    for given in (unformed, values):
-        loss = last(x, given, edges)[1].sin().sum() + values.cos().sum()
-        results.append(torch.autograd.grad(loss, first.D.weight, retain_graph=True)[0])
-    assert torch.equal(*results)
-
-
-@pytest.mark.usefixtures("by_kernels")
 @pytest.mark.parametrize("precision", ["32", long("tf32")])
 def test_in_evaluation_edges_are_formed_in_the_place_of_z(precision: str) -> None:
     edges, d = edge_list(), 19
@@ -359,16 +339,6 @@ def test_two_edge_tensors_of_each_layer_live_where_edges_are_handed_on() -> None
     with saved_for_backward() as sizes:
         stack(edges, d, [x, e], "32")
     assert sum(size >= e.nbytes for size in sizes.values()) == 2 * 3
-
-
-def test_without_gradients_new_edges_take_no_memory_of_their_own() -> None:
-    edges, d = edge_list(), 16
-    made = []
-    empty_like = torch.empty_like
-    with torch.inference_mode(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch, "empty_like", lambda *given: made.append(1) or empty_like(*given))
-        gated_edges(edges, *inputs(edges, d, shared=False), norm_of(d, torch.float32, training=False), 0.0)
-    assert len(made) == 1  # the product, which becomes z
 
 
 @pytest.mark.parametrize("widths_", [(20,), long((5, 19, 48, 76, 100, 128))])

@@ -13,14 +13,11 @@ from support.allocations import saved_for_backward
 from support.cases import check_each
 from support.layer_kernels import DEVICE, drawn_on_the_cpu, norm_of
 from torch import Tensor
-from torch_geometric.data import Data
 
-from kmip_data.models.config import ModelConfig
 from kmip_data.models.layers import norms as layers
 from kmip_data.models.layers.batch import Rows
 from kmip_data.models.layers.gpu.norms import normed
 from kmip_data.models.layers.norms import BatchNorm
-from kmip_data.models.network import build_model
 
 SEED = 6
 NAMES = ("out", "rows", "more", "residual", "scale", "shift", "mean", "variance", "batches")
@@ -176,26 +173,3 @@ def test_one_tensor_of_the_rows_lives_from_forward_to_backward() -> None:
         norm = norm_of(16, torch.float32, training=True)
         normed(norm, x, y, x, relu=True, before=0.2, after=0.2)
     assert sum(size >= x.nbytes for size in sizes.values()) == 1
-
-
-@pytest.mark.torture
-@pytest.mark.parametrize("recompute", [True, False])
-def test_a_network_learns(recompute: bool) -> None:
-    """With dropout, and the same when layers run again: seeds are drawn as torch's own."""
-    generator = torch.Generator().manual_seed(1)
-    x, y = torch.randn(30, 6, generator=generator), torch.randint(0, 4, (30,), generator=generator)
-    data = Data(x=x, neighbor=torch.randint(0, 30, (30, 3), generator=generator)).to(DEVICE)
-    losses = []
-    for again in (recompute, False):
-        torch.manual_seed(SEED)
-        config = ModelConfig(layers=2, hidden_dim=20, dropout=0.2, checkpoint_layers=again)
-        model = build_model(config, in_channels=6, num_classes=4).train().to(DEVICE)
-        optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
-        for _ in range(4):
-            loss = torch.nn.functional.cross_entropy(model(data), y.to(DEVICE))
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-            losses.append(loss.detach())
-    assert losses[:4] == losses[4:]
-    assert losses[3] < losses[0]

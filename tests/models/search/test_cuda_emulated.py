@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gpu import fuzz
 from support.cases import check_each
 from support.cuda_emulator import COMPILER, EmulatedDevice
-from support.odd_numbers import KINDS, numbers
 from torch import Tensor
 
 from kmip_data.models.search import topk_inner_product
@@ -291,20 +291,14 @@ def test_tables_are_made_once_where_the_host_knows_them(device, monkeypatch) -> 
 
 @pytest.mark.torture
 def test_at_random(device, shapes) -> None:
-    """Ragged batches of numbers that tie, overflow or vanish, with and without an order and a hint."""
-
-    def holds(seed) -> None:
-        random = np.random.default_rng(seed)
-        tiles, staged = ((1, 0), (2, 0), (4, 1))[random.integers(3)]
-        shapes(ordered=bool(random.integers(2)), tiles=tiles, staged=staged)
-        heads, graphs, k = (int(random.integers(1, most)) for most in (3, 5, 25))
-        ptrs = tuple([0, *np.cumsum(random.integers(0, size, graphs)).tolist()] for size in (40, 200))
-        shape = [(heads, ptr[-1], (8, 10)[seed % 2]) for ptr in ptrs]
-        rows = [torch.from_numpy(numbers(random.choice(KINDS), random, each)) for each in shape]
-        named = torch.from_numpy(random.integers(-3, ptrs[1][-1] + 3, (heads, ptrs[0][-1], 30)))
-        check(device, *rows, k, ptrs, named if random.integers(3) == 0 else None)
-
-    check_each(holds, range(60))
+    """The problems of ``make gpu``: numbers that tie, overflow or vanish, empty graphs, hints of any rows."""
+    for number, shape in enumerate(SHAPES):
+        shapes(*shape)
+        drawn = fuzz.problems(number, torch.device("cpu"), most=150, dims=(8, 10))
+        wrong = [
+            name for name, each in itertools.islice(drawn, 20) if fuzz.differs(each, lambda p: run(p, device))
+        ]
+        assert wrong == []
 
 
 def test_the_struct_is_what_the_host_fills() -> None:
