@@ -115,17 +115,6 @@ def test_the_key_follows_content_not_container(toy: Toy) -> None:
     assert len(key) == 12
 
 
-def test_a_newer_pipeline_builds_anew_and_supersedes(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
-    old = toy.build()
-    monkeypatch.setattr(type(toy.pipeline), "version", 2)
-    new = toy.build()
-    assert new.path != old.path
-    assert new.card.pipeline_version == 2
-    found = find_build(toy.home, "toy", {"k": 2, "compression": None})
-    assert found is not None
-    assert found.path == new.path
-
-
 def test_wrong_parameters_are_named_all_at_once(toy: Toy) -> None:
     with pytest.raises(UsageError) as caught:
         toy.build(parameters={"per_units": 3, "k": 0})

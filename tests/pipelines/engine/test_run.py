@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -197,15 +196,6 @@ def test_signal_handlers_are_as_before(tmp_path: Path) -> None:
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def test_a_build_runs_in_a_thread(tmp_path: Path) -> None:
-    write_raw(tmp_path / "raw", 4)
-    cards = []
-    thread = threading.Thread(target=lambda: cards.append(build_toy(tmp_path).card))
-    thread.start()
-    thread.join()
-    assert cards[0].counts["graphs"] == 4
 
 
 def test_a_script_without_a_main_guard_and_a_session_on_stdin(tmp_path: Path) -> None:

@@ -210,10 +210,6 @@ def test_lists_of_anything_else_are_no_split(rows):
         check_partition({10**5000: [0]}, 3, name="split")
 
 
-def test_a_memo_of_four_billion_entries_takes_no_memory():
-    assert read(b"I1\nr" + struct.pack("<I", 2**32 - 1) + b".") == 1
-
-
 def test_containers_in_containers_end_at_once(tmp_path):
     """Or are other data: nobody looks deeper than the types of a record."""
     many, begun = 2_500_000, time.process_time()

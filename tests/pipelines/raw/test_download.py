@@ -395,17 +395,6 @@ def test_hosts_that_are_not_there(target):
     assert "cannot be resolved" in str(error)
 
 
-def test_a_proxy_of_the_environment_is_used(server, target, monkeypatch):
-    monkeypatch.setenv("http_proxy", server.url(""))
-    asked = "http://data.example/toy.zip"
-    server.routes[asked] = [File(DATA)]
-    fetch(source(asked), target)
-    assert_whole(target)
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    target.unlink()
-    assert_fails(source(asked), target, "cannot be reached through the proxy")
-
-
 # --- TLS ------------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from support.archive_attacks import ATTACKS, CONTENT, GOOD, WANTED, good_tar, good_zip
-from support.http_server import File, page, serving, status
+from support.http_server import File, page, serving
 
 from kmip_data.builds.home import BuildOptions, Home
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
@@ -267,17 +267,6 @@ def test_a_mirror_with_another_archive_is_left_for_the_next(home, archive, tmp_p
         server.route("/good", File(archive.read_bytes())),
     ]
     assert_right(obtain(toy(*urls), home), urls[-1])
-
-
-def test_no_mirror_at_all(home, server):
-    urls = [server.route("/gone", status(404)), server.route("/page", page())]
-    with pytest.raises(SourceUnavailable) as caught:
-        obtain(toy(*urls), home)
-    text = str(caught.value)
-    assert f"{urls[0]}: answers 404 Not Found" in text
-    assert f"{urls[1]}: sent no archive: got text/html, 3 kB" in text
-    assert "kmip-data build toy --archive PATH" in text
-    assert "holds index.txt" in text
 
 
 def test_a_download_that_cannot_be_unpacked_is_removed(home, tmp_path, server):
