@@ -110,16 +110,10 @@ class BuiltDataset(ShardedDataset):
         target: Folder = name
         if root is not None and (located(root, "root") / CARD_NAME).is_file():
             target = located(root, "root")
-        found = obtain(
-            target,
-            {**parameters, "limit": given["limit"]},
-            rule,
-            home=given["home"] if root is None else root,
-            sample=given["sample"],
-            build=given["build"],
-            dataset=name,
-            **{key: arguments[key] for key in BuildArguments.__annotations__ if key in arguments},
-        )
+        home = given["home"] if root is None else root
+        options = {key: arguments[key] for key in BuildArguments.__annotations__ if key in arguments}
+        options |= {"home": home, "sample": given["sample"], "build": given["build"], "dataset": name}
+        found = obtain(target, {**parameters, "limit": given["limit"]}, rule, **options)
         return found, split_name(found, rule)
 
     def _read(

@@ -244,19 +244,27 @@ class Received:
         return len(missing)
 
     def _complete(self, file: FileIO, entry: SharedFile, progress: Progress) -> None:
+        """Append what is missing of a file; each try must bring something."""
         start = self._verified(file, entry)
         progress.update(start)
         for left in reversed(range(_TRIES)):
+            begun = start
             try:
-                self._append(file, entry, start, progress)
+                file.seek(start)
+                for piece in self.remote.pieces(entry.file, start, entry.bytes):
+                    self.digests.check(entry.file, start // BLOCK, piece)
+                    write_all(file.fileno(), piece)
+                    start += len(piece)
+                    progress.update(len(piece))
                 break
             except SourceUnavailable:
-                reached = file.tell()
-                if not left or reached == 0:
+                if not left or start == 0:
                     raise
-                # Where nothing came after the beginning that is here: a server that knows no ranges.
-                start = reached if reached > start else 0
-                progress.update(start - reached)
+                if (
+                    start == begun
+                ):  # nothing came after the beginning that is here: the server knows no ranges
+                    progress.update(-start)
+                    start = 0
         file.truncate(entry.bytes)
         file.seek(0)
         if (found := hashlib.file_digest(file, "sha256").hexdigest()) != entry.sha256:
@@ -272,14 +280,6 @@ class Received:
                 break
             size += len(block)
         return size
-
-    def _append(self, file: FileIO, entry: SharedFile, start: int, progress: Progress) -> None:
-        file.seek(start)
-        for piece in self.remote.pieces(entry.file, start, entry.bytes):
-            self.digests.check(entry.file, start // BLOCK, piece)
-            write_all(file.fileno(), piece)
-            start += len(piece)
-            progress.update(len(piece))
 
 
 def partial_name(entry: SharedFile) -> str:
