@@ -184,17 +184,9 @@ def open(  # noqa: A001 -- its public name
     Raises
     ------
     UsageError
-        No build or several builds match, a name is unknown, or the folder holds a build with other
-        values.
-    DamagedInput
-        The build is damaged.
-    SourceUnavailable
-        An address does not answer.
-
-    Examples
-    --------
-    >>> import kmip_data
-    >>> graphs = kmip_data.open("s3dis", "train", k=32)  # doctest: +SKIP
+        No build or several builds match, a name is unknown, or the folder holds a build with other values.
+    DamagedInput, SourceUnavailable
+        The build is damaged; an address does not answer.
     """
     if is_address(path_or_name):
         from kmip_data.sharing.afar import open_afar

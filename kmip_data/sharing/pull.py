@@ -40,14 +40,7 @@ from kmip_data.format.card import CARD_NAME, CARD_VERSION, Card, read_card
 from kmip_data.manifest import unknown_name
 from kmip_data.runtime.progress import Progress
 from kmip_data.sharing.remote import Remote, exactly, folder_for, read_share
-from kmip_data.sharing.share import (
-    BLOCK,
-    RUN_FILES,
-    RUN_PROOF,
-    Share,
-    SharedFile,
-    damaged,
-)
+from kmip_data.sharing.share import BLOCK, RUN_FILES, RUN_PROOF, Share, SharedFile, damaged
 
 UNFINISHED: Final = "a new folder, or the same pull unfinished"
 _TRIES: Final = 5  #: tries for one file, each of which must bring something
@@ -79,9 +72,8 @@ def pull(
     by default all; shards hold the stored ones.
 
     Raises ``UsageError`` where nothing was pushed there, a name is wrong, or the folder holds something else;
-    ``DamagedInput`` where something is not what was pushed, or not what it claims to be;
-    ``SourceUnavailable`` or ``OutOfResources`` where the address cannot be reached, or the disk is full: the
-    same call goes on.
+    ``DamagedInput`` where something is not what was pushed; ``SourceUnavailable`` or ``OutOfResources`` where
+    the address cannot be reached, or the disk is full: the same call goes on.
     """
     received = Received(address)
     is_run = received.share.kind == "run"
