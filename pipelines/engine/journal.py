@@ -118,7 +118,7 @@ def journal_entries(path: Path, key: str | None = None) -> list[dict[str, Any]] 
         return []
     lines = _read(path)[2]
     header = lines[0] if lines else {}
-    ours = header.keys() == {"journal", "key"} and key in {None, header["key"]}
+    ours = header.keys() == {"journal", "key"} and (key is None or key == header["key"])
     return lines[1:] if ours else None
 
 
