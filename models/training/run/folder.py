@@ -236,6 +236,7 @@ class RunResult(Strict):
     num_parameters: int
     seed: int
     device: str
+    hardware: str = Field(default="", description="processor and PyTorch's threads, or the GPU")
     versions: dict[str, str]
     epochs: int
     best_epoch: int = Field(description="counted from 0; first epoch with the best validation metric")
