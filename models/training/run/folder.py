@@ -297,8 +297,8 @@ def metrics_by_name() -> dict[str, Metric]:
 
 
 def is_share(name: str) -> bool:
-    """True for a metric that people read in percent: all but the loss and the mean absolute error."""
-    return name not in {"", "loss", "mae"}
+    """True for a metric that people read in percent: all but the loss and those of regression."""
+    return name not in {"", "loss", "mae", "r2"}
 
 
 def title_of(name: str) -> str:
