@@ -59,5 +59,5 @@ def test_targets_and_errors_of_nodes_are_colours(tmp_path) -> None:
     assert names[:3] == ["target", "absolute error", "prediction"]
     assert header["layers"][0]["unit"] == "edges"
     assert header["layers"][1]["note"] == f"a run: mean {(len(target) - 1) / 2:.3g}"
-    assert [layer["name"] for layer in record_graph(dataset, 1, None, "").header["layers"]][0] == "target"
+    assert next(layer["name"] for layer in record_graph(dataset, 1, None, "").header["layers"]) == "target"
     np.testing.assert_array_equal(drawing_of(dataset, 1).values, target)
