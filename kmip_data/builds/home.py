@@ -58,7 +58,7 @@ class Home:
 
     @property
     def cache(self) -> Path:
-        """Blocks and cards of remote builds; may be removed at any time."""
+        """What was read of remote builds; may be removed while nothing reads."""
         return self.root / "cache"
 
 
@@ -90,9 +90,8 @@ class Build:
 
         return Shard(self.path / file)
 
-    def bring(self, rows: Sequence[tuple[Shard, str, int, int]]) -> object:
-        """Have these rows (shard, key, first, end) at hand together, for as long as the result is held."""
-        return None
+    def bring(self, rows: Sequence[tuple[Shard, str, int, int]]) -> None:
+        """Have these rows (shard, key, first, end) at hand together."""
 
     def read_again(self) -> Card:
         """Return the current card, after waiting for the lock of the folder.
