@@ -24,7 +24,7 @@ from kmip_data.cli.shared.output import show
 from kmip_data.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from kmip_data.builds.home import Home
     from kmip_data.models.training.config.keys import RunConfig
@@ -112,42 +112,25 @@ def command(
             found="several of them" if any(given_as) else "none of them",
             next="kmip-data train --help",
         )
-    on_line = _on_line()
     row = None
-    if reproduce is not None:
-        if changes := on_line - {
-            "--reproduce",
-            "--seeds",
-            "--device",
-            "--name",
-            "--home",
-            "--json",
-            "--quiet",
-        }:
-            raise UsageError(
-                f"A row is trained as it was, without {', '.join(sorted(changes))}.",
-                next=f"kmip-data train --reproduce {reproduce}",
-            )
-        from kmip_data.models.reports.ours import our_row
-
-        row = our_row(reproduce)
-        dataset, seeds = row.dataset, seeds or ",".join(map(str, row.seeds))
-        chosen |= {"model": row.model, "variant": row.variant, "epochs": row.epochs}
-    if config_file is not None and (ignored := sorted({"--model", "--as"} & on_line)):
-        raise UsageError(
-            f"A configuration names its model itself, so {ignored[-1]} has no effect.",
-            next=f"leave out {ignored[-1]}, or --set model.name=… to change the model",
-        )
     if resume is not None:
-        if changes := on_line - {"--resume", "--home", "--json", "--quiet"}:
-            raise UsageError(
-                f"A resumed run continues as it began, without {', '.join(sorted(changes))}.",
-                next="--resume RUN alone, or another run with --dataset",
-            )
+        _refuse_others("--resume", resume, ())
         from kmip_data.models.training.run.train import resume as resume_run
 
         summary = resume_run(resume, home=home, quiet=quiet)
     else:
+        if reproduce is not None:
+            _refuse_others("--reproduce", reproduce, ("--seeds", "--device", "--name"))
+            from kmip_data.models.reports.ours import our_row
+
+            row = our_row(reproduce)
+            dataset, seeds = row.dataset, seeds or ",".join(map(str, row.seeds))
+            chosen |= {"model": row.model, "variant": row.variant, "epochs": row.epochs}
+        if config_file is not None and (ignored := sorted({"--model", "--as"} & _on_line())):
+            raise UsageError(
+                f"A configuration names its model itself, so {ignored[-1]} has no effect.",
+                next=f"leave out {ignored[-1]}, or --set model.name=… to change the model",
+            )
         config = configuration(dataset, given(RECORDS), given(SPLITS), home=home, file=config_file, **chosen)
         numbers = None if seeds is None else list(dict.fromkeys(number_list("--seeds", seeds)))
         # Names, keys and values were checked above, before torch is imported, which takes seconds.
@@ -165,6 +148,15 @@ def command(
 
         text = f"{check_reproduced(row, summary)}\n\n{text}"
     show(summary.to_dict(), text, as_json=as_json)
+
+
+def _refuse_others(option: str, value: str, allowed: Sequence[str]) -> None:
+    """Refuse options that would change a run which is to be as it was begun."""
+    if others := _on_line() - {option, *allowed, "--home", "--json", "--quiet"}:
+        raise UsageError(
+            f"{option} trains as it was begun, without {', '.join(sorted(others))}.",
+            next=f"{option} {value} alone, or another run with --dataset",
+        )
 
 
 def _on_line() -> set[str]:

@@ -22,7 +22,8 @@ def published_builds() -> dict[str, dict[str, str]]:
 
 def file_digests(card: Card) -> dict[str, str]:
     """Return the SHA-256 of every shard and split that a card names, by path."""
-    return {entry.file: entry.sha256 for entry in (*card.shards, *card.splits.values())}
+    shards = {entry.file: entry.sha256 for entry in card.shards}
+    return {**shards, **{entry.file: entry.sha256 for entry in card.splits.values()}}
 
 
 def unlike_published(card: Card) -> list[str]:
