@@ -29,8 +29,6 @@ from kmip_data.pipelines.base import About, Params, Pipeline, RawFolder, Records
 from kmip_data.pipelines.engine.journal import UnitResult
 from kmip_data.pipelines.shared.records import apply_split
 
-KEY_LENGTH = 12
-
 
 def versions_of_bytes() -> dict[str, str]:
     """Versions of what has a say in the bytes of a build."""
@@ -65,7 +63,7 @@ def build_key(
         "pipeline_version": pipeline.version,
         "format_version": FORMAT_VERSION,
     }
-    return json_digest(identity)[:KEY_LENGTH]
+    return json_digest(identity)[:12]
 
 
 @dataclass(frozen=True)

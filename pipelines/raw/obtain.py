@@ -260,8 +260,7 @@ class _Import:
         named = "".join(f"\n    {source.name}: {m.address}" for source in sources for m in source.mirrors)
         return SourceUnavailable(
             f"The raw data of {self.manifest.name} are not here, and offline nothing is downloaded.",
-            expected="a copy in the home folder, a local archive"
-            + (f", or without --offline one of{named}" if named else ""),
+            expected="a local archive" + (f", or without --offline one of{named}" if named else ""),
             next=self._archive_hint(sources[0]),
         )
 
