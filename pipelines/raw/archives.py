@@ -200,10 +200,7 @@ def _zip_fault(info: zipfile.ZipInfo) -> str:
 
 
 class TarArchive(Archive):
-    """A tar: ustar, GNU or pax headers; gzip, bzip2, xz or none around it.
-
-    It is read twice: once for every header, once to give out the wanted members.
-    """
+    """A tar, with gzip, bzip2, xz or none around it; read once for its headers, once for wanted members."""
 
     kind = "tar"
 
@@ -350,16 +347,13 @@ def refusal(archive: Path, member: str, why: str) -> DamagedInput:
 
 
 def check_name(archive: Path, name: str) -> str:
-    """Return ``name`` if it is a clean relative path with ``/`` that any file system can hold.
-
-    Raises ``DamagedInput`` where it is empty, absolute, climbs out, or cannot be held safely.
-    """
+    """Return ``name`` if it is a clean relative path with ``/`` that any file system can hold."""
     parts = name.split("/")
     longest = max(len(part.encode("utf-8", "replace")) for part in parts)
+    control = any(unicodedata.category(c) in {"Cc", "Cf", "Zl", "Zp"} for c in name)
     faults = {
         "has a name that is not valid UTF-8": name.encode("utf-8", "replace").decode() != name,
-        "has control characters in its name": not name.isprintable()
-        and any(unicodedata.category(c) in {"Cc", "Cf", "Zl", "Zp"} for c in name),
+        "has control characters in its name": control,
         "has a backslash or a drive letter in its name": "\\" in name or re.match("[A-Za-z]:", name),
         "has an empty or absolute name, or '..' in it": {"", ".", ".."} & set(parts),
         f"has a part longer than {_MAX_COMPONENT} bytes in its name": longest > _MAX_COMPONENT,
