@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from kmip_data.errors import OutOfResources, UsageError
@@ -172,11 +171,9 @@ class Workers(Executor):
             self.end()
         return list(running.values()), list(waiting)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         with signals.held():
-            if error is not None:
+            if kind is not None:
                 # Without room for the file the workers are ended all the same.
                 with contextlib.suppress(OSError):
                     self.stop.touch()

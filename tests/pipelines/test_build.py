@@ -138,16 +138,6 @@ def test_output_is_the_build_folder(toy: Toy, tmp_path: Path) -> None:
         toy.build(output=place, archives=[Path("another")])
 
 
-def test_output_refuses_what_is_not_its_own(toy: Toy, tmp_path: Path) -> None:
-    place = tmp_path / "mine"
-    place.mkdir()
-    (place / "thesis.tex").write_text("years of work")
-    for output in (place, place / "thesis.tex"):
-        with pytest.raises(UsageError, match="something else"):
-            toy.build(output=output)
-    assert [path.read_text() for path in place.iterdir()] == ["years of work"]
-
-
 def test_a_split_is_added_beside_the_shards(toy: Toy) -> None:
     build = toy.build()
     before = digests(build.path)
