@@ -103,11 +103,8 @@ class LongRangePipeline(Pipeline[LongRangeParams, PublishedSplitParams]):
 
     def schema(self, params: LongRangeParams) -> Schema:
         """Features by the task, the target, and for tasks of nodes the distance that it is read across."""
-        columns = [
-            feature_column(
-                "node/x", FIELDS.get(params.task, ("constant",)), "input of the task", stored="int8"
-            )
-        ]
+        fields = FIELDS.get(params.task, ("constant",))
+        columns = [feature_column("node/x", fields, "input of the task", stored="int8")]
         target = class_column("node/y", VALUES, "value of the other node with this key")
         if params.task != "retrieval":
             # A target that is stored as a real number is one of regression.
