@@ -54,20 +54,6 @@ def split(keys, **parameters):
 # --- equal to the references ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("test_area", [5, 6])
-def test_equals_pyg(raw, tmp_path, test_area):
-    _, records = pipeline_records("s3dis", raw, k=4)
-    parts = split([record.key for record in records], test_area=test_area).parts
-    for train, positions in ((True, parts["train"] + parts["val"]), (False, parts["test"])):
-        theirs = pyg_s3dis(raw, tmp_path / "pyg", test_area=test_area, train=train)
-        assert len(theirs) == len(positions)
-        for data, position in zip(theirs, sorted(positions), strict=True):
-            x, y = records[position].columns["node/x"], records[position].columns["node/y"]
-            assert x[:, :3].tobytes() == data.pos.numpy().tobytes()
-            assert x[:, 3:].tobytes() == data.x.numpy().tobytes()
-            assert np.array_equal(y, data.y.numpy())
-
-
 def test_built_items_equal_those_of_pyg(real, tmp_path):
     """From the archive through the shards to ``Data``: dtypes, shapes and order as a user gets them."""
     from kmip_data import S3DIS
