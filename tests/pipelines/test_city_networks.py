@@ -113,7 +113,8 @@ def test_no_street_joins_two_parts_of_a_real_city(name: str, source, split: str,
     options = {"home": Home(tmp_path), "jobs": 1, "quiet": True, "offline": True}
     options["split_parameters"] = {"split": "spatial"}
     if source:
-        build = build_own("city", name, {"archive": shared_data(*source.split("/"))}, **options)
+        kind = "osm_file" if source.endswith(".pbf") else "archive"
+        build = build_own("city", name, {kind: shared_data(*source.split("/"))}, **options)
     else:
         build = build_dataset(name, **options)
     assert list(build.card.splits) == ["random-seed0", split]
