@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -279,15 +278,3 @@ def test_wrong_folders_and_names_leave_nothing(pictures, home, tmp_path):
     with pytest.raises(DamagedInput, match="have one name"):
         build(pictures, home)
     assert [path.name for path in home.root.rglob("*") if path.is_file()] == []
-
-
-def test_an_original_that_is_gone_later_is_not_missed(pictures, home):
-    made = build(pictures, home)
-    expected = {entry.file: entry.sha256 for entry in made.card.shards}
-    shutil.rmtree(pictures)
-    shard = made.path / made.card.shards[0].file
-    shard.chmod(0o644)
-    shard.write_bytes(shard.read_bytes()[:-100])
-    assert kmip("verify", made.path, "--repair").code == 0
-    card = json.loads((made.path / "card.json").read_text())
-    assert {entry["file"]: entry["sha256"] for entry in card["shards"]} == expected
