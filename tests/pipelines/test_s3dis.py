@@ -254,7 +254,7 @@ def test_lists(copy):
         (files, "a/ply_data_all_0.h5\na/ply_data_all_0.h5\n", "line 2", "twice"),
         (files, "a/ply_data_all_0.h5\na/ply_data_all_1.h5\n", "line 2", "not the name", "ply_data_all_1.h5"),
         (files, "a/../..\n", "line 1", "not the name"),
-        (files, "ply_data_all_\u00e4.h5\n", "not a text file"),
+        (files, "ply_data_all_\u00e4.h5\n", "not ASCII text"),
     ):
         sound = path.read_bytes()
         path.write_text(text, encoding="utf-8")
