@@ -21,8 +21,7 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import CheckFailed, OutOfResources, UsageError
 from kmip_data.models.layers.gated_gcn import gated_edges
 from kmip_data.models.network import build_model
-from kmip_data.models.training import machine
-from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping, read_config
+from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.run import loop as loop_file
 from kmip_data.models.training.run.checkpoint import BEST, LAST, WEIGHTS, cosine_with_warmup
 from kmip_data.models.training.run.evaluate import evaluate
@@ -166,20 +165,6 @@ def test_evaluate_gives_the_result_again(done, home):
 # What can go wrong.
 
 
-def test_weights_that_are_not_finite_name_epoch_and_batch(build, tmp_path, monkeypatch):
-    learn = TrainingModule.learn
-
-    def broken(self, batch, *keep):
-        if self.epoch == 2:
-            with torch.no_grad():
-                next(self.model.parameters()).fill_(math.inf)
-        return learn(self, batch, *keep)
-
-    monkeypatch.setattr(TrainingModule, "learn", broken)
-    with pytest.raises(CheckFailed, match=r"weights are not finite numbers, training in epoch 3, batch 1"):
-        train(tiny_config(build), home=Home(tmp_path), quiet=True)
-
-
 def test_an_evaluation_that_is_not_finite_names_its_part(build, tmp_path, monkeypatch):
     forward = TrainingModule.forward
 
@@ -257,27 +242,6 @@ def test_tensorboard_gets_the_metrics_too(build, tmp_path):
     events.Reload()
     assert len(events.Scalars("val_miou")) == 3
     assert (run / "metrics.csv").is_file()
-
-
-def test_a_compiled_run_learns_the_same(build, tmp_path, monkeypatch):
-    """By the tracer alone: code for a CPU takes half a minute to make, and is not the point."""
-    made = torch.nn.Module.compile
-    compiled_layers = []
-
-    def by_tracer(layer, **given):
-        compiled_layers.append(layer)
-        made(layer, backend="eager", **given)
-
-    monkeypatch.setattr(torch.nn.Module, "compile", by_tracer)
-    weights = []
-    for compiled in (False, True):
-        config = tiny_config(build, system={"compile": compiled}, training={"epochs": 1})
-        parts = ("model.local.kind=gcn", "model.attention.kind=none", "model.dropout=0")
-        config = apply_overrides(config, parts)
-        run = train(config, home=Home(tmp_path / str(compiled)), quiet=True).runs[0]
-        weights.append(load_file(run / "model.safetensors"))
-    assert len(compiled_layers) == 2
-    torch.testing.assert_close(*weights)
 
 
 def test_products_are_taken_as_the_precision_says(build, tmp_path, monkeypatch):
@@ -382,7 +346,6 @@ def test_wrong_settings_are_refused_before_training(build, tmp_path, monkeypatch
         ({"training": {"precision": "16-mixed"}}, "cannot train in 16-mixed"),
         ({"training": {"precision": "tf32"}}, "cannot train in tf32"),
         ({"training": {"precision": "bf16x3"}}, "cannot train in bf16x3"),
-        ({"system": {"compile": True}}, "torch.compile does not make gps-kmip faster"),
         ({"system": {"logger": "wandb"}}, "pip install wandb"),
         ({"data": {"features": "position-color"}}, "no set of features of clouds called 'position-color'"),
         ({"data": {"parameters": {"k": 5}}}, "another build"),
@@ -398,18 +361,6 @@ def test_wrong_settings_are_refused_before_training(build, tmp_path, monkeypatch
         with pytest.raises(UsageError, match=f"The {empty} part"):
             train(tiny_config(empty_build), home=Home(tmp_path / "home"), quiet=True)
         assert not (tmp_path / "home").exists()
-
-
-def test_a_gpu_compiles_what_has_no_kernels_there(monkeypatch):
-    for kernels in (True, False):
-        monkeypatch.setattr(machine, "triton_runs", lambda _, kernels=kernels: kernels)
-        for local, attention in (("gated-gcn", "none"), ("gcn", "k-mip"), ("gcn", "none")):
-            keys = [f"model.local.kind={local}", f"model.attention.kind={attention}", "system.compile=true"]
-            config = apply_overrides(config_from_mapping({"data": {"dataset": "s3dis"}}, "the test"), keys)
-            refused = kernels and (local, attention) != ("gcn", "none")
-            expected = pytest.raises(UsageError, match="does not make")
-            with expected if refused else contextlib.nullcontext():
-                machine.check_compile(config, machine.Device("cuda", "a GPU", ""))
 
 
 def test_evaluate_repeats_the_result_in_every_mode(build, tmp_path):
