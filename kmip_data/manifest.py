@@ -199,8 +199,7 @@ def load_manifest(name: str) -> Manifest:
     Raises ``UsageError``, with the nearest name, if there is no such dataset; ``DamagedInput``, with every
     fault, if the file does not follow the model.
     """
-    names = dataset_names()
-    if name not in names:
+    if name not in (names := dataset_names()):
         raise unknown_name("dataset", name, names)
     try:
         return Manifest.model_validate({**read_shipped("datasets", name), "file": name})

@@ -354,7 +354,7 @@ BAD = {
     "too long declared": (File(DATA[:1000], length=SIZE), "has another file now"),
     "cut chunks": (chunked(DATA, cut=1000), "cut the connection"),
     "hang up": (lambda handler: handler.hang_up(), "cut the connection"),
-    "no address": (redirect("http://[bad/"), "redirects to something that is not a web address"),
+    "no address": (redirect("http://[bad/"), "redirects to nowhere, which is not a web address"),
     "endless redirect": (endless_redirect, "cannot be connected to"),
     "huge length": (File(DATA, length="9" * 5000), "declares a length that is not a number of bytes"),
     "negative length": (File(DATA, length=-5), "declares a length"),

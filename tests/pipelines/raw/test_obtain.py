@@ -225,7 +225,7 @@ def test_a_read_only_home_works_when_nothing_is_missing(archive):
 
 def test_a_file_in_the_way_of_the_home_folder(tmp_path, archive):
     (tmp_path / "home").write_text("a file")
-    with pytest.raises(UsageError, match="in the way"):
+    with pytest.raises(UsageError, match="cannot be written"):
         obtain(toy(), Home(tmp_path / "home"), archives=[archive])
 
 
