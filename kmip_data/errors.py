@@ -177,10 +177,9 @@ def require_room(folder: Path, needed: int, purpose: str) -> None:
     """Raise OutOfResources when ``needed`` bytes do not fit on the disk of ``folder``."""
     free = shutil.disk_usage(folder).free
     if needed > free:
-        raise OutOfResources(
-            f"{purpose} does not fit on the disk: {folder} has {human_bytes(free)} of {human_bytes(needed)}.",
-            next="free some space, or choose another disk with --home DIR (or KMIP_DATA_HOME)",
-        )
+        sizes = f"{folder} has {human_bytes(free)} of {human_bytes(needed)}"
+        again = "free some space, or choose another disk with --home DIR (or KMIP_DATA_HOME)"
+        raise OutOfResources(f"{purpose} does not fit on the disk: {sizes}.", next=again)
 
 
 def human_bytes(count: float) -> str:

@@ -246,15 +246,18 @@ def body(response: requests.Response, patience: Patience) -> Iterator[bytes]:
     the time that the caller takes between two pieces does not count. Raises :class:`MirrorFailed` where the
     connection was cut, or too little comes.
     """
+    reason = f"sent less than {patience.rate / 1000:.0f} kB per second for {patience.stall:g} s"
     received, waited = 0, 0.0
     while True:
         before = time.monotonic()
+        limit: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # an answer at its end waits no more
+            limit = _WATCH.limit(response.raw.fileno(), patience.stall - waited)
         try:
-            # A piece may wait itself, for a line of a chunked answer that comes drop by drop.
-            with _limit(response, patience.stall - waited):
+            with limit:  # a piece may wait itself, for a line of a chunked answer that comes drop by drop
                 piece = response.raw.read1(PIECE, decode_content=False)
         except (TimeoutError, urllib3.exceptions.ReadTimeoutError) as error:
-            raise _stalled(patience) from error
+            raise MirrorFailed(reason, again=True, stalled=True) from error
         except (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError) as error:
             raise MirrorFailed("cut the connection", again=True) from error
         if not piece:
@@ -264,28 +267,14 @@ def body(response: requests.Response, patience: Patience) -> Iterator[bytes]:
         if received >= patience.rate * patience.stall:
             received, waited = 0, 0.0
         elif waited > patience.stall:
-            raise _stalled(patience)
+            raise MirrorFailed(reason, again=True, stalled=True)
         yield piece
-
-
-def _limit(response: requests.Response, seconds: float) -> contextlib.AbstractContextManager[None]:
-    """Limit a wait for the next bytes of an answer; one that has come to its end waits no more."""
-    try:
-        descriptor = response.raw.fileno()
-    except (AttributeError, OSError, ValueError):
-        return contextlib.nullcontext()
-    return _WATCH.limit(descriptor, seconds)
 
 
 def content_range(response: requests.Response) -> tuple[int, int, int | None] | None:
     """Return first and last byte and the size that ``Content-Range`` names; ``None`` without a valid one."""
     match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", "").strip())
     return match and (int(match[1]), int(match[2]), None if match[3] == "*" else int(match[3]))
-
-
-def _stalled(patience: Patience) -> MirrorFailed:
-    reason = f"sent less than {patience.rate / 1000:.0f} kB per second for {patience.stall:g} s"
-    return MirrorFailed(reason, again=True, stalled=True)
 
 
 def declared_length(response: requests.Response) -> int | None:

@@ -61,7 +61,7 @@ def free_host_memory() -> int:
 
 
 def _limits() -> Iterator[tuple[int, int]]:
-    """Limits of this process and what is used of each, by ``ulimit`` and by control groups."""
+    """Limits of this process and their use, by ``ulimit`` and by control groups."""
     import psutil
 
     held = psutil.Process().memory_info()
@@ -161,12 +161,8 @@ def _give_back(reference: weakref.ref[NDArray[Any]]) -> None:
 def _trim(more: int = 0) -> None:
     """Give free buffers up until few enough are left, with ``more`` bytes about to be used."""
     excess = kept_bytes() - max(KEEP, _most - _used_bytes() - more)
-    if excess <= 0:
-        return
-    for size, _ in sorted(_requested.items(), key=itemgetter(1)):
-        while excess > 0:
-            try:
+    for size, _ in sorted(_requested.items(), key=itemgetter(1)) if excess > 0 else ():
+        with suppress(IndexError):
+            while excess > 0:
                 _free[size].popleft()
-            except IndexError:
-                break
-            excess -= size
+                excess -= size

@@ -140,10 +140,7 @@ def njit_nogil(**options: Any) -> Callable[[F], F]:
 
 
 class HelperThreads:
-    """Some threads that take parts of what the calling thread does; they end with :meth:`close`.
-
-    ``count`` besides the caller; 0: the caller does everything.
-    """
+    """``count`` threads, or none, that share the work of the calling one until :meth:`close`."""
 
     def __init__(self, count: int) -> None:
         self._executor = ThreadPoolExecutor(count, thread_name_prefix="kmip-data-help") if count else None
