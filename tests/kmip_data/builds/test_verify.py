@@ -120,13 +120,6 @@ def test_bit_flips_are_found(build):
     assert undetected_flips(build, 25, 0) == []
 
 
-@pytest.mark.torture
-@pytest.mark.parametrize("seed", range(5))
-def test_bit_flips_at_length(build, seed, torture_count):
-    assert undetected_flips(build, 300, 1 + seed) == []
-    torture_count("bit flips", 300)
-
-
 def test_every_bit_of_the_card_counts(points):
     """Also where the changed text is JSON of equal values: `1e-05` and `1E-05`, `\\u00e4` and `\\u00E4`."""
     change_card(points, lambda card: card.statistics.update(small=1e-5, big=1e300))

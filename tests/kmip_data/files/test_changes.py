@@ -257,21 +257,6 @@ def test_an_interrupt_as_soon_as_a_call_has_returned_leaves_nothing(tmp_path, mo
         assert contents(tmp_path) == {}
 
 
-def test_folder_that_cannot_be_synced(tmp_path, monkeypatch):
-    real = os.fsync
-    calls = []
-
-    def fsync(descriptor):
-        calls.append(descriptor)
-        if len(calls) == 2:
-            raise OSError(errno.EINVAL, "Invalid argument")
-        real(descriptor)
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    write_file(tmp_path / "a.h5", DATA)
-    assert (tmp_path / "a.h5").read_bytes() == DATA
-
-
 def test_wrong_places(tmp_path):
     (tmp_path / "file").write_bytes(b"")
     for path in (*map(tmp_path.__truediv__, ("absent/a.h5", "file/a.h5", "a" * 300)), Path("/"), Path()):

@@ -9,9 +9,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support import crash_points
@@ -155,26 +153,3 @@ def test_eight_processes_build_once_and_agree(tmp_path: Path) -> None:
     assert sum("built toy" in err for _, err in ends) == 1
     path = Path(ends[0][0].strip())
     assert digests(path) == digests(build_toy(tmp_path, home=tmp_path / "reference").path)
-
-
-def test_the_folder_of_locks_may_go_while_it_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process removes the empty folder before it is looked at, or before the file in it is opened."""
-    folder = tmp_path / "built" / "toy"
-    locks = lock_path(folder).parent
-    removed: list[object] = []
-
-    def removing(real: Callable[..., Any]) -> Callable[..., Any]:
-        def call(path: object, *args: Any, **options: Any) -> Any:
-            if path in {locks, locks / "toy.lock"} and len(removed) < 6:
-                removed.append(path)
-                if locks.exists():
-                    locks.rmdir()
-            return real(path, *args, **options)
-
-        return call
-
-    monkeypatch.setattr(Path, "lstat", removing(Path.lstat))
-    monkeypatch.setattr(os, "open", removing(os.open))
-    with build_lock(folder):
-        assert lock_path(folder).is_file()
-    assert len(removed) == 6

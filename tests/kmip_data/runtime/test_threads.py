@@ -81,34 +81,6 @@ def test_a_child_forked_from_a_busy_pool_has_its_own():
     assert done.returncode == 0
 
 
-def test_interrupt_while_ranges_are_handed_over(monkeypatch) -> None:
-    """Ranges that have not begun are dropped; the pool is free for the next call."""
-    release = threading.Event()
-    begun: list[int] = []
-
-    def work(start: int, _stop: int) -> None:
-        begun.append(start)
-        release.wait(600)
-
-    try:
-        pool = threads._get_pool()
-        submit, handed = pool.submit, []
-
-        def interrupted(*arguments):
-            handed.append(submit(*arguments))
-            if len(handed) == 20:
-                raise KeyboardInterrupt
-            return handed[-1]
-
-        monkeypatch.setattr(pool, "submit", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            threads.for_ranges(work, 1000, most=1)
-        # The 20th was lost with the interrupt before anyone knew it.
-        assert sum(future.cancelled() for future in handed[:19]) >= 19 - pool._max_workers
-    finally:
-        release.set()
-
-
 # Helpers
 
 
