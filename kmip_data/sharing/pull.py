@@ -40,14 +40,7 @@ from kmip_data.format.card import CARD_NAME, CARD_VERSION, Card, read_card
 from kmip_data.manifest import unknown_name
 from kmip_data.runtime.progress import Progress
 from kmip_data.sharing.remote import Remote, exactly, folder_for, read_share
-from kmip_data.sharing.share import (
-    BLOCK,
-    RUN_FILES,
-    RUN_PROOF,
-    Share,
-    SharedFile,
-    damaged,
-)
+from kmip_data.sharing.share import BLOCK, RUN_FILES, RUN_PROOF, Share, SharedFile, damaged
 
 UNFINISHED: Final = "a new folder, or the same pull unfinished"
 _TRIES: Final = 5  #: tries for one file, each of which must bring something
@@ -60,7 +53,7 @@ class Pulled:
     path: Path
     share: Share
     card: Card | None  #: of a build
-    files: list[str]  #: requested files, relative to ``path``
+    files: list[str]  #: relative to ``path``
     there: bool  #: everything was there already
 
 
@@ -79,9 +72,8 @@ def pull(
     by default all; shards hold the stored ones.
 
     Raises ``UsageError`` where nothing was pushed there, a name is wrong, or the folder holds something else;
-    ``DamagedInput`` where something is not what was pushed, or not what it claims to be;
-    ``SourceUnavailable`` or ``OutOfResources`` where the address cannot be reached, or the disk is full: the
-    same call goes on.
+    ``DamagedInput`` where something is not what was pushed; ``SourceUnavailable`` or ``OutOfResources`` where
+    the address cannot be reached, or the disk is full: the same call goes on.
     """
     received = Received(address)
     is_run = received.share.kind == "run"
@@ -152,20 +144,19 @@ def _card_there(folder: Path, card: Card) -> Card | None:
 
 
 def _end(folder: Path, card: Card) -> bool:
-    """Write page, Croissant and card unless all exist; return True if they were written."""
+    """Write page, Croissant and card unless all are there; return True if they were written."""
     texts = {
         PAGE_NAME: render_card(card).encode(),
         CROISSANT_NAME: readable_json(build_croissant(card)).encode(),
         CARD_NAME: card.to_json().encode(),
     }
-    for name, text in texts.items():
+    for name in texts:
         refuse_link(folder / name)
-        with contextlib.suppress(OSError):
-            if read_small(folder / name, len(text)) == text:
-                continue
-        write_card(folder, card)
-        return True
-    return False
+    with contextlib.suppress(OSError):
+        if all(read_small(folder / name, len(text)) == text for name, text in texts.items()):
+            return False
+    write_card(folder, card)
+    return True
 
 
 def _card(received: Received) -> Card:
@@ -223,16 +214,12 @@ class Received:
         self.digests.check(file, 0, data)
         return data
 
-    def take(
-        self, files: Sequence[SharedFile], folder: Path, *, ours: bool = False, quiet: bool = False
-    ) -> int:
+    def take(self, files: Sequence[SharedFile], folder: Path, *, ours: bool, quiet: bool) -> int:
         """Bring files into ``folder``, in this order, and return how many came; whole ones stay as they are.
 
-        A file of the same name with other bytes is replaced if the folder is ``ours``, a copy of this push.
-        What was verified stays on disk as ``.SHA-256.partial``, and the next call resumes from it; no name
-        in a push begins with a dot. Raises ``DamagedInput`` where a file is not what was pushed,
-        ``SourceUnavailable`` where it could not be had, ``OutOfResources`` without room, ``UsageError`` where
-        another file has the name of one.
+        A file of the same name with other bytes is replaced if the folder is ``ours``, a copy of this push;
+        else it is a ``UsageError``. What was verified stays on disk as ``.SHA-256.partial``, and the next
+        call resumes from it; no name in a push begins with a dot.
         """
         for entry in files:  # all, for a file behind a link is not of this folder
             folder_for(entry.file, folder)
@@ -249,19 +236,27 @@ class Received:
         return len(missing)
 
     def _complete(self, file: FileIO, entry: SharedFile, progress: Progress) -> None:
+        """Append what is missing of a file; each try must bring something."""
         start = self._verified(file, entry)
         progress.update(start)
         for left in reversed(range(_TRIES)):
+            begun = start
             try:
-                self._append(file, entry, start, progress)
+                file.seek(start)
+                for piece in self.remote.pieces(entry.file, start, entry.bytes):
+                    self.digests.check(entry.file, start // BLOCK, piece)
+                    write_all(file.fileno(), piece)
+                    start += len(piece)
+                    progress.update(len(piece))
                 break
             except SourceUnavailable:
-                reached = file.tell()
-                if not left or reached == 0:
+                if not left or start == 0:
                     raise
-                # Where nothing came after the beginning that is here: a server that knows no ranges.
-                start = reached if reached > start else 0
-                progress.update(start - reached)
+                if (
+                    start == begun
+                ):  # nothing came after the beginning that is here: the server knows no ranges
+                    progress.update(-start)
+                    start = 0
         file.truncate(entry.bytes)
         file.seek(0)
         if (found := hashlib.file_digest(file, "sha256").hexdigest()) != entry.sha256:
@@ -277,14 +272,6 @@ class Received:
                 break
             size += len(block)
         return size
-
-    def _append(self, file: FileIO, entry: SharedFile, start: int, progress: Progress) -> None:
-        file.seek(start)
-        for piece in self.remote.pieces(entry.file, start, entry.bytes):
-            self.digests.check(entry.file, start // BLOCK, piece)
-            write_all(file.fileno(), piece)
-            start += len(piece)
-            progress.update(len(piece))
 
 
 def partial_name(entry: SharedFile) -> str:

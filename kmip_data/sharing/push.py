@@ -32,7 +32,7 @@ from kmip_data.sharing.share import (
     SharedFile,
 )
 
-#: Names of licences here and on the hub; any other is given by name and link.
+#: Names of licences on the hub; any other is given by name and link.
 _LICENSES: Final = {
     "CC BY 4.0": "cc-by-4.0",
     "CC BY-NC 4.0": "cc-by-nc-4.0",
@@ -40,7 +40,6 @@ _LICENSES: Final = {
     "ODbL 1.0": "odbl",
 }
 _REPAIR: Final = "kmip-data verify TARGET --repair"
-_SIZES: Final = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")
 
 
 def push_build(build: Build, address: str, *, quiet: bool = False) -> Share:
@@ -98,8 +97,7 @@ def push(
     SHA-256 (hex) that it must have.
 
     Raises ``DamagedInput`` where a file of ``source`` is missing or has another digest; ``UsageError`` where
-    its name is none, the address holds another file, or cannot be reached from here; ``SourceUnavailable``
-    where reading or writing there failed: the same call resumes.
+    the address holds another file, or cannot be written to; ``SourceUnavailable`` where that failed.
     """
     name = source.name
     if not is_name(name):
@@ -214,9 +212,7 @@ def _described(
             raise DamagedInput(f"{file} cannot be read: {error}", next=_REPAIR) from error
         found = whole.hexdigest()
         if known.get(file, found) != found:
-            raise DamagedInput(
-                f"{file} has other bytes than its card says.", expected=known[file], found=found, next=_REPAIR
-            )
+            raise DamagedInput(f"{file} has other bytes than its card says: {found}", next=_REPAIR)
         files.append(SharedFile(file=file, sha256=found, bytes=size))
     return Share(kind=kind, name=name, files=files, blocks=hashlib.sha256(blocks).hexdigest()), bytes(blocks)
 
@@ -230,29 +226,17 @@ def header(fields: Mapping[str, Any]) -> str:
 def license_fields(terms: Mapping[str, Any]) -> dict[str, str]:
     """Return the fields of the hub for a licence as a card has it."""
     name, link = str(terms.get("name", "")), str(terms.get("url", ""))
-    if name in _LICENSES:
-        return {"license": _LICENSES[name]}
-    if not name:
-        return {"license": "unknown"}
+    if name in _LICENSES or not name:
+        return {"license": _LICENSES.get(name, "unknown")}
     return {"license": "other", "license_name": name, **({"license_link": link} if link else {})}
 
 
-def size_category(count: int) -> str:
-    """Return the size category of the hub for a number of records, as in ``1K<n<10K``."""
-    steps = len(str(count)) - 4  # powers of ten from a thousand on
-    if steps < 0:
-        return "n<1K"
-    return f"{_SIZES[steps]}<n<{_SIZES[steps + 1]}" if steps + 1 < len(_SIZES) else "n>1T"
-
-
 def dataset_page(card: Card) -> bytes:
-    """Return the page of a build with its header; the size of a single graph is its number of nodes."""
-    counts = card.counts
+    """Return the page of a build with its header."""
     fields = {
         **license_fields(card.license),
         "pretty_name": card.heading,
         "task_categories": ["graph-ml"],
-        "size_categories": [size_category(counts["graphs"] if counts["graphs"] > 1 else counts["nodes"])],
         "tags": ["graph", "hdf5", "kmip-data", *(["sample"] if card.sample else [])],
     }
     return f"{header(fields)}\n{render_card(card)}".encode()

@@ -59,11 +59,6 @@ class Cluster:
         self.processes.append(process)
         return process
 
-    def close(self) -> None:
-        for process in self.processes:
-            process.kill()
-            process.wait()
-
 
 @contextmanager
 def cluster(folder: Path) -> Iterator[Cluster]:
@@ -71,7 +66,9 @@ def cluster(folder: Path) -> Iterator[Cluster]:
     try:
         yield found
     finally:
-        found.close()
+        for process in found.processes:
+            process.kill()
+            process.wait()
 
 
 def until(condition: object, seconds: float = 600) -> None:
