@@ -94,7 +94,7 @@ class SlowNetwork:
             tables = self.under(f"{name}features.embeddings.")
             return sum(tables[f"{i}.weight"][rows[:, i]] for i in range(rows.shape[1]))
         if kind in {"voc", "coco"}:
-            rows = (rows - self.buffers[f"{name}standardise.mean"]) / self.buffers[f"{name}standardise.std"]
+            rows = (rows - self.buffers[f"{name}mean"]) / self.buffers[f"{name}std"]
         return self.linear(f"{name}linear", rows)
 
     def encode(self, graphs: Sequence[Data]) -> list[State]:

@@ -8,7 +8,6 @@ import pytest
 import torch
 from support.cases import check_each
 from support.layer_kernels import batch_of
-from support.slow_models import slow_gated_gcn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from kmip_data.models import context
@@ -32,17 +31,6 @@ def graph() -> tuple[torch.Tensor, torch.Tensor]:
 
 def features(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)), requires_grad=True)
-
-
-def test_equals_the_formula_over_edges() -> None:
-    _, edge_index = graph()
-    edge_index = edge_index[:, torch.randperm(N * K, generator=torch.Generator().manual_seed(1))][:, :-5]
-    x, e = features(N, D), features(edge_index.shape[1], D)
-    layer = make().eval()
-    sums, new_e = slow_gated_gcn(dict(layer.named_parameters()), x, e, edge_index)
-    x_out, e_out = layer(x, e, batch_of(EdgeList(edge_index[0], edge_index[1], N)))
-    torch.testing.assert_close(x_out, layer.norm_x(sums).relu())
-    torch.testing.assert_close(e_out, e + layer.norm_e(new_e).relu())
 
 
 def run(layer: GatedGCN, x: torch.Tensor, e: torch.Tensor, edges) -> list[torch.Tensor]:
