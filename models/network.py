@@ -35,7 +35,7 @@ class GPSLayer(nn.Module):
     """One layer of GraphGPS, in the order of upstream graphgps/layer/gps_layer.py.
 
     local: ``norm(conv(x, e, batch))``, global: ``norm(x + dropout(attention(x, batch)))``, their sum h, then
-    ``norm(h + dropout(W₂ dropout(act(W₁ h))))``. A branch without a module is left out.
+    ``norm(h + dropout(W₂ dropout(act(W₁ h))))``. A branch without a module is left out; one there must be.
 
     Parameters
     ----------
@@ -57,11 +57,6 @@ class GPSLayer(nn.Module):
         False: the layer ends with h.
     add_local_input
         Add x to what ``conv`` gives before its norm.
-
-    Raises
-    ------
-    UsageError
-        There is neither ``conv`` nor ``attention``.
     """
 
     def __init__(
@@ -115,8 +110,8 @@ def recomputed(layer: nn.Module, x: Tensor, e: Tensor | None, batch: GraphBatch,
     """``layer(x, e, batch, *carried)`` by activation checkpointing; same result and gradients, bit for bit.
 
     The second pass draws the same dropout masks, leaves running statistics alone and reuses the results of
-    the first pass's searches, 8 bytes per chosen pair: the search takes most of the time. Edges are formed
-    here, as the tensors that they are formed from are not kept.
+    the first pass's searches, 8 bytes per chosen pair. Edges are formed here, as what they are formed from is
+    not kept.
     """
     records: list[list[Found]] = []  # of the first pass
 

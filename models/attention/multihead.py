@@ -67,7 +67,7 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Attend, as ``torch.nn.MultiheadAttention.forward``.
+        """Attend, as ``torch.nn.MultiheadAttention.forward``: output in the form of ``query``, and weights.
 
         Parameters
         ----------
@@ -82,11 +82,6 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
             without a gradient. That is a dense tensor: leave it out for long sequences.
         attn_mask, is_causal
             Not taken: None and False.
-
-        Returns
-        -------
-        tuple
-            Output in the form of ``query``, and weights or None.
 
         Raises
         ------

@@ -36,16 +36,6 @@ def orthogonal_directions(count: int, dim: int) -> Tensor:
     return directions
 
 
-class RandomFeatures(nn.Module):
-    """The random directions (features, head_dim) of a layer, in its ``state_dict``; drawn once."""
-
-    projection_matrix: Tensor
-
-    def __init__(self, head_dim: int, features: int) -> None:
-        super().__init__()
-        self.register_buffer("projection_matrix", orthogonal_directions(features, head_dim))
-
-
 class PerformerAttention(nn.Module):
     """Multi-head attention whose softmax is estimated by random features: O(N) time and memory.
 
@@ -92,7 +82,8 @@ class PerformerAttention(nn.Module):
         inner = heads * head_dim
         self.heads, self.legacy_mask = heads, legacy_mask
         features = features or max(1, int(head_dim * math.log(head_dim)))
-        self.fast_attention = RandomFeatures(head_dim, features)
+        self.fast_attention: Any = nn.Module()  # named as published
+        self.fast_attention.register_buffer("projection_matrix", orthogonal_directions(features, head_dim))
         self.to_q, self.to_k, self.to_v = (nn.Linear(dim, inner, bias=False) for _ in range(3))
         self.to_out = nn.Linear(inner, dim)
         self.dropout = nn.Dropout(dropout)
@@ -110,7 +101,7 @@ class PerformerAttention(nn.Module):
 
     @torch.compiler.disable  # type: ignore[untyped-decorator] # sizes depend on the data
     def _attend(self, projected: list[Tensor], directions: Tensor, ptr: Pointers) -> Tensor:
-        """Attend within each graph: queries, keys and values (N, H, d) → (N, H, d), directions (m, d)."""
+        """Queries, keys and values (N, H, d) and directions (m, d) → (N, H, d)."""
         # Features are exponentials: in float32 at least, under autocast too.
         dtype = torch.promote_types(projected[0].dtype, torch.float32)
         queries, keys, values, directions = (tensor.to(dtype) for tensor in (*projected, directions))
@@ -170,9 +161,9 @@ class Group(NamedTuple):
 @functools.lru_cache(KEPT)
 @torch.inference_mode(False)  # remembered for training, too
 def tiles_of(ptr: tuple[int, ...], most: int, each: int, device: torch.device) -> tuple[Group, ...]:
-    """Put together graphs of like size, and divide large ones.
+    """Put together graphs of like size, and divide large ones, into tiles of at ``most`` so many rows.
 
-    At ``most`` so many rows are worked on at once; ``each`` graph counts for so many besides its own.
+    ``each`` graph counts for so many besides its own.
     """
     sizes, groups, members = np.diff(ptr), list[Group](), list[int]()
     for graph in np.argsort(-sizes, kind="stable").tolist():
@@ -188,16 +179,11 @@ def tiles_of(ptr: tuple[int, ...], most: int, each: int, device: torch.device) -
 def _group(members: list[int], ptr: tuple[int, ...], most: int, device: torch.device) -> Group:
     starts = torch.tensor([[ptr[graph]] for graph in members])
     ends = torch.tensor([[ptr[graph + 1]] for graph in members])
-    rows = starts + torch.arange(int((ends - starts).max()))
-    parts = torch.split(rows, most, 1) if len(members) == 1 else (rows,)
-    tiles = tuple(
-        Tile(
-            torch.minimum(part, ends - 1).to(device),
-            None if bool((part < ends).all()) else (part < ends).to(device),
-        )
-        for part in parts
-    )
-    return Group(torch.tensor(members).to(device), tiles)
+    rows, tiles = starts + torch.arange(int((ends - starts).max())), []
+    for part in torch.split(rows, most, 1) if len(members) == 1 else (rows,):
+        inside = None if bool((part < ends).all()) else (part < ends).to(device)
+        tiles.append(Tile(torch.minimum(part, ends - 1).to(device), inside))
+    return Group(torch.tensor(members).to(device), tuple(tiles))
 
 
 class _Favor(torch.autograd.Function):

@@ -25,19 +25,14 @@ def slow_search(
 ) -> tuple[Tensor, Tensor]:
     """Sort all keys of the query's graph by (score descending, index); cut to k."""
     heads, rows, _ = queries.shape
-    scores = torch.full((heads, rows, k), -math.inf)
-    indices = torch.full((heads, rows, k), -1)
-    for head in range(heads):
-        for graph in range(len(query_ptr) - 1):
-            for row in range(query_ptr[graph], query_ptr[graph + 1]):
-                ranked = [
-                    (slow_score(queries[head, row], keys[head, j]), j)
-                    for j in range(key_ptr[graph], key_ptr[graph + 1])
-                ]
-                ranked.sort(key=lambda pair: (-pair[0], pair[1]))
-                for slot, (score, j) in enumerate(ranked[:k]):
-                    scores[head, row, slot] = score
-                    indices[head, row, slot] = j
+    scores, indices = torch.full((heads, rows, k), -math.inf), torch.full((heads, rows, k), -1)
+    ranges = zip(itertools.pairwise(query_ptr), itertools.pairwise(key_ptr), strict=True)
+    for head, (asked, there) in itertools.product(range(heads), ranges):
+        for row in range(*asked):
+            ranked = [(slow_score(queries[head, row], keys[head, j]), j) for j in range(*there)]
+            ranked.sort(key=lambda pair: (-pair[0], pair[1]))
+            for slot, (score, j) in enumerate(ranked[:k]):
+                scores[head, row, slot], indices[head, row, slot] = score, j
     return scores, indices
 
 
