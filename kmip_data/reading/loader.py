@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from itertools import islice
 from typing import Any, Final
@@ -26,37 +26,14 @@ __all__ = ["GraphLoader", "batch_neighbors", "expand_edges"]
 
 _WHILE_WAITING: Final = 4  #: batches made at a time where each waits for a network
 
-_NO_WORKERS: Final = "nothing: there are no worker processes"
-#: Arguments of PyTorch's ``DataLoader`` that have no meaning here, and what to use instead.
-_REFUSED: Final = {
-    "num_workers": "num_threads and prefetch: batches are gathered by threads, not by processes",
-    "collate_fn": "a transform of the dataset, or torch_geometric.loader.DataLoader",
-    "prefetch_factor": "prefetch, the number of batches made ahead",
-    "generator": "seed, which fixes the order of every epoch",
-    "pin_memory_device": "pin_memory=True",
-    "in_order": "nothing: batches always come in order",
-    **dict.fromkeys(
-        ("worker_init_fn", "multiprocessing_context", "persistent_workers", "timeout"), _NO_WORKERS
-    ),
-}
-
-
-@dataclass
-class _Position:
-    """Epoch of an iteration, and the number of batches it has yielded."""
-
-    epoch: int
-    batches: int
-
 
 class GraphLoader:
     """Load a :class:`ShardedDataset` in batches, gathered from the mapped shards into one ``Batch``.
 
-    The batches equal those of ``torch_geometric.loader.DataLoader`` for the same sampler bit for
-    bit, with ``batch``, ``ptr``, ``num_graphs``, ``get_example`` and ``to_data_list``; no single graphs
-    are built on the way. Their order depends on ``seed`` and the epoch alone, not on the number of
-    threads. A dataset with a ``transform`` takes the slow path: graph by graph in Python, in
-    background threads.
+    The batches equal those of ``torch_geometric.loader.DataLoader`` for the same sampler bit for bit, with
+    ``batch``, ``ptr``, ``num_graphs``, ``get_example`` and ``to_data_list``. Their order depends on ``seed``
+    and the epoch alone, not on the number of threads. A dataset with a ``transform`` takes the slow path:
+    graph by graph in Python, in background threads.
 
     Parameters
     ----------
@@ -95,10 +72,9 @@ class GraphLoader:
         Let ``batch_size`` count the graphs of all ranks together: each batch is that of a single process,
         dealt to the ranks in turn.
     compact
-        Yield ``neighbor`` (ΣN, k) instead of ``edge_index``: the stored neighbour table, uint16 or
-        uint32, an eighth of the bytes. Row i holds the sources of node i, nearest first, numbered within
-        its graph. :func:`batch_neighbors` numbers them over the batch, so that
-        ``x[batch_neighbors(batch)]`` is (ΣN, k, d), and :func:`expand_edges` makes the usual batch,
+        Yield ``neighbor`` (ΣN, k) instead of ``edge_index``: the stored neighbour table, uint16 or uint32,
+        an eighth of the bytes. Row i holds the sources of node i, nearest first, numbered within its graph.
+        :func:`batch_neighbors` numbers them over the batch, and :func:`expand_edges` makes the usual batch,
         both on the batch's device. Requires a stored neighbour table and no transform.
     follow_batch, exclude_keys
         As in PyTorch Geometric's ``DataLoader``.
@@ -106,12 +82,7 @@ class GraphLoader:
     Raises
     ------
     UsageError
-        An argument is invalid, contradicts another, or belongs to loaders with worker processes.
-
-    Examples
-    --------
-    >>> from kmip_data import S3DIS, GraphLoader
-    >>> loader = GraphLoader(S3DIS(split="train"), batch_size=8, shuffle=True)  # doctest: +SKIP
+        An argument is invalid, or contradicts another.
     """
 
     def __init__(  # noqa: PLR0913 -- the arguments of PyTorch's DataLoader, and ours
@@ -136,9 +107,7 @@ class GraphLoader:
         compact: bool = False,
         follow_batch: Sequence[str] | None = None,
         exclude_keys: Sequence[str] | None = None,
-        **refused: Any,
     ) -> None:
-        _refuse_others(refused)
         self.dataset = _sharded_dataset(dataset)
         self.batch_size, self.num_threads, self.prefetch = batch_size, num_threads, prefetch
         self.compact, self.follow_batch = compact, tuple(follow_batch or ())
@@ -166,18 +135,15 @@ class GraphLoader:
         self._records, self._nodes = self.dataset.records, self.dataset.nodes
         self._assembler = self._fast_path()
         self._epoch, self._position = 0, 0  # of the next iteration
-        self._running: _Position | None = None  # of the iteration started last, until it ends
+        self._running: list[int] | None = None  # the same of the iteration started last, until it ends
 
     def _fast_path(self) -> Assembler | None:
         """Return the assembler of whole batches; ``None`` if each graph must be made individually."""
         assembler = self.dataset.assembler
         table = self.dataset.schema.edges == "neighbor"
         if self.compact and (assembler is None or not assembler.edges or not table):
-            raise UsageError(
-                f"compact=True needs a stored neighbour table, edges among the columns and no transform: "
-                f"{self.dataset!r} has transform={self.dataset.transform}.",
-                next="leave out compact=True, or apply the transform to the batch",
-            )
+            what = f"compact=True needs a neighbour table, and no transform: {self.dataset!r}"
+            raise UsageError(what, next="leave out compact=True, or apply the transform to the batch")
         return None if assembler is None else assembler.without(self.exclude_keys)
 
     @property
@@ -193,26 +159,21 @@ class GraphLoader:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the epoch, how many of its batches were yielded, and the settings they depend on."""
-        at = self._running or _Position(self._epoch, self._position)
+        epoch, position = self._running or (self._epoch, self._position)
         try:
             batches = len(self)
         except TypeError:  # a sampler without a length
             batches = None
-        return {
-            "epoch": at.epoch,
-            "position": at.batches if batches is None else min(at.batches, batches),
-            "batches": batches,
-            "depends_on": self._fingerprint(),
-        }
+        position = position if batches is None else min(position, batches)
+        about = {"batches": batches, "depends_on": self._fingerprint()}
+        return {"epoch": epoch, "position": position, **about}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume after the last batch yielded before :meth:`state_dict` was called.
 
-        With a ``sampler``, the batches so far are skipped, so it must yield the same ones again. Batches
-        made ahead do not count; all ranks have the same state. A state from between two epochs fits a
-        loader of any order, for example on more GPUs. One from the middle of an epoch in another order
-        (other data, batch size, seed, ranks …) is a UsageError: continue with
-        ``set_epoch(state["epoch"] + 1)``.
+        A ``sampler`` must yield the batches so far again, which are skipped. All ranks have the same state. A
+        state from between two epochs fits a loader of any order, for example on more GPUs. One from the
+        middle of an epoch in another order (other data, batch size, seed, ranks …) is a UsageError.
         """
         wanted, found = self._fingerprint(), state.get("depends_on")
         epoch, position, batches = state["epoch"], state["position"], state["batches"]
@@ -254,16 +215,17 @@ class GraphLoader:
             return graphs // self.batch_size if self.rule.drop_last else -(-graphs // self.batch_size)
         if self._sampler is not None:
             raise TypeError("the number of batches depends on what the sampler will draw")
-        epoch = self._running.epoch if self._running else self._epoch
+        epoch = self._running[0] if self._running else self._epoch
         return len(self.rule.batches(self._nodes, epoch, *self.ranks()))
 
     def __iter__(self) -> Iterator[Batch]:
         # Batches ahead, step by step. A generator starts with the first next(), so the epoch is read then:
         # trainers call iter() before set_epoch().
         self._assembler = self._fast_path()  # the transform may have changed since
-        at = self._running = _Position(self._epoch, self._position)
-        self._epoch, self._position = at.epoch + 1, 0
-        batches = islice(self._batches(at.epoch), at.batches, None)
+        epoch, start = self._epoch, self._position
+        at = self._running = [epoch, start]
+        self._epoch, self._position = epoch + 1, 0
+        batches = islice(self._batches(epoch), start, None)
         # With an assembler, num_threads share the copying inside one batch, and one more thread makes it
         # ahead. Without, each batch is made by one thread, num_threads of them at a time.
         by_graph = self._assembler is None
@@ -277,7 +239,7 @@ class GraphLoader:
             else:
                 made = map(make, batches)
             for batch in made:
-                at.batches += 1
+                at[1] += 1
                 yield batch
         finally:
             helpers.close()
@@ -286,15 +248,14 @@ class GraphLoader:
 
     def _batches(self, epoch: int) -> Iterator[NDArray[np.int64]]:
         """Yield the positions of the graphs of each batch of this rank."""
-        if self.batch_sampler is not None or self._sampler is not None:
-            # PyTorch's loader draws a seed for its workers here. So do we: a sampler that draws from the
-            # global generator then yields the same order after the same manual_seed.
-            torch.empty((), dtype=torch.int64).random_()
+        if self.batch_sampler is None and self._sampler is None:
+            return iter(self.rule.batches(self._nodes, epoch, *self.ranks()))
+        # PyTorch's loader draws a seed for its workers here. So do we: a sampler that draws from the global
+        # generator then yields the same order after the same manual_seed.
+        torch.empty((), dtype=torch.int64).random_()
         if self.batch_sampler is not None:
             return (np.asarray(batch, np.int64) for batch in self.batch_sampler)
-        if self._sampler is not None:
-            return self._sampled(epoch)
-        return iter(self.rule.batches(self._nodes, epoch, *self.ranks()))
+        return self._sampled(epoch)
 
     def _sampled(self, epoch: int) -> Iterator[NDArray[np.int64]]:
         set_epoch = getattr(self._sampler, "set_epoch", None)
@@ -325,14 +286,6 @@ class GraphLoader:
         return batch.pin_memory() if self._pin else batch
 
 
-def _refuse_others(arguments: dict[str, Any]) -> None:
-    """Refuse arguments of PyTorch's ``DataLoader`` that have no meaning here, and unknown ones."""
-    for name in arguments:
-        if name not in _REFUSED:
-            raise TypeError(f"GraphLoader() got an unexpected keyword argument {name!r}")
-        raise UsageError(f"GraphLoader does not take {name}.", next=f"use {_REFUSED[name]}")
-
-
 def _sharded_dataset(dataset: Any) -> ShardedDataset:
     """Return the sharded dataset that ``dataset`` is, or is a subset of."""
     if isinstance(dataset, torch.utils.data.Subset):
@@ -359,16 +312,12 @@ def _refuse_contradictions(
     ordered = rule.shuffle or rule.bucket is not None
     cut = rule.batch_size != 1 or rule.max_nodes is not None or rule.drop_last
     distributed = rank is not None or world_size is not None or rule.even or rule.divide
+    sampled, batched = sampler is not None, batch_sampler is not None
     clashes = {
-        "batch_size with max_nodes": rule.batch_size != 1 and rule.max_nodes is not None,
-        "shuffle or bucket with a sampler": ordered and sampler is not None,
-        "a sampler, shuffle, bucket, batch_size, max_nodes or drop_last with a batch_sampler": (
-            batch_sampler is not None and (ordered or cut or sampler is not None)
-        ),
-        "divide with max_nodes": rule.divide and rule.max_nodes is not None,
-        "rank, world_size, even or divide with a sampler, which shares out by itself": (
-            distributed and (sampler is not None or batch_sampler is not None)
-        ),
+        "batch_size or divide with max_nodes": rule.max_nodes and (rule.batch_size != 1 or rule.divide),
+        "shuffle or bucket with a sampler": ordered and sampled,
+        "anything that orders or cuts with a batch_sampler": batched and (ordered or cut or sampled),
+        "rank, world_size, even or divide with a sampler": distributed and (sampled or batched),
         "rank without world_size, or world_size without rank": (rank is None) != (world_size is None),
         "a rank that is not below world_size": rank is not None and rank >= (world_size or 1),
     }

@@ -29,13 +29,13 @@ Rows = tuple[str, int, int, int]
 
 def open_store(build: Build, added: Sequence[ColumnsCard] = ()) -> ShardStore:
     """Open the shards of a build and its added columns, once for all datasets over it that are in use."""
-    digests = [entry.sha256 for entry in build.card.shards]
-    digests += [entry.sha256 for card in added for entry in card.files]
+    columns = [(card.name, *(entry.sha256 for entry in card.files)) for card in added]
     # The digests of a card are not verified here: a folder that was replaced shows by its files.
     shards = [build.path / entry.file for entry in build.card.shards]
-    found = [path.stat() for path in shards if path.exists()]
+    found = [path.stat() for path in shards if not build.waits and path.exists()]
     written = [(status.st_ino, status.st_mtime_ns) for status in found]
-    key = (build.path, build.location, tuple(card.name for card in added), *digests, *written)
+    digests = (entry.sha256 for entry in build.card.shards)
+    key = (build.path, build.location, *columns, *digests, *written)
     store = _open_stores.get(key)
     if store is None:
         store = _open_stores[key] = ShardStore(build, added)
@@ -45,27 +45,17 @@ def open_store(build: Build, added: Sequence[ColumnsCard] = ()) -> ShardStore:
 class ShardStore:
     """The shards of a finished build and its added columns, checked against the card when opened.
 
-    Raises ``DamagedInput`` if a shard is missing, damaged, or not the one that the card names.
-
-    Attributes
-    ----------
-    schema
-        Schema of the build, followed by the added columns.
-    shards
-        In the order of the card.
-    shard
-        int64 [G], number of the shard of each graph.
-    start, count
-        int64 [3, G], first row in its shard and number of rows of each graph on the graph, node and
-        edge level.
+    ``schema`` has the columns of the build, then the added ones; ``shards`` are in the order of the card.
+    ``shard`` int64 [G] is the number of the shard of each graph; ``start`` and ``count`` int64 [3, G] are its
+    first row there and its number of rows on the graph, node and edge level. Raises ``DamagedInput`` if a
+    shard is missing, damaged, or not the one that the card names.
     """
 
     def __init__(self, build: Build, added: Sequence[ColumnsCard] = ()) -> None:
         self.build = build
-        own: Schema = build.card.schema_
-        self.schema = own
+        self.schema = schema = build.card.schema_
         self.shards = [
-            self._open(entry.file, entry.graphs, build.card.key, own) for entry in build.card.shards
+            self._open(entry.file, entry.graphs, build.card.key, schema) for entry in build.card.shards
         ]
         # HDF5 path of an added column -> its files.
         self._added: dict[str, list[Shard]] = {}
@@ -77,10 +67,9 @@ class ShardStore:
         """Open the files of an added column, each with the graphs of its shard."""
         schema, folder = card.schema_, f"{COLUMNS}/{card.name}"
         files = [self._open(f"{folder}/{entry.file}", entry.graphs, card.key, schema) for entry in card.files]
-        if [len(shard) for shard in files] != [len(shard) for shard in self.shards] or any(
-            not np.array_equal(file.node_ptr, shard.node_ptr)
-            for file, shard in zip(files, self.shards, strict=True)
-        ):
+        pairs = zip(files, self.shards, strict=False)
+        same = all(np.array_equal(file.node_ptr, shard.node_ptr) for file, shard in pairs)
+        if not same or len(files) != len(self.shards):
             what = f"{self.build.location}/{folder} does not go with the shards."
             raise self._damaged(what, "the graphs of each shard, with as many nodes", "others")
         taken = {column.key for column in self.schema.columns}
@@ -96,12 +85,9 @@ class ShardStore:
         # Rows are read by address, so a shard of another layout must be refused here.
         if shard.build_key != key or shard.schema != schema or shard.graphs != graphs:
             other = "" if shard.schema == schema else ", with other columns"
+            what = f"{self.build.location}/{file} is not a shard of this build."
             found = f"{shard.graphs} graphs of build {shard.build_key}{other}"
-            raise self._damaged(
-                f"{self.build.location}/{file} is not a shard of this build.",
-                f"{graphs} graphs of build {key}",
-                found,
-            )
+            raise self._damaged(what, f"{graphs} graphs of build {key}", found)
         return shard
 
     def _index(self) -> None:
@@ -140,9 +126,8 @@ class ShardStore:
         except OSError as error:
             digest = str(error)
         if digest != entry.sha256:
-            raise self._damaged(
-                f"{path} is not the split file that the card names.", f"SHA-256 {entry.sha256}", digest
-            )
+            what = f"{path} is not the split file that the card names."
+            raise self._damaged(what, f"SHA-256 {entry.sha256}", digest)
         split = read_split(path, records=records)
         expected, found = "each record in one part at most", split.fault(len(self), nodes)
         if found is None and not split.digests.keys() <= entry.parts.keys():
@@ -162,8 +147,8 @@ class ShardStore:
     def sources(self, wanted: tuple[Rows, ...], graphs: I64) -> tuple[I64, I64, list[NDArray[Any]]]:
         """Return the addresses of F kinds of rows of B graphs, given by number in source order.
 
-        Returns int64 (F, B), the address of the first row of each graph; int64 (3, B), its number of rows on
-        each level; and arrays to keep alive until the rows are copied: rows that had to be decompressed.
+        They are int64 (F, B), of the first row of each graph; then come int64 (3, B), its number of rows on
+        each level, and arrays to keep alive until the rows are copied: those that are not mapped.
         """
         table, mapped = self.table(wanted)
         address = table.take(graphs, axis=1)  # C order also for one graph: the kernels compile once
@@ -171,16 +156,16 @@ class ShardStore:
         places = [] if mapped else np.argwhere(address == 0).tolist()
         parts = []
         for f, b in places:
-            key, _, level, _ = wanted[f]
-            start, count = self.start[level, graphs[b]], self.count[level, graphs[b]]
-            shard = self._added.get(key, self.shards)[self.shard[graphs[b]]]
-            parts.append((shard, key, int(start), int(start + count)))
-        brought = self.build.bring(parts)
+            key, level = wanted[f][0], wanted[f][2]
+            start, count = int(self.start[level, graphs[b]]), int(self.count[level, graphs[b]])
+            parts.append(
+                (self._added.get(key, self.shards)[self.shard[graphs[b]]], key, start, start + count)
+            )
+        self.build.bring(parts)
         for (f, b), (shard, key, first, end) in zip(places, parts, strict=True):
             rows = shard.read(key, first, end)
             held.append(np.ascontiguousarray(rows[wanted[f][3]] if key == EDGE_INDEX else rows))
-            address[f, b] = held[-1].__array_interface__["data"][0]
-        del brought
+            address[f, b] = held[-1].ctypes.data
         return address, self.count.take(graphs, axis=1), held
 
     def table(self, wanted: tuple[Rows, ...]) -> tuple[I64, bool]:

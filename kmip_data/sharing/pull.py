@@ -39,19 +39,8 @@ from kmip_data.format.build_files import (
 from kmip_data.format.card import CARD_NAME, CARD_VERSION, Card, read_card
 from kmip_data.manifest import unknown_name
 from kmip_data.runtime.progress import Progress
-from kmip_data.sharing.remote import Remote, exactly, folder_for, not_pushed
-from kmip_data.sharing.share import (
-    BLOCK,
-    BLOCKS_NAME,
-    RUN_FILES,
-    RUN_PROOF,
-    SHARE_NAME,
-    BlockDigests,
-    Share,
-    SharedFile,
-    damaged,
-    parse_share,
-)
+from kmip_data.sharing.remote import Remote, exactly, folder_for, read_share
+from kmip_data.sharing.share import BLOCK, RUN_FILES, RUN_PROOF, Share, SharedFile, damaged
 
 UNFINISHED: Final = "a new folder, or the same pull unfinished"
 _TRIES: Final = 5  #: tries for one file, each of which must bring something
@@ -64,7 +53,7 @@ class Pulled:
     path: Path
     share: Share
     card: Card | None  #: of a build
-    files: list[str]  #: requested files, relative to ``path``
+    files: list[str]  #: relative to ``path``
     there: bool  #: everything was there already
 
 
@@ -83,33 +72,34 @@ def pull(
     by default all; shards hold the stored ones.
 
     Raises ``UsageError`` where nothing was pushed there, a name is wrong, or the folder holds something else;
-    ``DamagedInput`` where something is not what was pushed, or not what it claims to be;
-    ``SourceUnavailable`` or ``OutOfResources`` where the address cannot be reached, or the disk is full: the
-    same call goes on.
+    ``DamagedInput`` where something is not what was pushed; ``SourceUnavailable`` or ``OutOfResources`` where
+    the address cannot be reached, or the disk is full: the same call goes on.
     """
     received = Received(address)
-    name, kind = received.share.name, received.share.kind
-    if kind == "run" and columns is not None:
+    is_run = received.share.kind == "run"
+    if is_run and columns is not None:
         raise UsageError(f"{received.remote.address} is a run, which has no --columns.")
-    default = Path.cwd() / name if kind == "run" else home.built / name
+    default = (Path.cwd() if is_run else home.built) / received.share.name
     folder = default if to is None else located(to, "folder")
     if to is None and not (folder / CARD_NAME).is_file():  # a place that nobody has named
         refuse_link(folder)
     with writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
     with build_lock(folder, quiet=quiet):
-        if kind == "run":
+        if is_run:
             return _pull_run(received, folder, quiet=quiet)
         return _pull_build(received, folder, columns, quiet=quiet)
 
 
 def _pull_build(received: Received, folder: Path, columns: Sequence[str] | None, *, quiet: bool) -> Pulled:
-    card = _card(received)
-    entries = received.share.by_name()
-    added = {name: _column_files(received, name) for name in _added(entries)}
+    card, entries = _card(received), received.entries
+    added = {
+        name: [entry for entry in entries.values() if entry.file.startswith(f"{COLUMNS}/{name}/")]
+        for name in sorted(PurePosixPath(file).parts[1] for file in entries if _is_column_card(file))
+    }
     if unknown := [name for name in columns or () if name not in added]:
         raise unknown_name("added column", unknown[0], list(added), command="kmip-data pull ADDRESS")
-    wanted = list(added) if columns is None else [name for name in added if name in columns]
+    wanted = [name for name in added if columns is None or name in columns]
     files = [entries[name] for name in card.digests]
     there = _card_there(folder, card)
     if there is not None:  # it may have other splits by now, which are left as they are
@@ -118,17 +108,20 @@ def _pull_build(received: Received, folder: Path, columns: Sequence[str] | None,
     complete = all((folder / entry.file).is_file() for entry in files)  # before anything is hashed
     ours = there is not None or (complete and all(is_whole(folder / entry.file, entry) for entry in files))
     if not ours:
-        _refuse_others(folder, [*files, *(entry for column in added.values() for entry in column)])
+        _refuse_others(folder, [*files, *itertools.chain(*added.values())])
+    for name in wanted:  # the card of a column comes last
+        files += sorted(added[name], key=lambda entry: _is_column_card(entry.file))
     came = received.take(files, folder, ours=ours, quiet=quiet)
-    for name in wanted:
-        came += received.take(added[name], folder, ours=ours, quiet=quiet)
     for shard in card.shards:
         protect(folder / shard.file)
     came += _end(folder, there or card)
     for name in wanted:
         read_columns(Build(folder, card), name)
-    names = [entry.file for entry in (*files, *(entry for name in wanted for entry in added[name]))]
-    return Pulled(folder, received.share, card, names, not came)
+    return Pulled(folder, received.share, card, [entry.file for entry in files], not came)
+
+
+def _is_column_card(file: str) -> bool:
+    return PurePosixPath(file).match(f"{COLUMNS}/*/{CARD_NAME}")
 
 
 def _card_there(folder: Path, card: Card) -> Card | None:
@@ -151,20 +144,19 @@ def _card_there(folder: Path, card: Card) -> Card | None:
 
 
 def _end(folder: Path, card: Card) -> bool:
-    """Write page, Croissant and card unless all exist; return True if they were written."""
+    """Write page, Croissant and card unless all are there; return True if they were written."""
     texts = {
         PAGE_NAME: render_card(card).encode(),
         CROISSANT_NAME: readable_json(build_croissant(card)).encode(),
         CARD_NAME: card.to_json().encode(),
     }
-    for name, text in texts.items():
+    for name in texts:
         refuse_link(folder / name)
-        with contextlib.suppress(OSError):
-            if read_small(folder / name, len(text)) == text:
-                continue
-        write_card(folder, card)
-        return True
-    return False
+    with contextlib.suppress(OSError):
+        if all(read_small(folder / name, len(text)) == text for name, text in texts.items()):
+            return False
+    write_card(folder, card)
+    return True
 
 
 def _card(received: Received) -> Card:
@@ -174,25 +166,12 @@ def _card(received: Received) -> Card:
         card = Card.model_validate_json(data)
     except (ValueError, RecursionError) as error:
         raise damaged(where, f"a JSON card of version {CARD_VERSION}", first_fault(error)) from error
-    entries = received.share.by_name()
     for name, digest in card.digests.items():
-        if name not in entries or entries[name].sha256 != digest:
+        if name not in received.entries or received.entries[name].sha256 != digest:
             raise damaged(where, f"a card of the files next to it: {name}", f"one of SHA-256 {digest}")
     if card.to_json().encode() != data:
         raise damaged(where, "the text that its content and digest give", "another")
     return card
-
-
-def _added(files: dict[str, SharedFile]) -> list[str]:
-    """Names of the added columns of a push: those that have a card."""
-    parts = (file.split("/") for file in files)
-    return sorted(part[1] for part in parts if part[0] == COLUMNS and part[2:] == [CARD_NAME])
-
-
-def _column_files(received: Received, name: str) -> list[SharedFile]:
-    """Return the files of an added column, its card last."""
-    found = [entry for entry in received.share.files if entry.file.startswith(f"{COLUMNS}/{name}/")]
-    return sorted(found, key=lambda entry: entry.file.endswith(f"/{CARD_NAME}"))
 
 
 def _refuse_others(folder: Path, own: Collection[SharedFile]) -> None:
@@ -206,7 +185,7 @@ def _refuse_others(folder: Path, own: Collection[SharedFile]) -> None:
 
 
 def _pull_run(received: Received, folder: Path, *, quiet: bool) -> Pulled:
-    entries = received.share.by_name()
+    entries = received.entries
     if others := sorted(entries.keys() - set(RUN_FILES)):
         raise damaged(received.remote.address, f"a run of {', '.join(RUN_FILES)}", ", ".join(others[:5]))
     files = [entries[name] for name in RUN_FILES if name in entries]
@@ -219,40 +198,28 @@ def _pull_run(received: Received, folder: Path, *, quiet: bool) -> Pulled:
 
 
 class Received:
-    """A push at an address.
-
-    Raises ``UsageError`` where there is none, ``SourceUnavailable`` where nobody can say, ``DamagedInput``
-    where manifest or side file are not what was pushed.
-    """
+    """A push at an address, untrusted; raises as :func:`read_share`."""
 
     def __init__(self, address: str) -> None:
         self.remote = Remote(address)
-        data = self.remote.read(SHARE_NAME)
-        if data is None:
-            raise not_pushed(self.remote.address)
-        self.share = parse_share(data, self.remote.address)
-        digests = self.remote.read(BLOCKS_NAME, self.share.blocks_bytes) or b""
-        self.digests = BlockDigests(self.share, digests, self.remote.address)
+        self.share, self.digests = read_share(self.remote)
+        self.entries = {entry.file: entry for entry in self.share.files}
 
     def read(self, file: str) -> bytes:
         """Return the bytes of a small file."""
-        entry = self.share.by_name().get(file)
+        entry = self.entries.get(file)
         if entry is None or entry.bytes > MAX_BYTES:
             raise damaged(self.remote.address, f"{file}, of at most {MAX_BYTES:,} bytes", "none")
         data = b"".join(self.remote.pieces(file, 0, entry.bytes))
         self.digests.check(file, 0, data)
         return data
 
-    def take(
-        self, files: Sequence[SharedFile], folder: Path, *, ours: bool = False, quiet: bool = False
-    ) -> int:
+    def take(self, files: Sequence[SharedFile], folder: Path, *, ours: bool, quiet: bool) -> int:
         """Bring files into ``folder``, in this order, and return how many came; whole ones stay as they are.
 
-        A file of the same name with other bytes is replaced if the folder is ``ours``, a copy of this push.
-        What was verified stays on disk as ``.SHA-256.partial``, and the next call resumes from it; no name
-        in a push begins with a dot. Raises ``DamagedInput`` where a file is not what was pushed,
-        ``SourceUnavailable`` where it could not be had, ``OutOfResources`` without room, ``UsageError`` where
-        another file has the name of one.
+        A file of the same name with other bytes is replaced if the folder is ``ours``, a copy of this push;
+        else it is a ``UsageError``. What was verified stays on disk as ``.SHA-256.partial``, and the next
+        call resumes from it; no name in a push begins with a dot.
         """
         for entry in files:  # all, for a file behind a link is not of this folder
             folder_for(entry.file, folder)
@@ -269,19 +236,27 @@ class Received:
         return len(missing)
 
     def _complete(self, file: FileIO, entry: SharedFile, progress: Progress) -> None:
+        """Append what is missing of a file; each try must bring something."""
         start = self._verified(file, entry)
         progress.update(start)
         for left in reversed(range(_TRIES)):
+            begun = start
             try:
-                self._append(file, entry, start, progress)
+                file.seek(start)
+                for piece in self.remote.pieces(entry.file, start, entry.bytes):
+                    self.digests.check(entry.file, start // BLOCK, piece)
+                    write_all(file.fileno(), piece)
+                    start += len(piece)
+                    progress.update(len(piece))
                 break
             except SourceUnavailable:
-                reached = file.tell()
-                if not left or reached == 0:
+                if not left or start == 0:
                     raise
-                # Where nothing came after the beginning that is here: a server that knows no ranges.
-                start = reached if reached > start else 0
-                progress.update(start - reached)
+                if (
+                    start == begun
+                ):  # nothing came after the beginning that is here: the server knows no ranges
+                    progress.update(-start)
+                    start = 0
         file.truncate(entry.bytes)
         file.seek(0)
         if (found := hashlib.file_digest(file, "sha256").hexdigest()) != entry.sha256:
@@ -297,14 +272,6 @@ class Received:
                 break
             size += len(block)
         return size
-
-    def _append(self, file: FileIO, entry: SharedFile, start: int, progress: Progress) -> None:
-        file.seek(start)
-        for piece in self.remote.pieces(entry.file, start, entry.bytes):
-            self.digests.check(entry.file, start // BLOCK, piece)
-            write_all(file.fileno(), piece)
-            start += len(piece)
-            progress.update(len(piece))
 
 
 def partial_name(entry: SharedFile) -> str:

@@ -1,7 +1,6 @@
 """Files at an address: a folder, a web server, or anything that fsspec reaches.
 
-Web servers are read by our own client: fsspec reads an answer to its end before anyone can see that it is
-the whole file, or that it never ends.
+Web servers are read by our own client: fsspec reads an answer to its end, also one that never ends.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import os
 import threading
 import time
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
@@ -33,7 +32,7 @@ from kmip_data.runtime.http_client import (
     open_response,
 )
 from kmip_data.runtime.presence import install_command
-from kmip_data.sharing.share import BLOCK, SHARE_NAME, damaged
+from kmip_data.sharing.share import BLOCK, BLOCKS_NAME, SHARE_NAME, BlockDigests, Share, damaged, parse_share
 from kmip_data.wording import shown_address, without_secrets
 
 PIECE: Final = 8 * BLOCK  #: bytes requested at a time
@@ -48,25 +47,15 @@ def pull_command(address: str) -> str:
     return f"kmip-data pull {shown_address(address)}, and open the copy"
 
 
-def not_pushed(address: str) -> UsageError:
-    """Return the error for an address without a manifest."""
-    return UsageError(
-        f"Nothing was pushed to {address}, or the push has not ended.",
-        expected=f"{SHARE_NAME} there, which a push writes last",
-        next="correct the address, which is that of the folder; or ask whoever pushed to push again",
-    )
-
-
 def file_system(address: str) -> tuple[Any, str]:
-    """Return fsspec's file system of an address and the path in it, ``~`` expanded.
+    """Return fsspec's file system of an address, which it keeps for each process, and the path in it.
 
     Raises ``UsageError`` where fsspec knows no such address, or lacks the package for it.
     """
     import fsspec
 
     try:
-        # An empty text would be the working folder.
-        system, root = fsspec.core.url_to_fs(address or "nothing://")
+        system, root = fsspec.core.url_to_fs(address or "nothing://")  # "" would be the working folder
     except Exception as error:  # each file system has errors of its own
         raise UsageError(
             f"{shown_address(address) or 'An empty text'} is not an address that can be reached from here.",
@@ -81,11 +70,12 @@ class Remote:
     """Files below an address; what fails there is ``SourceUnavailable`` with the reason.
 
     ``address`` is what may be shown of it; ``folder`` is the path of a folder, ``None`` elsewhere, which is
-    written to as all folders of this package are. Raises ``UsageError`` where fsspec knows no such address.
+    written to as all folders of this package are. A ``patient`` client tries again what may pass. Raises
+    ``UsageError`` where fsspec knows no such address.
     """
 
-    def __init__(self, address: str) -> None:
-        self._target, self.address = address, shown_address(address).rstrip("/")
+    def __init__(self, address: str, *, patient: bool = False) -> None:
+        self._patient, self._target, self.address = patient, address, shown_address(address).rstrip("/")
         self._patience = Patience.from_environment()
         self.writable = not address.startswith(("http://", "https://"))
         self.folder: Path | None = None
@@ -98,17 +88,20 @@ class Remote:
 
     def read(self, name: str, most: int = MAX_BYTES) -> bytes | None:
         """Return the bytes of a file of at most ``most`` bytes; ``None`` where there is none."""
-        with self._asked(name):
-            try:
-                with self._opened(name, 0) as file:
-                    data = exactly(file, most + 1)
-            except Exception as error:
-                if _is_missing(error):
-                    return None
-                raise
-        if len(data) > most:
-            raise damaged(f"{self.address}/{name}", f"at most {most:,} bytes", "more")
-        return data
+
+        def read() -> bytes:
+            with self._opened(name, 0) as file:
+                return exactly(file, most + 1)
+
+        return self._tried(name, read, most)
+
+    def range(self, name: str, start: int, stop: int) -> bytes | None:
+        """Return bytes ``start`` to ``stop`` of a file; fewer where it ends before, ``None`` without a file.
+
+        Raises ``UsageError`` where the server gives whole files only; ``DamagedInput`` where it gives more
+        than asked for; ``SourceUnavailable`` where it does not answer.
+        """
+        return self._tried(name, lambda: self._range(name, start, stop), stop - start)
 
     def pieces(self, name: str, start: int, stop: int) -> Iterator[bytes]:
         """Yield bytes ``start`` to ``stop`` of a file, each but the last :data:`PIECE` long."""
@@ -120,47 +113,39 @@ class Remote:
                 yield piece
                 start += len(piece)
 
-    def range(self, name: str, start: int, stop: int) -> bytes | None:
-        """Return bytes ``start`` to ``stop`` of a file; fewer where it ends before, ``None`` without a file.
-
-        Tries again what may pass. Raises ``UsageError`` where the server gives whole files only;
-        ``DamagedInput`` where it gives more than asked for; ``SourceUnavailable`` where it does not answer.
-        """
+    def _tried(self, name: str, read: Callable[[], bytes], most: int) -> bytes | None:
+        """Return what ``read`` returns, at most ``most`` bytes; ``None`` without a file."""
         for attempt in itertools.count(1):
             try:
                 with self._asked(name):
-                    data = self._range(name, start, stop)
+                    data = read()
                 break
             except SourceUnavailable as error:
                 cause = error.__cause__
-                if attempt == _ATTEMPTS or not getattr(
-                    cause, "again", not isinstance(cause, PermissionError)
-                ):
+                if _is_missing(cause):
+                    return None
+                passes = getattr(cause, "again", not isinstance(cause, PermissionError))
+                if not (self._patient and passes and attempt < _ATTEMPTS):
                     raise
                 time.sleep(getattr(cause, "wait", None) or self._patience.pause * 2 ** (attempt - 1))
-        if data is not None and len(data) > stop - start:
-            raise damaged(f"{self.address}/{name}", f"bytes {start:,} to {stop:,}", "more")
+        if len(data) > most:
+            raise damaged(f"{self.address}/{name}", f"at most {most:,} bytes", "more")
         return data
 
-    def _range(self, name: str, start: int, stop: int) -> bytes | None:
-        try:
-            if self.folder is not None or not self.writable:
-                with self._opened(name, start, stop) as file:
-                    return exactly(file, stop - start + (self.folder is None))
-            system, root = file_system(self._target)  # which fsspec keeps for each process
-            # Where files are opened to read from them, a cache of fsspec's would ask for more than is needed.
-            options = {} if system.async_impl else {"cache_type": "none"}
-            return bytes(system.cat_file(f"{root}/{name}", start=start, end=stop, **options))
-        except Exception as error:
-            if _is_missing(error):
-                return None
-            raise
+    def _range(self, name: str, start: int, stop: int) -> bytes:
+        if self.folder is not None or not self.writable:
+            with self._opened(name, start, stop) as file:
+                return exactly(file, stop - start + (self.folder is None))
+        system, root = file_system(self._target)
+        # Where files are opened to read from them, a cache of fsspec's would ask for more than is needed.
+        options = {} if system.async_impl else {"cache_type": "none"}
+        return bytes(system.cat_file(f"{root}/{name}", start=start, end=stop, **options))
 
     @contextlib.contextmanager
     def at_once(self, message: str) -> Iterator[bool]:
-        """Collect what is written in the block into one commit, if the address is a repository of the hub.
+        """Collect what is written in the block into one commit, and yield True, in a repository of the hub.
 
-        One commit a file would be hundreds, which the hub refuses. Yields True for such a repository.
+        It refuses hundreds of commits, one a file.
         """
         system, root = file_system(self._target)
         with self._asked(""):
@@ -173,24 +158,18 @@ class Remote:
         self._pending = []
         yield True
         inside = f"{known.path_in_repo}/".lstrip("/")
-        files = [
-            CommitOperationAdd(inside + name, content if isinstance(content, bytes) else str(content))
-            for name, content in self._pending
-        ]
+        files = [CommitOperationAdd(inside + name, content) for name, content in self._pending]
         about = {"repo_type": known.repo_type, "revision": known.revision, "commit_message": message}
         with self._asked(""):
             HfApi().create_commit(known.repo_id, files, **about)
             system.invalidate_cache()
 
     def files(self) -> Iterator[tuple[str, int]]:
-        """Yield name and size in bytes of each file there; hidden ones at the top (``.git``) are left out.
-
-        In a folder a link is a file of unknown size (-1), whatever it leads to.
-        """
+        """Yield name and size of each file there but hidden ones at the top; a link has the size -1."""
         system, root = file_system(self._target)
         with self._asked(""):
             if self.folder is not None:
-                yield from _files_below(self.folder)
+                yield from _files_below(self.folder) if os.path.lexists(self.folder) else ()
                 return
             system.invalidate_cache()
             with contextlib.suppress(FileNotFoundError):
@@ -268,10 +247,8 @@ class Remote:
             if partial and response.status_code != HTTPStatus.PARTIAL_CONTENT:
                 if stop is None:
                     raise MirrorFailed("gives whole files only")
-                raise UsageError(
-                    f"{self.address} cannot be read from afar: its server gives whole files only.",
-                    next=pull_command(self.address),
-                )
+                what = f"{self.address} cannot be read from afar: its server gives whole files only."
+                raise UsageError(what, next=pull_command(self.address))
             sent = content_range(response)
             if partial and (sent is None or sent[0] != start):
                 raise MirrorFailed("gives other bytes than asked for")
@@ -286,12 +263,11 @@ class Remote:
         except KmipDataError:
             raise
         except Exception as error:
-            told = error.__cause__ or error  # fsspec hides a server's answer behind "no file"
-            found = error.reason if isinstance(error, MirrorFailed) else f"{type(told).__name__}: {told}"
+            cause = error.__cause__ or error  # fsspec hides a server's answer behind "no file"
+            found = error.reason if isinstance(error, MirrorFailed) else f"{type(cause).__name__}: {cause}"
             raise SourceUnavailable(
                 f"{self.address}/{name} cannot be reached.",
                 found=" ".join(without_secrets(found, self._target).split())[:300],
-                left="what was finished before",
                 next="check address, network and credentials; the same command resumes",
             ) from error
 
@@ -312,6 +288,22 @@ class _Body:
         return data
 
 
+def read_share(remote: Remote) -> tuple[Share, BlockDigests]:
+    """Return the manifest of a push and the digests of its blocks.
+
+    Raises ``UsageError`` where nothing was pushed, ``DamagedInput`` where they are not what was pushed.
+    """
+    data = remote.read(SHARE_NAME)
+    if data is None:
+        raise UsageError(
+            f"Nothing was pushed to {remote.address}, or the push has not ended: there is no {SHARE_NAME}.",
+            next="correct the address, which is that of the folder; or ask whoever pushed to push again",
+        )
+    share = parse_share(data, remote.address)
+    digests = remote.read(BLOCKS_NAME, share.blocks_bytes) or b""
+    return share, BlockDigests(share, digests, remote.address)
+
+
 def _session() -> Session:
     if getattr(_own, "owner", None) != os.getpid():  # a forked child shares no connection with its parent
         _own.owner, _own.session = os.getpid(), Session()
@@ -319,18 +311,15 @@ def _session() -> Session:
     return session
 
 
-def _is_missing(error: Exception) -> bool:
+def _is_missing(error: BaseException | None) -> bool:
     """True if this says that there is no such file; of the hub, that its server answered so."""
-    for one in (error, error.__cause__):
+    for one in (error, getattr(error, "__cause__", None)):
         if (status := getattr(getattr(one, "response", None), "status_code", None)) is not None:
             return bool(status == HTTPStatus.NOT_FOUND)
     return isinstance(error, FileNotFoundError)
 
 
 def _files_below(folder: Path, inside: str = "") -> Iterator[tuple[str, int]]:
-    """Yield the files below a folder, if there is one, in the order of their names."""
-    if not inside and not os.path.lexists(folder):
-        return
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
         if not inside and entry.name.startswith("."):
             continue

@@ -6,6 +6,8 @@ import atexit
 import contextlib
 import importlib.util
 import os
+import platform
+import re
 import socket
 import subprocess
 import sys
@@ -33,6 +35,22 @@ class Device:
     name: str  #: for people and ``result.json``: ``cpu`` or the GPU's name
     reason: str
 
+    @property
+    def hardware(self) -> str:
+        """The GPU's name, or the processor with PyTorch's threads: what sums of floats depend on."""
+        return (
+            f"{processor()}, {counted(torch.get_num_threads(), 'thread')}"
+            if self.kind == "cpu"
+            else self.name
+        )
+
+
+def processor() -> str:
+    """Return the model of the processor."""
+    cpuinfo = Path("/proc/cpuinfo")
+    names = re.findall(r"(?m)^model name\s*:\s*(.*)$", cpuinfo.read_text() if cpuinfo.is_file() else "")
+    return names[0].strip() if names else platform.processor()
+
 
 def choose_device(wanted: str = "auto", devices: int = 1) -> Device:
     """Choose the device: ``auto`` takes a GPU if PyTorch sees one.
@@ -53,10 +71,7 @@ def choose_device(wanted: str = "auto", devices: int = 1) -> Device:
 
 def is_main_process() -> bool:
     """True if this process writes and prints: the only one, or rank 0 of torchrun."""
-    for name in ("RANK", "LOCAL_RANK"):
-        if name in os.environ:
-            return os.environ[name] == "0"
-    return True
+    return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
 
 
 def check_precision(precision: str, device: Device) -> None:
@@ -184,7 +199,7 @@ def share_buffers(model: torch.nn.Module) -> None:
             distributed.broadcast(buffer, src=0)
 
 
-Logger = Callable[[dict[str, float], int], None]  #: of values by name, and the number of the epoch or step
+Logger = Callable[[dict[str, float], int], None]  #: of values by name, and the number of the epoch
 
 
 def check_logger(name: str) -> None:
@@ -203,9 +218,9 @@ def build_logger(config: RunConfig, folder: Path, project: str) -> Logger:
 
         writer: Any = SummaryWriter(str(folder / "tensorboard"))
 
-        def to_tensorboard(values: dict[str, float], step: int) -> None:
+        def to_tensorboard(values: dict[str, float], epoch: int) -> None:
             for name, value in values.items():
-                writer.add_scalar(name, value, step)
+                writer.add_scalar(name, value, epoch)
             writer.flush()
 
         return to_tensorboard
@@ -213,7 +228,5 @@ def build_logger(config: RunConfig, folder: Path, project: str) -> Logger:
         import wandb
 
         run = wandb.init(dir=folder, name=folder.name, project=project, config=config.model_dump(mode="json"))
-        return lambda values, step: run.log(
-            {**values, "step" if any(name.startswith("step/") for name in values) else "epoch": step}
-        )
+        return lambda values, epoch: run.log({**values, "epoch": epoch})
     return lambda *_: None

@@ -55,8 +55,7 @@ def build_key(
 ) -> str:
     """First 12 hex digits of the SHA-256 of everything that decides the bytes of the shards.
 
-    That is: dataset, parameters that change records, digests of the raw members by path (not of
-    their container, because mirrors repack), pipeline version and format version.
+    Of the raw files that is the digest of each member by path, not of their container: mirrors repack.
     """
     identity = {
         "dataset": pipeline.manifest.name,
@@ -88,14 +87,13 @@ class BuildPlan:
 
         The folder is ``<dataset>[-sample]-<name parts>[-<compression>][-limitN]-<key>``.
         """
-        packed = options.compression
-        key = build_key(pipeline, params, raw, packed)
+        key = build_key(pipeline, params, raw, options.compression)
+        parts = [pipeline.manifest.name, "sample" if raw.sample else "", *pipeline.name_parts(params)]
+        parts += [options.compression or "", f"limit{params.limit}" if params.limit is not None else "", key]
+        folder = home.built / "-".join(filter(None, parts))
         if options.output is not None:
-            return cls(pipeline, params, raw, options, key, located(options.output, "output folder"))
-        parts = [pipeline.manifest.name, *(["sample"] if raw.sample else []), *pipeline.name_parts(params)]
-        parts += [packed] if packed is not None else []
-        parts += [f"limit{params.limit}"] if params.limit is not None else []
-        return cls(pipeline, params, raw, options, key, home.built / "-".join([*parts, key]))
+            folder = located(options.output, "output folder")
+        return cls(pipeline, params, raw, options, key, folder)
 
 
 ROUNDED: Final = 1e-3  #: published averages are rounded; all else of another build differs by more
@@ -109,7 +107,7 @@ def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
     label = schema.labels
     keys: list[str] = []
     nodes, edges, classes = [], [], []
-    labels: NDArray[Any] | None = None
+    labels: NDArray[Any] = np.empty(0)
     paths = [folder / file for file in files]
     for path in paths:
         shard = Shard(path)
@@ -123,24 +121,20 @@ def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
             classes += [count_classes(labels[a:b], label) for a, b in pairwise(starts)]
     if len(set(keys)) < len(keys):
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise DamagedInput(
-            f"{keys.count(twice)} records have the key {twice!r}.",
-            left="the shards, without a card",
-            next="check the raw files: one of them may be there twice",
-        )
+        what = f"{keys.count(twice)} records have the key {twice!r}."
+        raise DamagedInput(what, next="check the raw files: one of them may be there twice")
 
     def read_column(key: str) -> NDArray[Any]:
-        shards = [Shard(path) for path in paths]
-        counts = {"node": "nodes", "edge": "edges", "graph": "graphs"}[key.partition("/")[0]]
-        return np.concatenate([shard.read(key, 0, getattr(shard, counts)) for shard in shards])
+        count = {"node": "nodes", "edge": "edges", "graph": "graphs"}[key.partition("/")[0]]
+        return np.concatenate([s.read(key, 0, getattr(s, count)) for s in map(Shard, paths)])
 
-    one_graph = len(keys) == 1 and label is not None and label.level == "node"
+    one_graph = len(keys) == 1 and label is not None and label.level == "node" and len(labels) > 0
     return Records(
         keys,
         np.concatenate(nodes),
         np.concatenate(edges),
         np.array(classes, dtype=np.int64).reshape(len(keys), -1),
-        (labels, label) if one_graph and labels is not None and label is not None else None,
+        (labels, label) if one_graph and label is not None else None,
         read_column,
         label,
     )
@@ -149,11 +143,10 @@ def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
 def write_split(
     folder: Path, split: Split, records: Records, asked: Mapping[str, Any]
 ) -> tuple[SplitEntry, dict[str, list[int]]]:
-    """Write ``splits/<name>.h5`` and describe it.
+    """Write ``splits/<name>.h5``; return its entry on the card, and how often each class is in each part.
 
-    Returned are the entry for the card and how often each class occurs in each part. The parameters ``asked``
-    for are kept with the rule's own, so that the same question finds the split again. Raises
-    ``DamagedInput`` where a record is in two parts, or the codes of a split of nodes do not fit the graph.
+    The parameters ``asked`` for are kept with the rule's own, so that the same question finds the split
+    again. Raises ``DamagedInput`` where a record is in two parts, or node codes do not fit the graph.
     """
     parameters = {**asked, **split.parameters}
     sizes: dict[str, tuple[int, int, int]] = {}
@@ -165,12 +158,9 @@ def write_split(
             sizes[name] = len(rows), int(records.nodes[rows].sum()), int(records.edges[rows].sum())
             classes[name] = records.classes[rows].sum(axis=0).tolist()
     else:
-        if len(split.node_code) != records.nodes.sum():
-            nodes = int(records.nodes.sum())
-            raise DamagedInput(
-                f"The split {split.name!r} has {len(split.node_code):,} codes for {nodes:,} nodes.",
-                left="the shards, without this split",
-            )
+        codes, nodes = len(split.node_code), int(records.nodes.sum())
+        if codes != nodes:
+            raise DamagedInput(f"The split {split.name!r} has {codes:,} codes for {nodes:,} nodes.")
         encoded = encode_node_split(split.node_code, rule=split.rule, parameters=parameters)
         for name, code in NODE_PARTS.items():
             chosen = split.node_code == code
@@ -263,8 +253,7 @@ def differing_counts(
 ) -> Iterator[str]:
     """Yield the counts of the manifest that a build does not have, as text.
 
-    ``classes`` is how often each occurs; ``usual``: the parameters of the records are the defaults, for
-    others give other nodes and edges.
+    ``classes`` is how often each occurs; nodes and edges are compared for the ``usual`` parameters alone.
     """
     expected = manifest.expected
     found: Any = counts["graphs"]

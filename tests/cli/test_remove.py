@@ -84,7 +84,7 @@ def test_raw_files_are_removed_by_their_receipts_and_the_pin_stays(raw: Path) ->
 
 def test_all_files_of_a_run_are_removed(home: Path, tmp_path: Path) -> None:
     build = learnable_build(tmp_path / "data")
-    config = tiny_config(build, training={"epochs": 1}, system={"log_every": 1})
+    config = tiny_config(build, training={"epochs": 1})
     first = train(config, home=Home(home), name="one", quiet=True).runs[0]
     second = shutil.copytree(first, first.with_name("two"))
     shutil.copy(first / "model.safetensors", first / "initial.safetensors")

@@ -8,39 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.arrays import F32, I64
-from kmip_data.models.search.cpu.candidates import (
-    OUT,
-    Block,
-    append,
-    begin,
-    cut,
-    error_of_cones,
-    finish,
-    kth_largest,
-    new_store,
-    offer,
-    set_floor,
-    view,
-)
-from kmip_data.models.search.cpu.lanes import (
-    at_least,
-    hold,
-    load,
-    lowest_bit,
-    minus,
-    multiply_add,
-    pointer,
-    splat,
-    square_root,
-    store,
-    times,
-    where_at_least,
-)
+from kmip_data.models.search.cpu import candidates, lanes
+from kmip_data.models.search.cpu.candidates import OUT, Block, append, cut, offer, set_floor
+from kmip_data.models.search.cpu.lanes import at_least, load, multiply_add, pointer, splat
 from kmip_data.models.search.cpu.tree import BRANCH, CONE, Tree
 from kmip_data.runtime.threads import njit_nogil
 
 BLOCK = 64  # queries that share what they bring into the cache
-ROWS = BLOCK + 1  # one more stands in for the queries that an unfinished tile lacks
 _NEAR = 8192  # float32 numbers of keys that stay in the nearest cache
 
 
@@ -80,14 +54,13 @@ def search_flat(
 ) -> None:  # fmt: skip
     """Search for the rows ``start`` to ``stop``; arguments as of :func:`search_tree`."""
     dim, leaves = tree.dim, -(-tree.keys // 16)
-    memory = new_store(BLOCK, dim, k)
-    block = view(memory, BLOCK, dim, k)
+    block, memory = candidates.new_block(BLOCK, dim, k)
     points, number = pointer(tree.points), pointer(tree.number)
     to_scores, to_indices = pointer(scores), pointer(indices)
     step = max(2, _NEAR // (16 * dim)) & ~1
     for first in range(start, stop, BLOCK):
         count = min(BLOCK, stop - first)
-        begin(block, queries, first, count, tree.scale, tree.longest)
+        candidates.begin(block, queries, first, count, tree.scale, tree.longest)
         for i in range(count, (count + 3) & ~3):  # of an unfinished tile
             block.filled[i] = 0
             set_floor(block, i, OUT)
@@ -95,8 +68,8 @@ def search_flat(
             for i in range(0, count, 4):
                 for pair in range(leaf, min(leaf + step, leaves), 2):
                     _multiply_pair(points, pair, dim, block, i)
-        finish(block, count, number, queries, keys, first, low, to_scores, to_indices, failed)
-    hold(memory)
+        candidates.finish(block, count, number, queries, keys, first, low, to_scores, to_indices, failed)
+    lanes.hold(memory)
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
@@ -113,11 +86,11 @@ def _reach(cones: Any, group: int, dim: int, unit: Any, base: int) -> Any:
         dot = multiply_add(splat(unit[base + c]), load(cones, at + 16 * c), dot)
     at += 16 * dim
     # 2. sin a. The root of a number near 0 errs by more than the number: add its largest error first.
-    room = splat(np.float32(1 + 4 * error_of_cones(dim)))
-    across = square_root(minus(room, times(dot, dot)))
+    room = splat(np.float32(1 + 4 * candidates.error_of_cones(dim)))
+    across = lanes.square_root(lanes.minus(room, lanes.times(dot, dot)))
     # 3. R cos a cos b + R sin a sin b, or R for a query inside; set_floor's margin covers the rounding.
-    beside = multiply_add(dot, load(cones, at + 16), times(across, load(cones, at + 32)))
-    return where_at_least(dot, load(cones, at), load(cones, at + 48), beside)
+    beside = multiply_add(dot, load(cones, at + 16), lanes.times(across, load(cones, at + 32)))
+    return lanes.where_at_least(dot, load(cones, at), load(cones, at + 48), beside)
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
@@ -128,7 +101,7 @@ def _visit(points: Any, cones: Any, dim: int, twig: int, block: Block, i: int) -
     mask = at_least(reach, splat(block.limit[i]))
     leaves = 0
     while mask:
-        leaf = twig * 16 + lowest_bit(mask)
+        leaf = twig * 16 + lanes.lowest_bit(mask)
         mask &= mask - 1
         dots = splat(np.float32(0))
         for c in range(dim):
@@ -172,7 +145,7 @@ def _visit_together(
         if (masks[i] >> lane) & 1:
             mask = at_least(_reach(cones, twig, dim, block.unit, i * dim), splat(block.limit[i]))
             while mask:
-                leaf = lowest_bit(mask)
+                leaf = lanes.lowest_bit(mask)
                 mask &= mask - 1
                 pick[leaf * (BLOCK + 4) + picked[leaf]] = i
                 picked[leaf] += 1
@@ -198,9 +171,9 @@ def _most_promising(
         reach = _reach(cones, branch, dim, block.unit, i * dim)
         mask = at_least(reach, splat(reaches[count - 1]))
         if mask:
-            store(block.line, 0, reach)
+            lanes.store(block.line, 0, reach)
         while mask:
-            lane = lowest_bit(mask)
+            lane = lanes.lowest_bit(mask)
             mask &= mask - 1
             value = block.line[lane]
             if value > reaches[count - 1]:
@@ -233,8 +206,10 @@ def _take_hint(tree: Tree, hint: I64, row: int, low: int, seen: Any, block: Bloc
     if n < block.k:
         return False
     # Summed without fused operations: as near the exact product as the filter's, so twice the slack is safe.
-    least = kth_largest(block.near, base, base + n, block.k, 0)[0] if n > block.k else np.float32(np.inf)
-    if n == block.k:
+    least = np.float32(np.inf)
+    if n > block.k:
+        least = candidates.kth_largest(block.near, base, base + n, block.k, 0)[0]
+    else:
         for j in range(n):
             least = min(least, block.near[base + j])
     set_floor(block, i, least - block.slack[i])
@@ -254,8 +229,7 @@ def search_tree(
     ``failed`` (R,) is set where the filter cannot separate too many keys.
     """
     dim, branches = tree.dim, -(-tree.keys // BRANCH)
-    memory = new_store(ROWS, dim, k)
-    block = view(memory, ROWS, dim, k)
+    block, memory = candidates.new_block(BLOCK + 1, dim, k)  # the last fills an unfinished tile
     lists = np.empty(BLOCK + 16 * (BLOCK + 5), np.int64)
     masks, picked, pick = pointer(lists), pointer(lists[BLOCK:]), pointer(lists[BLOCK + 16 :])
     twigs, reach = np.empty(BLOCK * warm, np.int64), np.empty(warm, np.float32)
@@ -266,7 +240,7 @@ def search_tree(
     leaves = 0
     for first in range(start, stop, BLOCK):
         count = min(BLOCK, stop - first)
-        begin(block, queries, first, count, tree.scale, tree.longest)
+        candidates.begin(block, queries, first, count, tree.scale, tree.longest)
         # 1. Warm up each query alone: a floor from the hint, or from the 3 most promising twigs (768 keys).
         for i in range(count):
             for j in range(warm):
@@ -296,12 +270,12 @@ def search_tree(
                 masks[i] = mask
                 union |= mask
             while union:
-                lane = lowest_bit(union)
+                lane = lanes.lowest_bit(union)
                 union &= union - 1
                 leaves += _visit_together(
                     points, leaf_cones, dim, branch * 16 + lane, lane, block, count, masks, pick, picked
                 )
         # 4. Rank the candidates by the rule.
-        finish(block, count, number, queries, keys, first, low, to_scores, to_indices, failed)
-    hold(memory), hold(lists), hold(twigs), hold(reach)
+        candidates.finish(block, count, number, queries, keys, first, low, to_scores, to_indices, failed)
+    lanes.hold(memory), lanes.hold(lists), lanes.hold(twigs), lanes.hold(reach)
     return leaves

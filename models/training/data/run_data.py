@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -76,6 +75,8 @@ def with_task(config: RunConfig, task: Task) -> RunConfig:
     return config.model_copy(update={"training": training, "model": model})
 
 
+#: Part -> attribute of a batch with its rows, int64: where its mask is true.
+ROWS = {part: f"{part}_rows" for part in PARTS}
 #: Parts, and one pass over the batches that hold them: each part in passes of its own, or all in one.
 Pass = tuple[tuple[str, ...], Iterable[Any]]
 
@@ -157,10 +158,6 @@ class RunData(ABC):
     @abstractmethod
     def batches(self, epoch: Callable[[], int], done: Callable[[], int] = lambda: 0) -> Iterable[Any]:
         """Train batches of the epoch that ``epoch()`` gives, but for its first ``done()``."""
-
-    @abstractmethod
-    def names(self, epoch: int, batch: int) -> list[str]:
-        """Keys of the records in a train batch (from 0) of ``epoch``, or what else it was made of."""
 
     @abstractmethod
     def passes(self, parts: Sequence[str]) -> list[Pass]:
@@ -261,16 +258,9 @@ def check_columns(build: Build, config: RunConfig) -> Column:
     return labels
 
 
-def rows_of(part: str) -> str:
-    """Name of the attribute of a batch with the rows of a part, int64: where its mask is true."""
-    return f"{part}_rows"
-
-
-def sent_ahead(
-    batches: Iterable[Any], device: torch.device, log: Callable[[str], None] | None = None
-) -> Iterable[Any]:
+def sent_ahead(batches: Iterable[Any], device: torch.device) -> Iterable[Any]:
     """Return what a loop reads; for a GPU, batches brought there while the one before is in work."""
-    return SentAhead(batches, device, log) if device.type == "cuda" else batches
+    return SentAhead(batches, device) if device.type == "cuda" else batches
 
 
 def page_locked(wanted: str) -> bool:
@@ -288,30 +278,18 @@ class SentAhead:
     """Batches on ``device``, a GPU, each copied there ahead of its use.
 
     The copy overlaps the step where the batch's memory is :func:`page_locked`. The rows of masks are
-    looked up before, on the host, because on the GPU the host waits to learn how many there are. ``log``
-    prints a line on how long the first batch took, for which the host then waits.
+    looked up before, on the host, because on the GPU the host waits to learn how many there are.
     """
 
-    def __init__(
-        self, batches: Iterable[Any], device: torch.device, log: Callable[[str], None] | None = None
-    ) -> None:
-        self._batches, self._device, self._log = batches, device, log
-        self._stream = _copies(device)
-
-    def __len__(self) -> int:
-        return len(self._batches)  # type: ignore[arg-type] # lists and loaders
+    def __init__(self, batches: Iterable[Any], device: torch.device) -> None:
+        self._batches, self._device, self._stream = batches, device, _copies(device)
 
     def __iter__(self) -> Iterator[Any]:
-        begun = time.perf_counter()
         coming = None
         for batch in self._batches:
             ahead = self._sent(batch)
             if coming is not None:
                 yield self._arrived(*coming)
-            elif self._log is not None:
-                ahead[1].synchronize()
-                log, self._log = self._log, None
-                log(f"first batch: on the GPU after {time.perf_counter() - begun:.1f} s")
             coming = ahead
         if coming is not None:
             yield self._arrived(*coming)
@@ -321,8 +299,8 @@ class SentAhead:
         """Begin the copy; the event is when it has ended."""
         for part in PARTS:
             mask = getattr(batch, f"{part}_mask", None)
-            if mask is not None and rows_of(part) not in batch:  # one graph comes again every epoch
-                batch[rows_of(part)] = mask.nonzero()[:, 0]
+            if mask is not None and ROWS[part] not in batch:  # one graph comes again every epoch
+                batch[ROWS[part]] = mask.nonzero()[:, 0]
         with torch.cuda.stream(self._stream):
             return batch.to(self._device, non_blocking=True), self._stream.record_event()
 

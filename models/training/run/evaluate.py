@@ -24,18 +24,10 @@ from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device, check_precision, choose_device
 from kmip_data.models.training.memory import out_of_memory
+from kmip_data.models.training.run import folder as run_folder
 from kmip_data.models.training.run.checkpoint import WEIGHTS, put_weights
-from kmip_data.models.training.run.folder import (
-    CONFIG_NAME,
-    RunResult,
-    SplitUsed,
-    find_run,
-    metrics_table,
-    own_choices,
-    read_result,
-)
+from kmip_data.models.training.run.folder import CONFIG_NAME, RunResult, SplitUsed, metrics_table
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
-from kmip_data.models.training.tasks import is_class
 from kmip_data.runtime.memory import is_out_of_memory
 
 
@@ -113,31 +105,28 @@ def evaluate(
         A batch does not fit.
     """
     opened = open_run(run, target=target, sample=sample, home=home, device=device)
-    data = opened.data
     with opened.working() as module:
-        metrics = evaluate_parts(module, data, data.parts, torch.device(opened.device.kind))
-    split = SplitUsed.of(data)
-    return Evaluation(opened.folder, opened.result, data.build, split, opened.device.name, metrics)
+        metrics = evaluate_parts(module, opened.data, opened.data.parts, torch.device(opened.device.kind))
+    build, split = opened.data.build, SplitUsed.of(opened.data)
+    return Evaluation(opened.folder, opened.result, build, split, opened.device.name, metrics)
 
 
 def predict_nodes(
     run: str | os.PathLike[str], build: Build, *, home: Home | None = None
 ) -> tuple[NDArray[np.int64], RunResult, Path]:
-    """Return the class of each node by the best weights of ``run``, (N,) int64, its result and its folder.
+    """Return the class of each node of one graph, (N,) int64, by the best weights of ``run``.
 
-    ``build`` is of one graph with the run's features and classes: its own, or another city's. Raises as
-    :func:`evaluate` does; ``UsageError`` also where the run predicts no classes of nodes.
+    Also its result and its folder. ``build`` is the run's own, or another with its features and classes.
+    Raises as :func:`evaluate` does; ``UsageError`` also where the run predicts no classes of nodes.
     """
     opened = open_run(run, target=str(build.path), home=home)
-    data, labels = opened.data, build.card.schema_.labels
-    if data.unit != "nodes" or labels is None or not is_class(labels):
+    if opened.data.unit != "nodes" or opened.data.task.kind != "single-label":
         raise UsageError(
             f"{opened.folder} does not classify the nodes of one graph.", next="preview without --run"
         )
     with opened.applied("predicting") as module:
-        logits, _ = module(data.example.to(opened.device.kind))
-    classes: NDArray[np.int64] = logits.argmax(dim=-1).cpu().numpy()
-    return classes, opened.result, opened.folder
+        logits, _ = module(opened.data.example.to(opened.device.kind))
+    return logits.argmax(dim=-1).cpu().numpy(), opened.result, opened.folder
 
 
 @dataclass(frozen=True)
@@ -181,15 +170,15 @@ def open_run(
 ) -> OpenedRun:
     """Open a finished run and its data, or other data that fit it; see :func:`evaluate`."""
     home = home or Home.locate()
-    folder = find_run(run, home)
+    folder = run_folder.find_run(run, home)
     config = read_config(folder / CONFIG_NAME)
-    result = read_result(folder)
+    result = run_folder.read_result(folder)
     chosen = choose_device(device or config.system.device)
     check_precision(config.training.precision, chosen)
     if chosen.kind == "cuda":
         self_check.before_run(config.model, chosen)
     if target is None:
-        config = own_choices(config, folder, home, lambda _: None)  # its notices are about training
+        config = run_folder.own_choices(config, folder, home)
     else:
         other = {"dataset": target, "sample": sample, "parameters": {}, "split": {}}
         config = config.model_copy(update={"data": config.data.model_copy(update=other)})
@@ -199,13 +188,13 @@ def open_run(
 
 
 def _check_fit(data: RunData, result: RunResult, *, own: bool) -> None:
-    card = data.build.card
-    trained, found = (result.num_features, result.num_classes), (data.in_channels, data.task.outputs)
+    card, found = data.build.card, (data.in_channels, data.task.outputs)
     pairs = zip(result.columns, data.inputs.names, strict=False)
     other = next((f"the column {b!r}, not {a!r}" for a, b in pairs if a != b), None)
-    if found != trained:
-        words = [f"{features} features and {classes} classes" for features, classes in (found, trained)]
-        other = ", not ".join(words)
+    if found != (result.num_features, result.num_classes):
+        other = (
+            f"{found[0]} features and {found[1]} classes, not {result.num_features} and {result.num_classes}"
+        )
     if other:
         raise UsageError(
             f"The weights do not fit {card.dataset}: it has {other}.",

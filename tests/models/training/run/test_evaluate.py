@@ -70,12 +70,6 @@ def test_weights_that_are_no_file_are_not_waited_for(home, tmp_path):
     assert "train --resume" in outcome.err
 
 
-def test_a_run_that_is_not_there(home):
-    outcome = kmip("preview", city(home).path, "--run", "yours", "--home", home.root)
-    assert outcome.code == 2
-    assert "yours" in outcome.err
-
-
 def test_a_run_on_many_graphs_has_no_map(home, tmp_path):
     args = ["s3dis", "--sample", "--limit", "6", "--home", tmp_path]
     assert kmip("build", *args, "--jobs", "1", "-q").code == 0
