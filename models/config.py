@@ -64,7 +64,8 @@ def models() -> Mapping[str, dict[str, Any]]:
 
 
 if TYPE_CHECKING:
-    AnyAttention = AnyMessagePassing = Part
+    AnyAttention = Part
+    AnyMessagePassing = Part
 else:
     by_kind = Field(discriminator="kind")
     AnyAttention = Annotated[Union[tuple(ATTENTION.values())], by_kind]  # noqa: UP007

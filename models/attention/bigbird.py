@@ -224,7 +224,7 @@ def plan_blocks(ptr: Tensor, pattern: Pattern, device: torch.device) -> BlockPla
 
     # 3. Whole-graph blocks in groups of similar length: padded to a power of two, at most half is empty.
     groups, power = [], held[graph].double().log2().ceil()
-    for value in power[whole].unique():
+    for value in sorted(set(power[whole].tolist())):
         blocks = (whole & (power == value)).nonzero()[:, 0]
         places = torch.arange(int(held[graph[blocks]].max())).expand(len(blocks), -1)
         groups.append(Group(blocks, of_all(places, blocks)[None]))

@@ -108,9 +108,13 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
         rows = (query[asked], key[present], value[present])
         projected = [nn.functional.linear(*each) for each in zip(rows, weights, biases, strict=True)]
-        operands = [each.view(len(each), self.num_heads, self.head_dim).transpose(0, 1) for each in projected]
+        queries, keys, values = (
+            each.view(len(each), self.num_heads, self.head_dim).transpose(0, 1) for each in projected
+        )
         attended = attend_to_best(
-            *operands,
+            queries,
+            keys,
+            values,
             self.k,
             query_ptr=_pointers(asked),
             key_ptr=_pointers(present),

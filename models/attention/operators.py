@@ -152,7 +152,8 @@ def is_transformed(*tensors: Tensor) -> bool:
         return False
     if peek_interpreter_stack() is not None:
         return True
-    return any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)
+    duals = map(forward_ad.unpack_dual, tensors)
+    return any(dual.tangent is not None for dual in duals)
 
 
 def _run(name: str, values: Tensor, indices: Tensor, inputs: tuple[Any, ...]) -> Any:

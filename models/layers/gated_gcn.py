@@ -78,9 +78,10 @@ class GatedGCN(nn.Module):
         connected to whom, and with ``by_distance`` how far the ends are apart.
         """
         dropout = self.dropout if self.training else 0.0
+        new: Any
         fused = _fused(batch, x, e, self)
         if fused is None:
-            gathered, e_new = self._by_operators(batch, x, formed(e))
+            gathered, new = self._by_operators(batch, x, formed(e))
         else:
             shared = False
             if isinstance(e, Tensor):
@@ -88,13 +89,13 @@ class GatedGCN(nn.Module):
                 shared = e.ndim == 2 if table else len(e) == 1 < _count(batch.edges)
             at_target = self.D(x) + (self.C(e) if shared else self.C.bias)
             weight, norm = None if shared else self.C.weight, self.norm_e if self.update_edges else None
-            gathered, new = fused(batch, at_target, self.E(x), self.B(x), e, weight, norm, dropout)
-            e_new = e if new is None else new
+            gathered, given = fused(batch, at_target, self.E(x), self.B(x), e, weight, norm, dropout)
+            new = e if given is None else given
             # A compiled layer hands tensors on: what follows it was traced for them.
-            e_new = e_new if self.defer_edges and not torch.compiler.is_compiling() else formed(e_new)
+            new = new if self.defer_edges and not torch.compiler.is_compiling() else formed(new)
         residual = x if self.residual else None
         options: Any = {"activation": self.activation, "after": dropout, "residual": residual}
-        return normed(self.norm_x, self.A(x), gathered, batch, **options), e_new
+        return normed(self.norm_x, self.A(x), gathered, batch, **options), new
 
     def _by_operators(self, batch: GraphBatch, x: Tensor, old: Tensor) -> tuple[Tensor, Tensor]:
         """Σ s · B x_j / (Σ s + 10⁻⁶) of each node (N, d), and new edges, in torch operations."""
