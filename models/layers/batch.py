@@ -253,9 +253,9 @@ def read_batch(batch: Any, added: Sequence[str] = (), context: ForwardContext = 
 _SIGNED = (torch.int32, torch.int64)
 
 
-def _whole_numbers(index: Any, name: str, rows: int, dtypes: tuple[torch.dtype, ...] = _SIGNED) -> Tensor:
+def _whole_numbers(given: Any, name: str, rows: int, dtypes: tuple[torch.dtype, ...] = _SIGNED) -> Tensor:
     """Return a matrix of so many ``rows`` of such numbers; ``UsageError`` for anything else."""
-    index = strided(f"the batch's {name}", index, meta=True)
+    index = strided(f"the batch's {name}", given, meta=True)
     if index.ndim != 2 or len(index) != rows or index.dtype not in dtypes:
         found = f"{index.dtype} of shape {tuple(index.shape)}"
         expected = f"{' or '.join(map(str, dtypes))} of shape ({rows}, …)"
