@@ -110,6 +110,7 @@ def _graph(build: Build, answer: Answer | None, record: int | None, part: str | 
     from kmip_data.reading.dataset import ShardedDataset
 
     classes, run, split = (None, "", None) if answer is None else (answer.classes, answer.run, answer.split)
+    values = None if answer is None else answer.values
     if is_city(build.card):
         if record is not None or part is not None:
             option = "--split" if record is None else "--record"
@@ -118,4 +119,4 @@ def _graph(build: Build, answer: Answer | None, record: int | None, part: str | 
     dataset = ShardedDataset(build, part if answer is None else part or "test", split_name=split)
     known = build.card.dataset in dataset_names()
     up = load_manifest(build.card.dataset).up_axis if known else "z"
-    return record_graph(dataset, record or 0, classes, run, up)
+    return record_graph(dataset, record or 0, values if classes is None else classes, run, up)

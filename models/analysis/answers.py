@@ -71,6 +71,9 @@ def ask(
         words=words,
         nodes=nodes.numpy(),
         layers=tuple(layers),
+        values=logits[:, 0].numpy()
+        if (task.level, task.kind, task.outputs) == ("node", "regression", 1)
+        else None,
     )
 
 

@@ -29,8 +29,6 @@ from kmip_data.pipelines.base import About, Params, Pipeline, RawFolder, Records
 from kmip_data.pipelines.engine.journal import UnitResult
 from kmip_data.pipelines.shared.records import apply_split
 
-KEY_LENGTH = 12
-
 
 def versions_of_bytes() -> dict[str, str]:
     """Versions of what has a say in the bytes of a build."""
@@ -65,7 +63,7 @@ def build_key(
         "pipeline_version": pipeline.version,
         "format_version": FORMAT_VERSION,
     }
-    return json_digest(identity)[:KEY_LENGTH]
+    return json_digest(identity)[:12]
 
 
 @dataclass(frozen=True)
@@ -87,14 +85,13 @@ class BuildPlan:
 
         The folder is ``<dataset>[-sample]-<name parts>[-<compression>][-limitN]-<key>``.
         """
-        packed = options.compression
-        key = build_key(pipeline, params, raw, packed)
+        key = build_key(pipeline, params, raw, options.compression)
+        parts = [pipeline.manifest.name, "sample" if raw.sample else "", *pipeline.name_parts(params)]
+        parts += [options.compression or "", f"limit{params.limit}" if params.limit is not None else "", key]
+        folder = home.built / "-".join(filter(None, parts))
         if options.output is not None:
-            return cls(pipeline, params, raw, options, key, located(options.output, "output folder"))
-        parts = [pipeline.manifest.name, *(["sample"] if raw.sample else []), *pipeline.name_parts(params)]
-        parts += [packed] if packed is not None else []
-        parts += [f"limit{params.limit}"] if params.limit is not None else []
-        return cls(pipeline, params, raw, options, key, home.built / "-".join([*parts, key]))
+            folder = located(options.output, "output folder")
+        return cls(pipeline, params, raw, options, key, folder)
 
 
 ROUNDED: Final = 1e-3  #: published averages are rounded; all else of another build differs by more
@@ -108,7 +105,7 @@ def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
     label = schema.labels
     keys: list[str] = []
     nodes, edges, classes = [], [], []
-    labels: NDArray[Any] | None = None
+    labels: NDArray[Any] = np.empty(0)
     paths = [folder / file for file in files]
     for path in paths:
         shard = Shard(path)
@@ -126,17 +123,16 @@ def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
         raise DamagedInput(what, next="check the raw files: one of them may be there twice")
 
     def read_column(key: str) -> NDArray[Any]:
-        shards = [Shard(path) for path in paths]
-        counts = {"node": "nodes", "edge": "edges", "graph": "graphs"}[key.partition("/")[0]]
-        return np.concatenate([shard.read(key, 0, getattr(shard, counts)) for shard in shards])
+        count = {"node": "nodes", "edge": "edges", "graph": "graphs"}[key.partition("/")[0]]
+        return np.concatenate([s.read(key, 0, getattr(s, count)) for s in map(Shard, paths)])
 
-    one_graph = len(keys) == 1 and label is not None and label.level == "node"
+    one_graph = len(keys) == 1 and label is not None and label.level == "node" and len(labels) > 0
     return Records(
         keys,
         np.concatenate(nodes),
         np.concatenate(edges),
         np.array(classes, dtype=np.int64).reshape(len(keys), -1),
-        (labels, label) if one_graph and labels is not None and label is not None else None,
+        (labels, label) if one_graph and label is not None else None,
         read_column,
         label,
     )
@@ -164,16 +160,14 @@ def write_split(
         if codes != nodes:
             raise DamagedInput(f"The split {split.name!r} has {codes:,} codes for {nodes:,} nodes.")
         encoded = encode_node_split(split.node_code, rule=split.rule, parameters=parameters)
+        labels = records.node_labels
         for name, code in NODE_PARTS.items():
             chosen = split.node_code == code
             # Nodes of all parts lie in the same graph and see all of its edges.
             sizes[name] = 1, int(chosen.sum()), int(records.edges.sum())
-            labels = records.node_labels
             classes[name] = [] if labels is None else count_classes(labels[0][chosen], labels[1]).tolist()
-    entry = write_split_file(
-        folder, split.name, encoded, sizes, rule=split.rule, parameters=parameters, note=split.note
-    )
-    return entry, classes
+    about: Any = {"rule": split.rule, "parameters": parameters, "note": split.note}
+    return write_split_file(folder, split.name, encoded, sizes, **about), classes
 
 
 def finish_build(
@@ -197,11 +191,10 @@ def finish_build(
         if split.name in splits:
             continue
         splits[split.name], split_classes[split.name] = write_split(folder, split, records, asked.asked())
-    differing: list[str] = []
-    if manifest.expected.graphs is not None and not raw.sample:
-        usual = params == type(params)()
+    known, differing, usual = manifest.expected.graphs is not None, [], params == type(params)()
+    if known and not raw.sample:
         differing = list(differing_counts(manifest, statistics, splits, statistics["classes"], usual=usual))
-    complete = None if manifest.expected.graphs is None else not raw.sample and not differing
+    complete = not raw.sample and not differing if known else None
     finish(  # this function is long because a card has this many fields
         folder,
         schema,
@@ -255,8 +248,7 @@ def differing_counts(
 ) -> Iterator[str]:
     """Yield the counts of the manifest that a build does not have, as text.
 
-    ``classes`` is how often each occurs; ``usual``: the parameters of the records are the defaults, for
-    others give other nodes and edges.
+    ``classes`` is how often each occurs; nodes and edges are compared for the ``usual`` parameters alone.
     """
     expected = manifest.expected
     found: Any = counts["graphs"]

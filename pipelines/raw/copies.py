@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import re
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -89,7 +88,6 @@ class DownloadReceipt(Strict):
 class RawCopy(RawFolder):
     """A copy on disk: the members that pipelines see, and more of its receipt."""
 
-    sizes: Mapping[str, int] = field(default_factory=dict)  #: bytes of each member
     downloaded: bool = False  #: True if every source was downloaded
     made: Mapping[str, Any] | None = None  #: settings that a generated sample was made with
 
@@ -102,7 +100,6 @@ class RawCopy(RawFolder):
             members={name: member.sha256 for name, member in members.items()},
             receipts=tuple(source.receipt for source in receipt.sources),
             sample=receipt.sample is not None,
-            sizes={name: member.bytes for name, member in members.items()},
             downloaded=all(source.downloaded for source in receipt.sources),
             made=receipt.sample,
         )
@@ -126,7 +123,7 @@ class RawCopy(RawFolder):
         """Read every member again and return what differs from the receipt."""
         if self.path.name != _name(self.members):
             return [f"{RECEIPT_NAME} does not belong to this folder"]
-        found = (_check(self.path / name, self.sizes[name], digest) for name, digest in self.members.items())
+        found = (_check(self.path / name, digest) for name, digest in self.members.items())
         return [problem for problem in found if problem]
 
 
@@ -134,13 +131,11 @@ def _name(members: Mapping[str, str]) -> str:
     return _PREFIX + json_digest(members)[:12]
 
 
-def _check(path: Path, size: int, sha256: str) -> str | None:
+def _check(path: Path, sha256: str) -> str | None:
     """Return the problem of a member, if it has one."""
     try:
         with open_regular(path, follow=False) as file:
-            # A file of another size is not read.
-            same = os.fstat(file.fileno()).st_size == size
-            same = same and hashlib.file_digest(file, "sha256").hexdigest() == sha256
+            same = hashlib.file_digest(file, "sha256").hexdigest() == sha256
     except OSError as error:
         return f"{path.name}: {error.strerror or error}"
     return None if same else f"{path.name}: another content"
@@ -199,15 +194,11 @@ def store(
     """
     if RECEIPT_NAME in members:
         raise DamagedInput(f"The data of {dataset} have a member called {RECEIPT_NAME}: this name is taken.")
+    sizes = {name: (staged / name).stat().st_size for name in members}
+    stored = {name: StoredMember(sha256=sha256, bytes=sizes[name]) for name, sha256 in members.items()}
+    made: Any = None if sample is None else dict(sample)
     receipt = CopyReceipt(
-        dataset=dataset,
-        sources=tuple(sources),
-        members={
-            name: StoredMember(sha256=digest, bytes=(staged / name).stat().st_size)
-            for name, digest in members.items()
-        },
-        time=timestamp(),
-        sample=None if sample is None else dict(sample),
+        dataset=dataset, sources=tuple(sources), members=stored, time=timestamp(), sample=made
     )
     target = folder / _name(members)
     new = RawCopy.of(target, receipt)
@@ -219,7 +210,10 @@ def store(
                 return copy
             files.write_json(target / RECEIPT_NAME, receipt.model_dump(), root=folder)
             return new
-        _flush(staged, members)
+        # Many at a time: the file system commits them together, 3,000 files in 0.4 s instead of 12 to 18.
+        inner = {str(parent) for name in members for parent in Path(name).parents}
+        with ThreadPoolExecutor(_FLUSH_THREADS) as pool:
+            list(pool.map(files.fsync_path, [staged / name for name in (*members, *inner)]))
         files.write_json(staged / RECEIPT_NAME, receipt.model_dump())
         _make_way(target, members)
         files.move(staged, target)
@@ -232,7 +226,7 @@ def store_own(
 ) -> tuple[RawCopy, bool]:
     """Bring the files of a dataset of the user's own into ``folder``; return the copy and True if it is new.
 
-    ``make`` writes them into the new folder that it is given; it returns members with digests, and sources.
+    ``make`` writes them into a new folder and returns members with digests, and sources.
     """
     before = {copy.path for copy in list_copies(folder)}
     try:
@@ -245,7 +239,7 @@ def store_own(
 
 
 def _make_way(target: Path, members: Collection[str]) -> None:
-    """Remove a damaged copy, member by member; refuse one in which files of somebody else lie."""
+    """Remove a damaged copy; refuse one in which files of somebody else lie."""
     ours = {target / name for name in (*members, RECEIPT_NAME)}
     if other := [path for path in sorted(target.rglob("*")) if not path.is_dir() and path not in ours]:
         names = ", ".join(path.relative_to(target).as_posix() for path in other[:5])
@@ -261,14 +255,6 @@ def remove_copy(copy: RawFolder) -> None:
     folder = copy.path.name
     names = [f"{folder}/{name}" for name in (RECEIPT_NAME, *copy.members)]
     files.remove_files(copy.path.parent, names, folders=[folder])
-
-
-def _flush(folder: Path, members: Collection[str]) -> None:
-    """Make the members below ``folder`` and all folder names durable."""
-    # Many at a time: the file system commits them together, 3,000 files in 0.4 s instead of 12 to 18.
-    inner = {str(parent) for name in members for parent in Path(name).parents}
-    with ThreadPoolExecutor(_FLUSH_THREADS) as pool:
-        list(pool.map(files.fsync_path, [folder / name for name in (*members, *inner)]))
 
 
 def receipt_path(target: Path) -> Path:
@@ -300,12 +286,8 @@ def discard_download(target: Path) -> None:
 
 def files_of_raw(folder: Path) -> list[str]:
     """Names of copies, downloads and parts of downloads in ``raw/<dataset>``, receipts after their files."""
-    names = []
-    for copy in list_copies(folder):
-        names += [f"{copy.path.name}/{name}" for name in (*copy.members, RECEIPT_NAME)]
+    names = [f"{c.path.name}/{name}" for c in list_copies(folder) for name in (*c.members, RECEIPT_NAME)]
     for receipt in folder.glob(f"*{_DOWNLOADED}"):
         target = receipt.with_name(receipt.name.removesuffix(_DOWNLOADED))
         names += [target.name, receipt.name] if read_receipt(target) is not None else []
-    for state in folder.glob("*.partial.json"):
-        names += [state.stem, state.name]
-    return names
+    return names + [name for state in folder.glob("*.partial.json") for name in (state.stem, state.name)]

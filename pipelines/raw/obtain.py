@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,9 +35,8 @@ def obtain_raw(
     """Return a folder with verified raw members; bring them in, or generate a sample, where they are missing.
 
     Raises ``SourceUnavailable`` where there is neither an archive, nor an earlier copy, nor a mirror;
-    ``DamagedInput`` where a given archive is hostile, damaged or not the data; ``LicenseNotAccepted`` where a
-    download needs an agreement; ``UsageError`` where several copies are here and none is the complete or
-    downloaded one, or an archive is missing; ``OutOfResources`` where the disk is full.
+    ``DamagedInput`` where an archive is damaged or not the data; ``LicenseNotAccepted`` where a download asks
+    for agreement; ``UsageError`` where several copies are here and none is the complete or downloaded one.
     """
     if pipeline.manifest.generated and not options.archives:
         return RawFolder(home.raw, {}, (), sample=sample)
@@ -215,13 +213,7 @@ class _Import:
         if bare and not isinstance(archive, FolderArchive):
             # As it is, also where it could be opened: a .pt file is a zip.
             archive = BareFile(archive.path, content.anchor if known else None)
-        try:
-            return recognise(archive, content)
-        except DamagedInput:
-            for other in () if source.content else self.manifest.alternatives:
-                with contextlib.suppress(DamagedInput):
-                    return recognise(archive, other)
-            raise
+        return recognise(archive, content)
 
     def _content(self, source: Source) -> Content:
         return source.content or self.manifest.content
@@ -267,8 +259,7 @@ class _Import:
         named = "".join(f"\n    {source.name}: {m.address}" for source in sources for m in source.mirrors)
         return SourceUnavailable(
             f"The raw data of {self.manifest.name} are not here, and offline nothing is downloaded.",
-            expected="a copy in the home folder, a local archive"
-            + (f", or without --offline one of{named}" if named else ""),
+            expected="a local archive" + (f", or without --offline one of{named}" if named else ""),
             next=self._archive_hint(sources[0]),
         )
 

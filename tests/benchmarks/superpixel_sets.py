@@ -54,7 +54,7 @@ def _write(raw: Path, graphs: int) -> None:
     import numpy as np
 
     from kmip_data.pipelines.samples.superpixel_graphs import make_picture
-    from kmip_data.pipelines.samples.writers import Tensor, write_pickled_list
+    from kmip_data.pipelines.samples.writers import write_pickled_list
     from kmip_data.pipelines.superpixel_graphs import COCO_IDS
 
     ids = np.array(COCO_IDS, np.uint8)
@@ -64,7 +64,7 @@ def _write(raw: Path, graphs: int) -> None:
         pictures = itertools.islice(itertools.cycle(made), int(graphs * share))
         write_pickled_list(
             raw / f"{part}.pickle",
-            ((Tensor(x), Tensor(attr), Tensor(edges), ids[y]) for x, attr, edges, y in pictures),
+            ((*tensors, ids[y]) for *tensors, y in pictures),
         )
 
 

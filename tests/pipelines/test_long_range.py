@@ -18,11 +18,8 @@ from kmip_data.pipelines.raw.obtain import fetch_dataset
 TASKS = ("retrieval", "sssp", "ecc", "diam")
 
 
-def networkx_of(record):
-    graph = nx.Graph()
-    graph.add_nodes_from(range(record.num_nodes))
-    graph.add_edges_from(record.edge_index.T.tolist())
-    return graph
+def without_leaves(graph):
+    return graph.subgraph([node for node, degree in graph.degree if degree > 1])
 
 
 def test_topologies_are_what_their_names_say():
@@ -48,17 +45,14 @@ def test_topologies_are_what_their_names_say():
         assert max(dict(spine.degree).values(), default=0) <= 2
 
 
-def without_leaves(graph):
-    return graph.subgraph([node for node, degree in graph.degree if degree > 1])
-
-
 @pytest.mark.parametrize("task", TASKS)
 def test_targets_equal_networkx(task):
     """Distances of networkx; the partner is the one other node whose key has the same bits."""
     params = LongRangeParams(task=task, nodes=30, seed=3)
     for row in range(12):
         record = make_record(row, params)
-        graph = networkx_of(record)
+        graph = nx.Graph(record.edge_index.T.tolist())
+        assert len(graph) == record.num_nodes
         assert 14 <= record.num_nodes <= 30
         assert {(u, v) for u, v in record.edge_index.T.tolist()} == {
             pair for u, v in graph.edges for pair in ((u, v), (v, u))
@@ -101,17 +95,9 @@ def test_the_dataset(tmp_path):
     assert [shard.sha256 for shard in again.card.shards] == [s.sha256 for s in parts["test"].card.shards]
     other = LongRange(home=tmp_path, graphs=120, nodes=16, seed=1, split="test")
     assert other[0].x.shape != data.x.shape or not torch.equal(other[0].x, data.x)
-
-
-def test_limits_take_some_of_the_same_graphs(tmp_path):
-    """A build of ten graphs has the first ten of the whole."""
-    whole = LongRange(home=tmp_path, graphs=60, nodes=16, split=None)
-    some = LongRange(home=tmp_path, graphs=60, nodes=16, limit=10, split=None)
+    # A build of ten graphs has the first ten of the whole.
+    whole, some = (LongRange(home=tmp_path, graphs=120, nodes=16, split=None, limit=n) for n in (None, 10))
     assert len(some) == 10
-    for i, item in enumerate(some):
-        assert torch.equal(item.x, whole[i].x)
-
-
-def test_there_is_nothing_to_fetch(tmp_path):
+    assert all(torch.equal(item.x, whole[i].x) for i, item in enumerate(some))
     with pytest.raises(UsageError, match="generated"):
         fetch_dataset(load_manifest("long-range"), Home.locate(tmp_path))

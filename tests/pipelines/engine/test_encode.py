@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import shutil
 from collections.abc import Iterator
@@ -13,11 +12,9 @@ import numpy as np
 import pytest
 import torch
 from support.builds import numbered_build
-from support.cases import check_each, contents
 from support.toy_pipeline import build_toy, digests, write_raw
 from torch_geometric.loader import DataLoader
 
-from kmip_data.builds.columns import read_columns
 from kmip_data.builds.home import Build, added_names
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import DamagedInput, UsageError
@@ -155,27 +152,6 @@ def test_verify_finds_and_repair_computes_columns_that_are_broken(copy: Build) -
     assert digests(copy.path) == before
 
 
-def test_columns_are_written_and_removed_through_no_link(copy: Build, tmp_path: Path) -> None:
-    (copy.path / "columns/work").mkdir()
-    (copy.path / "columns/work/journal.jsonl").write_text("of the user, behind the link")
-    (copy.path / "columns/rwse5/card.json").unlink()
-    (copy.path / "columns/rwse5/mine.partial").write_text("mine")
-
-    def check(name: str) -> None:
-        path, away = tmp_path / f"build{name.count('/')}{len(name)}", tmp_path / f"away{len(name)}"
-        shutil.copytree(copy.path, path)
-        (path / name).rename(away)
-        (path / name).symlink_to(away)
-        before = contents(away) if away.is_dir() else away.read_bytes()
-        with pytest.raises(UsageError, match="is a symbolic link"):
-            encode_build(Build(path, copy.card), ENCODINGS, jobs=1, quiet=True)
-        assert (contents(away) if away.is_dir() else away.read_bytes()) == before
-        assert (path / name).is_symlink()
-
-    names = ("", "/rwse5", "/rwse5/00001.h5", "/work", "/work/journal.jsonl")
-    check_each(check, [f"columns{name}" for name in names])
-
-
 def test_files_of_the_user_among_columns_stay(copy: Build) -> None:
     names = ("mine.txt", "rwse5/mine.partial", "rwse5/mine.h5", "work/mine.txt")
     for name in names:
@@ -185,23 +161,6 @@ def test_files_of_the_user_among_columns_stay(copy: Build) -> None:
     encode_build(copy, ENCODINGS, jobs=1, quiet=True)
     assert {(copy.path / "columns" / name).read_text() for name in names} == {"mine"}
     assert [path.name for path in (copy.path / "columns/work").iterdir()] == ["mine.txt"]
-
-
-def test_a_card_that_was_changed_proves_nothing(copy: Build) -> None:
-    before = digests(copy.path)
-    card = copy.path / "columns/rwse5/card.json"
-    changed = json.loads(card.read_text())
-    changed["definition"] = "something else"
-    card.write_text(json.dumps(changed))
-    assert [problem.what for problem in verify_build(copy.path).problems] == [
-        "was changed after it was written"
-    ]
-    card.write_text("{")
-    with pytest.raises(DamagedInput, match="added column"):
-        read_columns(copy, "rwse5")
-    assert not verify_build(copy.path).ok
-    repair_build(copy.path, jobs=1, quiet=True)
-    assert digests(copy.path) == before
 
 
 def test_a_column_of_another_build_is_not_joined(copy: Build, tmp_path: Path) -> None:

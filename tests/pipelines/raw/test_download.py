@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import random
-import socket
 import subprocess
 import sys
 import time
@@ -240,8 +239,7 @@ def test_the_unfinished_part_outlives_the_run(server, target):
 
 def test_a_file_that_was_whole_but_not_renamed_needs_no_request(server, target):
     wanted = source(server.route("/toy.zip", File(DATA, cut=SIZE - 1)), sha256=SHA)
-    with pytest.raises(SourceUnavailable):
-        fetch(wanted, target)
+    assert_fails(wanted, target, "cut")
     with target.with_name("toy.zip.partial").open("ab") as file:
         file.write(DATA[-1:])
     asked = len(server.requests)
@@ -292,13 +290,10 @@ def raw_body(data: bytes, header: str):
 
 
 BAD = {
-    "403": (status(403), "answers 403 Forbidden"),
-    "429": (status(429, Retry_After="0"), "answers 429 Too Many Requests"),
     "429 long": (status(429, Retry_After="3600"), "asks to wait 3600 s"),
     "503": (status(503), "answers 503 Service Unavailable"),
     "html": (page(), "sent no archive: got text/html, 3 kB"),
     "html called zip": (File(b"<html>" * 100, kind="application/zip"), "got application/zip, 600 B"),
-    "empty": (File(b""), "sent no archive"),
     "loop": (
         lambda handler: redirect(handler.server.url(handler.path))(handler), "redirects more than 10 times",
     ),
@@ -306,19 +301,13 @@ BAD = {
     "stall": (stall(DATA, 5_000), "sent less than 2 kB per second for 1.5 s"),
     "slow loris": (drip(DATA), "sent less than 2 kB per second"),
     "no header": (lambda handler: handler.server.held.wait(5), "sent nothing for too long"),
-    "endless header": (raw_body(DATA, f"X-Long: {'x' * 70_000}"), "cut the connection"),
     "too long declared": (File(DATA[:1000], length=SIZE), "has another file now"),
-    "cut chunks": (chunked(DATA, cut=1000), "cut the connection"),
     "hang up": (lambda handler: handler.hang_up(), "cut the connection"),
-    "no address": (redirect("http://[bad/"), "redirects to something that is not a web address"),
+    "no address": (redirect("http://[bad/"), "redirects to nowhere, which is not a web address"),
     "endless redirect": (endless_redirect, "cannot be connected to"),
     "huge length": (File(DATA, length="9" * 5000), "declares a length that is not a number of bytes"),
-    "huge wait": (status(429, Retry_After="9" * 5000), "answers 429 Too Many Requests"),
-    "huge status": (lambda handler: handler.wfile.write(b"HTTP/1.1 " + b"2" * 5000 + b" OK\r\n\r\n"), "cut"),
     "huge chunk": (raw_body(b"f" * 5000 + b"\r\n" + DATA, "Transfer-Encoding: chunked"), "cut"),
-    "unknown coding": (raw_body(b"5\r\nxxxxx\r\n0\r\n\r\n", "Transfer-Encoding: snappy"), ""),
     "controls in a header": (File(b"", kind="\x1b]0;owned\x07\x9b31m"), "sent no archive"),
-    "strange host": (redirect("http://a..b\u00fc/"), ""),
     "206 unasked": (status(206), "answers 206 Partial Content"),
     "not http": (lambda handler: handler.wfile.write(b"\0garbage\r\n\r\n" * 9), "cut the connection"),
 }  # fmt: skip
@@ -392,25 +381,9 @@ def test_retry_after_is_waited_for(server, target):
 
 
 def test_hosts_that_are_not_there(target):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    refused, unknown = f"http://127.0.0.1:{port}/toy.zip", "http://no-such-host.invalid/toy.zip"
-    error = assert_fails(
-        source(refused, unknown, "ftp://localhost/toy.zip"), target, "cannot be connected to"
-    )
+    refused, unknown = "http://127.0.0.1:9/toy.zip", "http://no-such-host.invalid/toy.zip"
+    error = assert_fails(source(refused, unknown, "ftp://localhost/t.zip"), target, "cannot be connected to")
     assert "cannot be resolved" in str(error)
-
-
-def test_a_proxy_of_the_environment_is_used(server, target, monkeypatch):
-    monkeypatch.setenv("http_proxy", server.url(""))
-    asked = "http://data.example/toy.zip"
-    server.routes[asked] = [File(DATA)]
-    fetch(source(asked), target)
-    assert_whole(target)
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    target.unlink()
-    assert_fails(source(asked), target, "cannot be reached through the proxy")
 
 
 # --- TLS ------------------------------------------------------------------------------------------
@@ -438,20 +411,17 @@ def test_a_trusted_certificate_is_accepted(authority, target, tmp_path, monkeypa
 
 
 def test_an_untrusted_certificate_is_refused(authority, target, tmp_path, monkeypatch):
-    past = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
     bundle = tmp_path / "ca.pem"
     authority.cert_pem.write_to_path(bundle)
-    cases = {
-        "self-signed": (trustme.CA().issue_cert("localhost"), None),
-        "wrong host": (authority.issue_cert("elsewhere.example"), bundle),
-        "expired": (authority.issue_cert("localhost", not_after=past), bundle),
-    }
-    for certificate, trusted in cases.values():
-        if trusted:
-            monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(trusted))
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(bundle))
+    past = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
+    for certificate in (
+        trustme.CA().issue_cert("localhost"),
+        authority.issue_cert("elsewhere.example"),
+        authority.issue_cert("localhost", not_after=past),
+    ):
         with serving(certificate) as server:
-            url = server.route("/toy.zip", File(DATA))
-            assert_fails(source(url), target, "TLS is never switched off")
+            assert_fails(source(server.route("/toy.zip", File(DATA))), target, "TLS is never switched off")
             assert server.requests == []
 
 
@@ -498,17 +468,15 @@ def test_what_is_planted_at_the_partial_name_is_not_written_through(server, targ
 def test_a_full_disk_keeps_the_part(server, target):
     import resource
 
-    url = server.route("/toy.zip", File(DATA))
+    wanted = source(server.route("/toy.zip", File(DATA)))
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, limits[1]))
     try:
-        with pytest.raises(OutOfResources) as caught:
-            fetch(source(url), target)
+        with pytest.raises(OutOfResources, match="the next run resumes there"):
+            fetch(wanted, target)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert caught.value.exit_code == 6
-    assert "the next run resumes there" in str(caught.value)
-    fetch(source(url), target)
+    fetch(wanted, target)
     assert_whole(target)
     assert server.requests[1][1]["Range"] == "bytes=200000-"
 

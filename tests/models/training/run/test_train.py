@@ -19,7 +19,7 @@ from support.training_data import CLASSES, learnable_build, read_history, tiny_c
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import CheckFailed, OutOfResources, UsageError
-from kmip_data.models.layers.gated_gcn import gated_edges
+from kmip_data.models.layers.gated_gcn import _fused
 from kmip_data.models.network import build_model
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.run import loop as loop_file
@@ -252,9 +252,9 @@ def test_products_are_taken_as_the_precision_says(build, tmp_path, monkeypatch):
 
     def noted(*given):
         seen.add((torch.get_float32_matmul_precision(), torch.is_grad_enabled()))
-        return gated_edges(*given)
+        return _fused(*given)
 
-    monkeypatch.setattr("kmip_data.models.layers.gated_gcn.gated_edges", noted)
+    monkeypatch.setattr("kmip_data.models.layers.gated_gcn._fused", noted)
     config = tiny_config(build, training={"precision": "tf32", "epochs": 1})
     train(config, home=Home(tmp_path), quiet=True)
     assert seen == {("high", True), ("high", False)}
