@@ -85,8 +85,7 @@ def write_file(path: Path, data: bytes | Iterable[bytes], *, root: Path | None =
 def continued_file(path: Path, partial: str, *, root: Path) -> Iterator[io.FileIO]:
     """Open the file ``partial`` next to ``path``, with what an earlier try left in it; then rename it.
 
-    An error in the block leaves it to the next try. One process at a time: hold the lock of the folder.
-    ``root`` and refusals as in :func:`write_file`.
+    An error leaves it to the next try. Hold the lock of the folder; refusals as in :func:`write_file`.
     """
     left = "what came so far; the same command resumes there"
     with writing(path, left=left), _opened(path.parent, root) as folder:
@@ -297,19 +296,16 @@ def _refuse_irregular(path: Path, folder: int) -> None:
 
 
 def _is_a_link(path: Path) -> UsageError:
-    return UsageError(
-        f"{path} is a symbolic link, and nothing is written or removed through it.",
-        next=f"replace the link {path} by what it leads to, or remove it",
-    )
+    what = f"{path} is a symbolic link, and nothing is written or removed through it."
+    return UsageError(what, next=f"replace the link {path} by what it leads to, or remove it")
 
 
 @contextlib.contextmanager
 def build_lock(folder: Path, *, quiet: bool = False, wait: bool = True) -> Iterator[None]:
     """Hold the lock of a folder, which need not exist; wait, with a message, while another process has it.
 
-    Whoever waited finds what that process left: look at the folder again. Raises ``FolderInUse`` where
-    another process has it and ``wait`` is off; ``UsageError`` where the lock file may not be written there;
-    ``OutOfResources`` where the disk did not take it.
+    Whoever waited looks at the folder again. Raises ``FolderInUse`` where another process has it and ``wait``
+    is off; ``UsageError`` or ``OutOfResources`` where the lock file cannot be written.
     """
     with writing(lock_path(folder)):
         path, descriptor = _acquire(folder, quiet=quiet, wait=wait)
