@@ -2,8 +2,7 @@
 
 A folder is reached by handles: from a root that may be a link (a home, an ``--output``) down through
 folders that may not, so that a link put in later leads nowhere. A file is written under a name that
-its writer alone has and holds the lock of, and renamed in; the next writer removes such files that nobody
-on this machine locks.
+its writer alone has and holds the lock of, and renamed in; such files that nobody locks are removed.
 
 One process at a time writes into a folder. Its lock is ``flock``, which the kernel releases with the process,
 so a killed builder never blocks the next one. Nothing relies on it for correctness: every file is renamed in
@@ -270,16 +269,18 @@ def _partial_name(name: str) -> str:
 
 
 def _remove_stale(folder: int, beginning: str) -> None:
-    """Remove partial files of this machine that nobody holds the lock of: their writers are gone."""
+    """Remove partial files that nobody holds the lock of (of another machine: if they are a day old)."""
     for name in os.listdir(folder):
         found = _PARTIAL_NAME.fullmatch(name)
-        if found is None or found[2] != _MACHINE or not name.startswith(beginning):
+        if found is None or not name.startswith(beginning):
             continue
         with contextlib.suppress(OSError):  # another process writes it, or has removed it
             descriptor = os.open(name, _CONTINUED & ~os.O_CREAT, dir_fd=folder)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                status = os.fstat(descriptor)
+                stale = found[2] == _MACHINE or time.time() - status.st_mtime > 86_400
+                if stale and stat.S_ISREG(status.st_mode):
                     os.unlink(name, dir_fd=folder)  # while it is locked: its writer may be about to lock it
             finally:
                 os.close(descriptor)
