@@ -48,7 +48,6 @@ OLD_SPELLINGS: dict[str, dict[str, str]] = {
     | {
         "--attention-k": "--set model.attention.k=K",
         "--checkpoint-every": "--set system.checkpoint_every=MINUTES",
-        "--compile": "--set system.compile=true",
         "--coordinates": "--set data.coordinates=append",
         "--explain": "kmip-data info DATASET --model MODEL",
         "--k-schedule": "--set training.k_schedule=SHAPE:FROM:TO --set model.attention.k=TO",

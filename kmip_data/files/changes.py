@@ -2,8 +2,7 @@
 
 A folder is reached by handles: from a root that may be a link (a home, an ``--output``) down through
 folders that may not, so that a link put in later leads nowhere. A file is written under a name that
-its writer alone has and holds the lock of, and renamed in; the next writer removes such files that nobody
-on this machine locks.
+its writer alone has and holds the lock of, and renamed in; such files that nobody locks are removed.
 
 One process at a time writes into a folder. Its lock is ``flock``, which the kernel releases with the process,
 so a killed builder never blocks the next one. Nothing relies on it for correctness: every file is renamed in
@@ -85,8 +84,7 @@ def write_file(path: Path, data: bytes | Iterable[bytes], *, root: Path | None =
 def continued_file(path: Path, partial: str, *, root: Path) -> Iterator[io.FileIO]:
     """Open the file ``partial`` next to ``path``, with what an earlier try left in it; then rename it.
 
-    An error in the block leaves it to the next try. One process at a time: hold the lock of the folder.
-    ``root`` and refusals as in :func:`write_file`.
+    An error leaves it to the next try. Hold the lock of the folder; refusals as in :func:`write_file`.
     """
     left = "what came so far; the same command resumes there"
     with writing(path, left=left), _opened(path.parent, root) as folder:
@@ -271,16 +269,18 @@ def _partial_name(name: str) -> str:
 
 
 def _remove_stale(folder: int, beginning: str) -> None:
-    """Remove partial files of this machine that nobody holds the lock of: their writers are gone."""
+    """Remove partial files that nobody holds the lock of (of another machine: if they are a day old)."""
     for name in os.listdir(folder):
         found = _PARTIAL_NAME.fullmatch(name)
-        if found is None or found[2] != _MACHINE or not name.startswith(beginning):
+        if found is None or not name.startswith(beginning):
             continue
         with contextlib.suppress(OSError):  # another process writes it, or has removed it
             descriptor = os.open(name, _CONTINUED & ~os.O_CREAT, dir_fd=folder)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                status = os.fstat(descriptor)
+                stale = found[2] == _MACHINE or time.time() - status.st_mtime > 86_400
+                if stale and stat.S_ISREG(status.st_mode):
                     os.unlink(name, dir_fd=folder)  # while it is locked: its writer may be about to lock it
             finally:
                 os.close(descriptor)
@@ -297,19 +297,16 @@ def _refuse_irregular(path: Path, folder: int) -> None:
 
 
 def _is_a_link(path: Path) -> UsageError:
-    return UsageError(
-        f"{path} is a symbolic link, and nothing is written or removed through it.",
-        next=f"replace the link {path} by what it leads to, or remove it",
-    )
+    what = f"{path} is a symbolic link, and nothing is written or removed through it."
+    return UsageError(what, next=f"replace the link {path} by what it leads to, or remove it")
 
 
 @contextlib.contextmanager
 def build_lock(folder: Path, *, quiet: bool = False, wait: bool = True) -> Iterator[None]:
     """Hold the lock of a folder, which need not exist; wait, with a message, while another process has it.
 
-    Whoever waited finds what that process left: look at the folder again. Raises ``FolderInUse`` where
-    another process has it and ``wait`` is off; ``UsageError`` where the lock file may not be written there;
-    ``OutOfResources`` where the disk did not take it.
+    Whoever waited looks at the folder again. Raises ``FolderInUse`` where another process has it and ``wait``
+    is off; ``UsageError`` or ``OutOfResources`` where the lock file cannot be written.
     """
     with writing(lock_path(folder)):
         path, descriptor = _acquire(folder, quiet=quiet, wait=wait)

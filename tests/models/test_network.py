@@ -95,7 +95,7 @@ def test_dropout_is_active_in_training_only() -> None:
 
 
 def test_compiles_once_for_batches_of_any_size() -> None:
-    """``system.compile`` compiles layers in place; the compiler's own code generator is not the point."""
+    """``layer.compile()`` compiles layers in place; the compiler's own code generator is not the point."""
     model, plain = network(dropout=0.0), network(dropout=0.0)
     for layer in model.layers:
         layer.compile(dynamic=True, backend="eager")

@@ -7,6 +7,7 @@ import errno
 import fcntl
 import itertools
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,18 +45,20 @@ def _name(machine=files._MACHINE):
 
 
 def test_partial_files_of_writers_that_are_gone_are_removed(tmp_path):
-    cases = [  # name, locked by a writer, removed
-        (_name(), False, True),
-        (_name(), True, False),
-        (_name("00000000"), False, False),  # of another machine, which may write it
-        ("a.h5.partial", False, False),  # a name that anybody may choose
-        (_name().replace("a.h5", "b.h5"), False, False),  # for the writer of b.h5
+    cases = [  # name, age in seconds, locked by a writer, removed
+        (_name(), 0, False, True),
+        (_name(), 10**6, True, False),
+        (_name("00000000"), 80_000, False, False),
+        (_name("00000000"), 90_000, False, True),
+        ("a.h5.partial", 10**6, False, False),  # a name that anybody may choose
+        (_name().replace("a.h5", "b.h5"), 0, False, False),  # for the writer of b.h5
     ]
 
     def check(case):
-        name, locked, removed = case
+        name, age, locked, removed = case
         left = tmp_path / name
         left.write_bytes(b"left by another writer, longer than the new data")
+        os.utime(left, (time.time() - age,) * 2)
         with left.open("rb") as writer:
             if locked:
                 fcntl.flock(writer, fcntl.LOCK_EX)
@@ -65,8 +68,7 @@ def test_partial_files_of_writers_that_are_gone_are_removed(tmp_path):
 
     check_each(check, cases)
     files.remove_partials(tmp_path, root=tmp_path)
-    left = {_name("00000000"), "a.h5", "a.h5.partial"}
-    assert {path.name for path in tmp_path.iterdir()} == left
+    assert {path.name for path in tmp_path.iterdir()} == {"a.h5", "a.h5.partial"}
 
 
 def test_a_new_file_that_is_taken_for_stale_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
