@@ -73,15 +73,13 @@ def command(
     from kmip_data.pipelines.build import build_dataset, ensure_split
 
     keep_settings(name, settings)
-    options |= given(SHARDS)
-    recipe = load_manifest(name).recipe
-    if given(SOURCES) and not recipe:
+    options |= given(SHARDS) | {"home": home, "parameters": given(RECORDS), "split_parameters": given(SPLITS)}
+    if load_manifest(name).recipe:
+        build = _build_recipe(name, archives, sample=sample, **options)
+    elif given(SOURCES):
         raise UsageError(f"{name} has sources of its own.", next=f"kmip-data info {name}")
-    if recipe:
-        build = _build_recipe(name, archives, sample=sample, home=home, **options)
     else:
-        options |= {"parameters": given(RECORDS), "split_parameters": given(SPLITS)}
-        build = build_dataset(name, home=home, sample=sample, archives=archives, **options)
+        build = build_dataset(name, sample=sample, archives=archives, **options)
     split = ensure_split(build, given(SPLITS))
     for warning in build.card.statistics.get("city", {}).get("warnings", ()):
         click.echo(f"warning: {warning}", err=True)
@@ -99,9 +97,7 @@ _SOURCES = {
 }
 
 
-def _build_recipe(
-    recipe: str, archives: tuple[Path, ...], *, sample: bool, home: Home, **options: Any
-) -> Build:
+def _build_recipe(recipe: str, archives: tuple[Path, ...], *, sample: bool, **options: Any) -> Build:
     from kmip_data.pipelines.build import build_own
 
     sources = given(SOURCES)
@@ -113,16 +109,13 @@ def _build_recipe(
             found="--sample" if sample else "no --name" if name is None else f"{len(archives)} × --archive",
             next=f"kmip-data info {recipe}",
         )
-    if archives:
-        sources[_source(recipe, archives[0])] = archives[0]
-    options |= {"parameters": given(RECORDS), "split_parameters": given(SPLITS)}
-    return build_own(recipe, name, sources, home=home, **options)
+    for path in archives:
+        sources["path" if recipe == "points" else _city_source(path)] = path
+    return build_own(recipe, name, sources, **options)
 
 
-def _source(recipe: str, path: Path) -> str:
-    """Return the source that ``--archive`` means for a recipe: maps and street graphs by their content."""
-    if recipe == "points":
-        return "path"
+def _city_source(path: Path) -> str:
+    """Return the source of a city that ``--archive`` means: maps and street graphs by their content."""
     head = b""
     with contextlib.suppress(OSError, ValueError):  # refused by name later; a pipe is never read
         if path.expanduser().is_file():  # else a folder of tensors
@@ -152,11 +145,13 @@ def _summary(build: Build, split: str) -> str:
         ("license", None if {card.manifest, card.dataset} & SHOWN else card.license.get("notice")),
     ]
     chosen = "" if split == card.default_split else as_options(card.splits[split].parameters, "data.split.")
-    return (
-        f"{card.dataset}{card.remark} is built.\n{facts(pairs, indent=2)}\n\n"
-        f"{table(['part', 'graphs', 'nodes', 'edges', 'digest'], rows, indent=2)}\n\n"
-        f"Next: kmip-data train --dataset {_target(build)} {chosen}"
-    ).rstrip()
+    return f"""\
+{card.dataset}{card.remark} is built.
+{facts(pairs, indent=2)}
+
+{table(["part", "graphs", "nodes", "edges", "digest"], rows, indent=2)}
+
+Next: kmip-data train --dataset {_target(build)} {chosen}""".rstrip()
 
 
 def _target(build: Build) -> str:

@@ -45,12 +45,7 @@ if TYPE_CHECKING:
 )
 @look_options
 def command(
-    run: str | None,
-    predictions: Path | None,
-    part: str | None,
-    by_class: bool,
-    as_json: bool,
-    **data: Any,
+    run: str | None, predictions: Path | None, part: str | None, by_class: bool, as_json: bool, **data: Any
 ) -> None:
     """Measure a trained model, or predictions.
 
@@ -58,13 +53,11 @@ def command(
     every part of the split. With --predictions, prints the metrics of predictions in a file.
     """
     if predictions is not None or run is None:
-        others = {"RUN": run, "--device": data.pop("device"), "--by-class": by_class}
-        given = [name for name, value in others.items() if value]
-        if predictions is None or given:
+        device = data.pop("device")
+        if predictions is None or run or device or by_class:
             raise UsageError(
                 "Either a run or a file of predictions is measured.",
                 expected="RUN; or --predictions FILE, which takes no RUN, --device or --by-class",
-                found=", ".join(given) or "neither",
                 next="kmip-data evaluate --help",
             )
         measured = _of_file(predictions, part, **data)
@@ -104,10 +97,8 @@ def _class_table(
 ) -> str:
     """Return the classes with their number and accuracy in each part."""
     header = ["class", *(title for part in rows for title in (part, "right [%]"))]
-    cells: list[list[object]] = []
-    for number, name in enumerate(names):
-        cells.append([name])
-        for part, counts in rows.items():
-            share = f"{100 * right[part][number] / counts[number]:.1f}" if counts[number] else None
-            cells[-1] += [counts[number], share]
+    cells: list[list[object]] = [[name] for name in names]
+    for part, counts in rows.items():
+        for row, count, correct in zip(cells, counts, right[part], strict=True):
+            row += [count, f"{100 * correct / count:.1f}" if count else None]
     return table(header, cells)

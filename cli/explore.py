@@ -59,9 +59,7 @@ def command(
     if output is not None:
         check_prefix(output, "--output")
     if not targets:
-        raise UsageError(
-            "Nothing is named to explore.", next="kmip-data list and kmip-data runs show what is here"
-        )
+        raise UsageError("Nothing is named to explore.", next="kmip-data list, or kmip-data runs")
     answer, curves = None, list[dict[str, Any]]()
     what = build_or_run(targets[0], home, sample=sample)
     if isinstance(what, Path):
@@ -76,16 +74,14 @@ def command(
     else:
         build, folder = what, what.path
         if len(targets) > 1:
-            raise UsageError(
-                f"A run names its own data, without {targets[0]}.",
-                next=f"kmip-data explore {' '.join(targets[1:])}",
-            )
+            step = f"kmip-data explore {' '.join(targets[1:])}"
+            raise UsageError(f"A run names its own data, without {targets[0]}.", next=step)
     with chosen("dark"):  # whose scales of colours are seen on light ground, too
         graph = _graph(build, answer, record, part)
     page = output or default_output(folder / PAGE)
     draw_explorer(graph, answer, curves, page)
-    run = answer and answer.run
-    found = {"path": build.path, "saved": page, "run": run, "sample": build.card.sample}
+    about = {"run": answer and answer.run, "sample": build.card.sample}
+    found = {"path": build.path, "saved": page, **about}
     show(found, f"Saved {page}", as_json=as_json)
     if not (no_open or as_json):
         webbrowser.open(page.absolute().as_uri())

@@ -54,11 +54,7 @@ def command(address: str, columns: str | None, home: Home, as_json: bool, **opti
     else:
         notice = found.card.license.get("notice")
         text += [str(notice or "The license is not stated."), f"Next: kmip-data info {found.path}"]
-    about: dict[str, Any] = {
-        "path": found.path,
-        "kind": share.kind,
-        "name": share.name,
-        "digest": share.sealed,
-    }
-    about |= {"bytes": size, "files": {entry.file: entry.sha256 for entry in files}, "there": found.there}
-    show(about, "\n".join(text), as_json=as_json)
+    about = {"path": found.path, "kind": share.kind, "name": share.name, "digest": share.sealed}
+    digests = {entry.file: entry.sha256 for entry in files}
+    shown = {**about, "bytes": size, "files": digests, "there": found.there}
+    show(shown, "\n".join(text), as_json=as_json)

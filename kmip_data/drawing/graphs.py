@@ -20,7 +20,6 @@ from kmip_data.drawing.maps import (
     Categories,
     CityMap,
     Layer,
-    Prediction,
     Scale,
     city_layers,
     prediction_layers,
@@ -102,14 +101,13 @@ def city_graph(build: Build, classes: I64 | None, split: str | None, run: str) -
     city, packer = read_city_map(build), Packer()
     layers = city_layers(city)
     if classes is not None:
-        said = prediction_layers(city, Prediction(run, classes, split))
-        layers = [*said[:1], *layers, *said[1:]]
+        drawn, said = prediction_layers(city, run, classes, split)
+        layers = [drawn, *layers, said]
     header = _map_header(city, layers, packer)
     header["explore"] = {"hops": city.hops, "unit": city.unit, "map": True}
     if city.unit == "m":  # the eccentricity adds up lengths; a build keeps no travel times
         header["explore"]["lengths"] = packer.add(city.lengths)
-    known = split if split is not None else build.card.default_split
-    codes = city.splits.get(known, np.full(len(city.classes), 2))
+    codes = city.splits.get(split or build.card.default_split, np.full(len(city.classes), 2))
     return Graph(
         title=city.title,
         credit=ATTRIBUTION,
@@ -141,10 +139,11 @@ def record_graph(
         names = tuple(class_name(i, card.class_names) for i in range(int(dataset.num_classes)))
         layers.append(_classes("class", drawing.y, names, "of the nodes, as labelled"))
         if classes is not None:
-            right = drawing.y == classes
-            note = f"{run}: {right.mean():.1%} right"
-            labels, colors = ("right", "wrong"), tuple(color for _, color in RIGHT_WRONG)[:2]
-            layers.append(Categories("right or wrong", (~right).astype(np.uint8), labels, colors, note))
+            wrong, note = drawing.y != classes, f"{run}: {(drawing.y == classes).mean():.1%} right"
+            colors = tuple(RIGHT_WRONG.values())[:2]
+            layers.append(
+                Categories("right or wrong", wrong.astype(np.uint8), ("right", "wrong"), colors, note)
+            )
             layers.append(_classes("predicted class", classes, names, f"by {run}"))
     layers += [*own_colors(columns), *elements(columns)]
     layers.append(Scale("edges of a node", drawing.degrees()[1].astype(np.float32), "", "that leave it"))
@@ -178,25 +177,24 @@ def _columns(dataset: ShardedDataset, data: Data) -> dict[str, NDArray[Any]]:
     """Every number of a node by its name."""
     found: dict[str, NDArray[Any]] = {}
     for column in dataset.schema.columns:
-        if column.level != "node" or column.attribute not in data:
-            continue
-        values = data[column.attribute].numpy().reshape(int(data.num_nodes), -1)
-        names = column.fields or [
-            column.attribute + (f" {i}" if values.shape[1] > 1 else "") for i in range(values.shape[1])
-        ]
-        found |= dict(zip(names, values.T, strict=False))
+        if column.level == "node" and (name := column.attribute) in data:
+            values = data[name].numpy().reshape(int(data.num_nodes), -1).T
+            names = column.fields or (
+                [name] if len(values) == 1 else [f"{name} {i}" for i in range(len(values))]
+            )
+            found |= dict(zip(names, values, strict=False))
     return found
 
 
 def own_colors(columns: Mapping[str, NDArray[Any]]) -> list[Layer]:
     """The colours of the nodes themselves, where the features have them, of one, eight or sixteen bits."""
-    found: list[NDArray[Any]] = []
-    for color in COLORS:
-        names = [name for name in columns if name.removeprefix("mean ").startswith(color)]
-        found += [columns[name] for name in names[:1]]
-    if len(found) < len(COLORS):
+    names = [
+        next((name for name in columns if name.removeprefix("mean ").startswith(color)), "")
+        for color in COLORS
+    ]
+    if "" in names:
         return []
-    shades = np.stack(found, axis=1)
+    shades = np.stack([columns[name] for name in names], axis=1)
     shades = (shades / next((top for top in TOPS if shades.max(initial=0) <= top), TOPS[-1])).clip(0, 1)
     steps = np.rint(shades * (STEPS - 1)).astype(np.int64)
     distinct, codes = np.unique(steps, axis=0, return_inverse=True)
@@ -245,9 +243,7 @@ def _page_header(
         **{axis: packer.add(values) for axis, values in axes.items()},
         "streets": packer.add(pairs.T.astype(np.uint32)),
         "layers": [_layer(layer, packer) for layer in layers],
-        "columns": [
-            {"name": name, **packer.add_column(values)} for name, values in {**scales, **columns}.items()
-        ],
+        "columns": [{"name": name, **packer.add_column(of)} for name, of in {**scales, **columns}.items()],
         "ramp": ramp("viridis", 32),
     }
 

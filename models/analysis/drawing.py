@@ -22,7 +22,6 @@ STUDIES: dict[str, tuple[str, str, float | None, dict[str, tuple[str, str, str]]
         None,
         {
             "k-MIP": ("k largest scores: k-MIP attention", PALETTE[0], "-"),
-            "as published": ("k smallest scores: as the published code computed", PALETTE[1], "--"),
             "normal outputs": ("standard normal outputs", "#888888", ":"),
         },
     ),

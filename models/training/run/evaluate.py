@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from kmip_data.builds.home import Build, Home
 from kmip_data.datasets.inputs import check_vocabulary
@@ -35,7 +33,6 @@ from kmip_data.models.training.run.folder import (
     read_result,
 )
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
-from kmip_data.models.training.tasks import is_class
 from kmip_data.runtime.memory import is_out_of_memory
 
 
@@ -118,26 +115,6 @@ def evaluate(
         metrics = evaluate_parts(module, data, data.parts, torch.device(opened.device.kind))
     split = SplitUsed.of(data)
     return Evaluation(opened.folder, opened.result, data.build, split, opened.device.name, metrics)
-
-
-def predict_nodes(
-    run: str | os.PathLike[str], build: Build, *, home: Home | None = None
-) -> tuple[NDArray[np.int64], RunResult, Path]:
-    """Return the class of each node by the best weights of ``run``, (N,) int64, its result and its folder.
-
-    ``build`` is of one graph with the run's features and classes: its own, or another city's. Raises as
-    :func:`evaluate` does; ``UsageError`` also where the run predicts no classes of nodes.
-    """
-    opened = open_run(run, target=str(build.path), home=home)
-    data, labels = opened.data, build.card.schema_.labels
-    if data.unit != "nodes" or labels is None or not is_class(labels):
-        raise UsageError(
-            f"{opened.folder} does not classify the nodes of one graph.", next="preview without --run"
-        )
-    with opened.applied("predicting") as module:
-        logits, _ = module(data.example.to(opened.device.kind))
-    classes: NDArray[np.int64] = logits.argmax(dim=-1).cpu().numpy()
-    return classes, opened.result, opened.folder
 
 
 @dataclass(frozen=True)
