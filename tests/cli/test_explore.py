@@ -39,10 +39,8 @@ def test_a_record_of_a_build(home_of_sample, sample, opened, tmp_path):
     assert "red [0-1]" in [column["name"] for column in header["columns"]]
     assert header["facts"].startswith("Area_6")
     done("verify", sample)  # the page next to the card is known
-    page = tmp_path / "page.html"
-    done("explore", *TARGET, home_of_sample, "--no-open", "--output", page)
-    found = done("explore", *TARGET, home_of_sample, "--output", page, "--json").json
-    assert (found["saved"], found["run"], len(opened)) == (str(page), None, 1)
+    found = done("explore", *TARGET, home_of_sample, "--output", tmp_path / "page.html", "--json").json
+    assert (found["saved"], found["run"], len(opened)) == (str(tmp_path / "page.html"), None, 1)
 
 
 def test_a_city_is_shown_whole(home, opened):

