@@ -9,19 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.commands import (
-    RUN,
-    SWEEP_OR_RUN,
-    Command,
-    Group,
-    home_option,
-    json_option,
-    number_list,
-    number_option,
-    quiet_option,
-    several,
-    work_options,
-)
+from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.output import check_prefix, show, table, with_ending
 from kmip_data.errors import UsageError
 from kmip_data.format.card import remark
@@ -53,25 +41,25 @@ def _pair(separator: str) -> Callable[..., Any]:
 
 
 #: Source of the projections, their selection, values of k, and where results go.
-analysis_options = several(
-    click.argument("run", required=False, type=RUN),
+analysis_options = shared.several(
+    click.argument("run", required=False, type=shared.RUN),
     click.option(
         "--gaussian", callback=_pair("x"), metavar="NxD", help="Standard normal numbers, such as 2500x16."
     ),
-    number_option("--graphs", "First N graphs; with --gaussian, N draws.  [default: 50; 1]"),
+    shared.number_option("--graphs", "First N graphs; with --gaussian, N draws.  [default: 50; 1]"),
     click.option(
         "--nodes", callback=_pair(".."), default="1..5000", show_default=True, metavar="A..B",
         help="Sizes of graphs; the work grows with the square.",
     ),
-    number_option("--queries", "N random nodes of each graph, each against all keys.  [default: all]"),
+    shared.number_option("--queries", "N random nodes of each graph, each against all keys.  [default: all]"),
     click.option("--k", "ks", metavar="LIST", help="Such as 1,10,100.  [default: the paper's 43, up to n]"),
     save_option,
-    work_options,
+    shared.work_options,
 )  # fmt: skip
 
 
 @click.group(
-    cls=Group,
+    cls=shared.Group,
     examples=[
         "kmip-data analyze approximation --gaussian 2500x16",
         "kmip-data analyze cumulative-weight malnet-tiny/gps-kmip/mine --nodes 1001..5000",
@@ -82,7 +70,7 @@ def command() -> None:
 
 
 @command.command(
-    cls=Command,
+    cls=shared.Command,
     examples=[
         "kmip-data analyze approximation --gaussian 2500x16",
         "kmip-data analyze approximation --gaussian 2500x16 --k 1,5,11,95,198",
@@ -102,7 +90,7 @@ def approximation(**options: Any) -> None:
 
 
 @command.command(
-    cls=Command,
+    cls=shared.Command,
     examples=[
         "kmip-data analyze cumulative-weight --gaussian 1500x16",
         "kmip-data analyze cumulative-weight malnet-tiny/gps-kmip/mine --k 1,10,100",
@@ -128,7 +116,7 @@ def _analyse(name: str, measure: Any, options: Mapping[str, Any]) -> None:
 
     saved = _save_paths(name, options["save"], options["run"], options["home"])
     least, most = options["nodes"]
-    ks = None if options["ks"] is None else sorted(set(number_list("--k", options["ks"])))
+    ks = None if options["ks"] is None else sorted(set(shared.number_list("--k", options["ks"])))
     projections = _projections(name, options)
     study = run_study(
         projections, measure, ks=ks, graphs=options["graphs"] or 50,
@@ -191,16 +179,16 @@ def _source(about: Mapping[str, Any]) -> str:
 
 
 @command.command(
-    cls=Command,
+    cls=shared.Command,
     examples=[
         "kmip-data analyze influence-of-k",
         "kmip-data analyze influence-of-k malnet-tiny/gps-kmip/k1 malnet-tiny/gps-kmip/k10",
     ],
 )
-@click.argument("names", metavar="[SWEEP|RUN…]", nargs=-1, type=SWEEP_OR_RUN)
+@click.argument("names", metavar="[SWEEP|RUN…]", nargs=-1, type=shared.SWEEP_OR_RUN)
 @save_option
-@home_option
-@json_option
+@shared.home_option
+@shared.json_option
 def influence_of_k(names: tuple[str, ...], save: str | None, home: Home, as_json: bool) -> None:
     """Metric and seconds per epoch over k, with the paper's.
 
@@ -245,10 +233,10 @@ def _mean_of(row: Mapping[str, Any], of: str) -> str | None:
     return None if mean is None else value_text(row["metric"] if of.endswith("test") else "", mean, std)
 
 
-@command.command(cls=Command, examples=["kmip-data analyze expressivity --full"])
+@command.command(cls=shared.Command, examples=["kmip-data analyze expressivity --full"])
 @click.option("--full", is_flag=True, help="Fit up to 16 blocks with 1,000 steps each: minutes, not seconds.")
-@json_option
-@quiet_option
+@shared.json_option
+@shared.quiet_option
 def expressivity(full: bool, as_json: bool, quiet: bool) -> None:
     """Compare graphs that networks separate, and functions they fit (Theorems 1 and 2).
 

@@ -13,18 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.commands import (
-    TARGET,
-    Command,
-    Group,
-    device_option,
-    json_option,
-    keys_option,
-    number_option,
-    quiet_option,
-    sample_option,
-    work_options,
-)
+from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.output import check_prefix, show, table, with_ending
 from kmip_data.runtime.progress import say
 from kmip_data.wording import counted
@@ -40,7 +29,7 @@ ROUNDS, BATCHES, SECONDS = 5, 20, 60.0  #: rounds, batches of one, seconds of al
 
 
 @click.group(
-    cls=Group,
+    cls=shared.Group,
     examples=[
         "kmip-data bench attention --max-n 1e4 --save attention",
         "kmip-data bench reading",
@@ -57,7 +46,7 @@ def command() -> None:
 
 @command.command(
     "attention",
-    cls=Command,
+    cls=shared.Command,
     examples=[
         "kmip-data bench attention --max-n 1e4 --save attention",
         "kmip-data bench attention --methods auto,cpu,dense,keops --max-n 1e5 --k 100",
@@ -65,24 +54,24 @@ def command() -> None:
     ],
 )
 @click.option("--methods", metavar="LIST", help="Such as auto,symbolic,naive,full,sdpa; `all`: every method.")
-@number_option(
+@shared.number_option(
     "--max-n",
     "Largest number of nodes; sizes are 100, 316, 1,000 …",
     100_000,
     type=click.FloatRange(100, 1e9),
 )
 @click.option("--setting", type=click.Choice([*SETTINGS, "both"]), default="both", show_default=True)
-@number_option("--heads", "Attention heads.", 1)
-@number_option("--d", "Length of a query, a key and a value.", 10, type=click.IntRange(1, 256))
-@number_option("--k", "Keys that a query attends to.", 10)
+@shared.number_option("--heads", "Attention heads.", 1)
+@shared.number_option("--d", "Length of a query, a key and a value.", 10, type=click.IntRange(1, 256))
+@shared.number_option("--k", "Keys that a query attends to.", 10)
 @click.option(
     "--data", type=click.Choice(["gaussian", "sphere"]), default="gaussian", show_default=True,
     help="Queries and keys: standard normal, or of length 1.",
 )  # fmt: skip
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
 @click.option("--save", metavar="PREFIX", help="Write PREFIX.csv and PREFIX.png.")
-@json_option
-@quiet_option
+@shared.json_option
+@shared.quiet_option
 def attention(
     methods: str | None, max_n: float, setting: str, device: str, save: str | None, as_json: bool,
     quiet: bool, **shapes: Any,
@@ -159,10 +148,10 @@ def _time(cell: Measurement) -> str:
 
 
 @command.command(
-    "reading", cls=Command, examples=["kmip-data bench reading", "kmip-data bench reading --graphs 32"]
+    "reading", cls=shared.Command, examples=["kmip-data bench reading", "kmip-data bench reading --graphs 32"]
 )
-@number_option("--graphs", "Generated graphs of S3DIS size: 4,096 nodes, 32 neighbours each.", 256)
-@json_option
+@shared.number_option("--graphs", "Generated graphs of S3DIS size: 4,096 nodes, 32 neighbours each.", 256)
+@shared.json_option
 def reading(graphs: int, as_json: bool) -> None:
     """Time single graphs at random and shuffled batches.
 
@@ -183,19 +172,19 @@ def reading(graphs: int, as_json: bool) -> None:
 
 @command.command(
     "train",
-    cls=Command,
+    cls=shared.Command,
     examples=[
         "kmip-data bench train helsinki --model gps-kmip,gcn",
         "kmip-data bench train s3dis --sample",
         "kmip-data bench train malnet-tiny --device cuda --set training.precision=bf16-mixed",
     ],
 )
-@click.argument("target", type=TARGET)
+@click.argument("target", type=shared.TARGET)
 @click.option("--model", "models", default="gps-kmip", show_default=True, metavar="LIST", help="Model names.")
-@device_option()
-@sample_option
-@keys_option("Configuration key, as in `train`.")
-@work_options
+@shared.device_option()
+@shared.sample_option
+@shared.keys_option("Configuration key, as in `train`.")
+@shared.work_options
 def train(
     target: str,
     models: str,

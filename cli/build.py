@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.commands import (
-    DATASET,
-    dask_option,
-    jobs_option,
-    path_option,
-    raw_options,
-    sample_option,
-    work_options,
-)
+from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.datasets import (
     RECORDS,
     SHARDS,
@@ -49,17 +41,17 @@ if TYPE_CHECKING:
         "kmip-data build points --name campus --archive scans --k 16 --set label_column=class",
     ],
 )
-@click.argument("name", type=DATASET)
-@raw_options
-@sample_option
+@click.argument("name", type=shared.DATASET)
+@shared.raw_options
+@shared.sample_option
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE",
     help="A parameter of the dataset, as `kmip-data info NAME` lists them; may be repeated.",
 )  # fmt: skip
-@jobs_option
-@dask_option
-@path_option("--output", metavar="DIR", help="Build into DIR instead of the home folder.")
-@work_options
+@shared.jobs_option
+@shared.dask_option
+@shared.path_option("--output", metavar="DIR", help="Build into DIR instead of the home folder.")
+@shared.work_options
 def command(
     name: str, *, settings: tuple[str, ...], archives: tuple[Path, ...], sample: bool, home: Home,
     as_json: bool, **options: Any,

@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.commands import (
-    RUN,
-    Command,
-    look_options,
-    part_option,
-    path_option,
-    trained_options,
-)
+from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.output import show, table
 from kmip_data.errors import UsageError
 
@@ -24,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    cls=Command,
+    cls=shared.Command,
     examples=[
         "kmip-data evaluate 20261120-071806-code-seed0",
         "kmip-data evaluate runs/s3dis/gps-kmip/mine --dataset built/s3dis-k16-0123456789ab --device cpu",
@@ -32,18 +25,18 @@ if TYPE_CHECKING:
         "kmip-data evaluate --predictions peptides.npz --dataset peptides-func",
     ],
 )
-@click.argument("run", required=False, type=RUN)
-@path_option(
+@click.argument("run", required=False, type=shared.RUN)
+@shared.path_option(
     "--predictions",
     help="Instead of RUN: a file of kmip-data predict, or an .npz with logits (or pred) of any model and "
     "--dataset.",
 )
-@part_option("With --predictions: part of the split.  [default: that of the file, else test]")
-@trained_options
+@shared.part_option("With --predictions: part of the split.  [default: that of the file, else test]")
+@shared.trained_options
 @click.option(
     "--by-class", is_flag=True, help="Also print the accuracy of each class; a city's are by distance."
 )
-@look_options
+@shared.look_options
 def command(
     run: str | None, predictions: Path | None, part: str | None, by_class: bool, as_json: bool, **data: Any
 ) -> None:

@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.commands import (
-    RUN_OR_TARGET,
-    device_option,
-    look_options,
-    number_option,
-    part_option,
-    path_option,
-)
+from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.datasets import DatasetCommand, build_or_run
 from kmip_data.cli.shared.output import check_prefix, default_output, show
 from kmip_data.errors import UsageError
@@ -35,13 +28,15 @@ if TYPE_CHECKING:
         "kmip-data explore s3dis/gps-kmip/mine --record 12",
     ],
 )
-@click.argument("targets", metavar="TARGET|RUN…", nargs=-1, type=RUN_OR_TARGET)
-@number_option("--record", "Position of the record.  [default: 0]", type=click.IntRange(min=0))
-@part_option("Count positions in this part.  [default: test for a run, else the whole build]")
-@path_option("--output", help="File of the page.  [default: explore.html in the folder of the run or build]")
+@click.argument("targets", metavar="TARGET|RUN…", nargs=-1, type=shared.RUN_OR_TARGET)
+@shared.number_option("--record", "Position of the record.  [default: 0]", type=click.IntRange(min=0))
+@shared.part_option("Count positions in this part.  [default: test for a run, else the whole build]")
+@shared.path_option(
+    "--output", help="File of the page.  [default: explore.html in the folder of the run or build]"
+)
 @click.option("--no-open", is_flag=True, help="Write the page, and leave the browser alone.")
-@device_option("as the run was trained")
-@look_options
+@shared.device_option("as the run was trained")
+@shared.look_options
 def command(
     targets: tuple[str, ...], record: int | None, part: str | None, output: Path | None, no_open: bool,
     device: str | None, sample: bool, home: Home, as_json: bool,

@@ -108,21 +108,14 @@ def test_strange_names_of_what_is_written(home, tmp_path) -> None:
                 pull(str(tmp_path / "share"), Home(home), to=Path(folder), quiet=True)
             with cases(f"build: {name}"), pytest.raises(UsageError):
                 build_dataset("helsinki", sample=True, output=Path(folder), home=Home(home), quiet=True)
-        for kind in ("a folder", "nothing", "a file", "itself"):
-            with cases(f"save: a link to {kind}"):
-                link, target = tmp_path / f"link {kind}", tmp_path / f"away {kind}"
-                if kind == "a folder":
-                    target.mkdir()
-                elif kind == "a file":
-                    target.write_text("mine")
-                link.symlink_to(link if kind == "itself" else target)
-                with pytest.raises(UsageError):
-                    kmip_data.save(graphs(), link, name="rings")
-                assert link.is_symlink()
+        (tmp_path / "away").mkdir()
+        (tmp_path / "link").symlink_to(tmp_path / "away")
+        with cases("save: a link"), pytest.raises(UsageError):
+            kmip_data.save(graphs(), tmp_path / "link", name="rings")
         with cases("nothing was written"):
-            assert {
-                name for name in contents(tmp_path) if not name.startswith(("link", "away", "home"))
-            } == set(before)
+            assert {name for name in contents(tmp_path) if not name.startswith(("link", "home"))} == set(
+                before
+            )
 
 
 def test_a_share_of_too_many_files(tmp_path) -> None:
