@@ -150,11 +150,11 @@ def _target(build: Build) -> str:
     """Return the words that mean a build: its name where that is enough, else its folder."""
     from kmip_data.builds.home import Home, list_builds
 
-    card, parameters = build.card, as_options(given(RECORDS))
-    if build.path.parent != Home.locate().built:
+    card, parameters, home = build.card, as_options(given(RECORDS)), Home.locate()
+    if build.path.parent != home.built:
         return shlex.quote(str(build.path))
-    if card.dataset != card.manifest:
-        several = sum(each.card.dataset == card.dataset for each in list_builds(Home.locate())) > 1
-        return build.path.name if several else card.dataset
-    words = [card.dataset, parameters, "--sample" * card.sample]
-    return build.path.name if "--set" in parameters else " ".join(filter(None, words))
+    own = card.dataset != card.manifest
+    several = own and sum(each.card.dataset == card.dataset for each in list_builds(home)) > 1
+    if several or "--set" in parameters:
+        return build.path.name
+    return " ".join(filter(None, [card.dataset, "" if own else parameters, "--sample" * card.sample]))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
-import itertools
 import os
 import platform
 import re
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
@@ -34,15 +33,6 @@ REQUIREMENT = re.compile(
 MARKS = {"ok": "ok", "no": "--", "problem": "!!"}
 
 
-class Finding(NamedTuple):
-    """One line: ``ok`` is usable, ``no`` is not (and is not needed), ``problem`` must be fixed."""
-
-    section: str
-    name: str
-    status: str
-    detail: str
-
-
 @click.command(cls=Command, examples=["kmip-data doctor", "kmip-data doctor --json"])
 @home_option
 @json_option
@@ -53,7 +43,9 @@ def command(home: Home, as_json: bool) -> None:
     filters, disk, home and licenses. Ends with exit code 1 if something that is needed is missing, or a
     backend or a part of the self-check is broken.
     """
-    sections: dict[str, Iterator[tuple[str, str, str]]] = {
+    #: Section -> its lines: name, status and detail. ``ok`` is usable, ``no`` is not (and is not needed),
+    #: ``problem`` must be fixed.
+    sections = {
         "Program": _program(),
         "Devices": _devices(),
         "Search backends": _backends(),
@@ -61,17 +53,17 @@ def command(home: Home, as_json: bool) -> None:
         "HDF5": _filters(),
         "Home": _home(home),
     }
-    findings = [Finding(name, *line) for name, found in sections.items() for line in found]
-    problems = [finding for finding in findings if finding.status == "problem"]
-    text, width = [], max(len(finding.name) for finding in findings)
-    for section, of_section in itertools.groupby(findings, lambda finding: finding.section):
-        lines = (f"  {MARKS[each.status]}  {each.name:{width}}  {each.detail}" for each in of_section)
-        text += [section, *map(str.rstrip, lines)]
-    found = {"ok": not problems, "findings": [finding._asdict() for finding in findings]}
-    show(found, "\n".join(text), as_json=as_json)
-    if problems:
-        names = "; ".join(f"{finding.name}: {finding.detail}" for finding in problems)
-        raise CheckFailed(f"{counted(len(problems), 'check')} failed.", found=names, next="repair these")
+    keys, findings, text = ("section", "name", "status", "detail"), list[dict[str, str]](), list[str]()
+    for section, lines in sections.items():
+        text.append(section)
+        for name, status, detail in lines:
+            findings.append(dict(zip(keys, (section, name, status, detail), strict=True)))
+            text.append(f"  {MARKS[status]}  {name:17} {detail}".rstrip())
+    wrong = [f"{each['name']}: {each['detail']}" for each in findings if each["status"] == "problem"]
+    show({"ok": not wrong, "findings": findings}, "\n".join(text), as_json=as_json)
+    if wrong:
+        what = f"{counted(len(wrong), 'check')} failed."
+        raise CheckFailed(what, found="; ".join(wrong), next="repair these")
 
 
 def _program() -> Iterator[tuple[str, str, str]]:

@@ -39,10 +39,10 @@ def command(name: str, home: Home, as_json: bool, **options: Any) -> None:
     folder = home.raw / name
     rows = [[entry.name, human_bytes(entry.bytes), entry.sha256[:12], entry.origin] for entry in receipts]
     notice = "" if name in SHOWN else f"\n{manifest.license.notice}"
-    show(
-        {"dataset": name, "path": folder, "receipts": [receipt.model_dump() for receipt in receipts]},
-        f"{name}: {len(receipts)} verified in {folder}\n"
-        f"{table(['file', 'size', 'sha256', 'from'], rows, indent=2)}\n"
-        f"{notice}\nNext: kmip-data build {name} --offline",
-        as_json=as_json,
-    )
+    text = f"""\
+{name}: {len(receipts)} verified in {folder}
+{table(["file", "size", "sha256", "from"], rows, indent=2)}
+{notice}
+Next: kmip-data build {name} --offline"""
+    found = {"dataset": name, "path": folder, "receipts": [receipt.model_dump() for receipt in receipts]}
+    show(found, text, as_json=as_json)

@@ -93,11 +93,10 @@ def _dataset(name: str, home: Home) -> tuple[dict[str, Any], str]:
             size = human_bytes(mirror.bytes) if mirror.bytes else ""
             text.append("\n    ".join(filter(None, [f"  {mirror.address}", size, mirror.note])))
         text.append(f"  or a local copy: kmip-data build {name} --archive PATH")
-    text += ["\nParameters", table(["of build", "default", "what"], _parameters(name), indent=2)]
-    if manifest.notes:
-        text.append("\n  ".join(["\nNotes", *manifest.notes]))
-    text += [f"\nCitation\n{manifest.citation.strip()}", f"\nBuilds in {home.built}"]
-    text.append(builds_table(builds) if builds else f"none yet: {command}")
+    text.append(f"\nParameters\n{table(['of build', 'default', 'what'], _parameters(name), indent=2)}")
+    text += ["\n  ".join(["\nNotes", *manifest.notes])] if manifest.notes else []
+    shown = builds_table(builds) if builds else f"none yet: {command}"
+    text.append(f"\nCitation\n{manifest.citation.strip()}\n\nBuilds in {home.built}\n{shown}")
     return found, "\n".join(text)
 
 

@@ -93,10 +93,11 @@ def _sizes(home: Home) -> list[tuple[str, str, int]]:
 
     found, what, runs = Counter[str](), dict[str, str](), Counter[str]()
     for each in belongings(home):
-        name = each.name.rpartition("/")[0] if each.kind == "run" else each.name
-        runs[name] += each.kind == "run"
+        run = each.kind == "run"
+        name = each.name.rpartition("/")[0] if run else each.name
+        runs[name] += run
         found[name] += bytes_below(each.path)
-        what[name] = counted(runs[name], "run") if runs[name] else each.kind
+        what[name] = counted(runs[name], "run") if run else each.kind
     known = {"sweeps": "logs of sweeps", "cache": "blocks of remote builds"}
     found |= {name: size for name in known if (size := bytes_below(home.root / name))}
     linked = (top for top in (home.built, home.raw, home.runs, home.root / "sweeps") if top.is_symlink())

@@ -25,10 +25,9 @@ if TYPE_CHECKING:
 )
 @click.argument("address")
 @path_option(
-    "--to",
-    metavar="DIR",
+    "--to", metavar="DIR",
     help="Folder that it becomes.  [default: its name below the home's built/; of a run, in this folder]",
-)
+)  # fmt: skip
 @click.option("--columns", metavar="LIST", help="Added columns, such as rwse20,lappe10.  [default: all]")
 @work_options
 def command(address: str, columns: str | None, home: Home, as_json: bool, **options: Any) -> None:
@@ -49,11 +48,10 @@ def command(address: str, columns: str | None, home: Home, as_json: bool, **opti
     state = "there already" if found.there else "verified"
     what = f"{share.kind}: {counted(len(files), 'file')}, {human_bytes(size)}, {state}"
     text = [f"{found.path}  {what}", f"digest  {share.sealed}"]
-    if found.card is None:
-        text.append(f"Next: kmip-data evaluate {found.path} --dataset TARGET")
-    else:
-        notice = found.card.license.get("notice")
-        text += [str(notice or "The license is not stated."), f"Next: kmip-data info {found.path}"]
+    if found.card is not None:
+        text.append(str(found.card.license.get("notice") or "The license is not stated."))
+    step = f"evaluate {found.path} --dataset TARGET" if found.card is None else f"info {found.path}"
+    text.append(f"Next: kmip-data {step}")
     about = {"path": found.path, "kind": share.kind, "name": share.name, "digest": share.sealed}
     digests = {entry.file: entry.sha256 for entry in files}
     shown = {**about, "bytes": size, "files": digests, "there": found.there}

@@ -47,9 +47,6 @@ def command(target: str, address: str, sample: bool, home: Home, as_json: bool, 
         share = push_build(what, address, quiet=quiet)
     size, where = sum(entry.bytes for entry in share.files), shown_address(address)
     found = {"address": where, "kind": share.kind, "name": share.name, "digest": share.sealed}
-    show(
-        found | {"bytes": size, "files": {entry.file: entry.sha256 for entry in share.files}},
-        f"{where}  {share.kind} {share.name}: {counted(len(share.files), 'file')}, {human_bytes(size)}\n"
-        f"digest  {share.sealed}\nNext: kmip-data pull {where}",
-        as_json=as_json,
-    )
+    found |= {"bytes": size, "files": {entry.file: entry.sha256 for entry in share.files}}
+    what = f"{where}  {share.kind} {share.name}: {counted(len(share.files), 'file')}, {human_bytes(size)}"
+    show(found, f"{what}\ndigest  {share.sealed}\nNext: kmip-data pull {where}", as_json=as_json)

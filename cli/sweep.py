@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     cls=shared.Command,
     examples=[
         "kmip-data sweep --dataset helsinki --model gps-kmip,gcn --seeds 0..4 --jobs 2",
-        "kmip-data sweep small-cities --dry-run",
         "kmip-data sweep small-cities --status",
         "kmip-data sweep influence-of-k --gpus 0,1,2,3",
         "kmip-data sweep influence-of-k --submit slurm --slurm partition=gpu",
@@ -65,10 +64,8 @@ def command(
     ways = {name: chosen.pop(name) for name in ("jobs", "gpus", "submit", "slurm")}
     ways["gpus"] = list(filter(None, dict.fromkeys((ways["gpus"] or "").split(","))))
     if ways["gpus"] and ways["submit"]:
-        raise UsageError(
-            "--gpus is for runs on this machine, and --submit is for a cluster.",
-            next="leave out --gpus: each submitted run has a GPU, unless system.device=cpu",
-        )
+        what = "--gpus is for runs on this machine, and --submit is for a cluster."
+        raise UsageError(what, next="leave out --gpus: each submitted run has a GPU")
     sweep = _with_choices(read_plan(plan), chosen)
     work = None if dry_run or status else {"home": home, "folder": home.root / "sweeps" / sweep.name}
     cells: list[Cell] = []

@@ -99,11 +99,9 @@ class Recorder:
         Raises ``UsageError`` if none was recorded.
         """
         if not self.sizes:
-            least, most = self._range
-            limits = f"{least} to {most or 'any number of'} nodes"
+            limits = "{} to {} nodes".format(self._range[0], self._range[1] or "any number of")
             raise UsageError(f"There is no graph to record of {limits}.", next="another part, or other sizes")
-        sizes = self.sizes[:graphs]
-        layers = []
+        sizes, layers = self.sizes[:graphs], list[Layer]()
         for calls in self.calls:
             queries, keys, values = (torch.cat(each, 1)[:, : sum(sizes)] for each in zip(*calls, strict=True))
             layers.append((queries, keys, values))
@@ -143,10 +141,9 @@ def record_run(
     """Record the first ``graphs`` graphs of a part of the split by the best weights of ``run``, in eval mode.
 
     Only graphs with a number of nodes in the range ``sizes`` count; a transductive run has one graph,
-    whatever the part. The other arguments are those of
-    :func:`kmip_data.models.training.run.evaluate.evaluate`. Raises ``UsageError`` if there is no such run,
-    part or build, or the model has no k-MIP attention; ``DamagedInput`` if the run is unfinished, or one of
-    its files is damaged.
+    whatever the part. Takes ``home`` and ``device``, and raises, as
+    :func:`kmip_data.models.training.run.evaluate.evaluate` does; ``UsageError`` also if the model has no
+    k-MIP attention.
     """
     from kmip_data.models.training.run.evaluate import open_run
 
@@ -161,16 +158,9 @@ def record_run(
                 module.model(batch.to(opened.device.kind))
                 if len(recorder.sizes) >= graphs:
                     break
-    return recorder.projections(
-        graphs,
-        run=str(opened.folder),
-        model=opened.result.model,
-        k=max(attention.k for attention in recorder.layers),
-        **data.build.card.identity,
-        split=data.split_name,
-        part=split,
-        legacy_padding=recorder.layers[0].legacy_padding,
-    )
+    about = {"run": str(opened.folder), "model": opened.result.model, **data.build.card.identity}
+    about |= {"k": max(attention.k for attention in recorder.layers), "split": data.split_name, "part": split}
+    return recorder.projections(graphs, **about, legacy_padding=recorder.layers[0].legacy_padding)
 
 
 @dataclass(frozen=True)
@@ -212,7 +202,7 @@ def run_study(
     Takes the first ``graphs`` with a number of nodes in the range ``sizes`` (the work grows with its square),
     and all layers but the first, whose input has many equal rows, unless it is alone. ``ks`` rise; default:
     the paper's, up to the largest graph. ``queries``: so many random nodes of each graph, each against all
-    keys. The paper has 50 graphs of more than 1,000 nodes. Raises ``UsageError`` without such graphs.
+    keys. Raises ``UsageError`` without such graphs.
     """
     count, nodes = len(projections.layers), projections.sizes
     layers = range(min(1, count - 1), count)

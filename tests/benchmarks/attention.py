@@ -117,14 +117,9 @@ def _against_keops(sizes: Sizes) -> Iterator[Row]:
 
     ours = both_passes(get_method("auto").attend, work)
     ours()
-    yield _row(
-        f"attention forward + backward, {sizes.nodes:,} nodes, d = 10, k = 10",
-        "the paper's path",
-        (ours, None if theirs is None else both_passes(as_the_paper, work)),
-        target=20,
-        repeats=1,
-        warmup=0,
-    )
+    what = f"attention forward + backward, {sizes.nodes:,} nodes, d = 10, k = 10"
+    sides = ours, None if theirs is None else both_passes(as_the_paper, work)
+    yield _row(what, "the paper's path", sides, target=20, repeats=1, warmup=0)
 
 
 def _against_faiss(sizes: Sizes) -> Iterator[Row]:

@@ -6,6 +6,7 @@ import os
 import resource
 import tempfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from benchmarks.table import Row, apart, compare
@@ -22,12 +23,8 @@ def rows(*, quick: bool = False) -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="kmip-data-bench-") as folder:
         home = Path(folder)
         most = apart("building", f"warm({str(home)!r}, {blocks})")
-        times = compare(
-            lambda: _build(home, blocks, jobs=2),
-            lambda: _build(home, blocks, jobs=1),
-            repeats=1 if quick else 3,
-            warmup=0,
-        )
+        two, one = (partial(_build, home, blocks, jobs=jobs) for jobs in (2, 1))
+        times = compare(two, one, repeats=1 if quick else 3, warmup=0)
     what, note = f"build of {blocks:,} S3DIS-size blocks, 2 jobs", f"building: {os.cpu_count()} cores"
     memory = Row.of(f"most memory a worker held, {blocks:,} blocks", "the limit of 1 GiB", most, 1024, "MiB")
     return [
@@ -49,12 +46,5 @@ def _build(folder: Path, blocks: int, *, jobs: int) -> None:
 
     output = folder / "out"
     remove_scratch(output)
-    build_dataset(
-        "s3dis",
-        home=Home(folder),
-        sample=True,
-        parameters={"limit": blocks},
-        jobs=jobs,
-        output=output,
-        quiet=True,
-    )
+    options = {"jobs": jobs, "output": output, "quiet": True}
+    build_dataset("s3dis", home=Home(folder), sample=True, parameters={"limit": blocks}, **options)

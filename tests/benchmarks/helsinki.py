@@ -43,9 +43,8 @@ def rows(*, quick: bool = False) -> list[Row]:
 
         def ours() -> None:
             with tempfile.TemporaryDirectory(dir=folder) as work:
-                build_raw(
-                    BuildPlan.of(pipeline, params, raw, Home(Path(work)), quiet), pipeline.SplitParams()
-                )
+                plan = BuildPlan.of(pipeline, params, raw, Home(Path(work)), quiet)
+                build_raw(plan, pipeline.SplitParams())
 
         def warm() -> None:
             prepared = pipeline.prepare(raw, params, folder)

@@ -34,9 +34,8 @@ def rows(*, quick: bool = False) -> list[Row]:
         pipeline.sample(raw, limit=graphs)
         shutil.copytree(raw, folder / "pyg" / "raw" / "malnet-graphs-tiny")
         shutil.copytree(raw / "type", folder / "pyg" / "raw" / "split_info_tiny" / "type")
-        params = check_params(
-            pipeline.Params, {"isolated": "keep", "label_order": "first-seen"}, "malnet-tiny"
-        )
+        keys = {"isolated": "keep", "label_order": "first-seen"}
+        params = check_params(pipeline.Params, keys, "malnet-tiny")
         shards = folder / "build" / "shards"
         shards.mkdir(parents=True)
 
