@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.image import imread
 from support.builds import s3dis_records, s3dis_schema, write_build
 from support.cases import Cases
 
@@ -27,9 +27,7 @@ def drawing(nodes=50, dimensions=3, classes=3, edges=200, seed=0):
 
 
 def pixels(path: Path):
-    from matplotlib.image import imread
-
-    return imread(io.BytesIO(path.read_bytes()), format="png")
+    return imread(path, format="png")
 
 
 def test_drawing_of_a_record_is_the_record(tmp_path):
@@ -93,13 +91,11 @@ def test_every_kind_of_graph_gives_a_picture(tmp_path):
                 assert image.std() > 0.01, "something is drawn; a dollar sign begins no formula"
 
 
-def test_more_records_make_a_taller_picture_and_equal_ones_equal_bytes(tmp_path):
-    one, two, again = (tmp_path / name for name in ("1.png", "2.png", "3.png"))
+def test_more_records_make_a_taller_picture(tmp_path):
+    one, two = tmp_path / "1.png", tmp_path / "2.png"
     draw_png([drawing()], one, title="t", footer="f")
     draw_png([drawing(), drawing(seed=1)], two, title="t", footer="f")
-    draw_png([drawing()], again, title="t", footer="f")
-    assert pixels(two).shape[0] > pixels(one).shape[0]
-    assert one.read_bytes() == again.read_bytes()
+    assert len(pixels(two)) > len(pixels(one))
 
 
 def test_layout_places_parts_apart_and_is_repeatable():

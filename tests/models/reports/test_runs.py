@@ -19,44 +19,37 @@ from kmip_data.pipelines.find import record_parameters
 
 
 def test_a_preset_as_it_is_has_no_changes(tmp_path):
-    def check(name, base=tmp_path):
-        tmp_path = Path(tempfile.mkdtemp(dir=base))
-        dataset, model = name.split("/")
-        if dataset == "city":
-            dataset = "paris"
-        write_run(tmp_path, 0.5, dataset=dataset, model=model)
-        [run], notices = read_runs(folders_of([], Home(tmp_path)))
+    def check(name):
+        dataset, model = name.replace("city/", "paris/").split("/")
+        write_run(tmp_path / name, 0.5, dataset=dataset, model=model)
+        [run], notices = read_runs(folders_of([], Home(tmp_path / name)))
         assert (run.changes, notices) == ((), [])
 
     check_each(check, preset_names())
 
 
 def test_what_differs_is_said(tmp_path):
-    def check(case, base=tmp_path):
-        options, said = case
-        tmp_path = Path(tempfile.mkdtemp(dir=base))
-        dataset = options.get("dataset", "malnet-tiny")
+    def check(case):
+        number, (options, said) = case
+        home, dataset = tmp_path / str(number), options.get("dataset", "malnet-tiny")
         if "build_parameters" in options:
             options["build_parameters"] = record_parameters(dataset, {}) | options["build_parameters"]
         if "split" in options:
             options["split"] = {"name": options["split"], "rule": "spatial", "parameters": {}, "digests": {}}
-        write_run(tmp_path, 0.5, **options)
-        [run], _ = read_runs(folders_of([], Home(tmp_path)))
+        write_run(home, 0.5, **options)
+        [run], _ = read_runs(folders_of([], Home(home)))
         assert said in run.changes
 
-    check_each(
-        check,
-        [
-            ({"changes": ["training.epochs=20"]}, "training.epochs=20 (150)"),
-            ({"changes": ["model.attention.kind=performer"]}, "model.attention.kind=performer (k-mip)"),
-            ({"changes": ["system.devices=2"]}, "system.devices=2 (1)"),
-            ({"dataset": "peptides-func", "num_parameters": 300_000}, "model.hidden_dim=88 (56)"),
-            ({"dataset": "paris", "num_parameters": 600_000}, "model.hidden_dim=88 (56)"),
-            ({"build_parameters": {"limit": 100}}, "limit=100 (none)"),
-            ({"dataset": "s3dis", "build_parameters": {"k": 16}}, "k=16 (32)"),
-            ({"dataset": "paris", "split": "spatial-seed0"}, "split=spatial-seed0 (random-seed0)"),
-        ],
-    )
+    cases = [
+        ({"changes": ["training.epochs=20"]}, "training.epochs=20 (150)"),
+        ({"changes": ["model.attention.kind=performer"]}, "model.attention.kind=performer (k-mip)"),
+        ({"changes": ["system.devices=2"]}, "system.devices=2 (1)"),
+        ({"dataset": "peptides-func", "num_parameters": 300_000}, "model.hidden_dim=88 (56)"),
+        ({"build_parameters": {"limit": 100}}, "limit=100 (none)"),
+        ({"dataset": "s3dis", "build_parameters": {"k": 16}}, "k=16 (32)"),
+        ({"dataset": "paris", "split": "spatial-seed0"}, "split=spatial-seed0 (random-seed0)"),
+    ]
+    check_each(check, enumerate(cases))
 
 
 def test_a_preset_that_nobody_has_leaves_the_defaults(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import signal
@@ -10,9 +11,10 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
+import psutil
 import pytest
 from support import sweeps
-from support.sweeps import environment, events, kill_runs, start, write_plan
+from support.sweeps import environment, events, start, wait_for, write_plan
 
 from kmip_data.builds.home import Home
 from kmip_data.files.changes import build_lock
@@ -69,17 +71,16 @@ def test_every_cell_runs_once_and_a_second_time_none(run, home, tmp_path):
 
 def test_a_run_has_a_gpu_of_its_own(run, home, tmp_path, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    plan = write_plan(tmp_path / "plan.toml", seeds="0..2")
-    cells = run(plan, gpus=("3", "MIG-7"), seconds=0.03)
+    cells = run(write_plan(tmp_path / "plan.toml", seeds="0..2"), gpus=("3", "MIG-7"), seconds=0.03)
     check_once(home, cells)
     found = sorted(name.split(" ") for name in events(home.root) if " on " in name)
-    times: dict[str, list[tuple[float, float]]] = {}
+    spans: dict[str, list[tuple[float, float]]] = {}
     for (_, _, gpu, _, begun), (_, _, same, _, ended) in zip(found[::2], found[1::2], strict=True):
         assert gpu == same
-        times.setdefault(gpu, []).append((float(begun), float(ended)))
-    assert times.keys() == {"3", "MIG-7"}
-    for spans in map(sorted, times.values()):
-        assert all(ended <= begun for (_, ended), (begun, _) in pairwise(spans))
+        spans.setdefault(gpu, []).append((float(begun), float(ended)))
+    assert spans.keys() == {"3", "MIG-7"}
+    for of_gpu in map(sorted, spans.values()):
+        assert all(ended <= begun for (_, ended), (begun, _) in pairwise(of_gpu))
 
 
 def test_cells_that_are_alike_run_once(run, home, tmp_path):
@@ -149,13 +150,6 @@ def test_an_interrupt_stops_the_runs_too(home, tmp_path):
     check_survivors(home, plan)
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 600) -> None:
-    ends = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < ends
-        time.sleep(0.01)
-
-
 def disturbed(home: Home, plan: Path, kills: int, seed: int) -> int:
     """Kill the sweep at random moments, its runs with it or not, then let it end; return the kills."""
     rng, landed = random.Random(seed), 0
@@ -165,10 +159,11 @@ def disturbed(home: Home, plan: Path, kills: int, seed: int) -> int:
         while sum(events(home.root).values()) == begun and process.poll() is None:
             time.sleep(0.01)
         time.sleep(rng.uniform(0, 0.4))
-        landed += process.poll() is None
-        process.kill()
-        if rng.random() < 0.5:
-            landed += kill_runs(home.root)
+        runs = psutil.Process(process.pid).children() if process.poll() is None else []
+        for each in [process, *(runs if rng.random() < 0.5 else [])]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()
+                landed += 1
         process.wait()
     assert start(plan, home.root, seconds=0.02).wait(1200) == 0
     return landed

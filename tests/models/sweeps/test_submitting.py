@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 from support.cli import refused
-from support.sweeps import StandInSubmission, environment, events, write_plan
+from support.sweeps import StandInSubmission, environment, events, wait_for, write_plan
 
 from kmip_data.builds.home import Home
 from kmip_data.models.sweeps import running
@@ -34,21 +33,11 @@ def submit(home: Home, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Ce
         monkeypatch.setenv("PYTHONPATH", f"{environment()['PYTHONPATH']}:{paths}")
         cells = cells_of(read_plan(str(plan)), home)
         options = {"quiet": True, "offline": True}
-        running.submit_cells(cells, home=home, folder=place(home, plan), options=options, settings={})
+        folder = home.root / "sweeps" / plan.stem
+        running.submit_cells(cells, home=home, folder=folder, options=options, settings={})
         return cells
 
     return call
-
-
-def place(home: Home, plan: Path) -> Path:
-    return home.root / "sweeps" / plan.stem
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:
-    ends = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < ends
-        time.sleep(0.05)
 
 
 def test_each_cell_is_a_job_that_outlives_the_command(submit, home, tmp_path):
