@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import base64
 import gzip
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.arrays import F32, I64
+from kmip_data.arrays import I64
 from kmip_data.builds.home import Build
 from kmip_data.drawing.layouts import ATOM
 from kmip_data.drawing.maps import (
     ATTRIBUTION,
     RIGHT_WRONG,
     Categories,
-    CityMap,
     Layer,
     Scale,
     city_layers,
@@ -26,7 +25,7 @@ from kmip_data.drawing.maps import (
     ramp,
     read_city_map,
 )
-from kmip_data.drawing.pictures import class_name, drawing_of
+from kmip_data.drawing.pictures import Values, class_name, drawing_of
 from kmip_data.drawing.style import class_colors
 from kmip_data.errors import UsageError
 from kmip_data.wording import as_values, counted
@@ -50,16 +49,13 @@ class Packer:
     """Arrays one after another, and where each begins."""
 
     def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-        self._bytes = 0
+        self._data = bytearray()
 
     def add(self, values: NDArray[Any]) -> dict[str, Any]:
         """Append an array; return what the page needs to find it."""
+        found = {"kind": KINDS[values.dtype.name], "at": len(self._data), "count": values.size}
         data = np.ascontiguousarray(values).tobytes()
-        found = {"kind": KINDS[values.dtype.name], "at": self._bytes, "count": values.size}
-        padded = data + bytes(-len(data) % 8)  # typed arrays begin at a multiple of their width
-        self._pieces.append(padded)
-        self._bytes += len(padded)
+        self._data += data + bytes(-len(data) % 8)  # typed arrays begin at a multiple of their width
         return found
 
     def add_column(self, values: NDArray[Any]) -> dict[str, Any]:
@@ -74,7 +70,7 @@ class Packer:
 
     def text(self) -> str:
         """All of it, compressed, as base64; equal arrays give equal text."""
-        return base64.b64encode(gzip.compress(b"".join(self._pieces), compresslevel=6, mtime=0)).decode()
+        return base64.b64encode(gzip.compress(self._data, compresslevel=6, mtime=0)).decode()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +85,6 @@ class Graph:
     truth: I64 | None  #: (N,) class of each node
     names: tuple[str, ...]  #: of the classes
     test: NDArray[np.bool_]  #: (N,) nodes that a run is measured on
-    eccentricity: F32 | None = None  #: (N,) of a city
 
 
 def city_graph(build: Build, classes: I64 | None, split: str | None, run: str) -> Graph:
@@ -103,7 +98,9 @@ def city_graph(build: Build, classes: I64 | None, split: str | None, run: str) -
     if classes is not None:
         drawn, said = prediction_layers(city, run, classes, split)
         layers = [drawn, *layers, said]
-    header = _map_header(city, layers, packer)
+    facts = f"{counted(len(city.position), 'intersection')}, {counted(city.streets.shape[1], 'street')}"
+    header = {"facts": f"{facts}; {city.options}", "metres": True, "degrees": list(city.columns)[:2]}
+    header |= _page_header(city.position, city.streets, city.columns, layers, packer)
     header["explore"] = {"hops": city.hops, "unit": city.unit, "map": True}
     if city.unit == "m":  # the eccentricity adds up lengths; a build keeps no travel times
         header["explore"]["lengths"] = packer.add(city.lengths)
@@ -117,7 +114,6 @@ def city_graph(build: Build, classes: I64 | None, split: str | None, run: str) -
         truth=city.classes,
         names=tuple(f"{number}: {extent}" for number, extent in enumerate(city.class_ranges())),
         test=codes == 2,
-        eccentricity=city.eccentricity,
     )
 
 
@@ -186,7 +182,7 @@ def _columns(dataset: ShardedDataset, data: Data) -> dict[str, NDArray[Any]]:
     return found
 
 
-def own_colors(columns: Mapping[str, NDArray[Any]]) -> list[Layer]:
+def own_colors(columns: Values) -> list[Layer]:
     """The colours of the nodes themselves, where the features have them, of one, eight or sixteen bits."""
     names = [
         next((name for name in columns if name.removeprefix("mean ").startswith(color)), "")
@@ -204,7 +200,7 @@ def own_colors(columns: Mapping[str, NDArray[Any]]) -> list[Layer]:
     return [Categories("colour", codes, tuple(colors), tuple(colors), note)]
 
 
-def elements(columns: Mapping[str, NDArray[Any]]) -> list[Layer]:
+def elements(columns: Values) -> list[Layer]:
     """The elements of a molecule's atoms."""
     if ATOM not in columns:
         return []
@@ -222,19 +218,8 @@ def _fitted(pos: NDArray[Any], up: str) -> NDArray[np.float64]:
     return fitted
 
 
-def _map_header(city: CityMap, layers: Sequence[Layer], packer: Packer) -> dict[str, Any]:
-    """Append the arrays of a city to ``packer``; return what its page says and where it finds them."""
-    facts = f"{counted(len(city.position), 'intersection')}, {counted(city.streets.shape[1], 'street')}"
-    header = _page_header(city.position, city.streets, city.columns, layers, packer)
-    return {"facts": f"{facts}; {city.options}", "metres": True, "degrees": list(city.columns)[:2], **header}
-
-
 def _page_header(
-    position: NDArray[Any],
-    pairs: NDArray[np.int64],
-    columns: Mapping[str, NDArray[Any]],
-    layers: Sequence[Layer],
-    packer: Packer,
+    position: NDArray[Any], pairs: I64, columns: Values, layers: Sequence[Layer], packer: Packer
 ) -> dict[str, Any]:
     """Return what any graph's page has: (N, 2 or 3) places, (2, S) lines, numbers of nodes, colours."""
     scales = {layer.name: layer.values for layer in layers if isinstance(layer, Scale)}
