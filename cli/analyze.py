@@ -115,14 +115,9 @@ def _analyse(name: str, measure: Any, options: Mapping[str, Any]) -> None:
     from kmip_data.models.analysis.study import run_study
 
     saved = _save_paths(name, options["save"], options["run"], options["home"])
-    least, most = options["nodes"]
     ks = None if options["ks"] is None else sorted(set(shared.number_list("--k", options["ks"])))
     projections = _projections(name, options)
-    study = run_study(
-        projections, measure, ks=ks, graphs=options["graphs"] or 50,
-        sizes=(least, max(most, *(options["gaussian"] or (1,)))),
-        queries=options["queries"], quiet=options["quiet"],
-    )  # fmt: skip
+    study = run_study(projections, measure, ks=ks, queries=options["queries"], quiet=options["quiet"])
     about, source = dict(projections.about), _source(projections.about)
     draw_study(study, saved[0], name=name, subtitle=source)
     write_output(saved[1], study.to_csv())

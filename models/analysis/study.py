@@ -99,8 +99,9 @@ class Recorder:
         Raises ``UsageError`` if none was recorded.
         """
         if not self.sizes:
-            limits = "{} to {} nodes".format(self._range[0], self._range[1] or "any number of")
-            raise UsageError(f"There is no graph to record of {limits}.", next="another part, or other sizes")
+            limits = "{:,} to {} nodes".format(self._range[0], self._range[1] or "any number of")
+            step = "another --nodes A..B (with --queries 1000, a large graph takes less time)"
+            raise UsageError(f"There is no graph to record of {limits}.", next=step)
         sizes, layers = self.sizes[:graphs], list[Layer]()
         for calls in self.calls:
             queries, keys, values = (torch.cat(each, 1)[:, : sum(sizes)] for each in zip(*calls, strict=True))
@@ -192,32 +193,22 @@ def run_study(
     measure: Measure,
     *,
     ks: Sequence[int] | None = None,
-    graphs: int = 50,
-    sizes: tuple[int, int] = (1, 5000),
     queries: int | None = None,
     quiet: bool = True,
 ) -> Study:
     """Apply a measure, :func:`approximation` or :func:`weight_share`, to layers and graphs.
 
-    Takes the first ``graphs`` with a number of nodes in the range ``sizes`` (the work grows with its square),
-    and all layers but the first, whose input has many equal rows, unless it is alone. ``ks`` rise; default:
-    the paper's, up to the largest graph. ``queries``: so many random nodes of each graph, each against all
-    keys. Raises ``UsageError`` without such graphs.
+    Takes all graphs (the work grows with the square of their nodes), and all layers but the first, whose
+    input has many equal rows, unless it is alone. ``ks`` rise; default: the paper's, up to the largest graph.
+    ``queries``: so many random nodes of each graph, each against all keys.
     """
-    count, nodes = len(projections.layers), projections.sizes
+    count, sizes = len(projections.layers), projections.sizes
     layers = range(min(1, count - 1), count)
-    chosen = [graph for graph, size in enumerate(nodes) if sizes[0] <= size <= sizes[1]][:graphs]
-    if not chosen:
-        raise UsageError(
-            f"None of {len(nodes):,} graphs has {sizes[0]:,} to {sizes[1]:,} nodes.",
-            found=f"{min(nodes):,} to {max(nodes):,}" if nodes else None,
-            next="another --nodes A..B (with --queries 1000, a large graph takes less time)",
-        )
-    ks = tuple(ks) if ks is not None else paper_ks(max(nodes[graph] for graph in chosen))
+    ks = tuple(ks) if ks is not None else paper_ks(max(sizes))
     samples, found = [], []
     generator = torch.Generator().manual_seed(0)
-    with Progress("layers of graphs", len(layers) * len(chosen), unit="layer", quiet=quiet) as progress:
-        for sample in projections.samples(layers, chosen):
+    with Progress("layers of graphs", len(layers) * len(sizes), unit="layer", quiet=quiet) as progress:
+        for sample in projections.samples(layers, range(len(sizes))):
             n = sample.keys.shape[1]
             if queries is not None and queries < n:
                 rows = torch.randperm(n, generator=generator)[:queries]
@@ -238,9 +229,9 @@ def approximation(sample: Sample, ks: Sequence[int]) -> Curves:
 def weight_share(sample: Sample, ks: Sequence[int]) -> Curves:
     """Return the cumulative attention weight of the sample, and of Gaussian data of its size."""
     generator = torch.Generator().manual_seed(1_000_003 + sample.graph)  # not those of gaussian_projections
-    normal = (torch.randn(of[:1].shape, generator=generator) for of in (sample.queries, sample.keys))
+    queries, keys = (torch.randn(of[:1].shape, generator=generator) for of in (sample.queries, sample.keys))
     found = cumulative_weight(sample.queries, sample.keys, ks)
-    return {"k-MIP": found, "Gaussian": cumulative_weight(*normal, ks)}
+    return {"k-MIP": found, "Gaussian": cumulative_weight(queries, keys, ks)}
 
 
 def approximation_error(

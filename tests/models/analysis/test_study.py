@@ -84,19 +84,18 @@ def test_ks_of_the_paper_and_wrong_ones():
 
 def test_study_takes_the_layers_graphs_and_rows_asked_for():
     one = gaussian_projections(6, 3, graphs=4)
-    three = Projections(one.layers * 3, (6, 4, 8, 6), {})
-    found = run_study(three, approximation, graphs=2, sizes=(5, 7), ks=(1, 6, 9))
-    assert found.samples == ((1, 0, 6), (2, 0, 6), (1, 3, 6), (2, 3, 6))  # the first layer is left out
+    three = Projections(one.layers * 3, (6, 18), {})
+    found = run_study(three, approximation, ks=(1, 18, 19))
+    assert found.samples == ((1, 0, 6), (2, 0, 6), (1, 1, 18), (2, 1, 18))  # the first layer is left out
     mean, std = found.summary("k-MIP")
     assert mean[0] > 0
     assert mean[1] == mean[2] == std[2] == 0
     lines = found.to_csv().decode().splitlines()
     assert lines[0] == "layer,graph,nodes,k,k-MIP,normal outputs"
     assert len(lines) == 1 + 4 * 3
-    few = run_study(one, approximation, queries=2, graphs=1, ks=(1,))
-    assert few.samples == ((0, 0, 6),)  # the only layer
-    with pytest.raises(UsageError, match="None of 4 graphs has 9"):
-        run_study(three, approximation, sizes=(9, 99))
+    few = run_study(one, approximation, queries=2, ks=(1,))
+    assert few.samples == tuple((0, graph, 6) for graph in range(4))  # the only layer
+    assert run_study(one, approximation).ks == paper_ks(6)
 
 
 class TwoLayers(nn.Module):
