@@ -140,7 +140,7 @@ def _self_check() -> Iterator[tuple[str, str, str]]:
     from kmip_data.models.config import ModelConfig
     from kmip_data.models.training.self_check import OK, found_on, sizes_of
 
-    for part, reason in found_on("cuda", sizes_of(ModelConfig())).items():
+    for part, reason in found_on(sizes_of(ModelConfig())).items():
         yield part, "ok" if reason == OK else "problem", "" if reason == OK else reason
 
 

@@ -16,6 +16,7 @@ from kmip_data.cli.shared.commands import (
     trained_options,
 )
 from kmip_data.cli.shared.output import check_prefix, show
+from kmip_data.errors import UsageError
 from kmip_data.wording import counted
 
 
@@ -38,13 +39,14 @@ def command(run: str, output: Path, part: str, as_json: bool, **data: Any) -> No
     or values, of every record of a part of the split, with its key. `evaluate --predictions`
     measures such a file.
     """
-    from kmip_data.models.training.run.predictions import check_npz, predict, write_predictions
+    from kmip_data.models.training.run.predictions import predict, write_predictions
 
-    check_npz(output)
+    if output.suffix != ".npz":
+        raise UsageError(f"{output} does not end in .npz.", next=f"--output {output.with_suffix('.npz')}")
     check_prefix(output, "--output")
     found = predict(run, split=part, **data)
     write_predictions(output, found)
-    about, rows = found.about, len(found)
+    about, rows = found.about, len(next(iter(found.arrays.values())))
     assert about is not None, "a run's predictions say where they come from"
     show(
         {"path": output, **about.model_dump(), "rows": rows},

@@ -113,14 +113,14 @@ def command(
             next=f"leave out {ignored[-1]}, or --set model.name=… to change the model",
         )
     if resume is not None:
-        if changes := on_line - {"--resume", "--set", "--home", "--json", "--quiet"}:
+        if changes := on_line - {"--resume", "--home", "--json", "--quiet"}:
             raise UsageError(
                 f"A resumed run continues as it began, without {', '.join(sorted(changes))}.",
-                next="--resume RUN alone or with --set optimiser.lr=…, or another run with --dataset",
+                next="--resume RUN alone, or another run with --dataset",
             )
         from kmip_data.models.training.run.train import resume as resume_run
 
-        summary = resume_run(resume, home=home, quiet=quiet, overrides=chosen["overrides"])
+        summary = resume_run(resume, home=home, quiet=quiet)
     else:
         config = configuration(dataset, given(RECORDS), given(SPLITS), home=home, file=config_file, **chosen)
         numbers = None if seeds is None else list(dict.fromkeys(number_list("--seeds", seeds)))

@@ -212,7 +212,7 @@ def human_bytes(count: float) -> str:
 
 
 def refuse(
-    path: Path, what: str, expected: str, found: str, error: BaseException | None = None, *, then: str = ""
+    path: Path, what: str, found: str, error: BaseException | None = None, *, then: str = ""
 ) -> NoReturn:
     """Raise DamagedInput, or OutOfResources if ``error`` is one; ``then`` is the next step.
 
@@ -222,12 +222,8 @@ def refuse(
         check_resources(path, error)
     if isinstance(error, KmipDataError) and error.parts["found"]:
         found = f"{error.what} ({error.parts['found']})"
-    raise DamagedInput(
-        f"{path} {what}.",
-        expected=expected,
-        found=found,
-        next=then or f"kmip-data verify {path.parent.parent} --repair",
-    ) from error
+    again = then or f"kmip-data verify {path.parent.parent} --repair"
+    raise DamagedInput(f"{path} {what}.", found=found, next=again) from error
 
 
 def check_resources(path: Path, error: BaseException) -> None:
@@ -246,4 +242,4 @@ def check_version(path: Path, found: int | str | None, known: int) -> None:
         what = f"{path} was written by a newer kmip-data: format version {found}, not {known}."
         raise DamagedInput(what, next="pip install --upgrade kmip-data")
     if found != known:
-        refuse(path, "has no valid format version", f"{known}", repr(found)[:40])
+        refuse(path, "has no valid format version", repr(found)[:40])

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Unpack
 
-from pydantic import BaseModel
-
 from kmip_data.builds.home import Build, BuildArguments, BuildOptions, Home, find_build
 from kmip_data.errors import DamagedInput, UsageError, left_in, located, occupied
 from kmip_data.files.changes import build_lock, refuse_links, remove_empty
@@ -21,7 +19,6 @@ from kmip_data.manifest import dataset_names, load_manifest, named, no_recipe
 from kmip_data.pipelines.base import (
     Params,
     Pipeline,
-    RawFolder,
     RawNeededError,
     SplitParams,
     check_params,
@@ -29,19 +26,8 @@ from kmip_data.pipelines.base import (
     load_pipeline,
     pipeline_of,
 )
-from kmip_data.pipelines.engine.finish import (
-    BuildPlan,
-    read_records,
-    write_split,
-)
-from kmip_data.pipelines.engine.journal import (
-    JOURNAL,
-    WORK,
-    check_output,
-    finished_card,
-    remove_unfinished,
-    remove_work,
-)
+from kmip_data.pipelines.engine import journal
+from kmip_data.pipelines.engine.finish import BuildPlan, read_records, write_split
 from kmip_data.pipelines.engine.run import run_build
 from kmip_data.pipelines.raw.copies import list_copies, remove_copy
 from kmip_data.pipelines.shared.records import apply_split
@@ -64,32 +50,14 @@ def build_dataset(
     ``archives`` are given: then they decide which build is meant). Works from a plain script, an
     interactive session and any thread.
 
-    Parameters
-    ----------
-    name
-        A dataset, e.g. ``"s3dis"``.
-    parameters
-        Parameters that change records (``k``, ``limit`` …); defaults for the others.
-    split_parameters
-        Parameters of the split (``test_area`` …); the split is there afterwards.
-    home
-        Where raw files and builds live; the default one unless given.
-    sample
-        Build from generated raw files; ``limit`` is their size.
-    **options
-        How to build: ``archives``, ``offline``, ``accept_license``, ``jobs``, ``output``, ``compression``,
-        ``engine``, ``scheduler``, ``quiet``: see :class:`~kmip_data.builds.home.BuildOptions`.
+    ``parameters`` change records (``k``, ``limit`` …), ``split_parameters`` choose a split (``test_area`` …),
+    which is there afterwards; others are the defaults. A ``sample`` is built from generated raw files, and
+    ``limit`` is their size. ``options`` say how to build: :class:`~kmip_data.builds.home.BuildOptions`.
 
-    Raises
-    ------
-    UsageError
-        A name or value is wrong, several builds match, or ``output`` holds something else.
-    SourceUnavailable, LicenseNotAccepted
-        The raw files could not be had.
-    DamagedInput
-        They are damaged or a record cannot be built.
-    OutOfResources
-        Disk or memory ran out; the next call resumes.
+    Raises ``UsageError`` where a name or value is wrong, several builds match, or ``output`` holds something
+    else; ``SourceUnavailable`` or ``LicenseNotAccepted`` where the raw files could not be had;
+    ``DamagedInput`` where a record cannot be built from them; ``OutOfResources`` where disk or memory ran
+    out: the next call resumes.
     """
     chosen = BuildOptions.of(name, options)
     pipeline = load_pipeline(no_recipe(load_manifest(name)))
@@ -122,18 +90,13 @@ def build_dataset(
             from kmip_data.pipelines.raw.obtain import obtain_raw
 
             raw = obtain_raw(pipeline, params, home, chosen, sample=sample)
-            _check_raw(build, raw)
+            if json_digest(raw.members) != build.card.content_digest:  # their split would be another
+                raise UsageError(
+                    f"{build.path} was not built from the raw files in {raw.path}.",
+                    next=f"kmip-data build {name} --archive PATH (the archive it was built from)",
+                ) from None
             _add_split(build, pipeline, split_params, raw.path, quiet=chosen.quiet)
     return build
-
-
-def _check_raw(build: Build, raw: RawFolder) -> None:
-    """Refuse raw files other than those the build was made from: a split read from them would be another."""
-    if json_digest(raw.members) != build.card.content_digest:
-        raise UsageError(
-            f"{build.path} was not built from the raw files in {raw.path}.",
-            next=f"kmip-data build {build.card.dataset} --archive PATH (the archive it was built from)",
-        )
 
 
 def build_raw(plan: BuildPlan, split_params: SplitParams) -> Build:
@@ -142,14 +105,14 @@ def build_raw(plan: BuildPlan, split_params: SplitParams) -> Build:
     given = options.output is not None and folder.exists()
     with signals.terminable(), build_lock(folder, quiet=options.quiet):
         if options.output is not None:
-            check_output(folder, plan.key)  # only now: another process may have built there
+            journal.check_output(folder, plan.key)  # only now: another process may have built there
         try:
             # The first is the default: of a dataset of your own the split that its first build asked for, of
             # a shipped one the published split, whatever was asked for.
             splits = [*plan.pipeline.default_splits(), split_params]
             card = run_build(plan, splits[::-1] if plan.pipeline.manifest.recipe else splits)
         except (DamagedInput, UsageError) as error:
-            if not any((folder / "shards").glob("*.h5")) and remove_unfinished(folder, plan.key):
+            if not any((folder / "shards").glob("*.h5")) and journal.remove_unfinished(folder, plan.key):
                 if any(folder.iterdir()):
                     error.parts["on disk"] = left_in(folder)
                 elif not given:
@@ -163,9 +126,8 @@ def ensure_split(
 ) -> str:
     """Return the name of the split that the parameters mean, adding it next to the shards if it is missing.
 
-    Without parameters, that of a dataset of your own is its default, and its rule stands for one that is not
-    given. The card of ``build`` in memory gains the split. Raises ``UsageError`` where a name or value is
-    wrong, or the rule needs raw files.
+    For a dataset of your own the rule of its default split is the default. The card of ``build`` in memory
+    gains the split. Raises ``UsageError`` where a name or value is wrong, or the rule needs raw files.
     """
     card, given = build.card, dict(split_parameters or {})
     pipeline = pipeline_of(card)
@@ -173,9 +135,8 @@ def ensure_split(
     if own and not given:
         return card.default_split
     if pipeline is None:
-        raise UsageError(
-            f"{build.path} has the splits it was saved with ({', '.join(card.splits)}); no rule gives others."
-        )
+        saved = ", ".join(card.splits)
+        raise UsageError(f"{build.path} has the splits it was saved with ({saved}); no rule gives others.")
     if own and card.default_split:
         given.setdefault("split", card.splits[card.default_split].parameters["split"])
     params = check_params(pipeline.SplitParams, given, card.dataset)
@@ -192,7 +153,7 @@ def _find(
         build = find_build(home, name, wanted, sample=sample)
     else:
         folder = located(options.output, "output folder")
-        card = finished_card(folder)
+        card = journal.finished_card(folder)
         if card is None:
             return None
         build = Build(folder, card)
@@ -205,26 +166,24 @@ def _find(
     if made != (pipeline.manifest.pipeline, pipeline.version, FORMAT_VERSION):
         return None
     _check_files(build)
-    if (build.path / WORK / JOURNAL).exists():  # a crash after the card was written
+    if (build.path / journal.WORK / journal.JOURNAL).exists():  # a crash after the card was written
         with build_lock(build.path):
             refuse_links(build.path)
             build.read_again()
-            remove_work(build.path)
+            journal.remove_work(build.path)
     return build
 
 
 def _check_files(build: Build) -> None:
     """Refuse a finished build whose shards or splits are gone or have another size."""
-    sizes = {entry.file: entry.bytes for entry in build.card.shards}
-    for file in [*sizes, *(entry.file for entry in build.card.splits.values())]:
+    sizes = [(entry.file, entry.bytes) for entry in build.card.shards]
+    for file, size in [*sizes, *((entry.file, None) for entry in build.card.splits.values())]:
         path = build.path / file
         found = path.stat().st_size if path.is_file() else None
-        if found is None or found != sizes.get(file, found):
-            size = "gone" if found is None else f"{found:,} bytes, not {sizes[file]:,}"
-            raise DamagedInput(
-                f"{build.path} is no longer whole: {file} is {size}.",
-                next=f"kmip-data verify {shlex.quote(str(build.path))} --repair",
-            )
+        if found is None or size not in {None, found}:
+            fault = "gone" if found is None else f"{found:,} bytes, not {size:,}"
+            repair = f"kmip-data verify {shlex.quote(str(build.path))} --repair"
+            raise DamagedInput(f"{build.path} is no longer whole: {file} is {fault}.", next=repair)
 
 
 def _is_superseded(card: Card, pipeline: Pipeline[Any, Any], home: Home) -> bool:
@@ -283,36 +242,20 @@ def build_own(
 ) -> Build:
     """Return the finished build of a dataset made by a recipe, building it where it is missing.
 
-    Parameters
-    ----------
-    recipe
-        ``"superpixels"``, ``"points"`` or ``"city"``.
-    name
-        Name of the dataset that is built; other commands and :func:`kmip_data.open` know it by that.
-    source
-        What it is built from: the fields of :func:`source_model`.
-    parameters, split_parameters, home, **options
-        See :func:`kmip_data.pipelines.build.build_dataset`.
+    ``recipe`` is ``"superpixels"``, ``"points"`` or ``"city"``, ``name`` that of the dataset, ``source`` what
+    it is built from: the fields of the pipeline's ``Source``. Other arguments and errors are those of
+    :func:`build_dataset`; after an error nothing new is left.
 
-    Raises
-    ------
-    UsageError
-        The name is taken or not a name, or an option is wrong: nothing was changed.
-    SourceUnavailable, DamagedInput, OutOfResources
-        The files cannot be had or built from, or the disk is full: nothing new is left.
-
-    Examples
-    --------
     >>> from kmip_data.pipelines.build import build_own
     >>> build = build_own("points", "campus", {"path": "scans"}, parameters={"k": 8})  # doctest: +SKIP
     """
     chosen = BuildOptions.of(recipe, options)
-    check_name(name, recipe)
+    _check_name(name, recipe)
     pipeline: Any = load_pipeline(named(load_manifest(recipe), name))
     params = check_params(pipeline.Params, parameters or {}, recipe)
     check_sample(params, recipe, sample=False)
     split_params = check_params(pipeline.SplitParams, split_parameters or {}, recipe)
-    given = check_params(source_model(recipe), source, recipe)
+    given = check_params(pipeline.Source, source, recipe)
     require_extra(pipeline.extra, recipe)
     home = home or Home.locate()
     with signals.terminable():
@@ -338,29 +281,17 @@ def _discard_build(plan: BuildPlan) -> str:
         return f"unfinished: {folder}"
     if folder.exists():
         with build_lock(folder, quiet=True):
-            left += [left_in(folder)] if remove_unfinished(folder, plan.key) else []
+            left += [left_in(folder)] if journal.remove_unfinished(folder, plan.key) else []
             if plan.options.output is None:
                 remove_empty(folder)
     return "; ".join(text for text in left if text != "nothing")
 
 
-def source_model(recipe: str) -> type[BaseModel]:
-    """Return what a recipe builds from, as a model whose fields are options of ``build``."""
-    pipeline: Any = load_pipeline(load_manifest(recipe))
-    model: type[BaseModel] = pipeline.Source
-    return model
-
-
-def check_name(name: str, recipe: str) -> None:
+def _check_name(name: str, recipe: str) -> None:
     """Refuse a name that another dataset has, or that could not be typed or be a folder."""
+    own = f"kmip-data build {recipe} --name my-{name.lower()}"
     if name.lower() in dataset_names():
-        raise UsageError(
-            f"{name!r} is the name of a dataset that kmip-data ships.",
-            next=f"kmip-data build {recipe} --name my-{name.lower()}, or kmip-data build {name.lower()}",
-        )
+        raise UsageError(f"{name!r} is the name of a dataset that kmip-data ships.", next=own)
     if _NAME.fullmatch(name) is None:
-        raise UsageError(
-            f"{name!r} cannot be the name of a dataset.",
-            expected="up to 63 letters, digits, '-', '_' and '.', a letter or digit first",
-            next=f"kmip-data build {recipe} --name marais …",
-        )
+        rule = "up to 63 letters, digits, '-', '_' and '.', a letter or digit first"
+        raise UsageError(f"{name!r} cannot be the name of a dataset.", expected=rule)

@@ -33,11 +33,10 @@ def find(
 ) -> Build:
     """Return the finished build that ``target`` means, a folder or a name; nothing is built or downloaded.
 
-    A folder below ``built/`` in the home may be given by its name alone.
-    The build must have the values in ``parameters``; with the name of a shipped dataset, its defaults stand
-    for the others. It is looked for in ``home``, by default ``$KMIP_DATA_HOME`` or the user's data folder.
-    ``sample`` looks for a sample; where ``target`` is a folder, the build must be one. ``dataset`` is what
-    the build in a folder must be of; then ``sample`` must hold either way.
+    A folder below ``built/`` in the home may be given by its name alone. The build must have the values in
+    ``parameters``; with the name of a shipped dataset, its defaults stand for the others. ``sample`` looks
+    for a sample; a folder must hold one. ``dataset`` is what the build in a folder must be of; then
+    ``sample`` must hold either way.
 
     Raises ``UsageError`` where no build matches (the ``build`` command is named), several do, or the folder
     holds a build with other values; ``DamagedInput`` where it has no readable card.
@@ -64,10 +63,9 @@ def obtain(
     """Return the build of ``target`` with the given split, building what is missing.
 
     The name of a shipped dataset is taken as such, also where a folder is called so; anything else is
-    found as by :func:`find`, which has the same arguments. Those of the split that are not given are its
-    defaults; a missing split is added also where ``build`` is false. ``options`` say how to build:
-    :class:`~kmip_data.builds.home.BuildOptions`. Raises ``UsageError`` where a name or value is wrong,
-    several builds match, or none does and ``build`` is false.
+    found as by :func:`find`, which has the same arguments. A missing split is added also where ``build`` is
+    false. ``options`` say how to build: :class:`~kmip_data.builds.home.BuildOptions`. Raises ``UsageError``
+    where a name or value is wrong, several builds match, or none does and ``build`` is false.
     """
     name, home = os.fspath(target), Home.locate(home)
     chosen = BuildOptions.of(name, options)
@@ -76,14 +74,8 @@ def obtain(
     elif build:
         from kmip_data.pipelines.build import build_dataset
 
-        return build_dataset(
-            name,
-            parameters=parameters,
-            split_parameters=split_parameters,
-            home=home,
-            sample=sample,
-            **options,
-        )
+        wanted: Any = {"parameters": parameters, "split_parameters": split_parameters}
+        return build_dataset(name, home=home, sample=sample, **wanted, **options)
     else:
         stored = {"compression": chosen.compression} if "compression" in options else {}
         wanted = {**(parameters or {}), **stored}
@@ -93,11 +85,7 @@ def obtain(
 
 
 def split_name(build: Build, split_parameters: Mapping[str, Any] | None = None) -> str:
-    """Return the name of the split that the parameters mean, adding it next to the shards if it is missing.
-
-    Raises ``UsageError`` where a name or value is wrong, or the build is not of a shipped dataset and has no
-    such rule.
-    """
+    """Return the name of a split, adding it if it is missing: ``ensure_split`` of :mod:`.build`."""
     from kmip_data.pipelines.build import ensure_split
 
     return ensure_split(build, split_parameters)
@@ -106,9 +94,8 @@ def split_name(build: Build, split_parameters: Mapping[str, Any] | None = None) 
 def obtain_columns(build: Build, names: Sequence[str], **options: Unpack[BuildArguments]) -> None:
     """Add the columns that the build does not have yet; ``rwse20`` is a name.
 
-    Of the options ``jobs``, ``engine``, ``scheduler`` and ``quiet`` count. Raises ``UsageError`` where there
-    is no encoding of that name, or the build folder may not be written to; ``DamagedInput`` where a shard is
-    damaged.
+    Raises ``UsageError`` where there is no encoding of that name, or the build folder may not be written to;
+    ``DamagedInput`` where a shard is damaged.
     """
     missing = [parse_encoding(name) for name in names if name not in added_names(build.path)]
     if missing:

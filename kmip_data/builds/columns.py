@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import FailFast, model_validator
 
@@ -17,13 +17,11 @@ from kmip_data.format.schema import Schema, parse_schema
 from kmip_data.graphs.encoding import Encoding
 from kmip_data.manifest import Strict, unknown_name
 
-COLUMNS_VERSION: Final = 1
-
 
 class ColumnsCard(Strict):
     """Card of an added column: its definition and the shards it belongs to."""
 
-    version: Literal[1] = COLUMNS_VERSION
+    version: Literal[1] = 1
     name: Name
     definition: str
     encoding_version: int
@@ -66,13 +64,8 @@ def columns_schema(encoding: Encoding, schema: Schema) -> Schema:
 
 def columns_key(encoding: Encoding, card: Card) -> str:
     """Return the first 12 hex digits of the SHA-256 of what decides the bytes of an added column."""
-    identity = {
-        "name": encoding.name,
-        "version": encoding.version,
-        "build_key": card.key,
-        "shards": shards_digest(card),
-    }
-    return json_digest(identity)[:12]
+    identity = {"name": encoding.name, "version": encoding.version, "build_key": card.key}
+    return json_digest(identity | {"shards": shards_digest(card)})[:12]
 
 
 def read_columns(build: Build, name: str) -> ColumnsCard:
@@ -84,17 +77,10 @@ def read_columns(build: Build, name: str) -> ColumnsCard:
     path = build.path / COLUMNS / name / CARD_NAME
     again = f"kmip-data verify {shlex.quote(str(build.path))} --repair"
     try:
-        card = read_model(
-            path,
-            ColumnsCard,
-            "cannot be read as the card of an added column",
-            expected=f"a JSON card of version {COLUMNS_VERSION}",
-            next=again,
-        )
+        card = read_model(path, ColumnsCard, "cannot be read as the card of an added column", next=again)
     except FileNotFoundError as error:
-        raise unknown_name(
-            "added column", name, added_names(build.path), command="kmip-data encode TARGET --help"
-        ) from error
+        known, command = added_names(build.path), "kmip-data encode TARGET --help"
+        raise unknown_name("added column", name, known, command=command) from error
     if card.shards_digest != shards_digest(build.card) or card.name != name:
         found = f"{card.name} of build {card.build_key}"
         raise DamagedInput(f"{path} belongs to other shards.", found=found, next=again)

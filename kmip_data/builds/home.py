@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -33,9 +34,8 @@ class Home:
         """``path``, else ``$KMIP_DATA_HOME``, else the platform's user data folder."""
         if isinstance(path, Home):
             return path
-        if path is None:
-            path = os.environ.get(ENVIRONMENT) or None
-        if path is None:
+        path = path or os.environ.get(ENVIRONMENT)
+        if not path:
             import platformdirs
 
             path = platformdirs.user_data_dir("kmip-data", appauthor=False)
@@ -58,7 +58,7 @@ class Home:
 
     @property
     def cache(self) -> Path:
-        """Blocks and cards of remote builds; may be removed at any time."""
+        """What was read of remote builds; may be removed while nothing reads."""
         return self.root / "cache"
 
 
@@ -90,9 +90,8 @@ class Build:
 
         return Shard(self.path / file)
 
-    def bring(self, rows: Sequence[tuple[Shard, str, int, int]]) -> object:
-        """Have these rows (shard, key, first, end) at hand together, for as long as the result is held."""
-        return None
+    def bring(self, rows: Sequence[tuple[Shard, str, int, int]]) -> None:
+        """Have these rows (shard, key, first, end) at hand together."""
 
     def read_again(self) -> Card:
         """Return the current card, after waiting for the lock of the folder.
@@ -101,22 +100,22 @@ class Build:
         """
         card = read_card(self.path)
         if card.key != self.card.key:
-            raise UsageError(
-                f"{self.path} holds another build than {self.card.key}: another process has built into it.",
-                next="the same command again, for the build that is there now",
-            )
+            what = f"{self.path} holds another build than {self.card.key}: another process has built into it."
+            raise UsageError(what, next="the same command again, for the build that is there now")
         return card
 
 
 def list_builds(home: Home) -> list[Build]:
     """Return the finished builds under ``home`` by folder name, without those whose card cannot be read."""
     found = []
-    for card_path in sorted(home.built.glob(f"*/{CARD_NAME}")):
-        try:
-            found.append(Build(card_path.parent, read_card(card_path.parent)))
-        except (DamagedInput, UsageError):  # damaged, or of a newer version
-            continue
+    for path in _folders(home):
+        with contextlib.suppress(DamagedInput, UsageError):  # damaged, or of a newer version
+            found.append(Build(path, read_card(path)))
     return found
+
+
+def _folders(home: Home) -> list[Path]:
+    return sorted(path.parent for path in home.built.glob(f"*/{CARD_NAME}"))
 
 
 def build_in(target: str | os.PathLike[str], home: Home | None = None) -> Build | None:
@@ -149,23 +148,20 @@ def named_build(
     ``defaults`` stand for parameters not given, and the error leaves them out; ``otherwise`` follows the
     command in it that builds the dataset.
     """
-    usual = defaults or {}
-    found = find_build(home, dataset, {**usual, **(parameters or {})}, sample=sample)
+    usual, given = defaults or {}, parameters or {}
+    found = find_build(home, dataset, {**usual, **given}, sample=sample)
     if found is not None:
         return found
     builds, names = list_builds(home), dataset_names()
-    own = {build.card.dataset for build in builds}
-    if dataset not in {*names, *own}:
-        raise unknown_name("dataset or build folder", dataset, sorted({*names, *own}))
-    given = {
-        name: value for name, value in (parameters or {}).items() if name not in usual or value != usual[name]
-    }
-    words = " ".join(filter(None, [dataset, as_options(given), "--sample" if sample else ""]))
+    known = {*names, *(build.card.dataset for build in builds)}
+    if dataset not in known:
+        raise unknown_name("dataset or build folder", dataset, sorted(known))
+    unusual = {name: value for name, value in given.items() if name not in usual or value != usual[name]}
+    words = " ".join(filter(None, [dataset, as_options(unusual), "--sample" if sample else ""]))
     others = [build.path.name for build in builds if build.card.dataset == dataset]
     again = f"kmip-data build {dataset}" if dataset in names else own_command(builds, dataset)
     raise UsageError(
-        f"There is no finished build of {words}.",
-        expected=f"a build under {home.built}",
+        f"There is no finished build of {words} under {home.built}.",
         found=f"others: {', '.join(others)}" if others else "none",
         next=words.replace(dataset, again, 1) + otherwise,
     )
@@ -198,15 +194,12 @@ def find_build(
     """
     wanted = {"limit": None, **(parameters or {})}
 
-    def means(found_dataset: str, found_sample: bool, found: Mapping[str, Any]) -> bool:
+    def means(found_dataset: Any, found_sample: Any, found: Mapping[str, Any]) -> bool:
         same = found_dataset == dataset and found_sample == sample
         return same and all(found.get(name) == value for name, value in wanted.items())
 
-    matches = [
-        build
-        for build in list_builds(home)
-        if means(build.card.dataset, build.card.sample, build.card.parameters)
-    ]
+    cards = ((build, build.card) for build in list_builds(home))
+    matches = [build for build, card in cards if means(card.dataset, card.sample, card.parameters)]
     if not matches:
         _refuse_newer(home, means)
     matches = [build for build in matches if build.card.complete is not False] or matches
@@ -224,18 +217,17 @@ def find_build(
     return matches[0] if matches else None
 
 
-def _refuse_newer(home: Home, means: Callable[[str, bool, Mapping[str, Any]], bool]) -> None:
+def _refuse_newer(home: Home, means: Callable[[Any, Any, Mapping[str, Any]], bool]) -> None:
     """Raise the error of a build that is meant and was written by a newer kmip-data."""
-    for card_path in sorted(home.built.glob(f"*/{CARD_NAME}")):
+    for path in _folders(home):
         try:
-            read_card(card_path.parent)
+            read_card(path)
         except DamagedInput:
             continue
         except UsageError:
-            card = read_json(card_path)
-            parameters = card.get("parameters")
-            found = parameters if isinstance(parameters, dict) else {}
-            if means(card.get("dataset", ""), card.get("sample", False), found):
+            card = read_json(path / CARD_NAME)
+            found = card.get("parameters")
+            if means(card.get("dataset"), card.get("sample"), found if isinstance(found, dict) else {}):
                 raise
 
 
@@ -287,21 +279,16 @@ class BuildOptions:
                 raise unknown_name("option", name, names, command=f"kmip-data build {dataset} --help")
         options = cls(**arguments)
         if options.compression not in {None, "gzip", "zstd"}:
-            raise UsageError("Unknown compression.", expected="gzip or zstd", found=str(options.compression))
+            raise UsageError(f"There is no compression {options.compression!r}.", expected="gzip or zstd")
         if options.jobs is not None and options.jobs < 1:
-            raise UsageError("--jobs is too small.", expected="1 or more", found=str(options.jobs))
-        engines = get_args(EngineName)
-        if options.engine not in engines:
-            raise UsageError(
-                "There is no such engine.", expected=", ".join(engines), found=repr(options.engine)
-            )
+            raise UsageError(f"--jobs is {options.jobs}, which is not 1 or more.")
+        if options.engine not in get_args(EngineName):
+            raise UsageError(f"There is no engine {options.engine!r}.", expected="processes or dask")
         if options.engine == "dask":
             from kmip_data.runtime.presence import require_extra
 
             require_extra("distributed", "The engine dask")
         elif options.scheduler is not None:
-            raise UsageError(
-                f"A scheduler ({options.scheduler}) belongs to the engine dask.",
-                next=f"--dask {options.scheduler}",
-            )
+            what = f"A scheduler ({options.scheduler}) belongs to the engine dask."
+            raise UsageError(what, next=f"--dask {options.scheduler}")
         return options

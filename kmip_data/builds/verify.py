@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from kmip_data.builds.columns import (
-    ColumnsCard,
-    columns_key,
-    columns_schema,
-    read_columns,
-)
+from kmip_data.builds.columns import ColumnsCard, columns_key, columns_schema, read_columns
 from kmip_data.builds.home import COLUMNS, Build, added_names
 from kmip_data.errors import DamagedInput, UsageError, check_resources
 from kmip_data.files.changes import written_name
 from kmip_data.files.reading import read_small
-from kmip_data.format.card import CARD_NAME, Card, FileEntry, ShardEntry, SplitEntry, read_card
+from kmip_data.format.card import CARD_NAME, Card, FileEntry, SplitEntry, read_card
 from kmip_data.format.reader import Shard, content_faults
 from kmip_data.format.schema import FORMAT_VERSION, Schema
 from kmip_data.format.splits import NODE_PARTS, SplitFile, keys_digest, node_digests, read_split
-from kmip_data.graphs.encoding import parse_encoding
+from kmip_data.graphs.encoding import Encoding, parse_encoding
 from kmip_data.runtime.threads import for_ranges
 
 
@@ -42,38 +38,42 @@ class Problem:
         return f"{self.file}: {self.what}" + (f" ({', '.join(known)})" if known else "")
 
 
-def file_problems(path: Path, entry: FileEntry | SplitEntry) -> Iterator[Problem]:
+def _file_problems(path: Path, entry: FileEntry | SplitEntry) -> Iterator[Problem]:
     """Yield problems of a file's presence and bytes."""
     if not (path / entry.file).is_file():  # a device or a pipe may have no end
-        yield Problem(entry.file, "is missing", "the file that the card names", "no such file")
+        yield Problem(entry.file, "is missing")
         return
     try:
         with (path / entry.file).open("rb") as file:
             digest, size = hashlib.file_digest(file, "sha256").hexdigest(), file.tell()
     except OSError as error:
         check_resources(path / entry.file, error)
-        yield Problem(entry.file, "cannot be read", "a readable file", error.strerror or str(error))
+        yield Problem(entry.file, "cannot be read", found=error.strerror or str(error))
         return
-    if isinstance(entry, ShardEntry) and size != entry.bytes:
-        yield Problem(entry.file, "has another size", f"{entry.bytes:,} bytes", f"{size:,} bytes")
-    if digest != entry.sha256:
-        yield Problem(entry.file, "has other bytes", f"SHA-256 {entry.sha256}", digest)
+    if digest != entry.sha256 or size != getattr(entry, "bytes", size):
+        yield Problem(entry.file, "has other bytes", f"SHA-256 {entry.sha256}", f"{digest}, {size:,} bytes")
 
 
-def changes(path: Path, file: str, text: str) -> Iterator[Problem]:
-    """Yield a problem if a card is not, to the bit, the text that was written."""
-    if read_small(path / file) != text.encode():
-        yield Problem(file, "was changed after it was written", "the text that its content and digest give")
+def _changed(path: Path, file: str, text: str) -> list[Problem]:
+    """Return a problem if a card is not, to the bit, the text that was written."""
+    same = read_small(path / file) == text.encode()
+    return [] if same else [Problem(file, "was changed after it was written")]
 
 
-def unequal(file: str, *compared: tuple[str, str, str]) -> Iterator[Problem]:
-    """Yield a problem for each (what, expected, found) of a file whose last two differ."""
-    for what, expected, found in compared:
+def _differing(file: str, **facts: tuple[object, object]) -> Iterator[Problem]:
+    """Yield a problem for each fact of a file, as expected and as found, whose two values differ."""
+    for name, (expected, found) in facts.items():
         if expected != found:
-            yield Problem(file, what, expected, found)
+            yield Problem(file, f"has another {name.replace('_', ' ')}", str(expected), str(found))
 
 
-def strays(path: Path, folder: str, known: Container[str]) -> Iterator[str]:
+def _other_schema(file: str, expected: Schema, found: Schema) -> Iterator[Problem]:
+    there = asdict(found)
+    if names := [name for name, value in asdict(expected).items() if there[name] != value]:
+        yield Problem(file, "has another schema", found=f"other {', '.join(names)}")
+
+
+def _strays(path: Path, folder: str, known: Container[str]) -> Iterator[str]:
     """Yield a remark on each file in a folder of a build that its card does not name; such files stay."""
     there = path / folder
     for entry in sorted(there.iterdir() if there.is_dir() else ()):
@@ -81,11 +81,11 @@ def strays(path: Path, folder: str, known: Container[str]) -> Iterator[str]:
             yield f"{file} is not part of the build; it is left as it is"
 
 
-def damage(path: Path, file: str, error: DamagedInput) -> Iterator[Problem]:
+def _damage(path: Path, file: str, error: DamagedInput) -> Iterator[Problem]:
     """Turn a reader's error about a file into a problem; a missing file has one already."""
     if (path / file).is_file():
         what = error.what.removeprefix(f"{path / file} ").removesuffix(".")
-        yield Problem(file, what, error.parts["expected"] or "", error.parts["found"] or "")
+        yield Problem(file, what, found=error.parts["found"] or "")
 
 
 @dataclass
@@ -125,10 +125,10 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
         card = read_card(path)
     except DamagedInput as error:
         found = error.parts["found"] or ""
-        report.problems.append(Problem(CARD_NAME, "cannot be read as a card", "the card of a build", found))
+        report.problems.append(Problem(CARD_NAME, "cannot be read as a card", found=found))
         return report
     report.problems += _card_problems(path, card)
-    report.remarks += strays(path, "shards", card.digests)
+    report.remarks += _strays(path, "shards", card.digests)
     shards = _check_shards(report, card, card.schema_)
     if len(shards) == len(card.shards):
         keys = [key for shard in shards for key in shard.keys]
@@ -138,18 +138,16 @@ def verify_build(path: str | os.PathLike[str]) -> VerifyReport:
         report.checked["splits"] = len(card.splits)
     if names := added_names(path):
         whole = shards if len(shards) == len(card.shards) else None
-        report.problems += column_problems(Build(path, card), whole, report.remarks)
+        report.problems += _column_problems(Build(path, card), whole, report.remarks)
         report.checked["columns"] = len(names)
     return report
 
 
 def _card_problems(path: Path, card: Card) -> Iterator[Problem]:
-    yield from changes(path, CARD_NAME, card.to_json())
-    versions = f"version {FORMAT_VERSION}", f"version {card.format_version}"
-    yield from unequal(CARD_NAME, ("has another format version", *versions))
-    names = [shard.file for shard in card.shards] + [split.file for split in card.splits.values()]
-    if len(set(names)) != len(names):
-        yield Problem(CARD_NAME, "names a file twice", "each file once")
+    yield from _changed(path, CARD_NAME, card.to_json())
+    yield from _differing(CARD_NAME, format_version=(FORMAT_VERSION, card.format_version))
+    if len(card.digests) != len(card.shards) + len(card.splits):
+        yield Problem(CARD_NAME, "names a file twice")
     if card.splits and not card.default_split:
         yield Problem(CARD_NAME, "has no default split", ", ".join(card.splits), "none")
 
@@ -182,68 +180,61 @@ def _check_shard(
     path: Path, dataset: str, key: str, schema: Schema, entry: FileEntry
 ) -> tuple[Shard | None, list[Problem]]:
     """Check a shard, or a file of an added column, against the build or column of that key."""
-    problems = list(file_problems(path, entry))
+    problems = list(_file_problems(path, entry))
     try:
         shard = Shard(path / entry.file)
-        if shard.schema != schema:
-            names = [name for name in asdict(schema) if getattr(schema, name) != getattr(shard.schema, name)]
-            problems += [Problem(entry.file, "has another schema", "the card's", f"other {', '.join(names)}")]
-        problems += unequal(
+        problems += _other_schema(entry.file, schema, shard.schema)
+        problems += _differing(
             entry.file,
-            ("belongs to another dataset", dataset, shard.dataset),
-            ("belongs to another build", key, shard.build_key),
-            ("has another number of graphs", f"{entry.graphs:,}", f"{shard.graphs:,}"),
-            ("has another number of nodes", f"{entry.nodes:,}", f"{shard.nodes:,}"),
-            ("has another number of edges", f"{entry.edges:,}", f"{shard.edges:,}"),
+            dataset=(dataset, shard.dataset),
+            build_key=(key, shard.build_key),
+            number_of_graphs=(entry.graphs, shard.graphs),
+            number_of_nodes=(entry.nodes, shard.nodes),
+            number_of_edges=(entry.edges, shard.edges),
         )
         problems += [Problem(entry.file, *fault) for fault in content_faults(shard)]
         shard.keys  # noqa: B018 -- reads them: a key that is not text is a fault of this shard
     except DamagedInput as error:
-        return None, [*problems, *damage(path, entry.file, error)]
+        return None, [*problems, *_damage(path, entry.file, error)]
     return shard, problems
 
 
 def _dataset_problems(card: Card, shards: Sequence[Shard], keys: Sequence[str]) -> Iterator[Problem]:
     for name in ("graphs", "nodes", "edges"):
         total = sum(getattr(shard, name) for shard in shards)
-        if card.counts.get(name) != total:
-            yield Problem(CARD_NAME, f"has a wrong count of {name}", f"{total:,}", str(card.counts.get(name)))
+        yield from _differing(CARD_NAME, **{f"number of {name}": (total, card.counts[name])})
     if len(set(keys)) != len(keys):
-        seen: set[str] = set()
-        twice = next(key for key in keys if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        yield Problem("shards", "hold two records with the same key", "each key once", repr(twice))
+        twice = Counter(keys).most_common(1)[0][0]
+        yield Problem("shards", "hold two records with the same key", found=repr(twice))
 
 
 def _split_problems(
     path: Path, entry: SplitEntry, shards: Sequence[Shard], keys: Sequence[str]
 ) -> Iterator[Problem]:
-    yield from file_problems(path, entry)
+    yield from _file_problems(path, entry)
+    nodes = sum(shard.nodes for shard in shards)
     try:
-        records = sum(shard.nodes for shard in shards) if len(keys) == 1 else len(keys)
-        split = read_split(path / entry.file, records=records)
+        split = read_split(path / entry.file, records=nodes if len(keys) == 1 else len(keys))
     except DamagedInput as error:
-        yield from damage(path, entry.file, error)
+        yield from _damage(path, entry.file, error)
         return
     if split.rule != entry.rule or split.parameters != entry.parameters:
         rules = (f"{of.rule} {of.parameters}" for of in (entry, split))
         yield Problem(entry.file, "follows another rule", *rules)
-    fault = split.fault(len(keys), sum(shard.nodes for shard in shards))
+    fault = split.fault(len(keys), nodes)
     if fault is not None:
-        yield Problem(entry.file, "has parts that are not valid", "each record in one part at most", fault)
+        yield Problem(entry.file, "has parts that are not valid", found=fault)
         return
     digests, counts = _measure(split, shards, keys)
-    for name in sorted({*entry.parts, *digests}):
-        there = entry.parts.get(name)
-        if there is None or name not in digests:
-            yield Problem(entry.file, "has other parts", ", ".join(entry.parts), ", ".join(digests))
-        elif not digests[name] == there.digest == split.digests[name]:
-            yield Problem(entry.file, f"has other records in {name}", there.digest, digests[name])
-        else:
+    if digests.keys() != entry.parts.keys():
+        yield Problem(entry.file, "has other parts", ", ".join(entry.parts), ", ".join(digests))
+    for name in sorted(digests.keys() & entry.parts.keys()):
+        part = entry.parts[name]
+        if not digests[name] == part.digest == split.digests[name]:
+            yield Problem(entry.file, f"has other records in {name}", part.digest, digests[name])
+        elif wrong := {unit: count for unit, count in counts[name].items() if getattr(part, unit) != count}:
             what = f"has a wrong count of records in {name} of {entry.file}"
-            for unit, count in counts[name].items():
-                if getattr(there, unit) != count:
-                    found = f"{getattr(there, unit):,} {unit}"
-                    yield Problem(CARD_NAME, what, f"{count:,} {unit}", found)
+            yield Problem(CARD_NAME, what, str(wrong), str({unit: getattr(part, unit) for unit in wrong}))
 
 
 def _measure(
@@ -266,7 +257,7 @@ def _measure(
     return {name: keys_digest([keys[at] for at in part]) for name, part in parts.items()}, counts
 
 
-def column_problems(build: Build, shards: Sequence[Shard] | None, remarks: list[str]) -> Iterator[Problem]:
+def _column_problems(build: Build, shards: Sequence[Shard] | None, remarks: list[str]) -> Iterator[Problem]:
     """Yield what is wrong with the added columns of a build; unfinished ones have no card and are left out.
 
     ``shards`` are those of the build; ``None`` where some cannot be read. Files that are not of the build are
@@ -277,50 +268,47 @@ def column_problems(build: Build, shards: Sequence[Shard] | None, remarks: list[
         try:
             card = read_columns(build, name)
         except DamagedInput as error:
-            if not _is_encoding(name):
+            if _encoding(name) is None:
                 remarks.append(f"{folder} is not part of the build; it is left as it is")
-                continue
-            parts = (error.parts[name] or "" for name in ("expected", "found"))
-            yield Problem(f"{folder}/{CARD_NAME}", error.what, *parts)
+            else:
+                yield Problem(f"{folder}/{CARD_NAME}", error.what, found=error.parts["found"] or "")
             continue
         problems = list(_columns_card_problems(build, folder, card))
         yield from problems
-        if not problems:
-            known = {f"{folder}/{file}" for file in (CARD_NAME, *(entry.file for entry in card.files))}
-            remarks += strays(build.path, folder, known)
-            for position, entry in enumerate(card.files):
-                entry = entry.model_copy(update={"file": f"{folder}/{entry.file}"})  # noqa: PLW2901
-                found, wrong = _check_shard(build.path, build.card.dataset, card.key, card.schema_, entry)
-                yield from wrong
-                shard = None if shards is None else shards[position]
-                if found is None or shard is None:
-                    continue
-                if found.keys != shard.keys or not np.array_equal(found.node_ptr, shard.node_ptr):
-                    what = "has other records than its shard"
-                    yield Problem(entry.file, what, "the same keys and sizes", "others")
+        if problems:
+            continue
+        known = {f"{folder}/{file}" for file in (CARD_NAME, *(entry.file for entry in card.files))}
+        remarks += _strays(build.path, folder, known)
+        for position, relative in enumerate(card.files):
+            entry = relative.model_copy(update={"file": f"{folder}/{relative.file}"})
+            found, wrong = _check_shard(build.path, build.card.dataset, card.key, card.schema_, entry)
+            yield from wrong
+            shard = None if shards is None else shards[position]
+            if found is None or shard is None:
+                continue
+            if found.keys != shard.keys or not np.array_equal(found.node_ptr, shard.node_ptr):
+                yield Problem(entry.file, "has other records than its shard")
 
 
-def _is_encoding(name: str) -> bool:
+def _encoding(name: str) -> Encoding | None:
+    """Return the encoding of an added column; ``None`` for one of another version of this package."""
     try:
-        parse_encoding(name)
+        return parse_encoding(name)
     except UsageError:
-        return False
-    return True
+        return None
 
 
 def _columns_card_problems(build: Build, folder: str, card: ColumnsCard) -> Iterator[Problem]:
     file = f"{folder}/{CARD_NAME}"
-    if changed := list(changes(build.path, file, card.to_json())):
+    if changed := _changed(build.path, file, card.to_json()):
         yield from changed
         return
-    try:
-        encoding = parse_encoding(card.name)
-    except UsageError:
-        return  # of another version of this package
+    encoding = _encoding(card.name)
+    if encoding is None:
+        return
     if card.encoding_version == encoding.version:
-        yield from unequal(file, ("belongs to another build", columns_key(encoding, build.card), card.key))
-        if card.schema_ != columns_schema(encoding, build.card.schema_):
-            yield Problem(file, "has another schema", f"that of {card.name}", "another")
+        yield from _differing(file, key=(columns_key(encoding, build.card), card.key))
+        yield from _other_schema(file, columns_schema(encoding, build.card.schema_), card.schema_)
     wanted = [PurePosixPath(shard.file).name for shard in build.card.shards]
     if [entry.file for entry in card.files] != wanted:
         yield Problem(file, "names other files", "one for each shard", f"{len(card.files)} files")

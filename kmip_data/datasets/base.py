@@ -14,7 +14,6 @@ from torch_geometric.transforms import Compose
 from kmip_data.builds.home import Build, BuildArguments, BuildOptions, Home
 from kmip_data.errors import UsageError, located
 from kmip_data.format.card import CARD_NAME
-from kmip_data.format.schema import View
 from kmip_data.format.splits import PARTS
 from kmip_data.manifest import unknown_name
 from kmip_data.pipelines.find import find, obtain, split_name
@@ -50,12 +49,13 @@ class RuleArguments(PartArguments, total=False):
 
 
 _DEFAULTS: Final[dict[str, Any]] = {
-    **RuleArguments(
-        home=None, split="train", split_rule=None, split_seed=None, transform=None, columns=None,
-        build=True, sample=False, limit=None,
-    ),
+    **dict.fromkeys(("home", "split", "split_rule", "split_seed", "transform", "columns", "build", "sample")),
+    "split": "train",
+    "build": True,
+    "sample": False,
+    "limit": None,
     **{field.name: field.default for field in fields(BuildOptions)},
-}  # fmt: skip
+}
 
 #: Arguments of PyTorch Geometric's classes that have no meaning here, and what to use instead.
 _REFUSED: Final = {
@@ -91,12 +91,11 @@ class BuiltDataset(ShardedDataset):
         parameters: Mapping[str, Any],
         rule: Mapping[str, Any],
         arguments: Mapping[str, Any],
-        *,
-        first: Transform | None = None,
         **reading: Any,
     ) -> None:
         """Find or build the dataset and read it; see :meth:`_find` and :meth:`_read`."""
-        self._read(*self._find(self._name, root, parameters, rule, arguments), arguments, first, **reading)
+        build, split = self._find(self._name, root, parameters, rule, arguments)
+        self._read(build, split, arguments, **reading)
 
     def _find(
         self,
@@ -138,29 +137,21 @@ class BuiltDataset(ShardedDataset):
         split: str,
         arguments: Mapping[str, Any],
         first: Transform | None = None,
-        *,
-        views: Sequence[View] = (),
-        edge_lengths: bool = False,
+        **reading: Any,
     ) -> None:
         """Read a part of the split of a build; the transform ``first`` precedes the user's."""
         transforms = [each for each in (first, arguments.get("transform")) if each is not None]
-        super().__init__(
-            build,
-            arguments.get("split", _DEFAULTS["split"]) if "split" in self._known else None,
-            Compose(transforms) if len(transforms) > 1 else next(iter(transforms), None),
-            split_name=split,
-            columns=arguments.get("columns"),
-            views=views,
-            edge_lengths=edge_lengths,
-        )
+        part = arguments.get("split", "train") if "split" in self._known else None
+        transform = Compose(transforms) if len(transforms) > 1 else next(iter(transforms), None)
+        columns = arguments.get("columns")
+        super().__init__(build, part, transform, split_name=split, columns=columns, **reading)
 
     def _unknown_argument(self, name: str) -> UsageError:
         """Return the error for an unknown argument, with the one to use instead."""
         title = type(self).__name__
-        command = f"help(kmip_data.{title}), in Python"
         if name in _REFUSED:
             return UsageError(f"{title} does not take {name}.", next=f"use {_REFUSED[name]}")
-        known = sorted(inspect.signature(type(self)).parameters)
+        known, command = sorted(inspect.signature(type(self)).parameters), f"help(kmip_data.{title})"
         return unknown_name(f"argument of {title}", name, known, command=command)
 
 
@@ -171,14 +162,11 @@ def _sign(cls: type[BuiltDataset]) -> None:
     if not own or own[-1].kind is not own[-1].VAR_KEYWORD or "Unpack[" not in str(own[-1].annotation):
         return  # of a subclass elsewhere
     (arguments,) = get_args(get_type_hints(init)[own.pop().name])
-    cls._known = [key for key in _DEFAULTS if key in arguments.__annotations__]
+    kinds = arguments.__annotations__
+    cls._known = [key for key in _DEFAULTS if key in kinds]
+    kind = inspect.Parameter.KEYWORD_ONLY
     shared = [
-        inspect.Parameter(
-            key,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=_DEFAULTS[key],
-            annotation=arguments.__annotations__[key].__forward_arg__,
-        )
+        inspect.Parameter(key, kind, default=_DEFAULTS[key], annotation=kinds[key].__forward_arg__)
         for key in cls._known
     ]
     init.__signature__ = inspect.Signature([*own, *shared], return_annotation=None)  # type: ignore[union-attr]
@@ -188,14 +176,14 @@ _sign(BuiltDataset)
 
 
 def open(  # noqa: A001 -- its public name
-    path_or_name: str | os.PathLike[str],
+    path_or_name: Folder,
     split: str | None = None,
     *,
-    home: str | os.PathLike[str] | Home | None = None,
+    home: Folder | Home | None = None,
     sample: bool = False,
     split_name: str | None = None,
     columns: Sequence[str] | None = None,
-    transform: Callable[[Data], Data] | None = None,
+    transform: Transform | None = None,
     **parameters: Any,
 ) -> ShardedDataset:
     """Open a finished build. Nothing is built, and no complete file is downloaded.
@@ -234,8 +222,8 @@ def open(  # noqa: A001 -- its public name
     if is_address(path_or_name):
         from kmip_data.sharing.afar import open_afar
 
-        afar = open_afar(os.fspath(path_or_name), Home.locate(home))
-        find(afar.path, parameters, sample=sample)  # refuses a build with other parameters
-        return ShardedDataset(afar, split, transform, split_name=split_name, columns=columns)
-    build = find(path_or_name, parameters, home=home, sample=sample)
+        build: Build = open_afar(os.fspath(path_or_name), Home.locate(home))
+        find(build.path, parameters, sample=sample)  # refuses a build with other parameters
+    else:
+        build = find(path_or_name, parameters, home=home, sample=sample)
     return ShardedDataset(build, split, transform, split_name=split_name, columns=columns)

@@ -12,9 +12,6 @@ from kmip_data.errors import UsageError
 from kmip_data.graphs.city_columns import Coordinates, is_city
 from kmip_data.manifest import dataset_names, load_manifest, unknown_name
 
-HELP = "help(kmip_data.CityNetwork), in Python"
-PYG_COLUMNS = ("x", "y", "edge_index")
-
 
 class CityNetwork(BuiltDataset):
     """The streets of a city: one graph with nodes classified by their eccentricity.
@@ -82,7 +79,8 @@ class CityNetwork(BuiltDataset):
         **arguments: Unpack[Arguments],
     ) -> None:
         if coordinates not in get_args(Coordinates):
-            raise unknown_name("way to feed coordinates", coordinates, get_args(Coordinates), command=HELP)
+            ways, command = get_args(Coordinates), "help(kmip_data.CityNetwork), in Python"
+            raise unknown_name("way to feed coordinates", coordinates, ways, command=command)
         if name.lower() in dataset_names():
             name = name.lower()
             if load_manifest(name).dataset_class != CityNetwork.__name__:
@@ -93,15 +91,13 @@ class CityNetwork(BuiltDataset):
         if not is_city(build.card):
             raise _not_a_city(name, f"the build {build.path}")
         self._coordinates: Coordinates | None = None if raw_features else coordinates
-        chosen = [*(PYG_COLUMNS if raw_features else ()), *(arguments.get("columns") or ())]
+        chosen = [*(("x", "y", "edge_index") if raw_features else ()), *(arguments.get("columns") or ())]
         self._read(build, split, {**arguments, "columns": chosen or None})
 
     def get(self, idx: int) -> Data:
         """Return the graph, without the transform."""
         data = super().get(idx)
-        if self._coordinates is not None:
-            data = feed_city(data, self.card, self._coordinates)
-        return data
+        return data if self._coordinates is None else feed_city(data, self.card, self._coordinates)
 
     @property
     def num_node_features(self) -> int:
@@ -115,5 +111,5 @@ class CityNetwork(BuiltDataset):
 
 def _not_a_city(name: str, found: str) -> UsageError:
     cities = [city for city in dataset_names() if load_manifest(city).dataset_class == CityNetwork.__name__]
-    expected = f"one of {', '.join(cities)}, or a city built under a name of its own"
+    expected = f"{', '.join(cities)}, or a city built under a name of its own"
     return UsageError(f"{name!r} is not a city.", expected=expected, found=found, next="kmip-data list")

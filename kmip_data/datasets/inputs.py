@@ -23,11 +23,8 @@ from kmip_data.manifest import Standardisation, unknown_name
 class LocalDegreeProfile(BaseTransform):  # type: ignore[misc] # PyTorch Geometric is untyped
     """Transform that appends the local degree profile to ``x``, or makes it ``x``.
 
-    Parameters
-    ----------
-    rule
-        Version of PyTorch Geometric to follow: ``"2.0"`` or ``"2.8"``, see
-        :func:`kmip_data.graphs.encodings.degree_profile.local_degree_profile`.
+    ``rule`` is the version of PyTorch Geometric to follow, ``"2.0"`` or ``"2.8"``: see
+    :func:`kmip_data.graphs.encodings.degree_profile.local_degree_profile`.
     """
 
     def __init__(self, rule: DegreeProfile = "2.0") -> None:
@@ -79,29 +76,22 @@ class Inputs:
     names: tuple[str, ...]  #: names of the columns of ``x``; empty if the build has none
     transform: Callable[[Data], Data] | None = None  #: computes ``x`` if it is not stored
     views: tuple[View, ...] = ()  #: columns to read, if not all
-    vocabulary: str = (
-        ""  #: digest of the categories of one-hot columns (of the build key if unknown), or empty
-    )
+    vocabulary: str = ""  #: digest of the categories of one-hot columns (if unknown, of the build key)
 
 
-#: Views of ``x`` besides ``all``, every column: dataset -> name -> first column, last column + 1.
-FEATURES: Final = {"s3dis": {"position-color": (0, 6)}}
+#: Views of ``x`` besides ``all``, every column, by dataset and name.
+_FEATURES: Final = {"s3dis": {"position-color": View(attribute="x", source="node/x", start=0, stop=6)}}
 
 
 def feature_views(dataset: str, name: str) -> tuple[View, ...]:
-    """Return the views for the features ``name`` of ``dataset``; none for ``all``.
-
-    Raises ``UsageError`` if the dataset has no such features.
-    """
-    known = FEATURES.get(dataset, {})
+    """Return the views for the features ``name`` of ``dataset``, none for ``all``; UsageError for another."""
+    known = _FEATURES.get(dataset, {})
     if name == "all":
         return ()
     if name not in known:
-        raise unknown_name(
-            f"set of features of {dataset}", name, ["all", *known], command=f"kmip-data info {dataset}"
-        )
-    start, stop = known[name]
-    return (View(attribute="x", source="node/x", start=start, stop=stop),)
+        what = f"set of features of {dataset}"
+        raise unknown_name(what, name, ["all", *known], command=f"kmip-data info {dataset}")
+    return (known[name],)
 
 
 def network_inputs(card: Card, features: str, coordinates: Coordinates) -> Inputs:

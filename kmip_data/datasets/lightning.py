@@ -13,7 +13,6 @@ from kmip_data.errors import UsageError
 from kmip_data.format.splits import PARTS
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
-from kmip_data.wording import counted
 
 try:
     from lightning.pytorch import LightningDataModule
@@ -26,9 +25,8 @@ except ImportError as error:
 class GraphDataModule(LightningDataModule):
     """Train, validation and test loaders of a dataset.
 
-    The data are built or opened once per node and opened in every process. In a distributed run each process
-    gets a share: for training the same number of batches everywhere, for validation and test every graph
-    once. The order of epoch ``e`` depends on ``seed`` and ``e`` alone, and a run that resumes from a
+    Missing data are built once per node. In a distributed run each process gets a share: for training the
+    same number of batches everywhere, for validation and test every graph once. A run that resumes from a
     checkpoint within an epoch continues with the next batch.
 
     Parameters
@@ -76,11 +74,8 @@ class GraphDataModule(LightningDataModule):
         self._train_state: dict[str, Any] | None = None
 
     def __str__(self) -> str:
-        """Return a summary without opening anything (Lightning's default reads every loader)."""
-        name = self._dataset if isinstance(self._dataset, str | os.PathLike) else None
-        words = [os.fspath(name) if name is not None else getattr(self._dataset, "__name__", "dataset")]
-        words += [f"{part} {counted(len(graphs), 'graph')}" for part, graphs in self.parts.items()]
-        return f"GraphDataModule({', '.join([*words, f'batch_size={self.batch_size}'])})"
+        """Return a summary; Lightning's own reads every loader, which moves the epoch on."""
+        return f"GraphDataModule({', '.join([*self.parts, f'batch_size={self.batch_size}'])})"
 
     def prepare_data(self) -> None:
         """Build missing data; Lightning calls it in one process per node."""
@@ -88,13 +83,13 @@ class GraphDataModule(LightningDataModule):
 
     def setup(self, stage: str | None = None) -> None:
         """Open the parts, except missing and empty ones."""
-        if not self.parts:
-            train = self._open("train")
-            parts = (train.card.splits[train.split_name].parts if train.split_name else {}).items()
-            wanted = {name for name, part in parts if part.graphs and name in PARTS}
-            self.parts = {
-                name: train if name == "train" else self._open(name) for name in PARTS if name in wanted
-            }
+        if self.parts:
+            return
+        train = self._open("train")
+        split = train.card.splits[train.split_name].parts if train.split_name else {}
+        for name in PARTS:
+            if name in split and split[name].graphs:
+                self.parts[name] = train if name == "train" else self._open(name)
 
     @property
     def num_features(self) -> int:
@@ -112,24 +107,21 @@ class GraphDataModule(LightningDataModule):
         loader = GraphLoader(self._part("train"), self.batch_size, **order, **self.loader_options)
         if self._train_state is not None:
             loader.load_state_dict(self._train_state)
-            self._train_state = None
-        self._train_loader = loader
+        self._train_loader, self._train_state = loader, None
         return loader
 
     def val_dataloader(self) -> GraphLoader | list[GraphLoader]:
         """Return batches of the validation part in order; none without that part."""
-        return self._in_order("val") if "val" in self.parts else []
+        return self._in_order("val")
 
     def test_dataloader(self) -> GraphLoader | list[GraphLoader]:
         """Return batches of the test part in order; none without that part."""
-        return self._in_order("test") if "test" in self.parts else []
+        return self._in_order("test")
 
-    def predict_dataloader(self) -> GraphLoader | list[GraphLoader]:
-        """As :meth:`test_dataloader`."""
-        return self.test_dataloader()
+    predict_dataloader = test_dataloader
 
     def state_dict(self) -> dict[str, Any]:
-        """Position in the train part, for a checkpoint."""
+        """Return the position in the train part, for a checkpoint."""
         return {} if self._train_loader is None else {"train": self._train_loader.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -142,11 +134,12 @@ class GraphDataModule(LightningDataModule):
         return open_build(self._dataset, part, **self._dataset_options)
 
     def _part(self, name: str) -> ShardedDataset:
-        if not self.parts:
-            self.setup()
+        self.setup()
         if name not in self.parts:
             raise UsageError(f"The split has no {name} part: {', '.join(self.parts) or 'none'}.")
         return self.parts[name]
 
-    def _in_order(self, part: str) -> GraphLoader:
-        return GraphLoader(self._part(part), self.eval_batch_size, **self.loader_options)
+    def _in_order(self, part: str) -> GraphLoader | list[GraphLoader]:
+        if part not in self.parts:
+            return []
+        return GraphLoader(self.parts[part], self.eval_batch_size, **self.loader_options)

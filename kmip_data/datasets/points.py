@@ -84,20 +84,11 @@ class S3DIS(BuiltDataset):
         short_graphs: ShortGraphs = None,
         **arguments: Unpack[PartArguments],
     ) -> None:
-        rule = {
-            "split": split_rule,
-            "test_area": test_area,
-            "split_seed": split_seed,
-            "val_fraction": val_fraction,
-        }
-        self._open(
-            root,
-            {"k": k, "knn_rule": knn_rule, "short_graphs": short_graphs},
-            rule,
-            arguments,
-            views=feature_views(self._name, features),
-            edge_lengths=edge_attr,
-        )
+        parameters = {"k": k, "knn_rule": knn_rule, "short_graphs": short_graphs}
+        rule: dict[str, object] = {"split": split_rule, "split_seed": split_seed}
+        rule |= {"test_area": test_area, "val_fraction": val_fraction}
+        views = feature_views(self._name, features)
+        self._open(root, parameters, rule, arguments, views=views, edge_lengths=edge_attr)
 
 
 class ShapeNetPart(BuiltDataset):

@@ -106,8 +106,8 @@ class PCQMContact(BuiltDataset):
             return data
         record = idx % self.len() if self._records is None else int(self._records[idx])
         if self.schema.links is None:
-            what = "contacts are not rows of bits"
-            raise self._store.damaged_record(record, what, "uint8 (N, W)", str(data.contact.shape))
+            found = str(data.contact.shape)
+            raise self._store.damaged_record(record, "contacts are not rows of bits", "uint8 (N, W)", found)
         touching = np.unpackbits(data.contact.numpy(), axis=1, bitorder="little")
         if touching[:, data.num_nodes :].any():
             what, nodes = "a contact leads out of its graph", f"nodes below {data.num_nodes}"

@@ -70,14 +70,7 @@ def read_json(path: str | os.PathLike[str], most: int = MAX_BYTES) -> Any:
     return value
 
 
-def read_model(
-    path: Path,
-    model: type[M],
-    what: str,
-    *,
-    expected: str,
-    next: str,  # noqa: A002 -- as in the errors
-) -> M:
+def read_model(path: Path, model: type[M], what: str, *, next: str) -> M:  # noqa: A002 -- as in the errors
     """Read a JSON file that follows ``model``; the error is its path and ``what`` ("cannot be read as …").
 
     Raises ``FileNotFoundError`` if there is no such file, and ``DamagedInput`` if it cannot be read or does
@@ -88,9 +81,7 @@ def read_model(
     except FileNotFoundError:
         raise
     except (ValueError, RecursionError, OSError) as error:
-        raise DamagedInput(
-            f"{path} {what}.", expected=expected, found=first_fault(error), next=next
-        ) from error
+        raise DamagedInput(f"{path} {what}.", found=first_fault(error), next=next) from error
 
 
 def first_fault(error: Exception) -> str:

@@ -291,31 +291,20 @@ def read_card(folder: Path) -> Card:
     """
     path = folder / CARD_NAME
     try:
-        return read_model(
-            path,
-            Card,
-            "cannot be read as a card",
-            expected=f"a JSON card of version {CARD_VERSION}",
-            next="repeat the kmip-data build command: it writes the card again",
-        )
+        again = "repeat the kmip-data build command: it writes the card again"
+        return read_model(path, Card, "cannot be read as a card", next=again)
     except FileNotFoundError as error:
         raise UsageError(
             f"{folder} is not a finished build: it has no {CARD_NAME}.",
             next="kmip-data build NAME (an unfinished build resumes)",
         ) from error
     except DamagedInput as error:
-        version = _version(path)
-        if version <= CARD_VERSION:
+        version: Any = None
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            version = read_json(path)["version"]
+        if not isinstance(version, int) or version <= CARD_VERSION:
             raise
         raise UsageError(
             f"{folder} was written by a newer kmip-data: its card has version {version}, not {CARD_VERSION}.",
             next="upgrade kmip-data, or use another --home or --output with this version",
         ) from error
-
-
-def _version(path: Path) -> int:
-    """Return the version in a card; 0 without a whole number there."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        version = read_json(path)["version"]
-        return version if isinstance(version, int) else 0
-    return 0

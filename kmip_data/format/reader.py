@@ -13,7 +13,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from kmip_data.format.safety import StoredDataset
 
 T = TypeVar("T", int, str)
-
 #: Contiguous data cannot exceed the file; this bounds what a compressed shard may declare.
 MAX_DECLARED_BYTES: Final = 2**36
 
@@ -70,70 +69,62 @@ class Shard:
         self._handle: tuple[int, h5py.File] | None = None
 
     def _read_attributes(self, file: h5py.File) -> None:
-        found = _attribute(self.path, file, names.ATTR_FORMAT, str)
+        found = _attribute(self.path, file, "format", str)
         if found != names.FORMAT:
-            wanted = f"the attribute format = {names.FORMAT!r}"
-            refuse(self.path, "is HDF5, but not a shard", wanted, repr(found)[:40])
-        check_version(self.path, _attribute(self.path, file, names.ATTR_VERSION, int), names.FORMAT_VERSION)
-        self.dataset = _attribute(self.path, file, names.ATTR_DATASET, str)
-        self.build_key = _attribute(self.path, file, names.ATTR_BUILD, str)
+            refuse(self.path, "is HDF5, but not a shard", f"format {found!r}"[:40])
+        check_version(self.path, _attribute(self.path, file, "format_version", int), names.FORMAT_VERSION)
+        self.dataset = _attribute(self.path, file, "dataset", str)
+        self.build_key = _attribute(self.path, file, "build_key", str)
         try:
-            self.schema, self.layout = parse_schema(_attribute(self.path, file, names.ATTR_SCHEMA, str))
+            self.schema, self.layout = parse_schema(_attribute(self.path, file, "schema", str))
         except ValueError as error:
-            refuse(self.path, "has a schema that is not valid", "the schema as JSON", str(error)[:200], error)
-        text = _attribute(self.path, file, names.ATTR_COUNTS, str)
+            refuse(self.path, "has a schema that is not valid", str(error)[:200], error)
+        text = _attribute(self.path, file, "counts", str)
         try:
             counts = json.loads(text)
             values: list[int] = [counts[name] for name in ("graphs", "nodes", "edges")]
         except (TypeError, KeyError, ValueError, RecursionError):
             values = []
         if not values or any(type(value) is not int or value < 0 for value in values):
-            expected = "graphs, nodes and edges as JSON"
-            refuse(self.path, "has counts that are not valid", expected, repr(text[:80]))
+            refuse(self.path, "has counts that are not valid", repr(text[:80]))
         self.graphs, self.nodes, self.edges = values
 
     def _read_structure(self, file: h5py.File, stored: dict[str, StoredDataset]) -> None:
         """Compare the stored datasets with schema and counts, and note where their data begin."""
         for key in sorted(set(self.layout) ^ set(stored)):
             found = f"no {key}" if key in self.layout else f"{key} besides"
-            refuse(self.path, "does not follow its schema", f"the datasets {', '.join(self.layout)}", found)
+            refuse(self.path, "does not follow its schema", found)
         self._offsets: dict[str, int | None] = {}
         for key, entry in self.layout.items():
             wanted = entry.shape(self.graphs, self.nodes, self.edges)
             if stored[key].dtype != entry.dtype or stored[key].shape != wanted:
-                found = f"{stored[key].dtype} {stored[key].shape}"
-                refuse(self.path, "does not follow its schema", f"{key} as {entry.dtype} {wanted}", found)
+                found = f"{key} as {stored[key].dtype} {stored[key].shape}, not {entry.dtype} {wanted}"
+                refuse(self.path, "does not follow its schema", found)
             if entry.per in {"pointer", "graph"} and stored[key].nbytes and stored[key].offset is None:
-                refuse(self.path, "does not follow the format", f"{key} stored contiguous", "chunks")
+                refuse(self.path, "does not follow the format", f"{key} in chunks, not contiguous")
             self._offsets[key] = stored[key].offset
         self.node_ptr = self._pointers(file, names.NODE_PTR, self.nodes)
         if self.schema.edges == "neighbor":
             self.edge_ptr = self.node_ptr * (self.schema.k or 0)
             if self.edges != self.edge_ptr[-1]:
-                expected = f"{self.edge_ptr[-1]:,} edges ({self.schema.k} per node)"
-                refuse(self.path, "has counts that contradict its data", expected, f"{self.edges:,}")
+                found = f"{self.edges:,} edges, not {self.edge_ptr[-1]:,} ({self.schema.k} per node)"
+                refuse(self.path, "has counts that contradict its data", found)
         elif self.schema.edges == "index":
             self.edge_ptr = self._pointers(file, names.EDGE_PTR, self.edges)
         else:
             self.edge_ptr = np.zeros_like(self.node_ptr)
         largest = int(np.diff(self.node_ptr).max(initial=0))
         if largest > self.schema.max_nodes:
-            expected = f"{self.schema.max_nodes:,} nodes"
-            refuse(self.path, "holds a graph that is too large", expected, f"{largest:,}")
+            found = f"{largest:,} nodes, of at most {self.schema.max_nodes:,}"
+            refuse(self.path, "holds a graph that is too large", found)
 
     def _pointers(self, file: h5py.File, key: str, total: int) -> NDArray[np.int64]:
         pointers: NDArray[np.int64] = file[key][:].astype(np.int64, copy=False)
         if pointers[0] != 0 or pointers[-1] != total or (pointers[1:] < pointers[:-1]).any():
-            found = f"{pointers[0]:,} to {pointers[-1]:,}"
-            what = f"has row pointers that are not in order ({key})"
-            refuse(self.path, what, f"0, then never less, up to {total:,}", found)
+            found = f"{pointers[0]:,} to {pointers[-1]:,}, not from 0 up to {total:,}"
+            refuse(self.path, f"has row pointers that are not in order ({key})", found)
         pointers.setflags(write=False)
         return pointers
-
-    def __repr__(self) -> str:
-        return (
-            f"Shard({str(self.path)!r}, graphs={self.graphs:,}, nodes={self.nodes:,}, edges={self.edges:,})"
-        )
 
     def __len__(self) -> int:
         return self.graphs
@@ -149,7 +140,7 @@ class Shard:
         try:
             return [key.decode("ascii") for key in self.read(names.KEY, 0, self.graphs).tolist()]
         except UnicodeDecodeError as error:
-            refuse(self.path, "has a key that is not text", "ASCII keys", str(error), error)
+            refuse(self.path, "has a key that is not text", str(error), error)
 
     def mapped(self, key: str) -> NDArray[Any] | None:
         """Return a read-only view of a complete dataset in the map; ``None`` if compressed or empty.
@@ -184,7 +175,7 @@ class Shard:
         try:
             return read_chunked(self._file()[key], entry.axis, rows.start, rows.stop)
         except (OSError, RuntimeError, LookupError, ValueError, TypeError, MemoryError) as error:
-            refuse(self.path, f"is damaged in {key}", "readable chunks", str(error), error)
+            refuse(self.path, f"is damaged in {key}", str(error), error)
 
     def _entry(self, key: str) -> Expected:
         try:
@@ -199,13 +190,13 @@ class Shard:
             try:
                 size = os.fstat(descriptor).st_size
                 if size != self._size:  # access beyond the end of a shorter file would kill the process
-                    expected = f"{self._size:,} bytes"
-                    refuse(self.path, "changed since it was opened", expected, f"{size:,} bytes")
+                    found = f"{size:,} bytes, not {self._size:,}"
+                    refuse(self.path, "changed since it was opened", found)
                 return map_file(descriptor, size)
             finally:
                 os.close(descriptor)
         except OSError as error:
-            refuse(self.path, "cannot be read any more", "the shard that was opened", str(error), error)
+            refuse(self.path, "cannot be read any more", str(error), error)
 
     def _file(self) -> h5py.File:
         """Return a handle of this process on a compressed shard."""
@@ -213,27 +204,24 @@ class Shard:
 
         from kmip_data.format.safety import enable_zstd
 
-        handle = self._handle
-        if handle is None or handle[0] != os.getpid():
+        if self._handle is None or self._handle[0] != os.getpid():
             enable_zstd()
-            handle = (os.getpid(), h5py.File(self.path, "r", locking=False))
-            self._handle = handle
-        return handle[1]
+            self._handle = (os.getpid(), h5py.File(self.path, "r", locking=False))
+        return self._handle[1]
 
 
 def _attribute(path: Path, file: h5py.File, name: str, kind: type[T]) -> T:
     from kmip_data.format.safety import read_scalar
 
     what = f"has an attribute {name!r} that is not valid"
-    expected = "ASCII text" if kind is str else "a whole number"
     try:
         value = read_scalar(file, name)
     except ValueError as error:
-        refuse(path, what, expected, str(error), error)
+        refuse(path, what, str(error), error)
     if value is None:
-        refuse(path, "is HDF5, but not a shard", f"an attribute {name!r}", "none")
+        refuse(path, "is HDF5, but not a shard", f"no attribute {name!r}")
     if not isinstance(value, kind):
-        refuse(path, what, expected, repr(value)[:80])
+        refuse(path, what, repr(value)[:80])
     return value
 
 
@@ -270,12 +258,7 @@ def _library() -> Any:
 BLOCK_VALUES: Final = 2**20  #: values checked at once; bounds the memory
 
 
-class Fault(NamedTuple):
-    """A promise of the schema that values of one dataset break."""
-
-    what: str
-    expected: str
-    found: str
+Fault = tuple[str, str, str]  #: a promise of the schema that values break: what, expected, found
 
 
 def content_faults(shard: Shard) -> Iterator[Fault]:
@@ -296,7 +279,7 @@ def check_edges(shard: Shard) -> None:
 def refuse_faults(shard: Shard, faults: Iterator[Fault]) -> None:
     """Raise DamagedInput for the first fault of a shard, if there is one."""
     for what, expected, found in faults:
-        refuse(shard.path, f"is damaged: {what}", expected, found)
+        refuse(shard.path, f"is damaged: {what}", f"{found}, not {expected}")
 
 
 def _edge_faults(shard: Shard) -> Iterator[Fault]:
@@ -316,10 +299,8 @@ def _edge_faults(shard: Shard) -> Iterator[Fault]:
 
 def column_faults(shard: Shard, column: Column) -> Iterator[Fault]:
     """Yield a fault for every promise of the schema that values of one column break."""
-    row_ptr = {"graph": np.arange(shard.graphs + 1), "node": shard.node_ptr, "edge": shard.edge_ptr}[
-        column.level
-    ]
-    low, high = column.low, column.most
+    pointers = {"graph": np.arange(shard.graphs + 1), "node": shard.node_ptr, "edge": shard.edge_ptr}
+    row_ptr, low, high = pointers[column.level], column.low, column.most
     if column.finite and np.dtype(column.stored).kind == "f":
         yield from _faults(shard, column.key, row_ptr, lambda block, _: ~np.isfinite(block), "finite values")
     if low is not None:
@@ -346,12 +327,8 @@ def _faults(
                 first = start + int(rows.argmax())
     if count:
         graph = int(np.searchsorted(row_ptr, first, side="right")) - 1
-        record = shard.keys[graph]
-        yield Fault(
-            f"{key} holds wrong values",
-            expected,
-            f"{count:,} other, the first in record {record!r}, row {first - int(row_ptr[graph]):,}",
-        )
+        place = f"record {shard.keys[graph]!r}, row {first - int(row_ptr[graph]):,}"
+        yield f"{key} holds wrong values", expected, f"{count:,} other, the first in {place}"
 
 
 def _blocks(shard: Shard, key: str, rows: int) -> Iterator[tuple[int, NDArray[Any]]]:

@@ -25,7 +25,7 @@ from typing import Any, Final, NoReturn
 
 import h5py
 import numpy as np
-from h5py import h5a, h5d, h5f, h5g, h5l, h5o, h5p, h5s, h5t, h5z
+from h5py import h5a, h5d, h5g, h5l, h5o, h5s, h5t, h5z
 from numpy.typing import NDArray
 
 from kmip_data.errors import KmipDataError, refuse
@@ -48,8 +48,8 @@ FILTER_CODES: Final = {
 _LINK_NAMES: Final = {h5l.TYPE_SOFT: "a soft link", h5l.TYPE_EXTERNAL: "an external link"}
 
 
-class Refused(Exception):
-    """A refused construct: ``what``, ``expected`` and ``found``; caught in this module."""
+class _Refused(Exception):
+    """A refused construct: what the file does, and where or how much; caught in this module."""
 
 
 @dataclass(frozen=True)
@@ -66,16 +66,12 @@ class StoredDataset:
         return self.dtype.itemsize * math.prod(self.shape)
 
 
-def _refuse(what: str, expected: str, found: str) -> NoReturn:
-    raise Refused(what, expected, found)
-
-
-def _require(fine: object, what: str, expected: str, found: str) -> None:
+def _require(fine: object, what: str, found: str) -> None:
     if not fine:
-        _refuse(what, expected, found)
+        raise _Refused(what, found)
 
 
-class Inspection:
+class _Inspection:
     """Visit every object of a file and enforce the limits."""
 
     def __init__(self, size: int, filters: frozenset[str], max_declared: int) -> None:
@@ -91,9 +87,7 @@ class Inspection:
     def group(self, group: h5g.GroupID, name: str, depth: int) -> None:
         """Check a group and its members."""
         self.object(group, name or "/")
-        if depth > MAX_DEPTH:
-            _refuse("nests too deep", f"at most {MAX_DEPTH} groups in each other", f"more, at {name[:80]!r}")
-        links = group.links
+        _require(depth <= MAX_DEPTH, f"nests groups more than {MAX_DEPTH} deep", repr(name[:80]))
         names: list[bytes] = []
 
         def collect(link: bytes) -> bool | None:
@@ -101,93 +95,74 @@ class Inspection:
             return True if len(names) > MAX_OBJECTS else None  # a value stops the iteration
 
         if group.get_num_objs():
-            links.iterate(collect)
+            group.links.iterate(collect)
         for link in names:
             child = f"{name}/{os.fsdecode(link)}".removeprefix("/")
-            kind = links.get_info(link).type
-            if kind != h5l.TYPE_HARD:
-                found = _LINK_NAMES.get(kind, "a user-defined link")
-                _refuse("holds a link", "groups and datasets only", f"{found} at {child[:80]!r}")
+            kind = group.links.get_info(link).type
+            found = f"{_LINK_NAMES.get(kind, 'a user-defined link')} at {child[:80]!r}"
+            _require(kind == h5l.TYPE_HARD, "holds a link", found)
             target = h5o.open(group, link)
             if isinstance(target, h5g.GroupID):
                 self.group(target, child, depth + 1)
-            elif isinstance(target, h5d.DatasetID):
+            else:
+                _require(isinstance(target, h5d.DatasetID), "holds a named type", repr(child[:80]))
                 self.object(target, child)
                 self.dataset(target, child)
-            else:
-                _refuse("holds a named type", "groups and datasets only", f"a type at {child[:80]!r}")
 
     def object(self, target: h5g.GroupID | h5d.DatasetID, name: str) -> None:
         """Check a group or dataset for a single name and for few and small attributes."""
-        address = int(h5o.get_info(target).addr)
-        fine, what = address not in self.seen, "holds an object twice"
-        _require(fine, what, "one name for each object", f"a second hard link at {name[:80]!r}")
+        address, at = int(h5o.get_info(target).addr), f"at {name[:80]!r}"
+        _require(address not in self.seen, "holds an object twice", f"a second hard link {at}")
         self.seen.add(address)
-        fine = len(self.seen) <= MAX_OBJECTS
-        _require(fine, "holds too many objects", f"at most {MAX_OBJECTS:,}", "more")
-        fine, what = (count := h5a.get_num_attrs(target)) <= MAX_ATTRIBUTES, "has too many attributes"
-        _require(fine, what, f"at most {MAX_ATTRIBUTES} per object", f"{count:,} at {name[:80]!r}")
+        _require(len(self.seen) <= MAX_OBJECTS, "holds too many objects", f"more than {MAX_OBJECTS:,}")
+        count = h5a.get_num_attrs(target)
+        _require(count <= MAX_ATTRIBUTES, "has too many attributes", f"{count:,} {at}")
         for index in range(count):
             attribute = h5a.open(target, index=index)
-            size, most = attribute.get_storage_size(), f"at most {MAX_ATTRIBUTE_BYTES:,} bytes"
-            _require(size <= MAX_ATTRIBUTE_BYTES, "has a huge attribute", most, f"{size:,} at {name[:80]!r}")
+            size = attribute.get_storage_size()
+            _require(size <= MAX_ATTRIBUTE_BYTES, "has a huge attribute", f"{size:,} bytes {at}")
             _ = attribute.dtype  # an invalid type raises here rather than while it is read
 
     def dataset(self, dataset: h5d.DatasetID, name: str) -> None:
         """Check a dataset, its layout first: the shape of a virtual one would open its sources."""
-        shown = repr(name[:80])
+        at = f"at {name[:80]!r}"
         properties = dataset.get_create_plist()
         layout = properties.get_layout()
-        inside, found = "data in the file itself", f"a dataset of other files at {shown}"
-        _require(layout != h5d.VIRTUAL, "holds a virtual dataset", inside, found)
-        _require(not properties.get_external_count(), "holds external data", inside, found)
-        self.filters(properties, shown)
+        _require(layout != h5d.VIRTUAL, "holds a virtual dataset", f"data of other files {at}")
+        _require(not properties.get_external_count(), "holds external data", f"data of other files {at}")
+        for index in range(properties.get_nfilters()):
+            code = properties.get_filter(index)[0]
+            _require(code in self.allowed, "uses an unknown filter", f"filter {code} {at}")
+            self.needs_zstd |= code == FILTER_CODES["zstd"]
         kind = dataset.get_type()
-        if not isinstance(kind, h5t.TypeIntegerID | h5t.TypeFloatID) and not (
-            isinstance(kind, h5t.TypeStringID) and not kind.is_variable_str()
-        ):
-            found = f"{type(kind).__name__} at {shown}"
-            _refuse("holds data of a type that is not read", "numbers and fixed-length text", found)
+        fixed = isinstance(kind, h5t.TypeStringID) and not kind.is_variable_str()
+        read = fixed or isinstance(kind, h5t.TypeIntegerID | h5t.TypeFloatID)
+        _require(read, "holds data of a type that is not read", f"{type(kind).__name__} {at}")
         space = dataset.get_space()
-        fine, what = space.get_simple_extent_type() != h5s.NULL, "holds a dataset without data"
-        _require(fine, what, "a shape", f"a null dataspace at {shown}")
+        _require(space.get_simple_extent_type() != h5s.NULL, "holds a dataset without data", at)
         stored = StoredDataset(
             kind.dtype, space.shape, dataset.get_offset() if layout == h5d.CONTIGUOUS else None
         )
-        self.sizes(dataset, stored, layout, properties, shown)
+        chunk = properties.get_chunk() if layout == h5d.CHUNKED else ()
+        self.sizes(stored, layout, math.prod(chunk), dataset.get_storage_size(), at)
         self.datasets[name] = stored
 
-    def filters(self, properties: h5p.PropDCID, shown: str) -> None:
-        """Check that reading a dataset runs allowed filters only."""
-        for index in range(properties.get_nfilters()):
-            code = properties.get_filter(index)[0]
-            expected = f"no filter but {', '.join(sorted(self.allowed.values()))}"
-            _require(code in self.allowed, "uses an unknown filter", expected, f"filter {code} at {shown}")
-            self.needs_zstd |= code == FILTER_CODES["zstd"]
-
-    def sizes(
-        self, dataset: h5d.DatasetID, stored: StoredDataset, layout: int, properties: h5p.PropDCID, shown: str
-    ) -> None:
-        """Check the declared size of a dataset against the size of the file."""
-        declared = stored.nbytes
+    def sizes(self, stored: StoredDataset, layout: int, chunk: int, kept: int, at: str) -> None:
+        """Check the declared size of a dataset against the bytes that are kept of it."""
+        what, declared = "declares absurd sizes", stored.nbytes
         # An axis of length 0 must not hide the others: (0, 10**10) takes 6 GB as soon as it is converted.
         self.declared += stored.dtype.itemsize * math.prod(max(1, size) for size in stored.shape)
-        kept = dataset.get_storage_size()
-        what = "declares absurd sizes"
-        most = f"at most {self.max_declared:,} bytes of data in all"
-        _require(self.declared <= self.max_declared, what, most, f"{self.declared:,} bytes")
-        found = f"{declared:,} bytes declared, {kept:,} stored at {shown}"
+        most = f"{self.declared:,} bytes in all, of at most {self.max_declared:,}"
+        _require(self.declared <= self.max_declared, what, most)
+        found = f"{declared:,} bytes declared, {kept:,} stored of a file of {self.size:,} {at}"
         if layout == h5d.CONTIGUOUS and declared:
             fine = stored.offset is not None and kept == declared and stored.offset + declared <= self.size
-            _require(fine, what, f"data inside the file's {self.size:,} bytes", found)
+            _require(fine, what, found)
             return
-        if layout == h5d.CHUNKED:
-            chunk = math.prod(properties.get_chunk()) * stored.dtype.itemsize
-            most = f"chunks of at most {MAX_CHUNK_BYTES:,} bytes"
-            _require(chunk <= MAX_CHUNK_BYTES, what, most, f"{chunk:,} bytes at {shown}")
+        chunk *= stored.dtype.itemsize
+        _require(chunk <= MAX_CHUNK_BYTES, what, f"a chunk of {chunk:,} bytes {at}")
         self.excess += max(0, declared - kept * MAX_RATIO)
-        fine = kept <= self.size and self.excess <= FREE_BYTES
-        _require(fine, what, f"at most {MAX_RATIO:,} times what is stored", found)
+        _require(kept <= self.size and self.excess <= FREE_BYTES, what, found)
 
 
 SHARD_FILTERS: Final = frozenset({"gzip", "shuffle", "zstd"})
@@ -221,13 +196,13 @@ def open_untrusted(
     size = _checked_size(path, source)
     with contextlib.ExitStack() as stack:
         try:
-            file = h5py.File(source, "r") if source is not None else _open(path)
-            stack.callback(file.close)
-            inspection = Inspection(size, filters, max_declared_bytes)
+            # Without locks, which network file systems may lack: we only read.
+            file = stack.enter_context(h5py.File(path if source is None else source, "r", locking=False))
+            inspection = _Inspection(size, filters, max_declared_bytes)
             inspection.group(h5g.open(file.id, b"/"), "", 0)
             if inspection.needs_zstd:
                 enable_zstd()
-        except Refused as refused:
+        except _Refused as refused:
             refuse(path, *refused.args, then=_AGAIN)
         except Exception as error:  # noqa: BLE001 -- on a damaged file h5py may raise anything
             _refuse_damaged(path, error)
@@ -273,30 +248,15 @@ def _checked_size(path: Path, source: io.RawIOBase | None) -> int:
             head, size = file.read(16) or b"", file.seek(0, os.SEEK_END)
     except (OSError, ValueError) as error:  # a zero byte in the path
         found = getattr(error, "strerror", None) or str(error)
-        refuse(path, "cannot be opened", "a readable file", found, error, then=_AGAIN)
+        refuse(path, "cannot be opened", found, error, then=_AGAIN)
     if not head.startswith(_MAGIC):
-        found = f"{head!r}" if head else "an empty file"
-        refuse(path, "is not an HDF5 file", "the HDF5 signature in the first bytes", found, then=_AGAIN)
+        refuse(path, "is not an HDF5 file", repr(head) if head else "an empty file", then=_AGAIN)
     return size
-
-
-def _open(path: Path) -> h5py.File:
-    access = h5p.create(h5p.FILE_ACCESS)
-    access.set_fclose_degree(h5f.CLOSE_STRONG)
-    if hasattr(access, "set_file_locking"):  # network file systems may have no locks; we only read
-        access.set_file_locking(False, True)
-    return h5py.File(h5f.open(os.fsencode(path), h5f.ACC_RDONLY, fapl=access))
 
 
 def _refuse_damaged(path: Path, error: Exception) -> NoReturn:
     found = " ".join(str(error).split())[:200] or type(error).__name__
-    refuse(path, "is damaged", "a complete HDF5 file", found, error, then=_AGAIN)
-
-
-_DEFLATE: Final = 1
-_SHUFFLE: Final = 2
-_ZSTD: Final = 32015
-_PIPELINES: Final = ([_SHUFFLE, _DEFLATE], [_SHUFFLE, _ZSTD])
+    refuse(path, "is damaged", found, error, then=_AGAIN)
 
 
 def read_chunked(dataset: h5py.Dataset, axis: int, start: int, stop: int) -> NDArray[Any]:
@@ -309,12 +269,13 @@ def read_chunked(dataset: h5py.Dataset, axis: int, start: int, stop: int) -> NDA
         raise ValueError(f"chunks {chunks} of {shape}, which are not whole rows")
     properties = dataset.id.get_create_plist()
     filters = [properties.get_filter(i)[0] for i in range(properties.get_nfilters())]
-    if filters not in _PIPELINES:
+    shuffle, gzip, zstd = (FILTER_CODES[name] for name in ("shuffle", "gzip", "zstd"))
+    if filters not in ([shuffle, gzip], [shuffle, zstd]):
         raise ValueError(f"filters {filters}, expected byte shuffle, then deflate (1) or zstd (32015)")
     rows = chunks[axis]
     size = math.prod(chunks) * dataset.dtype.itemsize
     firsts = range(start // rows * rows, stop, rows)
-    if filters[1] == _ZSTD:
+    if filters[1] == zstd:
         for first in firsts:
             announced = _announced_size(_stored(dataset, axis, first))
             if announced != size:

@@ -30,13 +30,6 @@ EDGE_INDEX: Final = "edge/index"  #: uint16|uint32 [2, ΣE], indices inside the 
 COORDINATES: Final = "node/coordinate_encoding"  #: a column of cities only
 LINKS: Final = "contact"  #: attribute of links to predict: a row of bits per node
 
-ATTR_FORMAT: Final = "format"  #: str, always FORMAT
-ATTR_VERSION: Final = "format_version"  #: int64
-ATTR_DATASET: Final = "dataset"  #: str, name of the dataset
-ATTR_BUILD: Final = "build_key"  #: str, 12 hex digits
-ATTR_COUNTS: Final = "counts"  #: str, JSON {"graphs": int, "nodes": int, "edges": int}
-ATTR_SCHEMA: Final = "schema"  #: str, JSON of the Schema
-
 EdgeLayout = Literal["neighbor", "index", "none"]
 ItemForm = Literal["axis", "row", "number", "text"]
 _Size = Annotated[int, Field(ge=0, le=2**31)]
@@ -151,8 +144,6 @@ class Schema:
 STORED_DTYPES: Final = frozenset(
     {"float16", "float32", "float64"} | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 )
-MAX_ROW_BYTES: Final = 2**31
-
 RESERVED: Final = frozenset({NODE_PTR, EDGE_PTR, KEY, NEIGHBOR, EDGE_INDEX})
 
 
@@ -236,37 +227,28 @@ def bytes_per(schema: Schema) -> tuple[int, int, int]:
 
 def _check(schema: Schema) -> None:
     """Raise ValueError for the first part of a well-typed ``schema`` that the format cannot hold."""
-    _require(schema.edges != "neighbor" or schema.k is not None, "k", "a number of neighbours", schema.k)
+    _require(schema.edges != "neighbor" or schema.k is not None, "k, the number of neighbours, is missing")
     for column in schema.columns:
-        _check_column(column)
-    edge_columns = [column.key for column in schema.columns if column.level == "edge"]
-    _require(
-        schema.edges != "none" or not edge_columns, "columns", "no edge columns without edges", edge_columns
-    )
+        what = f"column {column.key!r}"
+        _require(column.key not in RESERVED, f"{what} has a name that the format uses itself")
+        _require(column.attribute.isidentifier(), f"attribute {column.attribute!r} is not an identifier")
+        _require(column.stored in STORED_DTYPES, f"{what} has the stored dtype {column.stored!r}")
+        presented = column.presented in {*STORED_DTYPES, "bool"}
+        _require(presented, f"{what} has the presented dtype {column.presented!r}")
+        row_bytes = np.dtype(column.stored).itemsize * math.prod(column.shape)
+        _require(row_bytes <= 2**31, f"{what} has the shape {column.shape}: rows of more than 2 GiB")
+        _require(schema.edges != "none" or column.level != "edge", f"{what} needs edges, and none are stored")
     keys = [column.key for column in schema.columns]
     attributes = [column.attribute for column in schema.columns] + [view.attribute for view in schema.views]
-    for what, names in (("column keys", keys), ("attributes", attributes)):
-        _require(len(set(names)) == len(names), what, "each name once", names)
+    for names in (keys, attributes):
+        _require(len(set(names)) == len(names), f"one name stands twice in {names}")
     widths = {column.key: column.shape[0] for column in schema.columns if column.shape}
     for view in schema.views:
+        part = f"{view.source}[{view.start}:{view.stop}]"
         inside = view.start <= view.stop <= widths.get(view.source, 0)
-        expected = "a range of the components of a stored column"
-        _require(inside, f"view {view.attribute!r}", expected, f"{view.source}[{view.start}:{view.stop}]")
+        _require(inside, f"view {view.attribute!r} is {part}, which is not within a stored column")
 
 
-def _check_column(column: Column) -> None:
-    what = f"column {column.key!r}"
-    _require(column.key not in RESERVED, what, "a name that the format does not use itself", column.key)
-    _require(column.attribute.isidentifier(), f"attribute of {what}", "an identifier", column.attribute)
-    for name, dtype, allowed in (
-        ("stored dtype", column.stored, STORED_DTYPES),
-        ("presented dtype", column.presented, STORED_DTYPES | {"bool"}),
-    ):
-        _require(dtype in allowed, f"{name} of {what}", ", ".join(sorted(allowed)), dtype)
-    row_bytes = np.dtype(column.stored).itemsize * math.prod(column.shape)
-    _require(row_bytes <= MAX_ROW_BYTES, f"shape of {what}", "rows of at most 2 GiB", column.shape)
-
-
-def _require(condition: bool, what: str, expected: str, found: object) -> None:
+def _require(condition: bool, fault: str) -> None:
     if not condition:
-        raise ValueError(f"{what}: expected {expected}, found {found!r}")
+        raise ValueError(fault)

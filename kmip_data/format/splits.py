@@ -152,7 +152,7 @@ def read_split(path: str | os.PathLike[str], *, records: int = 0) -> SplitFile:
     path, most = Path(path), max_split_bytes(records)
     with contextlib.suppress(OSError, ValueError):  # raised below, with the reason
         if (size := path.stat().st_size) > most:
-            refuse(path, "is too large for a split", f"at most {most:,} bytes", f"{size:,} bytes")
+            refuse(path, "is too large for a split", f"{size:,} bytes, of at most {most:,}")
     with open_untrusted(path, max_declared_bytes=most, filters=frozenset()) as (file, stored):
         rule, parameters, digests = _read_attributes(path, file)
         parts, code = None, None
@@ -160,11 +160,22 @@ def read_split(path: str | os.PathLike[str], *, records: int = 0) -> SplitFile:
             _check_dataset(path, NODE_CODE, stored[NODE_CODE], np.dtype("u1"))
             code = file[NODE_CODE][:]
         else:
-            parts = _read_parts(path, file, stored)
-    names = set(NODE_PARTS) if parts is None else set(parts)
-    if set(digests) != names:
-        refuse(path, "does not follow the format", f"a digest of {sorted(names)}", f"{sorted(digests)}")
+            for key, found in stored.items():
+                folder, _, name = key.partition("/")
+                if folder != "split" or _PART.fullmatch(name) is None:
+                    refuse(path, "does not follow the format", f"{key[:80]!r}, not a part under /split")
+                _check_dataset(path, key, found, np.dtype("<i8"))
+            names = in_order(key.removeprefix("split/") for key in stored)
+            parts = {name: file[f"split/{name}"][:].astype(np.int64, copy=False) for name in names}
+    if set(digests) != set(NODE_PARTS if parts is None else parts):
+        refuse(path, "does not follow the format", f"digests of {sorted(digests)}, not of its parts")
     return SplitFile(rule=rule, parameters=parameters, parts=parts, node_code=code, digests=digests)
+
+
+def _check_dataset(path: Path, key: str, found: StoredDataset, dtype: np.dtype[Any]) -> None:
+    if found.dtype != dtype or len(found.shape) != 1:
+        what = f"{key} as {found.dtype} {found.shape}, not {dtype} (n,)"
+        refuse(path, "does not follow the format", what)
 
 
 def _read_attributes(path: Path, file: h5py.File) -> tuple[str, dict[str, Any], dict[str, str]]:
@@ -172,34 +183,17 @@ def _read_attributes(path: Path, file: h5py.File) -> tuple[str, dict[str, Any], 
 
     found = read_scalar(file, "format")
     if found != SPLIT_FORMAT:
-        expected = f"the attribute format = {SPLIT_FORMAT!r}"
-        refuse(path, "is HDF5, but not a split file", expected, repr(found)[:80])
+        refuse(path, "is HDF5, but not a split file", f"format {found!r}"[:80])
     check_version(path, read_scalar(file, "format_version"), SPLIT_VERSION)
     rule, *texts = (read_scalar(file, name) for name in ("rule", "parameters", "digests"))
     try:
         parameters, digests = (json.loads(str(text)) for text in texts)
     except (ValueError, RecursionError):
         parameters = digests = None
-    if (
-        not isinstance(rule, str)
-        or not isinstance(parameters, dict)
-        or not isinstance(digests, dict)
-        or not all(isinstance(digest, str) for digest in digests.values())
-    ):
-        expected = "a rule, and parameters and digests as JSON objects"
-        refuse(path, "has attributes that are not valid", expected, f"{rule} {texts}"[:80])
+    named = isinstance(digests, dict) and all(isinstance(digest, str) for digest in digests.values())
+    if not named or not isinstance(rule, str) or not isinstance(parameters, dict):
+        refuse(path, "has attributes that are not valid", f"{rule} {texts}"[:80])
     return rule, parameters, digests
-
-
-def _read_parts(path: Path, file: h5py.File, stored: Mapping[str, StoredDataset]) -> dict[str, I64]:
-    names = [key.removeprefix("split/") for key in stored if key.startswith("split/")]
-    others = [key for key in stored if not key.startswith("split/")]
-    others += [name for name in names if _PART.fullmatch(name) is None]
-    if others:
-        refuse(path, "does not follow the format", "parts under /split", repr(others[0][:80]))
-    for name in names:
-        _check_dataset(path, f"split/{name}", stored[f"split/{name}"], np.dtype("<i8"))
-    return {name: file[f"split/{name}"][:].astype(np.int64, copy=False) for name in in_order(names)}
 
 
 def _encode(
@@ -214,8 +208,3 @@ def _encode(
         for key, array in datasets.items():
             file.create_dataset(key, data=array, track_times=False)
         return file_bytes(file)
-
-
-def _check_dataset(path: Path, key: str, found: StoredDataset, dtype: np.dtype[Any]) -> None:
-    if found.dtype != dtype or len(found.shape) != 1:
-        refuse(path, "does not follow the format", f"{key} as {dtype} (n,)", f"{found.dtype} {found.shape}")

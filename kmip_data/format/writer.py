@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,21 +103,13 @@ CHUNK_BYTES: Final = 256 * 2**10  #: uncompressed size of a chunk of a compresse
 Compression = Literal["gzip", "zstd"] | None  #: of node and edge data; None: contiguous, to be mapped
 
 
-@dataclass(frozen=True)
-class EncodedShard:
-    """The bytes of one shard file, their SHA-256 (hex) and their counts."""
+class EncodedShard(NamedTuple):
+    """The bytes of one shard file, and their facts."""
 
     data: bytes
-    sha256: str
-    graphs: int
-    nodes: int
-    edges: int
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """Fields of the file on a card: ``sha256``, ``bytes``, ``graphs``, ``nodes``, ``edges``."""
-        counts = {"graphs": self.graphs, "nodes": self.nodes, "edges": self.edges}
-        return {"sha256": self.sha256, "bytes": len(self.data), **counts}
+    facts: dict[
+        str, Any
+    ]  #: fields of the file on a card: ``sha256``, ``bytes``, ``graphs``, ``nodes``, ``edges``
 
 
 def encode_shard(
@@ -147,17 +139,17 @@ def encode_shard(
     edge_ptr = _pointers([record.num_edges for record in graphs])
     counts = {"graphs": len(graphs), "nodes": int(node_ptr[-1]), "edges": int(edge_ptr[-1])}
     with memory_file() as file:
-        put_text(file, names.ATTR_FORMAT, names.FORMAT)
-        file.attrs.create(names.ATTR_VERSION, np.array(names.FORMAT_VERSION, dtype="<i8"))
-        put_text(file, names.ATTR_DATASET, dataset)
-        put_text(file, names.ATTR_BUILD, build_key)
-        put_text(file, names.ATTR_COUNTS, canonical_json(counts))
-        put_text(file, names.ATTR_SCHEMA, schema.to_json())
+        put_text(file, "format", names.FORMAT)
+        file.attrs.create("format_version", np.array(names.FORMAT_VERSION, dtype="<i8"))
+        put_text(file, "dataset", dataset)
+        put_text(file, "build_key", build_key)
+        put_text(file, "counts", canonical_json(counts))
+        put_text(file, "schema", schema.to_json())
         for entry in layout.values():
             array = _assemble(entry, graphs, node_ptr, edge_ptr, entry.shape(*counts.values()))
             _put(file, entry, array, compression)
         data = file_bytes(file)
-    return EncodedShard(data=data, sha256=hashlib.sha256(data).hexdigest(), **counts)
+    return EncodedShard(data, {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data), **counts})
 
 
 def _pointers(counts: Sequence[int]) -> I64:
@@ -204,60 +196,39 @@ def _put(file: h5py.File, entry: Expected, array: NDArray[Any], compression: Com
 
 def _check_record(record: GraphRecord, schema: Schema, layout: dict[str, Expected]) -> None:
     """Raise DamagedInput, with the key of the record, unless it follows the schema."""
-    key = record.key
-    if not key or not (key.isascii() and key.isprintable()):
-        raise _unlike(key, "its key", "printable ASCII, not empty", repr(key))
-    if len(key) > schema.key_length:
-        raise _unlike(key, "its key", f"at most {schema.key_length} bytes", f"{len(key)}")
-    nodes = record.num_nodes
-    if not 0 <= nodes <= schema.max_nodes:
-        allowed = f"0 to {schema.max_nodes:,} (the largest graph that the manifest allows)"
-        raise _unlike(key, "its number of nodes", allowed, f"{nodes:,}")
-    if record.columns.keys() != (columns := {column.key for column in schema.columns}):
-        raise _unlike(key, "its columns", f"{sorted(columns)}", f"{sorted(record.columns)}")
-    for name, array, wanted in (
-        ("neighbor", record.neighbor, (nodes, schema.k) if schema.edges == "neighbor" else None),
-        ("edge_index", record.edge_index, (2, None) if schema.edges == "index" else None),
+
+    def require(fine: object, what: str, expected: object, found: object) -> None:
+        if not fine:
+            raise DamagedInput(
+                f"Record {key!r} does not follow the schema: {what} is wrong.",
+                expected=str(expected),
+                found=str(found),
+                next="report it with the key of the record; its raw file may be damaged",
+            )
+
+    key, nodes = record.key, record.num_nodes
+    require(key and key.isascii() and key.isprintable(), "its key", "printable ASCII, not empty", repr(key))
+    require(len(key) <= schema.key_length, "its key", f"at most {schema.key_length} bytes", len(key))
+    allowed = f"0 to {schema.max_nodes:,} (the largest graph that the manifest allows)"
+    require(0 <= nodes <= schema.max_nodes, "its number of nodes", allowed, f"{nodes:,}")
+    columns = {column.key for column in schema.columns}
+    require(record.columns.keys() == columns, "its columns", columns, list(record.columns))
+    for name, array, edges in (
+        ("neighbor", record.neighbor, "neighbor"),
+        ("edge_index", record.edge_index, "index"),
     ):
-        _check_indices(key, name, array, wanted, nodes)
-    edges = record.num_edges
+        if schema.edges != edges:
+            require(array is None, name, "none, the schema has another edge layout", "an array")
+            continue
+        indices = np.asarray(array)
+        require(indices.dtype.kind in "iu", name, "an array of integers", indices.dtype)
+        wanted = (nodes, schema.k) if name == "neighbor" else (2, *indices.shape[-1:])
+        require(indices.ndim == 2 and indices.shape == wanted, name, f"shape {wanted}", indices.shape)
+        low, high = (indices.min(), indices.max()) if indices.size else (0, -1)
+        require(low >= 0 and high < nodes, name, f"indices from 0 to {nodes - 1}", f"{low} to {high}")
     for column in schema.columns:
-        count: tuple[int, ...] = {"graph": (), "node": (nodes,), "edge": (edges,)}[column.level]
         array = record.columns[column.key]
-        if not isinstance(array, np.ndarray | np.generic) or array.dtype != layout[column.key].dtype:
-            found = getattr(array, "dtype", type(array).__name__)
-            raise _unlike(key, column.key, f"dtype {column.stored}", f"{found}")
-        shape = (*count, *column.shape)
-        if array.shape != shape:
-            raise _unlike(key, column.key, f"shape {shape}", f"{array.shape}")
-
-
-def _check_indices(
-    key: str, name: str, array: NDArray[Any] | None, wanted: tuple[int | None, ...] | None, nodes: int
-) -> None:
-    if wanted is None:
-        if array is not None:
-            raise _unlike(key, name, "none, the schema has another edge layout", "an array")
-        return
-    if array is None:
-        raise _unlike(key, name, f"an array of shape {wanted}", "none")
-    indices = np.asarray(array)
-    if indices.dtype.kind not in "iu":
-        raise _unlike(key, name, "an integer dtype", f"{indices.dtype}")
-    if indices.ndim != len(wanted) or not all(
-        size in {actual, None} for size, actual in zip(wanted, indices.shape, strict=True)
-    ):
-        raise _unlike(key, name, f"shape {wanted}", f"{indices.shape}")
-    if indices.size:
-        low, high = int(indices.min()), int(indices.max())
-        if low < 0 or high >= nodes:
-            raise _unlike(key, name, f"indices from 0 to {nodes - 1}", f"{low} to {high}")
-
-
-def _unlike(key: str, what: str, expected: str, found: str) -> DamagedInput:
-    return DamagedInput(
-        f"Record {key!r} does not follow the schema: {what} is wrong.",
-        expected=expected,
-        found=found,
-        next="report it with the key of the record; its raw file may be damaged",
-    )
+        dtype, shape = getattr(array, "dtype", type(array).__name__), getattr(array, "shape", ())
+        count: tuple[int, ...] = {"graph": (), "node": (nodes,), "edge": (record.num_edges,)}[column.level]
+        require(dtype == layout[column.key].dtype, column.key, f"dtype {column.stored}", dtype)
+        require(shape == (*count, *column.shape), column.key, f"shape {(*count, *column.shape)}", shape)

@@ -27,10 +27,9 @@ def encode_coordinates(lon_lat: F32, bounds: F32, bands: int = 8) -> F32:
     """Return the sinusoids of longitude, then latitude: (N, 4 · bands) float32, in [-1, 1].
 
     A coordinate c becomes the angle ``v = ((c - min) / (max - min) - 0.5) · 2π · 0.9`` and then
-    ``sin(v), sin(2v), … sin(2^(bands-1) v), cos(v), … cos(2^(bands-1) v)``. Nodes outside the range
-    have larger angles. The angle and its sines are computed in float64 and rounded once; where the
-    range is empty (min = max), it is taken as 1 degree. Takes (N, 2) float32, degrees, and what
-    :func:`coordinate_range` gives.
+    ``sin(v), sin(2v), … sin(2^(bands-1) v), cos(v), … cos(2^(bands-1) v)``, computed in float64 and rounded
+    once. Nodes outside the range have larger angles; an empty range (min = max) is taken as 1 degree. Takes
+    (N, 2) float32, degrees, and what :func:`coordinate_range` gives.
     """
     low = bounds[:, 0].astype(np.float64)
     extent = bounds[:, 1].astype(np.float64) - low
@@ -60,7 +59,7 @@ Coordinates = Literal["replace", "append", "none"]
 
 
 def is_city(card: Card) -> bool:
-    """True if a build is a city."""
+    """True if a build is of a city."""
     return card.schema_.family == "city"
 
 

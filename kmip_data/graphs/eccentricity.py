@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from kmip_data.arrays import F32, F64, I32, I64
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.encoding import check_edges
 from kmip_data.runtime.progress import Progress
@@ -26,7 +27,7 @@ def local_eccentricity(
     *,
     directed: bool = False,
     quiet: bool = False,
-) -> NDArray[np.float32]:
+) -> F32:
     """Return the longest shortest path from each node inside the ball of ``hops`` around it.
 
     The ball of a node holds every node within ``hops`` edges; paths use only edges between nodes of the ball.
@@ -37,14 +38,12 @@ def local_eccentricity(
 
     Parameters
     ----------
-    edge_index
-        (2, E) integers. The graph is undirected: an edge may be listed in one direction or in both. Of
-        several edges between two nodes, the length of the last one counts, as in a ``networkx.Graph``; self
-        loops are ignored.
+    edge_index, num_nodes
+        (2, E) integers below N. The graph is undirected: an edge may be listed in one direction or in both.
+        Of several edges between two nodes, the length of the last one counts, as in a ``networkx.Graph``;
+        self loops are ignored.
     edge_length
         (E,) lengths of the edges, finite and not negative, in any unit; taken as float64.
-    num_nodes
-        Number of nodes N.
     hops
         Radius of the balls, 0 or more.
     directed
@@ -77,25 +76,21 @@ def local_eccentricity(
     number[order] = np.arange(num_nodes, dtype=np.int32)
     rows = _renumber(rows, order, number)
     farthest = np.zeros(num_nodes)
+
+    def search(a: int, b: int) -> None:
+        search_groups(*rows, starts, hops, LANES, farthest, first + a, first + b)
+
     with Progress("eccentricity", num_nodes, unit="nodes", quiet=quiet) as progress:
         for first in range(0, groups, SLICE):
             last = min(first + SLICE, groups)
-            for_ranges(
-                lambda a, b, at=first: search_groups(  # type: ignore[misc]
-                    *rows, starts, hops, LANES, farthest, at + a, at + b
-                ),
-                last - first,
-                grain=GRAIN,
-            )
+            for_ranges(search, last - first, grain=GRAIN)
             progress.update(int(starts[last] - starts[first]))
     out = np.empty(num_nodes, np.float32)
     out[order] = farthest
     return out
 
 
-def _checked(
-    edge_index: ArrayLike, edge_length: ArrayLike, num_nodes: int, hops: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _checked(edge_index: ArrayLike, edge_length: ArrayLike, num_nodes: int, hops: int) -> tuple[I64, F64]:
     index, length = np.asarray(edge_index), np.asarray(edge_length, dtype=np.float64)
     if index.size == 0:
         index = index.reshape(2, 0).astype(np.int64)
@@ -103,8 +98,7 @@ def _checked(
         found = f"{index.dtype} {index.shape} and {length.shape}"
         raise UsageError(f"Edges (2, E), integers, and lengths (E,) do not fit: {found}.")
     if hops < 0 or not 0 <= num_nodes < 2**31:
-        what = f"hops = {hops} and num_nodes = {num_nodes} must not be negative, num_nodes below 2³¹."
-        raise UsageError(what)
+        raise UsageError(f"hops = {hops} and num_nodes = {num_nodes} must be 0 or more, num_nodes below 2³¹.")
     check_edges(index, num_nodes)
     if (bad := ~(np.isfinite(length) & (length >= 0))).any():
         wrong = int(bad.argmax())
@@ -115,13 +109,13 @@ def _checked(
 class _Rows(NamedTuple):
     """A graph in compressed rows, each pair of neighbours once in each direction."""
 
-    pointer: NDArray[np.int64]
-    neighbor: NDArray[np.int32]
-    length: NDArray[np.float64]
-    step: NDArray[np.float32]  #: 1, or infinity where no edge leads from the node of the row to the neighbour
+    pointer: I64
+    neighbor: I32
+    length: F64
+    step: F32  #: 1, or infinity where no edge leads from the node of the row to the neighbour
 
 
-def _rows(index: NDArray[np.int64], length: NDArray[np.float64], n: int, *, directed: bool) -> _Rows:
+def _rows(index: I64, length: F64, n: int, *, directed: bool) -> _Rows:
     pair = index[0] * n + index[1]
     step = np.ones(len(length), np.float32)
     if not (np.diff(pair) > 0).all() or not _is_symmetric(index, length):
@@ -144,14 +138,14 @@ def _rows(index: NDArray[np.int64], length: NDArray[np.float64], n: int, *, dire
     return _Rows(pointer, index[1].astype(np.int32), length, step)
 
 
-def _is_symmetric(index: NDArray[np.int64], length: NDArray[np.float64]) -> bool:
+def _is_symmetric(index: I64, length: F64) -> bool:
     """True if sorted, distinct edges have reverses of equal length, and none is a self loop."""
     back = np.argsort(index[1], kind="stable")  # the reversed edges, sorted
     same = (index[0, back] == index[1]) & (index[1, back] == index[0]) & (length[back] == length)
     return bool(same.all()) and not bool((index[0] == index[1]).any())
 
 
-def _renumber(rows: _Rows, order: NDArray[np.int32], number: NDArray[np.int32]) -> _Rows:
+def _renumber(rows: _Rows, order: I32, number: I32) -> _Rows:
     """Return the rows in ``order``, with neighbours renumbered by ``number``."""
     count = np.diff(rows.pointer)[order]
     pointer = np.zeros_like(rows.pointer)

@@ -12,10 +12,9 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column
-from kmip_data.manifest import modules_in
-from kmip_data.wording import nearest
+from kmip_data.manifest import modules_in, unknown_name
 
 MOST: Final = 1024  #: eigenvectors or steps
 MOST_SEED: Final = 999_999_999
@@ -40,8 +39,7 @@ class Graphs:
 class Encoding(ABC):
     """One encoding with its parameter. Equal encodings have equal names.
 
-    A subclass is one module of ``kmip_data.graphs.encodings``, assigned to ``ENCODING`` and discovered
-    automatically.
+    A subclass is ``ENCODING`` of a module in ``kmip_data.graphs.encodings``, where it is discovered.
     """
 
     version: ClassVar[int] = 1  #: raise it whenever the bytes change
@@ -70,7 +68,7 @@ class Encoding(ABC):
 
     @property
     def definition(self) -> str:
-        """One sentence for the card: :attr:`about` with the parameter filled in."""
+        """One sentence for the card."""
         return self.about.format(**vars(self))
 
     @abstractmethod
@@ -110,11 +108,6 @@ def parse_encoding(name: str) -> Encoding:
     for kind in encodings():
         if (encoding := kind.parse(name)) is not None:
             return encoding
-    names = (kind.stem + ("|".join(kind.choices) or f"{kind.metavar} (1 to {MOST})") for kind in encodings())
     number = name[len(name.rstrip("0123456789.")) :]
-    close = nearest(name, [f"{kind.stem}{number}" for kind in encodings()])
-    raise UsageError(
-        f"There is no encoding called {name!r}.{f' Did you mean {close!r}?' if close else ''}",
-        expected=", ".join(names),
-        next="kmip-data encode --help",
-    )
+    known = [kind.stem + text for kind in encodings() for text in kind.choices or (number or kind.metavar,)]
+    raise unknown_name("encoding", name, known, command="kmip-data encode --help")

@@ -25,40 +25,21 @@ GRAIN = 64  #: fewest leaves worth a thread
 def knn_table(pos: NDArray[np.float32], k: int) -> NDArray[np.int32]:
     """Return the k nearest other points of every point, nearest first.
 
-    Raises ``UsageError`` for a wrong shape, dtype or k; ``DamagedInput`` if a position is NaN or infinite.
-
-    Parameters
-    ----------
-    pos
-        (N, 3) float32 positions, all finite.
-    k
-        Neighbours per point, 1 ≤ k ≤ N - 1.
-
-    Returns
-    -------
-    (N, k) int32; row i holds the neighbours of point i by (float32 squared distance, index).
+    ``pos`` (N, 3) float32 are finite, 1 ≤ k ≤ N − 1. Row i of the result, int32 (N, k), holds the neighbours
+    of point i by (float32 squared distance, index). Raises ``UsageError`` for a wrong shape, dtype or k;
+    ``DamagedInput`` if a position is NaN or infinite.
     """
     return _searched(_checked(pos, k), k)
 
 
 def knn_edges(pos: NDArray[np.float32], k: int, *, rule: KnnRule = "exact") -> NDArray[np.int64]:
-    """Return k-NN edges, source = neighbour, target = point, grouped by target, nearest first.
+    """Return k-NN edges, int64 (2, E): source = neighbour, target = point, grouped by target, nearest first.
 
-    Parameters
-    ----------
-    pos
-        (N, 3) float32 positions, all finite.
-    k
-        Neighbours per point, at least 1; a graph of N ≤ k points gives each point its N - 1 others.
-    rule
-        ``exact``: the rows of :func:`knn_table`. ``torch-cluster``: what ``torch_cluster.knn_graph``
-        with ``loop=False`` does: the k + 1 nearest points *including the point itself*, then the point
-        itself removed. The two differ where more than k points coincide: the point itself may then not
-        be among the first k + 1, and the row keeps all of them (k + 1 edges).
-
-    Returns
-    -------
-    (2, E) int64.
+    ``pos`` (N, 3) float32 are finite; k is at least 1, and where N ≤ k each point has its N − 1 others.
+    The rule ``exact`` gives the rows of :func:`knn_table`; ``torch-cluster`` what ``torch_cluster.knn_graph``
+    with ``loop=False`` does: the k + 1 nearest points *including the point itself*, then the point itself
+    removed. The two differ where more than k points coincide: the point itself may then not be among the
+    first k + 1, and the row keeps all of them (k + 1 edges). Raises as :func:`knn_table`.
     """
     points = _checked(pos, 1 if len(pos) > 1 else 0, least=0)
     if k < 1:

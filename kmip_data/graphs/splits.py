@@ -22,8 +22,7 @@ def share_of(count: int, share: float | tuple[int, int]) -> int:
     exact ratio (numerator, denominator).
     """
     if isinstance(share, tuple):
-        numerator, denominator = share
-        wanted = (2 * count * numerator + denominator) // (2 * denominator)
+        wanted = (2 * count * share[0] + share[1]) // (2 * share[1])
     else:
         wanted = int(count * share + 0.5)
     return max(min(wanted, count - 1), min(1, count - 1), 0)
@@ -32,9 +31,8 @@ def share_of(count: int, share: float | tuple[int, int]) -> int:
 def shuffled_split(pool: Sequence[int], test: Sequence[int], *, val: int, seed: int) -> Parts:
     """Shuffle the pool and the test records with Python's own generator; val is the head of the pool.
 
-    The recipe of the k-MIP code (``s3dis_on_disk.py``): ``random.seed(seed)``, ``random.shuffle`` of
-    the train list, then of the test list; the first ``val`` of the train list validate. The parts are
-    in the shuffled order, which is the order in which that code trains.
+    The recipe of the k-MIP code (``s3dis_on_disk.py``): ``random.seed(seed)``, ``random.shuffle`` of the
+    train list, then of the test list; the first ``val`` of the train list validate.
     """
     generator = random.Random(seed)  # noqa: S311 -- the recipe to reproduce, nothing secret
     train, tested = list(pool), list(test)
@@ -48,9 +46,9 @@ def grouped_split(
 ) -> Parts:
     """Move whole groups of the pool to val, as near to ``val`` records as whole groups can come.
 
-    Groups are tried in an order shuffled by ``seed``. Of all sums of groups, the nearest to ``val`` counts
-    (the smaller of two), from the first groups with that sum. If the pool has at least two groups, neither
-    train nor val is empty. Parts are in source order. ``groups`` names the group (room) of each record.
+    ``groups`` names the group (room) of each record. They are tried in an order shuffled by ``seed``. Of all
+    sums of groups, the nearest to ``val`` counts (the smaller of two), from the first groups with that sum.
+    With at least two groups, neither train nor val is empty. Parts are in source order.
     """
     sizes = Counter(groups[record] for record in pool)
     order = sorted(sizes)
@@ -76,7 +74,7 @@ def grouped_split(
     }
 
 
-STRATIFIED_DRAWS: Final = 2  #: LRGB draws twice from one generator and keeps the second
+_DRAWS: Final = 2  #: LRGB draws twice from one generator and keeps the second
 
 
 def meta_labels(classes: I64, background: int | None = None) -> I64:
@@ -106,26 +104,20 @@ def stratified_draw(labels: NDArray[Any], second: int, *, seed: int = 0) -> tupl
     _, label, counts = np.unique(labels, return_inverse=True, return_counts=True)
     members = np.split(np.argsort(label.reshape(-1), kind="stable"), np.cumsum(counts)[:-1])
     generator = np.random.RandomState(seed)
-    parts: tuple[I64, I64] = (np.empty(0, np.int64), np.empty(0, np.int64))
-    for _ in range(STRATIFIED_DRAWS):
+    for _ in range(_DRAWS):
         firsts = _deal(counts, first, generator)
         seconds = _deal(counts - firsts, second, generator)
-        chosen: tuple[list[Any], list[Any]] = ([], [])
-        for rows, here, there in zip(members, firsts, seconds, strict=True):
-            shuffled = rows[generator.permutation(len(rows))]
-            chosen[0].append(shuffled[:here])
-            chosen[1].append(shuffled[here : here + there])
-        parts = tuple(  # type: ignore[assignment] # two
-            generator.permutation(np.concatenate([np.empty(0, np.int64), *part])) for part in chosen
-        )
-    return parts
+        ends = zip(firsts, firsts + seconds, strict=True)
+        cut = [
+            (rows[generator.permutation(len(rows))], *each) for rows, each in zip(members, ends, strict=True)
+        ]
+        here = generator.permutation(np.concatenate([rows[:middle] for rows, middle, _ in cut]))
+        there = generator.permutation(np.concatenate([rows[middle:end] for rows, middle, end in cut]))
+    return here, there
 
 
 def _deal(counts: I64, total: int, generator: np.random.RandomState) -> I64:
-    """Return how many of each label make ``total``: shares rounded down, one more by largest remainder.
-
-    Equal remainders are drawn from at random.
-    """
+    """Return how many of each label make ``total``: shares rounded down, one more by largest remainder."""
     if not counts.sum():
         return np.zeros_like(counts)
     shares = counts / counts.sum() * total
@@ -135,7 +127,7 @@ def _deal(counts: I64, total: int, generator: np.random.RandomState) -> I64:
     for remainder in np.unique(remainders)[::-1]:
         if left <= 0:
             break
-        (equal,) = np.nonzero(remainders == remainder)
+        equal = np.flatnonzero(remainders == remainder)
         more = generator.choice(equal, size=min(len(equal), left), replace=False)
         dealt[more] += 1
         left -= len(more)

@@ -9,13 +9,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from kmip_data.arrays import I64
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord
 
 MAX_BINS = 64  #: a histogram with more distinct values than this is binned
 
 COUNTED = ("nodes", "edges", "in_degree", "out_degree")
-Exact = list[list[int]]  #: sorted [[value, count], …], the form that adds up without loss
 
 
 class UnitStatistics:
@@ -47,15 +47,14 @@ class UnitStatistics:
             self._classes += count_classes(record.columns[self._labels.key], self._labels)
 
     def to_json(self) -> dict[str, Any]:
-        """Exact counts as lists, for the journal."""
-        counts: dict[str, Exact] = {
-            name: [[value, counter[value]] for value in sorted(counter)]
-            for name, counter in self._counts.items()
+        """Exact counts as sorted [[value, count], …], for the journal: the form that adds up without loss."""
+        counts = {
+            name: [list(pair) for pair in sorted(counts.items())] for name, counts in self._counts.items()
         }
         return {**counts, "classes": self._classes.tolist()}
 
 
-def count_classes(values: NDArray[Any], column: Column) -> NDArray[np.int64]:
+def count_classes(values: NDArray[Any], column: Column) -> I64:
     """Count how often each class occurs in rows of a label column.
 
     One label per row (``column.shape == ()``) counts every value; a row of several 0/1 targets counts the
@@ -63,8 +62,7 @@ def count_classes(values: NDArray[Any], column: Column) -> NDArray[np.int64]:
     """
     classes = column.num_classes or 0
     if column.shape:
-        positive: NDArray[np.bool_] = np.asarray(values).reshape(-1, classes) > 0
-        total: NDArray[np.int64] = positive.sum(axis=0, dtype=np.int64)
+        total: I64 = (np.asarray(values).reshape(-1, classes) > 0).sum(axis=0, dtype=np.int64)
         return total
     flat = np.asarray(values).reshape(-1)
     if flat.dtype.kind != "u":
@@ -73,10 +71,7 @@ def count_classes(values: NDArray[Any], column: Column) -> NDArray[np.int64]:
 
 
 def summarise(units: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Add up :meth:`UnitStatistics.to_json` of all units for the card.
-
-    Returns totals, the description of sizes and degrees by :func:`describe`, and class counts, if any.
-    """
+    """Add up :meth:`UnitStatistics.to_json` of all units for the card."""
     totals = {name: Counter[int]() for name in COUNTED}
     classes: list[int] = []
     for unit in units:
@@ -87,12 +82,9 @@ def summarise(units: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         classes = [a + b for a, b in zip(classes, row, strict=True)] if classes else list(row)
     return {
         "graphs": totals["nodes"].total(),
-        "nodes": sum(value * count for value, count in totals["nodes"].items()),
-        "edges": sum(value * count for value, count in totals["edges"].items()),
-        "nodes_per_graph": describe(totals["nodes"], "linear"),
-        "edges_per_graph": describe(totals["edges"], "linear"),
-        "in_degree": describe(totals["in_degree"], "log2"),
-        "out_degree": describe(totals["out_degree"], "log2"),
+        **{name: sum(value * count for value, count in totals[name].items()) for name in ("nodes", "edges")},
+        **{f"{name}_per_graph": describe(totals[name], "linear") for name in ("nodes", "edges")},
+        **{name: describe(totals[name], "log2") for name in ("in_degree", "out_degree")},
         "classes": classes,
     }
 

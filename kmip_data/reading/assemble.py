@@ -38,10 +38,10 @@ class Field:
     row_bytes: int  #: bytes of a complete stored row
     offset: int  #: first byte that is copied from each row
     width: int  #: bytes that are copied from each row; fewer than ``row_bytes`` for a view
-    form: ItemForm = "axis"
-    num_classes: int | None = None
-    low: float | None = None
-    most: float | None = None
+    form: ItemForm
+    num_classes: int | None
+    low: float | None
+    most: float | None
 
 
 def item_fields(
@@ -56,28 +56,15 @@ def item_fields(
     for view in (*schema.views, *views):
         fields[view.attribute] = _of_view(_of_column(schema.column(view.source)), view)
     names = [*fields, *(["edge_index"] if schema.edges != "none" else [])]
-    wanted = names if columns is None else list(columns)
-    for name in wanted:
+    for name in columns or ():
         if name not in names:
             raise unknown_name("column", name, sorted(names), command="kmip-data info NAME")
-    chosen = sorted((name for name in names if name in wanted), key=_rank)
+    chosen = sorted((name for name in names if columns is None or name in columns), key=_rank)
     return tuple(fields[name] for name in chosen if name != "edge_index"), "edge_index" in chosen
 
 
-def item_order(names: Sequence[str]) -> list[str]:
-    """Sort attribute names as PyTorch Geometric's ``Data`` does; other names keep their order."""
-    return sorted(names, key=_rank)
-
-
-def counts_nodes(fields: Sequence[Field]) -> bool:
-    """True if PyTorch Geometric can infer the number of nodes from these attributes."""
-    return any(
-        field.level == "node" and (field.attribute in {"x", "pos"} or "node" in field.attribute)
-        for field in fields
-    )
-
-
 def _rank(name: str) -> int:
+    """Place of an attribute in an item; others than PyTorch Geometric's keep their order."""
     return _ORDER.index(name) if name in _ORDER else len(_ORDER)
 
 
@@ -85,22 +72,8 @@ def _of_column(column: Column) -> Field:
     stored = np.dtype(column.stored)
     width = stored.itemsize * math.prod(column.shape)
     level: Level = column.level  # type: ignore[assignment] # the writer accepts no other
-    presented = np.dtype(column.presented)
-    return Field(
-        attribute=column.attribute,
-        key=column.key,
-        level=level,
-        stored=stored,
-        presented=presented,
-        shape=column.shape,
-        row_bytes=width,
-        offset=0,
-        width=width,
-        form=column.form,
-        num_classes=column.num_classes,
-        low=column.low,
-        most=column.most,
-    )
+    source = (column.attribute, column.key, level, stored, np.dtype(column.presented), column.shape)
+    return Field(*source, width, 0, width, column.form, column.num_classes, column.low, column.most)
 
 
 def _of_view(source: Field, view: View) -> Field:
@@ -135,8 +108,11 @@ class Assembler:
         self.store, self.fields, self.edges, self.lengths = store, tuple(fields), edges, lengths
         names = [field.attribute for field in fields]
         names += [name for name, given in (("edge_index", edges), ("edge_attr", lengths)) if given]
-        self.names = item_order(names)
-        self.adds_num_nodes = "num_nodes" not in names and not counts_nodes(fields)
+        self.names = sorted(names, key=_rank)
+        inferred = (f.attribute for f in fields if f.level == "node")
+        self.adds_num_nodes = "num_nodes" not in names and not any(
+            name in {"x", "pos"} or "node" in name for name in inferred
+        )
         copied = list(self.fields)
         if lengths and "pos" not in names:
             copied += item_fields(store.schema, ["pos"])[0]
@@ -182,20 +158,11 @@ class Assembler:
     ) -> tuple[dict[str, torch.Tensor], I64]:
         """Copy the rows of the graphs with the given numbers (B,) in source order, graph after graph.
 
-        Parameters
-        ----------
-        compact
-            Take the stored neighbour table (ΣN, k) instead of ``edge_index``.
-        numbers
-            Add ``batch``, int64 (ΣN,), the position of its graph for each node.
-        pin
-            Copy into page-locked memory.
-        helpers
-            Threads that share the work of a large batch.
+        ``compact`` takes the stored neighbour table (ΣN, k) instead of ``edge_index``; ``numbers`` adds
+        ``batch``, int64 (ΣN,), the position of its graph for each node; ``pin`` copies into page-locked
+        memory; ``helpers`` share the work of a large batch.
 
-        Returns
-        -------
-        A tensor for each attribute, with graph columns (B, …), nodes numbered over all graphs in
+        Returns a tensor for each attribute, with graph columns (B, …), nodes numbered over all graphs in
         ``edge_index`` and within each graph in ``neighbor``; and int64 (3, B + 1), the rows before each graph
         on the graph, node and edge level.
         """
@@ -281,8 +248,7 @@ class Assembler:
     def _check_edges(self, edges: I64, counts: I64, graphs: I64) -> None:
         """Refuse edges that lead out of their graph: compiled code follows edges without checking."""
         if len(edges) and (b := gather.first_outside(edges, counts, self._k or 0, self._like)) >= 0:
-            nodes = f"nodes below {counts[gather.NODE, b]:,}"
-            what = "an edge leads out of its graph"
+            what, nodes = "an edge leads out of its graph", f"nodes below {counts[gather.NODE, b]:,}"
             raise self.store.damaged_record(int(graphs[b]), what, nodes, "another node")
 
     def _check_values(self, values: dict[str, torch.Tensor], graphs: I64) -> None:
@@ -301,10 +267,7 @@ class Assembler:
 def _allocate(
     outputs: Sequence[_Output], totals: Sequence[int], *, pin: bool = False
 ) -> tuple[dict[str, torch.Tensor], I64, list[tuple[NDArray[Any], NDArray[Any]]]]:
-    """Return a tensor for each output, the addresses that the kernel writes to, and pairs to convert later.
-
-    ``totals`` are the numbers of rows on the graph, node and edge level.
-    """
+    """Return a tensor for each output, the addresses to copy to, and pairs to convert afterwards."""
     values: dict[str, torch.Tensor] = {}
     addresses, converted = [], []
     for attribute, level, shape, presented, stored in outputs:
@@ -335,10 +298,8 @@ def _bounds(field: Field) -> tuple[Field, float, float] | None:
     if field.stored.kind not in "iu" or field.presented.kind == "f":
         return None
     stored = np.iinfo(field.stored)
-    low = stored.min if field.low is None else field.low
-    most = stored.max if field.most is None else field.most
-    if field.presented.kind == "b":
-        low, most = 0, 1
+    low, most = (0, 1) if field.presented.kind == "b" else (field.low, field.most)
+    low, most = stored.min if low is None else low, stored.max if most is None else most
     return (field, low, most) if low > stored.min or most < stored.max else None
 
 

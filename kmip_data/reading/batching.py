@@ -56,8 +56,8 @@ def make_batch(
 ) -> Batch:
     """Return several graphs as the ``Batch`` that ``Batch.from_data_list`` would make of them.
 
-    ``graphs`` (B,) are record numbers in source order, at least one. Attributes listed in ``follow`` get
-    ``<name>_batch`` and ``<name>_ptr``; for the other arguments see :meth:`Assembler.gather`.
+    ``graphs`` (B,) are record numbers in source order, at least one. Attributes in ``follow`` get
+    ``<name>_batch`` and ``<name>_ptr``; for the others see :meth:`Assembler.gather`.
     """
     values: dict[str, Any]
     values, pointers = assembler.gather(graphs, compact=compact, numbers=True, pin=pin, helpers=helpers)
@@ -87,7 +87,8 @@ def make_batch(
             slice_dict[name], inc_dict[name] = slices["edge"], none
         mapping[name] = values[name]
         if name in follow:
-            _follow(mapping, name, slice_dict[name])
+            mapping[f"{name}_batch"] = torch.arange(size).repeat_interleave(slice_dict[name].diff())
+            mapping[f"{name}_ptr"] = slice_dict[name].clone()
     if assembler.adds_num_nodes:
         _count_nodes(store, pointers)
     mapping["batch"], mapping["ptr"] = values["batch"], torch.from_numpy(pointers[gather.NODE].copy())
@@ -104,8 +105,7 @@ def graph_pointers(batch: Batch | Data, rows: int) -> torch.Tensor | None:
     if ptr is not None or graph is None:
         return ptr
     whole = isinstance(graph, torch.Tensor) and graph.dtype in {torch.int32, torch.int64}
-    fits = whole and graph.shape == (rows,)
-    if not fits or bool((graph.diff(prepend=graph.new_zeros(1)) < 0).any()):
+    if not whole or graph.shape != (rows,) or bool((graph.diff(prepend=graph.new_zeros(1)) < 0).any()):
         raise UsageError(
             f"batch must be {rows} whole numbers from 0 that never fall, the graph of each node.",
             next="order the nodes by graph, as Batch.from_data_list does",
@@ -129,22 +129,13 @@ def pointers_on_cpu(batch: Batch | Data, rows: int) -> list[int] | None:
 def batch_neighbors(batch: Batch | Data) -> torch.Tensor:
     """Return the neighbour table of a compact batch with its nodes numbered over the batch.
 
-    Parameters
-    ----------
-    batch
-        Has ``neighbor`` (N, k). Unsigned: as stored, numbered within each graph; the graphs begin at
-        ``ptr``, or else as ``batch`` says (without both there is one graph). Signed: already numbered over
-        the batch, and returned unchanged.
+    The table ``neighbor`` (N, k) of the batch is unsigned as stored, numbered within each graph; the graphs
+    begin at ``ptr``, or else as ``batch`` says (without both there is one graph). A signed one is numbered
+    over the batch already, and returned unchanged.
 
-    Returns
-    -------
-    int32 (N, k) on the batch's device: row i holds the sources of node i, nearest first, so that
-    ``x[batch_neighbors(batch)]`` is (N, k, d).
-
-    Raises
-    ------
-    UsageError
-        The batch has no neighbour table, or its ``batch`` is not sorted.
+    Returns int32 (N, k) on the batch's device: row i holds the sources of node i, nearest first, so that
+    ``x[batch_neighbors(batch)]`` is (N, k, d). Raises ``UsageError`` if the batch has no neighbour table, or
+    its ``batch`` is not sorted.
     """
     if "neighbor" not in batch:
         raise UsageError("The batch has no neighbour table.", next="GraphLoader(…, compact=True)")
@@ -168,12 +159,7 @@ def expand_edges(batch: Batch) -> Batch:
     """Replace the neighbour table of a compact batch by ``edge_index``, on its device.
 
     Returns a copy of the batch (other attributes are shared) that equals the batch of
-    ``GraphLoader(…, compact=False)``.
-
-    Raises
-    ------
-    UsageError
-        The batch has no neighbour table.
+    ``GraphLoader(…, compact=False)``. Raises ``UsageError`` if the batch has no neighbour table.
     """
     table = batch_neighbors(batch)
     nodes, k = table.shape
@@ -224,7 +210,7 @@ def _of_many(
     if field.form == "text":
         return _as_python(field, rows), slices["graph"], None
     if field.form == "number":
-        return torch.tensor(_as_python(field, rows)), slices["graph"], none
+        return torch.tensor(rows.tolist()), slices["graph"], none
     if field.form == "row" and field.shape:
         return rows.flatten(0, 1), slices["graph"] * field.shape[0], none
     return rows, slices["graph"], none
@@ -235,9 +221,3 @@ def _as_python(field: Field, rows: torch.Tensor) -> list[Any]:
     if field.form == "number":
         return rows.tolist()
     return [bytes(row).rstrip(b"\0").decode("utf-8", "replace") for row in rows.numpy()]
-
-
-def _follow(mapping: dict[str, Any], name: str, slices: torch.Tensor) -> None:
-    sizes = slices[1:] - slices[:-1]
-    mapping[f"{name}_batch"] = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
-    mapping[f"{name}_ptr"] = slices.clone()

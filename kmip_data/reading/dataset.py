@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -25,20 +24,6 @@ from kmip_data.reading.assemble import Assembler, Field, item_fields
 from kmip_data.reading.batching import collates_by_rows, make_batch, make_data
 from kmip_data.reading.store import open_store
 from kmip_data.wording import counted, without_controls
-
-_warned: set[tuple[Path, str]] = set()  #: incomplete builds that a warning has named
-
-
-def _warn_of_part(build: Build) -> None:
-    """Warn once per build and process that a build covers only part of the published set."""
-    card, path = build.card, build.path
-    if card.extent == PART and (path, card.key) not in _warned:
-        _warned.add((path, card.key))
-        warnings.warn(
-            f"{path} has {counted(card.counts['graphs'], 'graph')}, {PART}; see kmip-data info {path}",
-            PartialBuildWarning,
-            stacklevel=3,
-        )
 
 
 class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is untyped
@@ -100,7 +85,9 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
             folder = located(path, "build folder")
             path = Build(folder, read_card(folder))
         self.build = path
-        _warn_of_part(path)
+        if path.card.extent == PART:
+            about = f"{path.path} has {counted(path.card.counts['graphs'], 'graph')}, {PART}"
+            warnings.warn(f"{about}; see kmip-data info {path.path}", PartialBuildWarning, stacklevel=2)
         self.split, self.split_name = split, split_name or self.card.default_split or None
         columns, added = _divide_names(path, columns)
         self._store = open_store(path, added)
@@ -115,6 +102,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         super().__init__(str(path.path), transform)
 
     def _choose(self, part: str | None) -> None:
+        """Read the split: which records are in the part, or the masks of a single graph."""
         names, info = list(self.card.splits), f"kmip-data info {self.build.path}"
         if part is None and (len(self._store) != 1 or self.split_name not in names):
             return
@@ -132,8 +120,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         elif part is not None and split.parts is not None:
             self._records = split.parts[part]
             if not len(self._records):
-                sizes = ", ".join(f"{name} {len(records)}" for name, records in split.parts.items())
-                text = f"the {part} part of {self.split_name} of {self.card.dataset} has no graphs ({sizes})"
+                text = f"the {part} part of {self.split_name} of {self.card.dataset} has no graphs"
                 warnings.warn(without_controls(text), stacklevel=4)
 
     @property
@@ -183,18 +170,19 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
     @property
     def nodes(self) -> NDArray[np.int64]:
         """Number of nodes of each record, int64 (len,), before any transform."""
-        counts: NDArray[np.int64] = self._store.count[gather.NODE, self.records]
-        return counts
+        return self._rows(gather.NODE)
 
     @property
     def edges(self) -> NDArray[np.int64]:
         """Number of edges of each record, int64 (len,), before any transform."""
-        counts: NDArray[np.int64] = self._store.count[gather.EDGE, self.records]
+        return self._rows(gather.EDGE)
+
+    def _rows(self, level: int) -> NDArray[np.int64]:
+        counts: NDArray[np.int64] = self._store.count[level, self.records]
         return counts
 
     def __repr__(self) -> str:
-        extent = f" {self.card.extent}".rstrip()
-        parts = [f"{self.card.dataset}{extent}", counted(len(self), "graph")]
+        parts = [f"{self.card.dataset} {self.card.extent}".rstrip(), counted(len(self), "graph")]
         if self.split is not None:
             parts.append(f"split={self.split!r} of {self.split_name}")
         if self.card.parameters.get("k") is not None:
@@ -262,17 +250,15 @@ def _stats(sizes: NDArray[np.int64]) -> Stats:
 
 
 def _divide_names(build: Build, names: Sequence[str] | None) -> tuple[list[str] | None, list[ColumnsCard]]:
-    """Divide what ``columns=`` names (a text is one name) into stored attributes and columns that were added.
+    """Divide ``columns=`` (a text is one name) into stored attributes, ``None`` for all, and added columns.
 
-    Gives every attribute wanted, ``None``: all that are stored, and the cards of the added columns; where
-    only such are named, all stored attributes are wanted too. Raises ``UsageError`` where there is no such
-    attribute or column, or two columns give the same attribute.
+    Where only added columns are named, all stored attributes are wanted too. Raises ``UsageError`` where two
+    columns give the same attribute; an unknown name counts as stored.
     """
     if names is None:
         return None, []
     names = [names] if isinstance(names, str) else names
-    there = added_names(build.path)
-    schema = build.card.schema_
+    there, schema = added_names(build.path), build.card.schema_
     own = {column.attribute for column in schema.columns} | {view.attribute for view in schema.views}
     own |= {"edge_index"} if schema.edges != "none" else set()
     added = [read_columns(build, name) for name in dict.fromkeys(names) if name in there and name not in own]

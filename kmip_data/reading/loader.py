@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from itertools import islice
 from typing import Any, Final
@@ -26,7 +26,6 @@ __all__ = ["GraphLoader", "batch_neighbors", "expand_edges"]
 
 _WHILE_WAITING: Final = 4  #: batches made at a time where each waits for a network
 
-_NO_WORKERS: Final = "nothing: there are no worker processes"
 #: Arguments of PyTorch's ``DataLoader`` that have no meaning here, and what to use instead.
 _REFUSED: Final = {
     "num_workers": "num_threads and prefetch: batches are gathered by threads, not by processes",
@@ -35,18 +34,11 @@ _REFUSED: Final = {
     "generator": "seed, which fixes the order of every epoch",
     "pin_memory_device": "pin_memory=True",
     "in_order": "nothing: batches always come in order",
-    **dict.fromkeys(
-        ("worker_init_fn", "multiprocessing_context", "persistent_workers", "timeout"), _NO_WORKERS
-    ),
+    "worker_init_fn": "nothing: there are no worker processes",
+    "multiprocessing_context": "nothing: there are no worker processes",
+    "persistent_workers": "nothing: there are no worker processes",
+    "timeout": "nothing: there are no worker processes",
 }
-
-
-@dataclass
-class _Position:
-    """Epoch of an iteration, and the number of batches it has yielded."""
-
-    epoch: int
-    batches: int
 
 
 class GraphLoader:
@@ -138,7 +130,10 @@ class GraphLoader:
         exclude_keys: Sequence[str] | None = None,
         **refused: Any,
     ) -> None:
-        _refuse_others(refused)
+        for name in refused:
+            if name not in _REFUSED:
+                raise TypeError(f"GraphLoader() got an unexpected keyword argument {name!r}")
+            raise UsageError(f"GraphLoader does not take {name}.", next=f"use {_REFUSED[name]}")
         self.dataset = _sharded_dataset(dataset)
         self.batch_size, self.num_threads, self.prefetch = batch_size, num_threads, prefetch
         self.compact, self.follow_batch = compact, tuple(follow_batch or ())
@@ -166,18 +161,15 @@ class GraphLoader:
         self._records, self._nodes = self.dataset.records, self.dataset.nodes
         self._assembler = self._fast_path()
         self._epoch, self._position = 0, 0  # of the next iteration
-        self._running: _Position | None = None  # of the iteration started last, until it ends
+        self._running: list[int] | None = None  # the same of the iteration started last, until it ends
 
     def _fast_path(self) -> Assembler | None:
         """Return the assembler of whole batches; ``None`` if each graph must be made individually."""
         assembler = self.dataset.assembler
         table = self.dataset.schema.edges == "neighbor"
         if self.compact and (assembler is None or not assembler.edges or not table):
-            raise UsageError(
-                f"compact=True needs a stored neighbour table, edges among the columns and no transform: "
-                f"{self.dataset!r} has transform={self.dataset.transform}.",
-                next="leave out compact=True, or apply the transform to the batch",
-            )
+            what = f"compact=True needs a neighbour table, and no transform: {self.dataset!r}"
+            raise UsageError(what, next="leave out compact=True, or apply the transform to the batch")
         return None if assembler is None else assembler.without(self.exclude_keys)
 
     @property
@@ -193,17 +185,14 @@ class GraphLoader:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the epoch, how many of its batches were yielded, and the settings they depend on."""
-        at = self._running or _Position(self._epoch, self._position)
+        epoch, position = self._running or (self._epoch, self._position)
         try:
             batches = len(self)
         except TypeError:  # a sampler without a length
             batches = None
-        return {
-            "epoch": at.epoch,
-            "position": at.batches if batches is None else min(at.batches, batches),
-            "batches": batches,
-            "depends_on": self._fingerprint(),
-        }
+        position = position if batches is None else min(position, batches)
+        about = {"batches": batches, "depends_on": self._fingerprint()}
+        return {"epoch": epoch, "position": position, **about}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume after the last batch yielded before :meth:`state_dict` was called.
@@ -254,16 +243,17 @@ class GraphLoader:
             return graphs // self.batch_size if self.rule.drop_last else -(-graphs // self.batch_size)
         if self._sampler is not None:
             raise TypeError("the number of batches depends on what the sampler will draw")
-        epoch = self._running.epoch if self._running else self._epoch
+        epoch = self._running[0] if self._running else self._epoch
         return len(self.rule.batches(self._nodes, epoch, *self.ranks()))
 
     def __iter__(self) -> Iterator[Batch]:
         # Batches ahead, step by step. A generator starts with the first next(), so the epoch is read then:
         # trainers call iter() before set_epoch().
         self._assembler = self._fast_path()  # the transform may have changed since
-        at = self._running = _Position(self._epoch, self._position)
-        self._epoch, self._position = at.epoch + 1, 0
-        batches = islice(self._batches(at.epoch), at.batches, None)
+        epoch, start = self._epoch, self._position
+        at = self._running = [epoch, start]
+        self._epoch, self._position = epoch + 1, 0
+        batches = islice(self._batches(epoch), start, None)
         # With an assembler, num_threads share the copying inside one batch, and one more thread makes it
         # ahead. Without, each batch is made by one thread, num_threads of them at a time.
         by_graph = self._assembler is None
@@ -277,7 +267,7 @@ class GraphLoader:
             else:
                 made = map(make, batches)
             for batch in made:
-                at.batches += 1
+                at[1] += 1
                 yield batch
         finally:
             helpers.close()
@@ -286,15 +276,14 @@ class GraphLoader:
 
     def _batches(self, epoch: int) -> Iterator[NDArray[np.int64]]:
         """Yield the positions of the graphs of each batch of this rank."""
-        if self.batch_sampler is not None or self._sampler is not None:
-            # PyTorch's loader draws a seed for its workers here. So do we: a sampler that draws from the
-            # global generator then yields the same order after the same manual_seed.
-            torch.empty((), dtype=torch.int64).random_()
+        if self.batch_sampler is None and self._sampler is None:
+            return iter(self.rule.batches(self._nodes, epoch, *self.ranks()))
+        # PyTorch's loader draws a seed for its workers here. So do we: a sampler that draws from the global
+        # generator then yields the same order after the same manual_seed.
+        torch.empty((), dtype=torch.int64).random_()
         if self.batch_sampler is not None:
             return (np.asarray(batch, np.int64) for batch in self.batch_sampler)
-        if self._sampler is not None:
-            return self._sampled(epoch)
-        return iter(self.rule.batches(self._nodes, epoch, *self.ranks()))
+        return self._sampled(epoch)
 
     def _sampled(self, epoch: int) -> Iterator[NDArray[np.int64]]:
         set_epoch = getattr(self._sampler, "set_epoch", None)
@@ -323,14 +312,6 @@ class GraphLoader:
         items = [self.dataset[position] for position in positions.tolist()]
         batch = Batch.from_data_list(items, list(self.follow_batch), list(self.exclude_keys))
         return batch.pin_memory() if self._pin else batch
-
-
-def _refuse_others(arguments: dict[str, Any]) -> None:
-    """Refuse arguments of PyTorch's ``DataLoader`` that have no meaning here, and unknown ones."""
-    for name in arguments:
-        if name not in _REFUSED:
-            raise TypeError(f"GraphLoader() got an unexpected keyword argument {name!r}")
-        raise UsageError(f"GraphLoader does not take {name}.", next=f"use {_REFUSED[name]}")
 
 
 def _sharded_dataset(dataset: Any) -> ShardedDataset:

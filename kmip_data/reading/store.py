@@ -29,13 +29,13 @@ Rows = tuple[str, int, int, int]
 
 def open_store(build: Build, added: Sequence[ColumnsCard] = ()) -> ShardStore:
     """Open the shards of a build and its added columns, once for all datasets over it that are in use."""
-    digests = [entry.sha256 for entry in build.card.shards]
-    digests += [entry.sha256 for card in added for entry in card.files]
+    columns = [(card.name, *(entry.sha256 for entry in card.files)) for card in added]
     # The digests of a card are not verified here: a folder that was replaced shows by its files.
     shards = [build.path / entry.file for entry in build.card.shards]
-    found = [path.stat() for path in shards if path.exists()]
+    found = [path.stat() for path in shards if not build.waits and path.exists()]
     written = [(status.st_ino, status.st_mtime_ns) for status in found]
-    key = (build.path, build.location, tuple(card.name for card in added), *digests, *written)
+    digests = (entry.sha256 for entry in build.card.shards)
+    key = (build.path, build.location, *columns, *digests, *written)
     store = _open_stores.get(key)
     if store is None:
         store = _open_stores[key] = ShardStore(build, added)
@@ -62,10 +62,9 @@ class ShardStore:
 
     def __init__(self, build: Build, added: Sequence[ColumnsCard] = ()) -> None:
         self.build = build
-        own: Schema = build.card.schema_
-        self.schema = own
+        self.schema = schema = build.card.schema_
         self.shards = [
-            self._open(entry.file, entry.graphs, build.card.key, own) for entry in build.card.shards
+            self._open(entry.file, entry.graphs, build.card.key, schema) for entry in build.card.shards
         ]
         # HDF5 path of an added column -> its files.
         self._added: dict[str, list[Shard]] = {}
@@ -77,10 +76,9 @@ class ShardStore:
         """Open the files of an added column, each with the graphs of its shard."""
         schema, folder = card.schema_, f"{COLUMNS}/{card.name}"
         files = [self._open(f"{folder}/{entry.file}", entry.graphs, card.key, schema) for entry in card.files]
-        if [len(shard) for shard in files] != [len(shard) for shard in self.shards] or any(
-            not np.array_equal(file.node_ptr, shard.node_ptr)
-            for file, shard in zip(files, self.shards, strict=True)
-        ):
+        pairs = zip(files, self.shards, strict=False)
+        same = all(np.array_equal(file.node_ptr, shard.node_ptr) for file, shard in pairs)
+        if not same or len(files) != len(self.shards):
             what = f"{self.build.location}/{folder} does not go with the shards."
             raise self._damaged(what, "the graphs of each shard, with as many nodes", "others")
         taken = {column.key for column in self.schema.columns}
@@ -96,12 +94,9 @@ class ShardStore:
         # Rows are read by address, so a shard of another layout must be refused here.
         if shard.build_key != key or shard.schema != schema or shard.graphs != graphs:
             other = "" if shard.schema == schema else ", with other columns"
+            what = f"{self.build.location}/{file} is not a shard of this build."
             found = f"{shard.graphs} graphs of build {shard.build_key}{other}"
-            raise self._damaged(
-                f"{self.build.location}/{file} is not a shard of this build.",
-                f"{graphs} graphs of build {key}",
-                found,
-            )
+            raise self._damaged(what, f"{graphs} graphs of build {key}", found)
         return shard
 
     def _index(self) -> None:
@@ -140,9 +135,8 @@ class ShardStore:
         except OSError as error:
             digest = str(error)
         if digest != entry.sha256:
-            raise self._damaged(
-                f"{path} is not the split file that the card names.", f"SHA-256 {entry.sha256}", digest
-            )
+            what = f"{path} is not the split file that the card names."
+            raise self._damaged(what, f"SHA-256 {entry.sha256}", digest)
         split = read_split(path, records=records)
         expected, found = "each record in one part at most", split.fault(len(self), nodes)
         if found is None and not split.digests.keys() <= entry.parts.keys():
@@ -171,16 +165,16 @@ class ShardStore:
         places = [] if mapped else np.argwhere(address == 0).tolist()
         parts = []
         for f, b in places:
-            key, _, level, _ = wanted[f]
-            start, count = self.start[level, graphs[b]], self.count[level, graphs[b]]
-            shard = self._added.get(key, self.shards)[self.shard[graphs[b]]]
-            parts.append((shard, key, int(start), int(start + count)))
-        brought = self.build.bring(parts)
+            key, level = wanted[f][0], wanted[f][2]
+            start, count = int(self.start[level, graphs[b]]), int(self.count[level, graphs[b]])
+            parts.append(
+                (self._added.get(key, self.shards)[self.shard[graphs[b]]], key, start, start + count)
+            )
+        self.build.bring(parts)
         for (f, b), (shard, key, first, end) in zip(places, parts, strict=True):
             rows = shard.read(key, first, end)
             held.append(np.ascontiguousarray(rows[wanted[f][3]] if key == EDGE_INDEX else rows))
-            address[f, b] = held[-1].__array_interface__["data"][0]
-        del brought
+            address[f, b] = held[-1].ctypes.data
         return address, self.count.take(graphs, axis=1), held
 
     def table(self, wanted: tuple[Rows, ...]) -> tuple[I64, bool]:

@@ -1,28 +1,26 @@
-"""Graphs as named arrays, and one pass over them, which gives the schema to store them with."""
+"""Graphs as named arrays, and the schema to store them with."""
 
 from __future__ import annotations
 
 import hashlib
 import inspect
-import pickle
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch_geometric.data import Batch, Data, HeteroData
 
-from kmip_data.errors import UsageError, writing
+from kmip_data.errors import UsageError
 from kmip_data.format.schema import RESERVED, Column, ItemForm, Schema
 from kmip_data.format.writer import GraphRecord
 
-Kind = Literal["tensor", "int", "float", "bool", "text"]
+Kind = Literal["tensor", "int", "float", "bool", "str"]
 
-_NUMBERS: dict[type, Kind] = {bool: "bool", int: "int", float: "float"}
-_NUMBER_DTYPES = {"int": np.int64, "float": np.float64, "bool": np.bool_}
+_NUMBERS: dict[Kind, Any] = {"int": np.int64, "float": np.float64, "bool": np.bool_}
+_INTEGERS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,7 @@ class PlainGraph:
     name: str  #: for messages and as its key
     num_nodes: int
     values: Mapping[str, NDArray[Any]]
-    types: Mapping[str, Kind]  #: what each value was
+    kinds: Mapping[str, Kind]  #: type of each value
 
     @property
     def num_edges(self) -> int | None:
@@ -41,28 +39,23 @@ class PlainGraph:
 
 
 def plain_graph(data: Any, name: str) -> PlainGraph:
-    """Return ``data`` as arrays.
-
-    It is a UsageError if it is not a homogeneous ``Data`` of dense tensors, numbers and texts.
-    """
+    """Return a homogeneous ``Data`` of dense tensors, numbers and texts as arrays; refuse all else."""
     kind = type(data).__name__
-    if isinstance(data, HeteroData) or not isinstance(data, Data) or isinstance(data, Batch):
+    if not isinstance(data, Data) or isinstance(data, Batch):
         advice = "save(data.to_homogeneous() …)" if isinstance(data, HeteroData) else None
         raise _unfit(name, f"{kind} is not a homogeneous graph (torch_geometric.data.Data)", advice)
     if any(inspect.getattr_static(type(data), n) is not Data.__dict__[n] for n in ("__inc__", "__cat_dim__")):
         raise _unfit(name, f"{kind} has rules of its own for batching, which plain Data would not bring back")
-    graph = data.batch
-    if isinstance(graph, torch.Tensor) and graph.numel() and bool((graph != graph.flatten()[0]).any()):
+    if isinstance(data.batch, torch.Tensor) and data.batch.unique().numel() > 1:  # type: ignore[no-untyped-call]
         raise _unfit(name, "it is several graphs", "save the graphs that it was made of, as a list")
-    values: dict[str, NDArray[Any]] = {}
-    types: dict[str, Kind] = {}
-    for attribute, value in data.to_dict().items():
-        values[attribute], types[attribute] = _plain(value, attribute, name)
-    edges = values.get("edge_index")
+    plain = {attribute: _plain(value, attribute, name) for attribute, value in data.to_dict().items()}
+    edges = plain["edge_index"][0] if "edge_index" in plain else None
     if edges is not None and (edges.dtype != np.int64 or edges.ndim != 2 or len(edges) != 2):
         found = f"{edges.dtype} {list(edges.shape)}"
         raise _unfit(name, f"its edge_index is not valid: {found}, not int64 [2, E]")
-    return PlainGraph(name, int(data.num_nodes or 0), values, types)
+    values = {attribute: value for attribute, (value, _) in plain.items()}
+    kinds = {attribute: kind for attribute, (_, kind) in plain.items()}
+    return PlainGraph(name, int(data.num_nodes or 0), values, kinds)
 
 
 def _unfit(name: str, why: str, advice: str | None = None) -> UsageError:
@@ -70,50 +63,24 @@ def _unfit(name: str, why: str, advice: str | None = None) -> UsageError:
 
 
 def _plain(value: Any, attribute: str, name: str) -> tuple[NDArray[Any], Kind]:
-    if type(value) in _NUMBERS:
-        kind = _NUMBERS[type(value)]
-        try:
-            return np.array(value, _NUMBER_DTYPES[kind]), kind
-        except OverflowError:
-            pass
-    elif isinstance(value, str):
-        text = value.encode("utf-8")
-        if not text.endswith(b"\0"):
-            return np.frombuffer(text, np.uint8), "text"
-    elif type(value) in {torch.Tensor, torch.nn.Parameter} and value.layout == torch.strided:
-        try:
+    kind: Any = type(value).__name__
+    try:
+        if kind in _NUMBERS:
+            return np.array(value, _NUMBERS[kind]), kind
+        if kind == "str" and not value.endswith("\0"):  # shorter texts are padded with zeros
+            return np.frombuffer(value.encode(), np.uint8), kind
+        if type(value) in {torch.Tensor, torch.nn.Parameter} and value.layout == torch.strided:
             array = value.detach().cpu().numpy()
-        except TypeError:  # bfloat16 and others that numpy does not have
-            pass
-        else:
             if array.dtype.kind in "biuf":
                 return array, "tensor"
+    except (OverflowError, TypeError):  # a number of more than 64 bits; bfloat16, which numpy does not have
+        pass
     of = f" ({value.dtype}, {value.layout})" if isinstance(value, torch.Tensor) else ""
     raise UsageError(
-        f"Attribute {attribute!r} of graph {name} cannot be saved: {type(value).__name__}{of} is not a dense "
+        f"Attribute {attribute!r} of graph {name} cannot be saved: {kind}{of} is not a dense "
         "tensor of booleans, integers or floats of up to 64 bits, a number or a text.",
         next=f"leave it out (del data.{attribute}) or turn it into a dense tensor",
     )
-
-
-class Spool:
-    """Keeps graphs in a new file, which the caller removes, for sources that can be read only once."""
-
-    def __init__(self, path: Path, graphs: Iterable[PlainGraph]) -> None:
-        self._path, self._count = path, 0
-        with writing(path), path.open("xb") as file:
-            for self._count, graph in enumerate(graphs, start=1):
-                pickle.dump(graph, file, pickle.HIGHEST_PROTOCOL)
-
-    def __iter__(self) -> Iterator[PlainGraph]:
-        with self._path.open("rb") as file:
-            for _ in range(self._count):
-                yield pickle.load(file)  # noqa: S301 -- written above
-
-
-_SMALL_GRAPH: Final = 65_536  #: nodes up to which indices take two bytes
-_LARGE_GRAPH: Final = 2**32
-_INTEGERS: Final = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
 
 
 @dataclass
@@ -124,17 +91,29 @@ class _Attribute:
     kind: Kind
     dtype: np.dtype[Any]
     shape: tuple[int, ...]  #: in the first graph
-    levels: set[str] = field(default_factory=lambda: {"node", "edge", "graph"})
-    low: Any = None
-    high: Any = None
+    levels: set[str] = field(default_factory=lambda: {"node", "edge", "graph"})  #: whose rows it can be
+    low: int | None = None
+    high: int | None = None
     finite: bool = True
-    longest: int = 0  #: bytes of a text
+    longest: int = 1  #: bytes of a text
 
     def add(self, value: NDArray[Any], graph: PlainGraph) -> None:
-        if self.kind == "text":
+        if self.kind == "str":
             self.longest = max(self.longest, value.size)
             return
-        self._narrow(value, graph)
+        counts = {"node": graph.num_nodes, "edge": graph.num_edges}
+        fits = {level for level, count in counts.items() if value.shape == (count, *self.shape[1:])}
+        fits |= {"graph"} if value.shape == self.shape else set()
+        if value.dtype != self.dtype or not self.levels & fits:
+            rows = f"one row of {list(self.shape[1:])} for each {' or '.join(sorted(self.levels))}"
+            sizes = f"{graph.num_nodes} nodes, {graph.num_edges} edges"
+            raise UsageError(
+                f"Attribute {self.name!r} of graph {graph.name} does not go with those before it.",
+                expected=f"{self.dtype}, {rows}",
+                found=f"{value.dtype} {list(value.shape)} ({sizes})",
+                next=f"leave {self.name!r} out or pad it, so that it has one row per node, edge or graph",
+            )
+        self.levels &= fits
         if value.size and self.dtype.kind in "iub":
             low, high = int(value.min()), int(value.max())
             self.low = low if self.low is None else min(self.low, low)
@@ -142,120 +121,80 @@ class _Attribute:
         elif value.size and self.finite:
             self.finite = bool(np.isfinite(value).all())
 
-    def _narrow(self, value: NDArray[Any], graph: PlainGraph) -> None:
-        """Leave the levels whose rows the value can be; there must be one."""
-        before = set(self.levels)
-        rows = value.shape[0] if value.ndim else None
-        tail = value.ndim > 0 and value.shape[1:] == self.shape[1:]
-        if not (tail and rows == graph.num_nodes):
-            self.levels.discard("node")
-        if not (tail and graph.num_edges is not None and rows == graph.num_edges):
-            self.levels.discard("edge")
-        if value.shape != self.shape:
-            self.levels.discard("graph")
-        if value.dtype != self.dtype or not self.levels:
-            was = f"{self.dtype} {list(self.shape)}, as in every graph before"
-            if before != {"graph"}:
-                owners = " or ".join(sorted(before))
-                was = f"{self.dtype}, rows of shape {list(self.shape[1:])}, one for each {owners}"
-            size = f"in a graph of {graph.num_nodes} nodes and {graph.num_edges or 0} edges"
-            raise UsageError(
-                f"Attribute {self.name!r} of graph {graph.name} does not go with those before it.",
-                expected=was,
-                found=f"{value.dtype} {list(value.shape)}, {size}",
-                next=f"leave {self.name!r} out or pad it, so that it has one row per node, edge or graph",
-            )
-
     def column(self) -> Column:
-        level = self._level()
+        # Of several levels the one with the most rows; the name decides between nodes and edges.
+        order = ("edge", "node", "graph") if "edge" in self.name else ("node", "edge", "graph")
+        level = next(each for each in order if each in self.levels) if self.kind == "tensor" else "graph"
         key = f"{level}/{self.name}"
-        if key in RESERVED:
-            key = f"{level}/column_{self.name}"
         form, shape = self._form(level)
         labels = self.name == "y" and self.dtype.kind in "iu" and not shape and form == "axis"
         return Column(
-            key=key,
+            key=f"{level}/column_{self.name}" if key in RESERVED else key,
             attribute=self.name,
             stored=self.stored,
-            presented=self.dtype.name if self.kind != "text" else "uint8",
+            presented=self.dtype.name,
             shape=shape,
-            low=self.low if self.dtype.kind in "iub" else None,
-            high=self.high if self.dtype.kind in "iub" else None,
+            low=self.low,
+            high=self.high,
             finite=self.finite,
             num_classes=self.high + 1 if labels and self.high is not None and self.high >= 0 else None,
             form=form,
         )
 
-    def _level(self) -> str:
-        """Return the level with the most rows; the name decides between nodes and edges."""
-        order = ("edge", "node", "graph") if "edge" in self.name else ("node", "edge", "graph")
-        return next(level for level in order if level in self.levels) if self.kind == "tensor" else "graph"
-
     def _form(self, level: str) -> tuple[ItemForm, tuple[int, ...]]:
-        if self.kind == "text":
-            return "text", (max(1, self.longest),)
+        if self.kind == "str":
+            return "text", (self.longest,)
         if self.kind != "tensor":
             return "number", ()
-        if level != "graph" or (self.shape and self.shape[0] == 1):
+        if level != "graph" or self.shape[:1] == (1,):
             return "axis", self.shape[1:]
         return "row", self.shape
 
     @property
     def stored(self) -> str:
         """The narrowest dtype that holds every value; floats stay as they are."""
-        if self.kind == "text" or self.dtype.kind == "b":
+        if self.dtype.kind == "b":
             return "uint8"
-        if self.dtype.kind == "f" or self.low is None:
+        if self.low is None or self.high is None:
             return self.dtype.name
         fits = (np.iinfo(name) for name in _INTEGERS)
         return next(info.dtype.name for info in fits if info.min <= self.low and self.high <= info.max)
 
 
 class Survey:
-    """Look at every graph once, then say how to store them; UsageError where they do not go together."""
+    """Properties of all graphs, from which their schema follows; UsageError where they do not go together."""
 
-    def __init__(self, graphs: Iterable[PlainGraph]) -> None:
-        self.graphs = 0
-        self.largest = 0
-        self.longest_key = 1
+    def __init__(self) -> None:
+        self.keys: list[str] = []
+        self.sizes: list[tuple[int, int]] = []  #: nodes and edges of each graph
         self._attributes: dict[str, _Attribute] = {}
-        self._degree: int | None = None  # of every node, while there is one
+        self._degrees: set[int | None] = set()  #: in-degrees of all nodes of a graph
         self._digest = hashlib.sha256()
-        for graph in graphs:
-            self._add(graph)
-        if not self.graphs:
-            raise UsageError("There is nothing to save: no graph.")
 
-    def _add(self, graph: PlainGraph) -> None:
-        first = self.graphs == 0
-        if first:
+    def add(self, graph: PlainGraph) -> None:
+        """Look at one graph."""
+        if not self.keys:
             for name, value in graph.values.items():
-                kind = graph.types[name]
-                self._attributes[name] = _Attribute(name, kind, value.dtype, value.shape)
-        self._check(graph)
-        self.graphs += 1
-        self.largest = max(self.largest, graph.num_nodes)
-        self.longest_key = max(self.longest_key, len(graph.name))
-        self._digest.update(f"{graph.name} {graph.num_nodes}\n".encode())
-        for name, value in graph.values.items():
-            if name != "edge_index":
-                self._attributes[name].add(value, graph)
-            self._digest.update(f"{name} {value.dtype} {value.shape}\n".encode())
-            self._digest.update(value.tobytes())
-        if "edge_index" in graph.values and (first or self._degree is not None):
-            degree = fixed_degree(graph.values["edge_index"], graph.num_nodes)
-            self._degree = degree if first or degree == self._degree else None
-
-    def _check(self, graph: PlainGraph) -> None:
+                self._attributes[name] = _Attribute(name, graph.kinds[name], value.dtype, value.shape)
         for name in self._attributes.keys() ^ graph.values.keys():
             raise UsageError(
                 f"Graph {graph.name} has other attributes than those before it.",
                 next=f"give every graph the attribute {name!r}, or none",
             )
-        for name, kind in graph.types.items():
-            if kind != self._attributes[name].kind:
+        self.keys.append(graph.name)
+        self.sizes.append((graph.num_nodes, graph.num_edges or 0))
+        self._digest.update(f"{graph.name} {graph.num_nodes}\n".encode())
+        for name, value in graph.values.items():
+            attribute, kind = self._attributes[name], graph.kinds[name]
+            if kind != attribute.kind:
                 what = f"Attribute {name!r} of graph {graph.name} has another type than before"
-                raise UsageError(f"{what}: {kind}, not {self._attributes[name].kind}.")
+                raise UsageError(f"{what}: {kind}, not {attribute.kind}.")
+            if name == "edge_index":
+                self._degrees.add(_fixed_degree(value, graph.num_nodes))
+            else:
+                attribute.add(value, graph)
+            self._digest.update(f"{name} {value.dtype} {value.shape}\n".encode())
+            self._digest.update(value.tobytes())
 
     def content_digest(self) -> str:
         """Return the SHA-256 (hex) over names, sizes, dtypes and values of all graphs, in order."""
@@ -264,18 +203,17 @@ class Survey:
     def schema(self, without: frozenset[str] = frozenset()) -> Schema:
         """Return the schema to store the graphs with, leaving out some attributes."""
         columns = [a.column() for a in self._attributes.values() if a.name not in {"edge_index", *without}]
-        small = self.largest <= _SMALL_GRAPH
-        edges = "edge_index" in self._attributes
+        k = next(iter(self._degrees)) if len(self._degrees) == 1 else None
         return Schema(
             columns=tuple(columns),
-            edges="none" if not edges else "index" if self._degree is None else "neighbor",
-            k=self._degree if edges else None,
-            max_nodes=_SMALL_GRAPH if small else _LARGE_GRAPH,
-            key_length=max(8, self.longest_key),
+            edges="none" if not self._degrees else "index" if k is None else "neighbor",
+            k=k,
+            max_nodes=65_536 if max(nodes for nodes, _ in self.sizes) <= 65_536 else 2**32,
+            key_length=max(8, *map(len, self.keys)),
         )
 
 
-def fixed_degree(edge_index: NDArray[np.int64], nodes: int) -> int | None:
+def _fixed_degree(edge_index: NDArray[np.int64], nodes: int) -> int | None:
     """Return k if the columns are the k sources of node 0, those of node 1, …; else ``None``."""
     edges = edge_index.shape[1]
     if not nodes or not edges or edges % nodes:
@@ -285,28 +223,21 @@ def fixed_degree(edge_index: NDArray[np.int64], nodes: int) -> int | None:
 
 
 def to_record(graph: PlainGraph, schema: Schema) -> GraphRecord:
-    """Return ``graph`` with the stored dtypes; UsageError if it changed since it was surveyed."""
-    columns = {column.key: _stored(graph, column) for column in schema.columns}
-    neighbor = edges = None
-    if schema.edges == "neighbor":
-        neighbor = graph.values["edge_index"][0].reshape(graph.num_nodes, schema.k or 0)
-    elif schema.edges == "index":
-        edges = graph.values["edge_index"]
+    """Return ``graph`` with the stored dtypes."""
+    edges = graph.values.get("edge_index")
+    table = edges is not None and schema.edges == "neighbor"
     return GraphRecord(
-        key=graph.name, num_nodes=graph.num_nodes, columns=columns, neighbor=neighbor, edge_index=edges
+        key=graph.name,
+        num_nodes=graph.num_nodes,
+        columns={column.key: _stored(graph.values[column.attribute], column) for column in schema.columns},
+        neighbor=edges[0].reshape(graph.num_nodes, -1) if edges is not None and table else None,
+        edge_index=None if table else edges,
     )
 
 
-def _stored(graph: PlainGraph, column: Column) -> NDArray[Any]:
-    value = graph.values[column.attribute]
+def _stored(value: NDArray[Any], column: Column) -> NDArray[Any]:
     if column.form == "text":
-        padded = np.zeros(column.shape, np.uint8)
-        padded[: value.size] = value
-        return padded
-    if column.level == "graph" and column.form == "axis":
-        value = value[0]
-    stored = np.asarray(value).astype(column.stored, copy=False)
-    if stored.dtype.kind in "iu" and not np.array_equal(stored, value):
-        what = f"Graph {graph.name} changed while it was saved: {column.attribute} has other values."
-        raise UsageError(what, next="save a list of the graphs")
-    return stored
+        return np.pad(value, (0, column.shape[0] - value.size))
+    return np.asarray(value[0] if column.level == "graph" and column.form == "axis" else value).astype(
+        column.stored, copy=False
+    )

@@ -1,12 +1,15 @@
-"""Remote builds: card and splits are copied, shards are read by block."""
+"""Remote builds, read by block: each block is fetched once, verified, and kept in the cache of the home."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import gc
+import hashlib
 import io
 import os
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -14,26 +17,143 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kmip_data.arrays import U8
 from kmip_data.builds.home import COLUMNS, Build, Home
-from kmip_data.errors import DamagedInput, KmipDataError, UsageError, writing
-from kmip_data.files.changes import make_folder, write_file
-from kmip_data.files.reading import MAX_BYTES, read_small
-from kmip_data.format.card import CARD_NAME, Card, read_card
+from kmip_data.errors import DamagedInput, UsageError, writing
+from kmip_data.files.changes import make_folder, open_partial, write_all
+from kmip_data.files.reading import open_regular
+from kmip_data.format.card import CARD_NAME, read_card
 from kmip_data.format.reader import Shard
-from kmip_data.sharing.blocks import BlockCache, Blocks, blocks_between, cache_bytes
-from kmip_data.sharing.remote import Remote, not_pushed, pull_command
-from kmip_data.sharing.share import BLOCKS_NAME, SHARE_NAME, BlockDigests, Share, damaged, parse_share
+from kmip_data.sharing.remote import Remote, exactly, pull_command, read_share
+from kmip_data.sharing.share import BLOCK, SHARE_NAME, BlockDigests, Share, damaged
 
-_MOST_SMALL: Final = 2**28  #: bytes of card and splits, which are read whole
+CONNECTIONS: Final = 16
+_TOGETHER: Final = 4  #: most blocks of one request, so that several requests share the connections
 _HEADS: Final = 32  #: shards whose first blocks are fetched together
+_MOST_SMALL: Final = 2**28  #: bytes of card and splits, which are read whole
+
+Key = tuple[str, int]  #: file, number of the block in it
+
+
+class _Work:
+    """Blocks of one process that are on disk or under way; a forked child starts with none."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.blocks: dict[Key, Future[None]] = {}
+        self.pool = ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="kmip-data-afar")
+
+
+class Copies:
+    """Files of a push, copied by block into files of ``folder``, which are sparse until all of them was read.
+
+    Every process compares a block on disk with its digest before its first use. So nothing records which
+    blocks are there, and processes share the folder without a lock: they write the same bytes.
+    """
+
+    def __init__(self, remote: Remote, share: Share, digests: BlockDigests, folder: Path, root: Path) -> None:
+        self.remote, self.folder, self._digests, self._root = remote, folder, digests, root
+        self.sizes = {entry.file: entry.bytes for entry in share.files}
+        self._works: dict[int, _Work] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_works": {}}
+
+    def read(self, file: str, start: int, stop: int) -> U8:
+        """Return bytes ``start`` to ``stop`` of a file, which has as many, as a new array.
+
+        Raises what :meth:`Remote.range` does, and ``DamagedInput`` where a block is not what was pushed.
+        """
+        self.bring(blocks_between(file, start, stop))
+        data, path = np.empty(0, np.uint8), self.folder / file
+        with contextlib.suppress(OSError), open_regular(path) as copy:
+            data = np.fromfile(copy, np.uint8, stop - start, offset=start)
+        if len(data) != stop - start:
+            raise DamagedInput(f"{path} was changed while it was read.", next="the same command again")
+        return data
+
+    def bring(self, wanted: Iterable[Key]) -> None:
+        """Copy the blocks that are not there yet, neighbours together."""
+        work, keys = self._work(), set(wanted)
+        with work.lock:
+            for run in _runs(sorted(keys - work.blocks.keys())):
+                work.blocks.update(dict.fromkeys(run, work.pool.submit(self._copy, work, run)))
+            futures = {work.blocks[key] for key in keys}
+        for future in futures:
+            future.result()
+
+    def has(self, key: Key) -> bool:
+        """True if a block can be read without waiting."""
+        future = self._work().blocks.get(key)
+        return future is not None and future.done() and future.exception() is None
+
+    def _work(self) -> _Work:
+        # That of a forked child's parent is left alone: its threads and the state of its lock are not here.
+        return self._works.get(os.getpid()) or self._works.setdefault(os.getpid(), _Work())
+
+    def _copy(self, work: _Work, run: list[Key]) -> None:
+        """Copy neighbouring blocks of a file, except those that are on disk already."""
+        try:
+            for keys in _runs([key for key in run if not self._is_there(*key)]):
+                self._fetch(keys[0][0], keys[0][1], len(keys))
+        except BaseException:
+            with work.lock:
+                for key in run:
+                    del work.blocks[key]  # the next to want them tries again
+            raise
+
+    def _is_there(self, file: str, block: int) -> bool:
+        start, size = block * BLOCK, self.sizes[file]
+        with contextlib.suppress(OSError), open_regular(self.folder / file) as copy:
+            if os.fstat(copy.fileno()).st_size == size:
+                copy.seek(start)
+                found = hashlib.sha256(exactly(copy, min(BLOCK, size - start))).hexdigest()
+                return found == self._digests.digest(file, block)
+        return False
+
+    def _fetch(self, file: str, first: int, count: int) -> None:
+        """Fetch ``count`` blocks of a file in one request, and write them once they are verified."""
+        size, path = self.sizes[file], self.folder / file
+        start, stop = first * BLOCK, min(size, (first + count) * BLOCK)
+        data = self.remote.range(file, start, stop)
+        if data is None or len(data) != stop - start:
+            found = "no such file" if data is None else f"one of {start + len(data):,}"
+            raise damaged(f"{self.remote.address}/{file}", f"a file of {size:,} bytes", found)
+        self._digests.check(file, first, data)
+        with writing(path):
+            make_folder(path.parent, root=self._root)
+            descriptor = open_partial(path)
+            try:
+                os.ftruncate(descriptor, size)
+                os.lseek(descriptor, start, os.SEEK_SET)
+                write_all(descriptor, data)
+            finally:
+                os.close(descriptor)
+
+
+def blocks_between(file: str, start: int, stop: int) -> list[Key]:
+    """Return the blocks that bytes ``start`` to ``stop`` of a file lie in."""
+    return [(file, block) for block in range(start // BLOCK, -(-stop // BLOCK))] if stop > start else []
+
+
+def _runs(keys: list[Key]) -> Iterator[list[Key]]:
+    """Divide sorted blocks into neighbours that are requested together."""
+    run: list[Key] = []
+    for key in keys:
+        if run and (key != (run[-1][0], run[-1][1] + 1) or len(run) == _TOGETHER):
+            yield run
+            run = []
+        run.append(key)
+    if run:
+        yield run
 
 
 @dataclass(frozen=True)
 class BuildAfar(Build):
-    """A build at an address; ``path`` is a folder in the cache with its card, splits and no shards."""
+    """A build at an address; ``path`` is its folder in the cache."""
 
     address: str
-    blocks: Blocks
+    copies: Copies
     waits: ClassVar[bool] = True
 
     @property
@@ -48,9 +168,9 @@ class BuildAfar(Build):
 
     def shard(self, file: str) -> Shard:
         """Open one of its shards, or a file next to one, by its name."""
-        if not self.blocks.sizes.get(file):
+        if not self.copies.sizes.get(file):
             raise damaged(f"{self.address}/{file}", "a file, as a card names it", "none, or an empty one")
-        self.blocks.take((name, 0) for name in self._heads.get(file, ()))
+        self.copies.bring((name, 0) for name in self._heads.get(file, ()))
         return ShardAfar(self, file)
 
     @functools.cached_property
@@ -59,8 +179,8 @@ class BuildAfar(Build):
         files = [entry.file for entry in self.card.shards if entry.bytes]
         return {files[at]: files[at : at + _HEADS] for at in range(0, len(files), _HEADS)}
 
-    def bring(self, rows: Sequence[tuple[Shard, str, int, int]]) -> object:
-        """Fetch the blocks of these rows (shard, key, first, end) at once; the caller keeps the result."""
+    def bring(self, rows: Sequence[tuple[Shard, str, int, int]]) -> None:
+        """Fetch the blocks of these rows (shard, key, first, end) together."""
         ranges = [
             (shard.file, *place)
             for shard, key, first, end in rows
@@ -69,33 +189,34 @@ class BuildAfar(Build):
         ]
         # What does not fit into memory is a MemoryError before it is fetched.
         np.empty(sum(stop - start for _, start, stop in ranges), np.uint8)
-        return self.blocks.take(block for place in ranges for block in blocks_between(*place))
+        self.copies.bring(block for place in ranges for block in blocks_between(*place))
 
 
 class ShardAfar(Shard):
     """A remote shard: read by block instead of mapped, otherwise checked and read like any other."""
 
     def __init__(self, build: BuildAfar, file: str) -> None:
-        self.file, self._blocks = file, build.blocks
-        name, source = f"{build.address}/{file}", _Opened(build.blocks, file)
-        try:
-            super().__init__(build.path / file, source)
-        except DamagedInput as error:
-            if source.failure is not None:  # which HDF5 reports as if the file was damaged
-                raise source.failure from None
-            raise DamagedInput(
-                error.what.replace(str(self.path), name),
-                expected=error.parts["expected"],
-                found=error.parts["found"],
-                next=build.remedy,
-            ) from error
+        self.file, self._copies = file, build.copies
+        # HDF5 holds h5py's lock while it reads. A thread that fetches could collect garbage with objects of
+        # h5py in it and wait for that lock, so missing blocks are fetched between two tries to open.
+        while True:
+            source = _Opened(build.copies, file)
+            try:
+                super().__init__(build.path / file, source)
+                break
+            except DamagedInput as error:
+                if not source.missing:
+                    raise DamagedInput(
+                        error.what.replace(str(self.path), f"{build.address}/{file}"),
+                        expected=error.parts["expected"],
+                        found=error.parts["found"],
+                        next=build.remedy,
+                    ) from error
+            build.copies.bring(source.missing)
         for key, entry in self.layout.items():
-            shape = entry.shape(self.graphs, self.nodes, self.edges)
-            if self._offsets[key] is None and 0 not in shape:
-                raise UsageError(
-                    f"{build.address} cannot be read from afar: it is compressed.",
-                    next=pull_command(build.address),
-                )
+            if self._offsets[key] is None and 0 not in entry.shape(self.graphs, self.nodes, self.edges):
+                what = f"{build.address} cannot be read from afar: it is compressed."
+                raise UsageError(what, next=pull_command(build.address))
 
     def mapped(self, key: str) -> NDArray[Any] | None:
         """Return None: a remote shard is never mapped."""
@@ -104,7 +225,7 @@ class ShardAfar(Shard):
     def read(self, key: str, start: int, stop: int) -> NDArray[Any]:
         """Copy rows ``start:stop`` of a dataset (columns of ``edge/index``), as :meth:`Shard.read` does."""
         entry = self._entry(key)
-        parts = [self._blocks.read(self.file, low, high) for low, high in self.places(key, start, stop)]
+        parts = [self._copies.read(self.file, low, high) for low, high in self.places(key, start, stop)]
         rows = np.concatenate(parts).view(entry.dtype)
         return rows.reshape((*entry.row, stop - start) if entry.axis else (stop - start, *entry.row))
 
@@ -118,11 +239,11 @@ class ShardAfar(Shard):
 
 
 class _Opened(io.RawIOBase):
-    """A file of blocks as HDF5 reads it; ``failure`` is why a block could not be had."""
+    """A remote file as HDF5 reads it; ``missing`` are the blocks for which a read has failed."""
 
-    def __init__(self, blocks: Blocks, file: str) -> None:
-        self._blocks, self._file, self._at = blocks, file, 0
-        self.failure: KmipDataError | None = None
+    def __init__(self, copies: Copies, file: str) -> None:
+        self._copies, self._file, self._at = copies, file, 0
+        self.missing: list[Key] = []
 
     def readable(self) -> bool:
         return True
@@ -134,27 +255,19 @@ class _Opened(io.RawIOBase):
         return self._at
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._blocks.sizes[self._file]}[whence]
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._copies.sizes[self._file]}[whence]
         self._at = start + offset
         return self._at
 
     def readinto(self, buffer: Any, /) -> int:
         view = memoryview(buffer).cast("B")
-        stop = min(self._at + len(view), self._blocks.sizes[self._file])
-        count = max(0, stop - self._at)
-        # HDF5 calls this under h5py's lock and waits for threads that fetch. If one of them collected garbage
-        # with objects of h5py in it, those of a refused file, it would wait for that lock in turn.
-        collecting = gc.isenabled()
-        gc.disable()
-        try:
-            view[:count] = self._blocks.read(self._file, self._at, self._at + count).data
-        except KmipDataError as error:
-            self.failure = error
-            raise
-        finally:
-            if collecting:
-                gc.enable()
-        self._at += count
+        stop = max(self._at, min(self._at + len(view), self._copies.sizes[self._file]))
+        keys = blocks_between(self._file, self._at, stop)
+        self.missing += [key for key in keys if not self._copies.has(key)]
+        if self.missing:
+            raise OSError("not fetched yet")
+        count, self._at = stop - self._at, stop
+        view[:count] = self._copies.read(self._file, stop - count, stop).data
         return count
 
 
@@ -164,60 +277,34 @@ def open_afar(address: str, home: Home) -> BuildAfar:
     Raises ``UsageError`` where no build was pushed there, it is compressed, or the server gives whole files
     only; ``DamagedInput`` where something is not what was pushed; ``SourceUnavailable`` where nobody answers.
     """
-    remote, most = Remote(address), cache_bytes()
+    remote = Remote(address, patient=True)
+    share, digests = read_share(remote)
     address = remote.address
-    data = remote.range(SHARE_NAME, 0, MAX_BYTES)
-    if data is None:
-        raise not_pushed(address)
-    share = parse_share(data, address)
     if share.kind != "build":
         raise UsageError(f"{address} is not a build but a {share.kind}.", next=pull_command(address))
-    digests = BlockDigests(share, remote.range(BLOCKS_NAME, 0, share.blocks_bytes + 1) or b"", address)
-    sizes = {entry.file: entry.bytes for entry in share.files}
-    blocks = Blocks(remote, sizes, digests, BlockCache(home.cache / "blocks", most) if most else None)
-    small = [file for file in sizes if _is_small(file)]
-    if CARD_NAME not in sizes or (total := sum(sizes[file] for file in small)) > _MOST_SMALL:
-        found = f"no {CARD_NAME}" if CARD_NAME not in sizes else f"{total:,} bytes of them"
-        raise damaged(
-            f"{address}/{SHARE_NAME}", f"a card, and splits of at most {_MOST_SMALL:,} bytes", found
-        )
+    small = {entry.file: entry.bytes for entry in share.files if _is_small(entry.file)}
+    if not small.get(CARD_NAME) or sum(small.values()) > _MOST_SMALL:
+        expected = f"{CARD_NAME}, with splits at most {_MOST_SMALL:,} bytes"
+        raise damaged(f"{address}/{SHARE_NAME}", expected, f"{sum(small.values()):,} bytes")
     folder = home.cache / "afar" / f"{share.name}-{share.digest[:32]}"
     with writing(folder):
         home.root.mkdir(parents=True, exist_ok=True)
-        for file in small:
-            path, content = folder / file, blocks.read(file, 0, sizes[file]).tobytes()
-            make_folder(path.parent, root=home.root)
-            if not _holds(path, content):
-                write_file(path, content, root=home.root)
+    copies = Copies(remote, share, digests, folder, home.root)
+    copies.bring(block for file, size in small.items() for block in blocks_between(file, 0, size))
     try:
         card = read_card(folder)
     except DamagedInput as error:
         parts = error.parts
         raise damaged(f"{address}/{CARD_NAME}", parts["expected"] or "", parts["found"] or "") from error
-    _check_shards(card, share, address)
-    return BuildAfar(folder, card, address, blocks)
+    pushed = {(entry.file, entry.bytes, entry.sha256) for entry in share.files}
+    for entry in card.shards:
+        if (entry.file, entry.bytes, entry.sha256) not in pushed:
+            expected = f"{entry.file} as {CARD_NAME} names it"
+            raise damaged(f"{address}/{SHARE_NAME}", expected, "another, or none")
+    return BuildAfar(folder, card, address, copies)
 
 
 def _is_small(file: str) -> bool:
     """True if a file is copied completely: the card, a split, the card of an added column."""
     folder, _, name = file.rpartition("/")
     return file == CARD_NAME or folder == "splits" or (folder.startswith(f"{COLUMNS}/") and name == CARD_NAME)
-
-
-def _check_shards(card: Card, share: Share, address: str) -> None:
-    """Refuse a card that names other shards than the manifest."""
-    pushed = share.by_name()
-    for entry in card.shards:
-        found = pushed.get(entry.file)
-        if found is None or (found.bytes, found.sha256) != (entry.bytes, entry.sha256):
-            raise damaged(
-                f"{address}/{SHARE_NAME}", f"{entry.file} as {CARD_NAME} names it", "another, or none"
-            )
-
-
-def _holds(path: Path, data: bytes) -> bool:
-    """True if a file has these bytes; one that has grown is not read."""
-    try:
-        return read_small(path, len(data)) == data
-    except OSError:
-        return False

@@ -39,18 +39,14 @@ from kmip_data.format.build_files import (
 from kmip_data.format.card import CARD_NAME, CARD_VERSION, Card, read_card
 from kmip_data.manifest import unknown_name
 from kmip_data.runtime.progress import Progress
-from kmip_data.sharing.remote import Remote, exactly, folder_for, not_pushed
+from kmip_data.sharing.remote import Remote, exactly, folder_for, read_share
 from kmip_data.sharing.share import (
     BLOCK,
-    BLOCKS_NAME,
     RUN_FILES,
     RUN_PROOF,
-    SHARE_NAME,
-    BlockDigests,
     Share,
     SharedFile,
     damaged,
-    parse_share,
 )
 
 UNFINISHED: Final = "a new folder, or the same pull unfinished"
@@ -88,28 +84,30 @@ def pull(
     same call goes on.
     """
     received = Received(address)
-    name, kind = received.share.name, received.share.kind
-    if kind == "run" and columns is not None:
+    is_run = received.share.kind == "run"
+    if is_run and columns is not None:
         raise UsageError(f"{received.remote.address} is a run, which has no --columns.")
-    default = Path.cwd() / name if kind == "run" else home.built / name
+    default = (Path.cwd() if is_run else home.built) / received.share.name
     folder = default if to is None else located(to, "folder")
     if to is None and not (folder / CARD_NAME).is_file():  # a place that nobody has named
         refuse_link(folder)
     with writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
     with build_lock(folder, quiet=quiet):
-        if kind == "run":
+        if is_run:
             return _pull_run(received, folder, quiet=quiet)
         return _pull_build(received, folder, columns, quiet=quiet)
 
 
 def _pull_build(received: Received, folder: Path, columns: Sequence[str] | None, *, quiet: bool) -> Pulled:
-    card = _card(received)
-    entries = received.share.by_name()
-    added = {name: _column_files(received, name) for name in _added(entries)}
+    card, entries = _card(received), received.entries
+    added = {
+        name: [entry for entry in entries.values() if entry.file.startswith(f"{COLUMNS}/{name}/")]
+        for name in sorted(PurePosixPath(file).parts[1] for file in entries if _is_column_card(file))
+    }
     if unknown := [name for name in columns or () if name not in added]:
         raise unknown_name("added column", unknown[0], list(added), command="kmip-data pull ADDRESS")
-    wanted = list(added) if columns is None else [name for name in added if name in columns]
+    wanted = [name for name in added if columns is None or name in columns]
     files = [entries[name] for name in card.digests]
     there = _card_there(folder, card)
     if there is not None:  # it may have other splits by now, which are left as they are
@@ -118,17 +116,20 @@ def _pull_build(received: Received, folder: Path, columns: Sequence[str] | None,
     complete = all((folder / entry.file).is_file() for entry in files)  # before anything is hashed
     ours = there is not None or (complete and all(is_whole(folder / entry.file, entry) for entry in files))
     if not ours:
-        _refuse_others(folder, [*files, *(entry for column in added.values() for entry in column)])
+        _refuse_others(folder, [*files, *itertools.chain(*added.values())])
+    for name in wanted:  # the card of a column comes last
+        files += sorted(added[name], key=lambda entry: _is_column_card(entry.file))
     came = received.take(files, folder, ours=ours, quiet=quiet)
-    for name in wanted:
-        came += received.take(added[name], folder, ours=ours, quiet=quiet)
     for shard in card.shards:
         protect(folder / shard.file)
     came += _end(folder, there or card)
     for name in wanted:
         read_columns(Build(folder, card), name)
-    names = [entry.file for entry in (*files, *(entry for name in wanted for entry in added[name]))]
-    return Pulled(folder, received.share, card, names, not came)
+    return Pulled(folder, received.share, card, [entry.file for entry in files], not came)
+
+
+def _is_column_card(file: str) -> bool:
+    return PurePosixPath(file).match(f"{COLUMNS}/*/{CARD_NAME}")
 
 
 def _card_there(folder: Path, card: Card) -> Card | None:
@@ -174,25 +175,12 @@ def _card(received: Received) -> Card:
         card = Card.model_validate_json(data)
     except (ValueError, RecursionError) as error:
         raise damaged(where, f"a JSON card of version {CARD_VERSION}", first_fault(error)) from error
-    entries = received.share.by_name()
     for name, digest in card.digests.items():
-        if name not in entries or entries[name].sha256 != digest:
+        if name not in received.entries or received.entries[name].sha256 != digest:
             raise damaged(where, f"a card of the files next to it: {name}", f"one of SHA-256 {digest}")
     if card.to_json().encode() != data:
         raise damaged(where, "the text that its content and digest give", "another")
     return card
-
-
-def _added(files: dict[str, SharedFile]) -> list[str]:
-    """Names of the added columns of a push: those that have a card."""
-    parts = (file.split("/") for file in files)
-    return sorted(part[1] for part in parts if part[0] == COLUMNS and part[2:] == [CARD_NAME])
-
-
-def _column_files(received: Received, name: str) -> list[SharedFile]:
-    """Return the files of an added column, its card last."""
-    found = [entry for entry in received.share.files if entry.file.startswith(f"{COLUMNS}/{name}/")]
-    return sorted(found, key=lambda entry: entry.file.endswith(f"/{CARD_NAME}"))
 
 
 def _refuse_others(folder: Path, own: Collection[SharedFile]) -> None:
@@ -206,7 +194,7 @@ def _refuse_others(folder: Path, own: Collection[SharedFile]) -> None:
 
 
 def _pull_run(received: Received, folder: Path, *, quiet: bool) -> Pulled:
-    entries = received.share.by_name()
+    entries = received.entries
     if others := sorted(entries.keys() - set(RUN_FILES)):
         raise damaged(received.remote.address, f"a run of {', '.join(RUN_FILES)}", ", ".join(others[:5]))
     files = [entries[name] for name in RUN_FILES if name in entries]
@@ -219,24 +207,16 @@ def _pull_run(received: Received, folder: Path, *, quiet: bool) -> Pulled:
 
 
 class Received:
-    """A push at an address.
-
-    Raises ``UsageError`` where there is none, ``SourceUnavailable`` where nobody can say, ``DamagedInput``
-    where manifest or side file are not what was pushed.
-    """
+    """A push at an address, untrusted; raises as :func:`read_share`."""
 
     def __init__(self, address: str) -> None:
         self.remote = Remote(address)
-        data = self.remote.read(SHARE_NAME)
-        if data is None:
-            raise not_pushed(self.remote.address)
-        self.share = parse_share(data, self.remote.address)
-        digests = self.remote.read(BLOCKS_NAME, self.share.blocks_bytes) or b""
-        self.digests = BlockDigests(self.share, digests, self.remote.address)
+        self.share, self.digests = read_share(self.remote)
+        self.entries = {entry.file: entry for entry in self.share.files}
 
     def read(self, file: str) -> bytes:
         """Return the bytes of a small file."""
-        entry = self.share.by_name().get(file)
+        entry = self.entries.get(file)
         if entry is None or entry.bytes > MAX_BYTES:
             raise damaged(self.remote.address, f"{file}, of at most {MAX_BYTES:,} bytes", "none")
         data = b"".join(self.remote.pieces(file, 0, entry.bytes))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Container, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -30,7 +30,6 @@ from kmip_data.sharing.share import (
     PushList,
     Share,
     SharedFile,
-    parse_share,
 )
 
 #: Names of licences here and on the hub; any other is given by name and link.
@@ -112,34 +111,41 @@ def push(
         raise UsageError(f"{remote.address} cannot be pushed to.", expected="a folder, hf://, s3:// or gs://")
     share, blocks = _described(kind, name, content, known or {})
     with build_lock(remote.folder, quiet=quiet) if remote.folder is not None else contextlib.nullcontext():
-        _put(remote, share, key, {**content, BLOCKS_NAME: blocks}, quiet=quiet)
+        listed = _listed(remote, share, key)
+        names = listed | {entry.file: entry.sha256 for entry in share.files}
+        pushed = PushList(kind=kind, key=key, files=names).model_dump(mode="json")
+        ordered = {
+            PUSH_NAME: readable_json(pushed).encode(),
+            **content,
+            BLOCKS_NAME: blocks,
+            SHARE_NAME: share.to_json().encode(),
+        }
+        _put(remote, share, ordered, listed, quiet=quiet)
     return share
 
 
-def _put(remote: Remote, share: Share, key: str, content: Mapping[str, Path | bytes], *, quiet: bool) -> None:
-    listed = _listed(remote, share, key)
+def _put(
+    remote: Remote, share: Share, content: Mapping[str, Path | bytes], listed: Collection[str], *, quiet: bool
+) -> None:
+    """Write those files of ``content`` that are missing or differ, in its order."""
     there = _there(remote, {*listed, PUSH_NAME, SHARE_NAME, BLOCKS_NAME} if listed else set(), share)
     wanted = {entry.file: (entry.sha256, entry.bytes) for entry in share.files}
-    wanted[BLOCKS_NAME] = (share.blocks, share.blocks_bytes)
-    names = {**listed, **{entry.file: entry.sha256 for entry in share.files}}
-    texts = {
-        PUSH_NAME: PushList(kind=share.kind, key=key, files=names).to_json().encode(),
-        SHARE_NAME: share.to_json().encode(),
-    }
-    wanted |= {name: (hashlib.sha256(text).hexdigest(), len(text)) for name, text in texts.items()}
+    for name, text in content.items():
+        if name not in wanted and isinstance(text, bytes):
+            wanted[name] = (hashlib.sha256(text).hexdigest(), len(text))
     new = {name for name, wish in wanted.items() if not _is_there(remote, name, *wish, there.get(name))}
     if not new:
         return
-    total = sum(size for name, (_, size) in wanted.items() if name in new)
+    total = sum(wanted[name][1] for name in new)
     with (
         remote.at_once(f"kmip-data push {share.name}") as at_once,
         Progress(f"push {share.name}", total, unit="B", quiet=quiet) as progress,
     ):
         if SHARE_NAME in there and not at_once:
             remote.remove(SHARE_NAME)
-        for name in (PUSH_NAME, *content, SHARE_NAME):
+        for name, data in content.items():
             if name in new or name == SHARE_NAME:
-                remote.put(name, texts.get(name) or content[name])
+                remote.put(name, data)
                 progress.update(wanted[name][1])
 
 
@@ -156,7 +162,7 @@ def _listed(remote: Remote, share: Share, key: str) -> dict[str, str]:
     if before is not None:
         raise _in_the_way(remote, share, f"{PUSH_NAME} of the {before.kind} with key {before.key}")
     with contextlib.suppress(DamagedInput):
-        if parse_share(remote.read(SHARE_NAME) or b"", remote.address).sealed == share.sealed:
+        if remote.read(SHARE_NAME) == share.to_json().encode():
             return {entry.file: entry.sha256 for entry in share.files}
     return {}
 
@@ -232,12 +238,8 @@ def license_fields(terms: Mapping[str, Any]) -> dict[str, str]:
 
 
 def size_category(count: int) -> str:
-    """Return the size category of the hub for a number of records.
-
-    >>> size_category(999), size_category(1000), size_category(10**13)
-    ('n<1K', '1K<n<10K', 'n>1T')
-    """
-    steps = len(str(count)) - 4  #: powers of ten from a thousand on
+    """Return the size category of the hub for a number of records, as in ``1K<n<10K``."""
+    steps = len(str(count)) - 4  # powers of ten from a thousand on
     if steps < 0:
         return "n<1K"
     return f"{_SIZES[steps]}<n<{_SIZES[steps + 1]}" if steps + 1 < len(_SIZES) else "n>1T"

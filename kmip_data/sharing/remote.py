@@ -13,7 +13,7 @@ import os
 import threading
 import time
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
@@ -33,7 +33,7 @@ from kmip_data.runtime.http_client import (
     open_response,
 )
 from kmip_data.runtime.presence import install_command
-from kmip_data.sharing.share import BLOCK, SHARE_NAME, damaged
+from kmip_data.sharing.share import BLOCK, BLOCKS_NAME, SHARE_NAME, BlockDigests, Share, damaged, parse_share
 from kmip_data.wording import shown_address, without_secrets
 
 PIECE: Final = 8 * BLOCK  #: bytes requested at a time
@@ -46,15 +46,6 @@ _own = threading.local()  #: ``session`` of a thread and ``owner``, the process 
 def pull_command(address: str) -> str:
     """Return the command that copies everything at an address to this machine."""
     return f"kmip-data pull {shown_address(address)}, and open the copy"
-
-
-def not_pushed(address: str) -> UsageError:
-    """Return the error for an address without a manifest."""
-    return UsageError(
-        f"Nothing was pushed to {address}, or the push has not ended.",
-        expected=f"{SHARE_NAME} there, which a push writes last",
-        next="correct the address, which is that of the folder; or ask whoever pushed to push again",
-    )
 
 
 def file_system(address: str) -> tuple[Any, str]:
@@ -81,11 +72,12 @@ class Remote:
     """Files below an address; what fails there is ``SourceUnavailable`` with the reason.
 
     ``address`` is what may be shown of it; ``folder`` is the path of a folder, ``None`` elsewhere, which is
-    written to as all folders of this package are. Raises ``UsageError`` where fsspec knows no such address.
+    written to as all folders of this package are. A ``patient`` client tries again what may pass. Raises
+    ``UsageError`` where fsspec knows no such address.
     """
 
-    def __init__(self, address: str) -> None:
-        self._target, self.address = address, shown_address(address).rstrip("/")
+    def __init__(self, address: str, *, patient: bool = False) -> None:
+        self._patient, self._target, self.address = patient, address, shown_address(address).rstrip("/")
         self._patience = Patience.from_environment()
         self.writable = not address.startswith(("http://", "https://"))
         self.folder: Path | None = None
@@ -98,17 +90,20 @@ class Remote:
 
     def read(self, name: str, most: int = MAX_BYTES) -> bytes | None:
         """Return the bytes of a file of at most ``most`` bytes; ``None`` where there is none."""
-        with self._asked(name):
-            try:
-                with self._opened(name, 0) as file:
-                    data = exactly(file, most + 1)
-            except Exception as error:
-                if _is_missing(error):
-                    return None
-                raise
-        if len(data) > most:
-            raise damaged(f"{self.address}/{name}", f"at most {most:,} bytes", "more")
-        return data
+
+        def read() -> bytes:
+            with self._opened(name, 0) as file:
+                return exactly(file, most + 1)
+
+        return self._tried(name, read, most)
+
+    def range(self, name: str, start: int, stop: int) -> bytes | None:
+        """Return bytes ``start`` to ``stop`` of a file; fewer where it ends before, ``None`` without a file.
+
+        Raises ``UsageError`` where the server gives whole files only; ``DamagedInput`` where it gives more
+        than asked for; ``SourceUnavailable`` where it does not answer.
+        """
+        return self._tried(name, lambda: self._range(name, start, stop), stop - start)
 
     def pieces(self, name: str, start: int, stop: int) -> Iterator[bytes]:
         """Yield bytes ``start`` to ``stop`` of a file, each but the last :data:`PIECE` long."""
@@ -120,41 +115,33 @@ class Remote:
                 yield piece
                 start += len(piece)
 
-    def range(self, name: str, start: int, stop: int) -> bytes | None:
-        """Return bytes ``start`` to ``stop`` of a file; fewer where it ends before, ``None`` without a file.
-
-        Tries again what may pass. Raises ``UsageError`` where the server gives whole files only;
-        ``DamagedInput`` where it gives more than asked for; ``SourceUnavailable`` where it does not answer.
-        """
+    def _tried(self, name: str, read: Callable[[], bytes], most: int) -> bytes | None:
+        """Return what ``read`` returns, at most ``most`` bytes; ``None`` without a file."""
         for attempt in itertools.count(1):
             try:
                 with self._asked(name):
-                    data = self._range(name, start, stop)
+                    data = read()
                 break
             except SourceUnavailable as error:
                 cause = error.__cause__
-                if attempt == _ATTEMPTS or not getattr(
-                    cause, "again", not isinstance(cause, PermissionError)
-                ):
+                if _is_missing(cause):
+                    return None
+                passes = getattr(cause, "again", not isinstance(cause, PermissionError))
+                if not (self._patient and passes and attempt < _ATTEMPTS):
                     raise
                 time.sleep(getattr(cause, "wait", None) or self._patience.pause * 2 ** (attempt - 1))
-        if data is not None and len(data) > stop - start:
-            raise damaged(f"{self.address}/{name}", f"bytes {start:,} to {stop:,}", "more")
+        if len(data) > most:
+            raise damaged(f"{self.address}/{name}", f"at most {most:,} bytes", "more")
         return data
 
-    def _range(self, name: str, start: int, stop: int) -> bytes | None:
-        try:
-            if self.folder is not None or not self.writable:
-                with self._opened(name, start, stop) as file:
-                    return exactly(file, stop - start + (self.folder is None))
-            system, root = file_system(self._target)  # which fsspec keeps for each process
-            # Where files are opened to read from them, a cache of fsspec's would ask for more than is needed.
-            options = {} if system.async_impl else {"cache_type": "none"}
-            return bytes(system.cat_file(f"{root}/{name}", start=start, end=stop, **options))
-        except Exception as error:
-            if _is_missing(error):
-                return None
-            raise
+    def _range(self, name: str, start: int, stop: int) -> bytes:
+        if self.folder is not None or not self.writable:
+            with self._opened(name, start, stop) as file:
+                return exactly(file, stop - start + (self.folder is None))
+        system, root = file_system(self._target)  # which fsspec keeps for each process
+        # Where files are opened to read from them, a cache of fsspec's would ask for more than is needed.
+        options = {} if system.async_impl else {"cache_type": "none"}
+        return bytes(system.cat_file(f"{root}/{name}", start=start, end=stop, **options))
 
     @contextlib.contextmanager
     def at_once(self, message: str) -> Iterator[bool]:
@@ -312,6 +299,22 @@ class _Body:
         return data
 
 
+def read_share(remote: Remote) -> tuple[Share, BlockDigests]:
+    """Return the manifest of a push and the digests of its blocks.
+
+    Raises ``UsageError`` where nothing was pushed, ``DamagedInput`` where they are not what was pushed.
+    """
+    data = remote.read(SHARE_NAME)
+    if data is None:
+        raise UsageError(
+            f"Nothing was pushed to {remote.address}, or the push has not ended: there is no {SHARE_NAME}.",
+            next="correct the address, which is that of the folder; or ask whoever pushed to push again",
+        )
+    share = parse_share(data, remote.address)
+    digests = remote.read(BLOCKS_NAME, share.blocks_bytes) or b""
+    return share, BlockDigests(share, digests, remote.address)
+
+
 def _session() -> Session:
     if getattr(_own, "owner", None) != os.getpid():  # a forked child shares no connection with its parent
         _own.owner, _own.session = os.getpid(), Session()
@@ -319,9 +322,9 @@ def _session() -> Session:
     return session
 
 
-def _is_missing(error: Exception) -> bool:
+def _is_missing(error: BaseException | None) -> bool:
     """True if this says that there is no such file; of the hub, that its server answered so."""
-    for one in (error, error.__cause__):
+    for one in (error, getattr(error, "__cause__", None)):
         if (status := getattr(getattr(one, "response", None), "status_code", None)) is not None:
             return bool(status == HTTPStatus.NOT_FOUND)
     return isinstance(error, FileNotFoundError)

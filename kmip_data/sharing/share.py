@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import FailFast, Field, model_validator
 
 from kmip_data.errors import DamagedInput
-from kmip_data.files.reading import first_fault, readable_json, sealed_json
+from kmip_data.files.reading import first_fault, sealed_json
 from kmip_data.format.card import Count, Name, RelativePath
 from kmip_data.manifest import Digest, Strict
 
@@ -18,7 +18,6 @@ PUSH_NAME: Final = "push.json"  #: written first: the names that a push may writ
 SHARE_NAME: Final = "share.json"  #: written last: a folder without it is no push
 BLOCKS_NAME: Final = "blocks.sha256"
 MAX_FILES: Final = 100_000  #: of one push
-SHARE_VERSION: Final = 1
 #: What a run is shared as, in the order in which it is written: with its configuration it is a run.
 RUN_FILES: Final = ("README.md", "metrics.csv", "model.safetensors", "result.json", "config.toml")
 RUN_PROOF: Final = {"model.safetensors", "result.json"}  #: of which no two runs have the same bytes
@@ -48,15 +47,11 @@ class PushList(Strict):
     key: Name  #: build key; of a run the first digits of the SHA-256 of its weights
     files: Annotated[dict[RelativePath, Digest], Field(max_length=MAX_FILES)]
 
-    def to_json(self) -> str:
-        """Return stable, readable JSON."""
-        return readable_json(self.model_dump(mode="json"))
-
 
 class Share(Strict):
     """Content of ``share.json``, the manifest of a push."""
 
-    version: Literal[1] = SHARE_VERSION
+    version: Literal[1] = 1
     kind: Literal["build", "run"]
     name: Name  #: of the folder that was pushed
     files: Annotated[list[SharedFile], FailFast(), Field(min_length=1, max_length=MAX_FILES)]
@@ -85,10 +80,6 @@ class Share(Strict):
     def sealed(self) -> str:
         """Its digest: compared with that of the push, it vouches for everything."""
         return str(json.loads(self.to_json())["digest"])
-
-    def by_name(self) -> dict[str, SharedFile]:
-        """Entries by the name of the file."""
-        return {entry.file: entry for entry in self.files}
 
 
 class BlockDigests:
@@ -124,9 +115,7 @@ def parse_share(data: bytes, address: str) -> Share:
     try:
         share = Share.model_validate_json(data)
     except (ValueError, RecursionError) as error:
-        raise damaged(
-            f"{address}/{SHARE_NAME}", f"JSON of version {SHARE_VERSION}", first_fault(error)
-        ) from error
+        raise damaged(f"{address}/{SHARE_NAME}", "JSON of version 1", first_fault(error)) from error
     if share.to_json().encode() != data:
         raise damaged(f"{address}/{SHARE_NAME}", "the text that its content and digest give", "another")
     return share

@@ -23,7 +23,6 @@ class NotFinite(UsageError):
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  #: dtypes of queries, keys and values
 _WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
-_WIDENED = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,12 +71,12 @@ class SearchProblem:
     @cached_property
     def query_rows(self) -> NDArray[np.int64]:
         """(G, 2), first row and the one after the last of each graph's queries."""
-        return _edges(self.query_ptr)
+        return np.stack([self.query_ptr[:-1], self.query_ptr[1:]], axis=1).astype(np.int64)
 
     @cached_property
     def key_rows(self) -> NDArray[np.int64]:
         """(G, 2), first row and the one after the last of each graph's keys."""
-        return self.query_rows if self.key_ptr is self.query_ptr else _edges(self.key_ptr)
+        return np.stack([self.key_ptr[:-1], self.key_ptr[1:]], axis=1).astype(np.int64)
 
     def new_result(self, *, narrow: bool = False) -> tuple[Tensor, Tensor]:
         """Scores (H, N, k) and indices (H, N, k) to be filled.
@@ -106,10 +105,6 @@ class SearchProblem:
         return replace(self, query_ptr=ptr, key_ptr=ptr, starts=None)
 
 
-def _edges(ptr: tuple[int, ...]) -> NDArray[np.int64]:
-    return np.stack([ptr[:-1], ptr[1:]], axis=1).astype(np.int64)
-
-
 def check_problem(  # noqa: PLR0913 -- options, by keyword
     queries: Tensor,
     keys: Tensor,
@@ -128,14 +123,10 @@ def check_problem(  # noqa: PLR0913 -- options, by keyword
     ``keep`` and ``narrow`` are as in :class:`SearchProblem`.
     """
     queries, keys = check_rows("queries", queries), check_rows("keys", keys)
-    for name, found, expected in (
-        ("dtype", keys.dtype, queries.dtype),
-        ("device", keys.device, queries.device),
-        ("number of heads", keys.shape[0], queries.shape[0]),
-        ("row length d", keys.shape[2], queries.shape[2]),
-    ):
-        if found != expected:
-            raise UsageError(f"keys and queries differ in {name}: {found} and {expected}")
+    kinds = [(each.dtype, each.device, each.shape[0], each.shape[2]) for each in (queries, keys)]
+    if kinds[0] != kinds[1]:
+        found = " and ".join(map(_kind, (queries, keys)))
+        raise UsageError(f"queries and keys differ in dtype, device, heads or row length: {found}")
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise UsageError(f"k is wrong: {k!r} is no whole number of at least 1")
     rows, key_rows = queries.shape[1], keys.shape[1]
@@ -149,33 +140,15 @@ def check_problem(  # noqa: PLR0913 -- options, by keyword
     shared = key_ptr is query_ptr and rows == key_rows
     key_starts = starts if shared else check_ptr("key_ptr", key_ptr, key_rows)
     if len(starts) != len(key_starts):
-        raise UsageError(
-            "query_ptr and key_ptr split into different numbers of graphs: they have"
-            f" length {len(starts)} and length {len(key_starts)}"
-        )
-    if queries.device.type != "cuda":  # the host would wait for the device: see ``check_finite``
-        _check_finite("queries", queries)
-        if keys is not queries:
-            _check_finite("keys", keys)
-    dtype = _WIDENED.get(queries.dtype, queries.dtype)
-    return SearchProblem(
-        queries.detach().to(dtype).contiguous(),
-        keys.detach().to(dtype).contiguous(),
-        k,
-        starts,
-        key_starts,
-        None if hint is None else _check_hint(hint, queries),
-        unread,
-        keep,
-        narrow,
-    )
-
-
-def check_finite(problem: SearchProblem) -> None:
-    """Refuse NaN and infinity on CUDA, where :func:`check_problem` has not looked; waits for the device."""
-    if problem.device.type == "cuda":
-        _check_finite("queries", problem.queries)
-        _check_finite("keys", problem.keys)
+        found = f"they have length {len(starts)} and length {len(key_starts)}"
+        raise UsageError(f"query_ptr and key_ptr split into different numbers of graphs: {found}")
+    if queries.device.type != "cuda":  # there the host would wait: see ``topk.ranked``
+        check_finite(queries, keys)
+    if hint is not None:
+        hint = _check_hint(hint, queries)
+    dtype = torch.promote_types(queries.dtype, torch.float32)
+    queries, keys = (each.detach().to(dtype).contiguous() for each in (queries, keys))
+    return SearchProblem(queries, keys, k, starts, key_starts, hint, unread, keep, narrow)
 
 
 def check_ptr(name: str, ptr: Tensor | Sequence[int] | None, rows: int) -> tuple[int, ...]:
@@ -248,20 +221,20 @@ def _check_hint(hint: Tensor, queries: Tensor) -> Tensor:
     hint = strided("hint", hint, expected)
     fits = hint.ndim == 3 and hint.shape[:2] == (heads, rows)
     if not fits or hint.dtype not in {torch.int32, torch.int64} or hint.device != device:
-        found = f"shape {tuple(hint.shape)}, {hint.dtype} on {hint.device}"
-        raise UsageError(f"hint is not {expected}, but {found}")
+        raise UsageError(f"hint is not {expected}, but {_kind(hint)}")
     return hint.contiguous()
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"{tuple(tensor.shape)}, {tensor.dtype} on {tensor.device}"
 
 
 def check_rows(name: str, rows: Tensor, *, meta: bool = False) -> Tensor:
     """Return queries or keys (H, R, d), or raise :class:`UsageError` that says what they are instead."""
     rows = strided(name, rows, meta=meta)
-    if rows.ndim != 3 or rows.shape[0] < 1 or rows.shape[2] < 1:
-        raise UsageError(
-            f"{name} have shape {tuple(rows.shape)}, not (heads, rows, d), heads and d at least 1"
-        )
-    if rows.dtype not in FLOATS:
-        raise UsageError(f"{name} are {rows.dtype}, not float16, bfloat16, float32 or float64")
+    if rows.ndim != 3 or rows.shape[0] < 1 or rows.shape[2] < 1 or rows.dtype not in FLOATS:
+        expected = "(heads, rows, d), heads and d at least 1, float16, bfloat16, float32 or float64"
+        raise UsageError(f"{name} are {_kind(rows)}, not {expected}")
     return rows
 
 
@@ -271,8 +244,7 @@ def check_nodes(x: Tensor, weight: Tensor) -> Tensor:
     x = strided("x", x, expected, meta=weight.device.type == "meta")
     fits = x.ndim == 2 and x.shape[1] == weight.shape[1] and x.device == weight.device and x.dtype in FLOATS
     if not fits or (x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type)):
-        found = f"{tuple(x.shape)}, {x.dtype} on {x.device}"
-        raise UsageError(f"the nodes x do not fit the layer: they are {found}, not {expected}")
+        raise UsageError(f"the nodes x do not fit the layer: they are {_kind(x)}, not {expected}")
     return x
 
 
@@ -282,16 +254,18 @@ def check_heads(dim: int, heads: int) -> None:
         raise UsageError(f"dim cannot be split among the heads: dim = {dim}, heads = {heads}")
 
 
-def _check_finite(name: str, rows: Tensor) -> None:
-    # One pass: NaN and infinity stay in a sum. (A sum that overflows says nothing.)
-    if math.isfinite(rows.detach().sum(dtype=torch.promote_types(rows.dtype, torch.float32))):
-        return
-    finite = torch.isfinite(rows)
-    if bool(finite.all()):
-        return
-    head, row, column = (int(place) for place in (~finite).nonzero()[0])
-    raise NotFinite(
-        f"{name} are not all finite and cannot be ranked: {float(rows[head, row, column])} at"
-        f" [{head}, {row}, {column}] and {int((~finite).sum()) - 1} more",
-        next="look for a diverged training step (lower the learning rate, clip gradients) or damaged input",
-    )
+def check_finite(queries: Tensor, keys: Tensor) -> None:
+    """Refuse NaN and infinity; waits for the device."""
+    for name, rows in (("queries", queries), *([] if keys is queries else [("keys", keys)])):
+        # One pass: NaN and infinity stay in a sum. (A sum that overflows says nothing.)
+        if math.isfinite(rows.detach().sum(dtype=torch.promote_types(rows.dtype, torch.float32))):
+            continue
+        wrong = (~torch.isfinite(rows)).nonzero()
+        if len(wrong):
+            place = wrong[0].tolist()
+            raise NotFinite(
+                f"{name} are not all finite and cannot be ranked: {float(rows[*place])} at {place} and"
+                f" {len(wrong) - 1} more",
+                next="look for a diverged training step (lower the learning rate, clip gradients) or damaged"
+                " input",
+            )

@@ -67,11 +67,8 @@ def largest(scores: Tensor, k: int, index: Tensor | None = None) -> tuple[Tensor
 
 
 SPARE = 6  #: candidates beyond k that make a proof likely
-
 PAIRS = 2**21  #: scored whole at a time
-
 RANKED = 2**26  #: pairs that a filter on the CPU ranks before an interrupt takes effect, 0.1 to 0.5 s
-
 _OVERFLOW = 1e38  # below this bound on |q| |k| no partial sum leaves the float32 range
 
 

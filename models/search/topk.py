@@ -2,7 +2,7 @@
 
 A backend is one module in ``kmip_data.models.search.backends``, discovered automatically, with
 
-- ``NAME``, ``SUMMARY`` and ``AUTO`` (when ``auto`` takes it), one line each for ``kmip-data doctor``,
+- ``NAME``, and ``AUTO`` (when ``auto`` takes it), a line for ``kmip-data doctor``,
 - ``RANK``: order of choice for ``auto`` by kind of device, highest first; where there is none only by name
   (a fixed order: measured, they lie far apart, see ADR 0280),
 - ``unusable(device_type) -> str | None``: why it cannot run on such a device (cheap, imports nothing heavy),
@@ -18,8 +18,7 @@ import functools
 import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,14 +26,11 @@ from torch import Tensor
 from kmip_data.errors import UsageError
 from kmip_data.manifest import modules_in, unknown_name
 from kmip_data.models.search import backends
-from kmip_data.models.search.problem import (
-    NotFinite,
-    SearchProblem,
-    check_finite,
-    check_problem,
-    out_of_memory,
-)
+from kmip_data.models.search.problem import NotFinite, SearchProblem, check_finite, check_problem
+from kmip_data.models.search.problem import out_of_memory as memory_error
 from kmip_data.runtime.memory import is_out_of_memory
+
+log = logging.getLogger(__name__)
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # data-dependent loops: a compiled model calls it as it is
@@ -106,25 +102,20 @@ def ranked(problem: SearchProblem, backend: str) -> tuple[Tensor, Tensor]:
         while True:
             module = choose(problem, backend)
             try:
-                return _search(module, problem)
+                if kind == "cuda" and not getattr(module, "CHECKS_VALUES", False):
+                    check_finite(problem.queries, problem.keys)
+                given = problem if getattr(module, "READS_STARTS", False) else problem.read()
+                scores, indices = module.search(given)
+                return scores, indices.int() if problem.narrow else indices
             except Exception as error:
                 if is_out_of_memory(error):
-                    raise out_of_memory(problem, error) from error
+                    raise memory_error(problem, error) from error
                 if backend != "auto" or isinstance(error, NotFinite) or _is_lost(problem.device):
                     raise
                 # A kernel that does not compile, load or launch costs the run its speed, not its life.
                 log.debug("search backend %s failed", module.NAME, exc_info=True)
                 found = f"{type(error).__name__}: {error}".splitlines()[0]
-                leave_out(module.NAME, kind, f"it failed, please report this: {found}")
-
-
-def _search(module: Any, problem: SearchProblem) -> tuple[Tensor, Tensor]:
-    if not getattr(module, "CHECKS_VALUES", False):
-        check_finite(problem)
-    if not getattr(module, "READS_STARTS", False):
-        problem = problem.read()
-    scores, indices = module.search(problem)
-    return scores, indices.int() if problem.narrow else indices
+                _left_out[module.NAME, kind] = f"it failed, please report this: {found}"
 
 
 def _is_lost(device: torch.device) -> bool:
@@ -140,29 +131,20 @@ def _is_lost(device: torch.device) -> bool:
     return True
 
 
-log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class BackendStatus:
+class BackendStatus(NamedTuple):
     """State of a backend on one kind of device, for ``kmip-data doctor``."""
 
     name: str
-    summary: str
     device: str
     usable: bool
     reason: str  #: why it cannot run, or when ``auto`` takes it
 
 
-_left_out: dict[tuple[str, str], str] = {}  # reasons, by backend and kind of device
+#: Why ``auto`` passes over backends that failed, by name and kind of device, for the rest of the process.
+_left_out: dict[tuple[str, str], str] = {}
 
 
-def leave_out(name: str, device_type: str, reason: str) -> None:
-    """Have ``auto`` pass over a backend that failed on such devices, for the rest of the process."""
-    _left_out[name, device_type] = reason
-
-
-def why_not(module: Any, device_type: str) -> str | None:
+def _why_not(module: Any, device_type: str) -> str | None:
     """Return why ``auto`` passes over a backend on such devices, if it does."""
     return _left_out.get((module.NAME, device_type)) or module.unusable(device_type)
 
@@ -185,36 +167,30 @@ def backend_status(device_types: tuple[str, ...] | None = None) -> list[BackendS
     rows = []
     for device in device_types:
         for name, module in sorted(all_backends().items()):
-            reason = why_not(module, device)
-            shown = {"name": name, "summary": module.SUMMARY, "device": device}
-            rows.append(BackendStatus(**shown, usable=reason is None, reason=reason or module.AUTO))
+            reason = _why_not(module, device)
+            rows.append(BackendStatus(name, device, reason is None, reason or module.AUTO))
     return rows
 
 
 def get_backend(name: str) -> Any:
     """The backend of that name; an unknown one is an error that names the nearest."""
     if not isinstance(name, str) or name not in all_backends():
-        name = name if isinstance(name, str) else repr(name)
-        raise unknown_name("search backend", name, list(backend_names()), command="kmip-data doctor")
+        raise unknown_name("search backend", str(name), list(backend_names()), command="kmip-data doctor")
     return all_backends()[name]
 
 
-def check_backend(name: str, device_type: str) -> None:
-    """Refuse a backend that does not exist or cannot run on such a device, before there is a problem."""
+def check_backend(name: str, device_type: str, problem: SearchProblem | None = None) -> Any:
+    """Return the backend of that name; refuse one that cannot run on such a device, or take the problem."""
     if name == "auto":
-        return
-    reason = get_backend(name).unusable(device_type)
+        return None
+    module = get_backend(name)
+    reason = module.unusable(device_type) or (module.refuses(problem) if problem else None)
     if reason:
-        raise _refused(name, f"a backend that runs on {device_type}", reason)
-
-
-def _refused(name: str, expected: str, reason: str) -> UsageError:
-    return UsageError(
-        f"search backend {name!r} cannot take this problem",
-        expected=expected,
-        found=reason,
-        next="take 'auto' (--search auto); kmip-data doctor says why others are not usable",
-    )
+        raise UsageError(
+            f"search backend {name!r} cannot search on {device_type}: {reason}",
+            next="take 'auto' (--search auto); kmip-data doctor says why others are not usable",
+        )
+    return module
 
 
 @functools.cache
@@ -230,15 +206,11 @@ def choose(problem: SearchProblem, name: str = "auto") -> Any:
     """
     device = problem.device.type
     if name != "auto":
-        module = get_backend(name)
-        reason = module.unusable(device) or module.refuses(problem)
-        if reason:
-            raise _refused(name, f"a problem on {device} that it can take", reason)
-        return module
+        return check_backend(name, device, problem)
     able = [module for module in all_backends().values() if device in module.RANK]
     reasons: list[str] = []
     for module in sorted(able, key=lambda module: -module.RANK[device]):
-        reason = why_not(module, device) or module.refuses(problem)
+        reason = _why_not(module, device) or module.refuses(problem)
         if reason is None:
             chosen = f"{module.NAME} on {device}"
             log.debug("search backend %s%s", chosen, "".join(reasons))
@@ -246,9 +218,4 @@ def choose(problem: SearchProblem, name: str = "auto") -> Any:
                 _warn(chosen, "".join(reasons))
             return module
         reasons.append(f"; not {module.NAME}: {reason}")
-    raise UsageError(
-        f"no search backend can take this problem on {device}",
-        expected="a device of type cpu or cuda",
-        found="".join(reasons).lstrip("; ") or device,
-        next="kmip-data doctor",
-    )
+    raise UsageError(f"no search backend can search on {device}{''.join(reasons)}", next="kmip-data doctor")

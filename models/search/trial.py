@@ -6,10 +6,8 @@ import importlib
 import signal
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Sequence
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import torch
@@ -17,13 +15,12 @@ import torch
 from kmip_data.models.search.problem import check_problem
 from kmip_data.models.search.topk import BackendStatus, get_backend
 
-#: Seconds until the first result, for all backends together: importing torch and compiling kernels take one
-#: to two minutes of CPU, and on a busy machine many times that. Passing it means slow.
+#: Seconds of a trial: importing torch and compiling kernels take one to two minutes of CPU, and on a busy
+#: machine many times that. Passing it means slow.
 PREPARING = 600.0
 #: Seconds of a search that is compiled, of 100 keys: it takes milliseconds. Passing it means broken.
-SEARCHING = 60.0
-_KEYS = 100
-_READY = "ready"  #: printed between the first search and the second
+SEARCHING = 60
+LATE = "no result within"  #: how :func:`ended` begins of a process that was too slow
 
 
 class Failure(NamedTuple):
@@ -33,50 +30,43 @@ class Failure(NamedTuple):
     broken: bool  #: False if this machine was too slow to say
 
 
+def ended(command: Sequence[str], limit: float) -> str | None:
+    """Run Python with these arguments for at most ``limit`` seconds; return why it failed, if it did."""
+    try:
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        done = subprocess.run([sys.executable, *command], **pipes, timeout=limit, check=False)  # type: ignore[call-overload]
+    except subprocess.TimeoutExpired:
+        return f"{LATE} {limit:.0f} s"
+    if done.returncode < 0:
+        return f"its process died: {signal.Signals(-done.returncode).name}"
+    last = done.stdout.decode("utf-8", "replace").strip().rpartition("\n")[2]
+    return last[:300] if done.returncode else None
+
+
 def failures(backends: Sequence[BackendStatus]) -> dict[tuple[str, str], Failure]:
     """Return why usable backends fail on a small problem after all, by name and device."""
-    until = time.monotonic() + PREPARING
-    with tempfile.TemporaryDirectory() as folder:
-        begun = []
-        for number, row in enumerate(row for row in backends if row.usable):
-            output = Path(folder, str(number))
-            command = [sys.executable, "-m", __name__, get_backend(row.name).__name__, row.device]
-            with output.open("wb") as file:
-                begun.append((row, output, subprocess.Popen(command, stdout=file, stderr=file)))
-        found = {(row.name, row.device): _failure(process, until, output) for row, output, process in begun}
-    return {key: failure for key, failure in found.items() if failure is not None}
 
+    def failure(row: BackendStatus) -> str | None:
+        return ended(("-m", __name__, get_backend(row.name).__name__, row.device), PREPARING)
 
-def _failure(process: subprocess.Popen[bytes], until: float, output: Path) -> Failure | None:
-    """Wait for a trial; the limit of the search itself begins when imports and compilation are done."""
-    ready = False
-    while process.poll() is None:
-        if not ready and _READY in output.read_text("utf-8", "replace").splitlines():
-            ready, until = True, time.monotonic() + SEARCHING
-        if time.monotonic() > until:
-            process.kill()
-            process.wait()
-            if ready:
-                return Failure(f"no result on {_KEYS} keys within {SEARCHING:.0f} s", broken=True)
-            slow = f"not compiled within {PREPARING:.0f} s: slow, perhaps a busy machine; try again"
-            return Failure(slow, broken=False)
-        time.sleep(0.05)
-    code = process.returncode
-    if code < 0:
-        return Failure(f"its process died on {_KEYS} keys: {signal.Signals(-code).name}", broken=True)
-    lines = [line for line in output.read_text("utf-8", "replace").strip().splitlines() if line != _READY]
-    reason = lines[-1] if lines else f"exit status {code}"
-    return None if code == 0 else Failure(f"fails on {_KEYS} keys: {reason}", broken=True)
+    usable = [row for row in backends if row.usable]
+    with ThreadPoolExecutor(max(1, len(usable))) as pool:
+        found = zip(usable, pool.map(failure, usable), strict=True)
+    more = f"(a search of 100 keys, at most {SEARCHING} s once it is compiled)"
+    return {
+        (row.name, row.device): Failure(f"{why} {more}", not why.startswith(LATE))
+        for row, why in found
+        if why
+    }
 
 
 def _try(module: str, device: str) -> None:
     """Search twice with a backend, which may compile in the first search, and once with the simplest one."""
-    rows = torch.randn(1, _KEYS, 10, generator=torch.Generator().manual_seed(0)).to(device)
+    rows = torch.randn(1, 100, 10, generator=torch.Generator().manual_seed(0)).to(device)
     problem = check_problem(rows, rows, 10)
     expected, backend = get_backend("dense").search(problem), importlib.import_module(module)
     backend.search(problem)
-    sys.stdout.write(f"{_READY}\n")
-    sys.stdout.flush()
+    signal.alarm(SEARCHING)
     if not all(map(torch.equal, backend.search(problem), expected)):
         raise SystemExit("another result than that of dense")
 

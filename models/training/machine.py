@@ -184,7 +184,7 @@ def share_buffers(model: torch.nn.Module) -> None:
             distributed.broadcast(buffer, src=0)
 
 
-Logger = Callable[[dict[str, float], int], None]  #: of values by name, and the number of the epoch or step
+Logger = Callable[[dict[str, float], int], None]  #: of values by name, and the number of the epoch
 
 
 def check_logger(name: str) -> None:
@@ -203,9 +203,9 @@ def build_logger(config: RunConfig, folder: Path, project: str) -> Logger:
 
         writer: Any = SummaryWriter(str(folder / "tensorboard"))
 
-        def to_tensorboard(values: dict[str, float], step: int) -> None:
+        def to_tensorboard(values: dict[str, float], epoch: int) -> None:
             for name, value in values.items():
-                writer.add_scalar(name, value, step)
+                writer.add_scalar(name, value, epoch)
             writer.flush()
 
         return to_tensorboard
@@ -213,7 +213,5 @@ def build_logger(config: RunConfig, folder: Path, project: str) -> Logger:
         import wandb
 
         run = wandb.init(dir=folder, name=folder.name, project=project, config=config.model_dump(mode="json"))
-        return lambda values, step: run.log(
-            {**values, "step" if any(name.startswith("step/") for name in values) else "epoch": step}
-        )
+        return lambda values, epoch: run.log({**values, "epoch": epoch})
     return lambda *_: None

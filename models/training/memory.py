@@ -1,13 +1,12 @@
-"""Memory of a training step: measured on a cut of the data before a CPU runs out of it, tried on a GPU.
+"""Memory of a training step: measured on a cut of the data on a CPU, where the system would kill the process.
 
-A GPU raises an error when its memory ends, so its steps are tried. On a CPU the system kills the process, so
-networks of two and of three layers learn from a cut first: their difference is one layer.
+Networks of two and of three layers learn from the cut: their difference is one layer. A GPU raises an error
+when its memory ends, so its steps are tried.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +20,6 @@ from torch_geometric.data import Data
 from kmip_data.errors import OutOfResources, human_bytes
 from kmip_data.models.attention.kmip import set_training_k
 from kmip_data.models.context import autocast
-from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.network import build_model, count_parameters
 from kmip_data.models.training.config.keys import KSchedule, RunConfig
 from kmip_data.models.training.data.run_data import RunData
@@ -62,26 +60,21 @@ def plan_memory(config: RunConfig, data: RunData, device: Device) -> StepMemory:
         need = step_bytes(config, data, recompute=recompute)
         if config.system.devices * need <= free:
             return StepMemory(recompute, need, free)
-    raise OutOfResources(
-        f"A training step on {data.largest_batch} takes about {human_bytes(config.system.devices * need)};"
-        f" {human_bytes(free)} are free.",
-        next="\n    ".join(["one or more of", *ways_out(config, data), "or a larger machine"]),
-    )
+    need *= config.system.devices
+    what = f"A training step on {data.largest_batch} takes about {human_bytes(need)};"
+    raise OutOfResources(f"{what} {human_bytes(free)} are free.", next=ways_out(config, data))
 
 
 def step_bytes(config: RunConfig, data: RunData, *, recompute: bool) -> int:
     """Measure the bytes of a step on the largest batch, beyond those of the process."""
     # Nothing reads the edges of a last layer, which is lighter: both networks have another one.
     two, three = (_on_a_cut(config, data, layers, recompute=recompute) for layers in (2, 3))
-    # What has a place for each pair of nodes of a graph grows with these pairs, all else with the nodes.
-    rows, pairs = (
-        less + (config.model.layers - 2) * max(0.0, more - less)
-        for less, more in zip(two, three, strict=True)
-    )
+    layers = config.model.layers - 2
+    both = sum(less + layers * max(0.0, more - less) for less, more in zip(two, three, strict=True))
     copies = COPIES + (2 if config.training.ema is not None else 0)
     with torch.device("meta"):
         weights = 4 * count_parameters(build_model(config.model, **data.channels))
-    need = int(ROOM * (rows + pairs) + copies * weights)
+    need = int(ROOM * both + copies * weights)
     if recompute and 4 * data.largest_batch.nodes * config.model.hidden_dim < MAPPED:
         need += int(HOLES * step_bytes(config, data, recompute=False))
     return need
@@ -89,9 +82,7 @@ def step_bytes(config: RunConfig, data: RunData, *, recompute: bool) -> int:
 
 def _on_a_cut(config: RunConfig, data: RunData, layers: int, *, recompute: bool) -> tuple[float, float]:
     """Peaks of a network of few layers on a cut, scaled to a batch: bytes by nodes, and by pairs of nodes."""
-    named = [encoding for encoding in config.model.encodings if encoding.names_nodes]
-    size = data.largest_batch
-    cut = cut_of(data.example, size, numbers={c.attribute for encoding in named for c in encoding.columns()})
+    size, cut = data.largest_batch, _cut_of(config, data)
     with torch.random.fork_rng(devices=[]):
         found = data.with_hints(config, "cpu").model
         changes: dict[str, Any] = {"layers": layers, "checkpoint_layers": recompute}
@@ -111,13 +102,42 @@ def _on_a_cut(config: RunConfig, data: RunData, layers: int, *, recompute: bool)
     return by_nodes * size.nodes / cut.num_nodes, by_pairs * size.squares / cut.num_nodes**2
 
 
+def _cut_of(config: RunConfig, data: RunData) -> Data:
+    """Return a graph of :data:`CUT` nodes with the columns of the data and edges in their ratio.
+
+    Rows are repeated where the example has fewer, and edges connect arbitrary nodes.
+    """
+    batch, size = data.example, data.largest_batch
+    named = [encoding for encoding in config.model.encodings if encoding.names_nodes]
+    numbers = {column.attribute for encoding in named for column in encoding.columns()}
+    n = min(CUT, max(1, size.nodes))
+    rows, values = torch.arange(n) % batch.num_nodes, dict[str, Any]()
+    neighbor = getattr(batch, "neighbor", None)
+    if neighbor is not None:  # edge e of node i is row i K + e of the edge features
+        columns = (rows[:, None] * neighbor.shape[1] + torch.arange(neighbor.shape[1])).flatten()
+    else:
+        count = batch.edge_index.shape[1]
+        columns = torch.arange(round(n * size.edges / max(1, size.nodes)) if count else 0) % max(1, count)
+    for name, value in batch.to_dict().items():
+        if not isinstance(value, Tensor) or not value.ndim or name in {"ptr", "batch", "y"}:
+            continue
+        if name in numbers:  # numbers of nodes: there each node has its own
+            values[name] = torch.arange(n)[:, None].expand(-1, value.shape[1])
+        elif name in {"edge_index", "neighbor"}:
+            values[name] = (value[:, columns] if name == "edge_index" else value[rows].long()) % n
+        else:  # one row per edge, per node, or (eigenvalues) per graph: the cut is one graph
+            of_nodes = value[rows] if len(value) == batch.num_nodes else value[:1]
+            values[name] = value[columns] if name == "edge_attr" else of_nodes
+    return Data(**values)
+
+
 class _Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Most bytes of tensors that are alive at a time: all others, and those of shape (…, nodes, nodes)."""
 
     def __init__(self, nodes: int, given: list[Any]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.nodes, self._known = nodes, WeakIdKeyDictionary()
-        self.now, self.most = [0, 0], [0, 0]
+        self.nodes, self.now, self.most = nodes, [0, 0], [0, 0]
+        self._known = WeakIdKeyDictionary()
         for tensor in given:  # there already: not counted
             if isinstance(tensor, Tensor):
                 self._known[tensor.untyped_storage()] = True
@@ -144,66 +164,22 @@ class _Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.most[kind] = max(self.most[kind], self.now[kind])
 
 
-def ways_out(config: RunConfig, data: RunData) -> list[str]:
+def ways_out(config: RunConfig, data: RunData) -> str:
     """Return the options that lower the memory of a step."""
-    training, tips = config.training, []
+    training, tips = config.training, ["one or more of"]
     if data.unit != "nodes" and training.batch_size > 1:
-        smaller = -(-training.batch_size // 2)
-        times = -(-training.batch_size // smaller) * training.accumulate
-        tips.append(f"--set training.batch_size={smaller} --set training.accumulate={times} (as many a step)")
+        size = -(-training.batch_size // 2)
+        tips.append(f"--set training.batch_size={size} --set training.accumulate={2 * training.accumulate}")
     elif data.unit == "nodes" and not training.neighbors:
         tips.append("--neighbor-sampling 10,10 --set training.batch_size=1024 (parts of the graph at a time)")
     if not config.model.checkpoint_layers:
         tips.append("--set model.checkpoint_layers=true (less memory for about a third more time)")
-    if getattr(config.model.attention, "dropout", 0):
-        tips.append("--set model.attention.dropout=0 (weights of attention are then not kept)")
-    return tips if training.precision.endswith("mixed") else [*tips, "--precision bf16-mixed"]
+    return "\n    ".join([*tips, "--precision bf16-mixed", "a machine with more memory"])
 
 
-def cut_of(batch: Any, size: BatchSize, numbers: Collection[str] = ()) -> Data:
-    """Return a graph of :data:`CUT` nodes with the columns of ``batch`` and edges in the ratio of ``size``.
-
-    Rows are repeated where the batch has fewer, and edges connect arbitrary nodes. Columns in ``numbers``
-    hold numbers of nodes: there each node has its own.
-    """
-    n = min(CUT, max(1, size.nodes))
-    rows, values = torch.arange(n) % batch.num_nodes, dict[str, Any]()
-    neighbor = getattr(batch, "neighbor", None)
-    if neighbor is not None:  # edge e of node i is row i K + e of the edge features
-        columns = (rows[:, None] * neighbor.shape[1] + torch.arange(neighbor.shape[1])).flatten()
-    else:
-        count = batch.edge_index.shape[1]
-        columns = torch.arange(round(n * size.edges / max(1, size.nodes)) if count else 0) % max(1, count)
-    for name, value in batch.to_dict().items():
-        if not isinstance(value, Tensor) or not value.ndim or name in {"ptr", "batch", "y"}:
-            continue
-        if name in numbers:
-            values[name] = torch.arange(n)[:, None].expand(-1, value.shape[1])
-        elif name == "edge_index":
-            values[name] = value[:, columns] % n
-        elif name == "neighbor":
-            values[name] = value[rows].long() % n
-        else:  # one row per edge, per node, or (eigenvalues) per graph: the cut is one graph
-            of_nodes = value[rows] if len(value) == batch.num_nodes else value[:1]
-            values[name] = value[columns] if name == "edge_attr" else of_nodes
-    return Data(**values)
-
-
-def out_of_memory(
-    error: Exception,
-    module: Any,
-    data: RunData,
-    *,
-    kind: type[OutOfResources] = OutOfResources,
-    left: str | None = None,
-) -> OutOfResources:
+def out_of_memory(error: BaseException, module: Any, data: RunData) -> OutOfResources:
     """Return the error for an allocation that failed in a training module, with options that lower it."""
-    text = str(error).strip() or type(error).__name__
-    message = text.splitlines()[0].rpartition("DefaultCPUAllocator: ")[2]
-    return kind(
-        f"Memory ran out while {module.doing}{f', on {module.size}' if module.size else ''}: {message}",
-        left=left,
-        next="\n    ".join(
-            ["one or more of", *ways_out(module.config, data), "or a machine with more memory"]
-        ),
-    )
+    text = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    where = f"{module.doing}{f', on {module.size}' if module.size else ''}"
+    what = f"Memory ran out while {where}: {text.rpartition('DefaultCPUAllocator: ')[2]}"
+    return OutOfResources(what, next=ways_out(module.config, data))

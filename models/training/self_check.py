@@ -15,8 +15,6 @@ import itertools
 import json
 import logging
 import os
-import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -37,25 +35,21 @@ from kmip_data.models.network import build_model
 from kmip_data.models.search.backends import cuda
 from kmip_data.models.search.gpu.launch import nvrtc_version
 from kmip_data.models.search.gpu.plan import MOST_DIM, MOST_K
+from kmip_data.models.search.trial import LATE, ended
 from kmip_data.models.training.capture import graphs, padding, steps
 from kmip_data.models.training.machine import Device
 from kmip_data.models.training.tasks import PADDING
 
 log = logging.getLogger(__name__)
 
-OK, LATE = "ok", "no result within"
+OK = "ok"
 BUSY = ("out of memory", "busy or unavailable")  #: of another process: they say nothing about kernels
 LIMIT = 60.0  #: seconds of all parts together, with compiling
 CHILD = ("-m", "kmip_data.models.training.self_check")  #: arguments of Python that begin a child
 KERNELS = "14 Triton kernels and 4 search programs"
 #: Parts, and what takes the place of one that fails.
-INSTEAD = {
-    "search": "the next search backend",
-    "attention": "PyTorch operators",
-    "edges": "PyTorch operators",
-    "norms": "PyTorch operators",
-    "capture": "plain steps",
-}
+INSTEAD = dict.fromkeys(("attention", "edges", "norms"), "PyTorch operators")
+INSTEAD |= {"search": "the next search backend", "capture": "plain steps"}
 
 
 def sizes_of(model: Any) -> dict[str, int]:
@@ -71,8 +65,8 @@ def before_run(model: Any, device: Device) -> None:
     """Check the GPU of a run, unless that is done or switched off; leave out what fails, with one warning."""
     if device.kind != "cuda" or os.environ.get("KMIP_DATA_SELF_CHECK", "").lower() == "off":
         return
-    found = found_on("cuda", sizes_of(model))
-    failed = {part: why for part, why in found.items() if why != OK and not any(map(why.__contains__, BUSY))}
+    found = found_on(sizes_of(model)).items()
+    failed = {part: why for part, why in found if why != OK and not any(map(why.__contains__, BUSY))}
     if not failed.items() <= LEFT_OUT.items():
         LEFT_OUT.update(failed)
         parts = "; ".join(f"{part} ({why}), instead {INSTEAD[part]}" for part, why in failed.items())
@@ -80,14 +74,14 @@ def before_run(model: Any, device: Device) -> None:
         log.warning("the self-check of %s leaves out: %s. %s", device.name, parts, advice)
 
 
-def found_on(device: str, sizes: dict[str, int]) -> dict[str, str]:
-    """Return ``ok`` or the reason of each part on a device, from the cache where it was checked before."""
+def found_on(sizes: dict[str, int]) -> dict[str, str]:
+    """Return ``ok`` or the reason of each part on this GPU, from the cache where it was checked before."""
     folder = Path(platformdirs.user_cache_dir("kmip-data", appauthor=False), "self-check")
-    path = folder / f"{_key(device, sizes)}.json"
+    path = folder / f"{_key(sizes)}.json"
     with contextlib.suppress(OSError, ValueError):
         return dict(json.loads(path.read_text("utf-8")))
     log.warning("compiling and checking %s for this GPU, once: up to %.0f s …", KERNELS, LIMIT)
-    found = check(device, sizes)
+    found = check("cuda", sizes)
     # A busy machine may only have been slow to compile, or had no memory left.
     if not any(words in why for words in (LATE, *BUSY) for why in found.values()):
         with contextlib.suppress(OSError, KmipDataError):  # else it is checked again
@@ -96,18 +90,15 @@ def found_on(device: str, sizes: dict[str, int]) -> dict[str, str]:
     return found
 
 
-def _key(device: str, sizes: dict[str, int]) -> str:
+def _key(sizes: dict[str, int]) -> str:
     """Digest of GPU, driver, versions, sizes, and the sources of models."""
-    facts: list[Any] = [sizes, torch.version.cuda]
-    if device == "cuda":
-        facts += [torch.cuda.get_device_name(), *torch.cuda.get_device_capability()]
+    facts: list[Any] = [sizes, torch.cuda.get_device_name(), torch.cuda.get_device_capability()]
     with contextlib.suppress(OSError):
         facts.append(Path("/proc/driver/nvidia/version").read_text("utf-8"))
     with contextlib.suppress(KmipDataError):
         facts.append(nvrtc_version())
     for package in ("torch", "triton", "cuda-core", "cuda-bindings"):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            facts.append([package, importlib.metadata.version(package)])
+        facts += (each.version for each in importlib.metadata.distributions(name=package))
     key = hashlib.sha256(json.dumps(facts).encode())
     for source in sorted(Path(__file__).parents[1].rglob("*")):
         if source.suffix in {".py", ".cu", ".cuh"}:
@@ -119,16 +110,7 @@ def check(device: str, sizes: dict[str, int], parts: Sequence[str] = tuple(INSTE
     """Return ``ok`` or the reason of each part, checked by child processes that begin all at once."""
 
     def found(part: str) -> str:
-        command = [sys.executable, *CHILD, part, device, json.dumps(sizes)]
-        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        try:
-            done = subprocess.run(command, **pipes, timeout=LIMIT, check=False)
-        except subprocess.TimeoutExpired:
-            return f"{LATE} {LIMIT:.0f} s"
-        if done.returncode < 0:
-            return f"its process died: {signal.Signals(-done.returncode).name}"
-        last = done.stdout.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        return last[:300] if done.returncode else OK
+        return ended((*CHILD, part, device, json.dumps(sizes)), LIMIT) or OK
 
     with ThreadPoolExecutor(len(parts)) as pool:
         return dict(zip(parts, pool.map(found, parts), strict=True))
@@ -141,11 +123,14 @@ RAGGED, ORDERED, STAGED = 1_500, 9_000, 25_000
 NODES = 100  #: least number of a batch of networks
 
 
-def search(_: str, device: torch.device, sizes: dict[str, int]) -> None:
+def search(device: torch.device, sizes: dict[str, int]) -> None:
     """Check the CUDA search against ``dense``: the same bits, twice, and in a CUDA graph."""
 
     def pair(heads: int, rows: int, change: Callable[[Tensor], Tensor] = torch.clone) -> list[Tensor]:
         return [change(torch.randn(heads, rows, dim)).to(device) for _ in "qk"]
+
+    def run(rows: list[Tensor], k: int, ptr: list[int], backend: str, hint: Any = None) -> Any:
+        return operators.search(*rows, k, torch.tensor(ptr), None, backend, hint)
 
     dim, most = min(sizes["key_dim"], MOST_DIM), min(sizes["k"], MOST_K)  # else ``dense`` searches
     ragged = [0, 0, 3, RAGGED // 2, RAGGED]  # an empty graph, and one of fewer keys than k
@@ -158,12 +143,6 @@ def search(_: str, device: torch.device, sizes: dict[str, int]) -> None:
         "keys in order": (pair(1, ORDERED), 10, [0, ORDERED]),
         "shared keys": (pair(4, STAGED), 10, [0, STAGED]),
     }
-
-    def run(
-        rows: list[Tensor], k: int, ptr: list[int], backend: str, hint: Any = None
-    ) -> tuple[Tensor, Tensor]:
-        return operators.search(*rows, k, torch.tensor(ptr), None, backend, hint)  # type: ignore[no-any-return]
-
     for name, case in cases.items():
         expected = run(*case, "dense")
         for hint, again in (None, ""), (expected[1], ", hinted"), (None, ", again"):
@@ -193,22 +172,20 @@ def layers(part: str, device: torch.device, sizes: dict[str, int]) -> None:
         return [logits, *torch.autograd.grad(logits, weights, slopes)]
 
     for dropout, table in itertools.product((0.0, 0.5), (True, False)):
-        model, plain = _network(sizes, device, dropout=dropout), _batch(sizes["k"], device, table=table)
+        model, plain = _network(sizes, device, dropout), _batch(sizes["k"], device, table=table)
         exact = run(plain, torch.float64)
-        for (dtype, tolerance), batch in itertools.product(
-            PRECISIONS.items(), (plain, padding.padded(plain))
-        ):
+        for dtype, batch in itertools.product(PRECISIONS, (plain, padding.padded(plain))):
+            found, name = run(batch, dtype), f"{part}, {dtype}"
             if dropout:  # of which PyTorch draws other chances
-                _same(f"{part}, {dtype}: a repetition", run(batch, dtype), run(batch, dtype))
+                _same(f"{name}: a repetition", run(batch, dtype), found)
             else:
-                own = run(plain, dtype, fused=False)
-                _near(f"{part}, {dtype}", run(batch, dtype), exact, own, tolerance)
+                _near(name, found, exact, run(plain, dtype, fused=False), PRECISIONS[dtype])
 
 
-def capture(_: str, device: torch.device, sizes: dict[str, int]) -> None:
+def capture(device: torch.device, sizes: dict[str, int]) -> None:
     """Check captured training steps of padded batches against plain ones without padding."""
 
-    def train(captured: steps.CapturedSteps | None) -> list[Tensor]:
+    def train(captured: Any = lambda step, *given, **_: step(*given)) -> list[Tensor]:
         model, losses = _network(sizes, device, search="auto"), []
         optimiser = torch.optim.AdamW(model.parameters(), 1e-2, eps=1e-2, fused=True)
 
@@ -222,24 +199,21 @@ def capture(_: str, device: torch.device, sizes: dict[str, int]) -> None:
 
         for seed in range(6):  # two warm up, one is recorded and replayed, three are replayed
             batch = _batch(sizes["k"], device, table=True, seed=seed)
-            learned = captured(step, batch, optimiser, first=True, steps=True) if captured else step(batch)
-            losses.append(learned.loss)
+            losses.append(captured(step, batch, optimiser, first=True, steps=True).loss)
         return [torch.stack(losses), *model.parameters()]
 
-    captured = steps.CapturedSteps(graphs.CudaGraphs(device), sys.exit, pad=True)
-    expected = train(None)
-    _near("captured steps", train(captured), expected, expected, 1e-3)
+    expected = train()
+    found = train(steps.CapturedSteps(graphs.CudaGraphs(device), sys.exit, pad=True))
+    _near("captured steps", found, expected, expected, 1e-3)
 
 
-def _network(
-    sizes: dict[str, int], device: torch.device, *, dropout: float = 0.0, search: str = "dense"
-) -> Any:
+def _network(sizes: dict[str, int], device: torch.device, dropout: float = 0, search: str = "dense") -> Any:
     """Two layers with weights that bfloat16 holds, and norms far from ReLU's corner, where gradients jump."""
-    given: dict[str, Any] = {"layers": 2, "hidden_dim": sizes["hidden_dim"], "dropout": dropout}
-    more = {"kind": "k-mip", "output_projection": True, "dropout": dropout, "search": search}
-    given["attention"] = {name: size for name, size in sizes.items() if name != "hidden_dim"} | more
+    attention: dict[str, Any] = {**sizes, "kind": "k-mip", "output_projection": True, "search": search}
+    dim, attention["dropout"] = attention.pop("hidden_dim"), dropout
     if search == "auto" and cuda.unusable(device.type) is not None:  # another search waits for the GPU
-        given["attention"] = {"kind": "none"}
+        attention = {"kind": "none"}
+    given = {"layers": 2, "hidden_dim": dim, "dropout": dropout, "attention": attention}
     torch.manual_seed(0)
     model = build_model(ModelConfig.model_validate(given), in_channels=6, num_classes=4).to(device)
     with torch.no_grad():
@@ -263,33 +237,34 @@ def _batch(k: int, device: torch.device, *, table: bool, seed: int = 0) -> Any:
 
 
 def _same(name: str, found: Iterable[Tensor], expected: Iterable[Tensor]) -> None:
-    for one, other in zip(found, expected, strict=True):
-        if not torch.equal(*(each.detach().contiguous().view(torch.uint8) for each in (one, other))):
+    for pair in zip(found, expected, strict=True):
+        if not torch.equal(*(each.detach().contiguous().view(torch.uint8) for each in pair)):
             sys.exit(f"{name}: other bits")
 
 
 def _near(name: str, found: Any, exact: Any, own: Any, tolerance: float) -> None:
     """Compare tensors in norm; four times the error of PyTorch's ``own`` kernels is allowed besides."""
-    most = max(map(_size, exact))
+
+    def size(tensor: Tensor) -> float:
+        return float(tensor.detach().double().square().mean().sqrt())
+
+    most = max(map(size, exact))
     for number, (one, other, usual) in enumerate(zip(found, exact, own, strict=True)):
-        away = _size(one - other)
+        away = size(one - other)
         # A gradient that is zero but for rounding, as of a bias before a norm, has no scale of its own.
-        if not away <= tolerance * (_size(other) + most / 50) + 4 * _size(usual - other):  # NaN is not
+        if not away <= tolerance * (size(other) + most / 50) + 4 * size(usual - other):  # NaN is not
             sys.exit(f"{name}: result {number} is {away / most:.1e} away from float64")
-
-
-def _size(tensor: Tensor) -> float:
-    return float(tensor.detach().double().square().mean().sqrt())
-
-
-PARTS = {"search": search, "attention": layers, "edges": layers, "norms": layers, "capture": capture}
 
 
 def main(part: str, device: str, sizes: str) -> None:
     """Check one part, where the device has kernels for it; raise ``SystemExit`` with a reason."""
-    kernels = {"search": cuda.unusable(device) is None, "capture": True}
-    if device == "cpu" or kernels.get(part, triton_runs(torch.device(device))):
-        PARTS[part](part, torch.device(device), json.loads(sizes))
+    given = torch.device(device), json.loads(sizes)
+    if part == "capture":
+        capture(*given)
+    elif part == "search":
+        search(*given) if cuda.unusable(device) is None else None
+    elif device == "cpu" or triton_runs(given[0]):
+        layers(part, *given)
     if device == "cuda":
         torch.cuda.synchronize()
 

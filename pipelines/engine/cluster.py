@@ -11,30 +11,25 @@ import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self
 
 from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
 from kmip_data.files.changes import write_file
 from kmip_data.files.reading import first_fault
 from kmip_data.pipelines.engine.finish import versions_of_bytes
 from kmip_data.pipelines.engine.journal import PREPARATION, RESUMES
-from kmip_data.pipelines.engine.pool import Executor, UnitTask, worker_died
+from kmip_data.pipelines.engine.pool import Executor, R, T, worker_died
 from kmip_data.runtime import signals
 from kmip_data.runtime.presence import install_command
 from kmip_data.runtime.progress import say
-
-T = TypeVar("T", bound=UnitTask)
-R = TypeVar("R")
 
 CONNECT_SECONDS: Final = 30
 GRACE_SECONDS: Final = 5.0  #: wait for units to stop by themselves after an interrupt
 
 
-@dataclass(frozen=True)
-class SharedView:
+class SharedView(NamedTuple):
     """Files, folders and versions that a worker must see as this process does."""
 
     token: str  #: a file
@@ -50,25 +45,20 @@ def own_versions() -> tuple[tuple[str, str], ...]:
 
 def check_view(view: SharedView) -> str:
     """Return the name of this machine, a worker's; an error where it does not see what ``view`` says."""
-    host = socket.gethostname()
-    try:
+    host, seen = socket.gethostname(), False
+    with contextlib.suppress(OSError, UnicodeDecodeError):
         seen = Path(view.token).read_text(encoding="ascii") == view.secret
-    except (OSError, UnicodeDecodeError):
-        seen = False
     there = all(Path(folder).is_dir() for folder in view.folders)
     if not (seen and there and os.access(view.folders[0], os.W_OK)):
         raise UsageError(
-            f"The worker on {host} does not see the build folder, or may not write to it.",
-            expected=f"{', '.join(view.folders)} on a file system that all workers share, at the same path",
-            next="give a shared folder with --home or --output, or mount it on every worker",
+            f"The worker on {host} does not see {', '.join(view.folders)}, or may not write to the first.",
+            next="give a folder that all workers share with --home or --output",
         )
     here = dict(own_versions())
     for name, version in view.versions:
         if here.get(name) != version:
-            raise UsageError(
-                f"The worker on {host} has {name} {here.get(name)}, not {version}: bytes could differ.",
-                next="give every worker the same environment, then the same command",
-            )
+            what = f"The worker on {host} has {name} {here.get(name)}, not {version}: bytes could differ."
+            raise UsageError(what, next="give every worker the same environment, then the same command")
     return host
 
 
@@ -76,7 +66,7 @@ _check_once = functools.lru_cache(maxsize=8)(check_view)  #: the result does not
 
 
 def call_here(view: SharedView, function: Callable[..., R], arguments: tuple[Any, ...]) -> R:
-    """Run ``function(*arguments)`` in this worker, which may have joined after the others were asked."""
+    """Run ``function(*arguments)`` in this worker, which may have joined later than the others."""
     from threadpoolctl import threadpool_limits
 
     _check_once(view)
@@ -87,16 +77,17 @@ def call_here(view: SharedView, function: Callable[..., R], arguments: tuple[Any
 class DaskWorkers(Executor):
     """A Dask cluster, found or started when the block is entered.
 
-    Dask runs a task whose worker dies on another one, up to the scheduler's ``allowed-failures`` (3) times;
-    a shard becomes visible by a rename. ``work`` is a folder on the shared file system for the stop file and
-    the token that workers must find, ``scheduler`` an address or scheduler file; ``None`` starts one and
-    ``jobs`` workers here. Every worker must see the folders that it ``needs``.
+    Dask runs a task whose worker dies on another one, up to the scheduler's ``allowed-failures`` (3) times.
+    ``work`` is a folder on the shared file system for the stop file and the token that workers must find,
+    ``scheduler`` an address or scheduler file; ``None`` starts one and ``jobs`` workers here. Every worker
+    must see the folders that it ``needs``.
     """
 
     def __init__(
         self, work: Path, scheduler: str | None, *, jobs: int, needs: Iterable[Path], quiet: bool
     ) -> None:
-        self.stop, self._token = work / "stop", work / "token"
+        super().__init__(work / "stop")
+        self._token = work / "token"
         self._scheduler, self._jobs, self._needs, self._quiet = scheduler, jobs, tuple(needs), quiet
         self._client: Any = None
         self._running: dict[Any, str] = {}  #: future -> name of its unit
@@ -136,25 +127,27 @@ class DaskWorkers(Executor):
 
     def call(self, function: Callable[..., R], *arguments: Any, expect: int = 1) -> R:
         """Return ``function(*arguments)``, run in a worker (see :class:`Executor`)."""
+        future = self._submit(PREPARATION, function, *arguments)
+        with _connected():
+            result: R = self._result(future)
+        return result
+
+    def _result(self, future: Any) -> Any:
+        """Return what a call gave; Dask has tried it on several workers before it gives it up."""
         from distributed import KilledWorker
 
-        future = self._submit("", function, *arguments)
         try:
-            with _connected():
-                result: R = future.result()
+            result = future.result()
         except KilledWorker as error:
-            raise worker_died(PREPARATION) from error
+            raise worker_died(self._running[future]) from error
         del self._running[future]
         return result
 
     def run_all(
         self, function: Callable[[T], R], tasks: Iterable[T], *, jobs: int, done: Callable[[R], None]
     ) -> tuple[list[T], list[T]]:
-        """Run ``function`` on every task; the cluster says how many at a time (see :class:`Executor`).
-
-        Dask has tried a task several times before it gives it up: then it is an error at once.
-        """
-        from distributed import KilledWorker, as_completed
+        """Run ``function`` on every task; the cluster says how many at a time (see :class:`Executor`)."""
+        from distributed import as_completed
 
         waiting = deque(tasks)
         finished = as_completed(loop=self._client.loop)
@@ -164,15 +157,10 @@ class DaskWorkers(Executor):
                 ready = self._client.nthreads()
                 while waiting and len(self._running) < max(1, sum(ready.values()) + len(ready)):
                     task = waiting.popleft()
-                    finished.add(self._submit(task.name, function, task))
+                    finished.add(self._submit(f"unit {task.name!r}", function, task))
                 future = next(finished)
-                try:
-                    result: R = future.result()
-                except KilledWorker as error:
-                    raise worker_died(f"unit {self._running[future]!r}, on several workers") from error
-                del self._running[future]
+                done(self._result(future))
                 future.release()
-                done(result)
         return [], []
 
     def _connect(self, stack: contextlib.ExitStack) -> None:
@@ -180,13 +168,9 @@ class DaskWorkers(Executor):
 
         if self._scheduler is None:
             # A free port for the dashboard, and no port that another machine can reach.
-            local = LocalCluster(
-                n_workers=self._jobs,
-                threads_per_worker=1,
-                host="127.0.0.1",
-                dashboard_address="127.0.0.1:0",
-                silence_logs=logging.CRITICAL,
-            )
+            ports = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+            jobs, quiet = self._jobs, logging.CRITICAL
+            local = LocalCluster(n_workers=jobs, threads_per_worker=1, silence_logs=quiet, **ports)
             where = {"address": stack.enter_context(local).scheduler_address}
         else:
             where = {"scheduler_file" if Path(self._scheduler).is_file() else "address": self._scheduler}
@@ -195,7 +179,6 @@ class DaskWorkers(Executor):
         except (OSError, ValueError, TypeError) as error:  # a timeout is an OSError
             raise UsageError(
                 f"No Dask scheduler answers at {self._scheduler}: {first_fault(error)}",
-                expected="the address that `dask scheduler` prints (tcp://HOST:8786), or its scheduler file",
                 next="`dask scheduler`, then `dask worker ADDRESS` on each machine; or --dask alone",
             ) from error
         self._client = stack.enter_context(client)
@@ -217,7 +200,6 @@ class DaskWorkers(Executor):
             if isinstance(answer, BaseException):
                 raise UsageError(
                     f"The worker {address} did not answer: {type(answer).__name__}: {answer}",
-                    expected="the same kmip-data in the environment of every worker",
                     next=f"{install_command('distributed')} on every worker, then start it again",
                 ) from answer
 

@@ -6,24 +6,17 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
-from itertools import islice
 from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.builds.columns import (
-    ColumnsCard,
-    columns_key,
-    columns_schema,
-    read_columns,
-    shards_digest,
-)
+from kmip_data.builds.columns import ColumnsCard, columns_key, columns_schema, read_columns, shards_digest
 from kmip_data.builds.home import COLUMNS, Build, BuildArguments, BuildOptions
 from kmip_data.errors import DamagedInput, UsageError, writing
 from kmip_data.files import changes as files
-from kmip_data.files.changes import build_lock, write_file
+from kmip_data.files.changes import build_lock
 from kmip_data.format import writer
 from kmip_data.format.build_files import protect
 from kmip_data.format.card import CARD_NAME, FileEntry, ShardEntry
@@ -34,7 +27,7 @@ from kmip_data.graphs.encoding import Encoding, Graphs
 from kmip_data.pipelines.engine.finish import versions_of_bytes
 from kmip_data.pipelines.engine.journal import EXECUTOR_FILES, JOURNAL, WORK, Journal, UnitResult
 from kmip_data.pipelines.engine.pool import count_jobs
-from kmip_data.pipelines.engine.run import finished_units, open_executor, run_units
+from kmip_data.pipelines.engine.run import open_executor, run_units
 from kmip_data.pipelines.engine.workers import StopRequestedError, explained
 from kmip_data.runtime import signals, threads
 from kmip_data.runtime.progress import say
@@ -44,7 +37,6 @@ from kmip_data.runtime.progress import say
 class EncodeTask:
     """One shard and one encoding, picklable."""
 
-    index: int
     encoding: Encoding
     key: str
     build: Path
@@ -69,8 +61,8 @@ def encode_build(
 ) -> list[ColumnsCard]:
     """Add missing columns to a build, and return the cards of all requested ones.
 
-    The shards are read and never touched. Files are finished one by one: an interrupted run resumes
-    where it stopped, and the bytes depend on nothing but the shards and the encodings.
+    The shards are never touched. An interrupted run resumes with the files it has finished, and the bytes
+    depend on nothing but the shards and the encodings.
 
     Parameters
     ----------
@@ -116,22 +108,13 @@ def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> No
             files.remove_file(folder / CARD_NAME, root=build.path)
             files.remove_partials(folder, root=build.path)
     executor = open_executor(options, work, jobs=jobs, needs=[build.path])
+    about: Any = {"name": f"encode {build.card.dataset}", "quiet": options.quiet}
     with Journal(work / JOURNAL, build.card.key) as journal, executor:
         tasks = _tasks(build, missing, executor.stop, jobs)
-        results = finished_units(journal, build.path, {task.index: (task.name, task.file) for task in tasks})
-        results = run_units(
-            executor,
-            encode_shard_columns,
-            [task for task in tasks if task.index not in results],
-            results,
-            journal,
-            jobs=jobs,
-            description=f"encode {build.card.dataset}",
-            quiet=options.quiet,
-        )
-    units = iter(results[task.index] for task in tasks)
-    for encoding in missing:
-        _write_card(build, encoding, list(islice(units, len(build.card.shards))))
+        units = run_units(executor, encode_shard_columns, tasks, journal, build.path, jobs=jobs, **about)
+    count = len(build.card.shards)
+    for position, encoding in enumerate(missing):
+        _write_card(build, encoding, units[position * count : (position + 1) * count])
         say(f"added {encoding.name} to {build.path}", quiet=options.quiet)
     for folder in (work, *folders):
         files.remove_partials(folder, root=build.path)
@@ -139,21 +122,13 @@ def _add(build: Build, missing: Sequence[Encoding], options: BuildOptions) -> No
 
 
 def _tasks(build: Build, encodings: Sequence[Encoding], stop: Path, jobs: int) -> list[EncodeTask]:
-    shards = build.card.shards
-    count = max(1, jobs // max(1, len(shards) * len(encodings)))
+    """Return the tasks of all shards for one encoding after the other."""
+    card = build.card
+    count = max(1, jobs // max(1, len(card.shards) * len(encodings)))
     return [
-        EncodeTask(
-            index=position * len(shards) + i,
-            encoding=encoding,
-            key=columns_key(encoding, build.card),
-            build=build.path,
-            dataset=build.card.dataset,
-            shard=shard,
-            stop=stop,
-            threads=count,
-        )
-        for position, encoding in enumerate(encodings)
-        for i, shard in enumerate(shards)
+        EncodeTask(encoding, columns_key(encoding, card), build.path, card.dataset, shard, stop, count)
+        for encoding in encodings
+        for shard in card.shards
     ]
 
 
@@ -226,5 +201,5 @@ def encode_shard_columns(task: EncodeTask) -> UnitResult:
                 yield GraphRecord(key=key, num_nodes=int(b - a), columns=rows)
 
         done = writer.encode_shard(records(), schema, dataset=task.dataset, build_key=task.key)
-        write_file(task.build / task.file, done.data, root=task.build)
-    return UnitResult(index=task.index, name=task.name, file=task.file, statistics={}, **done.facts)
+        files.write_file(task.build / task.file, done.data, root=task.build)
+    return UnitResult(name=task.name, file=task.file, statistics={}, **done.facts)

@@ -55,8 +55,7 @@ def build_key(
 ) -> str:
     """First 12 hex digits of the SHA-256 of everything that decides the bytes of the shards.
 
-    That is: dataset, parameters that change records, digests of the raw members by path (not of
-    their container, because mirrors repack), pipeline version and format version.
+    Of the raw files that is the digest of each member by path, not of their container: mirrors repack.
     """
     identity = {
         "dataset": pipeline.manifest.name,
@@ -123,11 +122,8 @@ def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
             classes += [count_classes(labels[a:b], label) for a, b in pairwise(starts)]
     if len(set(keys)) < len(keys):
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise DamagedInput(
-            f"{keys.count(twice)} records have the key {twice!r}.",
-            left="the shards, without a card",
-            next="check the raw files: one of them may be there twice",
-        )
+        what = f"{keys.count(twice)} records have the key {twice!r}."
+        raise DamagedInput(what, next="check the raw files: one of them may be there twice")
 
     def read_column(key: str) -> NDArray[Any]:
         shards = [Shard(path) for path in paths]
@@ -149,11 +145,10 @@ def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
 def write_split(
     folder: Path, split: Split, records: Records, asked: Mapping[str, Any]
 ) -> tuple[SplitEntry, dict[str, list[int]]]:
-    """Write ``splits/<name>.h5`` and describe it.
+    """Write ``splits/<name>.h5``; return its entry on the card, and how often each class is in each part.
 
-    Returned are the entry for the card and how often each class occurs in each part. The parameters ``asked``
-    for are kept with the rule's own, so that the same question finds the split again. Raises
-    ``DamagedInput`` where a record is in two parts, or the codes of a split of nodes do not fit the graph.
+    The parameters ``asked`` for are kept with the rule's own, so that the same question finds the split
+    again. Raises ``DamagedInput`` where a record is in two parts, or node codes do not fit the graph.
     """
     parameters = {**asked, **split.parameters}
     sizes: dict[str, tuple[int, int, int]] = {}
@@ -165,12 +160,9 @@ def write_split(
             sizes[name] = len(rows), int(records.nodes[rows].sum()), int(records.edges[rows].sum())
             classes[name] = records.classes[rows].sum(axis=0).tolist()
     else:
-        if len(split.node_code) != records.nodes.sum():
-            nodes = int(records.nodes.sum())
-            raise DamagedInput(
-                f"The split {split.name!r} has {len(split.node_code):,} codes for {nodes:,} nodes.",
-                left="the shards, without this split",
-            )
+        codes, nodes = len(split.node_code), int(records.nodes.sum())
+        if codes != nodes:
+            raise DamagedInput(f"The split {split.name!r} has {codes:,} codes for {nodes:,} nodes.")
         encoded = encode_node_split(split.node_code, rule=split.rule, parameters=parameters)
         for name, code in NODE_PARTS.items():
             chosen = split.node_code == code

@@ -44,7 +44,6 @@ _SHARD: Final = re.compile(r"\d{5,}\.h5")
 class UnitResult:
     """A shard that is complete on disk; ``UnitResult(**entry)`` reads its line in the journal."""
 
-    index: int
     name: str
     file: str
     sha256: str
@@ -54,6 +53,7 @@ class UnitResult:
     edges: int
     statistics: dict[str, Any]
     skipped: list[list[str]] = field(default_factory=list)  #: key and reason of each record left out
+    index: int = -1  #: in journals of earlier versions
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -124,9 +124,8 @@ def journal_entries(path: Path, key: str | None = None) -> list[dict[str, Any]] 
         return []
     lines = _read(path)[2]
     header = lines[0] if lines else {}
-    if header.keys() != {"journal", "key"} or key not in (None, header["key"]):
-        return None
-    return lines[1:]
+    ours = header.keys() == {"journal", "key"} and key in {None, header["key"]}
+    return lines[1:] if ours else None
 
 
 def is_torn(path: Path) -> bool:
@@ -146,28 +145,20 @@ def _read(path: Path) -> tuple[bytes, bytes, list[dict[str, Any]]]:
 
 
 def _no_journal(path: Path, found: str) -> UsageError:
-    return UsageError(
-        f"{path} is not the journal of a build: {found}.",
-        next="move that file, or give another --output folder",
-    )
+    what = f"{path} is not the journal of a build: {found}."
+    return UsageError(what, next="move that file, or give another --output folder")
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
-    """Return the entry in a line; ``None`` where it is torn, or its units or prepared files are none."""
+    """Return the entry in a line; ``None`` where it is torn, or its values are of other types."""
     try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError):
+        entry: dict[str, Any] = json.loads(line)
+        units, prepared = entry.get("units", 0), entry.get("prepared", {})
+        texts = [prepared.get("folder", ""), prepared.get("inside") or "", *prepared.get("files", ())]
+        sound = isinstance(prepared.get("plan", {}), dict) and all(isinstance(text, str) for text in texts)
+    except (ValueError, RecursionError, AttributeError, TypeError):
         return None
-    units, prepared = (
-        (entry.get("units", 0), entry.get("prepared", {})) if isinstance(entry, dict) else (-1, 0)
-    )
-    if type(units) is not int or not 0 <= units <= _MOST_UNITS or not isinstance(prepared, dict):
-        return None
-    names, plan = prepared.get("files", []), prepared.get("plan", {})
-    if not isinstance(names, list) or not isinstance(plan, dict):
-        return None
-    texts = [prepared.get("folder", ""), prepared.get("inside") or "", *names]
-    return entry if all(isinstance(text, str) for text in texts) else None
+    return entry if sound and type(units) is int and 0 <= units <= _MOST_UNITS else None
 
 
 @dataclass(frozen=True)
@@ -214,16 +205,16 @@ def check_output(folder: Path, key: str) -> None:
     names = sorted(path.name for path in folder.iterdir() if path.name != ".lock")
     journal = folder / WORK / JOURNAL
     torn = is_torn(journal)
-    if names and (torn or journal_entries(journal, key) is None) and not _is_of(folder, key):
-        # A build that was stopped before the first entry of its journal has nothing but empty folders.
-        begun = {folder / WORK, folder / "shards", folder / "splits"}
-        if torn:
-            begun |= {folder / WORK / name for name in (*EXECUTOR_FILES, JOURNAL)}
-        if begun.issuperset(folder.rglob("*")):
-            return
-        if journal_entries(journal) is not None:
-            raise occupied(folder, f"build key {key}", "an unfinished build with other parameters")
-        raise occupied(folder, "an empty folder or an unfinished build", ", ".join(names[:5]))
+    if not names or (not torn and journal_entries(journal, key) is not None) or _is_of(folder, key):
+        return
+    # A build that was stopped before the first entry of its journal has nothing but empty folders.
+    begun = {folder / WORK, folder / "shards", folder / "splits"}
+    begun |= {folder / WORK / name for name in (*EXECUTOR_FILES, JOURNAL)} if torn else set()
+    if not begun.issuperset(folder.rglob("*")):
+        other = journal_entries(journal) is not None
+        expected = f"build key {key}" if other else "an empty folder or an unfinished build"
+        found = "an unfinished build with other parameters" if other else ", ".join(names[:5])
+        raise occupied(folder, expected, found)
 
 
 def _is_of(folder: Path, key: str) -> bool:
@@ -258,7 +249,7 @@ def remove_work(folder: Path) -> None:
     """Remove what a build keeps in its work folder, by the journal there, which goes last."""
     entries = journal_entries(folder / WORK / JOURNAL)
     if entries is not None:
-        remove_begun(folder, entries)
+        _remove_begun(folder, entries)
         names, folders = _work_of(entries)
         files.remove_files(folder, names, folders=folders)
     files.remove_empty(folder / WORK, root=folder)
@@ -289,14 +280,21 @@ def remove_unfinished(folder: Path, key: str) -> bool:
     names = files_of_unfinished(folder, key)
     if names is None:
         return False
-    remove_partials(folder)
+    _remove_partials(folder)
     shards = [name for name in names if name.startswith("shards/")]
     files.remove_files(folder, shards, folders=("shards", "splits"))
     remove_work(folder)
     return True
 
 
-def remove_begun(folder: Path, entries: Iterable[Mapping[str, Any]]) -> None:
+def remove_half_done(folder: Path, key: str) -> None:
+    """Remove what writers, and a ``prepare`` of the build of this key, that are gone left half-written."""
+    _remove_partials(folder)
+    if (entries := journal_entries(folder / WORK / JOURNAL, key)) is not None:
+        _remove_begun(folder, entries)
+
+
+def _remove_begun(folder: Path, entries: Iterable[Mapping[str, Any]]) -> None:
     """Remove what a ``prepare`` that did not end has written into a folder of its own."""
     marks, killed = _begun(folder, entries)
     for each in killed:
@@ -305,7 +303,6 @@ def remove_begun(folder: Path, entries: Iterable[Mapping[str, Any]]) -> None:
         files.remove_file(mark, root=folder)
 
 
-def remove_partials(folder: Path) -> None:
-    """Remove half-written files of writers that are gone."""
+def _remove_partials(folder: Path) -> None:
     for place in (folder, folder / "shards", folder / "splits"):
         files.remove_partials(place, root=folder)

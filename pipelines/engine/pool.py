@@ -6,13 +6,14 @@ import contextlib
 import os
 import threading
 import time
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.files import changes as files
@@ -22,57 +23,47 @@ from kmip_data.runtime import signals, threads
 GRACE_SECONDS = 1.0  #: wait for workers to stop by themselves after an interrupt
 PARENT_CHECK_SECONDS = 0.2
 
+_ONE_THREAD = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "NUMBA")
 #: Environment of the workers: one thread each, and no hash seed that differs between runs.
-ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
+ENVIRONMENT = {f"{name}_NUM_THREADS": "1" for name in _ONE_THREAD} | {
     "VECLIB_MAXIMUM_THREADS": "1",
-    "NUMEXPR_NUM_THREADS": "1",
-    "NUMBA_NUM_THREADS": "1",
     "PYTHONHASHSEED": "0",
 }
 
-
-class UnitTask(Protocol):
-    """Task of an executor: one unit, picklable, with a name for messages."""
-
-    @property
-    def name(self) -> str:
-        """Name of the unit."""
-
-
-T = TypeVar("T", bound=UnitTask)
+#: A task: one unit, picklable, with a ``name`` for messages and the ``file`` that it writes.
+T = TypeVar("T", bound=Any)
 R = TypeVar("R")
 
 
-class Executor(AbstractContextManager["Executor", None], Protocol):
+class Executor(AbstractContextManager["Executor", None]):
     """Runs functions elsewhere. Leaving the ``with`` block ends what it started.
 
-    After an exception in the block ``stop`` appears, running calls see it, and nothing more is begun.
+    After an exception in the block the file ``stop`` appears, running calls see it, and no more is begun.
     """
 
-    stop: Path  #: the stop file that tasks look for
+    def __init__(self, stop: Path) -> None:
+        self.stop = stop
 
     def __enter__(self) -> Self:
         """Begin without the stop file of an earlier run."""
         files.remove_file(self.stop, root=self.stop.parent.parent)
         return self
 
+    @abstractmethod
     def call(self, function: Callable[..., R], *arguments: Any, expect: int = 1) -> R:
         """Return ``function(*arguments)``, run in a worker; ``expect`` calls will follow at a time.
 
         Raises ``OutOfResources`` where the worker died.
         """
 
+    @abstractmethod
     def run_all(
         self, function: Callable[[T], R], tasks: Iterable[T], *, jobs: int, done: Callable[[R], None]
     ) -> tuple[list[T], list[T]]:
         """Run ``function`` on every task, ``jobs`` at a time unless a cluster decides that.
 
-        ``done`` is called in this process with each result, in the order in which they come; the first
-        exception of a task is raised here. Returns, after a worker died, the tasks that were handed over and
-        not finished, and those not yet handed over; else nothing of either.
+        ``done`` is called here with each result, as they come; the first exception of a task is raised.
+        Returns, after a worker died, the tasks handed over and not finished, and those not yet handed over.
         """
 
 
@@ -103,12 +94,11 @@ def _end_with(parent: int) -> None:
 class Workers(Executor):
     """Processes that are started afresh and do not import the user's ``__main__``.
 
-    Leaving the ``with`` block ends them: at once where all work is done, and after an exception
-    when they have seen the stop file, or a second later.
+    After an exception in the block they end when they have seen the stop file, or a second later.
     """
 
     def __init__(self, stop: Path) -> None:
-        self.stop = stop
+        super().__init__(stop)
         self._futures: set[Future[Any]] = set()
         self._executor: Any = None
         self._size = 0
@@ -129,10 +119,8 @@ class Workers(Executor):
         try:
             Path.cwd()
         except FileNotFoundError as error:
-            raise UsageError(
-                "The current folder no longer exists: no worker process can be started in it.",
-                next="cd, then the same command again",
-            ) from error
+            what = "The current folder no longer exists: no worker process can be started in it."
+            raise UsageError(what, next="cd, then the same command again") from error
         with signals.held():
             # Else loky starts it before the first worker, and that unblocks the signals that are held then.
             resource_tracker.ensure_running()
@@ -202,14 +190,9 @@ class Workers(Executor):
 class InProcess(Executor):
     """Calls the functions here, one after the other: a worker would take longer to start than to work.
 
-    Order and bytes on disk, journal and resume are those of worker processes, for the functions are the
-    same. What a worker gives besides is not needed for a few megabytes: an interrupt is an exception at
-    the next Python instruction, and a crash of a library ends this process as ``kill -9`` would, with
-    all finished steps kept. Helsinki is built in 0.34 s here, in 2.26 s by a worker.
+    Bytes on disk, journal and resume are those of worker processes. A crash of a library ends this process
+    as ``kill -9`` would, with all finished steps kept. Helsinki takes 0.34 s here, 2.26 s by a worker.
     """
-
-    def __init__(self, stop: Path) -> None:
-        self.stop = stop
 
     def call(self, function: Callable[..., R], *arguments: Any, expect: int = 1) -> R:
         """Return ``function(*arguments)``; the thread limit that it sets is put back."""
@@ -230,8 +213,6 @@ class InProcess(Executor):
 
 def count_jobs(jobs: int | None) -> int:
     """Return ``jobs``, or the cores this process may use (affinity and container limits)."""
-    if jobs is None:
-        import loky
+    import loky
 
-        jobs = int(loky.cpu_count())
-    return jobs
+    return int(loky.cpu_count()) if jobs is None else jobs

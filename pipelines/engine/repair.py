@@ -35,13 +35,12 @@ def repair_build(
     """Build again what ``verify`` finds broken: all of the build for a card, shard or split, else the column.
 
     Needs the raw files the build was made from. They give the same bytes, in the same folder, and only files
-    that the build names are replaced; any other file stays. The card is replaced last, so that a repair that
-    was stopped resumes with the shards it has finished.
+    that the build names are replaced. The card is replaced last, so that a repair that was stopped resumes
+    with the shards it has finished.
 
     Returns the files that ``verify`` named, relative to ``path``. Raises ``CheckFailed`` where the raw files
-    are others; ``DamagedInput`` where the card cannot be read, or has parameters that no build can have (the
-    ``build`` command with the parameters of the build makes it again); ``UsageError`` where the build was not
-    made by a pipeline, or by another version of it.
+    are others; ``DamagedInput`` where the card cannot be read, or has parameters that no build can have;
+    ``UsageError`` where the build was not made by this version of a pipeline.
     """
     path, chosen = Path(path).absolute(), BuildOptions.of("", options)
     broken = list(dict.fromkeys(problem.file for problem in verify_build(path).problems))
@@ -89,9 +88,7 @@ def _recorded_params(model: type[M], recorded: Mapping[str, Any], path: Path) ->
         return check_params(model, recorded, path.name)
     except UsageError as error:
         raise DamagedInput(
-            f"{path / CARD_NAME} has parameters that no build can have.",
-            expected=error.parts["expected"],
-            found=error.parts["found"],
+            f"{path / CARD_NAME} has parameters that no build can have: {error.parts['found']}",
             next=f"remove {path / CARD_NAME} and build again with the parameters it was built with",
         ) from error
 
@@ -107,10 +104,8 @@ def _stored_key(path: Path, card: Card) -> str:
 def _pipeline_of(card: Card, path: Path) -> Pipeline[Any, Any]:
     pipeline = pipeline_of(card)
     if pipeline is None:
-        raise UsageError(
-            f"{path} was saved from memory; no pipeline can build it again.",
-            next="save it again from its source",
-        )
+        what = f"{path} was saved from memory; no pipeline can build it again."
+        raise UsageError(what, next="save it again from its source")
     if (card.pipeline_version, card.format_version) != (pipeline.version, FORMAT_VERSION):
         raise UsageError(
             f"{path} was made by version {card.pipeline_version} of the pipeline and format "

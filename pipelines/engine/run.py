@@ -6,17 +6,17 @@ Order on disk, and what a crash between two steps leaves, is the table in ``docs
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from kmip_data.builds.home import BuildOptions
 from kmip_data.errors import DamagedInput, KmipDataError, writing
 from kmip_data.files import changes as files
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import CARD_NAME, Card
-from kmip_data.pipelines.base import Prepared, SplitParams, Unit
+from kmip_data.pipelines.base import Prepared, SplitParams
 from kmip_data.pipelines.engine.finish import BuildPlan, finish_build
 from kmip_data.pipelines.engine.journal import (
     BEGUN,
@@ -26,20 +26,10 @@ from kmip_data.pipelines.engine.journal import (
     Journal,
     UnitResult,
     finished_card,
-    journal_entries,
-    remove_begun,
-    remove_partials,
+    remove_half_done,
     remove_work,
-    shard_name,
 )
-from kmip_data.pipelines.engine.pool import (
-    Executor,
-    InProcess,
-    UnitTask,
-    Workers,
-    count_jobs,
-    worker_died,
-)
+from kmip_data.pipelines.engine.pool import Executor, InProcess, T, Workers, count_jobs, worker_died
 from kmip_data.pipelines.engine.workers import BuildTask, build_unit, prepare
 from kmip_data.runtime.progress import Progress, say
 from kmip_data.wording import counted
@@ -48,10 +38,10 @@ from kmip_data.wording import counted
 def open_executor(
     options: BuildOptions, work: Path, *, jobs: int, needs: Iterable[Path], here: bool = False
 ) -> Executor:
-    """Return the executor that the options, already checked, mean; it is not entered yet.
+    """Return the executor that the options mean; it is not entered yet.
 
-    ``work`` is for the stop file and what else executors keep on disk; every worker must see the folders that
-    it ``needs``. ``here``: run in this process, for work that is done before a worker has started.
+    ``work`` is for its files; every worker must see the folders that it ``needs``. ``here``: run in this
+    process, for work that is done before a worker has started.
     """
     if options.engine == "dask":
         from kmip_data.pipelines.engine.cluster import DaskWorkers
@@ -82,16 +72,10 @@ def run_build(plan: BuildPlan, split_params: Sequence[SplitParams], *, again: bo
             files.remove_file(folder / CARD_NAME)
     run = _Run(plan, count_jobs(plan.options.jobs))
     with run.opened():
-        units = run.units()
-        if not units:
-            raise DamagedInput(
-                "There is nothing to build: the raw files have no record for these parameters."
-            )
-        if not any("units" in entry for entry in run.journal.entries):
-            run.journal.append({"units": len(units)})  # for `kmip-data list`
-        results = run.build(units)
-        about = plan.pipeline.about(run.prepared, plan.params)
-    card = finish_build(plan, split_params, [results[unit.index] for unit in units], about)
+        prepared = run.prepare()
+        results = run.build(prepared)
+        about = plan.pipeline.about(prepared, plan.params)
+    card = finish_build(plan, split_params, results, about)
     remove_work(folder)
     text = f"built {plan.pipeline.manifest.name}: {counted(card.counts['graphs'], 'graph')} in {folder}"
     say(text, quiet=plan.options.quiet)
@@ -106,7 +90,6 @@ class _Run:
     jobs: int
     journal: Journal = field(init=False)
     executor: Executor = field(init=False)
-    prepared: Prepared = field(init=False)
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
@@ -116,36 +99,23 @@ class _Run:
             folder.mkdir(parents=True, exist_ok=True)
             for place in (work, folder / "shards", folder / "splits"):
                 files.make_folder(place, root=folder)
-            remove_partials(folder)
-        small = self.plan.pipeline.is_small(self.plan.raw)
+            remove_half_done(folder, self.plan.key)
+        needs, small = [self.plan.raw.path], self.plan.pipeline.is_small(self.plan.raw)
         try:
-            self.executor = open_executor(
-                self.plan.options, work, jobs=self.jobs, needs=[self.plan.raw.path], here=small
-            )
+            self.executor = open_executor(self.plan.options, work, jobs=self.jobs, needs=needs, here=small)
             with Journal(work / JOURNAL, self.plan.key) as self.journal, self.executor:
                 yield
-        except BaseException:
-            remove_partials(folder)  # of workers that were ended while they wrote
-            if (entries := journal_entries(work / JOURNAL, self.plan.key)) is not None:
-                remove_begun(folder, entries)
-            raise
-        remove_partials(folder)  # of workers that died and whose unit was built by another
+        finally:
+            remove_half_done(folder, self.plan.key)  # of workers that died or were ended while they wrote
 
-    def units(self) -> list[Unit]:
-        """Deal the records to units; the pipeline's ``prepare`` runs before, once, in a worker."""
-        self.prepared = self._prepare()
-        units = self.plan.pipeline.units(self.prepared, self.plan.params)
-        if [unit.index for unit in units] != list(range(len(units))):
-            raise ValueError("a pipeline must number its units 0, 1, 2, …")
-        return units
-
-    def _prepare(self) -> Prepared:
-        work = self.plan.folder / WORK
+    def prepare(self) -> Prepared:
+        """Run the pipeline's ``prepare``, once for all runs, in a worker."""
+        folder, raw, pipeline = self.plan.folder, self.plan.raw, self.plan.pipeline
+        work = folder / WORK
         for done in (entry["prepared"] for entry in self.journal.entries if "prepared" in entry):
             inside = done["inside"]
-            return Prepared(self.plan.raw.path if inside is None else work / inside, done["plan"])
+            return Prepared(raw.path if inside is None else work / inside, done["plan"])
         with writing(work):
-            remove_begun(self.plan.folder, self.journal.entries)
             # An earlier one is still there where files of the user's lie in it.
             count = len([path for path in work.iterdir() if path.name.startswith(PREPARED)])
             pieces = work / (f"{PREPARED}-{count}" if count else PREPARED)
@@ -153,64 +123,46 @@ class _Run:
             mark.touch()
             pieces.mkdir()
         # A second process costs no time here, and many builds need no more than these two.
-        expect = 1 if self.plan.pipeline.one_unit else min(self.jobs, 2)
-        arguments = self.plan.pipeline, self.plan.raw, self.plan.params, pieces, self.jobs
+        expect = 1 if pipeline.one_unit else min(self.jobs, 2)
+        arguments = pipeline, raw, self.plan.params, pieces, self.jobs
         prepared = self.executor.call(prepare, *arguments, expect=expect)
-        inside = None if prepared.path == self.plan.raw.path else prepared.path.relative_to(work).as_posix()
+        inside = None if prepared.path == raw.path else prepared.path.relative_to(work).as_posix()
         made = [path.relative_to(pieces).as_posix() for path in sorted(pieces.rglob("*")) if path.is_file()]
         entry = {"inside": inside, "plan": dict(prepared.plan), "folder": pieces.name, "files": made}
         self.journal.append({"prepared": entry})
-        files.remove_file(mark, root=self.plan.folder)
+        files.remove_file(mark, root=folder)
         return prepared
 
-    def build(self, units: Sequence[Unit]) -> dict[int, UnitResult]:
-        """Build the units that are not on disk already; return all, by index."""
-        names = {unit.index: (unit.name, shard_name(unit)) for unit in units}
-        results = finished_units(self.journal, self.plan.folder, names)
-        missing = [unit for unit in units if unit.index not in results]
+    def build(self, prepared: Prepared) -> list[UnitResult]:
+        """Deal the records to units and build those that are not on disk; return all, in order."""
+        plan = self.plan
+        units = plan.pipeline.units(prepared, plan.params)
+        if [unit.index for unit in units] != list(range(len(units))):
+            raise ValueError("a pipeline must number its units 0, 1, 2, …")
+        if not units:
+            what = "There is nothing to build: the raw files have no record for these parameters."
+            raise DamagedInput(what)
+        if not any("units" in entry for entry in self.journal.entries):
+            self.journal.append({"units": len(units)})  # for `kmip-data list`
         # A city is one unit: what the jobs cannot share among units, threads share inside one.
-        common: dict[str, Any] = {
-            "folder": self.plan.folder,
-            "stop": self.executor.stop,
-            "key": self.plan.key,
-            "compression": self.plan.options.compression,
-            "threads": max(1, self.jobs // max(1, len(missing))),
-        }
-        tasks = [
-            BuildTask(self.plan.pipeline, self.plan.params, self.prepared, unit, **common) for unit in missing
-        ]
-        return run_units(
-            self.executor,
-            build_unit,
-            tasks,
-            results,
-            self.journal,
-            jobs=self.jobs,
-            description=f"build {self.plan.pipeline.manifest.name}",
-            quiet=self.plan.options.quiet,
-        )
+        threads = max(1, self.jobs // len(units))
+        common = plan.folder, self.executor.stop, plan.key, plan.options.compression, threads
+        tasks = [BuildTask(plan.pipeline, plan.params, prepared, unit, *common) for unit in units]
+        about: Any = {"name": f"build {plan.pipeline.manifest.name}", "quiet": plan.options.quiet}
+        return run_units(self.executor, build_unit, tasks, self.journal, plan.folder, jobs=self.jobs, **about)
 
 
-T = TypeVar("T", bound=UnitTask)
-
-
-def finished_units(
-    journal: Journal, folder: Path, wanted: Mapping[int, tuple[str, str]]
-) -> dict[int, UnitResult]:
-    """Return the units whose file lies there with the digest that the journal gives it.
-
-    ``wanted`` has name and file of each unit by index: a line about another one counts for nothing.
-    """
+def _finished_units(journal: Journal, folder: Path, tasks: Iterable[T]) -> dict[str, UnitResult]:
+    """Return the units of ``tasks`` whose file lies there with the digest in the journal, by file."""
+    names = {task.file: task.name for task in tasks}
     found = {}
     for entry in journal.entries:
-        if "unit" not in entry:
-            continue
-        with contextlib.suppress(TypeError, ValueError):  # of a journal that somebody else has written
+        with contextlib.suppress(KeyError, TypeError, ValueError):  # other lines, or somebody else's journal
             result = UnitResult(**entry["unit"])
             path = folder / result.file
-            known = wanted.get(result.index) == (result.name, result.file) and path.is_file()
+            known = names.get(result.file) == result.name and path.is_file()
             if known and sha256_file(path)[0] == result.sha256:
-                found[result.index] = result
+                found[result.file] = result
     return found
 
 
@@ -218,29 +170,29 @@ def run_units(
     executor: Executor,
     function: Callable[[T], UnitResult],
     tasks: Sequence[T],
-    results: dict[int, UnitResult],
     journal: Journal,
+    folder: Path,
     *,
     jobs: int,
-    description: str,
+    name: str,
     quiet: bool,
-) -> dict[int, UnitResult]:
-    """Run ``tasks`` and add what they give to ``results``, those that are finished already.
+) -> list[UnitResult]:
+    """Run the ``tasks`` whose file is not in ``folder`` yet; return the results of all, in order.
 
-    What a task raised says what is on disk; a task that takes its worker down twice is an error, too.
+    An error of a task says what is on disk; a task that takes its worker down twice is an error, too.
     """
-    total = len(results) + len(tasks)
-    with Progress(description, total, unit="shards", initial=len(results), quiet=quiet) as progress:
+    results, total = _finished_units(journal, folder, tasks), len(tasks)
+    with Progress(name, total, unit="shards", initial=len(results), quiet=quiet) as progress:
         if results:
             progress.message(f"resumed: {len(results)} of {total} shards are there already")
 
         def done(result: UnitResult) -> None:
             journal.append({"unit": asdict(result)})
-            results[result.index] = result
+            results[result.file] = result
             progress.update(1)
 
         try:
-            waiting = list(tasks)
+            waiting = [task for task in tasks if task.file not in results]
             while waiting:
                 lost, waiting = executor.run_all(function, waiting, jobs=jobs, done=done)
                 if lost:
@@ -255,4 +207,4 @@ def run_units(
             elif isinstance(error, KeyboardInterrupt | SystemExit):
                 progress.message(f"interrupted: {state}")
             raise
-    return results
+    return [results[task.file] for task in tasks]

@@ -70,8 +70,8 @@ def build_unit(task: BuildTask) -> UnitResult:
     """Build the records of one unit, encode them, write the shard and describe it.
 
     Raises ``KmipDataError`` as the pipeline raised it, with the unit and the record named; ``DamagedInput``
-    where the pipeline failed on a record in a way it has no message for; ``OutOfResources`` where disk or
-    memory ran out; ``StopRequestedError`` once the stop file appeared.
+    for any other exception; ``OutOfResources`` where disk or memory ran out; ``StopRequestedError`` once the
+    stop file appeared.
     """
     threads.set_num_threads(task.threads)
     schema = task.pipeline.schema(task.params)
@@ -88,14 +88,7 @@ def build_unit(task: BuildTask) -> UnitResult:
             compression=task.compression,
         )
         write_file(task.folder / task.file, shard.data, root=task.folder)
-    return UnitResult(
-        index=task.unit.index,
-        name=task.unit.name,
-        file=task.file,
-        statistics=statistics.to_json(),
-        skipped=skipped,
-        **shard.facts,
-    )
+    return UnitResult(task.name, task.file, statistics=statistics.to_json(), skipped=skipped, **shard.facts)
 
 
 class _Location:
@@ -141,13 +134,13 @@ def explained(dataset: str, where: _Location | str, advice: str | None = None) -
             error.parts["next"] = error.parts["next"] or advice
         raise
     except Exception as error:
-        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in FULL):
-            full = "Memory ran out" if isinstance(error, MemoryError) else "The disk is full"
+        memory = isinstance(error, MemoryError)
+        if memory or (isinstance(error, OSError) and error.errno in FULL):
+            full = "Memory ran out" if memory else "The disk is full"
             raise OutOfResources(
                 f"{full} at {where}: {str(error) or type(error).__name__}.",
-                expected="room on the disk, and memory for one shard in each worker (about 1 GiB)",
                 left=RESUMES,
-                next="free some, or use fewer --jobs, and run the same command again",
+                next="free some (a worker needs about 1 GiB), or fewer --jobs; then the same command again",
             ) from error
         raise DamagedInput(
             f"Building stopped at {where}: {type(error).__name__}: {error}",

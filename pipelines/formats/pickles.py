@@ -42,11 +42,10 @@ _SHARED: Final = 1_000  #: how many names and types are kept
 _OF_ONE: Final = frozenset({tuple, list, dict, memoryview, np.ndarray})  #: never names, and most of a memo
 #: Opcodes by their byte (pickletools has the names and what each does).
 _PUT, _LONG_PUT, _GET, _LONG_GET, _MEMOIZE = b"qrhj\x94"
-_INT1, _INT2, _INT4, _FALSE, _MARK, _EMPTY_TUPLE = b"KMJ\x89()"
-_TUPLE, _TUPLE1, _TUPLE2, _TUPLE3 = b"t\x85\x86\x87"
-_BYTES1, _BYTES4, _BYTES8, _BYTEARRAY8 = b"CB\x8e\x96"
-_REDUCE, _BUILD, _APPEND, _APPENDS, _STOP = b"Rbae."
-_LENGTHS: Final = {_BYTES1: 1, _BYTES4: 4, _BYTES8: 8, _BYTEARRAY8: 8}
+_INT1, _INT2, _FALSE, _MARK, _EMPTY_TUPLE, _TUPLE = b"KM\x89()t"
+_REDUCE, _APPEND, _APPENDS, _STOP = b"Rae."
+_TUPLES: Final = {0x85: 1, 0x86: 2, 0x87: 3}  #: TUPLE1 to TUPLE3 and their lengths
+_LENGTHS: Final = dict(zip(b"CB\x8e\x96", (1, 4, 8, 8), strict=True))  #: bytes, and the width of their length
 _OPCODES: Final = {ord(opcode.code): opcode for opcode in pickletools.opcodes}
 MAX_LEVELS: Final = 64  #: containers in each other
 MAX_STACK: Final = 2**17  #: values that wait for a container: a tuple's all at once, a list's in thousands
@@ -103,11 +102,10 @@ def read_pickle(
 ) -> tuple[Any, int]:
     """Return the value of a pickle of protocol 0 to 5 that begins at ``start``, and the position behind it.
 
-    Only the globals that are ``allowed`` may be named; ``persistent`` resolves a persistent id (a
-    tensor's storage), and without it they are refused. Raises ``DamagedInput`` where the pickle is cut off or
-    broken, or asks for something that is not allowed; nothing of it ran.
+    Only the globals that are ``allowed`` may be named; ``persistent`` resolves a persistent id, a tensor's
+    storage. Raises ``DamagedInput`` where the pickle is cut off or broken, or asks for anything else.
     """
-    with _damaged_if_refused(name, "a pickle of plain data", allowed):
+    with _damaged_if_refused(name, "a pickle of plain data"):
         machine = _Machine(data, allowed, persistent, streamed=False)
         ((_, end),) = machine.run(start)
         return machine.result(), end
@@ -118,10 +116,9 @@ def stream_list(data: mmap.mmap, allowed: Allowed, *, name: str) -> Iterator[tup
 
     The list comes in parts of up to 1,000 items, as Python's own pickler writes them, each with the position
     behind it. Byte strings of 64 bytes and more reach the globals that are ``allowed`` as views of ``data``.
-    Raises ``DamagedInput`` where the pickle is cut off or broken, is not a list, asks for something that is
-    not allowed, or an item refers to a part of an earlier one.
+    Raises ``DamagedInput`` as :func:`read_pickle`, or where an item refers to a part of an earlier one.
     """
-    with _damaged_if_refused(name, "a pickle of a list of plain data", allowed):
+    with _damaged_if_refused(name, "a pickle of a list of plain data"):
         machine = _Machine(data, allowed, None, streamed=True)
         for items, end in machine.run(0):
             if items:
@@ -131,20 +128,15 @@ def stream_list(data: mmap.mmap, allowed: Allowed, *, name: str) -> Iterator[tup
 
 
 @contextmanager
-def _damaged_if_refused(name: str, wanted: str, allowed: Allowed) -> Iterator[None]:
+def _damaged_if_refused(name: str, wanted: str) -> Iterator[None]:
     """Turn faults of a pickle into :class:`~kmip_data.errors.DamagedInput`."""
     try:
         yield
     except RefusedError as error:
-        raise DamagedInput(
-            f"{name} is not {wanted}, and was not run.",
-            expected=f"no calls but of {', '.join(sorted(allowed))}" if allowed else None,
-            found=str(error),
-        ) from error
+        raise DamagedInput(f"{name} is not {wanted}, and was not run.", found=str(error)) from error
     except (*_BROKEN, MemoryError) as error:
-        raise DamagedInput(
-            f"{name} is a damaged pickle.", found=f"{type(error).__name__}: {str(error)[:200]}"
-        ) from error
+        why = f"{type(error).__name__}: {str(error)[:200]}"
+        raise DamagedInput(f"{name} is a damaged pickle ({why}).") from error
 
 
 class _Machine:
@@ -167,7 +159,7 @@ class _Machine:
         return _ready(value)
 
     # Long: one branch per opcode, without a call for each.
-    def run(self, position: int) -> Iterator[tuple[list[Any], int]]:  # noqa: C901, PLR0912, PLR0915 -- a branch each
+    def run(self, position: int) -> Iterator[tuple[list[Any], int]]:  # noqa: C901, PLR0912 -- a branch each
         """Yield items that are appended to the outermost list, where it is streamed, and at last none."""
         data, view, stack, end = self._data, memoryview(self._data), self._stack, len(self._data)
         memo, streamed = self._memo, self._streamed
@@ -197,20 +189,14 @@ class _Machine:
                 if len(stack) > MAX_STACK:
                     raise RefusedError(f"more than {MAX_STACK:,} values that wait for a container")
             elif code == _REDUCE:
-                arguments, called = stack.pop(), stack.pop()
-                if type(called) is not _Global or type(arguments) is not tuple:
-                    raise RefusedError("a call of something that is not a global")
-                stack.append(called.call(*arguments))
+                self._call()
             elif code == _TUPLE:
                 parts = tuple(self._since_mark())
                 stack.append(self._nested(parts, parts))
-            elif code == _TUPLE1:
-                parts = (stack.pop(),)
-                stack.append(self._nested(parts, parts))
-            elif code == _TUPLE2:
-                last = stack.pop()
-                parts = (stack.pop(), last)
-                stack.append(self._nested(parts, parts))
+            elif code in _TUPLES:
+                count = -_TUPLES[code]
+                parts = tuple(stack[count:])
+                stack[count:] = [self._nested(parts, parts)]
             elif code == _INT2:
                 stack.append(data[position] | data[position + 1] << 8)
                 position += 2
@@ -226,12 +212,6 @@ class _Machine:
                     raise EOFError(f"a byte string ends {position - end} bytes behind the end of the file")
                 long = streamed and position - start >= _LONG
                 stack.append(view[start:position] if long else bytes(view[start:position]))
-            elif code == _TUPLE3:
-                parts = tuple(stack[-3:])
-                stack[-3:] = [self._nested(parts, parts)]
-            elif code == _INT4:
-                stack.append(int.from_bytes(view[position : position + 4], "little", signed=True))
-                position += 4
             elif code in (_APPEND, _APPENDS):
                 items = [stack.pop()] if code == _APPEND else self._since_mark()
                 if streamed and len(stack) == 1 and type(stack[0]) is list:
@@ -288,20 +268,23 @@ class _Machine:
             attribute, module = stack.pop(), stack.pop()
             self._name(module, attribute)
         elif opcode == "NEWOBJ":
-            arguments, called = stack.pop(), stack.pop()
-            if type(called) is not _Global or type(arguments) is not tuple:
-                raise RefusedError("a call of something that is not a global")
-            stack.append(called.call(*arguments))
+            self._call()
         elif opcode == "BUILD":
             state = stack.pop()
             if not isinstance(stack[-1], Pending):
                 raise RefusedError("a state for an object that takes none")
             stack[-1].finish(state)
             stack[-1] = stack[-1].value
-        elif opcode in {"PERSID", "BINPERSID"} and self._persistent is not None:
-            stack.append(self._persistent(stack.pop() if opcode == "BINPERSID" else argument))
+        elif opcode == "BINPERSID" and self._persistent is not None:
+            stack.append(self._persistent(stack.pop()))
         elif opcode not in {"PROTO", "FRAME"}:
             raise RefusedError(f"the opcode {opcode}")
+
+    def _call(self) -> None:
+        arguments, called = self._stack.pop(), self._stack.pop()
+        if type(called) is not _Global or type(arguments) is not tuple:
+            raise RefusedError("a call of something that is not a global")
+        self._stack.append(called.call(*arguments))
 
     def _nested(self, container: Any, items: Iterable[Any], *, new: bool = True) -> Any:
         """Return ``container``, which gets ``items``, unless that makes too many levels."""
@@ -326,12 +309,10 @@ class _Machine:
     def _hand_out(self, items: list[Any]) -> list[Any]:
         """Return the items, which neither the list nor the memo keeps."""
         memo = self._memo
-        shared = (
-            (key, value)
-            for key, value in memo.items()
-            if type(value) not in _OF_ONE and _is_shared(_ready(value))
+        named = (
+            pair for pair in memo.items() if type(pair[1]) not in _OF_ONE and _is_shared(_ready(pair[1]))
         )
-        kept = list(itertools.islice(shared, _SHARED))  # the earliest
+        kept = list(itertools.islice(named, _SHARED))  # the earliest
         memo.clear()
         self._levels.clear()
         memo.update(kept)
@@ -361,17 +342,15 @@ class _Machine:
 
     def _gather(self, opcode: str, items: list[Any]) -> None:
         """Put items into the container on the stack, or make a new one of them."""
-        stack = self._stack
-        if opcode == "LIST":
-            stack.append(self._nested(items, items))
-        elif opcode in {"DICT", "SETITEMS"}:
+        pairs: dict[Any, Any] = {}
+        if opcode in {"DICT", "SETITEMS"}:
             pairs = dict(zip(map(_plain_key, items[::2]), items[1::2], strict=True))
-            if opcode == "DICT":
-                stack.append(self._nested(pairs, items))
-            else:
-                self._nested(_of_type(stack[-1], dict), items, new=False).update(pairs)
+        if opcode == "SETITEMS":
+            self._nested(_of_type(self._stack[-1], dict), items, new=False).update(pairs)
         elif opcode == "APPENDS":
-            self._nested(_of_type(stack[-1], list), items, new=False).extend(items)
+            self._nested(_of_type(self._stack[-1], list), items, new=False).extend(items)
+        elif opcode != "POP_MARK":
+            self._stack.append(self._nested(items if opcode == "LIST" else pairs, items))
 
 
 def _ready(value: Any) -> Any:

@@ -56,12 +56,10 @@ def read_torch_file(
     such as :data:`NUMPY` where numpy arrays were saved. Raises
     ``DamagedInput`` where the file is cut, damaged, compressed or names anything but data.
     """
+    allowed = {**_GLOBALS, **extra}
     try:
         with path.open("rb") as file:
-            zipped = file.read(4) == b"PK\x03\x04"
-            file.seek(0)
-            allowed = {**_GLOBALS, **extra}
-            if zipped:
+            if file.read(4) == b"PK\x03\x04":
                 return _read_zip(file, path, allowed, mapping)
             data = mapping or mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             return _read_legacy(data, path.name, allowed)
@@ -81,21 +79,18 @@ def read_tensor(path: Path, dtype: str, shape: tuple[int | None, ...]) -> NDArra
     wanted = f"one {dtype} tensor of shape ({', '.join('any' if n is None else str(n) for n in shape)})"
     if not isinstance(found, np.ndarray):
         raise _damaged(path.name, f"a {type(found).__name__}", wanted)
-    fits = len(found.shape) == len(shape) and all(
-        want in {None, have} for want, have in zip(shape, found.shape, strict=True)
-    )
+    fits = len(found.shape) == len(shape) and all(map(_fits, shape, found.shape))
     if not fits or found.dtype != dtype:
         raise _damaged(path.name, f"{found.dtype} of shape {found.shape}", wanted)
     return np.ascontiguousarray(found)
 
 
+def _fits(wanted: int | None, length: int) -> bool:
+    return wanted in {None, length}
+
+
 def _damaged(name: str, found: str, expected: str = "a whole file written by torch.save") -> DamagedInput:
-    return DamagedInput(
-        f"{name} cannot be read as tensors.",
-        expected=expected,
-        found=found,
-        next="use an undamaged copy from its own source",
-    )
+    return DamagedInput(f"{name} cannot be read as tensors.", expected=expected, found=found)
 
 
 def _read_zip(file: BinaryIO, path: Path, allowed: Allowed, mapping: mmap.mmap | None) -> Any:
@@ -105,23 +100,20 @@ def _read_zip(file: BinaryIO, path: Path, allowed: Allowed, mapping: mmap.mmap |
         if len(roots) != 1:
             raise _damaged(path.name, f"{len(roots)} members called data.pkl")
         if any(info.compress_type != zipfile.ZIP_STORED for info in entries.values()):
-            raise _damaged(path.name, "a compressed member", "stored members, as torch.save writes them")
+            raise _damaged(path.name, "a compressed member")
         if sum(info.file_size for info in entries.values()) > path.stat().st_size:
             raise _damaged(path.name, "members that overlap")
-        root = roots[0]
-        order = f"{root}byteorder"
+        order = f"{roots[0]}byteorder"
         if order in entries and archive.read(order) != b"little":
-            raise _damaged(path.name, "the byte order of another machine", "little-endian numbers")
-        storages: Storages = {}
+            raise _damaged(path.name, "the byte order of another machine")
 
         def make(key: str, dtype: str, _count: int) -> NDArray[Any]:
-            name = f"{root}data/{key}"
-            return np.frombuffer(
-                archive.read(name) if mapping is None else _view_member(archive, name, mapping), dtype
-            )
+            name = f"{roots[0]}data/{key}"
+            data = archive.read(name) if mapping is None else _view_member(archive, name, mapping)
+            return np.frombuffer(data, dtype)
 
-        data = archive.read(f"{root}data.pkl")
-        return read_pickle(data, allowed, name=path.name, persistent=_resolver(storages, make))[0]
+        data = archive.read(f"{roots[0]}data.pkl")
+        return read_pickle(data, allowed, name=path.name, persistent=_resolver({}, make))[0]
 
 
 def _view_member(archive: zipfile.ZipFile, name: str, mapping: mmap.mmap) -> memoryview:
@@ -151,11 +143,10 @@ def _read_legacy(data: bytes | mmap.mmap, name: str, allowed: Allowed) -> Any:
     if (magic, protocol) != (_LEGACY_MAGIC, _LEGACY_PROTOCOL):
         raise _damaged(name, "another beginning")
     if not isinstance(system, Mapping) or system.get("little_endian") is not True:
-        raise _damaged(name, "the byte order of another machine", "little-endian numbers")
-    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
-        raise _damaged(name, "something other than a list of storages")
-    if sorted(keys) != sorted(storages):
-        raise _damaged(name, f"the bytes of {len(keys)} storages, not of {len(storages)}")
+        raise _damaged(name, "the byte order of another machine")
+    texts = isinstance(keys, list) and all(isinstance(key, str) for key in keys)
+    if not texts or sorted(keys) != sorted(storages):
+        raise _damaged(name, f"a list of storages other than the {len(storages)} that it refers to")
     for key in keys:
         target = storages[key]
         (count,) = struct.unpack_from("<q", data, position)
@@ -203,18 +194,14 @@ def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *_: Any) -> NDArr
         raise RefusedError(f"a tensor of shape {size} that repeats its storage of {len(storage)} elements")
     last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
     if last >= len(storage):
-        msg = f"a tensor of shape {size} that reaches beyond its storage of {len(storage)} elements"
-        raise RefusedError(msg)
+        raise RefusedError(f"a tensor of shape {size} beyond its storage of {len(storage)} elements")
     steps = tuple(step * storage.itemsize for step in stride)
     return np.lib.stride_tricks.as_strided(storage[offset:], size, steps, writeable=False)
 
 
 def _contiguous(size: tuple[int, ...]) -> tuple[int, ...]:
     """Return the strides, in elements, of an array of this shape without gaps."""
-    strides = [1]
-    for length in size[:0:-1]:
-        strides.append(strides[-1] * length)
-    return tuple(reversed(strides)) if size else ()
+    return tuple(math.prod(size[axis + 1 :]) for axis in range(len(size)))
 
 
 def _is_count(value: Any) -> bool:
@@ -263,7 +250,7 @@ def storage_of(data: Any, *rest: Any) -> NDArray[Any]:
             return np.frombuffer(data, dtype, count, header.end())
     found = _read_legacy(bytes(data), "a tensor", _TYPES)
     if not isinstance(found, np.ndarray):
-        raise _damaged("a tensor", f"a {type(found).__name__}", "the storage of a tensor")
+        raise RefusedError(f"a {type(found).__name__} instead of a storage")
     return found
 
 
@@ -281,18 +268,14 @@ class _DType(Pending):
     def __init__(self, code: Any, *_: Any) -> None:
         super().__init__()
         if not isinstance(code, str) or _NUMBER.fullmatch(code) is None:
-            msg = f"an array of dtype {reprlib.repr(code).encode('ascii', 'backslashreplace').decode()}"
-            raise RefusedError(msg)
+            raise RefusedError(ascii(f"an array of dtype {reprlib.repr(code)}"))
         self.code = code.lstrip("<>|=")
 
     def finish(self, state: Any) -> None:
         """Take the byte order: ``(3, "<", None, None, None, -1, -1, 0)``."""
         order = state[1]
-        if (
-            not isinstance(order, str)
-            or order not in {"<", ">", "|", "="}
-            or any(part is not None for part in state[2:5])
-        ):
+        plain = isinstance(order, str) and order in {"<", ">", "|", "="}
+        if not plain or any(part is not None for part in state[2:5]):
             raise RefusedError("a dtype with fields")
         self.value = np.dtype(order.replace("|", "=") + self.code)
 

@@ -33,15 +33,12 @@ def read_lines(path: Path) -> list[str]:
     try:
         text = path.read_bytes().decode("ascii")
     except FileNotFoundError as error:
-        raise DamagedInput(f"{path.name} is not there.", expected=str(path), found="no such file") from error
+        raise DamagedInput(f"{path} is not there.") from error
     except UnicodeDecodeError as error:
-        raise DamagedInput(f"{path.name} is not a text file.", expected="ASCII", found=str(error)) from error
-    lines = text.replace("\r\n", "\n").split("\n")
-    if lines[-1] == "":
-        del lines[-1]
-    if not lines:
-        raise DamagedInput(f"{path.name} is empty.", expected="one name per line", found="no line")
-    return lines
+        raise DamagedInput(f"{path.name} is not ASCII text: {error}.") from error
+    if not text:
+        raise DamagedInput(f"{path.name} is empty.")
+    return text.replace("\r\n", "\n").removesuffix("\n").split("\n")
 
 
 def read_columns(
@@ -60,27 +57,18 @@ def read_columns(
             header = next(reader, [])
             missing = [name for name in columns if name not in header]
             if missing:
-                raise DamagedInput(
-                    f"{path.name} does not have the columns that were expected.",
-                    expected=", ".join(columns),
-                    found=", ".join(header)[:500] or "an empty file",
-                )
+                what = f"{path.name} does not have the columns that were expected."
+                raise DamagedInput(what, expected=", ".join(columns), found=", ".join(header)[:500])
             wanted = [header.index(name) for name in columns]
             for row in reader:
                 line = reader.line_num
                 if len(row) != len(header):
-                    raise DamagedInput(
-                        f"{path.name}, line {line}: wrong number of fields.",
-                        expected=f"{len(header)}: {', '.join(header)[:200]}",
-                        found=f"{len(row)}",
-                    )
+                    what = f"{path.name}, line {line}: wrong number of fields."
+                    raise DamagedInput(what, expected=f"{len(header)}", found=f"{len(row)}")
                 yield tuple([row[i] for i in wanted])
         except (zlib.error, EOFError, OSError, csv.Error, UnicodeDecodeError) as error:
-            raise DamagedInput(
-                f"{path.name} is damaged after line {line}.",
-                expected="a whole gzip file of UTF-8 text",
-                found=f"{type(error).__name__}: {error}",
-            ) from error
+            why = f"{type(error).__name__}: {error}"
+            raise DamagedInput(f"{path.name} is damaged after line {line}.", found=why) from error
 
 
 def _lines(file: gzip.GzipFile, most: int, name: str) -> Iterator[str]:
@@ -96,9 +84,8 @@ def _lines(file: gzip.GzipFile, most: int, name: str) -> Iterator[str]:
 def parse_points(data: bytes, columns: int, *, name: str) -> NDArray[np.float32]:
     """Return the numbers in ``data`` as (N, columns) float32.
 
-    Numbers are decimal, separated by blanks or tabs, ``columns`` of them on every line; lines end with LF,
-    CRLF or CR, and the last one needs no line break. Raises
-    ``DamagedInput`` where the file is empty, or a line, which is named, is something else or not finite.
+    Numbers are decimal, separated by blanks or tabs; lines end with LF, CRLF or CR, the last one needs none.
+    Raises ``DamagedInput`` where a line, which is named, has other than ``columns`` finite numbers.
     """
     text = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     lines = text.count(b"\n") + (not text.endswith(b"\n"))
@@ -121,16 +108,14 @@ def _first_mistake(text: bytes, columns: int, name: str) -> DamagedInput:
         with np.errstate(over="ignore"):
             bad = [w for w in words if not (_DECIMAL.fullmatch(w) and np.isfinite(np.float32(float(w))))]
         if not text:
-            what, expected, found = "the file is empty", f"lines of {columns} numbers", "no line"
+            what, found = "the file is empty", "no line"
         elif bad and words.index(bad[0]) < columns:
-            what, expected = "not a finite decimal number", "such as -0.250470"
-            found = repr(bad[0][:80])
+            what, found = "not a finite decimal number", repr(bad[0][:80])
         elif len(words) != columns:
-            what, expected = "wrong number of columns", f"{columns}"
-            found = f"{len(words)}: {line[:80]!r}"
+            what, found = "wrong number of columns", f"{len(words)}: {line[:80]!r}"
         else:
             continue
-        return DamagedInput(f"{name}, line {number}: {what}.", expected=expected, found=found)
+        return DamagedInput(f"{name}, line {number}: {what}.", expected=f"{columns} numbers", found=found)
     raise AssertionError(f"{name}: every line is well-formed, and yet numpy reads something else")
 
 
@@ -152,9 +137,8 @@ def parse_edges(data: bytes, *, name: str) -> tuple[list[str], NDArray[np.int32]
     digit = characters - np.uint8(ord("0")) < 10
     begins = np.flatnonzero(digit[1:] & ~digit[:-1]) + 1
     bad = np.bincount(line[begins], minlength=line[-1] + 1) != 2
-    bad[line[~digit & (characters != ord("\n")) & (characters != ord("\t")) & (characters != ord(" "))]] = (
-        True
-    )
+    other = ~digit & (characters != ord("\n")) & (characters != ord("\t")) & (characters != ord(" "))
+    bad[line[other]] = True
     if not bad.any():
         edges = np.fromstring(text, np.int64, sep=" ").reshape(-1, 2)
         bad = (edges >= MAX_ID).any(axis=1)

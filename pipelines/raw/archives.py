@@ -32,9 +32,8 @@ from kmip_data.errors import DamagedInput, UsageError, unreadable
 
 HEAD: Final = 512  #: bytes from which the kind of a file is recognised
 PIECE: Final = 2**18  #: bytes handled at a time
-MAX_NAME: Final = 4096  #: bytes of a name
-MAX_COMPONENT: Final = 255  #: bytes of one part of a name, the limit of common file systems
-MAX_NAMES: Final = 32 * 2**20  #: characters of all names of a tar
+_MAX_COMPONENT: Final = 255  #: bytes of one part of a name, the limit of common file systems
+_MAX_NAMES: Final = 32 * 2**20  #: characters of all names of a tar
 _DIRECTORY_BYTES: Final = 128  #: of a zip's directory per allowed member; zipfile reads it in one piece
 _EXTENDED_BYTES: Final = 2**17  #: of headers before one member of a tar; a name needs 4,096
 _TRAILER_BYTES: Final = 16 * 2**20  #: after the end mark of a tar (tools pad to 10 KiB, some to 1 MiB)
@@ -51,12 +50,12 @@ _BROKEN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file in an archive: its name and declared size, and the position of its data or header."""
+    """A file in an archive."""
 
     name: str
-    size: int
-    offset: int = 0
-    fault: str = ""  #: why it is not read: it is a link, a device, encrypted
+    size: int  #: declared bytes
+    offset: int = 0  #: of its data in a tar, of its header in a zip
+    fault: str = ""  #: why it is not read: it is a link, a device
 
 
 class Archive(ABC):
@@ -76,16 +75,15 @@ class Archive(ABC):
 
     @abstractmethod
     def pieces(self, wanted: Iterable[Entry]) -> Iterator[tuple[Entry, bytes]]:
-        """Yield the bytes of wanted entries in pieces of at most 256 KiB, at least one piece an entry.
+        """Yield the bytes of wanted entries, in the archive's order and pieces of at most 256 KiB.
 
-        The pieces of an entry follow each other; the order of entries is the archive's own.
+        Every entry has at least one piece, and its pieces follow each other.
         """
 
     def damaged(self, why: str, error: BaseException | None = None) -> NoReturn:
         """Raise ``DamagedInput``: the archive itself is incomplete, damaged or beyond a limit."""
         raise DamagedInput(
-            f"{self.path.name} is not a whole {self.kind} archive: {why}.",
-            found=str(self.path),
+            f"{self.path} is not a whole {self.kind} archive: {why}.",
             next="fetch or copy it again, or unpack it yourself and give the folder with --archive",
         ) from error
 
@@ -108,26 +106,14 @@ class FolderArchive(Archive):
 
     def files(self, most: int, unpacked: int) -> list[Entry]:
         """List the regular files below the folder."""
-        root = Path(os.path.realpath(self.path))
         found: list[Entry] = []
-        waiting = [root]
-        while waiting:
-            folder = waiting.pop()
-            try:
-                items = sorted(os.scandir(folder), key=lambda item: item.name)
-            except OSError as error:
-                if folder == root:
-                    raise unreadable(root, error) from error
-                continue
-            for item in items:
-                if item.is_dir(follow_symlinks=False):
-                    waiting.append(Path(item.path))
-                elif item.is_file():
-                    found.append(Entry(Path(item.path).relative_to(root).as_posix(), item.stat().st_size))
-            if len(found) + len(waiting) > most:
+        for place, folders, names in os.walk(self.path, onerror=_refuse_folder):
+            folders.sort()
+            paths = [path for name in sorted(names) if (path := Path(place, name)).is_file()]
+            found += [Entry(path.relative_to(self.path).as_posix(), path.stat().st_size) for path in paths]
+            if len(found) > most:
                 raise UsageError(
-                    f"{self.path} holds too many files to be searched.",
-                    expected=f"at most {most}",
+                    f"{self.path} holds more than {most:,} files, too many to be searched.",
                     next="give --archive the folder that holds the data itself",
                 )
         return found
@@ -138,10 +124,13 @@ class FolderArchive(Archive):
         for entry in wanted:
             real = Path(os.path.realpath(root / entry.name))
             if not real.is_relative_to(root):
-                why = f"is a link to {real}, which is outside: give that folder"
-                raise refusal(self.path, entry.name, why)
+                raise refusal(self.path, entry.name, f"is a link to {real}, which is outside")
             with self._named_errors(), real.open("rb") as file:
                 yield from _pieces(entry, file)
+
+
+def _refuse_folder(error: OSError) -> NoReturn:
+    raise unreadable(Path(error.filename), error) from error
 
 
 class BareFile(Archive):
@@ -240,10 +229,12 @@ class TarArchive(Archive):
                     self.damaged("a header is damaged (a negative size)")
                 if self._compression and total > unpacked:
                     self.damaged(f"its members declare {total:,} bytes, and {unpacked:,} are allowed")
-                if names > MAX_NAMES:
-                    self.damaged(f"its names have more than {MAX_NAMES:,} characters")
+                if names > _MAX_NAMES:
+                    self.damaged(f"its names have more than {_MAX_NAMES:,} characters")
                 if not info.isdir():
-                    found.append(Entry(_relative(info.name), info.size, info.offset_data, _tar_fault(info)))
+                    regular = info.isreg() and not info.issparse()
+                    fault = "" if regular else "is a link, sparse or a special file"
+                    found.append(Entry(_relative(info.name), info.size, info.offset_data, fault))
             # tarfile takes a damaged header, or the end of a cut file, for the end of the list.
             if len(limited.last) < HEAD or limited.last.strip(b"\0"):
                 self.damaged("a header is damaged" if len(limited.last) == HEAD else _EARLY)
@@ -267,10 +258,6 @@ class TarArchive(Archive):
             # The decompressors of the library work in pieces of 8 KiB, at 0.7 times the speed.
             with io.BufferedReader(packed, PIECE) as file:
                 yield cast(BinaryIO, file)
-
-
-def _tar_fault(info: tarfile.TarInfo) -> str:
-    return "" if info.isreg() and not info.issparse() else "is a link, sparse or a special file"
 
 
 class _Limited:
@@ -331,19 +318,14 @@ def open_archive(path: Path) -> Archive:
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError) as error:  # also names that are too long or hold NUL
-        raise UsageError(
-            f"There is no file or folder {path}.",
-            expected="a zip, a tar or a folder",
-            found=getattr(error, "strerror", None) or str(error),
-            next="check the path given to --archive",
-        ) from error
+        reason = getattr(error, "strerror", None) or str(error)
+        what = f"There is no file or folder {path}: {reason}."
+        raise UsageError(what, next="check the path given to --archive") from error
     if stat.S_ISDIR(mode):
         return FolderArchive(path)
     if not stat.S_ISREG(mode):
-        raise DamagedInput(
-            f"{path} is neither a file nor a folder.",
-            next="give --archive a zip, a tar or a folder",
-        )
+        what = f"{path} is neither a file nor a folder."
+        raise DamagedInput(what, next="give --archive a zip, a tar or a folder")
     try:
         with path.open("rb") as file:
             first = file.read(HEAD)
@@ -352,9 +334,9 @@ def open_archive(path: Path) -> Archive:
     if first.startswith((b"PK\3\4", b"PK\5\6")):
         return ZipArchive(path)
     form = compression_of(first)
-    if form is not None:
-        with contextlib.suppress(*_BROKEN, OSError), _OPENERS[form](path, "rb") as file:
-            first = cast(bytes, file.read(HEAD))
+    if form:
+        with contextlib.suppress(*_BROKEN, OSError), _OPENERS[form](path) as file:
+            first = file.read(HEAD)
     return TarArchive(path, form) if _is_tar(first) else BareFile(path)
 
 
@@ -362,8 +344,7 @@ def refusal(archive: Path, member: str, why: str) -> DamagedInput:
     """Return the error for a member that is refused; ``why`` continues the sentence after its name."""
     shown = ascii(member if len(member) <= 100 else f"{member[:60]}…{member[-30:]}")
     return DamagedInput(
-        f"{archive.name} is refused: its member {shown} {why}.",
-        found=f"{archive}",
+        f"{archive} is refused: its member {shown} {why}.",
         next="use a fresh copy from one of the sources that `kmip-data info NAME` lists",
     )
 
@@ -374,17 +355,14 @@ def check_name(archive: Path, name: str) -> str:
     Raises ``DamagedInput`` where it is empty, absolute, climbs out, or cannot be held safely.
     """
     parts = name.split("/")
-    encoded = name.encode("utf-8", "replace")
+    longest = max(len(part.encode("utf-8", "replace")) for part in parts)
     faults = {
-        "has a name that is not valid UTF-8": encoded.decode() != name,
+        "has a name that is not valid UTF-8": name.encode("utf-8", "replace").decode() != name,
         "has control characters in its name": not name.isprintable()
         and any(unicodedata.category(c) in {"Cc", "Cf", "Zl", "Zp"} for c in name),
         "has a backslash or a drive letter in its name": "\\" in name or re.match("[A-Za-z]:", name),
         "has an empty or absolute name, or '..' in it": {"", ".", ".."} & set(parts),
-        f"has a name longer than {MAX_NAME} bytes": len(encoded) > MAX_NAME,
-        f"has a part longer than {MAX_COMPONENT} bytes in its name": any(
-            len(part.encode("utf-8", "replace")) > MAX_COMPONENT for part in parts
-        ),
+        f"has a part longer than {_MAX_COMPONENT} bytes in its name": longest > _MAX_COMPONENT,
     }
     for why, wrong in faults.items():
         if wrong:

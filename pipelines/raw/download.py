@@ -22,30 +22,14 @@ from typing import Final
 from requests import Response
 
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError, human_bytes, require_room, writing
-from kmip_data.files.changes import (
-    build_lock,
-    fsync_path,
-    move,
-    open_partial,
-    remove_file,
-    write_all,
-    write_json,
-)
+from kmip_data.files import changes as files
 from kmip_data.files.reading import digest_file, read_small, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Mirror, Source, Strict
 from kmip_data.pipelines.raw.archives import HEAD, is_packed
 from kmip_data.pipelines.raw.copies import DownloadReceipt, receipt_path, verified_receipt
-from kmip_data.runtime.http_client import (
-    MirrorFailed,
-    Patience,
-    body,
-    content_range,
-    declared_length,
-    from_status,
-    kind_of,
-    open_response,
-)
+from kmip_data.runtime import http_client as http
+from kmip_data.runtime.http_client import MirrorFailed, Patience
 from kmip_data.runtime.progress import Progress, say
 from kmip_data.wording import timestamp
 
@@ -88,23 +72,19 @@ def fetch_source(
     """Download a source to ``target``, unless it exists with a valid receipt.
 
     Mirrors are tried in order, first the one that an unfinished download came from. Each gets a few tries; a
-    download that was cut resumes with a Range request. ``target`` appears complete or not at all, its receipt
-    before it.
+    download that was cut resumes with a Range request. ``target`` appears complete or not at all.
 
     ``hint`` is the next step in the error if no mirror gives the file. A mirror without a pinned size sends
-    at most ``max_bytes``. ``check`` is called with the complete file before it is renamed; ``DamagedInput``
-    from it rejects the mirror. ``patience``, time-outs and tries, is by default that of the environment.
+    at most ``max_bytes``. ``DamagedInput`` from ``check``, called with the complete file, rejects the mirror.
 
     Raises ``SourceUnavailable``, which names each mirror with its reason, if none gave the file;
-    ``OutOfResources`` or ``UsageError`` if the disk is full or the folder cannot be written. The unfinished
-    part stays.
+    ``OutOfResources`` or ``UsageError`` if it cannot be written. The unfinished part stays.
     """
     if receipt := verified_receipt(target):
         return receipt
-    with contextlib.ExitStack() as stack:
-        with writing(target):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(build_lock(target, quiet=quiet))
+    with writing(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    with files.build_lock(target, quiet=quiet):
         if receipt := verified_receipt(target):  # another process downloaded it meanwhile
             return receipt
         download = _Download(source, target, patience or Patience.from_environment(), quiet, max_bytes, check)
@@ -113,7 +93,7 @@ def fetch_source(
 
 @dataclass
 class _Download:
-    """An unfinished download of a source, kept across runs, and its options."""
+    """An unfinished download of a source, kept across runs."""
 
     source: Source
     target: Path
@@ -131,9 +111,8 @@ class _Download:
             self.state = PartialState.model_validate_json(read_small(self.state_path))
         if self.state is not None and os.path.lexists(self.path):
             with writing(self.path):
-                os.close(open_partial(self.path))  # no link, nor anything else that is not ours
+                os.close(files.open_partial(self.path))  # no link, nor anything else that is not ours
             self.size = self.path.stat().st_size
-        self.joined = self.size > 0  #: the bytes come from more than one answer
 
     def run(self, hint: str) -> Receipt:
         """Ask one mirror after the other; ``hint`` is the next step if none gives the file."""
@@ -144,27 +123,23 @@ class _Download:
             except MirrorFailed as failure:
                 failures.append(f"\n    {mirror.address}: {failure.reason}")
                 self._say(mirror, failure.reason)
-        raise SourceUnavailable(
-            f"No mirror gave {self.source.name}.",
-            expected="a complete copy from one of its mirrors",
-            found="".join(failures) or "no mirror is known",
-            left=self._left,
-            next=hint,
-        )
+        what, found = f"No mirror gave {self.source.name}.", "".join(failures) or "no mirror is known"
+        raise SourceUnavailable(what, found=found, left=self._left, next=hint)
 
     def _from_mirror(self, mirror: Mirror) -> Receipt:
         """Ask one mirror until the file is complete, or it is clear that it will not be."""
-        fruitless, rejected = 0, False
+        fruitless = 0
         for _ in range(_MAX_TRIES):
             before = self.received
             try:
                 # Nothing is missing after a run that ended just before the renaming.
                 if not (self._belongs_to(mirror) and self.state and self.size == self.state.total):
                     self._request(mirror)
+                return self._finish(mirror)
             except MirrorFailed as failure:
-                # One per cent of the file, at most 1 MiB, counts as progress.
-                total = (self.state and self.state.total) or 2**30
-                fruitless = 0 if self.received - before >= max(1, min(2**20, total // 100)) else fruitless + 1
+                # One per cent of the file, at most 1 MiB, counts as progress: not a byte a second.
+                least = max(1, min(2**20, ((self.state and self.state.total) or 2**30) // 100))
+                fruitless = 0 if self.received - before >= least else fruitless + 1
                 if not failure.again or fruitless >= (1 if failure.stalled else self.patience.attempts):
                     raise
                 wait = failure.wait
@@ -172,79 +147,50 @@ class _Download:
                     wait = self.patience.pause * 2 ** max(0, fruitless - 1)
                 self._say(mirror, f"{failure.reason}; it is asked again in {wait:g} s")
                 time.sleep(wait)
-                continue
-            digest = sha256_file(self.path)[0]
-            reason = self._reject(mirror, digest)
-            if reason is None:
-                return self._finish(digest)
-            # Bytes of an earlier answer may be the cause: one fresh start is worth it.
-            retry = self.joined and not rejected
-            self._discard()
-            if not retry:
-                raise MirrorFailed(reason)
-            rejected = True
         raise MirrorFailed(f"was asked {_MAX_TRIES} times")
 
     def _belongs_to(self, mirror: Mirror) -> bool:
-        """True if the bytes are the beginning of what ``mirror`` gives.
-
-        They are when they came from it and it gave a validator by which a change is noticed, or
-        when both have the same pinned digest, which the whole file is checked against.
-        """
+        """True if the bytes came from ``mirror``, with a validator, or both have the same pinned digest."""
         if self.state is None or not self.size or mirror.sha256 != self.state.sha256:
             return False
         same = mirror.address == self.state.url and self.state.validator is not None
         return same or mirror.sha256 is not None
 
     def _request(self, mirror: Mirror) -> None:
-        """Make one request and append the answer to the partial file, which is complete on return.
-
-        Raises :class:`MirrorFailed` if the mirror did not deliver the rest; the partial file keeps the bytes
-        that can be continued.
-        """
+        """Make one request and append the answer to the partial file, which is complete on return."""
         headers = {"Accept-Encoding": "identity"}
         offset = self.size if self._belongs_to(mirror) else 0
         if offset and self.state:
             headers["Range"] = f"bytes={offset}-"
             if self.state.url == mirror.address and self.state.validator:
                 headers["If-Range"] = self.state.validator
-        with open_response(mirror.url, headers, self.patience) as response:
-            pieces = body(response, self.patience)
-            if response.status_code == 206 and offset:
-                self._continue(response, mirror, offset)
-            elif response.status_code == 200:
-                pieces = self._start(mirror, response, pieces)
-            elif response.status_code == 416:
+        with http.open_response(mirror.url, headers, self.patience) as response:
+            pieces = http.body(response, self.patience)
+            status = response.status_code
+            if status == 416 or (status == 206 and offset and not self._continues(response, mirror, offset)):
                 self._discard()
                 raise MirrorFailed("has another file now", again=True)
-            else:
-                raise from_status(response, self.patience.longest_wait)
+            if status == 200:
+                pieces = self._start(mirror, response, pieces)
+            elif status != 206 or not offset:
+                raise http.from_status(response, self.patience.longest_wait)
             self._receive(mirror, pieces)
 
-    def _continue(self, response: Response, mirror: Mirror, offset: int) -> None:
-        """Refuse an answer that does not continue the same file exactly at the end of the partial one."""
-        span, state = content_range(response), self.state
-        etag = response.headers.get("ETag")
-        if (
-            span is None
-            or state is None
-            or span[0] != offset
-            or (span[2] is not None and state.total is not None and span[2] != state.total)
-            or (state.url == mirror.address and etag and state.etag and etag != state.etag)
-        ):
-            self._discard()
-            raise MirrorFailed("has another file now", again=True)
-        self.joined = True
+    def _continues(self, response: Response, mirror: Mirror, offset: int) -> bool:
+        """True if an answer continues the same file exactly at the end of the partial one."""
+        span, state, etag = http.content_range(response), self.state, response.headers.get("ETag")
+        if span is None or state is None or span[0] != offset:
+            return False
+        same_total = None in {span[2], state.total} or span[2] == state.total
+        return same_total and not (state.url == mirror.address and etag and state.etag and etag != state.etag)
 
     def _start(self, mirror: Mirror, response: Response, pieces: Iterator[bytes]) -> Iterator[bytes]:
         """Check the size and the first bytes of a new file, and only then drop the previous partial file."""
-        total = declared_length(response)
-        if total is not None:
-            if mirror.bytes is not None and total != mirror.bytes:
-                raise MirrorFailed(f"has {total} bytes{kind_of(response)}, expected {mirror.bytes}")
-            if self.max_bytes is not None and total > self.max_bytes:
-                size, most = human_bytes(total), human_bytes(self.max_bytes)
-                raise MirrorFailed(f"has {size}, and {most} are allowed")
+        total, kind = http.declared_length(response), http.kind_of(response)
+        if total is not None and mirror.bytes not in {None, total}:
+            raise MirrorFailed(f"has {total} bytes{kind}, expected {mirror.bytes}")
+        if total is not None and self.max_bytes is not None and total > self.max_bytes:
+            raise MirrorFailed(f"has {human_bytes(total)}, and {human_bytes(self.max_bytes)} are allowed")
         head = b""
         for piece in pieces:
             head += piece
@@ -252,20 +198,15 @@ class _Download:
                 break
         if not _plausible(self.source, head, response):
             size = human_bytes(total if total is not None else len(head))
-            kind = kind_of(response) or " bytes of an unknown kind"
-            raise MirrorFailed(f"sent no archive: got{kind}, {size}")
+            raise MirrorFailed(f"sent no archive: got{kind or ' bytes of an unknown kind'}, {size}")
         if total is not None:
             require_room(self.target.parent, total, f"Downloading {self.source.name}")
         self._discard()
         # Headers that cannot be sent back as they came are none.
-        etag, last_modified = (
-            text if _VALIDATOR.fullmatch(text := response.headers.get(name, "")) else None
-            for name in ("ETag", "Last-Modified")
-        )
-        self.state = PartialState(
-            url=mirror.address, sha256=mirror.sha256, etag=etag, last_modified=last_modified, total=total
-        )
-        write_json(self.state_path, self.state.model_dump())
+        texts = {"etag": response.headers.get("ETag"), "last_modified": response.headers.get("Last-Modified")}
+        sent = {name: text if _VALIDATOR.fullmatch(text or "") else None for name, text in texts.items()}
+        self.state = PartialState(url=mirror.address, sha256=mirror.sha256, total=total, **sent)
+        files.write_json(self.state_path, self.state.model_dump())
         return itertools.chain([head], pieces)
 
     def _receive(self, mirror: Mirror, pieces: Iterator[bytes]) -> None:
@@ -274,7 +215,7 @@ class _Download:
         most = mirror.bytes or total or self.max_bytes
         name = f"fetch {self.source.name}"
         with writing(self.path, left=self._left):
-            descriptor = open_partial(self.path)
+            descriptor = files.open_partial(self.path)
         with (
             os.fdopen(descriptor, "r+b", buffering=0) as file,
             Progress(name, total, unit="B", initial=self.size, quiet=self.quiet) as progress,
@@ -282,7 +223,7 @@ class _Download:
             file.seek(self.size)
             for piece in pieces:
                 with writing(self.path, left=self._left):
-                    write_all(descriptor, piece)
+                    files.write_all(descriptor, piece)
                 self.size += len(piece)
                 self.received += len(piece)
                 progress.update(len(piece))
@@ -292,19 +233,16 @@ class _Download:
         if total is not None and self.size < total:
             raise MirrorFailed("cut the connection", again=True)
 
-    def _reject(self, mirror: Mirror, digest: str) -> str | None:
+    def _fault(self, mirror: Mirror, digest: str) -> str | None:
         """Return a reason if the complete file is not the source, and ``None`` if it is."""
         if mirror.bytes is not None and self.size != mirror.bytes:
             return f"sent {self.size} bytes, expected {mirror.bytes}"
         blob = hashlib.sha1(f"blob {self.size}\0".encode(), usedforsecurity=False)  # as git names content
-        for kind, pinned, begun, remark in (
-            ("a file with SHA-256", mirror.sha256, None, ""),
-            ("a file with MD5", mirror.md5, hashlib.md5(usedforsecurity=False), ""),
-            ("git blob", mirror.git_blob, blob, ": another generation of this path"),
-        ):
-            found = digest_file(self.path, begun.copy)[0] if begun and pinned else digest
-            if pinned is not None and found != pinned:
-                return f"sent {kind} {found[:12]}…, expected {pinned[:12]}…{remark}"
+        pins = (("MD5", mirror.md5, hashlib.md5(usedforsecurity=False)), ("git blob", mirror.git_blob, blob))
+        found = {kind: digest_file(self.path, begun.copy)[0] for kind, pinned, begun in pins if pinned}
+        for kind, pinned in (("SHA-256", mirror.sha256), ("MD5", mirror.md5), ("git blob", mirror.git_blob)):
+            if pinned is not None and pinned != found.get(kind, digest):
+                return f"sent a file with {kind} {found.get(kind, digest)[:12]}…, expected {pinned[:12]}…"
         if self.check is not None:
             try:
                 self.check(self.path)
@@ -312,37 +250,41 @@ class _Download:
                 return f"sent a file that is refused: {error.what}"
         return None
 
-    def _finish(self, digest: str) -> Receipt:
-        """Write the receipt of the checked file and rename the file to its name."""
+    def _finish(self, mirror: Mirror) -> Receipt:
+        """Check the complete file, write its receipt and rename the file to its name."""
         assert self.state is not None
+        digest = sha256_file(self.path)[0]
         about = self.state.model_dump(include={"url", "etag", "last_modified"})
+        if reason := self._fault(mirror, digest):
+            self._discard()
+            raise MirrorFailed(reason)
         entry = DownloadReceipt(
             name=self.source.name, sha256=digest, bytes=self.size, time=timestamp(), **about
         )
         # The receipt first: a file without one would not be recognised as a download.
-        write_json(receipt_path(self.target), entry.model_dump())
+        files.write_json(receipt_path(self.target), entry.model_dump())
         with writing(self.target, left=self._left):
-            fsync_path(self.path)
-            move(self.path, self.target)
-            remove_file(self.state_path)
-            fsync_path(self.target.parent)
+            files.fsync_path(self.path)
+            files.move(self.path, self.target)
+            files.remove_file(self.state_path)
+            files.fsync_path(self.target.parent)
         say(f"fetched {entry.name}: {human_bytes(entry.bytes)}, sha256 {digest}", quiet=self.quiet)
         return Receipt(name=entry.name, origin=entry.url, sha256=entry.sha256, bytes=entry.bytes)
 
     def _discard(self) -> None:
         """Remove the unfinished part."""
         with writing(self.path):
-            remove_file(self.path)
-            remove_file(self.state_path)
-        self.size, self.state, self.joined = 0, None, False
+            files.remove_file(self.path)
+            files.remove_file(self.state_path)
+        self.size, self.state = 0, None
 
     @property
     def _left(self) -> str | None:
         """Unfinished part on disk, for messages; ``None`` if there is none."""
+        if not self.size:
+            return None
         of = f" of {human_bytes(self.state.total)}" if self.state and self.state.total else ""
-        return (
-            f"{self.path} ({human_bytes(self.size)}{of}); the next run resumes there" if self.size else None
-        )
+        return f"{self.path} ({human_bytes(self.size)}{of}); the next run resumes there"
 
     def _say(self, mirror: Mirror, text: str) -> None:
         say(f"{urllib.parse.urlsplit(mirror.address).netloc} {text}", quiet=self.quiet)

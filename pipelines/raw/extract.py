@@ -16,15 +16,7 @@ from kmip_data.errors import DamagedInput, UsageError, require_room, writing
 from kmip_data.files.changes import remove_scratch, write_all
 from kmip_data.files.reading import json_digest, sha256_file
 from kmip_data.manifest import Content, Member
-from kmip_data.pipelines.raw.archives import (
-    Archive,
-    BareFile,
-    Entry,
-    FolderArchive,
-    check_name,
-    folded,
-    refusal,
-)
+from kmip_data.pipelines.raw.archives import Archive, Entry, FolderArchive, check_name, folded, refusal
 from kmip_data.runtime.progress import Progress
 
 _MAX_ROOTS = 16
@@ -68,7 +60,7 @@ def recognise(archive: Archive, content: Content) -> Selection:
     ``UsageError`` where it holds the data more than once.
     """
     wanted = sum(member.max_count for member in content.members)
-    # What else an archive holds is not ours to judge: sizes are limited below, of the members alone.
+    # Other members are not judged: the sizes of wanted ones alone are limited below.
     unpacked = max(4 * content.max_total_bytes, _MAX_RATIO * archive.path.stat().st_size)
     entries = archive.files(max(_MAX_ENTRIES, 4 * wanted), unpacked)
     roots = _roots(entries, content.anchor)
@@ -82,9 +74,7 @@ def recognise(archive: Archive, content: Content) -> Selection:
     if len(complete) > 1 or len(roots) > _MAX_ROOTS:
         folders = ", ".join(ascii(chosen.root or "./") for chosen in complete)
         raise UsageError(
-            f"{archive.path} holds {content.anchor} in {len(roots)} folders.",
-            expected="one copy of the data",
-            found=folders,
+            f"{archive.path} holds {content.anchor} in {len(roots)} folders: {folders}.",
             next="give --archive the folder that is meant",
         )
     if not complete:
@@ -133,7 +123,7 @@ def _matches(parts: list[str], pattern: list[str]) -> bool:
 
 
 def _check_members(chosen: Selection, content: Content) -> list[str]:
-    """Return what keeps the selected members from being the data."""
+    """Return the wanted members of which there are too few or too many."""
     faults = []
     for member in content.members:
         pattern = member.pattern.split("/")
@@ -148,34 +138,29 @@ def _check_members(chosen: Selection, content: Content) -> list[str]:
 
 
 def _count(member: Member) -> str:
-    if member.min_count == member.max_count:
-        return str(member.min_count)
-    return f"{member.min_count} to {member.max_count}"
+    same = member.min_count == member.max_count
+    return str(member.min_count) if same else f"{member.min_count} to {member.max_count}"
 
 
 def _not_recognised(
     archive: Archive, entries: Sequence[Entry], content: Content, faults: Sequence[str]
 ) -> DamagedInput:
+    """Return the error, which lists what the archive has at its top."""
     members = ", ".join(f"{_count(member)} × {member.pattern}" for member in content.members)
     tops = Counter(name + "/" * bool(rest) for name, _, rest in (e.name.partition("/") for e in entries))
-    shown = ", ".join(ascii(name)[1:-1] for name, _ in tops.most_common(8))
+    shown = ", ".join(ascii(name)[1:-1] for name, _ in tops.most_common(8)) or f"an empty {archive.kind}"
     what = f"{archive.path} is not the data that were expected."
     ends = (entry.name.rpartition("/")[2] for entry in entries)
     if older := [content.older[name] for name in ends if name in content.older]:
         what = f"{archive.path} holds an older generation of the data: {older[0]}"
-    elif faults:
-        what = f"{archive.path} does not hold the members that were expected."
-        shown = f"{'; '.join(faults)}; in all: {shown}"
-    elif isinstance(archive, BareFile):
+    elif archive.kind == "file":
         with archive.path.open("rb") as file:
-            head = ascii(file.read(24).decode("latin-1"))
-        shown = f"a file that is neither zip nor tar and begins with {head}"
+            shown = f"a file that is neither zip nor tar and begins with {file.read(24)!r}"
     return DamagedInput(
         what,
         expected=f"{content.anchor} and next to it {members}",
-        found=shown or f"an empty {archive.kind}",
-        next="give --archive a zip, a tar or a folder with these files"
-        + (" (links to folders are not followed)" if isinstance(archive, FolderArchive) else ""),
+        found="; ".join([*faults, shown]),
+        next="give --archive a zip, a tar or a folder with these files (links to folders are not followed)",
     )
 
 

@@ -31,10 +31,9 @@ def accepted_licenses(home: Home) -> dict[str, dict[str, Any]]:
     try:
         record = read_json(home.root / RECORD_NAME)
     except (OSError, ValueError):
-        return {}
-    if not isinstance(record, dict):
-        return {}
-    return {str(name): entry for name, entry in record.items() if isinstance(entry, dict)}
+        record = None
+    entries = record.items() if isinstance(record, dict) else ()
+    return {str(name): entry for name, entry in entries if isinstance(entry, dict)}
 
 
 def require_agreement(manifest: Manifest, home: Home, accept: bool | None = None) -> None:
@@ -53,13 +52,12 @@ def require_agreement(manifest: Manifest, home: Home, accept: bool | None = None
     how = "flag" if accept else None
     if accept is None and os.environ.get(ENVIRONMENT, "").strip().lower() in _YES:
         how = "environment"
-    if accept is None and how is None and _ask(manifest):
+    elif accept is None and _ask(manifest):
         how = "terminal"
     if how is None:
         raise LicenseNotAccepted(
             f"Downloading {manifest.name} needs agreement to: {manifest.license.name}.",
             expected=f"agreement to {manifest.license.url} — {manifest.license.notice}",
-            found="none",
             next=f"kmip-data fetch {manifest.name} --accept-license, or {ENVIRONMENT}=1, or answer the "
             "question on a terminal; a copy you have already needs none: --archive PATH",
         )

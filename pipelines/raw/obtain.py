@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -16,19 +15,9 @@ from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import PACKAGE, Content, Manifest, Source
 from kmip_data.pipelines.base import Params, Pipeline, RawFolder
+from kmip_data.pipelines.raw import copies
 from kmip_data.pipelines.raw.archives import Archive, BareFile, FolderArchive, open_archive
-from kmip_data.pipelines.raw.copies import (
-    RawCopy,
-    StoredSource,
-    discard_download,
-    list_copies,
-    local_source,
-    locked,
-    read_receipt,
-    staging,
-    store,
-    verified_receipt,
-)
+from kmip_data.pipelines.raw.copies import RawCopy, StoredSource, list_copies, locked, staging
 from kmip_data.pipelines.raw.extract import Selection, recognise, write_members
 from kmip_data.pipelines.raw.license import require_agreement, show_license
 from kmip_data.runtime.progress import say
@@ -36,7 +25,6 @@ from kmip_data.wording import counted
 
 SAMPLE_SEED = 0
 MOST = 1_000_000  #: records of the largest sample
-_MAX_INNER = 64  #: files of a given folder that are looked into for an archive
 
 #: Members of an archive that are one source, and the origin that the receipt of the copy names.
 Found = tuple[Selection, StoredSource]
@@ -70,16 +58,11 @@ def fetch_dataset(manifest: Manifest, home: Home, **options: Unpack[BuildArgumen
 
 
 def _sample(home: Home, pipeline: Pipeline[Any, Any], limit: int | None, *, quiet: bool) -> RawCopy:
-    """Return a generated miniature; the same one when it was generated before.
-
-    Raises ``UsageError`` where so many records would fill the disk before anything is built.
-    """
+    """Return a generated miniature; the same one when it was generated before."""
     manifest = pipeline.manifest
     if limit is not None and limit > MOST:
         raise UsageError(
-            "A sample is a miniature.",
-            expected=f"--limit of at most {MOST:,} generated records",
-            found=f"{limit:,}",
+            f"A sample of {limit:,} records is no miniature: --limit is at most {MOST:,}.",
             next=f"kmip-data build {manifest.name} --sample --limit 100",
         )
     made = {"limit": limit, "seed": SAMPLE_SEED, "pipeline_version": pipeline.version}
@@ -100,33 +83,19 @@ def _sample(home: Home, pipeline: Pipeline[Any, Any], limit: int | None, *, quie
                 pipeline.sample(generated, limit=limit, seed=SAMPLE_SEED)
             selection = recognise(FolderArchive(generated), manifest.content)
             members = write_members(selection, stage / "0")
-            made_here = local_source(folder.name, "generated sample", members, selection.bytes)
-            return store(folder, stage / "0", members, [made_here], dataset=manifest.name, sample=made)
+            source = copies.local_source(folder.name, "generated sample", members, selection.bytes)
+            return copies.store(folder, stage / "0", members, [source], dataset=manifest.name, sample=made)
 
 
-@dataclass(frozen=True)
 class _Import:
-    """Raw data of one dataset that are wanted, with the options of the command."""
+    """Raw data of one dataset that ``command`` wants."""
 
-    manifest: Manifest
-    home: Home
-    options: BuildOptions
-    command: str  #: the command that next steps name
-
-    @property
-    def folder(self) -> Path:
-        """Folder of the raw data of the dataset."""
-        return self.home.raw / self.manifest.name
-
-    @property
-    def archives(self) -> list[Path]:
-        """Local copies that were given."""
-        return [Path(path) for path in self.options.archives]
-
-    @property
-    def sources(self) -> tuple[Source, ...]:
-        """Sources of the manifest; where it has none, a single one that no mirror holds."""
-        return self.manifest.sources or (Source(name=self.manifest.name, mirrors=()),)
+    def __init__(self, manifest: Manifest, home: Home, options: BuildOptions, command: str) -> None:
+        self.manifest, self.home, self.options, self.command = manifest, home, options, command
+        self.folder = home.raw / manifest.name
+        self.archives = [Path(path) for path in options.archives]
+        #: Those of the manifest; where it has none, a single one that no mirror holds.
+        self.sources = manifest.sources or (Source(name=manifest.name, mirrors=()),)
 
     def run(self, *, complete: bool) -> RawCopy:
         """Return the copy that is meant, brought in where there is none; ``complete`` as for a fetch."""
@@ -137,7 +106,7 @@ class _Import:
         if not self.archives:
             if copy := self._earlier(complete=complete):
                 return copy
-            needed = [source for source in self.sources if not source.packaged]
+            needed = any(not source.packaged for source in self.sources)
             if self.options.offline and needed and not self.folder.exists():
                 raise self._not_here(self.sources)
         with locked(self.folder, quiet=self.options.quiet):
@@ -148,12 +117,12 @@ class _Import:
 
     def _earlier(self, *, complete: bool) -> RawCopy | None:
         """Return the one sound copy that is meant, or ``None`` when there is none."""
-        copies = [copy for copy in list_copies(self.folder) if not copy.sample]
-        best = [copy for copy in copies if copy.is_complete(self.manifest)]
-        best = best or [copy for copy in copies if copy.downloaded]
+        found = [copy for copy in list_copies(self.folder) if not copy.sample]
+        best = [copy for copy in found if copy.is_complete(self.manifest)]
+        best = best or [copy for copy in found if copy.downloaded]
         if not best and (complete or all((self.folder / source.name).is_file() for source in self.sources)):
             return None
-        choice = [copy for copy in best if copy.downloaded] or best or copies
+        choice = [copy for copy in best if copy.downloaded] or best or found
         if not choice:
             return None
         copy = choice[0]
@@ -171,19 +140,18 @@ class _Import:
         if copy.downloaded:
             self._say(f"{copy.path} is damaged ({problems[0]}) and is made again")
             return None
-        raise DamagedInput(
-            f"{copy.path} is damaged.",
-            found="; ".join(problems[:5]),
-            next=f"{again} PATH (a sound copy of {copy.origin})",
-        )
+        what = f"{copy.path} is damaged: {'; '.join(problems[:5])}."
+        raise DamagedInput(what, next=f"{again} PATH (a sound copy of {copy.origin})")
 
     def _bring_in(self) -> RawCopy:
         """Unpack every source, from the given archives or a download, into one copy."""
+        found: dict[str, Found] = {}
         for path in self.archives:
-            for copy in list_copies(self.folder):
-                if path.exists() and path.resolve() == copy.path.resolve() and not copy.problems():
-                    return copy
-        found = self._given()
+            for name, held in self._look_into(path).items():
+                if name in found:
+                    both = f"{found[name][0].archive.path}, {held[0].archive.path}"
+                    raise UsageError(f"{name} is given twice: {both}.", next="give --archive one of them")
+                found[name] = held
         missing = [source for source in self.sources if source.name not in found]
         if found and missing:
             names = ", ".join(source.name for source in missing)
@@ -201,7 +169,7 @@ class _Import:
                 return copy
         with staging(self.folder) as stage:
             members = self._unpack(inputs, stage)
-            copy = store(self.folder, stage / "0", members, stored, dataset=self.manifest.name)
+            copy = copies.store(self.folder, stage / "0", members, stored, dataset=self.manifest.name)
         self._say(f"unpacked {counted(len(members), 'file')} into {copy.path}")
         return copy
 
@@ -213,7 +181,7 @@ class _Import:
                 written = write_members(selection, stage / str(number), quiet=self.options.quiet)
             except DamagedInput as error:
                 if stored.downloaded:
-                    discard_download(self.folder / source.name)
+                    copies.discard_download(self.folder / source.name)
                     error.parts["on disk"] = "nothing: the download was removed, and the next run repeats it"
                 raise
             if twice := sorted(members.keys() & written.keys()):
@@ -226,61 +194,19 @@ class _Import:
             members.update(written)
         return dict(sorted(members.items()))
 
-    def _given(self) -> dict[str, Found]:
-        """Return the sources that the given archives hold, by name."""
-        found: dict[str, Found] = {}
-        refused: list[tuple[Path, KmipDataError]] = []
-        for path in self.archives:
-            try:
-                held = self._look_into(path)
-            except (DamagedInput, UsageError) as error:
-                refused.append((path, error))
-                continue
-            _join(found, held)
-        if refused:
-            # The only file that was not recognised may be the only source left, if that is a file.
-            path, reason = refused[0]
-            left = [source for source in self.sources if source.name not in found]
-            if len(refused) > 1 or [source.container for source in left] != ["file"] or not path.is_file():
-                raise reason
-            self._say(f"using {path} as {left[0].name}")
-            found[left[0].name] = _local(left[0], self._select(BareFile(path), left[0], known=True))
-        return found
-
     def _look_into(self, path: Path) -> dict[str, Found]:
-        """Return the sources that ``path`` holds, itself or in archives inside the folder it is."""
+        """Return the sources that a given archive holds; its first fault where it holds none."""
         archive = open_archive(path)
-        found, errors = self._recognise_sources(archive, self.sources)
-        missing = [source for source in self.sources if source.name not in found]
-        if isinstance(archive, FolderArchive) and missing:
-            inner_errors: list[KmipDataError] = []
-            files = sorted(inner for inner in path.iterdir() if inner.is_file())
-            for inside in map(open_archive, files[:_MAX_INNER]):
-                if isinstance(inside, BareFile):
-                    continue
-                held, refused = self._recognise_sources(inside, missing)
-                inner_errors += [] if held else refused[:1]
-                _join(found, held)
-                if held:
-                    self._say(f"using {inside.path}")
-            # The only archive in the folder is the one that was meant: say what is wrong with it.
-            errors = inner_errors if len(inner_errors) == 1 else errors
-        if not found:
-            raise errors[0]
-        return found
-
-    def _recognise_sources(
-        self, archive: Archive, sources: Sequence[Source]
-    ) -> tuple[dict[str, Found], list[KmipDataError]]:
-        """Return the sources that an archive holds, and an error for each that it does not hold."""
         found: dict[str, Found] = {}
         errors: list[KmipDataError] = []
-        for source in sources:
+        for source in self.sources:
             try:
                 found[source.name] = _local(source, self._select(archive, source))
             except (DamagedInput, UsageError) as error:
                 errors.append(error)
-        return found, errors
+        if not found:
+            raise errors[0]
+        return found
 
     def _select(self, archive: Archive, source: Source, *, known: bool = False) -> Selection:
         """Return the members of ``source``; a file that is ``known`` to be it may have any name."""
@@ -303,10 +229,10 @@ class _Import:
     def _download(self, source: Source, missing: Sequence[Source]) -> Found:
         """Return a source from ``raw/<dataset>/`` or a package; download it where it is missing."""
         target, content = self.folder / source.name, self._content(source)
-        if target.is_file() and read_receipt(target) is None:
+        if target.is_file() and copies.read_receipt(target) is None:
             self._say(f"{target} has no receipt: it is taken as a local archive")
             return _local(source, self._select(open_archive(target), source, known=True))
-        receipt = verified_receipt(target)
+        receipt = copies.verified_receipt(target)
         archive: Path = target
         if receipt is None and target.is_file():
             self._say(f"{target} differs from its receipt and is downloaded again")
@@ -353,18 +279,6 @@ class _Import:
 
     def _say(self, text: str) -> None:
         say(text, quiet=self.options.quiet)
-
-
-def _join(found: dict[str, Found], held: Mapping[str, Found]) -> None:
-    """Add the sources that another archive holds; an error where one of them was found before."""
-    for name, (selection, _) in held.items():
-        if name in found:
-            raise UsageError(
-                f"{name} is given twice.",
-                found=f"{found[name][0].archive.path}, {selection.archive.path}",
-                next="give --archive one of them",
-            )
-    found.update(held)
 
 
 def _local(source: Source, selection: Selection) -> Found:

@@ -100,11 +100,8 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         if params.on_error == "skip":
             found = error.parts["found"]
             return Skipped(key, f"{error.what}{f' ({found})' if found else ''}")
-        manifest = self.manifest
-        error.parts["next"] = error.parts["next"] or (
-            "repair or remove the file, or skip it: "
-            f"kmip-data build {manifest.file} --name {manifest.name} --set on_error=skip …"
-        )
+        skip = f"kmip-data build {self.manifest.file} --name {self.manifest.name} --set on_error=skip …"
+        error.parts["next"] = error.parts["next"] or f"repair or remove the file, or skip it: {skip}"
         raise error
 
 
@@ -138,19 +135,14 @@ def files_below(folder: Path | None, option: str, suffixes: Collection[str]) -> 
     Hidden files and links to folders are left out; one file may be given instead of a folder. Raises
     ``UsageError`` where the folder is not given, not there, or has no such file.
     """
-    names = ", ".join(sorted(suffixes))
-
-    def refused(what: str, found: str, next_step: str = f"check the path given to {option}") -> UsageError:
-        wanted = f"a folder of {names} files, as {option} names it"
-        return UsageError(what, expected=wanted, found=found, next=next_step)
-
+    check = f"give {option} a folder of {', '.join(sorted(suffixes))} files"
     if folder is None:
-        raise refused(f"{option} is missing.", "none", f"give {option} DIR")
+        raise UsageError(f"{option} is missing.", next=check)
     folder, kind = _located(folder)
     if kind == "a file" and folder.suffix.lower() in suffixes:
         return {folder.name: folder}
     if kind != "a folder":
-        raise refused(f"There is no folder {folder}.", kind)
+        raise UsageError(f"There is no folder {folder}: {kind}.", next=check)
     found: dict[str, Path] = {}
     for place, inner, files in os.walk(folder):
         inner[:] = [name for name in inner if not name.startswith(".")]
@@ -159,10 +151,10 @@ def files_below(folder: Path | None, option: str, suffixes: Collection[str]) -> 
             if not name.startswith(".") and path.suffix.lower() in suffixes and path.is_file():
                 key = path.relative_to(folder).as_posix()
                 if key.encode("utf-8", "ignore").decode() != key:
-                    raise refused(f"{folder} has a file whose name is not UTF-8.", ascii(key), "rename it")
+                    raise UsageError(f"The name of {key!a} in {folder} is not UTF-8.", next="rename it")
                 found[key] = path
     if not found:
-        raise refused(f"{folder} has no usable file.", "none")
+        raise UsageError(f"{folder} has no usable file.", next=check)
     return dict(sorted(found.items()))
 
 
@@ -180,8 +172,7 @@ def copy_in(
     """Copy files into ``raw/<dataset>``, all or none; return the copy and whether it is new.
 
     A build can so be verified and repaired whatever becomes of the originals. ``files`` maps the name in the
-    copy to the file. Raises ``UsageError`` or ``OutOfResources`` where a file cannot be read, or the disk is
-    full.
+    copy to the file. Raises ``UsageError`` or ``OutOfResources`` where a file cannot be read or written.
     """
     folder = home.raw / dataset
 

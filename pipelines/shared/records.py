@@ -20,32 +20,18 @@ from kmip_data.pipelines.base import Params, Pipeline, RawFolder, Records, Split
 _ATTRIBUTES: Final = {"node/x": "x", "edge/attr": "edge_attr"}
 
 
+def _features(key: str, fields: tuple[str, ...], doc: str, **kind: Any) -> Column:
+    return Column(key=key, attribute=_ATTRIBUTES[key], shape=(len(fields),), fields=fields, doc=doc, **kind)
+
+
 def feature_column(key: str, fields: tuple[str, ...], doc: str, *, stored: str = "float32") -> Column:
     """Return the column of real features, a row of ``fields`` for each, presented as float32."""
-    return Column(
-        key=key,
-        attribute=_ATTRIBUTES[key],
-        stored=stored,
-        presented="float32",
-        shape=(len(fields),),
-        fields=fields,
-        doc=doc,
-    )
+    return _features(key, fields, doc, stored=stored, presented="float32")
 
 
 def index_column(key: str, fields: tuple[str, ...], largest: int, doc: str) -> Column:
     """Return the column of features that are indices from 0 to ``largest``, one byte each."""
-    return Column(
-        key=key,
-        attribute=_ATTRIBUTES[key],
-        stored="uint8",
-        presented="int64",
-        shape=(len(fields),),
-        fields=fields,
-        low=0,
-        high=largest,
-        doc=doc,
-    )
+    return _features(key, fields, doc, stored="uint8", presented="int64", low=0, high=largest)
 
 
 def class_column(key: str, classes: int, doc: str) -> Column:
@@ -115,9 +101,7 @@ def check_digests(raw: RawFolder, manifest: Manifest) -> None:
     for name, expected in manifest.known_sha256.items():
         found = hashlib.sha256((raw.path / name).read_bytes()).hexdigest()
         if found != expected:
-            raise DamagedInput(
-                f"{name} is not the list of the complete set.", expected=f"SHA-256 {expected}", found=found
-            )
+            raise DamagedInput(f"{name} has SHA-256 {found}, and the complete set's list {expected}.")
 
 
 def split_by_lists(

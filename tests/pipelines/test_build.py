@@ -141,13 +141,10 @@ def test_a_newer_pipeline_builds_anew_and_supersedes(toy: Toy, monkeypatch: pyte
 def test_wrong_parameters_are_named_all_at_once(toy: Toy) -> None:
     with pytest.raises(UsageError) as caught:
         toy.build(parameters={"per_units": 3, "k": 0})
-    text = str(caught.value)
-    assert "did you mean 'per_unit'" in text
-    assert "k = 0" in text
+    assert "did you mean 'per_unit'" in str(caught.value)
+    assert "k = 0" in str(caught.value)
     with pytest.raises(UsageError, match="not valid"):
         toy.build(split_parameters={"fold": "x"})
-    with pytest.raises(UsageError, match="compression"):
-        toy.build(compression="lz4")
     assert toy.raw_calls == []
 
 
@@ -168,12 +165,10 @@ def test_output_refuses_what_is_not_its_own(toy: Toy, tmp_path: Path) -> None:
     place = tmp_path / "mine"
     place.mkdir()
     (place / "thesis.tex").write_text("years of work")
-    with pytest.raises(UsageError, match="something else") as caught:
-        toy.build(output=place)
-    assert caught.value.parts["found"] == "thesis.tex"
-    assert [path.name for path in place.iterdir()] == ["thesis.tex"]
-    with pytest.raises(UsageError, match="something else"):
-        toy.build(output=place / "thesis.tex")
+    for output in (place, place / "thesis.tex"):
+        with pytest.raises(UsageError, match="something else"):
+            toy.build(output=output)
+    assert [path.read_text() for path in place.iterdir()] == ["years of work"]
 
 
 def test_output_goes_on_with_its_own_unfinished_build_only(toy: Toy, tmp_path: Path) -> None:
@@ -215,15 +210,6 @@ def test_a_split_is_added_beside_the_shards(toy: Toy) -> None:
     assert digests(fresh.path)[file] == after[file]
 
 
-def test_build_adds_the_split_that_is_asked_for(toy: Toy) -> None:
-    toy.build()
-    build = toy.build(split_parameters={"fold": 7})
-    assert set(build.card.splits) == {"graph-fold0", "graph-fold7"}
-    assert len(toy.raw_calls) == 1
-    with pytest.raises(UsageError, match="needs the raw files"):
-        ensure_split(build, {"fold": 1, "from_raw": True})
-
-
 def test_a_rule_that_reads_raw_files_gets_them(toy: Toy) -> None:
     first = toy.build()
     build = toy.build(split_parameters={"from_raw": True}, offline=True)
@@ -238,18 +224,13 @@ def test_a_rule_that_reads_raw_files_gets_them(toy: Toy) -> None:
         toy.build(split_parameters={"from_raw": True, "fold": 1})
 
 
-def test_work_left_by_a_crash_after_the_card_is_removed(toy: Toy) -> None:
+def test_work_left_by_a_crash_is_removed_and_a_damaged_card_made_again(toy: Toy) -> None:
     build = toy.build()
     before = digests(build.path)
     (build.path / "work").mkdir()
     (build.path / "work/journal.jsonl").write_text("")
     assert toy.build().path == build.path
     assert digests(build.path) == before
-
-
-def test_a_build_with_a_damaged_card_is_made_again(toy: Toy) -> None:
-    build = toy.build()
-    before = digests(build.path)
     (build.path / "card.json").write_text("{")
     assert toy.build().path == build.path
     assert digests(build.path) == before
@@ -298,17 +279,6 @@ def test_a_repair_that_was_stopped_resumes(toy: Toy, monkeypatch: pytest.MonkeyP
     assert read_card(build.path).digest == build.card.digest, "it is there until the new one is"
     assert repair_build(build.path, home=toy.home) == ["splits/graph-fold0.h5"]
     assert len(built_units(toy.folder)) - begun == count, "no shard is built twice"
-    assert digests(build.path) == before
-
-
-def test_repair_of_a_changed_card_builds_everything_again(toy: Toy) -> None:
-    build = toy.build()
-    before = digests(build.path)
-    card = json.loads((build.path / "card.json").read_text())
-    card["title"] = "Changed"
-    (build.path / "card.json").write_text(json.dumps(card))
-    assert not verify_build(build.path).ok
-    assert repair_build(build.path, home=toy.home)[0] == "card.json"
     assert digests(build.path) == before
 
 
@@ -377,26 +347,9 @@ def test_repair_of_a_card_with_impossible_parameters_says_so(toy: Toy) -> None:
     assert digests(build.path) == broken
 
 
-def test_a_foreign_shard_is_replaced(toy: Toy) -> None:
-    build = toy.build()
-    before = digests(build.path)
-    other = toy.build(parameters={"per_unit": 4})  # its shards are sound, and of other sizes
-    (build.path / "shards/00001.h5").unlink()
-    (build.path / "shards/00001.h5").write_bytes((other.path / "shards/00001.h5").read_bytes())
-    assert any(problem.file == "card.json" for problem in verify_build(build.path).problems)
-    assert "shards/00001.h5" in repair_build(build.path, home=toy.home)
-    assert digests(build.path) == before
-
-
 #: Files of the user in a build, one of which has the name of a journal.
-STRAYS = [
-    "shards/00007.h5",
-    "shards/00007.h5.old.partial",
-    "shards/12345.h5",
-    "shards/mine.txt",
-    "splits/mine.h5",
-]
-STRAYS += ["columns/mine/card.json", "columns/mine/00000.h5", "shards/00000.h5.partial", "work/journal.jsonl"]
+STRAYS = ["shards/00007.h5", "shards/mine.txt", "splits/mine.h5", "columns/mine/card.json"]
+STRAYS += ["shards/00000.h5.partial", "work/journal.jsonl"]
 
 
 def test_repair_leaves_other_files(toy: Toy, tmp_path: Path) -> None:

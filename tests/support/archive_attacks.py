@@ -29,6 +29,7 @@ GOOD = {
     "toy/parts/0.bin": bytes(range(256)) * 300,
     "toy/parts/1.bin": b"one" * 1000,
 }
+_PART = "toy/parts/0.bin"
 WANTED = {name.removeprefix("toy/"): data for name, data in GOOD.items()}
 
 
@@ -52,42 +53,20 @@ def good_zip(path: Path, *more: tuple[str | zipfile.ZipInfo, bytes], members=Non
             archive.writestr(entry if isinstance(entry, zipfile.ZipInfo) else zip_info(entry), data)
 
 
-def _patched(name: bytes, change: Callable[[bytearray, int, int], None]) -> Callable[[Path], None]:
-    """Change the headers of a member; ``change`` gets the bytes, local and central offset."""
+def _patched(fmt: str, local_at: int | None, central_at: int | None, value: int, size: int = 1000):
+    """Overwrite a field in the local and the central header of a member of ``size`` zeros."""
 
     def build(path: Path) -> None:
-        good_zip(path)
+        good_zip(path, members={**GOOD, _PART: bytes(size)})
         data = bytearray(path.read_bytes())
-        local = data.rindex(b"PK\3\4", 0, data.index(name))
-        central = data.rindex(b"PK\1\2", 0, data.rindex(name))
-        change(data, local, central)
+        local = data.rindex(b"PK\3\4", 0, data.index(_PART.encode()))
+        central = data.rindex(b"PK\1\2", 0, data.rindex(_PART.encode()))
+        for start, at in ((local, local_at), (central, central_at)):
+            if at is not None:
+                struct.pack_into(fmt, data, start + at, value)
         path.write_bytes(data)
 
     return build
-
-
-def _put(fmt: str, local_at: int | None, central_at: int | None, value: int):
-    def change(data: bytearray, local: int, central: int) -> None:
-        if local_at is not None:
-            struct.pack_into(fmt, data, local + local_at, value)
-        if central_at is not None:
-            struct.pack_into(fmt, data, central + central_at, value)
-
-    return change
-
-
-def _rename_local(data: bytearray, local: int, central: int) -> None:
-    data[local + 30 + 4 : local + 30 + 9] = b"other"
-
-
-def _nul_name(path: Path) -> None:
-    good_zip(path, ("toy/parts/X9.bin", b"x"))
-    path.write_bytes(path.read_bytes().replace(b"X9.bin", b"\x009.bin"))
-
-
-def _end_record(data: bytes, end: int, more: int, start: int, length: int) -> bytes:
-    count = struct.unpack_from("<H", data, end + 10)[0] + more
-    return struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, count, count, length, start, 0)
 
 
 def _overlap(path: Path) -> None:
@@ -96,84 +75,43 @@ def _overlap(path: Path) -> None:
     data = path.read_bytes()
     end = data.rindex(b"PK\5\6")
     start = struct.unpack_from("<L", data, end + 16)[0]
-    first = data[start : data.index(b"PK\1\2", start + 4)]
-    twin = first.replace(b"toy/index.txt", b"toy/index.two")
-    body = data[:end] + twin
-    path.write_bytes(body + _end_record(data, end, 1, start, end - start + len(twin)))
+    twin = data[start : data.index(b"PK\1\2", start + 4)].replace(b"toy/index.txt", b"toy/index.two")
+    count = struct.unpack_from("<H", data, end + 10)[0] + 1
+    record = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, count, count, end - start + len(twin), start, 0)
+    path.write_bytes(data[:end] + twin + record)
 
 
-def _nested_overlap(path: Path) -> None:
-    """Let one member's data be the next member, header and all."""
-    good_zip(path, members={"toy/index.txt": GOOD["toy/index.txt"], "toy/parts/0.bin": b"x" * 10})
-    data = bytearray(path.read_bytes())
-    central = data.index(b"PK\1\2")
-    local = 0
-    second = data.index(b"PK\3\4", 4)
-    third = central
-    size = third - (local + 30 + len("toy/index.txt"))
-    assert second < third
-    for at in (18, 22):
-        struct.pack_into("<L", data, local + at, size)
-    for at in (20, 24):
-        struct.pack_into("<L", data, central + at, size)
-    struct.pack_into("<H", data, local + 8, 0)
-    struct.pack_into("<H", data, central + 10, 0)
-    path.write_bytes(data)
-
-
-def _lying_bomb(path: Path) -> None:
-    """Declare 100 bytes and hold 64 MiB of zeros."""
-    good_zip(path, members={**GOOD, "toy/parts/0.bin": bytes(64 * 2**20)})
-    data = bytearray(path.read_bytes())
-    name = b"toy/parts/0.bin"
-    local = data.rindex(b"PK\3\4", 0, data.index(name))
-    central = data.rindex(b"PK\1\2", 0, data.rindex(name))
-    struct.pack_into("<L", data, local + 22, 100)
-    struct.pack_into("<L", data, central + 24, 100)
-    path.write_bytes(data)
-
-
-def _empty_members_zip(path: Path, count: int = 300_000) -> None:
+def _empty_members_zip(path: Path, count: int) -> None:
     """Hold very many empty members, with a directory that says so."""
     with path.open("wb") as file:
-        position, directory = 0, []
+        position, directory = 0, b""
+        entries = []
         for i in range(count):
             name = b"%d" % i
             file.write(struct.pack("<4s5H3L2H", b"PK\3\4", 20, 0, 0, 0, 0x21, 0, 0, 0, len(name), 0) + name)
-            directory.append(
-                struct.pack(
-                    "<4s4B4H3L5H2L",
-                    *(b"PK\1\2", 20, 3, 20, 0, 0, 0, 0, 0x21, 0, 0, 0, len(name), 0, 0, 0, 0, 0, position),
-                )
-                + name
-            )
+            fields = (b"PK\1\2", 20, 3, 20, 0, 0, 0, 0, 0x21, 0, 0, 0, len(name), 0, 0, 0, 0, 0, position)
+            entries.append(struct.pack("<4s4B4H3L5H2L", *fields) + name)
             position += 30 + len(name)
-        central = b"".join(directory)
-        file.write(central)
-        end = position + len(central)
-        file.write(
-            struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 45, 45, 0, 0, count, count, len(central), position)
-        )
+        directory = b"".join(entries)
+        file.write(directory)
+        end, size = position + len(directory), len(directory)
+        file.write(struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 45, 45, 0, 0, count, count, size, position))
         file.write(struct.pack("<4sLQL", b"PK\6\7", 0, end, 1))
         file.write(struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0))
 
 
-def _lying_count(path: Path) -> None:
-    """Say that there are three members and have very many."""
-    _empty_members_zip(path, 120_000)
-    data = path.read_bytes()
-    end = data.rindex(b"PK\6\6")
-    length, start = struct.unpack_from("<2Q", data, end + 40)
-    path.write_bytes(data[:end] + struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 3, 3, length, start, 0))
+def _changed(build: Callable[[Path], None], change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    """Change the bytes of what ``build`` writes."""
+
+    def changed(path: Path) -> None:
+        build(path)
+        path.write_bytes(change(path.read_bytes()))
+
+    return changed
 
 
 def _cut(share: float, build: Callable[[Path], None]) -> Callable[[Path], None]:
-    def cut(path: Path) -> None:
-        build(path)
-        data = path.read_bytes()
-        path.write_bytes(data[: int(len(data) * share)])
-
-    return cut
+    return _changed(build, lambda data: data[: int(len(data) * share)])
 
 
 # --- tar ------------------------------------------------------------------------------------------
@@ -216,18 +154,11 @@ def _raw_header(name: bytes, size: bytes, kind: bytes = b"0") -> bytes:
 
 
 def _tar_raw(*blocks: bytes, end: bool = True) -> Callable[[Path], None]:
-    def build(path: Path) -> None:
-        good_tar(path)
-        data = path.read_bytes()
-        body = data[: _tar_end(data)]
-        path.write_bytes(body + b"".join(blocks) + bytes(1024) * end)
+    def add(data: bytes) -> bytes:
+        last = -(-len(data.rstrip(b"\0")) // 512) * 512  # where the padded data of the last member end
+        return data[:last] + b"".join(blocks) + bytes(1024) * end
 
-    return build
-
-
-def _tar_end(data: bytes) -> int:
-    """Where the end mark starts: the data of the last member, padded, end there."""
-    return -(-len(data.rstrip(b"\0")) // 512) * 512
+    return _changed(good_tar, add)
 
 
 def _empty_members_tar(path: Path) -> None:
@@ -238,13 +169,6 @@ def _empty_members_tar(path: Path) -> None:
         file.write(bytes(1024))
 
 
-def _deep_names(path: Path) -> None:
-    """Imply very many folders with very long names."""
-    with tarfile.open(path, "w:gz") as archive:
-        for i in range(2000):
-            archive.addfile(tar_info(f"{i}/" + "a/" * 2000 + "x"))
-
-
 def _pax_headers_only(path: Path) -> None:
     block = _raw_header(b"x", b"00000000014\0", b"x") + b"12 path=abc\n".ljust(512, b"\0")
     with gzip.open(path, "wb", compresslevel=1) as file:
@@ -252,54 +176,27 @@ def _pax_headers_only(path: Path) -> None:
             file.write(block * 1000)
 
 
-def _trailing_bomb(path: Path) -> None:
-    good_tar(path)
-    data = path.read_bytes()
-    with gzip.open(path, "wb") as file:
-        file.write(data)
-        for _ in range(32):
-            file.write(bytes(2**20))
+def _flipped(at: int) -> Callable[[bytes], bytes]:
+    def flip(data: bytes) -> bytes:
+        changed = bytearray(data)
+        changed[at] ^= 1
+        return bytes(changed)
+
+    return flip
 
 
-def _many_gzip_members(path: Path) -> None:
-    good_tar(path)
-    data = path.read_bytes()
-    path.write_bytes(gzip.compress(data) + gzip.compress(b"") * 100_000 + gzip.compress(b"x" * (20 << 20)))
+def _many_gzip_members(data: bytes) -> bytes:
+    return gzip.compress(data) + gzip.compress(b"") * 100_000 + gzip.compress(b"x" * (20 << 20))
 
 
-def _broken_gzip(path: Path) -> None:
-    good_tar(path)
-    data = bytearray(gzip.compress(path.read_bytes()))
-    data[-6] ^= 1
-    path.write_bytes(data)
-
-
-def _huge_xz_dictionary(path: Path) -> None:
-    good_tar(path)
+def _huge_xz_dictionary(data: bytes) -> bytes:
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 1 << 20}]
-    data = bytearray(lzma.compress(path.read_bytes(), filters=filters))
+    packed = bytearray(lzma.compress(data, filters=filters))
     # Block header: size, flags, filter id 0x21, length 1, dictionary size; then its CRC-32.
-    at = data.index(b"\x21\x01", 12) + 2
-    data[at] = 40  # 4 GiB − 1
-    length = (data[12] + 1) * 4
-    struct.pack_into("<L", data, 12 + length - 4, zlib.crc32(data[12 : 12 + length - 4]))
-    path.write_bytes(data)
-
-
-def _compressed(build: Callable[[Path], None], pack: Callable[[bytes], bytes]) -> Callable[[Path], None]:
-    def compressed(path: Path) -> None:
-        build(path)
-        path.write_bytes(pack(path.read_bytes()))
-
-    return compressed
-
-
-def _flip_tar_header(path: Path) -> None:
-    good_tar(path)
-    data = bytearray(path.read_bytes())
-    at = data.index(b"toy/parts/0.bin")
-    data[at + 2] ^= 1
-    path.write_bytes(data)
+    packed[packed.index(b"\x21\x01", 12) + 2] = 40  # 4 GiB − 1
+    end = 12 + (packed[12] + 1) * 4 - 4
+    struct.pack_into("<L", packed, end, zlib.crc32(packed[12:end]))
+    return bytes(packed)
 
 
 def _pax_records(records: bytes, kind: bytes = b"x", after: bytes = b"") -> Callable[[Path], None]:
@@ -355,7 +252,8 @@ def _more(member: str | zipfile.ZipInfo | tarfile.TarInfo, data: bytes = b"x", *
 
 
 _FILE = _raw_header(b"toy/plain", b"00000000000\0")
-_PART, _NINE = b"toy/parts/0.bin", "toy/parts/9.bin"
+_NINE = "toy/parts/9.bin"
+_HUGE = _tar_raw(_raw_header(b"toy/big", b"77777777777\0"))
 _EARLY = "unexpected end of data"
 SAME = None  #: the data are read as if the archive were a good one
 
@@ -363,81 +261,52 @@ SAME = None  #: the data are read as if the archive were a good one
 ATTACKS: dict[str, tuple[Callable[[Path], None], str | None]] = {
     "zip with hostile members beside": (_zip_besides, SAME),
     "zip backslash": (_more("toy/parts/a\\9.bin"), "a backslash"),
-    "zip NUL": (_nul_name, "control characters"),
     "zip control": (_more("toy/parts/\x1b[2J.bin"), "control characters"),
     "zip right to left": (_more("toy/parts/\u202enib.bin"), "control characters"),
-    "zip long part": (_more(f"toy/parts/{'n' * 256}.bin"), "a part longer than 255 bytes"),
-    "zip long part utf-8": (_more(f"toy/parts/{'ü' * 128}.bin"), "a part longer than 255 bytes"),
-    "zip symlink": (_more(zip_info("toy/parts/9.bin", 0o120777)), "a link or a special file"),
-    "zip fifo": (_more(zip_info("toy/parts/9.bin", 0o010644)), "a link or a special file"),
+    "zip long part": (_more(f"toy/parts/{'ü' * 128}.bin"), "a part longer than 255 bytes"),
+    "zip symlink": (_more(zip_info(_NINE, 0o120777)), "a link or a special file"),
     "zip duplicate": (_more("toy/index.txt"), "is there twice"),
-    "zip case clash": (
-        lambda p: good_zip(p, ("toy/parts/a.bin", b"1"), ("toy/parts/A.bin", b"2")), "only by case",
+    "zip name clash": (
+        lambda p: good_zip(p, ("toy/parts/é.bin", b"1"), ("toy/parts/E\u0301.bin", b"2")), "only by case",
     ),
-    "zip unicode clash": (
-        lambda p: good_zip(p, ("toy/parts/é.bin", b"1"), ("toy/parts/e\u0301.bin", b"2")), "or Unicode",
-    ),
-    "zip encrypted": (_patched(_PART, _put("<H", 6, 8, 1)), "is encrypted"),
-    "zip two names": (_patched(_PART, _rename_local), "differ"),
-    "zip two sizes": (_patched(_PART, _put("<L", 22, None, 7)), SAME),
-    "zip two methods": (_patched(_PART, _put("<H", 8, None, 0)), SAME),
-    "zip no local header": (_patched(_PART, _put("<L", 0, None, 0)), "Bad magic number"),
-    "zip wrong offset": (_patched(_PART, _put("<L", None, 42, 9)), "Bad magic number"),
-    "zip other method": (_patched(_PART, _put("<H", 8, 10, 9)), "compressed by method 9"),
-    "zip bzip2": (_patched(_PART, _put("<H", 8, 10, 12)), "compressed by method 12"),
-    "zip wrong CRC": (_patched(_PART, _put("<L", 14, 16, 9)), "Bad CRC-32"),
+    "zip encrypted": (_patched("<H", 6, 8, 1), "is encrypted"),
+    "zip wrong offset": (_patched("<L", None, 42, 9), "Bad magic number"),
+    "zip bzip2": (_patched("<H", 8, 10, 12), "compressed by method 12"),
+    "zip wrong CRC": (_patched("<L", 14, 16, 9), "Bad CRC-32"),
     "zip overlap": (_overlap, "not a whole zip archive"),
-    "zip nested": (_nested_overlap, "not a whole zip archive"),
-    "zip lying bomb": (_lying_bomb, "Bad CRC-32"),
+    "zip lying bomb": (_patched("<L", 22, 24, 100, 64 * 2**20), "Bad CRC-32"),
     "zip honest bomb": (
-        lambda p: good_zip(p, members={**GOOD, "toy/parts/0.bin": bytes(64 * 2**20)}),
+        lambda p: good_zip(p, members={**GOOD, _PART: bytes(64 * 2**20)}),
         "declares 67108864 bytes, and 2000000 are allowed",
     ),
-    "zip 300,000 members": (_empty_members_zip, "its headers claim"),
-    "zip lying count": (_lying_count, "members, and"),
-    "zip cut at half": (_cut(0.5, good_zip), "not a whole zip archive"),
+    "zip 300,000 members": (lambda p: _empty_members_zip(p, 300_000), "its headers claim"),
+    "zip 120,000 members": (lambda p: _empty_members_zip(p, 120_000), "members, and"),
     "zip cut at 99 %": (_cut(0.99, good_zip), "not a whole zip archive"),
     "zip too many parts": (
         lambda p: good_zip(p, *[(f"toy/parts/{i}.bin", b"x") for i in range(2, 30)]),
         "30 of parts/*.bin (expected 1 to 20)",
     ),
     "tar with hostile members beside": (_tar_besides, SAME),
-    "tar symlink": (
-        _more(tar_info(_NINE, tarfile.SYMTYPE, linkname="/etc/passwd")), "is a link",
-    ),
-    "tar hard link": (_more(tar_info(_NINE, tarfile.LNKTYPE, linkname="/etc/passwd")), "is a link"),
-    "tar device": (_more(tar_info(_NINE, tarfile.CHRTYPE, devmajor=1)), "a special file"),
+    "tar symlink": (_more(tar_info(_NINE, tarfile.SYMTYPE, linkname="/etc/passwd")), "is a link"),
     "tar sparse": (_tar_raw(_raw_header(b"toy/parts/9.bin", b"00000000000\0", b"S")), "sparse"),
-    "tar pax sparse": (_pax_records(_record("GNU.sparse.major", "1"), after=_FILE), SAME),
-    "tar duplicate": (_more(tar_info("toy/index.txt")), "is there twice"),
     "tar pax name": (_pax_records(_record("path", "toy/parts/\x1b.bin"), after=_FILE), "control characters"),
-    "tar pax NUL": (_pax_records(_record("path", "toy/parts/a\0b.bin"), after=_FILE), "control characters"),
     "tar pax size": (_pax_records(_record("size", "9" * 30), after=_FILE), "not a whole tar archive"),
-    "tar pax garbage": (_pax_records(b"999 x=y\n", after=_FILE), SAME),
     "tar global path": (_pax_records(_record("path", "/etc/x"), b"g", _FILE), SAME),
     "tar huge pax": (_tar_raw(_raw_header(b"p", b"77777777777\0", b"x")), "its headers claim"),
-    "tar huge name": (_tar_raw(_raw_header(b"p", b"77777777777\0", b"L")), "its headers claim"),
     "tar negative size": (_tar_raw(_raw_header(b"toy/n", b"\xff" * 12)), "a negative size"),
     "tar not UTF-8": (_tar_raw(_raw_header(b"toy/parts/\xff.bin", b"00000000000\0")), "not valid UTF-8"),
-    "tar lying size": (_tar_raw(_raw_header(b"toy/big", b"77777777777\0")), _EARLY),
-    "tar.gz bomb": (
-        _compressed(_tar_raw(_raw_header(b"toy/big", b"77777777777\0")), gzip.compress),
-        "its members declare",
-    ),
-    "tar big member": (
-        _more(tar_info("toy/parts/8.bin"), bytes(3_000_000)), "declares 3000000 bytes",
-    ),
-    "tar header flip": (_flip_tar_header, "a header is damaged"),
-    "tar cut at half": (_cut(0.5, good_tar), _EARLY),
+    "tar lying size": (_HUGE, _EARLY),
+    "tar.gz bomb": (_changed(_HUGE, gzip.compress), "its members declare"),
+    "tar big member": (_more(tar_info("toy/parts/8.bin"), bytes(3_000_000)), "declares 3000000 bytes"),
+    "tar header flip": (_changed(good_tar, _flipped(1026)), "a header is damaged"),
     "tar without end": (_tar_raw(end=False), "ends early"),
     "tar.gz 130,000 members": (_empty_members_tar, "members that are allowed"),
-    "tar.gz deep names, huge": (_deep_names, "not the data that were expected"),
     "tar.gz pax headers": (_pax_headers_only, "not a whole tar archive"),
-    "tar.gz trailing bomb": (_trailing_bomb, "goes on after its end mark"),
-    "tar.gz gzip members": (_many_gzip_members, "goes on after its end mark"),
-    "tar.gz wrong CRC": (_broken_gzip, "not a whole tar archive"),
-    "tar.gz cut": (_cut(0.7, _compressed(good_tar, gzip.compress)), "not a whole tar archive"),
-    "tar.bz2 cut": (_cut(0.9, _compressed(good_tar, bz2.compress)), "neither zip nor tar"),
-    "tar.xz cut": (_cut(0.9, _compressed(good_tar, lzma.compress)), "not a whole tar archive"),
-    "tar.xz huge dictionary": (_huge_xz_dictionary, SAME),
+    "tar.gz gzip members": (_changed(good_tar, _many_gzip_members), "goes on after its end mark"),
+    "tar.gz wrong CRC": (
+        _changed(_changed(good_tar, gzip.compress), _flipped(-6)), "not a whole tar archive",
+    ),
+    "tar.bz2 cut": (_cut(0.9, _changed(good_tar, bz2.compress)), "neither zip nor tar"),
+    "tar.xz cut": (_cut(0.9, _changed(good_tar, lzma.compress)), "not a whole tar archive"),
+    "tar.xz huge dictionary": (_changed(good_tar, _huge_xz_dictionary), SAME),
 }  # fmt: skip

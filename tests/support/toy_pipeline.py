@@ -65,7 +65,6 @@ class ToyPipeline(Pipeline[ToyParams, ToySplitParams]):
     SplitParams: ClassVar[type[ToySplitParams]] = ToySplitParams
 
     def schema(self, params: ToyParams) -> Schema:
-        """Two features and a label."""
         return Schema(
             columns=(
                 Column(key="node/x", attribute="x", stored="float32", presented="float32", shape=(2,)),
@@ -77,11 +76,9 @@ class ToyPipeline(Pipeline[ToyParams, ToySplitParams]):
         )
 
     def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
-        """Write the toy raw files."""
         write_raw(folder, limit or 20)
 
     def prepare(self, raw: RawFolder, params: ToyParams, workdir: Path) -> Prepared:
-        """Cut the lists into one file a graph, in ``workdir``."""
         names = []
         for member in sorted(raw.members):
             for line in (raw.path / member).read_text().splitlines():
@@ -93,7 +90,6 @@ class ToyPipeline(Pipeline[ToyParams, ToySplitParams]):
         return Prepared(workdir, {"graphs": len(names), "log": str(log)})
 
     def units(self, prepared: Prepared, params: ToyParams) -> list[Unit]:
-        """Deal ``per_unit`` graphs to each shard."""
         total = min(prepared.plan["graphs"], params.limit or prepared.plan["graphs"])
         starts = range(0, total, params.per_unit)
         return [
@@ -102,7 +98,6 @@ class ToyPipeline(Pipeline[ToyParams, ToySplitParams]):
         ]
 
     def records(self, prepared: Prepared, unit: Unit, params: ToyParams) -> Iterator[GraphRecord]:
-        """Yield the graphs of one unit."""
         with Path(prepared.plan["log"]).open("a") as file:
             file.write(f"{unit.index}\n")
         for i in range(unit.items["start"], unit.items["stop"]):
@@ -112,7 +107,6 @@ class ToyPipeline(Pipeline[ToyParams, ToySplitParams]):
             yield toy_record(key, int(nodes), params)
 
     def split(self, records: Records, params: ToySplitParams, raw: Path | None) -> Split:
-        """A tenth is the test part, the next the validation part."""
         if params.from_raw and raw is None:
             raise RawNeededError("this rule needs the raw files")
         name = f"{params.level}-fold{params.fold}" + "-raw" * params.from_raw
@@ -127,7 +121,6 @@ class ToyPipeline(Pipeline[ToyParams, ToySplitParams]):
         return Split(name, "tenths", {"tenths": 10}, parts, note="every tenth graph")
 
     def name_parts(self, params: ToyParams) -> list[str]:
-        """``k2``."""
         return [f"k{params.k}"]
 
 
@@ -137,7 +130,6 @@ class OneUnitPipeline(ToyPipeline):
     one_unit = True
 
     def units(self, prepared: Prepared, params: ToyParams) -> list[Unit]:
-        """One unit."""
         count = min(prepared.plan["graphs"], params.limit or prepared.plan["graphs"])
         return [Unit(0, f"graphs 0 to {count}", {"start": 0, "stop": count})]
 
@@ -146,7 +138,6 @@ class InProcessPipeline(ToyPipeline):
     """The same, built without a worker process where no line asks for anything."""
 
     def is_small(self, raw: RawFolder) -> bool:
-        """True if no line has an order."""
         lines = [line for name in raw.members for line in (raw.path / name).read_text().splitlines()]
         return all(len(line.split()) == 2 for line in lines)
 
@@ -177,7 +168,6 @@ def _obey(order: str) -> None:
 
 
 def toy_record(key: str, nodes: int, params: ToyParams) -> GraphRecord:
-    """Return the record that ``key`` and ``nodes`` mean."""
     seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "little")
     rng = np.random.Generator(np.random.PCG64(seed))
     columns: dict[str, Any] = {
@@ -192,25 +182,14 @@ def toy_record(key: str, nodes: int, params: ToyParams) -> GraphRecord:
 
 
 def toy_manifest(**changes: Any) -> Manifest:
-    """The manifest of the toy dataset."""
     values: dict[str, Any] = {
-        "name": "toy",
-        "file": "toy",
-        "title": "Toy rings",
-        "summary": "Rings for tests.",
-        "pipeline": "toy",
-        "task": "node classification",
-        "homepage": "https://example.org",
+        "name": "toy", "file": "toy", "title": "Toy rings", "summary": "Rings for tests.", "pipeline": "toy",
+        "task": "node classification", "homepage": "https://example.org", "citation": "@misc{toy}",
         "license": {"name": "CC0", "url": "https://example.org", "notice": "Free."},
-        "citation": "@misc{toy}",
-        "class_names": ("red", "green", "blue"),
-        "sources": (),
+        "class_names": ("red", "green", "blue"), "sources": (), "expected": {"graphs": 20},
         "content": {"anchor": "part0.txt", "members": (), "max_total_bytes": 1_000_000},
-        "expected": {"graphs": 20},
-        "max_nodes": 1000,
-        "dataset_class": "Toy",
-        "notes": ("A toy.",),
-    }
+        "max_nodes": 1000, "dataset_class": "Toy", "notes": ("A toy.",),
+    }  # fmt: skip
     return Manifest.model_validate({**values, **changes})
 
 
@@ -229,15 +208,13 @@ def write_raw(folder: Path, graphs: int, *, orders: dict[int, str] | None = None
 
 
 def raw_folder(folder: Path, *, sample: bool = False) -> RawFolder:
-    """The raw folder as ``obtain_raw`` would give it."""
-    members = {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("part*.txt"))
-    }
+    data = {path.name: path.read_bytes() for path in sorted(folder.glob("part*.txt"))}
+    members = {name: hashlib.sha256(each).hexdigest() for name, each in data.items()}
     receipts = tuple(
-        Receipt(name=name, origin="test", sha256=digest, bytes=(folder / name).stat().st_size)
-        for name, digest in members.items()
+        Receipt(name=name, origin="test", sha256=members[name], bytes=len(each))
+        for name, each in data.items()
     )
-    return RawFolder(folder, members, receipts, sample)
+    return RawFolder(folder, members, tuple(receipts), sample)
 
 
 def digests(folder: Path) -> dict[str, str]:

@@ -17,7 +17,7 @@ from kmip_data.models.training.config.overrides import config_from_mapping
 CLASSES = 4
 OPERATORS = 984  #: of a step of :func:`tiny_config`'s network, which ``test_without_waiting.py`` asserts
 
-#: Columns of ``metrics.csv`` and ``steps.csv`` that no two runs have alike.
+#: Columns of ``metrics.csv`` that no two runs have alike.
 OF_THE_MACHINE = {
     *("seconds", "seconds_train", "share_waiting"),
     *("graphs_per_second", "nodes_per_second", "peak_memory"),
@@ -27,9 +27,9 @@ OF_THE_MACHINE = {
 TINY_RUN = ["--device", "cpu", "-q", "--json", "--set", "model.layers=2", "--set", "model.hidden_dim=8"]
 
 
-def read_history(run: Path, name: str = "metrics.csv") -> list[dict[str, float]]:
+def read_history(run: Path) -> list[dict[str, float]]:
     """Read a run's ``metrics.csv`` back; what was not measured is left out of a row."""
-    with (run / name).open(encoding="utf-8", newline="") as file:
+    with (run / "metrics.csv").open(encoding="utf-8", newline="") as file:
         return [{name: float(cell) for name, cell in row.items() if cell} for row in csv.DictReader(file)]
 
 

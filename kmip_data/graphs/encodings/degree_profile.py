@@ -47,22 +47,14 @@ def local_degree_profile(
     """Return the local degree profile of each node (Cai and Wang, arXiv 1811.03508).
 
     Degrees are numbers of out-edges; the neighbours of a node are the targets of its out-edges, one per
-    edge. Without any, the four values are 0. Raises ``UsageError`` if there is no such rule;
-    ``DamagedInput`` if an edge leads to a missing node.
+    edge. Without any, the four values are 0. ``edge_index`` (2, E) has sources and targets; the result is
+    float32 (N, 5), :data:`FIELDS`. Raises ``UsageError`` if there is no such rule; ``DamagedInput`` if an
+    edge leads to a missing node.
 
-    Parameters
-    ----------
-    edge_index
-        (2, E) sources and targets.
-    rule
-        What the deviation is. ``"2.0"``: as PyTorch Geometric 2.0 with torch-scatter, the square root of
-        the sum of squared differences over max(n − 1, 1) + 10⁻⁶. ``"2.8"``: as PyTorch Geometric since
-        2.1, the square root of the mean square minus the squared mean, 0 where that is at most 10⁻⁵. Sums
-        are exact here, and float32 there.
-
-    Returns
-    -------
-    float32 (N, 5), :data:`FIELDS`.
+    ``rule`` says what the deviation is. ``"2.0"``: as PyTorch Geometric 2.0 with torch-scatter, the square
+    root of the sum of squared differences over max(n − 1, 1) + 10⁻⁶. ``"2.8"``: as PyTorch Geometric since
+    2.1, the square root of the mean square minus the squared mean, 0 where that is at most 10⁻⁵. Sums are
+    exact here, and float32 there.
     """
     if rule not in get_args(DegreeProfile):
         raise UsageError(f"There is no degree profile {rule!r}.", expected=", ".join(get_args(DegreeProfile)))

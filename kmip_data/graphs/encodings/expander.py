@@ -29,12 +29,8 @@ def expander_targets(num_nodes: int, degree: int, rng: np.random.Generator) -> N
     in ``graphgps/transform/expander_edges.py`` of Exphormer, which filters loops but returns the unfiltered
     edges. Raises ``UsageError`` if ``degree`` is less than 1.
 
-    Returns
-    -------
-    numpy.ndarray
-        int32 (N, d): node i has edges to and from each entry of row i. All are −1 in a graph of at most
-        :data:`COMPLETE` nodes, which is complete, without loops. If d is not below N, the columns from N - 1
-        on are −1.
+    Returns int32 (N, d): node i has edges to and from each entry of row i. All are −1 in a graph of at most
+    :data:`COMPLETE` nodes, which is complete, without loops; columns from N − 1 on are −1 in any.
     """
     if degree < 1:
         raise UsageError(f"The degree must be 1 or more, not {degree}.")
@@ -108,7 +104,7 @@ class Expander(Encoding):
         return (self.column("node", "expander", self.parameter, **kind),)
 
     def compute(self, graphs: Graphs, check: Callable[[], None]) -> dict[str, NDArray[Any]]:
-        """Draw graph by graph, each with its own generator."""
+        """Draw graph by graph."""
         found = [np.empty((0, self.parameter), np.int32)]
         for g, nodes in enumerate(np.diff(graphs.node_ptr).tolist()):
             check()

@@ -48,19 +48,9 @@ def random_walk_encoding(
     that it reaches, in float64, and rounded once. Raises ``DamagedInput`` if an edge leads to a
     node that is not there.
 
-    Parameters
-    ----------
-    edge_index
-        (2, E) sources and targets.
-    steps
-        T, at least 1.
-    node_ptr
-        int64 (G + 1), where each graph begins if the nodes are of several: no edge leads from one to
-        another. A graph's rows do not depend on the others then.
-
-    Returns
-    -------
-    float32 (N, T). The bytes depend on nothing but the arguments.
+    ``edge_index`` (2, E) has sources and targets; ``steps`` is T, at least 1; ``node_ptr`` int64 (G + 1) says
+    where each graph begins if the nodes are of several, whose rows do not depend on each other then. Returns
+    float32 (N, T), whose bytes depend on nothing but the arguments.
     """
     from kmip_data.graphs.kernels.random_walk import walk
 
@@ -77,12 +67,7 @@ def random_walk_encoding(
     reversible[np.searchsorted(bounds, differing, side="right") - 1] = False
     reversible = np.repeat(reversible, np.diff(bounds))
     out = np.zeros((num_nodes, steps), np.float32)
-    for_ranges(
-        lambda start, stop: walk(first, targets, reversible, out, start, stop),
-        num_nodes,
-        grain=_GRAIN,
-        most=_MOST,
-    )
+    for_ranges(lambda a, b: walk(first, targets, reversible, out, a, b), num_nodes, grain=_GRAIN, most=_MOST)
     return out
 
 

@@ -8,8 +8,9 @@ it. Which one is in the debug log; the result is the same.
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import logging
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +23,6 @@ from kmip_data.models.search.rule import largest, score_block
 from kmip_data.runtime.threads import for_ranges
 
 NAME = "cpu"
-SUMMARY = "compiled, exact scan, float32 filter or tree of cones by size and data (numba)"
 AUTO = "auto takes it on the CPU"
 RANK = {"cpu": 10}
 
@@ -44,13 +44,6 @@ _TILE = 16  # queries that the exact way takes together
 _MOST_PRODUCTS = 400_000_000  # numbers multiplied before an interrupt takes effect, about 0.1 s
 
 
-class _Arrays(NamedTuple):
-    queries: F32  #: (H, N, d)
-    keys: F32  #: (H, M, d)
-    scores: F32  #: (H, N, k)
-    indices: I64  #: (H, N, k)
-
-
 def unusable(device_type: str) -> str | None:
     """Why it cannot run on this kind of device."""
     if device_type != "cpu":
@@ -67,70 +60,64 @@ def refuses(problem: SearchProblem) -> str | None:
 
 def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     """Scores (H, N, k) and indices (H, N, k) by the rule."""
-    scores, indices = problem.new_result()
-    arrays = _Arrays(problem.queries.numpy(), problem.keys.numpy(), scores.numpy(), indices.numpy())
-    hint = None if problem.hint is None else problem.hint.long().numpy()
+    found = problem.new_result()
+    queries, keys, scores, indices = (each.numpy() for each in (problem.queries, problem.keys, *found))
     query_ptr, key_ptr = problem.query_rows, problem.key_rows
-    rows, keys = query_ptr[:, 1] - query_ptr[:, 0], key_ptr[:, 1] - key_ptr[:, 0]
-    large = (rows >= _FEW_QUERIES) & (keys >= _FEW_KEYS + _FEW_KEYS_A_K * problem.k)
-    small = ~large & (rows > 0) & (keys > 0)
+    rows, sizes = query_ptr[:, 1] - query_ptr[:, 0], key_ptr[:, 1] - key_ptr[:, 0]
+    large = (rows >= _FEW_QUERIES) & (sizes >= _FEW_KEYS + _FEW_KEYS_A_K * problem.k)
+    small = ~large & (rows > 0) & (sizes > 0)
     if small.any():
-        log.debug("exact scan of %d graphs, at most %d keys", small.sum(), keys[small].max())
-        _search_exactly(arrays, query_ptr[small], key_ptr[small])
-    for graph in large.nonzero()[0]:
-        for head in range(problem.heads):
-            _search_large(arrays, hint, head, query_ptr[graph], key_ptr[graph])
-    return scores, indices
+        log.debug("exact scan of %d graphs, at most %d keys", small.sum(), sizes[small].max())
+        _search_exactly(queries, keys, scores, indices, query_ptr[small], key_ptr[small])
+    none = np.empty((problem.heads, queries.shape[1], 0), np.int64)
+    hint = none if problem.hint is None else problem.hint.long().numpy()
+    for graph, head in itertools.product(large.nonzero()[0], range(problem.heads)):
+        (first, last), (low, high) = query_ptr[graph], key_ptr[graph]
+        ours = (head, slice(first, last))
+        _search_large(queries[ours], keys[head, low:high], hint[ours], scores[ours], indices[ours], int(low))
+    return found
 
 
-def _search_exactly(arrays: _Arrays, query_ptr: I64, key_ptr: I64) -> None:
+def _search_exactly(queries: F32, keys: F32, scores: F32, indices: I64, query_ptr: I64, key_ptr: I64) -> None:
     """All heads of some graphs, given as (G, 2) first and last rows of their queries and keys."""
     from kmip_data.models.search.cpu.exact_scan import search_rows
 
-    queries, keys, scores, indices = arrays
     before = np.concatenate([[0], np.cumsum(query_ptr[:, 1] - query_ptr[:, 0])])
     most = max(1, int((key_ptr[:, 1] - key_ptr[:, 0]).max()))
-
-    def rows(start: int, stop: int) -> None:
-        search_rows(queries, keys, query_ptr, key_ptr, before, scores.shape[2], start, stop, scores, indices)
-
-    total = queries.shape[0] * int(before[-1])
+    given = queries, keys, query_ptr, key_ptr, before, scores.shape[2]
     for_ranges(
-        rows,
-        total,
+        lambda start, stop: search_rows(*given, start, stop, scores, indices),
+        len(queries) * int(before[-1]),
         grain=max(1, _PAIRS_A_RANGE // most),
         most=max(_TILE, 4 * _MOST_PRODUCTS // (most * queries.shape[2]) // _TILE * _TILE),
     )
 
 
 # Long: the order of the passes is what it is about; each is one call.
-def _search_large(arrays: _Arrays, hint: I64 | None, head: int, query_rows: I64, key_rows: I64) -> None:
-    """One head of one graph."""
+def _search_large(queries: F32, keys: F32, hint: I64, scores: F32, indices: I64, low: int) -> None:
+    """One head of one graph: (R, d), (M, d), (R, h), (R, k), (R, k); key 0 is row ``low`` of the head."""
     from kmip_data.models.search.cpu.filter_scan import search_flat, search_tree
     from kmip_data.models.search.cpu.tree import grow
 
-    (first, last), (low, high) = query_rows.tolist(), key_rows.tolist()
-    queries, keys = arrays.queries[head, first:last], arrays.keys[head, low:high]
-    scores, indices = arrays.scores[head, first:last], arrays.indices[head, first:last]
-    named = np.empty((len(queries), 0), np.int64) if hint is None else hint[head, first:last]
     k = scores.shape[1]
     # 1. Data that no filter can rank: equal keys, a few giant keys, queries of zeros.
     if bool((keys[0] == keys[-1]).all() and (keys[0] == keys).all()):
-        _first_keys(arrays, head, query_rows, low)
+        _exactly(queries, keys[:1], scores, indices, low)
+        scores[:], indices[:] = scores[:, :1], np.arange(low, low + k)
         return
     giants = _giants(keys)
     if 0 < len(giants) < len(keys) - k:
-        _search_beside(arrays, giants, head, query_rows, key_rows)
+        _search_beside(giants, queries, keys, scores, indices, low)
         return
     # A query of zeros has equal scores, so its result is the first keys.
     zero: NDArray[np.bool_] = (queries == 0).all(1)
     scores[zero], indices[zero] = 0, np.arange(low, low + k)
     # 2. Grow the tree; without cones it is the layout of the flat scan.
     try_tree = len(keys) >= _TREE_KEYS and len(queries) >= _TREE_QUERIES and _directions(keys) <= _TREE_DIM
-    tree = grow(keys, cones=try_tree, places=try_tree and hint is not None)
+    tree = grow(keys, cones=try_tree, places=try_tree and hint.shape[1] > 0)
 
     def climb(some: slice | I64, start: int, stop: int, *found: Any) -> int:
-        return int(search_tree(tree, queries[some], keys, named[some], k, low, _WARM, start, stop, *found))
+        return int(search_tree(tree, queries[some], keys, hint[some], k, low, _WARM, start, stop, *found))
 
     def scan(some: slice | I64, start: int, stop: int, *found: Any) -> None:
         search_flat(tree, queries[some], keys, k, low, start, stop, *found)
@@ -155,34 +142,31 @@ def _search_large(arrays: _Arrays, hint: I64 | None, head: int, query_rows: I64,
         100 * alike,
     )  # fmt: skip
     if way == "exact":
-        _exactly_for(arrays, head, query_rows, key_rows)
+        _exactly(queries, keys, scores, indices, low)
         return
     # 4. Search all queries that way, then those that failed exactly.
     search = climb if way == "tree" else scan
     visited = share * len(keys) if way == "tree" else len(keys)  # keys multiplied for a query
     failed = np.zeros(len(queries), np.bool_)
+    at_once = int(_MOST_PRODUCTS / ((visited + 1) * keys.shape[1])) // 64 * 64
     for_ranges(
         lambda start, stop: search(slice(None), start, stop, scores, indices, failed),
         len(queries),
         grain=max(1, _PAIRS_A_RANGE // len(keys)),
-        # Queries go through a tree by 64.
-        most=max(
-            64 if way == "tree" else 16, int(_MOST_PRODUCTS / ((visited + 1) * keys.shape[1])) // 64 * 64
-        ),
+        most=max(64 if way == "tree" else 16, at_once),  # queries go through a tree by 64
     )
     rest = np.flatnonzero(failed & ~zero)
     if len(rest):
-        few = _Arrays(queries[rest][None], keys[None], scores[rest][None], indices[rest][None])
-        _exactly_for(few, 0, np.array([0, len(rest)]), np.array([0, len(keys)]))
-        scores[rest], indices[rest] = few.scores[0], few.indices[0] + low
+        few = scores[rest], indices[rest]
+        _exactly(queries[rest], keys, *few, low)
+        scores[rest], indices[rest] = few
 
 
-def _first_keys(arrays: _Arrays, head: int, query_rows: I64, low: int) -> None:
-    """Every key of a graph is the same: the first k, all with the score of the first."""
-    _exactly_for(arrays, head, query_rows, np.array([low, low + 1]))
-    rows, k = slice(*query_rows.tolist()), arrays.scores.shape[2]
-    arrays.scores[head, rows] = arrays.scores[head, rows, :1]
-    arrays.indices[head, rows] = np.arange(low, low + k)
+def _exactly(queries: F32, keys: F32, scores: F32, indices: I64, low: int) -> None:
+    """One head of one graph by the rule alone; as :func:`_search_large`."""
+    ptrs = np.array([[0, len(queries)]]), np.array([[0, len(keys)]])
+    _search_exactly(queries[None], keys[None], scores[None], indices[None], *ptrs)
+    indices += low
 
 
 def _giants(keys: F32) -> I64:
@@ -193,29 +177,18 @@ def _giants(keys: F32) -> I64:
     return np.flatnonzero(squares / np.float32(_GIANT**2) > rest) if rest > 0 else np.empty(0, np.int64)
 
 
-def _search_beside(arrays: _Arrays, giants: I64, head: int, query_rows: I64, key_rows: I64) -> None:
+def _search_beside(giants: I64, queries: F32, keys: F32, scores: F32, indices: I64, low: int) -> None:
     """Search the other keys, and merge with the scores of the giants."""
-    (first, last), (low, high) = query_rows.tolist(), key_rows.tolist()
-    keys, others = arrays.keys[head, low:high], np.delete(np.arange(high - low), giants)
-    place = slice(head, head + 1), slice(first, last)
-    queries, scores, indices = arrays.queries[place], arrays.scores[place], arrays.indices[place]
-    beside = _Arrays(queries, keys[others][None], scores, indices)
-    _search_large(beside, None, 0, np.array([0, last - first]), np.array([0, len(others)]))
+    others = np.delete(np.arange(len(keys)), giants)
+    _search_large(queries, keys[others], np.empty((len(queries), 0), np.int64), scores, indices, 0)
     few = torch.from_numpy(keys[giants])[None]
-    for row in range(0, last - first, _ROWS):
+    for row in range(0, len(queries), _ROWS):
         part = slice(row, row + _ROWS)
-        theirs = score_block(torch.from_numpy(queries[:, part]), few)
-        found = torch.cat([torch.from_numpy(scores[:, part]), theirs], 2)
-        rows = np.concatenate([others[indices[:, part]], np.broadcast_to(giants, theirs.shape)], 2)
-        best = largest(found, scores.shape[2], torch.from_numpy(rows))
-        scores[:, part], indices[:, part] = best[0].numpy(), best[1].numpy() + low
-
-
-def _exactly_for(arrays: _Arrays, head: int, query_rows: I64, key_rows: I64) -> None:
-    """One head of one graph."""
-    part = slice(head, head + 1)
-    one = _Arrays(arrays.queries[part], arrays.keys[part], arrays.scores[part], arrays.indices[part])
-    _search_exactly(one, query_rows[None], key_rows[None])
+        theirs = score_block(torch.from_numpy(queries[None, part]), few)[0]
+        found = torch.cat([torch.from_numpy(scores[part]), theirs], 1)
+        rows = np.concatenate([others[indices[part]], np.broadcast_to(giants, theirs.shape)], 1)
+        best = largest(found, scores.shape[1], torch.from_numpy(rows))
+        scores[part], indices[part] = best[0].numpy(), best[1].numpy() + low
 
 
 def _directions(keys: F32) -> float:

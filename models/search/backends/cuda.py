@@ -14,7 +14,6 @@ from kmip_data.models.search.problem import SearchProblem
 from kmip_data.runtime.presence import install_command
 
 NAME = "cuda"
-SUMMARY = "tensor cores filter, float64 ranks (CUDA C++, compiled at first use)"
 AUTO = f"auto takes it up to d = {MOST_DIM}, k = {MOST_K}"
 RANK = {"cuda": 30}
 CHECKS_VALUES = READS_STARTS = True

@@ -16,7 +16,6 @@ from kmip_data.models.search.problem import SearchProblem
 from kmip_data.models.search.rule import float64_sum_error, largest, score_block, search_by_graph
 
 NAME = "dense"
-SUMMARY = "chunked matrix products with exact ranking (torch)"
 AUTO = "auto takes it where no other backend fits"
 RANK = {"cpu": 1, "cuda": 1}
 
@@ -27,9 +26,7 @@ _SMALL = 512  # keys; below it launching work costs more than the padded rows
 
 def unusable(device_type: str) -> str | None:
     """Why it cannot run on this kind of device."""
-    return (
-        None if device_type in MEMORY_LIMIT else f"needs float64 matrix products, untested on {device_type}"
-    )
+    return None if device_type in MEMORY_LIMIT else f"needs float64, untested on {device_type}"
 
 
 def refuses(_problem: SearchProblem) -> str | None:
@@ -39,7 +36,7 @@ def refuses(_problem: SearchProblem) -> str | None:
 
 def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     """Scores (H, N, k) and indices (H, N, k) by the rule, no more than a limit of pairs at a time."""
-    result = problem.new_result(narrow=False)
+    result = problem.new_result()
     limit = max(1, MEMORY_LIMIT[problem.device.type] // _BYTES_PER_PAIR)
     small, large = [], []
     for graph, (rows, keys) in enumerate(zip(problem.query_rows, problem.key_rows, strict=True)):
@@ -79,8 +76,7 @@ def _search_small(problem: SearchProblem, graphs: tuple[int, ...], scores: Tenso
     query_rows, is_query = _padded_rows(problem.query_ptr, graphs, problem.device)
     key_rows, is_key = _padded_rows(problem.key_ptr, graphs, problem.device)
     heads, (count, rows), wide = problem.heads, query_rows.shape, key_rows.shape[1]
-    queries = problem.queries[:, query_rows].view(heads * count, rows, problem.dim)
-    keys = problem.keys[:, key_rows].view(heads * count, wide, problem.dim)
+    queries, keys = problem.queries[:, query_rows].flatten(0, 1), problem.keys[:, key_rows].flatten(0, 1)
     block = score_block(queries, keys).view(heads, count, rows, wide)
     # Padding comes last, so even a real score of −inf ranks before it.
     block.masked_fill_(~is_key[:, None, :], -torch.inf)

@@ -26,7 +26,6 @@ from kmip_data.models.search import rule
 from kmip_data.models.search.problem import SearchProblem
 
 NAME = "keops"
-SUMMARY = "the paper's symbolic argKmin with exact ranking (pykeops)"
 AUTO = "only by name"
 RANK: dict[str, int] = {}  # on some machines with a GPU it ends the process by a signal
 
@@ -55,7 +54,7 @@ def refuses(problem: SearchProblem) -> str | None:
 
 def search(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     """Scores (H, N, k) and indices (H, N, k) by the rule."""
-    result, graphs = problem.new_result(narrow=False), range(len(problem.key_ptr) - 1)
+    result, graphs = problem.new_result(), range(len(problem.key_ptr) - 1)
     ranked = rule.RANKED if problem.device.type == "cpu" else None
     rule.search_by_graph(problem, _arg_k_max, graphs, result, ranked=ranked)
     return result
@@ -72,10 +71,8 @@ def _arg_k_max(queries: Tensor, keys: Tensor, count: int) -> Tensor:
             found: Tensor = (-products).argKmin(count, dim=2)
     except (ImportError, OSError) as error:
         raise UsageError(
-            "KeOps could not compile its search",
-            expected="a working C++ compiler (g++, or $CXX) and a writable cache folder",
-            found=str(error),
-            next="use another search backend (auto), or see `kmip-data doctor`",
+            f"KeOps could not compile its search: {error}",
+            next="install g++ or set CXX, make KeOps' cache folder writable, or use another search backend",
         ) from error
     _compiled.add(kernel)
     return found

@@ -15,20 +15,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kmip_data.models.search.cpu import lanes
 from kmip_data.models.search.cpu.lanes import (
-    above,
     at_least,
-    bits_float,
     count_bits,
-    float_bits,
     hold,
-    largest_lane,
     load,
     lowest_bit,
-    maximum,
-    minimum,
     pointer,
-    smallest_lane,
     splat,
     store,
 )
@@ -44,14 +38,14 @@ _HALVINGS = 16  # of the range of values, before halving that of bits, which alw
 @njit_nogil(error_model="numpy")
 def ordered(value: Any) -> Any:
     """A float32 as an integer of the same order (−0 below +0)."""
-    bits = float_bits(value)
+    bits = lanes.float_bits(value)
     return bits ^ _FLIP if bits < 0 else bits
 
 
 @njit_nogil(error_model="numpy")
 def unordered(rank: Any) -> Any:
     """The float32 of that :func:`ordered` integer."""
-    return bits_float(rank ^ _FLIP if rank < 0 else rank)
+    return lanes.bits_float(rank ^ _FLIP if rank < 0 else rank)
 
 
 @njit_nogil(error_model="numpy")
@@ -66,10 +60,9 @@ def kth_largest(values: Any, start: int, stop: int, k: int, spare: int) -> Any:
     least = splat(values[start])
     most = least
     for i in range(start, stop, 16):
-        lanes = load(values, i)
-        least = minimum(lanes, least)
-        most = maximum(lanes, most)
-    low, high = ordered(smallest_lane(least)), ordered(largest_lane(most)) + 1
+        least = lanes.minimum(load(values, i), least)
+        most = lanes.maximum(load(values, i), most)
+    low, high = ordered(lanes.smallest_lane(least)), ordered(lanes.largest_lane(most)) + 1
     reach_low, reach_high = stop - start, 0
     halvings = 0
     while reach_low > k + spare and high - low > 1:
@@ -116,7 +109,7 @@ def write_sorted(packed: Any, count: int, k: int, low: int, scores: Any, indices
         limit = splat(value)
         place = 0
         for j in range(0, count, 8):  # how many are better: no branch to guess, unlike sorting
-            place += count_bits(above(load(numbers, j), limit))
+            place += count_bits(lanes.above(load(numbers, j), limit))
         if place < k:
             scores[to + place], indices[to + place] = unordered(value >> 32), LAST - (value & LAST) + low
     hold(packed)
@@ -125,16 +118,6 @@ def write_sorted(packed: Any, count: int, k: int, low: int, scores: Any, indices
 OUT = np.float32(np.inf)  #: floor of a query that is given up: nothing reaches it
 UNIT = 2.0**-24  #: largest relative error of rounding to float32
 ROOM = 192  #: for candidates that the filter cannot separate from the k-th best, besides 3 k
-
-
-class Store(NamedTuple):
-    """Memory of a :class:`Block`, to be held as long as that is used."""
-
-    reals: Any
-    wholes: Any
-    places: Any
-    packed: Any
-    query: Any
 
 
 class Block(NamedTuple):
@@ -157,30 +140,18 @@ class Block(NamedTuple):
 
 
 @njit_nogil(error_model="numpy")
-def new_store(rows: int, dim: int, k: int) -> Store:
-    """Memory for a block of ``rows`` queries."""
+def new_block(rows: int, dim: int, k: int) -> tuple[Block, Any]:
+    """A block of ``rows`` queries, and the arrays that it points to, to be held as long as it is used."""
     space = 3 * k + ROOM
-    return Store(
-        np.zeros(rows * (dim + space + 3) + 32, np.float32),  # zero: rows without a query reach nothing
-        np.empty(rows * 2, np.int64),
-        np.empty(rows * space, np.int32),
-        np.empty(space + 8, np.int64),
-        np.empty(dim, np.float64),
-    )
-
-
-@njit_nogil(error_model="numpy")
-def view(store: Store, rows: int, dim: int, k: int) -> Block:
-    """The block whose memory that is."""
-    space = 3 * k + ROOM
-    reals, wholes = store.reals, store.wholes
-    state = reals[rows * space + 16 :]
-    return Block(
-        pointer(state[rows * 3 + 16 :]), pointer(reals), pointer(store.places), pointer(wholes),
+    reals = np.zeros(rows * (dim + space + 3) + 32, np.float32)  # zero: rows without a query reach nothing
+    wholes, places = np.empty(rows * 2, np.int64), np.empty(rows * space, np.int32)
+    packed, query, state = np.empty(space + 8, np.int64), np.empty(dim), reals[rows * space + 16 :]
+    block = Block(
+        pointer(state[rows * 3 + 16 :]), pointer(reals), pointer(places), pointer(wholes),
         pointer(wholes[rows:]), pointer(state), pointer(state[rows:]), pointer(state[rows * 2 :]),
-        pointer(state[rows * 3 :]), store.packed, pointer(store.query), k, space,
-        np.float32(4 * error_of_cones(dim)),
+        pointer(state[rows * 3 :]), packed, pointer(query), k, space, np.float32(4 * error_of_cones(dim)),
     )  # fmt: skip
+    return block, (reals, wholes, places, query)
 
 
 @njit_nogil(error_model="numpy")

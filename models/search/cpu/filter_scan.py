@@ -8,39 +8,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.arrays import F32, I64
+from kmip_data.models.search.cpu import candidates, lanes
 from kmip_data.models.search.cpu.candidates import (
     OUT,
     Block,
     append,
-    begin,
     cut,
-    error_of_cones,
     finish,
-    kth_largest,
-    new_store,
+    new_block,
     offer,
     set_floor,
-    view,
 )
 from kmip_data.models.search.cpu.lanes import (
     at_least,
     hold,
     load,
     lowest_bit,
-    minus,
     multiply_add,
     pointer,
     splat,
-    square_root,
     store,
-    times,
-    where_at_least,
 )
 from kmip_data.models.search.cpu.tree import BRANCH, CONE, Tree
 from kmip_data.runtime.threads import njit_nogil
 
 BLOCK = 64  # queries that share what they bring into the cache
-ROWS = BLOCK + 1  # one more stands in for the queries that an unfinished tile lacks
 _NEAR = 8192  # float32 numbers of keys that stay in the nearest cache
 
 
@@ -80,14 +72,13 @@ def search_flat(
 ) -> None:  # fmt: skip
     """Search for the rows ``start`` to ``stop``; arguments as of :func:`search_tree`."""
     dim, leaves = tree.dim, -(-tree.keys // 16)
-    memory = new_store(BLOCK, dim, k)
-    block = view(memory, BLOCK, dim, k)
+    block, memory = new_block(BLOCK, dim, k)
     points, number = pointer(tree.points), pointer(tree.number)
     to_scores, to_indices = pointer(scores), pointer(indices)
     step = max(2, _NEAR // (16 * dim)) & ~1
     for first in range(start, stop, BLOCK):
         count = min(BLOCK, stop - first)
-        begin(block, queries, first, count, tree.scale, tree.longest)
+        candidates.begin(block, queries, first, count, tree.scale, tree.longest)
         for i in range(count, (count + 3) & ~3):  # of an unfinished tile
             block.filled[i] = 0
             set_floor(block, i, OUT)
@@ -113,11 +104,11 @@ def _reach(cones: Any, group: int, dim: int, unit: Any, base: int) -> Any:
         dot = multiply_add(splat(unit[base + c]), load(cones, at + 16 * c), dot)
     at += 16 * dim
     # 2. sin a. The root of a number near 0 errs by more than the number: add its largest error first.
-    room = splat(np.float32(1 + 4 * error_of_cones(dim)))
-    across = square_root(minus(room, times(dot, dot)))
+    room = splat(np.float32(1 + 4 * candidates.error_of_cones(dim)))
+    across = lanes.square_root(lanes.minus(room, lanes.times(dot, dot)))
     # 3. R cos a cos b + R sin a sin b, or R for a query inside; set_floor's margin covers the rounding.
-    beside = multiply_add(dot, load(cones, at + 16), times(across, load(cones, at + 32)))
-    return where_at_least(dot, load(cones, at), load(cones, at + 48), beside)
+    beside = multiply_add(dot, load(cones, at + 16), lanes.times(across, load(cones, at + 32)))
+    return lanes.where_at_least(dot, load(cones, at), load(cones, at + 48), beside)
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
@@ -233,7 +224,11 @@ def _take_hint(tree: Tree, hint: I64, row: int, low: int, seen: Any, block: Bloc
     if n < block.k:
         return False
     # Summed without fused operations: as near the exact product as the filter's, so twice the slack is safe.
-    least = kth_largest(block.near, base, base + n, block.k, 0)[0] if n > block.k else np.float32(np.inf)
+    least = (
+        candidates.kth_largest(block.near, base, base + n, block.k, 0)[0]
+        if n > block.k
+        else np.float32(np.inf)
+    )
     if n == block.k:
         for j in range(n):
             least = min(least, block.near[base + j])
@@ -254,8 +249,7 @@ def search_tree(
     ``failed`` (R,) is set where the filter cannot separate too many keys.
     """
     dim, branches = tree.dim, -(-tree.keys // BRANCH)
-    memory = new_store(ROWS, dim, k)
-    block = view(memory, ROWS, dim, k)
+    block, memory = new_block(BLOCK + 1, dim, k)  # one more stands in for what an unfinished tile lacks
     lists = np.empty(BLOCK + 16 * (BLOCK + 5), np.int64)
     masks, picked, pick = pointer(lists), pointer(lists[BLOCK:]), pointer(lists[BLOCK + 16 :])
     twigs, reach = np.empty(BLOCK * warm, np.int64), np.empty(warm, np.float32)
@@ -266,7 +260,7 @@ def search_tree(
     leaves = 0
     for first in range(start, stop, BLOCK):
         count = min(BLOCK, stop - first)
-        begin(block, queries, first, count, tree.scale, tree.longest)
+        candidates.begin(block, queries, first, count, tree.scale, tree.longest)
         # 1. Warm up each query alone: a floor from the hint, or from the 3 most promising twigs (768 keys).
         for i in range(count):
             for j in range(warm):

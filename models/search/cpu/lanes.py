@@ -24,7 +24,8 @@ types: Any = numba.types
 #: What kernels call has other arguments than its code generator.
 primitive: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic
 
-_LLVM = {types.float32: ir.FloatType(), types.float64: ir.DoubleType(), types.int64: ir.IntType(64)}
+_WHOLE, _HALF = ir.IntType(64), ir.IntType(32)
+_LLVM = {types.float32: ir.FloatType(), types.float64: ir.DoubleType(), types.int64: _WHOLE}
 _LINE = 512  # bits
 
 
@@ -40,9 +41,8 @@ class Lanes(numba.types.Type):
 @register_model(Lanes)
 class _LanesModel(models.PrimitiveModel):
     def __init__(self, manager: Any, kind: Lanes) -> None:
-        super().__init__(  # type: ignore[no-untyped-call]
-            manager, kind, ir.VectorType(_LLVM[kind.element], kind.count)
-        )
+        vector = ir.VectorType(_LLVM[kind.element], kind.count)
+        super().__init__(manager, kind, vector)  # type: ignore[no-untyped-call]
 
 
 @primitive
@@ -112,8 +112,8 @@ def splat(typing: Any, value: Any) -> Any:
 def broadcast(builder: Any, value: Any, count: int) -> Any:
     """A vector of ``count`` times the same value."""
     nothing = ir.Constant(ir.VectorType(value.type, count), ir.Undefined)
-    first = builder.insert_element(nothing, value, ir.Constant(ir.IntType(32), 0))
-    zeros = ir.Constant(ir.VectorType(ir.IntType(32), count), [0] * count)
+    first = builder.insert_element(nothing, value, _HALF(0))
+    zeros = ir.Constant(ir.VectorType(_HALF, count), [0] * count)
     return builder.shuffle_vector(first, nothing, zeros)
 
 
@@ -135,10 +135,7 @@ def multiply_add(typing: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 def unary(emit: Any, result: Callable[[Any], Any] = lambda a: a, of: Any = None) -> Any:
-    """Make a kernel's function of one value: ``emit(builder, value)``, typed by ``result`` from its type.
-
-    ``of`` is the type that the value is converted to first.
-    """
+    """Make a kernel's function of one value, converted to the type ``of``; as :func:`binary`."""
 
     def typed(typing: Any, a: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -190,7 +187,6 @@ def _of_bits(name: str, *more: Any) -> Any:
     return unary(emit, lambda _: types.int64, types.int64)
 
 
-_WHOLE, _HALF = ir.IntType(64), ir.IntType(32)
 _REALS, _WHOLES = "fcmp_ordered", "icmp_signed"
 _LARGER, _SMALLER = _choose(_WHOLES, ">"), _choose(_WHOLES, "<")
 minus = binary(lambda builder, a, b: builder.fsub(a, b))  #: ``a − b``
@@ -235,18 +231,16 @@ def packed(typing: Any, sums: Any, low: Any) -> Any:
     kind = Lanes(types.int64)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        def vector(element: Any) -> Any:
-            return ir.VectorType(element, sums.count)
+        reals, halves, wholes = (ir.VectorType(each, sums.count) for each in (ir.FloatType(), _HALF, _WHOLE))
 
-        def constant(element: Any, value: Any) -> Any:
-            return ir.Constant(vector(element), [value] * sums.count)
+        def constant(kind: Any, value: Any) -> Any:
+            return ir.Constant(kind, [value] * sums.count)
 
-        scores = builder.fptrunc(args[0], vector(ir.FloatType()))
-        scores = builder.fadd(scores, constant(ir.FloatType(), 0.0))
-        bits = builder.bitcast(scores, vector(_HALF))
-        flip = builder.and_(builder.ashr(bits, constant(_HALF, 31)), constant(_HALF, 0x7FFFFFFF))
-        wide = builder.zext(builder.xor(bits, flip), vector(_WHOLE))
-        return builder.or_(builder.shl(wide, constant(_WHOLE, 32)), args[1])
+        scores = builder.fadd(builder.fptrunc(args[0], reals), constant(reals, 0.0))
+        bits = builder.bitcast(scores, halves)
+        flip = builder.and_(builder.ashr(bits, constant(halves, 31)), constant(halves, 0x7FFFFFFF))
+        wide = builder.zext(builder.xor(bits, flip), wholes)
+        return builder.or_(builder.shl(wide, constant(wholes, 32)), args[1])
 
     return kind(sums, low), generate
 
@@ -261,13 +255,9 @@ def _network(*phases: Any) -> Callable[..., Any]:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = context.get_value_type(Lanes(types.int64))
         rows: list[Any] = []
-        for phase, (data, start) in zip(
-            phases, (args[i : i + 2] for i in range(0, len(args), 2)), strict=True
-        ):
-            at = [
-                _place(builder, data, builder.add(start, ir.Constant(start.type, i * kind.count)), kind)
-                for i in range(16)
-            ]
+        for phase, data, start in zip(phases, args[::2], args[1::2], strict=True):
+            starts = (builder.add(start, start.type(i * kind.count)) for i in range(16))
+            at = [_place(builder, data, each, kind) for each in starts]
             before, rows = rows[::-1], [builder.load(place) for place in at]
             for row in rows:
                 row.align = 8

@@ -41,15 +41,13 @@ class Tree(NamedTuple):
 def grow(keys: F32, *, cones: bool = True, places: bool = False) -> Tree:
     """Build the tree of (M, d) keys, M ≥ 1.
 
-    Without ``cones`` keys are by length alone; with ``places`` a search can take a hint.
-
-    Uses all threads. Takes about 8 · M · d bytes besides the result.
+    Without ``cones`` keys are by length alone; with ``places`` a search can take a hint. Takes about
+    8 · M · d bytes besides the result.
     """
     count, dim = keys.shape
     centre = keys.mean(0, dtype=np.float64)
-    length = np.empty(count, np.float64)
-    longest = np.empty(count, np.float32)
-    for_ranges(lambda a, b: _measure(keys, centre, length, longest, a, b), count, grain=20_000)
+    shifted = keys - centre
+    length = np.sqrt(np.einsum("ij,ij->i", shifted, shifted))
     order = np.argsort(-length)
     scale = float(length[order[0]])
     leaves, twigs, branches = (-(-count // size) for size in (LEAF, TWIG, BRANCH))
@@ -62,7 +60,7 @@ def grow(keys: F32, *, cones: bool = True, places: bool = False) -> Tree:
         dim=dim,
         keys=count,
         scale=scale,
-        longest=float(longest.max()),
+        longest=float(np.sqrt(np.einsum("ij,ij->i", keys, keys, dtype=np.float64).max())),
     )
     tree.points[-4 * dim * 16 :] = np.nan
     factor = 1 / scale if scale else 0.0
@@ -72,28 +70,12 @@ def grow(keys: F32, *, cones: bool = True, places: bool = False) -> Tree:
 
 
 @njit_nogil(error_model="numpy")
-def _measure(keys: Any, centre: Any, length: Any, longest: Any, start: int, stop: int) -> None:
-    """Length of each key, shifted and as it is."""
-    for i in range(start, stop):
-        shifted = 0.0
-        given = 0.0
-        for c in range(keys.shape[1]):
-            value = np.float64(keys[i, c])
-            shifted += (value - centre[c]) ** 2
-            given += value * value
-        length[i], longest[i] = np.sqrt(shifted), np.sqrt(given)
-
-
-@njit_nogil(error_model="numpy")
 def _grow_shells(
     keys: Any, order: Any, centre: Any, factor: float, tree: Tree, start: int, stop: int
 ) -> None:
     dim = keys.shape[1]
-    rows = np.empty((SHELL, dim), np.float32)
-    way = np.empty((SHELL, dim), np.float32)
-    index = np.empty(SHELL, np.int64)
-    value = np.empty(SHELL, np.float32)
-    axis = np.empty(dim, np.float64)
+    rows, way = np.empty((SHELL, dim), np.float32), np.empty((SHELL, dim), np.float32)
+    index, value, axis = np.empty(SHELL, np.int64), np.empty(SHELL, np.float32), np.empty(dim)
     for shell in range(start, stop):
         first = shell * SHELL
         n = min(SHELL, len(order) - first)
@@ -129,8 +111,7 @@ def _grow_shells(
 def _halve(way: Any, index: Any, value: Any, n: int) -> None:
     """Order ``index`` so that halves, quarters … are apart in the coordinate that varies most."""
     dim = way.shape[1]
-    mean = np.empty(dim, np.float32)
-    spread = np.empty(dim, np.float32)
+    mean, spread = np.empty(dim, np.float32), np.empty(dim, np.float32)
     # Top down: 2048 keys of a shell into halves, quarters … of 16, at the median of the widest coordinate: a
     # principal axis would take a covariance for each part.
     size = LEAF
@@ -141,8 +122,7 @@ def _halve(way: Any, index: Any, value: Any, n: int) -> None:
             high, middle = min(low + size, n), low + size // 2
             if middle >= high:
                 continue
-            mean[:] = 0
-            spread[:] = 0
+            mean[:], spread[:] = 0, 0
             for i in range(low, high):
                 row = way[index[i]]
                 for c in range(dim):
@@ -198,9 +178,7 @@ def _cone(rows: Any, way: Any, index: Any, low: int, high: int, axis: Any, cones
     for c in range(dim):
         total += axis[c] ** 2
     if total < 1e-20:  # they cancel out, or all keys are zero: any axis will do
-        axis[:] = 0
-        axis[0] = 1
-        total = 1.0
+        axis[:], axis[0], total = 0, 1, 1.0
     total = 1 / np.sqrt(total)
     at = (number // 16) * (dim + CONE) * 16 + number % 16
     rounded = 0.0
@@ -211,11 +189,9 @@ def _cone(rows: Any, way: Any, index: Any, low: int, high: int, axis: Any, cones
     # 2⁻²⁵ makes the angle too small by up to 2⁻¹².
     rounded = np.sqrt(rounded)
     # 2. Half-angle and longest key in float64, from the axis as it was stored.
-    reach = 0.0
-    cosine = 1.0
+    reach, cosine = 0.0, 1.0
     for i in range(low, high):
-        dot = 0.0
-        length = 0.0
+        dot, length = 0.0, 0.0
         for c in range(dim):
             entry = np.float64(rows[index[i], c])
             dot += entry * cones[at + c * 16]

@@ -43,16 +43,13 @@ def run(problem: SearchProblem, device: Device | Any) -> tuple[Tensor, Tensor]:
         not_finite.zero_()
         raise NotFinite(
             f"queries or keys of an earlier search on {problem.device} hold NaN or infinity",
-            next="look for a diverged training step (lower the learning rate, clip gradients) or damaged"
-            " input; --set model.attention.search=dense names the place",
+            next="lower the learning rate, clip gradients; --set model.attention.search=dense names the row",
         )
     scores, indices = problem.new_result(narrow=problem.narrow)
     if not problem.queries.shape[1] or not problem.keys.shape[1]:
         return scores, indices
     # Kernels read two numbers at once; a view may begin anywhere.
-    queries, keys = (
-        rows.clone() if rows.data_ptr() % 8 else rows for rows in (problem.queries, problem.keys)
-    )
+    rows = [each.clone() if each.data_ptr() % 8 else each for each in (problem.queries, problem.keys)]
     plan = plan_of(problem, device.processors)
     if problem.keep is not None:
         problem.keep.append(plan)
@@ -60,7 +57,7 @@ def run(problem: SearchProblem, device: Device | Any) -> tuple[Tensor, Tensor]:
     starts = (problem.starts, problem.starts) if plan.starts is None else plan.starts
     # As int32 a row that is none may become one, which changes no result.
     hint = None if problem.hint is None else problem.hint.int()
-    given = (queries, keys, hint, *starts, not_finite, scores, indices)
+    given = (*rows, hint, *starts, not_finite, scores, indices)
     members = plan.members.copy()
     members[: len(given)] = [0 if each is None else each.data_ptr() for each in given]
     members[IN_SCRATCH] += scratch.data_ptr()
@@ -100,28 +97,22 @@ class Device:
         stream = torch.cuda.current_stream(self._index).cuda_stream
         parameters = np.array([members.ctypes.data])  # kernels take the struct by value
         for name, *grid, threads in launches:
-            kernel = kernels.get(name)
-            if kernel is None:
-                kernel = kernels[name] = self._load(program, name)
-            block = (*grid, 1, threads, 1, 1, 0)
-            (error,) = driver.cuLaunchKernel(kernel, *block, stream, parameters.ctypes.data, 0)
-            if error == driver.CUresult.CUDA_ERROR_INVALID_CONTEXT:
-                self._make_current()
-                (error,) = driver.cuLaunchKernel(kernel, *block, stream, parameters.ctypes.data, 0)
+            if name not in kernels:
+                kernels[name] = self._load(program, name)
+            given = (*grid, 1, threads, 1, 1, 0, stream, parameters.ctypes.data, 0)
+            (error,) = driver.cuLaunchKernel(kernels[name], *given)
+            if error == driver.CUresult.CUDA_ERROR_INVALID_CONTEXT:  # of a thread that never used the device
+                kernels[name] = self._load(program, name)
+                (error,) = driver.cuLaunchKernel(kernels[name], *given)
             if error != driver.CUresult.CUDA_SUCCESS:
                 raise RuntimeError(f"CUDA driver: {error.name} from search kernel {name}")
 
-    def _make_current(self) -> None:
-        """Give this thread the device's context: one that never used the device has none."""
-        from cuda.core import Device as CudaDevice
-
-        CudaDevice(self._index).set_current()
-
     def _load(self, program: Program, name: str) -> Any:
         from cuda.bindings import driver
+        from cuda.core import Device as CudaDevice
         from cuda.core import ObjectCode
 
-        self._make_current()
+        CudaDevice(self._index).set_current()
         # Twice: machine code from disk may be damaged.
         for fresh in (False, True):
             code = None if program in self._modules else compiled(program, self._target, fresh=fresh)
@@ -154,11 +145,9 @@ def compiled(program: Program, target: str, *, fresh: bool = False) -> bytes:
         if not fresh:
             return cached.read_bytes()
     number = next(_count)
-    log.log(
-        logging.WARNING if number == 1 else logging.INFO,
-        "compiling search program %d for %s, d = %d (once for each size, 2 to 4 s, kept in %s)",
-        *(number, target, program.dim, cached.parent),
-    )
+    level = logging.WARNING if number == 1 else logging.INFO
+    once = "compiling search program %d for %s, d = %d (once for each size, 2 to 4 s, kept in %s)"
+    log.log(level, once, number, target, program.dim, cached.parent)
     code = compile_program(program, target)
     with suppress(OSError, KmipDataError):  # else it is compiled again
         cached.parent.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -40,8 +41,7 @@ _ORDERED_KEYS, _MANY_ROWS, _SOME_ROWS = 8000, 90_000, 60_000
 _BUCKETS_A_ROW = 4  # buckets of all graphs for each row that they may order
 
 
-@dataclass(frozen=True)
-class Program:
+class Program(NamedTuple):
     """Macros that the kernels are compiled with, in lower case; ``kernels/common.cuh`` explains them."""
 
     dim: int
@@ -52,7 +52,7 @@ class Program:
 
     def macros(self) -> dict[str, int]:
         """Names and values as the compiler takes them."""
-        return {field.name.upper(): value for field, value in zip(fields(self), astuple(self), strict=True)}
+        return {name.upper(): value for name, value in self._asdict().items()}
 
 
 @dataclass(eq=False)
@@ -84,8 +84,7 @@ def plan_for(
     """Plan a search.
 
     ``shape`` is (H, N, M, d), ``hinted`` the columns of the hint (0: none); ``ptrs`` begin the graphs of
-    queries and keys; ``processors`` are those of the device.
-    Tables are made on the current stream, so that each stream has plans of its own.
+    queries and keys. Tables are made on the current stream, so that each stream has plans of its own.
 
     ``unread``: only the device knows where the graphs begin, and each search makes the tables anew, which are
     as long as any so many graphs may need; those of ``ptrs`` decide the rest. One graph more, without rows,
@@ -121,9 +120,8 @@ def plan_for(
         "sample": _sample(dim, k, most_keys, hinted, ordered=ordered) // _BATCH, "ordered": int(ordered),
         "rows_a_block": _ROWS_A_BLOCK if ordered else 512,
     }  # fmt: skip
-    tables, table_bytes = _placed(
-        {"graphs": 5 * graphs, "sample_tiles": 2 * sample_tiles, "tiles": 2 * tiles}
-    )
+    of_tables = {"graphs": 5 * graphs, "sample_tiles": 2 * sample_tiles, "tiles": 2 * tiles}
+    tables, table_bytes = _placed(of_tables)
     there = torch.empty(table_bytes, dtype=torch.uint8, device=device)
     scratch, scratch_bytes = _placed(_scratch(program, numbers, blocks))
     places = {name: there.data_ptr() + place for name, place in tables.items()} | scratch | numbers
@@ -143,13 +141,12 @@ def plan_of(problem: SearchProblem, processors: int) -> Plan:
 
 
 def _on(device: torch.device, numbers: NDArray[np.int64]) -> Tensor:
-    host = torch.from_numpy(numbers)
     if device.type != "cuda":
-        return host
+        return torch.from_numpy(numbers)
     if torch.cuda.is_current_stream_capturing():  # it would be remembered, and nothing is copied yet
         raise RuntimeError("a search of these sizes has no plan yet")
     # Pinned: else the host would wait for the copy. The allocator keeps the pages until it has been made.
-    return host.pin_memory().to(device, non_blocking=True)
+    return torch.from_numpy(numbers).pin_memory().to(device, non_blocking=True)
 
 
 def _up(count: int, size: int) -> int:
@@ -192,50 +189,36 @@ def _scratch(program: Program, numbers: dict[str, int], blocks: int) -> dict[str
     heads, segments = numbers["heads"], numbers["heads"] * numbers["graph_count"]
     queries, keys, batches = (heads * numbers[name] for name in ("query_count", "key_count", "batches"))
     sizes = {
-        "centre": segments * program.dim,
-        "longest": segments,
-        "first_prefix": segments,
-        "norm": keys,
-        "packed": batches * 64 * _up(program.dim, 8),
-        "packed_rows": batches * _BATCH,
-        "threshold": queries,
-        "list": blocks * _WARPS * 16 * program.tiles * program.list,
-        "ticket": 1,
-    }
+        "centre": segments * program.dim, "longest": segments, "first_prefix": segments, "norm": keys,
+        "packed": batches * 64 * _up(program.dim, 8), "packed_rows": batches * _BATCH, "threshold": queries,
+        "list": blocks * _WARPS * 16 * program.tiles * program.list, "ticket": 1,
+    }  # fmt: skip
     if numbers["ordered"]:
         sizes |= {
-            "key_counts": segments * _KEY_BUCKETS,
-            "key_order": keys,
-            "edge": _up(batches * _BATCH, _CHUNK),
-            "need": queries,
-            "query_counts": segments * _QUERY_BUCKETS,
-            "query_order": queries,
-        }
+            "key_counts": segments * _KEY_BUCKETS, "key_order": keys, "edge": _up(batches * _BATCH, _CHUNK),
+            "need": queries, "query_counts": segments * _QUERY_BUCKETS, "query_order": queries,
+        }  # fmt: skip
     return sizes
 
 
 def _launches(program: Program, numbers: dict[str, int], blocks: int) -> tuple[Launch, ...]:
-    heads, graphs, queries, keys = (
-        numbers[name] for name in ("heads", "graph_count", "query_count", "key_count")
+    heads, graphs, queries, keys, ordered = (
+        numbers[name] for name in ("heads", "graph_count", "query_count", "key_count", "ordered")
     )
-    launches = [("lay_out", _up(graphs, 8), 1, 256)]
-    launches += [("hints", _up(queries, 8), heads, 256)] if numbers["hinted"] else []
-    launches += [
-        ("prepare", graphs, heads, 128),
-        ("norms", _up(keys, numbers["rows_a_block"]), heads, 256),
-    ]
-    if numbers["ordered"]:
-        launches += [
-            ("scan_keys", graphs, heads, 1024),
-            ("place_keys", _up(keys, _ROWS_A_BLOCK), heads, 256),
-        ]
-    launches.append(("pack", _up(numbers["batches"], 8), heads, 256))
-    warps, tiles = _WARPS if program.split == 1 else program.split, numbers["sample_tile_count"]
-    launches.append(("thresholds", _up(tiles, _WARPS) if program.split == 1 else tiles, heads, warps * 32))
-    if numbers["ordered"]:
-        launches += [
-            ("count_queries", _up(queries, _ROWS_A_BLOCK), heads, 256),
-            ("scan_queries", graphs, heads, 1024),
-            ("place_queries", _up(queries, _ROWS_A_BLOCK), heads, 256),
-        ]
-    return (*launches, ("collect", blocks, 1, _WARPS * 32))
+    split, tiles = program.split, numbers["sample_tile_count"]
+    sample = (tiles, split) if split > 1 else (_up(tiles, _WARPS), _WARPS)  # blocks, and warps of each
+    launches = (
+        (True, "lay_out", _up(graphs, 8), 1, 256),
+        (numbers["hinted"], "hints", _up(queries, 8), heads, 256),
+        (True, "prepare", graphs, heads, 128),
+        (True, "norms", _up(keys, numbers["rows_a_block"]), heads, 256),
+        (ordered, "scan_keys", graphs, heads, 1024),
+        (ordered, "place_keys", _up(keys, _ROWS_A_BLOCK), heads, 256),
+        (True, "pack", _up(numbers["batches"], 8), heads, 256),
+        (True, "thresholds", sample[0], heads, 32 * sample[1]),
+        (ordered, "count_queries", _up(queries, _ROWS_A_BLOCK), heads, 256),
+        (ordered, "scan_queries", graphs, heads, 1024),
+        (ordered, "place_queries", _up(queries, _ROWS_A_BLOCK), heads, 256),
+        (True, "collect", blocks, 1, _WARPS * 32),
+    )
+    return tuple((name, x, y, threads) for wanted, name, x, y, threads in launches if wanted)

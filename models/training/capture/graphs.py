@@ -63,12 +63,10 @@ class CudaGraphs:
         pool = torch.cuda.graph_pool_handle() if newest is None else newest.pool()
         generator = torch.cuda.default_generators[self._device.index]
         before, failed = generator.clone_state(), list[BaseException]()
+        # Threads of the loader may allocate meanwhile, which only a recording of all threads forbids.
+        recording = torch.cuda.graph(graph, pool, self._stream, capture_error_mode="thread_local")
         try:
-            # Threads of the loader may allocate meanwhile, which only a recording of all threads forbids.
-            with (
-                torch.cuda.stream(self._stream),
-                torch.cuda.graph(graph, pool, self._stream, capture_error_mode="thread_local"),
-            ):
+            with torch.cuda.stream(self._stream), recording:
                 try:
                     found = work(objects)
                 except BaseException as error:

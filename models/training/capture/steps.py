@@ -9,7 +9,7 @@ is read on the GPU, and whatever else the host decides is part of the key or dis
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
@@ -51,7 +51,7 @@ class CapturedSteps:
     def __init__(self, graphs: CudaGraphs, report: Callable[[str], None], *, pad: bool = False) -> None:
         self._graphs, self._report, self._pad = graphs, report, pad
         self._seen: Counter[Any] = Counter()
-        #: A batch, whose memory the graph reads, a function that replays it, and its results.
+        #: A batch, whose memory the graph reads, a function that replays it, and its results, by shape.
         self._steps: dict[Any, tuple[Any, Callable[[], None], Learned]] = {}
         self._setting: Any = None
         self._rates: _Rates | None = None
@@ -84,15 +84,13 @@ class CapturedSteps:
     def __call__(self, step: Step, batch: Any, optimiser: Optimizer, **moment: bool) -> Learned:
         """``step(batch, optimiser, first=…, steps=…)``, captured where its like came before."""
         larger = padded(batch) if self._pad and not self._failed else None
-        if larger is None:
-            return self._learned(step, batch, optimiser, moment)
-        return without_padding(self._learned(step, larger, optimiser, moment), batch, larger)
+        if larger is not None:
+            return without_padding(self._learned(step, larger, optimiser, moment), batch, larger)
+        return self._learned(step, batch, optimiser, moment)
 
     def _learned(self, step: Step, batch: Any, optimiser: Optimizer, moment: dict[str, bool]) -> Learned:
-        if self._rates is None:
-            self._rates = _Rates(optimiser, batch.x.device)
-        self._rates.follow()
-        rates = self._rates
+        rates = self._rates = self._rates or _Rates(optimiser, batch.x.device)
+        rates.follow()
 
         def work(keep: list[Any] | None) -> Learned:
             with rates.given(capturable=keep is not None):
@@ -153,17 +151,17 @@ class _Rates:
     @contextmanager
     def given(self, *, capturable: bool) -> Iterator[None]:
         """Let the optimiser read the tensors inside the block; ``capturable`` permits capturing its step."""
-        for group, tensor in zip(self._groups, self._tensors, strict=True):
-            group["lr"] = tensor
-            if "capturable" in group:
-                group["capturable"] = capturable
         try:
+            self._set(self._tensors, capturable=capturable)
             yield
         finally:
-            for group, rate in zip(self._groups, self._numbers, strict=True):
-                group["lr"] = rate
-                if "capturable" in group:
-                    group["capturable"] = False
+            self._set(self._numbers, capturable=False)
+
+    def _set(self, rates: Sequence[Any], *, capturable: bool) -> None:
+        for group, rate in zip(self._groups, rates, strict=True):
+            group["lr"] = rate
+            if "capturable" in group:
+                group["capturable"] = capturable
 
 
 def shape_of(batch: Any) -> tuple[Any, ...] | None:
@@ -175,8 +173,7 @@ def shape_of(batch: Any) -> tuple[Any, ...] | None:
     starts = pointers_on_cpu(batch, int(batch.num_nodes)) if read else ()
     if starts is None:
         return None
-    tensors = _tensors(batch).items()
-    return (*starts, *((name, tensor.shape, tensor.dtype) for name, tensor in tensors))
+    return (*starts, *((name, each.shape, each.dtype) for name, each in _tensors(batch).items()))
 
 
 def _tensors(batch: Any) -> dict[str, Tensor]:

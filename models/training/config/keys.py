@@ -188,7 +188,14 @@ class SystemConfig(Strict):
         gt=0,
         description="minutes between checkpoints within an epoch; none: after each epoch only",
     )
-    log_every: int = Field(default=50, ge=0, description="steps per row of steps.csv; 0: no file")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_gone_keys(cls, values: Any) -> Any:
+        """Leave out ``log_every`` of earlier runs: steps per row of a file that is no longer written."""
+        if not isinstance(values, dict):
+            return values
+        return {name: value for name, value in values.items() if name != "log_every"}
 
 
 class RunConfig(Strict):

@@ -98,16 +98,10 @@ class ManyGraphs(RunData):
 
     def batches(self, epoch: Callable[[], int], done: Callable[[], int] = lambda: 0) -> EpochBatches:
         """Train batches of the epoch that ``epoch()`` gives; every process of a run gets as many."""
-        return EpochBatches(self._train_loader(), epoch, done, of_nodes=self.task.level == "node")
-
-    def _train_loader(self, **ranks: int) -> GraphLoader:
-        order = {"shuffle": self.config.training.shuffle, "seed": self.config.training.seed}
-        size = self.config.training.batch_size
-        return self._loader(self._datasets["train"], size, even=True, divide=True, **order, **ranks)
-
-    def names(self, epoch: int, batch: int) -> list[str]:
-        """Keys of the graphs, of all processes."""
-        return self._train_loader(rank=0, world_size=1).keys(epoch, batch)
+        training = self.config.training
+        order = {"shuffle": training.shuffle, "seed": training.seed}
+        loader = self._loader(self._datasets["train"], training.batch_size, even=True, divide=True, **order)
+        return EpochBatches(loader, epoch, done, of_nodes=self.task.level == "node")
 
     def passes(self, parts: Sequence[str]) -> list[Pass]:
         """Each part in batches of its own, in file order; whole batches go to the processes in turn."""
@@ -155,7 +149,6 @@ class OneGraph(RunData):
     def _open(self, config: RunConfig) -> None:
         records = self._records(config)
         self.graph: Data = records[0]
-        self._key = records.keys[0]
         self._whole = self.graph
 
     def _size(self, part: str) -> int:
@@ -192,12 +185,9 @@ class OneGraph(RunData):
 
     def batches(self, epoch: Callable[[], int], done: Callable[[], int] = lambda: 0) -> Iterable[Any]:
         """The graph, once per epoch; with sampling, the train nodes and what is around them."""
-        if self.config.training.neighbors:
-            return self._sampled(epoch, done)
-        return [self.graph]
-
-    def _sampled(self, epoch: Callable[[], int], done: Callable[[], int] = lambda: 0) -> NeighborBatches:
         training = self.config.training
+        if not training.neighbors:
+            return [self.graph]
         return NeighborBatches(
             self.graph,
             self.graph.train_mask,
@@ -209,12 +199,6 @@ class OneGraph(RunData):
             done=done,
             pin_memory=page_locked(self.config.system.device),
         )
-
-    def names(self, epoch: int, batch: int) -> list[str]:
-        """Key of the graph; with sampling, the nodes whose neighbourhoods make up the batch."""
-        if not self.config.training.neighbors:
-            return [self._key]
-        return [f"node {node} of {self._key}" for node in self._sampled(lambda: epoch).nodes(batch)]
 
     def passes(self, parts: Sequence[str]) -> list[Pass]:
         """All parts in one pass."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -50,23 +49,12 @@ class NeighborBatches:
         return (len(self._chosen) + self._size - 1) // self._size
 
     def __iter__(self) -> Iterator[Data]:
-        for batch in islice(self._drawn(), self._done(), None):
-            yield batch.pin_memory() if self._pin else batch
-
-    def _drawn(self) -> Iterator[Data]:
-        order, generator = self._order()
-        for start in range(0, len(order), self._size):
-            yield self.around(order[start : start + self._size], generator)
-
-    def _order(self) -> tuple[NDArray[np.int64], np.random.Generator]:
-        generator = np.random.Generator(np.random.PCG64([self._seed, self._epoch()]))
-        return generator.permutation(self._chosen) if self._shuffle else self._chosen, generator
-
-    def nodes(self, batch: int) -> list[int]:
-        """Nodes to predict in a batch (from 0)."""
-        order, start = self._order()[0], batch * self._size
-        found: list[int] = order[start : start + self._size].tolist()
-        return found
+        done, generator = self._done(), np.random.Generator(np.random.PCG64([self._seed, self._epoch()]))
+        order = generator.permutation(self._chosen) if self._shuffle else self._chosen
+        for number, start in enumerate(range(0, len(order), self._size)):
+            batch = self.around(order[start : start + self._size], generator)
+            if number >= done:
+                yield batch.pin_memory() if self._pin else batch
 
     def around(self, seeds: NDArray[np.int64], generator: np.random.Generator) -> Data:
         """Return the sampled graph around ``seeds``, which come first and make up its ``train_mask``."""

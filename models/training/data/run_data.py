@@ -76,6 +76,8 @@ def with_task(config: RunConfig, task: Task) -> RunConfig:
     return config.model_copy(update={"training": training, "model": model})
 
 
+#: Part -> attribute of a batch with its rows, int64: where its mask is true.
+ROWS = {part: f"{part}_rows" for part in PARTS}
 #: Parts, and one pass over the batches that hold them: each part in passes of its own, or all in one.
 Pass = tuple[tuple[str, ...], Iterable[Any]]
 
@@ -157,10 +159,6 @@ class RunData(ABC):
     @abstractmethod
     def batches(self, epoch: Callable[[], int], done: Callable[[], int] = lambda: 0) -> Iterable[Any]:
         """Train batches of the epoch that ``epoch()`` gives, but for its first ``done()``."""
-
-    @abstractmethod
-    def names(self, epoch: int, batch: int) -> list[str]:
-        """Keys of the records in a train batch (from 0) of ``epoch``, or what else it was made of."""
 
     @abstractmethod
     def passes(self, parts: Sequence[str]) -> list[Pass]:
@@ -261,11 +259,6 @@ def check_columns(build: Build, config: RunConfig) -> Column:
     return labels
 
 
-def rows_of(part: str) -> str:
-    """Name of the attribute of a batch with the rows of a part, int64: where its mask is true."""
-    return f"{part}_rows"
-
-
 def sent_ahead(
     batches: Iterable[Any], device: torch.device, log: Callable[[str], None] | None = None
 ) -> Iterable[Any]:
@@ -321,8 +314,8 @@ class SentAhead:
         """Begin the copy; the event is when it has ended."""
         for part in PARTS:
             mask = getattr(batch, f"{part}_mask", None)
-            if mask is not None and rows_of(part) not in batch:  # one graph comes again every epoch
-                batch[rows_of(part)] = mask.nonzero()[:, 0]
+            if mask is not None and ROWS[part] not in batch:  # one graph comes again every epoch
+                batch[ROWS[part]] = mask.nonzero()[:, 0]
         with torch.cuda.stream(self._stream):
             return batch.to(self._device, non_blocking=True), self._stream.record_event()
 

@@ -27,10 +27,8 @@ LAST = "checkpoints/last.ckpt"  #: everything that resuming needs
 BEST = "checkpoints/best.safetensors"  #: weights of the best epoch so far
 INITIAL = "initial.safetensors"  #: weights that a run took from another one at its start
 WEIGHTS = "model.safetensors"  #: weights of the best epoch of a finished run
-LAYOUT = 2  #: of a checkpoint; the first one was PyTorch Lightning's
 #: Buffers that are averaged as parameters are; others (counts, random features) are copied.
 STATISTICS = ("running_mean", "running_var")
-_NAMED = 4  #: parts of a network that are listed
 
 
 def build_optimiser(model: nn.Module, config: RunConfig, device: torch.device) -> Optimizer:
@@ -145,7 +143,7 @@ def restored() -> Iterator[None]:
 def write_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
     """Write a checkpoint under another name and rename it: a kill leaves the previous one intact."""
     buffer = io.BytesIO()
-    torch.save({"layout": LAYOUT, **state}, buffer)
+    torch.save(state, buffer)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, buffer.getvalue())
 
@@ -153,70 +151,44 @@ def write_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """Read a checkpoint with ``weights_only=True``, so nothing in it is executed.
 
-    Raises ``DamagedInput`` where it is not one, and ``UsageError`` for one of an older layout.
+    Raises ``DamagedInput`` where it is not one.
     """
     try:
         with open_regular(path) as file:
             state: dict[str, Any] = torch.load(
                 io.BytesIO(file.readall()), map_location="cpu", weights_only=True
             )
-        layout = 1 if "pytorch-lightning_version" in state else state["layout"]
     except Exception as error:
         raise DamagedInput(
             f"{path} cannot be read as a checkpoint: {first_fault(error)}", next="begin another run"
         ) from error
-    if layout != LAYOUT:
-        raise UsageError(
-            f"{path} is a checkpoint of an older layout, which this version does not resume.",
-            next="train again with --config and the run's config.toml; evaluate still reads finished runs",
-        )
     return state
 
 
-def check_state(
-    state: Mapping[str, Any],
-    data: Mapping[str, Any],
-    weights: Mapping[str, Tensor],
-    metric: str,
-    batches: int,
-    processes: int,
-) -> None:
-    """Check that a run can continue from ``state``.
+def check_state(state: Mapping[str, Any], own: Mapping[str, Any], metric: str, batches: int) -> None:
+    """Check that a run can continue from ``state``; ``own`` is that of a run at its beginning.
 
     Raises ``CheckFailed`` for other data, ``UsageError`` within an epoch of other processes, and
     ``ValueError`` for another network or an impossible history.
     """
-    if state["data"] != data:
+    if state["data"] != own["data"]:
         raise CheckFailed(
-            f"The data are not those that the run began with: {data}, not {state['data']}.",
+            f"The data are not those that the run began with: {own['data']}, not {state['data']}.",
             next="build the dataset as it was (the run's config.toml has the parameters), or a new run",
         )
-    if state["batch"] and len(state["processes"]) != processes:
+    if state["batch"] and len(state["processes"]) != len(own["processes"]):
         raise UsageError(
             f"The checkpoint lies within an epoch that {len(state['processes'])} processes share.",
             next="resume with as many devices as it began with",
         )
-    history = state["history"]
-    rows = all(
-        row["epoch"] == epoch and min(row["seconds"], row["seconds_train"]) >= 0
-        for epoch, row in enumerate(history)
-    )
-    best = all(epoch >= 0 and metric in history[epoch] for epoch in state["kept"])
-    if not (rows and best and len(history) == state["epoch"] and 0 <= state["batch"] < batches):
+    shapes = {name: tensor.shape for name, tensor in own["model"].items()}
+    kept = [{name: tensor.shape for name, tensor in best.items()} for best in state["kept"].values()]
+    measured = all(epoch >= 0 and metric in state["history"][epoch] for epoch in state["kept"])
+    rows = [(row["epoch"], row["seconds"] >= 0, row["seconds_train"] >= 0) for row in state["history"]]
+    if not measured or rows != [(epoch, True, True) for epoch in range(state["epoch"])]:
         raise ValueError("its history is not that of a run")
-    shapes = {name: tensor.shape for name, tensor in weights.items()}
-    if any(
-        {name: tensor.shape for name, tensor in each.items()} != shapes for each in state["kept"].values()
-    ):
-        raise ValueError("its best weights are of another model")
-
-
-def scale_rates(state: dict[str, Any], factor: float) -> None:
-    """Multiply every learning rate in a checkpoint, in place."""
-    for values in (*state["optimiser"]["param_groups"], state["schedule"]):
-        for name in {"lr", "initial_lr", "base_lrs", "_last_lr"} & values.keys():
-            old = values[name]
-            values[name] = [each * factor for each in old] if isinstance(old, list) else old * factor
+    if any(best != shapes for best in kept) or not 0 <= state["batch"] < batches:
+        raise ValueError("its best weights or its position are of another run")
 
 
 def copy_weights(module: nn.Module) -> dict[str, Tensor]:
@@ -248,15 +220,13 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def put_weights(module: nn.Module, path: Path, *, strict: bool = True) -> None:
-    """Give ``module`` the weights in ``path``; raise DamagedInput where they are another model's.
+    """Give ``module`` the weights in ``path``; not ``strict``: some of the weights only.
 
-    Not ``strict``: the file may have some of the weights only.
+    Raises ``DamagedInput`` where they are another model's.
     """
     weights = read_weights(path)
     try:
-        unexpected = module.load_state_dict(weights, strict=strict).unexpected_keys
-        if unexpected:
-            raise RuntimeError(f"unexpected {unexpected[0]!r}")  # noqa: TRY301 -- named below
+        module.load_state_dict(weights, strict=strict)
     except RuntimeError as error:
         raise DamagedInput(
             f"{path} does not hold the weights of the run's config.toml: {first_fault(error)}",
@@ -276,14 +246,11 @@ def fitting_weights(model: nn.Module, source: Path, log: Callable[[str], None]) 
         if name in found and (found[name].shape, found[name].dtype) == (tensor.shape, tensor.dtype)
     }
     if all(tensor.ndim < 2 for tensor in taken.values()):
-        pairs = ((name, tensor) for name, tensor in own.items() if name in found and tensor.ndim > 1)
-        other = next((f": {n} is {tuple(found[n].shape)}, not {tuple(t.shape)}" for n, t in pairs), "")
         raise UsageError(
-            f"No weights of {source} fit the model{other}.",
+            f"No weights of {source} fit the model.",
             next="--model and --set model.… as in the run's config.toml, such as --set model.hidden_dim=N",
         )
-    new = list(dict.fromkeys(name.rpartition(".")[0] for name in own if name not in taken))
-    more = f" and {len(new) - _NAMED} more" if len(new) > _NAMED else ""
-    anew = f"; drawn anew, as they do not fit: {', '.join(new[:_NAMED])}{more}" if new else ""
-    log(f"weights: {len(taken)} of {len(own)} tensors from {source}{anew}")
+    anew = list(dict.fromkeys(name.rpartition(".")[0] for name in own if name not in taken))
+    others = f"; drawn anew, as they do not fit: {', '.join(anew)}" if anew else ""
+    log(f"weights: {len(taken)} of {len(own)} tensors from {source}{others}")
     return taken

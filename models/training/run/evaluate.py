@@ -110,11 +110,10 @@ def evaluate(
         A batch does not fit.
     """
     opened = open_run(run, target=target, sample=sample, home=home, device=device)
-    data = opened.data
     with opened.working() as module:
-        metrics = evaluate_parts(module, data, data.parts, torch.device(opened.device.kind))
-    split = SplitUsed.of(data)
-    return Evaluation(opened.folder, opened.result, data.build, split, opened.device.name, metrics)
+        metrics = evaluate_parts(module, opened.data, opened.data.parts, torch.device(opened.device.kind))
+    build, split = opened.data.build, SplitUsed.of(opened.data)
+    return Evaluation(opened.folder, opened.result, build, split, opened.device.name, metrics)
 
 
 @dataclass(frozen=True)
@@ -166,7 +165,7 @@ def open_run(
     if chosen.kind == "cuda":
         self_check.before_run(config.model, chosen)
     if target is None:
-        config = own_choices(config, folder, home, lambda _: None)  # its notices are about training
+        config = own_choices(config, folder, home)
     else:
         other = {"dataset": target, "sample": sample, "parameters": {}, "split": {}}
         config = config.model_copy(update={"data": config.data.model_copy(update=other)})
@@ -176,13 +175,13 @@ def open_run(
 
 
 def _check_fit(data: RunData, result: RunResult, *, own: bool) -> None:
-    card = data.build.card
-    trained, found = (result.num_features, result.num_classes), (data.in_channels, data.task.outputs)
+    card, found = data.build.card, (data.in_channels, data.task.outputs)
     pairs = zip(result.columns, data.inputs.names, strict=False)
     other = next((f"the column {b!r}, not {a!r}" for a, b in pairs if a != b), None)
-    if found != trained:
-        words = [f"{features} features and {classes} classes" for features, classes in (found, trained)]
-        other = ", not ".join(words)
+    if found != (result.num_features, result.num_classes):
+        other = (
+            f"{found[0]} features and {found[1]} classes, not {result.num_features} and {result.num_classes}"
+        )
     if other:
         raise UsageError(
             f"The weights do not fit {card.dataset}: it has {other}.",

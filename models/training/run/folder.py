@@ -5,16 +5,14 @@ from __future__ import annotations
 import contextlib
 import csv
 import itertools
-import json
 import math
 import os
 import platform
 import re
 import shlex
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
 CONFIG_NAME = "config.toml"
 METRICS_NAME = "metrics.csv"
 RESULT_NAME = "result.json"
-STEPS_NAME = "steps.csv"
 _LEFT = r"^\.lock|\.partial$|^initial\.safetensors$"  #: files of a run folder before its configuration
 #: Files that kmip-data writes, or wrote, into a run folder.
 _OWN = re.compile(
@@ -49,16 +46,9 @@ _OWN = re.compile(
     r"|checkpoints/(last\.ckpt|(best|epoch-\d+)\.safetensors))(\.[^/]*\.partial)?"
 )
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-#: Keys that start more than the training itself, as another user's run may set them.
-SYSTEM = ("logger", "devices", "nodes", "compile")
 PACKAGES = ("torch", "torch-geometric", "torchmetrics", "numpy", "numba", "pykeops")
 
 Metrics = dict[str, dict[str, float]]  #: part -> name -> value
-
-
-def run_name(variant: str, seed: int) -> str:
-    """Default name of a run, such as ``20261120-071806-code-seed0``: sorts by time."""
-    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{variant}-seed{seed}"
 
 
 def check_name(name: str) -> None:
@@ -74,7 +64,7 @@ def check_name(name: str) -> None:
 def new_run(home: Home, dataset: str, model: str, name: str, *, exact: bool) -> Iterator[Path]:
     """Make a new run folder and hold its lock; unless ``exact``, a name that is taken gets a number.
 
-    A folder without a configuration is not a run: the rest of one that was killed early is reused. Raises
+    A folder without a configuration is the rest of a run that was killed early, and is reused. Raises
     ``UsageError`` if the name is ``exact`` and taken, or a folder on the way is a link; ``OutOfResources``
     without room for a folder.
     """
@@ -130,10 +120,9 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
     # Of a path, or of its end alone: a name is much shorter than its path.
     ends = {"/".join(folder.parts[-len(wanted) :]): name for folder, name in zip(runs, names, strict=True)}
     close = ends.get(nearest(text, ends) or "") or nearest(text, names)
-    newest = "".join(f"\n    {name}" for name in names[-5:])
     raise UsageError(
         f"There is no run {text!r}.{f' Did you mean {close!r}?' if close else ''}",
-        found=newest or f"no runs under {home.runs}",
+        found="".join(f"\n    {name}" for name in names[-5:]) or f"no runs under {home.runs}",
         next="kmip-data runs" if names else "kmip-data train --dataset NAME",
     )
 
@@ -155,30 +144,19 @@ def metrics_columns(run: Path) -> dict[str, list[tuple[int, float]]]:
     return found
 
 
-def own_choices(config: RunConfig, folder: Path, home: Home, log: Callable[[str], None]) -> RunConfig:
-    """Return the configuration of a run, without the settings of a stranger that start other things.
+def own_choices(config: RunConfig, folder: Path, home: Home) -> RunConfig:
+    """Return the configuration of a run; one of another home starts nothing more and opens no folder.
 
-    A run below ``home.runs`` is the user's own. Any other run starts no logger and no further process, and
-    opens no build but those next to it and those of the home. Raises ``UsageError`` where the
-    run names another folder as its data.
+    Raises ``UsageError`` where such a run names a folder as its data.
     """
-    folder, target = folder.resolve(), config.data.dataset
-    if folder.is_relative_to(home.runs.resolve()):
+    if folder.resolve().is_relative_to(home.runs.resolve()):
         return config
-    roots = [home.root, *([folder.parents[3]] if folder.parts[-4:-3] == ("runs",) else [])]
-    # Not of the roots themselves: a link in them could lead anywhere.
-    builds = [root.resolve() / "built" for root in roots]
-    path = Path(os.path.realpath(target))
-    if (os.sep in target or folder_of(target)) and not any(path.is_relative_to(root) for root in builds):
+    if os.sep in config.data.dataset or folder_of(config.data.dataset):
         raise UsageError(
-            f"{folder} is not a run of this home and names a folder as its data: {target}",
+            f"{folder} is not a run of this home and names a folder as its data: {config.data.dataset}",
             next=f"if you trust it, move the run below {home.runs}; or evaluate it with --dataset",
         )
-    usual = {name: SystemConfig.model_fields[name].default for name in SYSTEM}
-    changed = [f"system.{name}" for name in SYSTEM if getattr(config.system, name) != usual[name]]
-    if changed:
-        log(f"{folder} is not a run of {home.root}: {', '.join(changed)} of its {CONFIG_NAME} left out.")
-    return config.model_copy(update={"system": config.system.model_copy(update=usual)})
+    return config.model_copy(update={"system": SystemConfig()})
 
 
 class SplitUsed(Strict):
@@ -251,10 +229,6 @@ class RunResult(Strict):
             raise ValueError("its metrics are not those of a run")
         return self
 
-    def to_json(self) -> str:
-        """Readable JSON with sorted keys."""
-        return json.dumps(self.model_dump(), indent=1, sort_keys=True, allow_nan=False) + "\n"
-
 
 def read_result(run: Path) -> RunResult:
     """Read the result of a run folder.
@@ -265,10 +239,9 @@ def read_result(run: Path) -> RunResult:
     resume = f"kmip-data train --resume {shlex.quote(str(run))}"
     again, what = f"{resume} writes it anew from the run's last checkpoint", "cannot be read as a result"
     try:
-        return read_model(run / RESULT_NAME, RunResult, what, expected="JSON of version 1", next=again)
+        return read_model(run / RESULT_NAME, RunResult, what, next=again)
     except FileNotFoundError as error:
-        what = f"{run} is not a finished run: it has no {RESULT_NAME}."
-        raise UsageError(what, next=resume) from error
+        raise UsageError(f"{run} is not a finished run: it has no {RESULT_NAME}.", next=resume) from error
 
 
 def package_versions() -> dict[str, str]:
@@ -282,9 +255,13 @@ def package_versions() -> dict[str, str]:
 
 def mean_std(runs: Sequence[Metrics]) -> tuple[Metrics, Metrics]:
     """Mean and standard deviation (ddof 0, as upstream aggregates seeds) of every metric over runs."""
-    values = {part: {n: [run[part][n] for run in runs] for n in names} for part, names in runs[0].items()}
-    mean = {part: {name: statistics.fmean(v) for name, v in names.items()} for part, names in values.items()}
-    std = {part: {name: statistics.pstdev(v) for name, v in names.items()} for part, names in values.items()}
+    mean, std = (
+        {
+            part: {name: of([run[part][name] for run in runs]) for name in names}
+            for part, names in runs[0].items()
+        }
+        for of in (statistics.fmean, statistics.pstdev)
+    )
     return mean, std
 
 
@@ -325,16 +302,13 @@ def with_unit(name: str, value: float) -> str:
 def metrics_table(runs: Sequence[Metrics]) -> str:
     """Parts against metrics, shares in percent; mean ± std where there are several runs."""
     mean, std = mean_std(runs)
-    parts = [part for part in PARTS if part in mean]
-    names = [name for name in ("loss", *metrics_by_name()) if name in mean[parts[0]]]
+    names = [name for name in ("loss", *metrics_by_name()) if name in next(iter(mean.values()))]
     rows = [["", *map(title_of, names)]]
-    for part in parts:
-        pairs = ((name, mean[part][name], std[part][name] if len(runs) > 1 else None) for name in names)
-        rows.append([part, *(value_text(*pair) for pair in pairs)])
+    for part in (part for part in PARTS if part in mean):
+        spread = std[part] if len(runs) > 1 else {}
+        rows.append([part, *(value_text(name, mean[part][name], spread.get(name)) for name in names)])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in rows
-    )
+    return "\n".join("  ".join(map(str.rjust, row, widths)) for row in rows)
 
 
 @dataclass(frozen=True)
@@ -347,19 +321,14 @@ class Summary:
     def to_dict(self) -> dict[str, Any]:
         """Object that ``train --json`` prints.
 
-        ``run``, ``seed``, ``best_epoch``, ``metrics``, ``sample`` and ``complete``. With several seeds the
-        first three are lists, ``metrics`` has the mean and ``std`` the deviation, and ``runs`` has one
-        object per seed.
+        ``run``, ``seed``, ``best_epoch``, ``metrics``, ``sample`` and ``complete``; with several seeds the
+        mean ``metrics``, their deviation ``std``, and ``runs``, one object per seed.
         """
         shown = {"seed", "best_epoch", "metrics", "sample", "complete"}
         pairs = zip(self.runs, self.results, strict=True)
         each = [{"run": str(run)} | result.model_dump(include=shown) for run, result in pairs]
-        if len(each) == 1:
-            return each[0]
         mean, std = mean_std([result.metrics for result in self.results])
-        lists = {name: [entry[name] for entry in each] for name in ("run", "seed", "best_epoch")}
-        same = {name: each[0][name] for name in ("sample", "complete")}
-        return {**lists, "metrics": mean, "std": std, **same, "runs": each}
+        return each[0] if len(each) == 1 else {"metrics": mean, "std": std, "runs": each}
 
     def table(self) -> str:
         """Table of parts and metrics (mean ± std over seeds), with the data and the model."""

@@ -30,8 +30,8 @@ from kmip_data.models.training.machine import Logger, gathered, is_main_process,
 from kmip_data.models.training.metrics import METRICS, is_better
 from kmip_data.models.training.run import checkpoint
 from kmip_data.models.training.run.checkpoint import Average, build_optimiser, build_schedule, step_schedule
-from kmip_data.models.training.run.folder import METRICS_NAME, STEPS_NAME, with_unit
-from kmip_data.models.training.run.module import STEP, TrainingModule, evaluate_parts
+from kmip_data.models.training.run.folder import METRICS_NAME, with_unit
+from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.runtime.progress import Progress
 from kmip_data.wording import counted, rough_time
 
@@ -52,7 +52,7 @@ class Loop:
     log
         Prints a line.
     logger
-        Is given the values of each epoch and logged step, and their number.
+        Is given the values of each epoch, and its number.
     """
 
     def __init__(
@@ -88,10 +88,8 @@ class Loop:
 
         self.metric = str(self.training.metric)
         self.history: list[Row] = []  #: one row an epoch
-        self.steps: list[list[float]] = []  #: rows of steps.csv
         self.kept: dict[int, dict[str, Tensor]] = {}  #: the best epoch and its weights
         self.validation_loss: float | None = None
-        self.saved = (0, 0)  #: epochs, and batches of the next one, in the checkpoint on disk
         self.proven = False  #: True once a checkpoint of this process was written: what it resumed was sound
         self._unfinished: dict[str, Any] | None = None  #: measurements of a resumed epoch
         self._begun = self._saved_at = time.perf_counter()
@@ -124,7 +122,7 @@ class Loop:
         if self.captured is not None:
             self.captured.under(k)  # a recorded step knows k as a number
         self._begun = time.perf_counter()
-        meter.begin(self.epoch, self.step, self.count, self.device)
+        meter.begin(self.step, self.count, self.device)
         if self._unfinished is not None:  # the first batches of a resumed epoch count
             self._begun -= self._unfinished["seconds"]
             meter.load(self._unfinished["meter"])
@@ -158,12 +156,13 @@ class Loop:
                 self.save()
 
     def _forecast(self) -> None:
-        """After the third batch print how long a long run will take."""
+        """After the third batch of this process print how long a long run will take."""
         self._ends.append(time.perf_counter())
-        seconds = (self._ends[-1] - self._ends[-2:][0]) * self.count * self.training.epochs
-        if len(self._ends) == FORECAST_AFTER and seconds >= LONG:
-            epochs = f"{counted(self.training.epochs, 'epoch')} of {self.count:,} batches"
-            self.progress.message(f"time: about {rough_time(seconds)} for {epochs}, by the third batch")
+        if len(self._ends) == FORECAST_AFTER:
+            seconds = (self._ends[-1] - self._ends[-2]) * self.count * self.training.epochs
+            if seconds >= LONG:
+                epochs = f"{counted(self.training.epochs, 'epoch')} of {self.count:,} batches"
+                self.progress.message(f"time: about {rough_time(seconds)} for {epochs}, by the third batch")
 
     def plain_step(
         self, batch: Any, optimiser: Optimizer, *, first: bool, steps: bool, keep: list[Any] | None = None
@@ -172,14 +171,10 @@ class Loop:
 
         ``keep`` is that of a :class:`~kmip_data.models.context.ForwardContext`.
         """
-        module, meter, training = self.module, self.module.meter, self.training
-        at_once = meter.at_once and self.captured is None
+        module, training = self.module, self.training
         waits = module.shared and not steps  # gradients are exchanged once, at the end of a step
         with module.accumulating() if waits else nullcontext():
             logits, target, loss, backward = module.learn(batch, keep)
-            if at_once:  # where reading is free: stop before the weights are spoiled
-                meter.loss(loss)
-                module.stop_if_diverged(self.batch)
             if first:
                 # In place for captured steps: all of them know where gradients lie.
                 optimiser.zero_grad(set_to_none=self.captured is None)
@@ -190,9 +185,6 @@ class Loop:
             self.scaler.unscale_(optimiser)
             parameters = [p for group in optimiser.param_groups for p in group["params"]]
             norm = get_total_norm([p.grad for p in parameters if p.grad is not None])
-            if at_once:
-                meter.norm(norm)
-                module.stop_if_diverged(self.batch)
             if training.clip_norm:
                 clip_grads_with_norm_(parameters, training.clip_norm, norm)
             self.scaler.step(optimiser)  # without mixed precision: optimiser.step()
@@ -205,7 +197,7 @@ class Loop:
         module.stop_if_diverged()
         train = module.metrics.compute()
         seconds = time.perf_counter() - self._begun
-        measured, steps = module.meter.read()
+        measured = module.meter.read()
         share_buffers(module.model)
         rate = float(self.optimiser.param_groups[0]["lr"])
         row: Row = {"epoch": epoch, "lr": rate, "seconds_train": round(seconds, 6)}
@@ -216,12 +208,9 @@ class Loop:
         row["seconds"] = round(time.perf_counter() - self._begun, 6)
         row |= measured
         self.history.append(row)
-        self.steps += steps
         self.epoch, self.batch = epoch + 1, 0
         if self.config.schedule.per == "epoch":
             step_schedule(self.schedule, self.validation_loss)
-        for values in steps:
-            self.logger({f"step/{n}": v for n, v in zip(STEP[2:], values[2:], strict=True)}, int(values[1]))
         self.logger({name: value for name, value in row.items() if name != "epoch"}, epoch)
         self.write(best=self.best_epoch == epoch)
         self.save()
@@ -276,7 +265,7 @@ class Loop:
         state = self.state()
         if self.folder is not None and is_main_process():
             checkpoint.write_checkpoint(self.folder / checkpoint.LAST, state)
-        self.saved, self._saved_at, self.proven = (self.epoch, self.batch), time.perf_counter(), True
+        self._saved_at, self.proven = time.perf_counter(), True
 
     def _checkpoint_is_due(self) -> bool:
         minutes = self.config.system.checkpoint_every
@@ -299,9 +288,7 @@ class Loop:
             "schedule": self.schedule.state_dict(),
             "scaler": self.scaler.state_dict(),
             "average": {} if self.average is None else self.average.weights,
-            "lr": self.config.optimiser.lr,
             "history": self.history,
-            "steps": torch.tensor(self.steps, dtype=torch.float64).view(-1, len(STEP)),
             "kept": self.kept,
             "validation_loss": self.validation_loss,
             # Random numbers and measurements differ from process to process.
@@ -312,14 +299,10 @@ class Loop:
     def load(self, state: dict[str, Any]) -> None:
         """Continue from :meth:`state`; raises what :func:`.check_state` does."""
         # 1. Nothing is taken over before all of it is known to fit: data, history, best weights, position.
-        own = self.module.model.state_dict()
-        processes = self.config.processes
-        checkpoint.check_state(state, self.data.identity, own, f"val_{self.metric}", self.count, processes)
+        checkpoint.check_state(state, self.state(), f"val_{self.metric}", self.count)
         self.history, self.kept = state["history"], state["kept"]
-        self.steps = state["steps"].view(-1, len(STEP)).tolist()
         self.validation_loss = state["validation_loss"]
-        # 2. Weights, and what moves them. Another learning rate scales all rates by one factor.
-        checkpoint.scale_rates(state, self.config.optimiser.lr / state["lr"])
+        # 2. Weights, and what moves them.
         self.module.model.load_state_dict(state["model"])
         self.optimiser.load_state_dict(state["optimiser"])
         self.schedule.load_state_dict(state["schedule"])
@@ -329,7 +312,6 @@ class Loop:
         # 3. The position. Loaders read it when the epoch begins: the order of an epoch is a function of
         #    its number, so the batches before ``batch`` are skipped, not loaded.
         self.epoch, self.batch, self.step = state["epoch"], state["batch"], state["step"]
-        self.saved = (self.epoch, self.batch)
         # 4. What this process had measured of an unfinished epoch, and its random numbers: last, because
         #    nothing may draw any between here and the next batch.
         mine = state["processes"][rank() % len(state["processes"])]
@@ -343,8 +325,5 @@ class Loop:
             names = list(dict.fromkeys(name for row in self.history for name in row))
             cells = ([row.get(name) for name in names] for row in self.history)
             write_file(self.folder / METRICS_NAME, csv_bytes(names, cells))
-            if self.steps:
-                rows = ([int(epoch), int(step), *values] for epoch, step, *values in self.steps)
-                write_file(self.folder / STEPS_NAME, csv_bytes(STEP, rows))
             if best and self.best_epoch is not None:
                 checkpoint.write_weights(self.folder / checkpoint.BEST, self.kept[self.best_epoch])

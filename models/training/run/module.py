@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from kmip_data.errors import CheckFailed
-from kmip_data.format.splits import PARTS
 from kmip_data.models.attention.kmip import set_training_k
 from kmip_data.models.context import ForwardContext, autocast
 from kmip_data.models.layers.batch import COUNTED, BatchSize
@@ -21,23 +21,10 @@ from kmip_data.models.layers.norms import BatchNorm
 from kmip_data.models.network import build_model
 from kmip_data.models.search.problem import NotFinite
 from kmip_data.models.training.config.keys import KSchedule, RunConfig
-from kmip_data.models.training.data.run_data import RunData, rows_of, sent_ahead, with_task
+from kmip_data.models.training.data.run_data import ROWS, RunData, sent_ahead, with_task
 from kmip_data.models.training.metrics import SplitMetrics
 from kmip_data.models.training.tasks import LOSSES
 from kmip_data.runtime.memory import peak_host_memory
-from kmip_data.wording import counted
-
-ROWS = {part: rows_of(part) for part in PARTS}
-NAMED = 32  #: records of a batch that an error names
-#: Columns of ``steps.csv``; ``step`` counts from 0 over the run.
-STEP = (
-    *("epoch", "step", "loss", "grad_norm"),
-    *("graphs_per_second", "nodes_per_second", "share_waiting", "peak_memory"),
-)
-
-
-class Diverged(CheckFailed):
-    """Numbers of a run are no longer finite."""
 
 
 class TrainingModule(nn.Module):
@@ -63,8 +50,7 @@ class TrainingModule(nn.Module):
                 layer.compile(dynamic=True)
         self.loss = LOSSES[str(self.config.training.loss)]
         self.metrics = SplitMetrics(self.task)
-        self.meter = Meter(every=config.system.log_every, scaled=config.training.precision == "16-mixed")
-        self._names = data.names
+        self.meter = Meter(scaled=config.training.precision == "16-mixed")
         self.shared = self.config.processes > 1  #: True if several processes share each batch
         self._norms = [m for m in self.model.modules() if self.shared and isinstance(m, BatchNorm)]
         self._network: Any = self.model  #: or DDP around it
@@ -93,13 +79,11 @@ class TrainingModule(nn.Module):
             context = ForwardContext(self.config.training.precision, keep=keep)
             return network(batch, context), self.task.targets(batch)
         except NotFinite as error:  # raised by the search: add the step of the run, and a cause
-            where = ""
             if self.training:
-                self.stop_if_diverged()  # a GPU may have met it earlier in the epoch
-                where = f"; {self._records(self.meter.newest, self.meter.newest)}"
+                self.stop_if_diverged()  # a loss may have been it earlier in the epoch
             sound = all(bool(torch.isfinite(weight).all()) for weight in self.model.parameters())
             what = "The numbers inside the network" if sound else "The weights"
-            raise self.diverged(f"{what} are not finite numbers", error.what + where) from error
+            raise self.diverged(f"{what} are not finite numbers", error.what) from error
 
     def learn(self, batch: Any, keep: list[Any] | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Logits, targets and loss of the train rows of a batch, and the loss to go backward from.
@@ -129,30 +113,19 @@ class TrainingModule(nn.Module):
         set_training_k(self.model, k)
         return k
 
-    def stop_if_diverged(self, since: int = 0) -> None:
-        """Raise CheckFailed for the first batch of the epoch, from ``since`` on, that was not finite.
+    def stop_if_diverged(self) -> None:
+        """Raise CheckFailed for the first batch of the epoch whose loss or gradient was not finite.
 
-        This waits for a GPU, so there it is called once an epoch.
+        This waits for a GPU, so it is called once an epoch, and before a checkpoint within one.
         """
-        fault = self.meter.fault(since)
-        if fault is None:
-            return
-        several = f"es {fault.first + 1} to" if fault.last > fault.first else ""
-        self.doing = (
-            f"training in epoch {self.epoch + 1}, batch{several} {fault.last + 1}"
-            f" (step {fault.step + 1} of the run)"
-        )
-        raise self.diverged(fault.what, self._records(fault.first, fault.last))
+        if (fault := self.meter.fault()) is not None:
+            what, batch, step = fault
+            self.doing = f"training in epoch {self.epoch + 1}, batch {batch + 1} (step {step + 1} of the run)"
+            raise self.diverged(what)
 
-    def _records(self, first: int, last: int) -> str:
-        """Names of the records in these batches of the epoch, over all processes."""
-        names = [name for batch in range(first, last + 1) for name in self._names(self.epoch, batch)]
-        more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
-        return f"{counted(len(names), 'record')}: {', '.join(names[:NAMED])}{more}"
-
-    def diverged(self, what: str, found: str) -> Diverged:
+    def diverged(self, what: str, found: str | None = None) -> CheckFailed:
         """Return the error for numbers that are no longer finite, with the current work of the run."""
-        return Diverged(
+        return CheckFailed(
             f"{what}, {self.doing}.",
             found=found,
             next="a lower --set optimiser.lr=…, --precision 32, or kmip-data verify on the build",
@@ -181,7 +154,7 @@ def evaluate_parts(
     for part in parts:
         if not math.isfinite(found[part]["loss"]):
             module.doing = f"evaluating {part}"
-            raise module.diverged(f"The loss is {found[part]['loss']}", f"the mean over {part}")
+            raise module.diverged(f"The loss is {found[part]['loss']}")
     return found
 
 
@@ -189,13 +162,12 @@ def measure_parts(
     module: TrainingModule, data: RunData, parts: Sequence[str], device: torch.device
 ) -> dict[str, SplitMetrics]:
     """Apply the network to ``parts`` in eval mode and accumulate their metrics."""
-    counted: dict[str, SplitMetrics] = {}
+    counted = {part: SplitMetrics(module.task).to(device) for part in parts}
     training = module.training
     module.eval()
     try:
         for measured, batches in data.passes(parts):
             module.doing = f"evaluating {', '.join(measured)}"
-            counted |= {part: SplitMetrics(module.task).to(device) for part in measured}
             with torch.inference_mode(), autocast(module.config.training.precision, device.type):
                 for batch in sent_ahead(batches, device):
                     logits, target = module(batch)
@@ -207,148 +179,106 @@ def measure_parts(
     return counted
 
 
-class Fault(NamedTuple):
-    """First number of an epoch that is not finite."""
-
-    what: str
-    first: int  #: batch
-    last: int  #: batch; differs from ``first`` where several batches make a step
-    step: int
-
-
-@dataclass
-class _Batch:
-    graphs: int
-    nodes: int
-    steps: bool = False  #: True if the optimiser stepped after it
-    memory: float = math.nan
-    times: list[Any] = field(default_factory=list)  #: asked for, begun, ended
-    seconds: Sequence[float] = ()  #: waiting and working, once ``times`` were read
-
-
 class Meter:
-    """Measure the steps of an epoch; nothing waits for a GPU before its end.
+    """Measure the batches of an epoch; nothing waits for a GPU before its end.
 
     Losses and norms are written to a tensor there, times are CUDA events, and all are read at once.
-
-    Parameters
-    ----------
-    every
-        Steps from one row of ``steps.csv`` to the next; 0: no rows.
-    scaled
-        True if losses are scaled up (``16-mixed``): an infinite gradient then only skips its step.
+    ``scaled``: losses are scaled up (``16-mixed``), so that an infinite gradient only skips its step.
     """
 
-    def __init__(self, *, every: int, scaled: bool) -> None:
-        self.every, self.scaled = every, scaled
-        self.begin(0, 0, 0, torch.device("cpu"))
+    def __init__(self, *, scaled: bool) -> None:
+        self.scaled = scaled
+        self.begin(0, 0, torch.device("cpu"))
 
-    def begin(self, epoch: int, step: int, batches: int, device: torch.device) -> None:
+    def begin(self, step: int, batches: int, device: torch.device) -> None:
         """Begin an epoch of ``batches`` batches, whose first step is number ``step`` of the run."""
-        self._device, self._epoch, self._first_step, self._steps = device, epoch, step, 0
-        # Several processes meet in the gradient: all of them see there that one has diverged.
+        self._device, self._first_step = device, step
         self._processes = distributed.get_world_size() if distributed.is_initialized() else 1
-        #: True if a number may be read as soon as it exists: on one CPU process.
-        self.at_once = device.type == "cpu" and self._processes == 1
-        self._batches: list[_Batch] = []
+        self._batches: list[list[int]] = []  # graphs, nodes, and 1 where the optimiser stepped after it
         self._values = torch.zeros(2, batches, device=device)  # losses and norms of each batch
-        self._asked = self._now()
+        self._earlier: list[float] = []  # seconds of a resumed epoch, as those of :meth:`_seconds`
+        self._times = [self._now()]  # asked for, begun, ended (and the next asked for), begun, …
 
     def begin_batch(self, batch: Any) -> BatchSize:
         """Note that a batch has reached the device; return its size."""
         size = BatchSize.of(batch)
         own = not (self._processes > 1 and "train_mask" in batch)  # else another process counts it
-        self._batches.append(_Batch(size.graphs * own, size.nodes * own, times=[self._asked, self._now()]))
+        self._batches.append([size.graphs * own, size.nodes * own, 0])
+        self._times.append(self._now())
         return size
 
     def loss(self, loss: Tensor) -> None:
         """Keep the loss of the current batch."""
-        self._values[0, self.newest] = loss.detach()
+        self._values[0, len(self._batches) - 1] = loss.detach()
 
     def norm(self, norm: Tensor) -> None:
         """Keep the norm, before clipping, of the gradient that the current batch completes."""
-        self._steps += not self._batches[-1].steps
-        self._batches[-1].steps = True
-        self._values[1, self.newest] = norm
+        self._batches[-1][2] = 1
+        self._values[1, len(self._batches) - 1] = norm
 
     def end_batch(self) -> None:
-        """Note the end of a batch; after a step that gets a row, how much memory was needed."""
-        done = self._batches[-1]
-        self._asked = self._now()
-        done.times.append(self._asked)
-        if self.every and done.steps and (self._first_step + self._steps - 1) % self.every == 0:
-            done.memory = self._memory()
+        """Note the end of a batch."""
+        self._times.append(self._now())
 
-    def fault(self, since: int = 0) -> Fault | None:
-        """Return the first loss or gradient of the epoch, from batch ``since`` on, that is not finite."""
-        losses, norms = self._values[:, since : len(self._batches)].tolist()
-        for batch, (loss, norm) in enumerate(zip(losses, norms, strict=True), since):
-            if math.isfinite(loss) and (math.isfinite(norm) or self.scaled):
-                continue
-            before = [number for number, done in enumerate(self._batches[:batch]) if done.steps]
-            step = self._first_step + len(before)
+    def fault(self) -> tuple[str, int, int] | None:
+        """Return the first loss or gradient that is not finite, in words, with its batch and step."""
+        losses, norms = self._values[:, : len(self._batches)].tolist()
+        step = self._first_step
+        for batch, (loss, norm) in enumerate(zip(losses, norms, strict=True)):
             if not math.isfinite(loss):
-                return Fault(f"The loss is {loss}", batch, batch, step)
-            return Fault(f"The gradient's norm is {norm}", before[-1] + 1 if before else 0, batch, step)
+                return f"The loss is {loss}", batch, step
+            if not math.isfinite(norm) and not self.scaled:
+                return f"The gradient's norm is {norm}", batch, step
+            step += self._batches[batch][2]
         return None
-
-    @property
-    def newest(self) -> int:
-        """Number of the current batch."""
-        return max(0, len(self._batches) - 1)
 
     def state(self) -> dict[str, Any]:
         """Return the measurements of the epoch so far, for :meth:`load`: tensors and a number."""
-        rows = [[b.graphs, b.nodes, b.steps, b.memory, *b.seconds] for b in self._read()]
-        batches = torch.tensor(rows, dtype=torch.float64)
+        seconds = torch.tensor(self._seconds(), dtype=torch.float64).view(-1, 2)
+        batches = torch.cat([torch.tensor(self._batches, dtype=torch.float64), seconds], 1)
         return {"first_step": self._first_step, "values": self._values.cpu(), "batches": batches}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Continue an epoch from the result of :meth:`state`."""
         self._first_step = state["first_step"]
         self._values.copy_(state["values"])
-        for graphs, nodes, steps, memory, *seconds in state["batches"].tolist():
-            self._batches.append(_Batch(int(graphs), int(nodes), bool(steps), memory, seconds=seconds))
-        self._steps = sum(done.steps for done in self._batches)
+        self._batches = state["batches"][:, :3].long().tolist()
+        self._earlier = state["batches"][:, -2:].flatten().tolist()
 
     def seconds(self) -> list[tuple[float, int]]:
         """Return the seconds of each batch of the epoch, waiting included, and its graphs."""
-        return [(sum(done.seconds), done.graphs) for done in self._read()]
+        spent = self._seconds()
+        rows = zip(spent[::2], spent[1::2], self._batches, strict=True)
+        return [(waiting + working, graphs) for waiting, working, (graphs, *_) in rows]
 
-    def read(self) -> tuple[dict[str, float], list[list[float]]]:
-        """Return the columns of the epoch in ``metrics.csv``, and its rows of ``steps.csv``."""
-        batches = self._read()
-        losses, norms = self._values.tolist()
+    def read(self) -> dict[str, float]:
+        """Return the measurements of the epoch in ``metrics.csv``, of all processes together."""
+        sizes = torch.tensor(self._batches, device=self._device).sum(0)[:2]
         if self._processes > 1:
-            sizes = torch.tensor([[b.graphs, b.nodes] for b in batches], device=self._device)
             distributed.all_reduce(sizes)
-            for done, (graphs, nodes) in zip(batches, sizes.tolist(), strict=True):
-                done.graphs, done.nodes = graphs, nodes
-        # Batches that make one step together: the last of each has the norm of their gradient.
-        ends = [number + 1 for number, done in enumerate(batches) if done.steps]
-        epoch = _speed(batches[: max(ends, default=0)])
-        finite = [norms[end - 1] for end in ends if math.isfinite(norms[end - 1])]
-        epoch["grad_norm"] = sum(finite) / len(finite) if finite else math.nan
-        epoch["grad_norm_max"] = max(finite, default=math.nan)
-        epoch["peak_memory"] = self._memory()
-        rows = []
-        for step, (begin, end) in enumerate(zip([0, *ends], ends, strict=False), self._first_step):
-            if self.every and step % self.every == 0:
-                row = _speed(batches[begin:end]) | {"epoch": self._epoch, "step": step}
-                row["loss"] = sum(losses[begin:end]) / (end - begin)
-                row |= {"grad_norm": norms[end - 1], "peak_memory": batches[end - 1].memory}
-                rows.append([row[name] for name in STEP])
-        return epoch, rows
+        graphs, nodes = sizes.tolist()
+        spent = self._seconds()
+        # Of batches that make one step together, the last has the norm of their gradient.
+        pairs = zip(self._values[1].tolist(), self._batches, strict=True)
+        norms = [norm for norm, batch in pairs if batch[2] and math.isfinite(norm)]
+        on_gpu = self._device.type == "cuda"
+        memory = torch.cuda.max_memory_allocated(self._device) if on_gpu else peak_host_memory()
+        return {
+            "graphs_per_second": graphs / sum(spent),
+            "nodes_per_second": nodes / sum(spent),
+            "share_waiting": sum(spent[::2]) / sum(spent),
+            "grad_norm": sum(norms) / len(norms) if norms else math.nan,
+            "grad_norm_max": max(norms, default=math.nan),
+            "peak_memory": float(memory),
+        }
 
-    def _read(self) -> list[_Batch]:
-        """Turn points in time into seconds, once the GPU has finished the newest batch."""
-        if self._device.type == "cuda" and self._batches:
-            self._asked.synchronize()
-        for done in self._batches:
-            if not done.seconds:
-                asked, begun, ended = done.times
-                done.seconds = (_between(asked, begun), _between(begun, ended))
-        return self._batches
+    def _seconds(self) -> list[float]:
+        """Return the seconds of waiting and of work, batch by batch, once the GPU has finished the newest."""
+        if self._device.type == "cuda":
+            self._times[-1].synchronize()
+            times = itertools.pairwise(self._times)
+            return self._earlier + [float(begun.elapsed_time(ended)) / 1000 for begun, ended in times]
+        return [*self._earlier, *np.diff(self._times).tolist()]
 
     def _now(self) -> Any:
         if self._device.type != "cuda":
@@ -356,23 +286,3 @@ class Meter:
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record()
         return event
-
-    def _memory(self) -> float:
-        """Peak memory in bytes: allocated on the GPU, or held by the process."""
-        if self._device.type == "cuda":
-            return float(torch.cuda.max_memory_allocated(self._device))
-        return float(peak_host_memory())
-
-
-def _between(begun: Any, ended: Any) -> float:
-    return float(ended - begun) if isinstance(begun, float) else float(begun.elapsed_time(ended)) / 1000
-
-
-def _speed(batches: list[_Batch]) -> dict[str, float]:
-    """Return the speed over the batches of a step, or of all, of all processes together."""
-    seconds = sum(sum(done.seconds) for done in batches) or math.nan
-    return {
-        "graphs_per_second": sum(done.graphs for done in batches) / seconds,
-        "nodes_per_second": sum(done.nodes for done in batches) / seconds,
-        "share_waiting": sum(done.seconds[0] for done in batches) / seconds,
-    }

@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,11 +37,9 @@ ARRAYS = ("logits", "pred", "key", "ptr")
 Array = NDArray[Any]
 
 
-class About(Strict):
+class About(Strict, extra="ignore"):
     """Origin of predictions, as their file states it."""
 
-    format: Literal["kmip-data predictions"] = "kmip-data predictions"
-    version: Literal[1] = 1
     dataset: str
     sample: bool
     complete: bool | None
@@ -49,15 +47,10 @@ class About(Strict):
     build_key: str
     split: str
     part: str
-    digest: str = Field(description="of the keys in order, as the split of the build has it")
     level: Level
     kind: Kind
-    outputs: int = Field(description="columns of logits: classes, labels, targets, or 1 for links")
     class_names: tuple[str, ...] = ()
     run: str
-    model: str
-    seed: int
-    best_epoch: int
     batch_size: int = Field(ge=1, description="graphs per batch, which sums of metrics follow")
 
 
@@ -75,9 +68,6 @@ class Predictions:
     #: (G + 1,) int64: record g has the rows ``ptr[g]:ptr[g + 1]``. ``None``: one row for each key
     ptr: Array | None = None
     about: About | None = None  #: ``None`` if unknown
-
-    def __len__(self) -> int:
-        return len(next(iter(self.arrays.values())))
 
     @property
     def arrays(self) -> dict[str, Array]:
@@ -129,39 +119,20 @@ def predict(
         build=str(data.build.path),
         split=data.split_name,
         part=split,
-        digest=data.identity["split"][split],
         level=task.level,
         kind=task.kind,
-        outputs=task.outputs,
         class_names=tuple(card.class_names),
         run=str(opened.folder),
-        model=opened.result.model,
-        seed=opened.result.seed,
-        best_epoch=opened.result.best_epoch,
         batch_size=opened.config.training.batch_size,
     )
     if task.kind == "regression":
         return Predictions(None, values.numpy(), key, ptr, about)
-    pred = None
-    if task.kind != "links":
-        pred = (values > 0 if task.kind == "multilabel" else values.argmax(dim=-1)).numpy()
-    return Predictions(values.numpy(), pred, key, ptr, about)
-
-
-def check_npz(path: Path) -> None:
-    """Raise UsageError where predictions cannot be written to or read from a file of that name."""
-    if path.suffix != ".npz":
-        raise UsageError(
-            f"{path} does not end in .npz, a file of numpy arrays.", next=path.with_suffix(".npz").name
-        )
+    pred = values > 0 if task.kind == "multilabel" else values.argmax(dim=-1)
+    return Predictions(values.numpy(), None if task.kind == "links" else pred.numpy(), key, ptr, about)
 
 
 def write_predictions(path: Path, predictions: Predictions) -> None:
-    """Write an ``.npz`` file, complete or not at all.
-
-    Its arrays are those of :class:`Predictions`, and ``about``, JSON as text.
-    """
-    check_npz(path)
+    """Write the arrays of :class:`Predictions`, and ``about`` as JSON, to an ``.npz`` file."""
     about = {} if predictions.about is None else {"about": np.array(predictions.about.model_dump_json())}
     stream = io.BytesIO()
     np.savez(stream, allow_pickle=False, **predictions.arrays, **about)
@@ -174,16 +145,12 @@ def read_predictions(path: Path) -> Predictions:
     Raises ``DamagedInput`` where it is no such file; ``OutOfResources`` where it unpacks to more than the
     memory holds.
     """
-    check_npz(path)
     try:
         with open_regular(path) as file, io.BufferedReader(file) as stream:
             with zipfile.ZipFile(stream) as archive:  # a few bytes may unpack to any number
                 size, free = sum(member.file_size for member in archive.infolist()), free_host_memory()
             if size > free:
-                raise OutOfResources(
-                    f"{path} does not fit into memory: {size:,} bytes unpacked, {free:,} are free.",
-                    next="a machine with more memory",
-                )
+                raise OutOfResources(f"{path} unpacks to {size:,} bytes; {free:,} are free.")
             stream.seek(0)
             with np.load(stream, allow_pickle=False) as arrays:
                 about = About.model_validate_json(str(arrays["about"])) if "about" in arrays else None
@@ -205,19 +172,16 @@ class PredictionMetrics:
     split: str
     part: str
     metrics: dict[str, float]
-    about: About | None  #: origin of the predictions, where the file has it
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; ``metrics`` by part, as of a run."""
-        place = {"build": str(self.build.path), "split": self.split, "run": self.about and self.about.run}
+        place = {"build": str(self.build.path), "split": self.split}
         return {**self.build.card.identity, **place, "metrics": {self.part: self.metrics}}
 
     def table(self) -> str:
         """The metrics, and what was measured."""
-        card = self.build.card
-        return (
-            f"{metrics_table([{self.part: self.metrics}])}\n{card.dataset}{card.remark}, split {self.split}"
-        )
+        data = f"{self.build.card.dataset}{self.build.card.remark}, split {self.split}"
+        return f"{metrics_table([{self.part: self.metrics}])}\n{data}"
 
 
 def evaluate_predictions(
@@ -249,90 +213,63 @@ def evaluate_predictions(
         There is no such finished build or part, or keys, shapes or values do not fit it.
     DamagedInput
         The file cannot be read.
-
-    Examples
-    --------
-    >>> from kmip_data.models import evaluate_predictions
-    >>> found = evaluate_predictions({"logits": logits}, "peptides-func")  # doctest: +SKIP
-    >>> found.metrics["ap"]  # doctest: +SKIP
     """
     if isinstance(predictions, Mapping):
-        if unknown := predictions.keys() - set(ARRAYS):
-            raise UsageError(f"{min(unknown)!r} is not an array of predictions.", next=", ".join(ARRAYS))
         given: dict[str, Any] = {name: np.asarray(value) for name, value in predictions.items()}
         predictions = Predictions(**given)
     elif not isinstance(predictions, Predictions):
         predictions = read_predictions(Path(predictions))
     about, home = predictions.about, home or Home.locate()
-    part = split or (about.part if about is not None else "test")
-    data = _opened(target, about, home, sample=sample)
-    own = (data.task.level, data.task.kind, tuple(data.build.card.class_names))
-    theirs = own if about is None else (about.level, about.kind, about.class_names)
-    if theirs != own:
-        words = (f"{kind} predictions of a {level}: {of[:3]} …" for level, kind, of in (own, theirs))
-        raise _unfit(data, *words)
-    key, ptr = rows_of(data, part)
-    for name, expected in (("key", key), ("ptr", ptr)):
-        array = predictions.arrays.get(name)
-        # Keys may be text or objects.
-        same = expected is not None and np.array_equal(np.asarray(array, str), expected.astype(str))
-        if array is not None and not same:
-            raise _unfit(data, f"keys and ptr of the part {part}, in its order", "others")
-    values = _values(predictions, len(key) if ptr is None else int(ptr[-1]), data)
+    config = config_for(target, home=home)
+    own = {"dataset": target, "sample": sample, "parameters": {}, "split": {}}
+    changes: dict[str, Any] = {"data": config.data.model_copy(update=own)}
+    if about is not None:  # it knows if numbers are values or labels; batches set the order of sums
+        training = {"batch_size": about.batch_size, "loss": USUAL[about.kind][0], "metric": None}
+        changes["training"] = config.training.model_copy(update=training)
+    config, own_split = config.model_copy(update=changes), None if about is None else about.split
+    data = open_data(config, home=home, required=(), build=False, split=own_split)
+    part = split or ("test" if about is None else about.part)
+    values, links = _values(predictions, data, part), data.task.kind == "links"
     metrics, start = SplitMetrics(data.task), 0
     for batch in data.passes((part,))[0][1]:
         targets = data.task.targets(batch)
         targets = of_part(batch, part, targets, targets)[1]
-        real = targets != NO_PAIR if data.task.kind == "links" else None
-        count = len(targets) if real is None else int(real.sum())
-        chosen = values[start : start + count]
-        if real is not None:
+        real = targets != NO_PAIR
+        end = start + (int(real.sum()) if links else len(targets))
+        chosen = values[start:end]
+        if links:  # back to the largest graph of the batch
             chosen = chosen.new_zeros(real.shape).masked_scatter(real, chosen)
-        elif data.task.kind == "single-label" and chosen.ndim == 1:  # classes alone
-            chosen = one_hot(chosen, data.task.outputs)
         metrics.update(chosen, targets, torch.zeros(()))
-        start += count
+        start = end
     measured = {metric: value for metric, value in metrics.compute().items() if metric != "loss"}
-    return PredictionMetrics(data.build, data.split_name, part, measured, about)
+    return PredictionMetrics(data.build, data.split_name, part, measured)
 
 
-def _opened(target: str, about: About | None, home: Home, *, sample: bool) -> RunData:
-    """Open the data that predictions are of; numbers may be values or labels, as the predictions say."""
-    config = config_for(target, home=home)
-    own = {"dataset": target, "sample": sample, "parameters": {}, "split": {}}
-    changes: dict[str, Any] = {"data": config.data.model_copy(update=own)}
-    if about is not None:
-        training = {"batch_size": about.batch_size, "loss": USUAL[about.kind][0], "metric": None}
-        changes["training"] = config.training.model_copy(update=training)
-    split = about.split if about is not None else None
-    return open_data(config.model_copy(update=changes), home=home, required=(), build=False, split=split)
-
-
-def _values(given: Predictions, rows: int, data: RunData) -> Tensor:
-    """Return checked values for the metrics: (rows, outputs); scores of links, or classes alone, (rows,)."""
-    logits, pred, task = given.logits, given.pred, data.task
-    if task.kind == "regression":
-        logits, pred = (logits if pred is None else pred), None
-    shapes = [(rows, task.outputs), *([(rows,)] if task.outputs == 1 else [])]
-    if logits is not None and logits.shape in shapes and logits.dtype.kind in "fiu":
-        values = torch.from_numpy(logits.astype(np.float32 if logits.dtype == np.float32 else np.float64))
-        if not values.isnan().any():
-            return values.reshape(-1) if task.kind == "links" else values.reshape(rows, task.outputs)
-    if logits is None and pred is not None and task.kind == "single-label":
-        whole = pred.shape == (rows,) and pred.dtype.kind in "iu"
-        if whole and pred.min() >= 0 and pred.max() < task.outputs:
-            return torch.from_numpy(pred.astype(np.int64))
-    expected = f"logits, numbers without NaN of shape {shapes[0]}"
-    if task.kind == "single-label":
-        expected += f", or pred, whole numbers from 0 to {task.outputs - 1} of shape {(rows,)}"
-    shown = ", ".join(f"{name} {array.dtype} {array.shape}" for name, array in given.arrays.items())
-    raise _unfit(data, expected, shown or "nothing")
-
-
-def _unfit(data: RunData, expected: str, found: str) -> UsageError:
-    return UsageError(
-        f"The predictions do not fit {data.build.card.dataset}.",
-        expected=expected,
-        found=found,
-        next="predictions in the order of the part: kmip_data.open(TARGET, split=…).keys",
-    )
+def _values(given: Predictions, data: RunData, part: str) -> Tensor:
+    """Return checked values for the metrics, (rows, outputs)."""
+    (key, ptr), task = rows_of(data, part), data.task
+    rows, columns, kinds = len(key) if ptr is None else int(ptr[-1]), task.outputs, "fiu"
+    found = given.logits
+    if found is None and task.kind in {"single-label", "regression"}:
+        found = given.pred
+    array = np.zeros(0) if found is None else found
+    if classes := given.logits is None and task.kind == "single-label":
+        columns, kinds = 1, "iu"
+    right = array.shape[:1] == (rows,) and array.size == rows * columns and array.dtype.kind in kinds
+    right = right and not np.isnan(array).any()
+    if right and classes:
+        right = array.min() >= 0 and array.max() < task.outputs
+    for name, expected in (("key", key), ("ptr", ptr)):  # keys may be text or objects
+        if name in given.arrays:
+            right = right and np.array_equal(given.arrays[name].astype(str), np.asarray(expected, str))
+    if not right:
+        raise UsageError(
+            f"The predictions do not fit the {part} part of {data.build.card.dataset}.",
+            expected=f"logits, numbers without NaN of shape {(rows, task.outputs)}, or pred of classes or"
+            " values; key and ptr of the part, in its order, if any",
+            found=", ".join(f"{name} {each.dtype} {each.shape}" for name, each in given.arrays.items()),
+            next="predictions in the order of the part: kmip_data.open(TARGET, split=…).keys",
+        )
+    single = np.float32 if array.dtype == np.float32 else np.float64
+    values = torch.from_numpy(array.astype(single)).view(rows, columns)
+    return one_hot(values[:, 0].long(), task.outputs) if classes else values

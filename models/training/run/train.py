@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import gc
+import json
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,7 @@ from typing import Any
 import torch
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import (
-    FULL,
-    CheckFailed,
-    DamagedInput,
-    KmipDataError,
-    OutOfResources,
-    UsageError,
-    disk_error,
-)
+from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, OutOfResources, UsageError
 from kmip_data.files.changes import build_lock, refuse_links, write_file
 from kmip_data.models.context import float32_products
 from kmip_data.models.network import build_model, count_parameters
@@ -43,18 +36,11 @@ from kmip_data.models.training.run import folder as run_folder
 from kmip_data.models.training.run.checkpoint import INITIAL, LAST, WEIGHTS
 from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME, RunResult, Summary
 from kmip_data.models.training.run.loop import Loop
-from kmip_data.models.training.run.module import Diverged, TrainingModule, evaluate_parts
+from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.runtime import memory
 from kmip_data.runtime.memory import is_out_of_memory, peak_host_memory
 from kmip_data.runtime.progress import say
 from kmip_data.wording import counted
-
-#: Keys that a resumed run may change: remedies for a run that diverged.
-CHANGEABLE = ("optimiser.lr", "training.clip_norm")
-
-
-class DidNotFit(OutOfResources):
-    """Memory ended before this process had saved anything of its run."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +53,7 @@ class Prepared:
     device: Device
     memory: StepMemory
     log: Callable[[str], None]
-    quiet: bool = False
+    quiet: bool
 
 
 def train(
@@ -119,72 +105,50 @@ def train(
         apply_overrides(config, [f"training.seed={seed}"])  # refuses a wrong seed before any is trained
     for line in differences(config)[:1]:
         log(line)
-    runs: list[Path] = []
-    results: list[RunResult] = []
+    done = Summary([], [])
     for seed in seeds:
         seeded = config.with_seed(seed)
         data = open_data(seeded, home=home, quiet=quiet, **build_options)
-        seeded = data.pinned(seeded)
-        initial = {}
+        seeded, initial = data.pinned(seeded), {}
         if seeded.training.init_from:
             with torch.random.fork_rng(devices=[]):
                 model = build_model(seeded.model, **data.channels)
             initial = checkpoint.fitting_weights(model, Path(seeded.training.init_from), log)
         needed = plan_memory(seeded, data, device)
-        chosen = name if name is None or len(seeds) == 1 else f"{name}-seed{seed}"
         opened: AbstractContextManager[Path | None] = nullcontext()  # the first process of the run has it
         if is_main_process():
-            unique = chosen or run_folder.run_name(seeded.variant, seed)
-            opened = run_folder.new_run(
-                home, data.build.card.label, seeded.model.name, unique, exact=chosen is not None
-            )
+            usual = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{seeded.variant}-seed{seed}"
+            chosen = usual if name is None else name if len(seeds) == 1 else f"{name}-seed{seed}"
+            label = data.build.card.label
+            opened = run_folder.new_run(home, label, seeded.model.name, chosen, exact=name is not None)
         with opened as folder:
             if folder is not None:
                 if initial:
                     checkpoint.write_weights(folder / INITIAL, initial)
                 write_file(folder / CONFIG_NAME, to_toml(seeded).encode())
-            results.append(fit(Prepared(seeded, data, folder, device, needed, log, quiet)))
-            runs.append(folder or Path())
-    return Summary(runs, results)
+            done.results.append(fit(Prepared(seeded, data, folder, device, needed, log, quiet)))
+            done.runs.append(folder or Path())
+    return done
 
 
 def resume(
-    run: str | Path,
-    *,
-    home: Home | None = None,
-    overrides: Sequence[str] = (),
-    quiet: bool = False,
-    **build_options: Any,
+    run: str | Path, *, home: Home | None = None, quiet: bool = False, **build_options: Any
 ) -> Summary:
     """Continue a run from its last checkpoint; a finished run is returned as it is.
 
     A run that was stopped before its first checkpoint begins anew. A finished run whose result cannot be
-    read gets a new one, measured from its checkpoint.
-
-    On a CPU the weights become the same, bit for bit, as those of a run that never stopped
-    (with the same number of threads and versions).
-
-    Parameters
-    ----------
-    overrides
-        ``KEY=VALUE`` for keys of :data:`CHANGEABLE`, from here on; written into the run's ``config.toml``.
+    read gets a new one, measured from its checkpoint. On a CPU the weights become the same, bit for bit, as
+    those of a run that never stopped (with the same number of threads and versions).
 
     Raises
     ------
     UsageError
-        Another key is to be changed, there is no such run, its checkpoint is of an older layout, or another
-        process is working on it.
+        There is no such run, its checkpoint is of an older layout, or another process is working on it.
     DamagedInput
         Its configuration or checkpoint cannot be read.
     CheckFailed
         The dataset is not the one that the run began with.
     """
-    for override in overrides:
-        if (key := override.partition("=")[0].strip()) not in CHANGEABLE:
-            raise UsageError(
-                f"A resumed run continues as it began: only {' and '.join(CHANGEABLE)} can change.",
-                next=f"leave out --set {key}, or begin another run with --dataset",
-            )
     home, log = home or Home.locate(), partial(say, quiet=quiet or not is_main_process())
     folder = run_folder.find_run(run, home)
     config = read_config(folder / CONFIG_NAME)
@@ -197,32 +161,29 @@ def resume(
             log(f"{folder} is finished already.")
             return Summary([folder], [result])
     refuse_links(folder)
-    config = run_folder.own_choices(config, folder, home, log)
+    config = run_folder.own_choices(config, folder, home)
     with build_lock(folder, wait=False) if is_main_process() else nullcontext():
-        config = apply_overrides(config, overrides)
         device = _check_machine(config)
         data = open_data(config, home=home, quiet=quiet, **build_options)
         config = data.pinned(config)
         needed = plan_memory(config, data, device)
-        if overrides and is_main_process():
-            write_file(folder / CONFIG_NAME, to_toml(config).encode())
         return Summary([folder], [fit(Prepared(config, data, folder, device, needed, log, quiet))])
 
 
 def fit(run: Prepared) -> RunResult:
     """Train until the last epoch, measure the best weights on every part, and write the result.
 
-    Where the memory of a GPU ends before anything is saved, it begins once more with recomputed layers,
-    unless ``model.checkpoint_layers`` is set or other processes would wait for this one. The global random
+    Where the memory of a GPU ends, the run goes on from its last checkpoint with recomputed layers, unless
+    ``model.checkpoint_layers`` is set or other processes would wait for this one. The global random
     generators, and the choice of deterministic kernels, are restored afterwards.
     """
     try:
         return _fit(run)
-    except DidNotFit as error:
+    except OutOfResources as error:
         fixed = run.config.model.checkpoint_layers is not None or run.config.processes > 1
-        if run.device.kind != "cuda" or fixed:
+        if run.device.kind != "cuda" or fixed or not is_out_of_memory(error):
             raise
-        run.log(f"{error.what} It begins once more, with layers recomputed in the backward pass.")
+        run.log(f"{error.what} Once more, with layers recomputed in the backward pass.")
     gc.collect()  # outside the handler: its error holds the frames, and these hold the tensors
     torch.cuda.empty_cache()
     return _fit(replace(run, memory=replace(run.memory, recompute=True)))
@@ -259,11 +220,11 @@ def _fit(run: Prepared) -> RunResult:
                 loop.load(checkpoint.read_checkpoint(last))
             loop.fit()
             return _finish(run, loop)
-        except (KeyboardInterrupt, SystemExit):
-            run.log(f"Stopped; {_saved(loop)}. Continue with: {_resume(folder)}")
-            raise
-        except Exception as error:
-            found = _explained(error, loop, folder, last)
+        except BaseException as error:
+            found = _explained(error, loop, last)
+            if isinstance(found, KeyboardInterrupt | SystemExit | OSError | OutOfResources):
+                command = f"kmip-data train --resume {shlex.quote(str(folder))}"
+                run.log(f"Stopped. Continue from the last checkpoint with: {command}")
             if found is error:
                 raise
             raise found from error
@@ -314,7 +275,8 @@ def _finish(run: Prepared, loop: Loop) -> RunResult:
     )
     if folder is not None and is_main_process():
         checkpoint.write_weights(folder / WEIGHTS, best)
-        write_file(folder / RESULT_NAME, result.to_json().encode())
+        text = json.dumps(result.model_dump(), indent=1, sort_keys=True, allow_nan=False)
+        write_file(folder / RESULT_NAME, f"{text}\n".encode())
     return result
 
 
@@ -328,61 +290,34 @@ def _announcement(
     schedule, epochs = config.schedule, config.training.epochs
     warmup = min(schedule.warmup_epochs, epochs)
     shape = f", {warmup} of them warm-up" if schedule.kind == "cosine_with_warmup" else ""
-    per_step = ", the rate moves with each step" if schedule.per == "step" else ""
-    yield f"schedule: {schedule.kind}, {counted(epochs, 'epoch')}{shape}{per_step}"
+    yield f"schedule: {schedule.kind} per {schedule.per}, {counted(epochs, 'epoch')}{shape}"
     many = f", {config.processes} processes share each batch" if config.processes > 1 else ""
     yield f"device: {run.device.name} ({run.device.reason}){many}, precision {config.training.precision}"
     again = "; layers are recomputed in the backward pass" if run.memory.recompute else ""
-    if again and config.system.compile:
-        again += ", and for that not compiled"
-    yield f"memory: {run.memory}{many and ' each'}{again}"
+    compiled = ", and for that not compiled" if again and config.system.compile else ""
+    yield f"memory: {run.memory}{many and ' each'}{again}{compiled}"
     yield f"run: {shlex.quote(str(run.folder))}{', from its last checkpoint' if resumed else ''}"
     if run.device.kind == "cuda":
         how = "captured as CUDA graphs" + (", batches padded to few sizes" if run.data.ragged else "")
         yield f"steps: {how if plain is None else f'not captured: {plain}'}"
 
 
-def _explained(error: Exception, loop: Loop, folder: Path | None, last: Path | None) -> Exception:
+def _explained(error: BaseException, loop: Loop, last: Path | None) -> BaseException:
     """Return the error that ends a run with a remedy, or ``error`` itself.
 
-    What fails inside torch or the loop, before a resumed run has saved anything, is blamed on its checkpoint
+    A failure inside torch or the loop, before a resumed run has saved anything, is blamed on its checkpoint
     ``last``.
     """
-    config, left = loop.config, f"{folder}; {_saved(loop)}"
-    if isinstance(error, Diverged):
-        error.parts["on disk"] = left
-        lower, build = f"optimiser.lr={config.optimiser.lr / 10:g}", shlex.quote(str(loop.data.build.path))
-        error.parts["next"] = (
-            f"{_resume(folder)} --set {lower}, or --set training.clip_norm=…; kmip-data verify {build}"
-        )
-        return error
-    cause = error.__cause__ if isinstance(error, OutOfResources) else error
-    if isinstance(cause, OSError) and cause.errno in {*FULL, errno.EIO}:
-        full = error if isinstance(error, OutOfResources) else disk_error(cause, folder or Path())
-        full.parts["on disk"] = left
-        full.parts["next"] = f"make room (or mend the disk), then: {_resume(folder)}"
-        return full
     fault = next(iter(str(error).strip().splitlines()), type(error).__name__)
-    if config.system.compile and type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
-        return UsageError(f"torch.compile failed: {fault}", left=left, next="--set system.compile=false")
+    if loop.config.system.compile and type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+        return UsageError(f"torch.compile failed: {fault}", next="--set system.compile=false")
     if is_out_of_memory(error):
-        kind = OutOfResources if loop.proven else DidNotFit
-        return out_of_memory(error, loop.module, loop.data, kind=kind, left=left)
-    if last is not None and not loop.proven and not isinstance(error, KmipDataError | OSError):
+        return out_of_memory(error, loop.module, loop.data)
+    ours = not isinstance(error, Exception) or isinstance(error, KmipDataError | OSError)
+    if last is not None and not loop.proven and not ours:
         what = f"The run cannot be resumed from {last}: {type(error).__name__}: {fault}"
         return DamagedInput(what, next="begin another run")
     return error
-
-
-def _saved(loop: Loop) -> str:
-    epochs, batches = loop.saved
-    if batches:
-        return f"the checkpoint of epoch {epochs + 1}, after its batch {batches}, is kept"
-    return f"the checkpoint after epoch {epochs} is kept" if epochs else "no epoch was finished"
-
-
-def _resume(folder: Path | None) -> str:
-    return f"kmip-data train --resume {shlex.quote(str(folder))}"
 
 
 def _check_machine(config: RunConfig) -> Device:

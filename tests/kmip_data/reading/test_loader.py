@@ -1,11 +1,10 @@
 """GraphLoader against PyTorch Geometric's DataLoader, bit for bit, and everything around the order."""
 
 import gc
-import os
 import pickle
 import threading
 import time
-from itertools import islice, product
+from itertools import product
 
 import pytest
 import torch
@@ -150,23 +149,7 @@ def test_neighbours_of_large_graphs(tmp_path):
         assert_same(expand_edges(batch), wanted)
 
 
-def test_tables_that_are_numbered_over_the_batch(dataset):
-    batch = next(iter(GraphLoader(dataset, 3, compact=True)))
-    wanted = expand_edges(batch)
-    for dtype in (torch.int32, torch.int64):
-        batch.neighbor = wanted.edge_index[0].view(-1, 4).to(dtype)
-        assert batch_neighbors(batch) is batch.neighbor
-        assert torch.equal(expand_edges(batch).edge_index, wanted.edge_index)
-
-
-def test_a_batch_that_is_not_compact_has_no_table(dataset):
-    batch = next(iter(GraphLoader(dataset, batch_size=2)))
-    for function in (batch_neighbors, expand_edges):
-        with pytest.raises(UsageError, match="no neighbour table"):
-            function(batch)
-
-
-def test_expand_edges_of_a_batch_without_bookkeeping(dataset):
+def test_tables_of_other_batches(dataset):
     batch = next(iter(GraphLoader(dataset, 3, compact=True)))
     wanted = next(iter(DataLoader(dataset, 3)))
     for bare in (
@@ -174,6 +157,13 @@ def test_expand_edges_of_a_batch_without_bookkeeping(dataset):
         Batch(ptr=batch.ptr, neighbor=batch.neighbor),
     ):
         assert torch.equal(expand_edges(bare).edge_index, wanted.edge_index)
+    for dtype in (torch.int32, torch.int64):  # numbered over the batch already
+        batch.neighbor = wanted.edge_index[0].view(-1, 4).to(dtype)
+        assert batch_neighbors(batch) is batch.neighbor
+        assert torch.equal(expand_edges(batch).edge_index, wanted.edge_index)
+    for function in (batch_neighbors, expand_edges):
+        with pytest.raises(UsageError, match="no neighbour table"):
+            function(wanted)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
@@ -188,17 +178,14 @@ def test_on_a_gpu(dataset):
 
 
 def test_transform_takes_the_slow_path(build):
-    dataset = ShardedDataset(build, transform=T.Compose([T.NormalizeFeatures(), T.Distance(norm=False)]))
-    options = {"sampler": ORDER, "follow_batch": ["x"], "exclude_keys": ["y"]}
-    assert_batches(GraphLoader(dataset, 4, num_threads=2, **options), DataLoader(dataset, 4, **options))
-
-
-def test_a_transform_that_is_set_later(build):
     dataset = ShardedDataset(build)
-    loader = GraphLoader(dataset, 4)
+    options = {"sampler": ORDER, "follow_batch": ["x"], "exclude_keys": ["y"]}
+    loader = GraphLoader(dataset, 4, num_threads=2, **options)
     list(loader)
-    dataset.transform = T.NormalizeFeatures()
-    assert_batches(loader, DataLoader(dataset, 4))
+    dataset.transform = T.Compose(
+        [T.NormalizeFeatures(), T.Distance(norm=False)]
+    )  # after the loader was made
+    assert_batches(loader, DataLoader(dataset, 4, **options))
 
 
 def test_one_graph_with_masks(tmp_path):
@@ -225,14 +212,6 @@ def test_batches_that_are_kept_are_not_overwritten(tmp_path):
     for view, array, whole in zip(views, arrays, wanted, strict=True):
         assert torch.equal(view, whole[0, 5:])
         assert (array == whole[1].numpy()).all()
-
-
-def test_pickled_batch(dataset):
-    batch = next(iter(GraphLoader(dataset, 3)))
-    assert_same(pickle.loads(pickle.dumps(batch)), batch)
-
-
-# -- the order --------------------------------------------------------------------------------------
 
 
 def test_seed_fixes_the_order_for_any_number_of_threads(numbers):
@@ -262,14 +241,20 @@ def test_set_epoch(numbers):
     assert [batch.number.tolist() for batch in iterator] == epochs[2]
 
 
-@pytest.mark.parametrize(
-    ("options", "prefetch"), [({"batch_size": 4}, 3), ({"max_nodes": 40, "bucket": 10}, 0)]
-)
-def test_resumes_after_every_batch(numbers, options, prefetch):
-    def make():
-        return GraphLoader(numbers, shuffle=True, seed=4, prefetch=prefetch, **options)
+RESUMED = [
+    {"batch_size": 4, "prefetch": 3},
+    {"max_nodes": 40, "bucket": 10, "prefetch": 0},
+    {"batch_size": 2, "rank": 1, "world_size": 3, "even": True, "num_threads": 4},
+]
 
-    epochs = [numbers_of(make_loader) for make_loader in [make()] for _ in range(3)]
+
+@pytest.mark.parametrize("options", RESUMED)
+def test_resumes_after_every_batch(numbers, options):
+    def make():
+        return GraphLoader(numbers, shuffle=True, seed=4, **options)
+
+    whole = make()
+    epochs = [numbers_of(whole) for _ in range(3)]
     for stop in range(1, len(epochs[1]) + 1):
         loader = make()
         numbers_of(loader)
@@ -284,51 +269,21 @@ def test_resumes_after_every_batch(numbers, options, prefetch):
         assert numbers_of(resumed) == epochs[2]
 
 
-@pytest.mark.parametrize(("world_size", "threads", "prefetch"), [(1, 1, 0), (3, 1, 2), (3, 4, 5)])
-def test_three_resumes_in_one_epoch(numbers, world_size, threads, prefetch):
-    """Each part is read with other threads; every rank goes on from the first one's state."""
-
-    def make(rank, **how):
-        return GraphLoader(numbers, 2, shuffle=True, rank=rank, world_size=world_size, even=True, **how)
-
-    state, found = make(0).state_dict(), [[] for _ in range(world_size)]
-    for part in range(4):
-        states = []
-        for rank, batches in enumerate(found):
-            loader = make(rank, num_threads=threads, prefetch=prefetch + part)
-            loader.load_state_dict(state)
-            iterator = iter(loader)
-            batches += [batch.number.tolist() for batch in islice(iterator, 2 if part < 3 else None)]
-            states.append(loader.state_dict())
-        assert all(each == states[0] for each in states)
-        state = pickle.loads(pickle.dumps(states[0]))
-    assert found == [numbers_of(make(rank)) for rank in range(world_size)]
-    # From the next epoch on, in another order; a state from there is as good as any.
-    other, fresh = GraphLoader(numbers, 4, shuffle=True), GraphLoader(numbers, 4, shuffle=True)
-    other.load_state_dict(state)
-    fresh.set_epoch(1)
-    assert numbers_of(other) == numbers_of(fresh)
-
-
-def test_state_between_epochs(numbers):
+def test_the_epoch_of_a_state(numbers):
+    whole, resumed = (GraphLoader(numbers, 4, shuffle=True) for _ in range(2))
+    first, second = numbers_of(whole), numbers_of(whole)
     loader = GraphLoader(numbers, 4, shuffle=True)
-    first, second = numbers_of(loader), numbers_of(loader)
-    resumed = GraphLoader(numbers, 4, shuffle=True)
-    resumed.load_state_dict(GraphLoader(numbers, 4, shuffle=True).state_dict())
+    resumed.load_state_dict(loader.state_dict())
     assert numbers_of(resumed) == first
-    loader = GraphLoader(numbers, 4, shuffle=True)
     numbers_of(loader)
-    resumed.load_state_dict(loader.state_dict())
-    resumed.set_epoch(1)  # what a trainer does after loading; the position stays
-    assert numbers_of(resumed) == second
-    iterator = iter(loader)
-    next(iterator)
-    resumed.load_state_dict(loader.state_dict())
-    resumed.set_epoch(1)
-    assert numbers_of(resumed) == second[1:]
-    resumed.load_state_dict(loader.state_dict())
-    resumed.set_epoch(0)  # another epoch: from its start
-    assert numbers_of(resumed) == first
+    next(iter(loader))
+    for epoch, wanted in (
+        (1, second[1:]),
+        (0, first),
+    ):  # set after loading: its position stays, or from the start
+        resumed.load_state_dict(loader.state_dict())
+        resumed.set_epoch(epoch)
+        assert numbers_of(resumed) == wanted
 
 
 def others(numbers):
@@ -395,23 +350,16 @@ def test_samplers_of_any_kind(numbers):
     assert numbers_of(loader) == [[4, 5], [6]]
 
 
-def test_max_nodes(numbers):
-    loader = GraphLoader(numbers, max_nodes=64, shuffle=True)
-    batches = list(loader)
+def test_max_nodes_and_lengths(numbers):
+    batches = list(GraphLoader(numbers, max_nodes=64, shuffle=True))
     assert sorted(n for batch in batches for n in batch.number.tolist()) == list(range(50))
     assert all(batch.num_nodes <= 64 for batch in batches)
     larger = GraphLoader(numbers, max_nodes=20)
     assert all(batch.num_nodes <= 20 or batch.num_graphs == 1 for batch in larger)
-    in_order = numbers_of(GraphLoader(numbers, max_nodes=40, sampler=range(10, 30)))
-    assert flat(in_order) == list(range(10, 30))
+    assert flat(numbers_of(GraphLoader(numbers, max_nodes=40, sampler=range(10, 30)))) == list(range(10, 30))
     with pytest.raises(TypeError):
         len(GraphLoader(numbers, max_nodes=40, sampler=range(10)))
-
-
-def test_lengths(numbers):
     for options in (
-        {"batch_size": 7},
-        {"batch_size": 7, "drop_last": True},
         {"max_nodes": 33, "shuffle": True},
         {"batch_size": 7, "sampler": range(15)},
         {"batch_size": 7, "sampler": range(15), "drop_last": True},
@@ -419,9 +367,6 @@ def test_lengths(numbers):
     ):
         loader = GraphLoader(numbers, **options)
         assert len(loader) == len(list(loader))
-
-
-# -- threads ----------------------------------------------------------------------------------------
 
 
 def wait_for_threads(before):
@@ -464,35 +409,6 @@ def test_an_error_comes_in_its_place_and_ends_the_threads(build):
     with pytest.raises(RuntimeError, match="this one"):
         next(iterator)
     assert not wait_for_threads(before)
-
-
-@pytest.mark.usefixtures("always_shared")
-@pytest.mark.parametrize("prefetch", [0, 4])
-def test_an_iteration_goes_on_in_a_forked_child(dataset, prefetch):
-    loader = GraphLoader(dataset, 3, sampler=list(range(24)), num_threads=2, prefetch=prefetch)
-    wanted = [batch.x.sum().item() for batch in loader]
-    iterator = iter(loader)
-    found = [next(iterator).x.sum().item()]
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            sums = [batch.x.sum().item() for batch in iterator]
-            os.write(writer, pickle.dumps(sums))
-            code = 0
-        finally:
-            os._exit(code)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as pipe:
-        child_sums = pickle.loads(pipe.read())
-    assert os.waitpid(child, 0)[1] == 0
-    found += [batch.x.sum().item() for batch in iterator]
-    assert found == wanted
-    assert child_sums == wanted[1:]
-
-
-# -- arguments --------------------------------------------------------------------------------------
 
 
 WRONG = [

@@ -250,7 +250,7 @@ def test_bounds_are_wide_enough_and_none_is_idle(device, shapes, tmp_path) -> No
 
 def test_rows_without_a_rank_find_nothing_and_take_no_work(device, shapes, monkeypatch) -> None:
     """NaN among the queries: those. Among the keys: all queries of that graph and head."""
-    monkeypatch.setattr("kmip_data.models.search.problem._check_finite", lambda *_: None)
+    monkeypatch.setattr("kmip_data.models.search.problem.check_finite", lambda *_: None)
     graphs = (0, 20, 50), (0, 100, 300)
 
     def holds(case) -> None:
@@ -288,7 +288,7 @@ def test_half_precision(device) -> None:
 
 
 def test_the_next_search_raises_what_is_not_finite(device, monkeypatch) -> None:
-    monkeypatch.setattr("kmip_data.models.search.problem._check_finite", lambda *_: None)
+    monkeypatch.setattr("kmip_data.models.search.problem.check_finite", lambda *_: None)
 
     def holds(case) -> None:
         bad, where = case

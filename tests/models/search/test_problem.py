@@ -32,6 +32,9 @@ def test_refusals() -> None:
         for word in words:
             assert word in str(caught.value)
 
+    def pointers(ptr, *words):
+        return (ROWS, ROWS, 1), {"query_ptr": ptr}, ["query_ptr", *words]
+
     check_each(
         holds,
         [
@@ -39,29 +42,26 @@ def test_refusals() -> None:
             ((ROWS, ROWS[..., :0], 1), {}, ["keys", "(2, 5, 0)"]),
             ((ROWS.numpy(), ROWS, 1), {}, ["queries", "torch.Tensor", "ndarray"]),
             ((ROWS.int(), ROWS, 1), {}, ["queries", "float32", "int32"]),
-            ((ROWS, ROWS.double(), 1), {}, ["dtype", "float32", "float64"]),
             ((ROWS, ROWS.to("meta"), 1), {}, ["keys", "dense", "meta"]),
-            ((ROWS, ROWS[:1], 1), {}, ["number of heads", "2", "1"]),
-            ((ROWS, ROWS[..., :2], 1), {}, ["row length d", "3", "2"]),
+            ((ROWS, ROWS.double(), 1), {}, ["differ", "float32", "float64"]),
+            ((ROWS, ROWS[:1], 1), {}, ["differ", "(2, 5, 3)", "(1, 5, 3)"]),
+            ((ROWS, ROWS[..., :2], 1), {}, ["differ", "(2, 5, 3)", "(2, 5, 2)"]),
             ((ROWS, ROWS, 0), {}, ["k is wrong", "at least 1", "0"]),
-            ((ROWS, ROWS, 1.5), {}, ["k is wrong", "1.5"]),
             ((ROWS, ROWS, True), {}, ["k is wrong", "True"]),
-            ((ROWS, ROWS, 1), {"query_ptr": [0, 3, 2, 5]}, ["query_ptr falls", "query_ptr[2] = 2"]),
-            ((ROWS, ROWS, 1), {"query_ptr": [0, 4]}, ["query_ptr", "last entry 5", "4"]),
-            ((ROWS, ROWS, 1), {"query_ptr": [1, 5]}, ["query_ptr", "first entry 0", "1"]),
-            ((ROWS, ROWS, 1), {"query_ptr": []}, ["query_ptr", "no entries"]),
-            ((ROWS, ROWS, 1), {"query_ptr": torch.tensor([0.0, 5.0])}, ["query_ptr", "integer", "float32"]),
-            (
-                (ROWS, ROWS, 1),
-                {"query_ptr": torch.tensor([[0, 5]])},
-                ["query_ptr", "one-dimensional", "(1, 2)"],
-            ),
-            ((ROWS, ROWS, 1), {"query_ptr": [0, 2.5, 5]}, ["query_ptr", "integer", "float64"]),
-            ((ROWS, ROWS, 1), {"query_ptr": [[0], [2, 5]]}, ["query_ptr", "integer"]),
+            ((ROWS, ROWS, 1), {"hint": torch.zeros(2, 4, 1, dtype=torch.int64)}, ["hint", "(2, 4, 1)"]),
+            ((ROWS, ROWS, 1), {"hint": ROWS}, ["hint", "int64", "float32"]),
+            pointers([0, 3, 2, 5], "falls", "query_ptr[2] = 2"),
+            pointers([0, 4], "last entry 5", "4"),
+            pointers([1, 5], "first entry 0", "1"),
+            pointers([], "no entries"),
+            pointers(torch.tensor([0.0, 5.0]), "integer", "float32"),
+            pointers(torch.tensor([[0, 5]]), "one-dimensional", "(1, 2)"),
+            pointers([0, 2.5, 5], "integer", "float64"),
+            pointers([[0], [2, 5]], "integer"),
             ((ROWS, ROWS, 1), {"key_ptr": [0, 2, 5]}, ["different numbers of graphs", "length 3"]),
             ((ROWS, ROWS[:, :4], 1), {"query_ptr": [0, 2, 5]}, ["different numbers of graphs"]),
             ((changed(math.nan), ROWS, 1), {}, ["queries", "finite", "nan at [1, 4, 2]"]),
-            ((ROWS, changed(-math.inf), 1), {}, ["keys", "finite", "-inf at [1, 4, 2]"]),
+            ((ROWS, changed(-math.inf), 1), {}, ["keys", "finite", "-inf at [1, 4, 2]", "0 more"]),
             ((ROWS, ROWS, 1), {"backend": "kepos"}, ["kepos", "dense", "Did you mean 'keops'"]),
             ((ROWS.double(), ROWS.double(), 1), {"backend": "cpu"}, ["'cpu' cannot", "float64"]),
         ],
@@ -77,34 +77,21 @@ def test_empty_graphs_and_missing_slots() -> None:
         # Graph 0: keys but no query; graph 1: a query but no keys; graph 2: two queries, one key.
         assert indices.tolist() == [[[-1, -1], [2, -1], [2, -1]]]
         assert scores.tolist() == [[[-math.inf, -math.inf], [6.0, -math.inf], [9.0, -math.inf]]]
+        scores, indices = topk_inner_product(rows[:, :0], rows[:, :0], 4, query_ptr=[0], backend=backend)
+        assert scores.shape == indices.shape == (1, 0, 4)
+        # Pointers of the keys default to those of the queries.
+        found = topk_inner_product(rows, rows, 1, query_ptr=torch.tensor([0, 1, 3]), backend=backend)
+        assert found[1].tolist() == [[[0], [2], [2]]]
 
     check_each(holds, ["cpu", "dense"])
-
-
-def test_nothing_at_all() -> None:
-    def holds(backend) -> None:
-        rows = torch.ones(2, 0, 3)
-        scores, indices = topk_inner_product(rows, rows, 4, query_ptr=[0], backend=backend)
-        assert scores.shape == indices.shape == (2, 0, 4)
-
-    check_each(holds, ["cpu", "dense"])
-
-
-def test_pointers_of_the_keys_default_to_those_of_the_queries() -> None:
-    rows = torch.tensor([[[1.0], [5.0]]])
-    assert topk_inner_product(rows, rows, 1, query_ptr=torch.tensor([0, 1, 2]))[1].tolist() == [[[0], [1]]]
 
 
 def test_where_graphs_begin_is_read_for_backends_that_do_not() -> None:
     """Of a problem whose pointers stay on a GPU, where the host would divide the rows evenly."""
     rows, ptr = torch.randn(1, 12, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 2, 9, 12])
-    problem = replace(
-        check_problem(rows, rows, 3), query_ptr=(0, 4, 8, 12), key_ptr=(0, 4, 8, 12), starts=ptr
-    )
-    for found, expected in zip(
-        ranked(problem, "dense"), topk_inner_product(rows, rows, 3, query_ptr=ptr), strict=True
-    ):
-        assert torch.equal(found, expected)
+    evenly = dict.fromkeys(("query_ptr", "key_ptr"), (0, 4, 8, 12))
+    problem = replace(check_problem(rows, rows, 3), **evenly, starts=ptr)
+    assert all(map(torch.equal, ranked(problem, "dense"), topk_inner_product(rows, rows, 3, query_ptr=ptr)))
     with pytest.raises(UsageError, match="query_ptr does not cover the rows"):
         ranked(replace(problem, starts=ptr + 1), "dense")
     assert check_problem(rows, rows, 3, ptr, trusted=True).starts is None  # on the CPU nothing waits
@@ -113,17 +100,14 @@ def test_where_graphs_begin_is_read_for_backends_that_do_not() -> None:
 def test_narrow_indices_are_the_same_numbers() -> None:
     def holds(case) -> None:
         backend, rows = case
-        problem = check_problem(rows, rows, 4, [0, 2, len(rows[0])], narrow=True)
-        scores, indices = ranked(problem, backend)
+        scores, indices = ranked(check_problem(rows, rows, 4, [0, 2, len(rows[0])], narrow=True), backend)
         assert indices.dtype == torch.int32
         expected = topk_inner_product(rows, rows, 4, query_ptr=[0, 2, len(rows[0])])
         assert torch.equal(scores, expected[0])
         assert torch.equal(indices.long(), expected[1])
 
     rows = torch.randn(2, 600, 3, generator=torch.Generator().manual_seed(0))
-    check_each(
-        holds, [("cpu", rows), ("dense", rows), ("dense", rows[:, :9]), ("dense", rows[:, :9].double())]
-    )
+    check_each(holds, [("cpu", rows), ("dense", rows), ("dense", rows[:, :9].double())])
 
 
 def test_out_of_memory_says_what_was_needed() -> None:

@@ -59,11 +59,6 @@ class Cluster:
         self.processes.append(process)
         return process
 
-    def close(self) -> None:
-        for process in self.processes:
-            process.kill()
-            process.wait()
-
 
 @contextmanager
 def cluster(folder: Path) -> Iterator[Cluster]:
@@ -71,7 +66,9 @@ def cluster(folder: Path) -> Iterator[Cluster]:
     try:
         yield found
     finally:
-        found.close()
+        for process in found.processes:
+            process.kill()
+            process.wait()
 
 
 def until(condition: object, seconds: float = 600) -> None:
@@ -173,7 +170,7 @@ def test_a_scheduler_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.Mo
 def test_dask_that_is_not_installed_and_options_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="belongs to the engine dask"):
         BuildOptions.of("toy", {"scheduler": "tcp://127.0.0.1:9"})
-    with pytest.raises(UsageError, match="no such engine"):
+    with pytest.raises(UsageError, match="There is no engine"):
         BuildOptions.of("toy", {"engine": "threads"})
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(UsageError, match="not installed") as caught:

@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import crash_points
@@ -13,33 +14,25 @@ from support.toy_pipeline import build_toy, digests, write_raw
 
 GRAPHS = 20
 
+#: Every listing of a folder in another order.
 SHUFFLED = """
 import os, random
 real_listdir, real_scandir = os.listdir, os.scandir
 rng = random.Random({seed})
 
-def listdir(*arguments):
-    names = real_listdir(*arguments)
-    rng.shuffle(names)
-    return names
-
 class scandir:
     def __init__(self, *arguments):
         with real_scandir(*arguments) as entries:
-            self.entries = list(entries)
-        rng.shuffle(self.entries)
-    def __iter__(self):
-        return iter(self.entries)
-    def __next__(self):
-        return self.entries.pop()
-    def __enter__(self):
-        return self
-    def __exit__(self, *_):
-        pass
-    def close(self):
-        pass
+            self.entries = shuffled(entries)
+    __iter__ = lambda self: iter(self.entries)
+    __next__ = lambda self: self.entries.pop()
+    __enter__ = lambda self: self
+    close = __exit__ = lambda *_: None
 
-os.listdir, os.scandir = listdir, scandir
+def shuffled(names):
+    return sorted(names, key=lambda _: rng.random())
+
+os.listdir, os.scandir = lambda *arguments: shuffled(real_listdir(*arguments)), scandir
 """
 
 
@@ -70,23 +63,15 @@ def test_any_number_of_jobs_and_any_order(tmp_path: Path, reference: dict[str, s
         ({"PYTHONHASHSEED": "random", "LC_ALL": "de_DE.UTF-8", "PYTHONUTF8": "0", "COLUMNS": "20"}, 0o027),
     ],
 )
-def test_any_surroundings(
-    tmp_path: Path, reference: dict[str, str], variables: dict[str, str], umask: int
-) -> None:
+def test_any_surroundings(tmp_path: Path, reference: dict[str, str], variables: Any, umask: int) -> None:
     write_raw(tmp_path / "raw", GRAPHS)
     place = tmp_path / "bootstrap"
     environment = crash_points.environment(place, **variables)
     (place / "sitecustomize.py").write_text(SHUFFLED.format(seed=umask))
     child = subprocess.run(
         [sys.executable, "-c", crash_points.RUN, str(tmp_path), "2"],
-        env=environment,
-        umask=umask,
-        cwd="/",
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+        env=environment, umask=umask, cwd="/", capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
     assert child.returncode == 0, child.stderr
     path = Path(child.stdout.strip())
     assert digests(path) == reference

@@ -20,9 +20,8 @@ SIZES = {"train": 3_500, "val": 500, "test": 1_000}
 
 
 def split(**sizes: int) -> dict[str, SplitEntry]:
-    parts = {
-        name: SplitPart(graphs=size, nodes=0, edges=0, digest="") for name, size in {**SIZES, **sizes}.items()
-    }
+    sizes = {**SIZES, **sizes}
+    parts = {name: SplitPart(graphs=size, nodes=0, edges=0, digest="") for name, size in sizes.items()}
     return {
         "upstream": SplitEntry(
             file="splits/upstream.h5", sha256="", rule="upstream", parameters={}, parts=parts
@@ -42,7 +41,6 @@ def split(**sizes: int) -> dict[str, SplitEntry]:
     ],
 )
 def test_every_count_that_the_manifest_knows_is_compared(changes, sizes, classes, says):
-    """Fails before: only the number of graphs was."""
     counts = {**MALNET, **changes}
     found = list(differing_counts(load_manifest("malnet-tiny"), counts, split(**sizes), classes, usual=True))
     assert len(found) == len(says)
@@ -56,14 +54,12 @@ def test_other_parameters_may_give_other_nodes_and_edges():
 
 
 def test_what_a_recipe_makes_has_a_title_of_its_own():
-    """Fails before: every city was titled as any city."""
     for recipe in ("city", "points", "superpixels"):
         assert named(load_manifest(recipe), "marais").title.startswith("marais: ")
     assert named(load_manifest("s3dis"), "s3dis") == load_manifest("s3dis")
 
 
 def test_a_part_is_built_from_until_the_whole_has_come(tmp_path, monkeypatch):
-    """Fails before: once a part was built, a download of the whole changed nothing."""
     archive, home = shared_data("indoor3d_sem_seg_hdf5_data_small.zip"), Home(tmp_path)
     options = {"home": home, "parameters": {"k": 3}, "jobs": 1, "quiet": True}
     part = building.build_dataset("s3dis", archives=[archive], **options)
@@ -74,11 +70,7 @@ def test_a_part_is_built_from_until_the_whole_has_come(tmp_path, monkeypatch):
         ShardedDataset(part, "train")
     assert building.build_dataset("s3dis", **options).path == part.path
     pipeline = building.load_pipeline(load_manifest("s3dis"))
-    whole = SimpleNamespace(
-        is_complete=lambda manifest: True,
-        sample=None,
-        content_digest="1" * 64,
-    )
+    whole = SimpleNamespace(is_complete=lambda manifest: True, sample=None, content_digest="1" * 64)
     monkeypatch.setattr(building, "list_copies", lambda folder: [whole])
     params = pipeline.Params(k=3)
     assert building._find(pipeline, params, home, sample=False, options=BuildOptions()) is None

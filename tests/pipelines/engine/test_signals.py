@@ -78,12 +78,3 @@ def test_a_terminal_that_is_closed_leaves_nothing(tmp_path: Path) -> None:
     child.communicate(timeout=600)
     assert child.returncode == 129
     _check_nothing_left(tmp_path, child.pid)
-
-
-@pytest.mark.timeout(120)
-def test_nohup_goes_on(tmp_path: Path) -> None:
-    child = _begun(tmp_path, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
-    os.killpg(child.pid, signal.SIGHUP)
-    _, err = child.communicate(timeout=600)
-    assert child.returncode == 0, err
-    _check_nothing_left(tmp_path, child.pid)

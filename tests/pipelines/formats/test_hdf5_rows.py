@@ -55,9 +55,7 @@ BOMB = zlib.compress(bytes(50_000_000), 9)
     [
         (BOMB, "a gzip chunk of more than 64 bytes"),
         (zlib.compress(bytes(60)), "a gzip chunk of 60 bytes"),
-        (zlib.compress(bytes(64))[:4], "a gzip chunk of 1 bytes or no end"),
         (zlib.compress(bytes(64))[:-3], "a gzip chunk of 64 bytes or no end"),
-        (zlib.compress(bytes(64))[:-1] + b"!", "incorrect data check"),
         (b"not a stream", "incorrect header"),
     ],
 )

@@ -151,15 +151,9 @@ def test_nested_tuples_in_the_place_of_shapes_and_keys(tmp_path: Path) -> None:
 
 def test_a_tensor_beyond_its_storage(tmp_path: Path) -> None:
     path = tmp_path / "x.pt"
-    torch.save(torch.zeros(4)[1:3], path)
-    data = path.read_bytes()
-    # The view's offset 1 becomes 3 (BININT1): its end is then one element after the storage.
-    at = data.index(b"K\x01K\x02\x85")
-    path.write_bytes(data[:at] + b"K\x03" + data[at + 2 :])
-    with pytest.raises(DamagedInput):  # by the checksum
-        read_torch_file(path)
     torch.save(torch.zeros(4)[1:3], path, _use_new_zipfile_serialization=False)
     data = path.read_bytes()
+    # The view's offset 1 becomes 3 (BININT1): its end is then one element after the storage.
     at = data.index(b"K\x01K\x02\x85")
     path.write_bytes(data[:at] + b"K\x03" + data[at + 2 :])
     with pytest.raises(DamagedInput, match="was not run") as caught:

@@ -59,54 +59,30 @@ def _renamed(root: str, build, path: Path, **options) -> None:
     build(path, members={name.replace("toy/", root): data for name, data in GOOD.items()}, **options)
 
 
-def _many_besides(path: Path) -> None:
+def _much_besides(path: Path) -> None:
     """Hold much more than the data: in size, in number, and hidden copies of a system's own."""
     good_zip(
         path,
         ("besides/large.bin", bytes(12_000_000)),
         *((f"besides/{i}", b"") for i in range(10_200)),
         *((f"toy/parts/._{i}.bin", b"mac") for i in range(25)),
-    )
-
-
-def _tar_besides(path: Path, mode: str = "w") -> None:
-    good_tar(path, ("besides/large.bin", random.Random(0).randbytes(3_000_000) * 4), mode=mode)
-
-
-def _extra_zip(path: Path) -> None:
-    good_zip(
-        path,
         ("toy/parts/0.npz", b"extra"),
         ("toy/parts/sub/2.bin", b"deeper"),
-        ("__MACOSX/toy/._index.txt", b"mac"),
         (zip_info("toy/parts/", 0o040755), b""),
-        ("README", b"hello"),
     )
 
 
-def _long_names(form: int):
-    def build(path: Path) -> None:
-        _renamed("/".join(["n" * 90] * 4) + "/", good_tar, path, form=form)
-
-    return build
-
-
+LARGE = ("besides/large.bin", random.Random(0).randbytes(3_000_000) * 4)
+LONG = "/".join(["n" * 90] * 4) + "/"
 ACCEPTED = {
-    "zip": good_zip,
-    "zip renamed root": lambda p: _renamed("other-root/deeper/", good_zip, p),
+    "zip renamed root": lambda p: _renamed("Größe/deeper/", good_zip, p),
     "zip no root": lambda p: _renamed("", good_zip, p),
-    "zip with more": _extra_zip,
-    "zip with much more": _many_besides,
-    "tar with much more": _tar_besides,
-    "tar.gz with much more": lambda p: _tar_besides(p, mode="w:gz"),
-    "zip with umlaut root": lambda p: _renamed("Größe/", good_zip, p),
-    "tar": good_tar,
+    "zip with much more": _much_besides,
     "tar ./": lambda p: _renamed("./a b/", good_tar, p),
-    "tar gnu": lambda p: good_tar(p, form=tarfile.GNU_FORMAT),
     "tar ustar": lambda p: good_tar(p, form=tarfile.USTAR_FORMAT),
-    "tar long names gnu": _long_names(tarfile.GNU_FORMAT),
-    "tar long names pax": _long_names(tarfile.PAX_FORMAT),
-    "tar.gz": lambda p: good_tar(p, mode="w:gz"),
+    "tar long names gnu": lambda p: _renamed(LONG, good_tar, p, form=tarfile.GNU_FORMAT),
+    "tar long names pax": lambda p: _renamed(LONG, good_tar, p),
+    "tar.gz with more": lambda p: good_tar(p, LARGE, mode="w:gz"),
     "tar.bz2": lambda p: good_tar(p, mode="w:bz2"),
     "tar.xz": lambda p: good_tar(p, mode="w:xz"),
     "tar.gz padded": lambda p: (good_tar(p, mode="w:gz"), p.write_bytes(p.read_bytes() + bytes(5000))),
@@ -141,17 +117,6 @@ def test_mode_bits_are_not_taken_over(tmp_path):
             assert path.stat().st_mode & 0o7777 & ~0o644 == 0
 
 
-def test_a_folder_is_only_read(tmp_path):
-    _folder(tmp_path / "mine")
-    for path in (tmp_path / "mine").rglob("*"):
-        path.chmod(0o555 if path.is_dir() else 0o444)
-    before = tree(tmp_path / "mine")
-    assert_unpacks(tmp_path / "mine", tmp_path / "target")
-    assert tree(tmp_path / "mine") == before
-    # A copy, not a link: changing one does not change the other.
-    assert (tmp_path / "target" / "index.txt").stat().st_nlink == 1
-
-
 def test_links_inside_a_folder_are_followed_and_others_refused(tmp_path):
     _folder(tmp_path / "mine")
     store = tmp_path / "mine" / ".store"
@@ -172,28 +137,23 @@ def test_links_inside_a_folder_are_followed_and_others_refused(tmp_path):
     assert_unpacks(tmp_path / "link", tmp_path / "third")
 
 
-def test_a_folder_may_hold_anything_else(tmp_path):
+def test_a_folder_may_hold_anything_else_and_is_only_read(tmp_path):
     _folder(tmp_path / "mine")
     (tmp_path / "mine" / "bad\x01name").write_bytes(b"x")
     (tmp_path / "mine" / os.fsdecode(b"\xff\xfe")).write_bytes(b"x")
     os.mkfifo(tmp_path / "mine" / "toy" / "fifo")
     (tmp_path / "mine" / "loop").symlink_to(tmp_path / "mine")
+    (tmp_path / "mine" / "toy" / "parts").chmod(0o555)
+    before = [(path, path.lstat()[:7]) for path in sorted((tmp_path / "mine").rglob("*"))]
     assert_unpacks(tmp_path / "mine", tmp_path / "target")
+    assert [(path, path.lstat()[:7]) for path in sorted((tmp_path / "mine").rglob("*"))] == before
+    assert (tmp_path / "target" / "index.txt").stat().st_nlink == 1  # a copy, not a link
 
 
-@pytest.mark.parametrize(
-    ("dataset", "file", "count"),
-    [
-        ("s3dis", "indoor3d_sem_seg_hdf5_data_small.zip", 4),
-        ("shapenet-part", "shapenet_part_16_shapes.zip", 20),
-    ],
-)
-def test_real_archives(tmp_path, dataset, file, count):
-    path = shared_data(file)
-    digests = write_members(
-        recognise(open_archive(path), load_manifest(dataset).content), tmp_path / "target"
-    )
-    assert len(digests) == count
+def test_a_real_archive(tmp_path):
+    path = shared_data("shapenet_part_16_shapes.zip")
+    chosen = recognise(open_archive(path), load_manifest("shapenet-part").content)
+    assert len(write_members(chosen, tmp_path / "target")) == 20
     with zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
             if not info.is_dir():
@@ -231,7 +191,7 @@ def wrong_about(name: str, top: Path) -> str | None:
 
 
 #: Attacks on memory and time, which a process of its own meets.
-HEAVY = {name for name in ATTACKS if re.search("bomb|000 members|huge|pax h|count", name)}
+HEAVY = {name for name in ATTACKS if re.search("bomb|000 members|huge|pax h", name)}
 
 
 def test_a_hostile_archive_is_refused_or_read_as_the_libraries_read_it(tmp_path):
@@ -280,33 +240,26 @@ def test_bombs_and_a_large_good_archive_need_little_memory(tmp_path):
 
 
 def test_data_of_another_kind_are_described(tmp_path):
-    good_zip(tmp_path / "inner.zip")
     cases = {
         "other/, top.txt": {"other/readme.md": b"x", "other/data.bin": b"y", "top.txt": b"z"},
-        "inner.zip": {"inner.zip": (tmp_path / "inner.zip").read_bytes()},  # which is not opened
         "0 of parts/*.bin (expected 1 to 20)": {"toy/index.txt": b"x"},
     }
-
-    def check(text):
-        good_zip(tmp_path / "a.zip", members=cases[text])
+    for text, members in cases.items():
+        good_zip(tmp_path / "a.zip", members=members)
         with pytest.raises(DamagedInput) as caught:
             unpack(tmp_path / "a.zip", tmp_path / "target")
         assert text in str(caught.value)
         assert "index.txt and next to it 1 × index.txt, 1 to 20 × parts/*.bin" in str(caught.value)
 
-    check_each(check, cases)
-
 
 def test_two_copies_in_one_archive_are_a_question(tmp_path):
     good_zip(tmp_path / "a.zip", *[(name.replace("toy", "two"), data) for name, data in GOOD.items()])
-    with pytest.raises(UsageError, match="in 2 folders") as caught:
+    with pytest.raises(UsageError, match="in 2 folders: 'toy/', 'two/'"):
         unpack(tmp_path / "a.zip", tmp_path / "target")
-    assert "'toy/', 'two/'" in str(caught.value)
 
 
 def test_a_file_that_is_no_archive(tmp_path):
-    cases = (b"", b"<!DOCTYPE html>", b"PK", b"\x28\xb5\x2f\xfd zstd", gzip.compress(b"text"), bytes(2048))
-    for data in cases:
+    for data in (b"", b"<!DOCTYPE html>", b"PK", gzip.compress(b"text"), bytes(2048)):
         (tmp_path / "a.zip").write_bytes(data)
         with pytest.raises(DamagedInput, match="neither zip nor tar"):
             unpack(tmp_path / "a.zip", tmp_path / "target")
@@ -326,7 +279,7 @@ def test_too_large_a_folder_is_not_searched_for_ever(tmp_path):
         (tmp_path / str(i) / "deep" / "file").touch()
     archive = open_archive(tmp_path)
     assert len(archive.files(200, 0)) == 30
-    with pytest.raises(UsageError, match="too many files"):
+    with pytest.raises(UsageError, match="more than 20 files"):
         archive.files(20, 0)
 
 
@@ -346,18 +299,14 @@ def test_a_full_disk_leaves_nothing(tmp_path):
     assert_unpacks(tmp_path / "a.zip", tmp_path / "target")
 
 
-def _mutations(tmp_path: Path, seeds: range, change) -> None:
+def _mutations(tmp_path: Path, change) -> None:
     """Damage good archives in random places: our errors or the right members, never anything else."""
-    for kind, build in (
-        ("zip", good_zip),
-        ("tar", good_tar),
-        ("gz", ACCEPTED["tar.gz"]),
-        ("xz", ACCEPTED["tar.xz"]),
-    ):
+    builders = {"zip": good_zip, "tar": good_tar, "gz": ACCEPTED["tar.gz padded"], "xz": ACCEPTED["tar.xz"]}
+    for kind, build in builders.items():
         path, target = tmp_path / f"archive.{kind}", tmp_path / "target"
         build(path)
         data = path.read_bytes()
-        for seed in seeds:
+        for seed in range(60):
             path.write_bytes(change(bytearray(data), random.Random(seed)))
             with contextlib.suppress(DamagedInput, UsageError):
                 unpack(path, target)
@@ -380,4 +329,4 @@ def _cut(data: bytearray, rng: random.Random) -> bytes:
 
 def test_random_damage(tmp_path):
     for change in (_flip, _cut):
-        _mutations(tmp_path, range(60), change)
+        _mutations(tmp_path, change)

@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import random
-import signal
 import socket
 import subprocess
 import sys
@@ -18,17 +17,7 @@ from pathlib import Path
 
 import pytest
 import trustme
-from support.http_server import (
-    File,
-    Server,
-    chunked,
-    drip,
-    page,
-    redirect,
-    serving,
-    stall,
-    status,
-)
+from support.http_server import File, chunked, drip, page, redirect, serving, stall, status
 
 from kmip_data.errors import DamagedInput, OutOfResources, SourceUnavailable, UsageError
 from kmip_data.manifest import Mirror, Source
@@ -109,16 +98,11 @@ def test_a_download_is_whole_and_has_a_receipt(server, target):
     assert server.requests[0][1]["Accept-Encoding"] == "identity"
 
 
-def test_a_finished_download_is_not_asked_for_again(server, target):
+def test_a_finished_download_is_asked_for_again_only_if_it_changed(server, target):
     wanted = source(server.route("/toy.zip", File(DATA)))
     first = fetch(wanted, target)
     assert fetch(wanted, target) == first
     assert len(server.requests) == 1
-
-
-def test_a_finished_file_that_changed_is_downloaded_again(server, target):
-    wanted = source(server.route("/toy.zip", File(DATA)))
-    fetch(wanted, target)
     target.write_bytes(DATA[:-1] + b"x")
     fetch(wanted, target)
     assert_whole(target)
@@ -144,38 +128,34 @@ def test_good_servers(server, tmp_path):
 
 
 def test_redirects_are_followed(server, target):
-    final = server.route("/final", File(DATA))
-    url = server.route("/toy.zip", redirect(final, 307))
-    server.route("/first", redirect("/toy.zip"))
-    receipt = fetch(source(server.url("/first")), target)
-    assert receipt.origin == server.url("/first") != url
+    server.route("/toy.zip", redirect(server.route("/final", File(DATA)), 307))
+    receipt = fetch(source(server.route("/first", redirect("/toy.zip"))), target)
+    assert receipt.origin == server.url("/first")
     assert_whole(target)
 
 
 def test_a_plain_file_need_not_be_an_archive(server, target):
-    wanted = Source(
-        name="toy.zip",
-        container="file",
-        mirrors=(Mirror(url=server.route("/t", File(b"a,b\n1,2\n", kind="text/csv"))),),
-    )
+    url = server.route("/t", File(b"a,b\n1,2\n", kind="text/csv"), page())
+    wanted = Source(name="toy.zip", container="file", mirrors=(Mirror(url=url),))
     fetch(wanted, target)
     assert target.read_bytes() == b"a,b\n1,2\n"
+    target.unlink()
+    assert_fails(wanted, target, "sent no archive: got text/html")
 
 
 # --- resume ---------------------------------------------------------------------------------------
 
 
 def test_a_cut_connection_resumes_where_it_stopped(server, tmp_path):
-    for percent in (1, 10, 50, 90, 99):
-        for pinned in ({"sha256": SHA}, {}):
-            path, cut, sent = f"/{percent}{len(pinned)}", SIZE * percent // 100, server.sent
-            target = tmp_path / path[1:] / "toy.zip"
-            fetch(source(server.route(path, File(DATA, cut=cut), File(DATA)), **pinned), target)
-            assert_whole(target)
-            first, again = (headers for asked, headers in server.requests if asked == path)
-            assert "Range" not in first
-            assert (again["Range"], again["If-Range"]) == (f"bytes={cut}-", '"one"')
-            assert server.sent - sent <= 1.02 * SIZE
+    for percent, pinned in ((1, {"sha256": SHA}), (50, {}), (99, {})):
+        path, cut, sent = f"/{percent}", SIZE * percent // 100, server.sent
+        target = tmp_path / path[1:] / "toy.zip"
+        fetch(source(server.route(path, File(DATA, cut=cut), File(DATA)), **pinned), target)
+        assert_whole(target)
+        first, again = (headers for asked, headers in server.requests if asked == path)
+        assert "Range" not in first
+        assert (again["Range"], again["If-Range"]) == (f"bytes={cut}-", '"one"')
+        assert server.sent - sent <= 1.02 * SIZE
 
 
 def odd_range(text: str):
@@ -193,10 +173,7 @@ WEAK = {"etag": 'W/"x"', "last_modified": DAY}
 RESUMED = {
     **{
         f"odd range {text[:20]!r}": ([PART, odd_range(text), File(DATA)], {}, DATA, '"one"')
-        for text in (
-            *(f"bytes {'9' * 5000}-9/9", f"bytes 500000-999999/{'9' * 5000}", "bytes */*"),
-            *("lines 5-6/7", "\x9b", ""),
-        )
+        for text in (f"bytes {'9' * 5000}-9/9", "lines 5-6/7", "")
     },
     "other range": ([PART, File(DATA, shift=-5), File(DATA)], {}, DATA, '"one"'),
     "416": ([PART, status(416), File(DATA)], {}, DATA, '"one"'),
@@ -204,13 +181,9 @@ RESUMED = {
     "range ignored": ([PART, File(DATA, ranges=False)], {}, DATA, '"one"'),
     "changed": ([PART, File(OTHER, etag='"two"')], {}, OTHER, '"one"'),
     "changed, If-Range ignored": ([PART, File(OTHER, etag='"two"', if_range=False)], {}, OTHER, '"one"'),
-    "changed without a header": (
-        [File(OTHER, etag=None, cut=300_000), File(DATA, etag=None)], {"sha256": SHA}, DATA, None,
-    ),
     "no validator, no digest": ([File(OTHER, etag=None, cut=300_000), File(DATA, etag=None)], {}, DATA, None),
     "weak ETag with a date": ([File(DATA, cut=300_000, **WEAK), File(DATA, **WEAK)], {}, DATA, DAY),
     "control in the ETag": ([File(DATA, cut=9_000, etag="\x9b"), File(DATA, etag="\x9b")], {}, DATA, None),
-    "long ETag": ([File(DATA, cut=9_000, etag="x" * 60_000), File(DATA, etag="x" * 60_000)], {}, DATA, None),
     "many cuts": (
         [*(File(DATA, cut=at) for at in range(50_000, SIZE, 50_000)), File(DATA)], {}, DATA, '"one"',
     ),
@@ -254,13 +227,6 @@ def test_credentials_are_used_and_never_shown_or_kept(server, target, capsys):
     assert not [secret for secret in secrets if secret in said]
 
 
-def test_a_download_that_needs_a_password_goes_on(server, target):
-    url = server.route("/toy.zip", File(DATA, cut=SIZE // 2), File(DATA)).replace("://", "://me:pw@")
-    fetch(source(url), target)
-    assert_whole(target)
-    assert server.requests[1][1]["Range"] == f"bytes={SIZE // 2}-"
-
-
 def test_the_unfinished_part_outlives_the_run(server, target):
     url = server.route("/toy.zip", File(DATA, cut=400_000), File(DATA, cut=400_000))
     error = assert_fails(source(url), target, "cut the connection")
@@ -284,21 +250,15 @@ def test_a_file_that_was_whole_but_not_renamed_needs_no_request(server, target):
     assert_whole(target)
 
 
-def test_one_mirror_does_not_continue_the_bytes_of_another(server, target):
-    one = server.route("/one", File(OTHER, cut=300_000), status(404))
-    two = server.route("/two", File(DATA))
-    fetch(source(one, two), target)
-    assert_whole(target)
-    assert all("Range" not in headers for path, headers in server.requests if path == "/two")
-
-
-def test_mirrors_with_the_same_pinned_digest_do(server, target):
-    one = server.route("/one", File(DATA, cut=300_000), status(404))
-    two = server.route("/two", File(DATA, etag='"elsewhere"'))
-    fetch(source(one, two, sha256=SHA), target)
-    assert_whole(target)
-    assert [headers.get("Range") for path, headers in server.requests if path == "/two"] == ["bytes=300000-"]
-    assert server.sent <= 1.02 * SIZE
+def test_a_mirror_continues_the_bytes_of_another_only_by_a_pinned_digest(server, target):
+    for pinned, data, ranges in (({}, OTHER, [None]), ({"sha256": SHA}, DATA, ["bytes=300000-"])):
+        one = server.route(f"/one{len(pinned)}", File(data, cut=300_000), status(404))
+        two = server.route(f"/two{len(pinned)}", File(DATA, etag='"elsewhere"'))
+        fetch(source(one, two, **pinned), target)
+        assert_whole(target)
+        asked = [headers.get("Range") for path, headers in server.requests if path == f"/two{len(pinned)}"]
+        assert asked == ranges
+        target.unlink()
 
 
 def test_the_mirror_of_an_unfinished_part_is_asked_first(server, target):
@@ -333,7 +293,6 @@ def raw_body(data: bytes, header: str):
 
 BAD = {
     "403": (status(403), "answers 403 Forbidden"),
-    "404": (status(404), "answers 404 Not Found"),
     "429": (status(429, Retry_After="0"), "answers 429 Too Many Requests"),
     "429 long": (status(429, Retry_After="3600"), "asks to wait 3600 s"),
     "503": (status(503), "answers 503 Service Unavailable"),
@@ -341,45 +300,28 @@ BAD = {
     "html called zip": (File(b"<html>" * 100, kind="application/zip"), "got application/zip, 600 B"),
     "empty": (File(b""), "sent no archive"),
     "loop": (
-        lambda handler: redirect(handler.server.url(handler.path))(handler),
-        "redirects more than 10 times",
+        lambda handler: redirect(handler.server.url(handler.path))(handler), "redirects more than 10 times",
     ),
     "file": (redirect("file:///etc/passwd"), "redirects to file"),
     "stall": (stall(DATA, 5_000), "sent less than 2 kB per second for 1.5 s"),
-    "silent": (stall(DATA, 0), "sent less than 2 kB per second"),
     "slow loris": (drip(DATA), "sent less than 2 kB per second"),
     "no header": (lambda handler: handler.server.held.wait(5), "sent nothing for too long"),
     "endless header": (raw_body(DATA, f"X-Long: {'x' * 70_000}"), "cut the connection"),
-    "endless size of a chunk": (raw_body(b"0" * 70_000, "Transfer-Encoding: chunked"), "cut"),
     "too long declared": (File(DATA[:1000], length=SIZE), "has another file now"),
     "cut chunks": (chunked(DATA, cut=1000), "cut the connection"),
     "hang up": (lambda handler: handler.hang_up(), "cut the connection"),
     "no address": (redirect("http://[bad/"), "redirects to something that is not a web address"),
     "endless redirect": (endless_redirect, "cannot be connected to"),
     "huge length": (File(DATA, length="9" * 5000), "declares a length that is not a number of bytes"),
-    "negative length": (File(DATA, length=-5), "declares a length"),
     "huge wait": (status(429, Retry_After="9" * 5000), "answers 429 Too Many Requests"),
-    "wait for no date": (status(503, Retry_After="Mon, 01 Jan 0001 00:00:00 +9999"), "answers 503"),
-    "wait for a huge zone": (
-        status(503, Retry_After=f"Mon, 01 Jan 2024 00:00:00 +{'9' * 5000}"),
-        "answers 503",
-    ),
     "huge status": (lambda handler: handler.wfile.write(b"HTTP/1.1 " + b"2" * 5000 + b" OK\r\n\r\n"), "cut"),
     "huge chunk": (raw_body(b"f" * 5000 + b"\r\n" + DATA, "Transfer-Encoding: chunked"), "cut"),
-    "negative chunk": (raw_body(b"-5\r\n" + DATA, "Transfer-Encoding: chunked"), ""),
-    "unknown transfer coding": (raw_body(b"5\r\nxxxxx\r\n0\r\n\r\n", "Transfer-Encoding: snappy"), ""),
-    "unknown charset": (
-        File(b"<html>", kind="text/html; charset=\x9b31m-klingon"),
-        "sent no archive: got text/html",
-    ),
+    "unknown coding": (raw_body(b"5\r\nxxxxx\r\n0\r\n\r\n", "Transfer-Encoding: snappy"), ""),
     "controls in a header": (File(b"", kind="\x1b]0;owned\x07\x9b31m"), "sent no archive"),
     "strange host": (redirect("http://a..b\u00fc/"), ""),
-    "many headers": (File(DATA, extra={f"X-{i}": "y" for i in range(200)}), "cut the connection"),
-    "304": (status(304), "answers 304 Not Modified"),
-    "299": (status(299), "answers 299 an unknown status"),
     "206 unasked": (status(206), "answers 206 Partial Content"),
     "not http": (lambda handler: handler.wfile.write(b"\0garbage\r\n\r\n" * 9), "cut the connection"),
-}
+}  # fmt: skip
 
 
 def test_a_bad_mirror_is_named_and_the_next_one_used(server, tmp_path):
@@ -410,7 +352,7 @@ NOT_PINNED = [
     (File(DATA, length=SIZE - 10), {"sha256": SHA}, "sent a file with SHA-256"),
     (File(DATA[:-9], length=None), {"sha256": SHA}, "sent a file with SHA-256"),
     (File(OTHER), {"md5": MD5}, "expected " + MD5[:12]),
-    (File(OTHER), {"git_blob": GIT_BLOB}, "another generation of this path"),
+    (File(OTHER), {"git_blob": GIT_BLOB}, "sent a file with git blob"),
 ]
 
 
@@ -421,10 +363,10 @@ def test_what_is_not_the_pinned_file_is_dropped(server, target):
         assert left_in(target) == set()
 
 
-@pytest.mark.parametrize("step", [File(DATA), chunked(DATA)], ids=["declared", "chunked"])
-def test_an_endless_file_is_cut_off(server, target, step):
-    assert_fails(source(server.route("/toy.zip", step)), target, "500", max_bytes=500_000)
-    assert left_in(target) == set()
+def test_an_endless_file_is_cut_off(server, target):
+    for step in (File(DATA), chunked(DATA)):
+        assert_fails(source(server.route("/toy.zip", step)), target, "500", max_bytes=500_000)
+        assert left_in(target) == set()
 
 
 def test_a_file_that_the_check_refuses_is_dropped(server, target):
@@ -439,20 +381,14 @@ def test_a_file_that_the_check_refuses_is_dropped(server, target):
 
 
 def test_retry_after_is_waited_for(server, target):
-    url = server.route("/toy.zip", status(503, Retry_After="1"), File(DATA))
     begun = time.monotonic()
-    fetch(source(url), target)
+    fetch(source(server.route("/toy.zip", status(503, Retry_After="1"), File(DATA))), target)
     assert time.monotonic() - begun >= 1
     assert_whole(target)
-
-
-def test_retry_after_in_both_forms():
-    assert retry_after("12") == 12
     assert 50 < retry_after(formatdate(time.time() + 60, usegmt=True)) <= 60
-    assert retry_after(formatdate(0, usegmt=True)) == 0
-    assert retry_after("soon") is None
-    assert retry_after("-3") is None
-    assert retry_after(None) is None
+    assert [retry_after(text) for text in (formatdate(0, usegmt=True), "soon", "-3", None)] == [0] + [
+        None
+    ] * 3
 
 
 def test_hosts_that_are_not_there(target):
@@ -519,21 +455,12 @@ def test_an_untrusted_certificate_is_refused(authority, target, tmp_path, monkey
             assert server.requests == []
 
 
-def test_a_certificate_bundle_that_is_not_there(target, monkeypatch):
-    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/no/such/file.pem")
-    assert_fails(source("https://localhost:9/toy.zip"), target, "/no/such/file.pem")
-
-
 # --- this machine ---------------------------------------------------------------------------------
 
 
 def test_offline_never_imports_the_client(tmp_path):
     code = """
-import socket, sys
-class Refused(socket.socket):
-    def __init__(self, *a, **k):
-        raise AssertionError("a socket was opened")
-socket.socket = Refused
+import sys
 from pathlib import Path
 from kmip_data.errors import SourceUnavailable
 from kmip_data.builds.home import Home
@@ -542,56 +469,30 @@ from kmip_data.pipelines.raw.obtain import fetch_dataset
 try:
     fetch_dataset(load_manifest("s3dis"), Home(Path(sys.argv[1])), offline=True)
 except SourceUnavailable:
-    assert "urllib3" not in sys.modules and "requests" not in sys.modules
-    print("unavailable")
+    assert not {"urllib3", "requests"} & sys.modules.keys()
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, check=False, text=True
-    )
-    assert done.stdout == "unavailable\n", done.stderr
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
 
 
-@pytest.mark.parametrize("planted", ["partial", "hard", "fifo", "folder"])
+@pytest.mark.parametrize("planted", ["link", "hard link", "pipe", "folder"])
 def test_what_is_planted_at_the_partial_name_is_not_written_through(server, target, tmp_path, planted):
-    victim = tmp_path / "victim"
+    victim, partial = tmp_path / "victim", target.with_name("toy.zip.partial")
     victim.write_bytes(b"precious")
     target.parent.mkdir(parents=True)
-    partial = target.with_name("toy.zip.partial")
-    state = {"url": "x", "sha256": None, "etag": '"one"', "last_modified": None, "total": SIZE}
     wanted = source(server.route("/toy.zip", File(DATA)))
-    for with_state in (False, True):
-        if planted == "partial":
-            partial.symlink_to(victim)
-        elif planted == "hard":
-            os.link(victim, partial)
-        elif planted == "fifo":
-            os.mkfifo(partial)
-        else:
-            partial.mkdir()
-        if with_state:
-            state["url"] = wanted.mirrors[0].url
-            target.with_name("toy.zip.partial.json").write_text(json.dumps(state))
-            with pytest.raises(UsageError):
-                fetch(wanted, target)
-            assert not target.exists()
-        else:
-            try:
-                fetch(wanted, target)
-            except UsageError:
-                assert planted != "hard"
-                partial.rmdir() if planted == "folder" else partial.unlink()
-            else:
-                assert_whole(target)
-                target.unlink()
-        assert victim.read_bytes() == b"precious"
-
-
-def test_a_damaged_state_file_starts_again(server, target):
-    target.parent.mkdir(parents=True)
-    target.with_name("toy.zip.partial").write_bytes(OTHER[:1000])
-    target.with_name("toy.zip.partial.json").write_bytes(b"\xff{not json")
-    fetch(source(server.route("/toy.zip", File(DATA))), target)
-    assert_whole(target)
+    state = {"url": wanted.mirrors[0].url, "etag": '"one"', "total": SIZE}
+    state |= {"sha256": None, "last_modified": None}
+    target.with_name("toy.zip.partial.json").write_text(json.dumps(state))
+    {
+        "link": lambda: partial.symlink_to(victim),
+        "hard link": lambda: os.link(victim, partial),
+        "pipe": lambda: os.mkfifo(partial),
+        "folder": partial.mkdir,
+    }[planted]()
+    with pytest.raises(UsageError):
+        fetch(wanted, target)
+    assert not target.exists()
+    assert victim.read_bytes() == b"precious"
 
 
 def test_a_full_disk_keeps_the_part(server, target):
@@ -623,52 +524,38 @@ def test_a_file_too_large_for_the_disk_is_not_begun(server, target):
     assert left_in(target) == set()
 
 
-def test_a_name_that_is_too_long_is_said(server, tmp_path):
-    with pytest.raises(UsageError, match="too long"):
-        fetch(source(server.route("/toy.zip", File(DATA))), tmp_path / ("x" * 300) / "toy.zip")
-
-
-@pytest.mark.parametrize("text", ["soon", "-1", "0", "nan"])
-def test_a_wrong_stall_time_in_the_environment_is_said(server, target, monkeypatch, text):
+@pytest.mark.parametrize("text", ["soon", "0", "nan"])
+def test_a_wrong_stall_time_in_the_environment_is_said(target, monkeypatch, text):
     monkeypatch.setenv("KMIP_DATA_STALL_TIMEOUT", text)
     with pytest.raises(UsageError, match="KMIP_DATA_STALL_TIMEOUT"):
-        fetch_source(source(server.route("/toy.zip", File(DATA))), target, hint=HINT, quiet=True)
+        fetch_source(source("http://localhost:9/toy.zip"), target, hint=HINT, quiet=True)
 
 
 CHILD = """
 import sys
 from pathlib import Path
-from kmip_data.manifest import Mirror, Source, dataset_names, load_manifest
+from kmip_data.manifest import Mirror, Source
 from kmip_data.pipelines.raw.download import fetch_source
 source = Source(name="toy.zip", mirrors=(Mirror(url=sys.argv[1]),))
 fetch_source(source, Path(sys.argv[2]), hint="", quiet=True)
 """
 
 
-def kill_and_resume(server: Server, target: Path, share: float, how: int) -> None:
-    """Kill a download in a child at about ``share`` of its size, then finish it here."""
-    data = b"PK\3\4" + random.Random(share).randbytes(3_000_000)
+def test_a_killed_download_resumes(server, target):
+    data = b"PK\3\4" + random.Random(0).randbytes(3_000_000)
     url = server.route("/toy.zip", File(data, pace=0.003), File(data))
     child = subprocess.Popen([sys.executable, "-c", CHILD, url, str(target)], stderr=subprocess.PIPE)
     partial = target.with_name("toy.zip.partial")
-    deadline = time.monotonic() + 600
-    while time.monotonic() < deadline:
-        if partial.exists() and partial.stat().st_size >= share * len(data):
-            break
+    while not (partial.exists() and partial.stat().st_size >= len(data) // 2):
+        assert child.poll() is None
         time.sleep(0.002)
-    child.send_signal(how)
+    child.kill()
     child.communicate()
     kept = partial.stat().st_size
-    assert 0 < kept < len(data)
+    assert kept < len(data)
     assert not target.exists()
     time.sleep(0.1)  # the server notices that nobody listens
     before = server.sent
     fetch(source(url), target)
     assert_whole(target, data)
     assert server.sent - before == len(data) - kept
-    assert kept >= share * len(data)
-
-
-@pytest.mark.parametrize(("share", "how"), [(0.9, signal.SIGKILL), (0.3, signal.SIGINT)])
-def test_a_stopped_download_resumes(server, target, share, how):
-    kill_and_resume(server, target, share, how)

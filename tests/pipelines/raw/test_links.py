@@ -31,7 +31,7 @@ MADE = tuple(
 
 @pytest.fixture(scope="module")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
-    """Every command that brings raw files in, into a folder that has none, or has them, whole or damaged."""
+    """Every command that brings raw files in, into a folder that has them, whole or damaged."""
     home = tmp_path_factory.mktemp("home")
     build = ("--limit", "2", "--k", "4", "--jobs", "1", "-q", "--offline")
     assert kmip("build", NAME, "--sample", *build, "--home", home).code == 0
@@ -67,7 +67,6 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
         "fetch others": Command(
             raw, lambda folder: ["fetch", NAME, "--archive", other, *beside(folder), "-q"]
         ),
-        "fetch what is not here": Command(raw, lambda folder: ["fetch", NAME, "--offline", *beside(folder)]),
         "build": Command(raw, lambda folder: ["build", NAME, *build, *beside(folder)]),
         "build from damaged files": Command(
             raw, lambda folder: ["build", NAME, "--archive", archive, *build, *beside(folder)], damage

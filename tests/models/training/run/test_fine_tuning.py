@@ -52,14 +52,6 @@ def tuned(build, source, **sections):
     return tiny_config(build, **sections)
 
 
-def test_all_weights_are_taken_and_the_run_says_so(build, source, tmp_path, begun, capsys) -> None:
-    run = train(tuned(build, source), home=Home(tmp_path), quiet=False).runs[0]
-    weights = load_file(source / WEIGHTS)
-    assert all(torch.equal(tensor, weights[name]) for name, tensor in begun[0].items())
-    assert f"weights: {len(weights)} of {len(weights)} tensors from {source}\n" in capsys.readouterr().err
-    assert read_config(run / "config.toml").training.init_from == str(source)
-
-
 def test_another_number_of_classes_gives_a_new_head(build, source, tmp_path, begun, capsys) -> None:
     other = learnable_build(tmp_path / "build", classes=7)
     train(tuned(other, source), home=Home(tmp_path / "home"), quiet=False)
@@ -74,9 +66,11 @@ def test_another_number_of_classes_gives_a_new_head(build, source, tmp_path, beg
     assert line.endswith(f"drawn anew, as they do not fit: {new}")
 
 
-def test_what_is_drawn_anew_is_what_a_run_of_that_seed_draws(build, source, tmp_path, begun) -> None:
-    deeper = {"layers": 3}
-    train(tuned(build, source, model=deeper), home=Home(tmp_path / "1"), quiet=True)
+def test_what_is_drawn_anew_is_what_a_run_of_that_seed_draws(build, source, tmp_path, begun, capsys) -> None:
+    deeper, weights = {"layers": 3}, load_file(source / WEIGHTS)
+    run = train(tuned(build, source, model=deeper), home=Home(tmp_path / "1")).runs[0]
+    assert f"weights: {len(weights)} of {len(begun[0])} tensors from {source}; " in capsys.readouterr().err
+    assert read_config(run / "config.toml").training.init_from == str(source)
     plain = tuned(build, source, model=deeper, training={"init_from": ""})
     train(plain, home=Home(tmp_path / "2"), quiet=True)
     new = [name for name in begun[0] if name.startswith("layers.2.")]
@@ -86,29 +80,21 @@ def test_what_is_drawn_anew_is_what_a_run_of_that_seed_draws(build, source, tmp_
 
 def test_nothing_that_fits_is_refused_before_a_folder_is_made(build, source, tmp_path) -> None:
     home = Home(tmp_path)
-    with pytest.raises(UsageError, match=r"No weights of .* fit the model") as caught:
+    with pytest.raises(UsageError, match=r"No weights of .* fit the model"):
         train(tuned(build, source, model={"hidden_dim": 16}), home=home, quiet=True)
-    assert ", not (16," in str(caught.value)
     assert not list(home.runs.glob("*/*/*"))
 
 
-def test_a_strangers_folder_executes_nothing(build, source, tmp_path) -> None:
+def test_a_strangers_weights_execute_nothing(build, source, tmp_path) -> None:
     canary = tmp_path / "canary"
 
     class Hostile:
         def __reduce__(self):
             return os.system, (f"touch {canary}",)
 
-    folder = tmp_path / "received"
-    shutil.copytree(source, folder)
+    folder = shutil.copytree(source, tmp_path / "received")
     torch.save({"weight": Hostile()}, folder / WEIGHTS)
-    torch.save({"weight": Hostile()}, folder / "checkpoints/last.ckpt")
-    (folder / "config.toml").write_text(f"[data]\ndataset = '$(touch {canary})'\n", encoding="utf-8")
     with pytest.raises(DamagedInput, match="cannot be read as weights"):
-        train(tuned(build, folder), home=Home(tmp_path), quiet=True)
-    (folder / WEIGHTS).unlink()
-    os.mkfifo(folder / WEIGHTS)
-    with pytest.raises((UsageError, DamagedInput)):
         train(tuned(build, folder), home=Home(tmp_path), quiet=True)
     assert not canary.exists()
 
@@ -135,7 +121,7 @@ def test_weights_of_another_model_in_a_runs_own_folder_are_refused(build, source
     run = train(tuned(build, source), home=home, name="run", quiet=True).runs[0]
     for name in ("result.json", "checkpoints/last.ckpt"):
         (run / name).unlink()
-    save_file({"head.weight": torch.zeros(3)}, run / INITIAL)
+    save_file({next(iter(load_file(run / WEIGHTS))): torch.zeros(3)}, run / INITIAL)
     with pytest.raises(DamagedInput, match="does not hold the weights of the run's config"):
         resume(run, home=home, quiet=True)
 
