@@ -8,15 +8,12 @@ import shlex
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from kmip_data.cli.shared.commands import Command, json_option
+from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.output import print_json, table
-
-if TYPE_CHECKING:
-    from kmip_data.builds.home import Home
 
 CITY, TASK = "helsinki", "long-range"
 GRAPHS, NODES, EPOCHS = 2_400, 32, 4  #: of the task; attention learns it in three epochs
@@ -29,13 +26,13 @@ CITY_MODELS, SEEDS = ("gps-kmip", "gcn", "mlp"), 3
 SETTINGS = "--as small-city --epochs 60"
 
 
-@click.command(cls=Command, examples=["kmip-data demo", "kmip-data demo --full --home /tmp/demo"])
+@click.command(cls=shared.Command, examples=["kmip-data demo", "kmip-data demo --full --home /tmp/demo"])
 @click.option("--full", is_flag=True, help=f"Train three models on a real city instead, from {SEEDS} seeds.")
 @click.option(
     "--home", "folder", default="demo-home", envvar="KMIP_DATA_HOME", metavar="DIR",
     help="Folder of all results.  [default: $KMIP_DATA_HOME, else demo-home]",
 )  # fmt: skip
-@json_option
+@shared.json_option
 def command(full: bool, folder: str, as_json: bool) -> None:
     """Show what k-MIP attention is for, offline, in a minute.
 
@@ -58,7 +55,7 @@ def command(full: bool, folder: str, as_json: bool) -> None:
         print_json(found)
 
 
-def _minute(home: Home, name: str) -> tuple[dict[str, Any], str]:
+def _minute(home: shared.Home, name: str) -> tuple[dict[str, Any], str]:
     """Run the three parts of the demo; return what ``--json`` prints, and the summary."""
     from kmip_data.models.analysis.distance import by_distance, draw_by_distance
     from kmip_data.models.training.run.folder import find_run, read_result
@@ -119,7 +116,7 @@ def _attention_times() -> list[tuple[int, float, float]]:
     return [(n, seconds("auto", n), seconds("full", n)) for n in SIZES]
 
 
-def _run(home: Home, line: str, *, quiet: bool = False, title: str = "") -> None:
+def _run(home: shared.Home, line: str, *, quiet: bool = False, title: str = "") -> None:
     """Show a command and run it; ``quiet`` drops what it prints."""
     from kmip_data.cli.main import PROGRAM, root
 
@@ -132,7 +129,7 @@ def _run(home: Home, line: str, *, quiet: bool = False, title: str = "") -> None
         root.invoke(context)
 
 
-def _city(home: Home, name: str) -> tuple[dict[str, Any], str]:
+def _city(home: shared.Home, name: str) -> tuple[dict[str, Any], str]:
     """Train three models on Helsinki; return what ``--json`` prints, and the summary."""
     from kmip_data.models.training.run.folder import find_run, read_result
 

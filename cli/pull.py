@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from kmip_data.cli.shared.commands import Command, path_option, work_options
+from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.output import show
 from kmip_data.errors import human_bytes
 from kmip_data.wording import counted
 
-if TYPE_CHECKING:
-    from kmip_data.builds.home import Home
-
 
 @click.command(
-    cls=Command,
+    cls=shared.Command,
     examples=[
         "kmip-data pull ./share",
         "kmip-data pull hf://datasets/me/peptides --columns rwse20",
@@ -24,13 +21,13 @@ if TYPE_CHECKING:
     ],
 )
 @click.argument("address")
-@path_option(
+@shared.path_option(
     "--to", metavar="DIR",
     help="Folder that it becomes.  [default: its name below the home's built/; of a run, in this folder]",
 )  # fmt: skip
 @click.option("--columns", metavar="LIST", help="Added columns, such as rwse20,lappe10.  [default: all]")
-@work_options
-def command(address: str, columns: str | None, home: Home, as_json: bool, **options: Any) -> None:
+@shared.work_options
+def command(address: str, columns: str | None, home: shared.Home, as_json: bool, **options: Any) -> None:
     """Download what was pushed to an address, verified.
 
     Every block is verified as it arrives. The same command resumes a pull that was stopped and mends a

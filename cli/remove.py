@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.commands import Command, home_option, json_option
+from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.output import show, table
 from kmip_data.errors import UsageError, human_bytes
 
-if TYPE_CHECKING:
-    from kmip_data.builds.home import Home
-
 
 @click.command(
-    cls=Command,
+    cls=shared.Command,
     examples=[
         "kmip-data remove s3dis-k32-0123456789ab",
         "kmip-data remove raw/s3dis s3dis/gps-kmip/20261120-071806-code-seed0 --yes",
@@ -24,9 +20,9 @@ if TYPE_CHECKING:
 )
 @click.argument("targets", metavar="TARGET…", nargs=-1, required=True)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-@home_option
-@json_option
-def command(targets: tuple[str, ...], yes: bool, home: Home, as_json: bool) -> None:
+@shared.home_option
+@shared.json_option
+def command(targets: tuple[str, ...], yes: bool, home: shared.Home, as_json: bool) -> None:
     """Remove builds, raw files and runs.
 
     TARGET is a folder in the home's built/, raw/ or runs/, or the end of its path as `kmip-data list` shows

@@ -19,7 +19,7 @@ from kmip_data.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kmip_data.builds.home import Home
+    from kmip_data.builds.home import Home as Home  # noqa: PLC0414 -- commands annotate with it
 
 #: Command, or command and option, of a previous version -> its new spelling, the one line of the error. The
 #: ten that were typed most; CHANGELOG.md has all.
