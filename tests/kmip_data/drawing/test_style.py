@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -67,12 +66,3 @@ def test_colours_differ_in_lightness_or_hue_for_all_eyes():
     distances = np.linalg.norm(colors[:, None] - colors[None], axis=2) + np.eye(len(colors))
     assert distances.min() > 0.12
     assert all(one != two for one, two in pairwise(class_colors(50)))
-
-
-def test_no_other_module_has_colours_of_its_own():
-    """Grey of a curve's rival and the map's categories aside, colours are the style's."""
-    allowed = {"kmip_data/drawing/style.py", "kmip_data/drawing/maps.py", "models/analysis/drawing.py"}
-    for folder in ("kmip_data/drawing", "models/analysis", "models/profiling", "models/training"):
-        for path in (ROOT / folder).rglob("*.py"):
-            name = path.relative_to(ROOT).as_posix()
-            assert name in allowed or not re.search(r"\"#[0-9a-f]{6}\"", path.read_text("utf-8")), name

@@ -148,11 +148,7 @@ def test_every_cell_is_checked_before_any_is_run(tmp_path, home):
         ({"datasets": ["/nowhere/at-all"]}, "nowhere"),
     ]
     check_each(check, cases)
-
-
-def test_a_plan_without_a_cell(tmp_path, home):
-    plan = plan_of(
-        tmp_path, datasets=["helsinki"], models=["gcn"], changes=[{"name": "a", "models": ["gcn"]}]
-    )
+    only = plan_of(tmp_path, **helsinki, models=["gcn"], changes=[{"name": "a", "models": ["gcn"]}])
     with pytest.raises(UsageError, match="has no run"):
-        cells_of(plan.model_copy(update={"models": ("gat",)}), home)
+        cells_of(only.model_copy(update={"models": ("gat",)}), home)
+    assert len(cells_of(plan_of(tmp_path, **helsinki, models=["gcn", "gcn"], seeds=[0, 0]), home)) == 1
