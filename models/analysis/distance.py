@@ -49,13 +49,10 @@ def by_distance(run: str | os.PathLike[str], *, split: str = "test", home: Home 
     classes = found.about.kind == "single-label"
     each = found.pred == target if classes else np.abs(found.pred - target).mean(-1)
     band = np.searchsorted(STARTS, distance, side="right") - 1
-    chosen = [number for number in range(len(STARTS)) if (band == number).any()]
-    return ByDistance(
-        "accuracy" if classes else "mae",
-        tuple(_name(number) for number in chosen),
-        tuple(int((band == number).sum()) for number in chosen),
-        tuple(float(each[band == number].mean()) for number in chosen),
-    )
+    found = [(_name(number), each[band == number]) for number in range(len(STARTS)) if number in band]
+    bands, values = zip(*found, strict=True)
+    means = tuple(float(of.mean()) for of in values)
+    return ByDistance("accuracy" if classes else "mae", bands, tuple(map(len, values)), means)
 
 
 def _name(number: int) -> str:

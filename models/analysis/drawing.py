@@ -82,9 +82,8 @@ def draw_over_k(curves: Sequence[tuple[Sequence[Row], Sequence[Row]]], path: Pat
             axes.set(xlabel=xlabel, ylabel=ylabel)
             if y == "test" and is_share(ours[0]["metric"]):
                 axes.yaxis.set_major_formatter(percent)
-            for axis, set_scale in [(axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale)][
-                : 1 + (y == "seconds")
-            ]:
+            scales = [(axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale)]
+            for axis, set_scale in scales[: 1 + (y == "seconds")]:
                 set_scale("log", nonpositive="mask")
                 _plain_ticks(axis)
             axes.grid()

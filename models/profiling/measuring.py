@@ -57,16 +57,15 @@ class Measurer:
 
     def cell(self, method: Method, setting: Setting, n: int) -> Measurement:
         """Run ``method`` on n nodes; errors, also of memory, are left to the caller."""
-        protocol, training = self.protocol, setting == "training"
+        protocol, training, peak = self.protocol, setting == "training", Peak(self.device)
         first = sum(self._run(method, n, 0, training=training))  # compiles, fills caches; not counted
         repeats = max(1, min(protocol.repeats, int(protocol.time_limit / max(1e-9, first))))
-        peak = Peak(self.device)
         last = repeats + (first < LONG)
         runs = [self._run(method, n, number, training=training) for number in range(1, last)]
         runs.append(self._run(method, n, last, peak, training=training))
         forward, backward = zip(*runs[:repeats], strict=True)
-        measured = partial(Measurement, method=method.name, setting=setting, n=n, status="ok")
-        return measured(forward=forward, backward=backward if training else (), peak_bytes=peak.bytes)
+        found = {"forward": forward, "backward": backward if training else (), "peak_bytes": peak.bytes}
+        return Measurement(method=method.name, setting=setting, n=n, status="ok", **found)
 
     def inputs(self, method: Method, n: int, number: int, *, training: bool) -> Workload:
         """Return the inputs of run ``number`` on the device, equal for every method."""
@@ -233,9 +232,8 @@ class _Worker:
 def _serve(connection: Connection, shape: Shape, protocol: Protocol) -> None:
     """Answer questions until the other end is closed."""
     warnings.filterwarnings("ignore")
-    quiet = os.open(os.devnull, os.O_WRONLY)  # compilers print
-    for stream in (1, 2):
-        os.dup2(quiet, stream)
+    for stream in (1, 2):  # compilers print
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
     set_num_threads(protocol.threads)
     torch.set_num_threads(protocol.threads)
     measurer = Measurer(shape, protocol)

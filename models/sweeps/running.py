@@ -17,7 +17,6 @@ from kmip_data.files.changes import (
     build_lock,
     make_folder,
     refuse_link,
-    refuse_links,
     write_file,
 )
 from kmip_data.files.reading import canonical_json
@@ -81,11 +80,11 @@ def run_cells(
             time.sleep(LOOK)
 
 
-def make_folders(cells: Sequence[Cell], home: Home, folder: Path) -> None:
+def make_folders(cells: Sequence[Cell], home: Home, folder: Path, *more: Path) -> None:
     """Make the folders that a sweep writes to; raise UsageError if one is a link or no folder."""
     with writing(folder):
         home.root.mkdir(parents=True, exist_ok=True)
-        for path in dict.fromkeys([folder, *(cell.folder.parent for cell in cells)]):
+        for path in dict.fromkeys([folder, *more, *(cell.folder.parent for cell in cells)]):
             make_folder(path, root=home.root)
     for cell in cells:
         refuse_link(cell.folder)
@@ -177,11 +176,7 @@ class Submission:
         run_cells([self.cell], home=self.home, folder=self.folder, jobs=1, options=self.options)
 
     def checkpoint(self) -> Any:
-        """Return the work that submitit queues when the job is preempted or reaches its time limit.
-
-        The run keeps its own checkpoints: an exception leaves :meth:`__call__`, which ends the run and lets
-        it write its last one.
-        """
+        """Return the same work, queued when the job is preempted or out of time; the run resumes."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self)
@@ -204,10 +199,7 @@ def submit_cells(
     from submitit.core.utils import FailedJobError
 
     jobs = folder / "jobs"
-    make_folders(cells, home, folder)
-    with writing(jobs):
-        make_folder(jobs, root=home.root)
-        refuse_links(jobs)
+    make_folders(cells, home, folder, jobs)
     with build_lock(folder / "data", quiet=options.get("quiet", False)):
         fresh = with_data([cell for cell in cells if not cell.done], home, folder, options)
         if not fresh:

@@ -106,7 +106,7 @@ def runs_of(plan: Plan, home: Home) -> list[Path]:
 
 def list_runs(home: Home) -> list[dict[str, Any]]:
     """Return the runs below ``home.runs``, the latest first, as :func:`described`."""
-    configs = [path for path in home.runs.glob(f"*/*/*/{CONFIG_NAME}") if path.is_file()]
+    configs = (path for path in home.runs.glob(f"*/*/*/{CONFIG_NAME}") if path.is_file())
     found = sorted(((path.stat().st_mtime, path.parent) for path in configs), reverse=True)
     return [described(folder, home) | {"begun": timestamp(begun)} for begun, folder in found]
 
@@ -118,7 +118,7 @@ def described(folder: Path, home: Home) -> dict[str, Any]:
     (that chose the epoch), ``test`` (its value), ``left`` (estimated time), ``reason`` (of a failure) and
     ``resume``: the command that resumes it, unless it runs or is done.
     """
-    dataset, model, name = folder.parts[-3:]
+    run = dict(zip(("dataset", "model", "name"), folder.parts[-3:], strict=True))
     state, metric, test, resume = state_of(folder, home), None, None, None
     if state.kind == "done":
         try:
@@ -130,7 +130,7 @@ def described(folder: Path, home: Home) -> dict[str, Any]:
             state = state._replace(kind="stopped", reason=why)
     if state.kind in {"stopped", "failed"} and (folder / CONFIG_NAME).is_file():
         elsewhere = "" if home == Home.locate() else f" --home {shlex.quote(str(home.root))}"
-        resume = f"kmip-data train --resume {shlex.quote(f'{dataset}/{model}/{name}')}{elsewhere}"
-    about = {"path": folder, "dataset": dataset, "model": model, "name": name, "state": state.kind}
-    far = {"epoch": state.epoch, "epochs": state.epochs, "metric": metric, "test": test}
-    return {**about, **far, "left": state.left, "reason": state.reason, "resume": resume}
+        resume = f"kmip-data train --resume {shlex.quote('/'.join(run.values()))}{elsewhere}"
+    kind, epoch, epochs, left, reason = state
+    found = {"path": folder, **run, "state": kind, "epoch": epoch, "epochs": epochs, "metric": metric}
+    return {**found, "test": test, "left": left, "reason": reason, "resume": resume}
