@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +72,6 @@ def command() -> None:
 @command.command(
     cls=shared.Command,
     examples=[
-        "kmip-data analyze approximation --gaussian 2500x16",
         "kmip-data analyze approximation --gaussian 2500x16 --k 1,5,11,95,198",
         "kmip-data analyze approximation malnet-tiny/gps-kmip/mine --nodes 1001..5000",
     ],
@@ -129,7 +128,7 @@ def _analyse(name: str, measure: Any, options: Mapping[str, Any]) -> None:
     header = ["k", *(word for curve in curves for word in (curve, "±")[: 1 + several])]
     shown = [figure for both in curves.values() for figure in [*both.values()][: 1 + several]]
     rows = ([k, *(f"{x[i]:.4f}" for x in shown)] for i, k in enumerate(study.ks))
-    text = [table(header, rows), f"{source}; {samples}", _saved(saved)]
+    text = [table(header, rows), f"{source}; {samples}", "saved  {}  {}".format(*saved)]
     found = {"analysis": name, "about": about, "k": study.ks, "samples": len(study.samples)}
     show({**found, "curves": curves, "saved": saved}, "\n".join(text), as_json=options["as_json"])
 
@@ -151,17 +150,12 @@ def _projections(name: str, options: Mapping[str, Any]) -> Projections:
 
 def _save_paths(name: str, save: str | None, run: str | None = None, home: Any = None) -> list[Path]:
     """Return the paths of picture and figures; raise UsageError if their folder does not exist."""
-    prefix = Path(name if save is None else save).expanduser()
-    if save is None and run is not None:
-        from kmip_data.models.training.run.folder import find_run
+    from kmip_data.models.training.run.folder import find_run
 
-        prefix = find_run(run, home) / name
+    named = save is not None or run is None
+    prefix = Path(save or name).expanduser() if named else find_run(str(run), home) / name
     check_prefix(prefix)
     return [with_ending(prefix, suffix) for suffix in (".png", ".csv")]
-
-
-def _saved(paths: Sequence[Path]) -> str:
-    return "saved  " + "  ".join(map(str, paths))
 
 
 def _source(about: Mapping[str, Any]) -> str:
@@ -216,7 +210,8 @@ def influence_of_k(names: tuple[str, ...], save: str | None, home: Home, as_json
     means = ("test", "seconds", "paper_test", "paper_seconds")
     cells = ([row["curve"], row["k"], row["runs"], *(_mean_of(row, of) for of in means)] for row in rows)
     found = {"analysis": "influence-of-k", "rows": rows, "notes": notes, "saved": saved}
-    show(found, "\n".join([table(header, cells), *notes, _saved(saved)]), as_json=as_json)
+    text = [table(header, cells), *notes, "saved  {}  {}".format(*saved)]
+    show(found, "\n".join(text), as_json=as_json)
 
 
 def _mean_of(row: Mapping[str, Any], of: str) -> str | None:

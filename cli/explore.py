@@ -97,7 +97,6 @@ def _graph(build: Build, answer: Answer | None, record: int | None, part: str | 
     """Return the city, or the record of another build."""
     from kmip_data.drawing.graphs import city_graph, record_graph
     from kmip_data.graphs.city_columns import is_city
-    from kmip_data.manifest import dataset_names, load_manifest
     from kmip_data.reading.dataset import ShardedDataset
 
     classes, run, split = (None, "", None) if answer is None else (answer.classes, answer.run, answer.split)
@@ -107,6 +106,4 @@ def _graph(build: Build, answer: Answer | None, record: int | None, part: str | 
             raise UsageError("A city is one graph, shown whole.", next=f"leave out {option}")
         return city_graph(build, classes, split, run)
     dataset = ShardedDataset(build, part if answer is None else part or "test", split_name=split)
-    known = build.card.dataset in dataset_names()
-    up = load_manifest(build.card.dataset).up_axis if known else "z"
-    return record_graph(dataset, record or 0, classes, run, up)
+    return record_graph(dataset, record or 0, classes, run)

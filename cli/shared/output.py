@@ -96,13 +96,10 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, indent: in
 
 
 def annotated(lines: str, notes: Iterable[Iterable[str | None]]) -> str:
-    """Add notes below the rows of a :func:`table`, indented; empty notes are left out.
+    r"""Add notes below the rows of a :func:`table`, indented; empty notes are left out.
 
-    >>> print(annotated(table(["part"], [["train"], ["test"]]), [["shuffled", None], []]))
-    part
-    train
-        shuffled
-    test
+    >>> annotated(table(["part"], [["train"], ["test"]]), [["shuffled", None], []])
+    'part\ntrain\n    shuffled\ntest'
     """
     head, *rows = lines.splitlines()
     found = [head]

@@ -25,7 +25,7 @@ from kmip_data.drawing.maps import (
     ramp,
     read_city_map,
 )
-from kmip_data.drawing.pictures import Values, class_name, drawing_of
+from kmip_data.drawing.pictures import Values, class_name, drawing_of, up_axis
 from kmip_data.drawing.style import class_colors
 from kmip_data.errors import UsageError
 from kmip_data.wording import as_values, counted
@@ -117,12 +117,10 @@ def city_graph(build: Build, classes: I64 | None, split: str | None, run: str) -
     )
 
 
-def record_graph(
-    dataset: ShardedDataset, position: int, classes: I64 | None, run: str, up: str = "z"
-) -> Graph:
+def record_graph(dataset: ShardedDataset, position: int, classes: I64 | None, run: str) -> Graph:
     """Return a record of a build, with a run's predicted ``classes`` (N,) where there are any.
 
-    ``up`` is the axis of a cloud that points up. Raises ``UsageError`` where there is no such record.
+    Raises ``UsageError`` where there is no such record.
     """
     if not 0 <= position < len(dataset):
         expected = f"0 to {len(dataset) - 1}" if len(dataset) else "a part with records"
@@ -147,7 +145,7 @@ def record_graph(
     lines = lines[:, lines[0] != lines[1]]
     facts = f"{drawing.key}: {counted(len(drawing.pos), 'node')}, {counted(lines.shape[1], 'edge')}"
     place = f" ({drawing.place})" if drawing.place else ""
-    header = _page_header(_fitted(drawing.pos, up), lines, columns, layers, packer)
+    header = _page_header(_fitted(drawing.pos, up_axis(card)), lines, columns, layers, packer)
     test = data.test_mask.numpy() if "test_mask" in data else np.ones(len(drawing.pos), bool)
     header["facts"] = "; ".join(filter(None, [facts + place, as_values(card.parameters)]))
     crowded = lines.shape[1] > CROWDED * len(drawing.pos)

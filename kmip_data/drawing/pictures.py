@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 
 from kmip_data.arrays import I64, U8
 from kmip_data.drawing.style import NOTE, PALETTE, class_colors, look, new_figure, save, styled
+from kmip_data.format.card import Card
 from kmip_data.format.schema import Column, Schema
+from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.wording import counted
 
 if TYPE_CHECKING:
@@ -128,6 +130,11 @@ def draw_png(
         _draw_degrees(figure.add_subplot(grid[row, 2]), drawing)
         _draw_classes(figure.add_subplot(grid[row, 3]), drawing, colors, class_names)
     save(figure, path)
+
+
+def up_axis(card: Card) -> Literal["y", "z"]:
+    """Return the axis of a dataset's clouds that points up."""
+    return load_manifest(card.dataset).up_axis if card.dataset in dataset_names() else "z"
 
 
 def class_name(number: int, names: Sequence[str]) -> str:

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 
 from kmip_data.builds.home import Build
 from kmip_data.drawing.maps import ATTRIBUTION, city_layers, draw_map, read_city_map
-from kmip_data.drawing.pictures import draw_png, drawing_of
+from kmip_data.drawing.pictures import draw_png, drawing_of, up_axis
 from kmip_data.errors import UsageError
 from kmip_data.graphs.city_columns import is_city
-from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.wording import as_values
 
@@ -59,7 +58,7 @@ def view_of(
             title=f"{card.heading}\n{as_values(card.parameters)}".rstrip(),
             footer=str(card.license.get("notice", "")),
             class_names=card.class_names,
-            up=load_manifest(card.dataset).up_axis if card.dataset in dataset_names() else "z",
+            up=up_axis(card),
         )
 
     found, keys = dataset.records.tolist(), dataset.keys

@@ -79,4 +79,4 @@ def test_train_has_times_and_ratios_and_the_reason_of_a_network_that_does_not_fi
     monkeypatch.setattr("kmip_data.models.profiling.training.plan_memory", too_small)
     text = done(*words, "gcn").out
     assert "gcn: no memory for it" in text
-    assert "hours: for the 200 epochs of s3dis/gcn on these data (sample: generated" in text
+    assert "epochs of s3dis/gcn on these data (sample: generated" in text

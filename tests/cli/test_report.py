@@ -39,7 +39,7 @@ def runs(home: Path) -> Path:
 def test_a_row_as_people_read_it(runs):
     lines = done("report").out.splitlines()
     assert lines[0].startswith("paris: accuracy [%] on test; build 0123456789ab, split random-seed0 (")
-    assert re.search(r"^gcn +– +50.00 ± 0.00 † +2 of 4 +52.93 ± 0.06 +−2.93 +−3.20 ", lines[2])
+    assert re.search(r"^gcn +– +50.00 ± 0.00 † +2 of 4 +52.93 ± 0.06 +−2.93 +−3.05 ", lines[2])
     assert re.search(
         r"^gps-kmip +– +53.15 ± 0.11 +4 +53.62 ± 0.22 +−0.47 +– +2 h 0 min +3 h 5 min, one", lines[3]
     )

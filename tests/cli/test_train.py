@@ -55,7 +55,7 @@ def test_results_of_a_sample_say_so_and_seeds_give_mean_and_deviation(make_build
     found = done(*words, "--seeds", "0..1", "--name", "mine", "--json").json
     assert found["seed"] == [0, 1]
     assert set(found["std"]) == set(found["metrics"])
-    for run in map(Path, found["runs"]):
+    for run in map(Path, found["run"]):
         assert "sample" in run.parent.parent.name
         assert run.name.startswith("mine")
         assert json.loads((run / "result.json").read_text())["sample"] is True
