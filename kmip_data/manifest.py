@@ -88,16 +88,6 @@ class Content(Strict):
     known_sha256: dict[str, Digest] = Field(default_factory=dict)
 
 
-class LinePatch(Strict):
-    """A correction of a known broken line of a raw file, applied in memory only."""
-
-    file: str  #: regular expression for the whole member path
-    line: int = Field(ge=1)  #: number of the line, from 1
-    old: str  #: regular expression for the broken bytes; a line without them stays
-    new: str
-    note: str = ""
-
-
 class Source(Strict):
     """One raw file and its mirrors, best first."""
 
@@ -150,9 +140,6 @@ class Manifest(Strict):
     generated: bool = False  #: True if records are made from parameters alone, without sources and content
     sources: tuple[Source, ...] = ()  #: none if raw data come by --archive alone
     content: Content = Content(anchor="", members=(), max_total_bytes=0)
-    #: other forms of the data that --archive and the pipeline accept
-    alternatives: tuple[Content, ...] = ()
-    patches: tuple[LinePatch, ...] = ()
     expected: Expected = Expected()
     max_nodes: int  #: largest graph allowed; sets the index width
     dataset_class: str  #: public class in ``kmip_data``

@@ -160,6 +160,7 @@ class Pipeline(ABC, Generic[P, S]):
     small_bytes: ClassVar[int] = 4 * 2**20  #: raw files of one unit up to which no process is started at all
     extra: ClassVar[str | None] = None  #: of the package, without which no build of it is begun
     background: ClassVar[int | None] = None  #: class that a node has where it is nothing in particular
+    split_note: str = ""  #: of the published split, where keys begin with their part (``val/000012``)
     stratified_parts: tuple[str, ...] = PARTS  #: parts that the stratified rule deals anew; others stay
     sample_arguments: Mapping[str, Any] = MappingProxyType({})  #: of the generator, for families of datasets
     Params: ClassVar[type[Params]] = Params
@@ -204,13 +205,16 @@ class Pipeline(ABC, Generic[P, S]):
         A :class:`~kmip_data.format.writer.Skipped` instead of a record is counted and listed on the card.
         """
 
-    @abstractmethod
     def split(self, records: Records, params: S, raw: Path | None) -> Split:
-        """Apply a split rule to the records of a build.
+        """Apply a split rule to the records of a build; by default each key begins with its part.
 
         ``raw`` is ``None`` when a split is added to a finished build; a rule that reads raw files then raises
         :class:`RawNeededError`.
         """
+        parts: dict[str, list[int]] = {part: [] for part in PARTS}
+        for position, key in enumerate(records.keys):
+            parts[key.partition("/")[0]].append(position)
+        return Split("upstream", "upstream", {}, parts, self.split_note)
 
     def pool_order(self, parts: Sequence[Sequence[int]], labels: NDArray[np.int64]) -> Sequence[int]:
         """Return the records of ``parts`` in the order in which the stratified rule sees them."""

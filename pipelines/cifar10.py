@@ -18,18 +18,9 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Schema, View
 from kmip_data.format.splits import PARTS
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.base import (
-    Params,
-    Pipeline,
-    Prepared,
-    PublishedSplitParams,
-    RawFolder,
-    Records,
-    Split,
-    Unit,
-)
+from kmip_data.pipelines.base import Params, Pipeline, Prepared, PublishedSplitParams, RawFolder, Unit
 from kmip_data.pipelines.formats.tensors import read_torch_file
-from kmip_data.pipelines.shared.records import class_column, feature_column, split_by_keys, units_of_parts
+from kmip_data.pipelines.shared.records import class_column, feature_column, units_of_parts
 
 FILE: Final = "CIFAR10_v2.pt"
 NUM_CLASSES: Final = 10
@@ -42,6 +33,7 @@ class CIFAR10Pipeline(Pipeline[Params, PublishedSplitParams]):
     """The pipeline of ``manifests/datasets/cifar10.toml``."""
 
     version = 1
+    split_note = "the lists of the raw file, in their order"
 
     def schema(self, params: Params) -> Schema:
         """Colour and position as one feature, similarities, and the class of the picture."""
@@ -68,18 +60,11 @@ class CIFAR10Pipeline(Pipeline[Params, PublishedSplitParams]):
         """Cut the file, which must be read as a whole, into arrays that workers map."""
         lists = read_torch_file(raw.path / FILE)
         if not isinstance(lists, list | tuple) or [type(each) for each in lists] != [list] * len(PARTS):
-            found = (
-                [type(each).__name__ for each in lists] if isinstance(lists, list | tuple) else type(lists)
-            )
-            raise DamagedInput(
-                f"{FILE} is not the superpixels of CIFAR10, three lists of graphs, but {found}."
-            )
-        sizes = {}
+            raise DamagedInput(f"{FILE} is not three lists of graphs: the parts of CIFAR10.")
+        sizes, most = {}, self.manifest.max_nodes
         for part, graphs in zip(PARTS, lists, strict=True):
-            checked = [
-                check_graph(graph, f"{FILE}, {part} {i}", self.manifest.max_nodes)
-                for i, graph in enumerate(graphs)
-            ]
+            names = (f"{FILE}, {part} {i}" for i in range(len(graphs)))
+            checked = [check_graph(graph, where, most) for graph, where in zip(graphs, names, strict=True)]
             write_pieces(workdir / part, checked)
             sizes[part] = len(checked)
         return Prepared(workdir, {"sizes": sizes})
@@ -91,29 +76,22 @@ class CIFAR10Pipeline(Pipeline[Params, PublishedSplitParams]):
     def records(self, prepared: Prepared, unit: Unit, params: Params) -> Iterator[GraphRecord]:
         """Yield the graphs of one unit in the order of the file."""
         part = unit.items["part"]
-        pieces = {
-            name: np.load(prepared.path / part / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+        x, edge_index, edge_attr, y, node_ptr, edge_ptr = (
+            np.load(prepared.path / part / f"{name}.npy", mmap_mode="r", allow_pickle=False)
             for name in _PIECES
-        }
+        )
         for row in unit.items["rows"]:
-            nodes, edges = (
-                slice(int(pieces[pointer][row]), int(pieces[pointer][row + 1]))
-                for pointer in ("node_ptr", "edge_ptr")
-            )
+            nodes, edges = (slice(*pointer[row : row + 2].tolist()) for pointer in (node_ptr, edge_ptr))
             yield GraphRecord(
                 key=f"{part}/{row:06d}",
                 num_nodes=nodes.stop - nodes.start,
                 columns={
-                    "node/x": np.array(pieces["x"][nodes]),
-                    "edge/attr": np.array(pieces["edge_attr"][edges]),
-                    "graph/y": np.array(pieces["y"][row]),
+                    "node/x": np.array(x[nodes]),
+                    "edge/attr": np.array(edge_attr[edges]),
+                    "graph/y": np.array(y[row]),
                 },
-                edge_index=np.array(pieces["edge_index"][:, edges]),
+                edge_index=np.array(edge_index[:, edges]),
             )
-
-    def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
-        """Each record's key begins with its part."""
-        return split_by_keys(records.keys, "the lists of the raw file, in their order")
 
 
 PIPELINE = CIFAR10Pipeline
@@ -155,31 +133,31 @@ def _array(
 ) -> NDArray[Any]:
     """Return an array of a graph with one of the ``kinds`` of dtype and the shape (``None``: any)."""
     value = graph.get(name)
-    array = np.asarray(value) if isinstance(value, np.ndarray | int) else None
-    if (
-        array is None
-        or array.dtype.kind not in kinds
-        or (shape is not None and len(shape) != array.ndim)
-        or any(want not in {None, have} for want, have in zip(shape or (), array.shape, strict=False))
-    ):
-        wanted = "floats" if kinds == "f" else "whole numbers"
-        wanted += "" if shape is None else f" of shape {[n or 'any' for n in shape]}"
-        found = "nothing" if array is None else f"{array.dtype} of shape {list(array.shape)}"
-        raise DamagedInput(f"{where}: {name!r} is not {wanted}, but {found}.")
+    array = np.asarray(value if isinstance(value, np.ndarray | int) else None)
+    wanted = array.shape if shape is None else shape
+    fits = len(wanted) == array.ndim and all(
+        want in {None, have} for want, have in zip(wanted, array.shape, strict=True)
+    )
+    if array.dtype.kind not in kinds or not fits:
+        kind = "floats" if kinds == "f" else "whole numbers"
+        found = f"{array.dtype} of shape {array.shape}"
+        raise DamagedInput(f"{where}: {name!r} is not {kind} of shape {wanted}, but {found}.")
     return array
 
 
 def write_pieces(folder: Path, graphs: Sequence[Mapping[str, NDArray[Any]]]) -> None:
     """Join the arrays of graphs into one file each, with the first row of every graph."""
     folder.mkdir()
+
+    def joined(name: str, empty: tuple[int, int], dtype: type[np.generic]) -> NDArray[Any]:
+        return np.concatenate([np.empty(empty, dtype), *(graph[name] for graph in graphs)], empty.index(0))
+
     arrays = {
         "node_ptr": np.cumsum([0, *(len(graph["x"]) for graph in graphs)], dtype=np.int64),
         "edge_ptr": np.cumsum([0, *(len(graph["edge_attr"]) for graph in graphs)], dtype=np.int64),
-        "x": np.concatenate([np.empty((0, 5), np.float32), *(graph["x"] for graph in graphs)]),
-        "edge_index": np.hstack([np.empty((2, 0), np.uint16), *(graph["edge_index"] for graph in graphs)]),
-        "edge_attr": np.concatenate(
-            [np.empty((0, 1), np.float32), *(graph["edge_attr"] for graph in graphs)]
-        ),
+        "x": joined("x", (0, 5), np.float32),
+        "edge_index": joined("edge_index", (2, 0), np.uint16),
+        "edge_attr": joined("edge_attr", (0, 1), np.float32),
         "y": np.array([graph["y"] for graph in graphs], np.uint8),
     }
     for name, array in arrays.items():

@@ -67,12 +67,14 @@ def read_city_archive(folder: Path) -> CityTensors:
     (``undirected``, or ``directed`` as found), ``edges_found`` and ``self_loops``. Raises ``DamagedInput``
     where a file is missing, cannot be read, or does not fit the others.
     """
-    features = read_tensor(_there(folder, "node_features_augmented.pt"), "float32", (None, len(FEATURES)))
+    for name in ("node_features_augmented.pt", "edge_indices.pt", "edge_features.pt"):
+        if not (folder / name).is_file():
+            raise DamagedInput(f"{name} is missing.")
+    features = read_tensor(folder / "node_features_augmented.pt", "float32", (None, len(FEATURES)))
     n = len(features)
-    index = read_tensor(_there(folder, "edge_indices.pt"), "int64", (2, None))
-    edge_features = read_tensor(
-        _there(folder, "edge_features.pt"), "float32", (index.shape[1], len(FEATURES) - NODE_FEATURES)
-    )
+    index = read_tensor(folder / "edge_indices.pt", "int64", (2, None))
+    shape = (index.shape[1], len(FEATURES) - NODE_FEATURES)
+    edge_features = read_tensor(folder / "edge_features.pt", "float32", shape)
     if index.size and not 0 <= index.min() <= index.max() < n:
         ends = f"{index.min()} to {index.max()}"
         raise DamagedInput(f"edge_indices.pt: an edge leads nowhere: {ends}, of {n} intersections.")
@@ -101,28 +103,23 @@ def check_published(tensors: CityTensors, manifest: Manifest) -> None:
     """Compare the counts of a city with the published ones; ``DamagedInput`` where they differ."""
     n, expected = tensors.num_nodes, manifest.expected
     labels = np.zeros(0, np.int64) if tensors.labels is None else tensors.labels
-    classes = np.bincount(labels, minlength=CLASSES)
-    found = {"intersections": n, "edges": tensors.edge_index.shape[1]}
-    wanted = {"intersections": expected.avg_nodes, "edges": expected.avg_edges}
     chunk = n // CLASSES + 1
-    found |= {f"class {c}": int(count) for c, count in enumerate(classes)}
-    wanted |= {f"class {c}": min(chunk, n - c * chunk) for c in range(CLASSES)}
-    wrong = [name for name, count in wanted.items() if found[name] != count]
+    counts = {
+        "intersections": (n, expected.avg_nodes),
+        "edges": (tensors.edge_index.shape[1], expected.avg_edges),
+    } | {
+        f"class {c}": (int(count), min(chunk, n - c * chunk))
+        for c, count in enumerate(np.bincount(labels, minlength=CLASSES))
+    }
+    wrong = {name: pair for name, pair in counts.items() if pair[0] != pair[1]}
     if wrong:
-        differing = ", ".join(f"{name} {found[name]:,}, not {wanted[name]:,.0f}" for name in wrong)
+        differing = ", ".join(f"{name} {found:,}, not {known:,.0f}" for name, (found, known) in wrong.items())
         raise DamagedInput(
-            f"These are not the published tensors of {manifest.title}: {differing}.",
-            found=f"{tensors.facts['layout']} edges; the authors changed their files on 2025-03-05",
+            f"These are not the published tensors of {manifest.title}: {differing}; the edges are "
+            f"{tensors.facts['layout']} (the authors changed their files on 2025-03-05).",
             next=f"kmip-data build {manifest.name}; or kmip-data build city --name my-{manifest.name} "
             "--archive PATH, which takes the tensors as they are",
         )
-
-
-def _there(folder: Path, name: str) -> Path:
-    path = folder / name
-    if not path.is_file():
-        raise DamagedInput(f"{name} is missing.")
-    return path
 
 
 def _published_labels(folder: Path, n: int) -> tuple[NDArray[np.float32] | None, NDArray[np.int64] | None]:
@@ -133,10 +130,9 @@ def _published_labels(folder: Path, n: int) -> tuple[NDArray[np.float32] | None,
     eccentricity = read_tensor(folder / ECCENTRICITIES, "float32", (n,))
     labels = read_tensor(folder / names[0], "int64", (n,))
     order = np.lexsort((eccentricity, labels))
-    in_order = bool((np.diff(eccentricity[order]) >= 0).all())  # False where one is not a number, too
-    if labels.min(initial=0) < 0 or labels.max(initial=0) >= CLASSES or not in_order:
-        found = f"labels {labels.min(initial=0)} to {labels.max(initial=0)}"
-        raise DamagedInput(
-            f"{names[0]} does not fit {ECCENTRICITIES}: {found}{'' if in_order else ', in another order'}."
-        )
+    in_order = (np.diff(eccentricity[order]) >= 0).all()  # False where one is not a number, too
+    low, high = labels.min(initial=0), labels.max(initial=0)
+    if low < 0 or high >= CLASSES or not in_order:
+        found = f"labels {low} to {high}{'' if in_order else ', in another order'}"
+        raise DamagedInput(f"{names[0]} does not fit {ECCENTRICITIES}: {found}.")
     return eccentricity, labels

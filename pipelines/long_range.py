@@ -8,7 +8,7 @@ follow the ECHO benchmark (ICLR 2026); ``retrieval`` is ours. Facts: ``docs/data
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from functools import partial
 from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
@@ -19,17 +19,8 @@ from scipy.sparse.csgraph import shortest_path
 
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.writer import GraphRecord
-from kmip_data.pipelines.base import (
-    About,
-    Params,
-    Pipeline,
-    Prepared,
-    PublishedSplitParams,
-    Records,
-    Split,
-    Unit,
-)
-from kmip_data.pipelines.shared.records import class_column, feature_column, split_by_keys, units_of_rows
+from kmip_data.pipelines.base import About, Params, Pipeline, Prepared, PublishedSplitParams, Unit
+from kmip_data.pipelines.shared.records import class_column, feature_column, units_of_rows
 
 Rng = np.random.Generator
 VALUES: Final = 8  #: values that a node can hold; a guess is right once in eight
@@ -69,11 +60,6 @@ def grid(nodes: int, _rng: Rng, rows: int | None = None) -> NDArray[np.int64]:
     return np.concatenate([np.stack([right, right + 1]), np.stack([below, below + columns])], axis=1)
 
 
-def ladder(nodes: int, rng: Rng) -> NDArray[np.int64]:
-    """Return the edges of two paths with rungs between them."""
-    return grid(nodes, rng, rows=2)
-
-
 def tree(nodes: int, rng: Rng) -> NDArray[np.int64]:
     """Return the edges of a deep random tree: each node hangs on one of the four before it."""
     child = np.arange(1, nodes)
@@ -99,7 +85,7 @@ def _hang(edges: NDArray[np.int64], first: int, low: int, last: int, rng: Rng) -
 
 TOPOLOGIES: Final[dict[str, Callable[[int, Rng], NDArray[np.int64]]]] = {
     "line": line,
-    "ladder": ladder,
+    "ladder": partial(grid, rows=2),
     "grid": grid,
     "tree": tree,
     "caterpillar": caterpillar,
@@ -111,25 +97,27 @@ class LongRangePipeline(Pipeline[LongRangeParams, PublishedSplitParams]):
     """The pipeline of ``manifests/datasets/long-range.toml``."""
 
     version = 1
+    #: Of every sixty graphs (ten of each topology) six validate and six test.
+    split_note = "eight, one and one tenth of each topology"
     Params: ClassVar[type[LongRangeParams]] = LongRangeParams
 
     def schema(self, params: LongRangeParams) -> Schema:
         """Features by the task, the target, and for tasks of nodes the distance that it is read across."""
         columns = [feature_column("node/x", FIELDS[params.task], "input of the task", stored="int8")]
-        if params.task == "retrieval":
-            columns.append(class_column("node/y", VALUES, "value of the other node with this key"))
-        else:
-            key, shape = ("graph/y", (1,)) if params.task == "diam" else ("node/y", (1,))
-            columns.append(_distances(key, "y", "float32", "target", shape))
-        if params.task in {"retrieval", "sssp"}:
-            columns.append(_distances("node/distance", "distance", "int64", "to the node that is asked for"))
-        return Schema(
-            columns=tuple(columns),
-            edges="index",
-            max_nodes=self.manifest.max_nodes,
-            directed=False,
-            key_length=40,
-        )
+        target = class_column("node/y", VALUES, "value of the other node with this key")
+        if params.task != "retrieval":
+            # A target that is stored as a real number is one of regression.
+            target = Column(
+                key="graph/y" if params.task == "diam" else "node/y", attribute="y", stored="float32",
+                presented="float32", shape=(1,), unit="edges", doc="target",
+            )  # fmt: skip
+        distance = Column(
+            key="node/distance", attribute="distance", stored="uint16", presented="int64", unit="edges",
+            doc="to the node that is asked for",
+        )  # fmt: skip
+        columns += [target, distance] if params.task in {"retrieval", "sssp"} else [target]
+        most = self.manifest.max_nodes
+        return Schema(columns=tuple(columns), edges="index", max_nodes=most, directed=False, key_length=40)
 
     def units(self, prepared: Prepared, params: LongRangeParams) -> list[Unit]:
         """Deal the graphs in turn; with a limit the first ones, which have every topology and part."""
@@ -141,20 +129,14 @@ class LongRangePipeline(Pipeline[LongRangeParams, PublishedSplitParams]):
         for row in unit.items["rows"]:
             yield make_record(row, params)
 
-    def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
-        """Of every sixty graphs (ten of each topology) six validate and six test."""
-        return split_by_keys(records.keys, "eight, one and one tenth of each topology")
-
     def about(self, prepared: Prepared, params: LongRangeParams) -> About:
         """Note that the graphs are generated, and are all there is."""
-        return About(
-            notes=[f"Generated from seed {params.seed}: the dataset itself, not a sample of another."]
-        )
+        note = f"Generated from seed {params.seed}: the dataset itself, not a sample of another."
+        return About(notes=[note])
 
     def name_parts(self, params: LongRangeParams) -> list[str]:
         """The task, and the largest graph where it is not the default."""
-        parts = [params.task]
-        return parts + ([f"n{params.nodes}"] if params.nodes != type(params)().nodes else [])
+        return [params.task, *([f"n{params.nodes}"] if params.nodes != 64 else [])]
 
 
 PIPELINE = LongRangePipeline
@@ -164,14 +146,6 @@ FIELDS: Final = {
     "ecc": ("constant",),
     "diam": ("constant",),
 }
-
-
-def _distances(key: str, attribute: str, presented: str, doc: str, shape: tuple[int, ...] = ()) -> Column:
-    # A target that is stored as a real number is one of regression.
-    stored = "float32" if attribute == "y" else "uint16"
-    return Column(
-        key=key, attribute=attribute, stored=stored, presented=presented, shape=shape, unit="edges", doc=doc
-    )
 
 
 def make_record(row: int, params: LongRangeParams) -> GraphRecord:
@@ -185,68 +159,42 @@ def make_record(row: int, params: LongRangeParams) -> GraphRecord:
     edges = rng.permutation(nodes)[TOPOLOGIES[name](nodes, rng)]
     both = np.concatenate([edges, edges[::-1]], axis=1)
     edge_index = both[:, np.lexsort(both)]
-    distance = distances(edge_index, nodes)
+    there = coo_array((np.ones(edge_index.shape[1], np.int8), tuple(edge_index)), shape=(nodes, nodes))
+    distance = shortest_path(there.tocsr(), unweighted=True).astype(np.uint16)
     tenth = row // len(names) % sum(SHARES)
     part = "train" if tenth < SHARES[0] else "val" if tenth < SHARES[0] + SHARES[1] else "test"
     return GraphRecord(
         key=f"{part}/{name}/{row:07d}",
         num_nodes=nodes,
-        columns=_TARGETS[params.task](distance, rng),
+        columns=_targets(params.task, distance, rng),
         edge_index=edge_index.astype(np.uint16),
     )
 
 
-def distances(edge_index: NDArray[Any], nodes: int) -> NDArray[np.uint16]:
-    """Return the number of edges between each two nodes, (nodes, nodes)."""
-    there = np.ones(edge_index.shape[1], np.int8)
-    graph = coo_array((there, (edge_index[0], edge_index[1])), shape=(nodes, nodes)).tocsr()
-    found: NDArray[np.uint16] = shortest_path(graph, unweighted=True).astype(np.uint16)
-    return found
-
-
-def _retrieval(distance: NDArray[np.uint16], rng: Rng) -> dict[str, NDArray[Any]]:
-    """Deal the nodes to pairs; give each pair a key of its own and each node a value."""
+def _targets(task: str, distance: NDArray[np.uint16], rng: Rng) -> dict[str, NDArray[Any]]:
+    """Return the columns of a task, by the distances between all nodes."""
     nodes = len(distance)
-    order = rng.permutation(nodes)
-    partner = np.empty(nodes, np.int64)
-    partner[order[0::2]], partner[order[1::2]] = order[1::2], order[0::2]
-    code = np.empty(nodes, np.int64)
-    code[order] = np.repeat(rng.choice(2**KEY_BITS, nodes // 2, replace=False), 2)
-    value = rng.integers(0, VALUES, nodes)
-    bits = 2 * (code[:, None] >> np.arange(KEY_BITS) & 1) - 1
-    x = np.concatenate([bits, np.eye(VALUES, dtype=np.int64)[value]], axis=1)
-    return {
-        "node/x": x.astype(np.int8),
-        "node/y": value[partner].astype(np.uint8),
-        "node/distance": distance[np.arange(nodes), partner],
-    }
-
-
-def _sssp(distance: NDArray[np.uint16], rng: Rng) -> dict[str, NDArray[Any]]:
-    """Mark one node as the source."""
-    source = int(rng.integers(len(distance)))
-    x = (np.arange(len(distance)) == source).astype(np.int8)[:, None]
-    return {
-        "node/x": x,
-        "node/y": distance[source][:, None].astype(np.float32),
-        "node/distance": distance[source],
-    }
-
-
-def _ecc(distance: NDArray[np.uint16], _rng: Rng) -> dict[str, NDArray[Any]]:
-    """Largest distance from each node; nodes have nothing but a constant."""
-    return {
-        "node/x": np.ones((len(distance), 1), np.int8),
-        "node/y": distance.max(1)[:, None].astype(np.float32),
-    }
-
-
-def _diam(distance: NDArray[np.uint16], _rng: Rng) -> dict[str, NDArray[Any]]:
-    """Largest distance of all."""
-    return {
-        "node/x": np.ones((len(distance), 1), np.int8),
-        "graph/y": distance.max()[None].astype(np.float32),
-    }
-
-
-_TARGETS: Final = {"retrieval": _retrieval, "sssp": _sssp, "ecc": _ecc, "diam": _diam}
+    if task == "retrieval":  # deal the nodes to pairs; each has a key of its own, each node a value
+        order = rng.permutation(nodes)
+        partner = np.empty(nodes, np.int64)
+        partner[order[0::2]], partner[order[1::2]] = order[1::2], order[0::2]
+        code = np.empty(nodes, np.int64)
+        code[order] = np.repeat(rng.choice(2**KEY_BITS, nodes // 2, replace=False), 2)
+        value = rng.integers(0, VALUES, nodes)
+        bits = 2 * (code[:, None] >> np.arange(KEY_BITS) & 1) - 1
+        return {
+            "node/x": np.hstack([bits, np.eye(VALUES, dtype=np.int64)[value]]).astype(np.int8),
+            "node/y": value[partner].astype(np.uint8),
+            "node/distance": distance[np.arange(nodes), partner],
+        }
+    if task == "sssp":
+        source = int(rng.integers(nodes))
+        return {
+            "node/x": (np.arange(nodes) == source).astype(np.int8)[:, None],
+            "node/y": distance[source][:, None].astype(np.float32),
+            "node/distance": distance[source],
+        }
+    constant = np.ones((nodes, 1), np.int8)
+    if task == "ecc":
+        return {"node/x": constant, "node/y": distance.max(1)[:, None].astype(np.float32)}
+    return {"node/x": constant, "graph/y": distance.max()[None].astype(np.float32)}

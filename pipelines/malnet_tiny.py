@@ -20,7 +20,6 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Schema
 from kmip_data.format.splits import PARTS
 from kmip_data.format.writer import GraphRecord
-from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import (
     Params,
     Pipeline,
@@ -67,18 +66,24 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
         """Directed edges, and the type of the app."""
         names = LABEL_ORDERS[params.label_order]
         label = class_column("graph/y", len(names), f"type of the app: {', '.join(names)}")
-        return Schema(
-            columns=(label,), edges="index", max_nodes=self.manifest.max_nodes, key_length=KEY_LENGTH
-        )
+        most = self.manifest.max_nodes
+        return Schema(columns=(label,), edges="index", max_nodes=most, key_length=KEY_LENGTH)
 
     def class_names(self, params: MalNetTinyParams) -> Sequence[str]:
         """Types of apps in the chosen order."""
         return LABEL_ORDERS[params.label_order]
 
     def prepare(self, raw: RawFolder, params: MalNetTinyParams, workdir: Path) -> Prepared:
-        """Check that the lists partition the graphs."""
-        lists = read_split_lists(raw.path)
-        _check_lists(raw, lists, self.manifest)
+        """Check that the lists name every graph and no other; complete ones have known digests."""
+        listed = {f"{name}.edgelist" for part in read_split_lists(raw.path).values() for name in part}
+        there = {path.relative_to(raw.path).as_posix() for path in raw.path.glob("*/*/*.edgelist")}
+        if listed != there:
+            raise DamagedInput(
+                f"The lists do not partition the graphs: {len(listed - there)} listed graphs are not there, "
+                f"{len(there - listed)} graphs are not listed, such as {min(listed ^ there)}."
+            )
+        if not raw.sample and len(listed) == self.manifest.expected.graphs:
+            check_digests(raw, self.manifest)
         return Prepared(raw.path)
 
     def units(self, prepared: Prepared, params: MalNetTinyParams) -> list[Unit]:
@@ -87,7 +92,7 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
         chosen = [names[position] for position in params.choose(len(names))]
 
         def size(name: str) -> int:
-            return (prepared.path / _file_name(name)).stat().st_size
+            return (prepared.path / f"{name}.edgelist").stat().st_size
 
         return units_by_size(chosen, size, TEXT_PER_UNIT, "graphs")
 
@@ -95,12 +100,11 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
         """Yield the graphs of one unit in the order of the lists."""
         label = {name: i for i, name in enumerate(LABEL_ORDERS[params.label_order])}
         for name in unit.items["graphs"]:
-            file = _file_name(name)
+            file = f"{name}.edgelist"
             edges = read_graph((prepared.path / file).read_bytes(), file)
+            nodes = int(edges.max()) + 1
             if params.isolated == "drop":
                 nodes, edges = drop_isolated(edges)
-            else:
-                nodes = int(edges.max(initial=-1)) + 1
             kind, _, key = name.split("/")
             columns = {"graph/y": np.array(label[kind], np.uint8)}
             yield GraphRecord(key=key, num_nodes=nodes, columns=columns, edge_index=edges)
@@ -121,53 +125,41 @@ PIPELINE = MalNetTinyPipeline
 
 
 def read_graph(data: bytes, name: str) -> NDArray[np.int32]:
-    """Return the edges of one file, int32 (2, E), in the order of the lines.
-
-    Raises ``DamagedInput`` where a line is not an edge, there is none, or the comment lines declare other
-    numbers of nodes and edges.
-    """
+    """Return the edges of one file, int32 (2, E), as many in all as its comment lines declare."""
     header, edges = parse_edges(data, name=name)
     if not edges.size:
         raise DamagedInput(f"{name} has no edges.")
     declared = next((match for line in header if (match := _COUNTS.fullmatch(line))), None)
     if declared is None:
         raise DamagedInput(f"{name} has no comment line such as # Nodes: 3623, Edges: 6260")
-    nodes = int(np.count_nonzero(np.bincount(edges.reshape(-1))))
-    if (nodes, edges.shape[1]) != (int(declared[1]), int(declared[2])):
-        raise DamagedInput(
-            f"{name} is not whole: {nodes} nodes and {edges.shape[1]} edges; its comment lines say "
-            f"{declared[1]} and {declared[2]}."
-        )
+    found = f"# Nodes: {np.count_nonzero(np.bincount(edges.reshape(-1)))}, Edges: {edges.shape[1]}"
+    if found != declared[0].strip():
+        raise DamagedInput(f"{name} is not whole: {found!r} was counted, not {declared[0].strip()!r}.")
     return edges
 
 
-_COUNTS = re.compile(r"# Nodes: (\d{1,9}), Edges: (\d{1,9})\s*")
+_COUNTS = re.compile(r"# Nodes: \d{1,9}, Edges: \d{1,9}\s*")
 
 
 def drop_isolated(edges: NDArray[np.int32]) -> tuple[int, NDArray[np.int32]]:
     """Keep nodes with an edge to another node, and number them anew in their order.
 
     Self loops of nodes that are kept move to the end, in the order of the nodes: what PyTorch Geometric's
-    ``remove_isolated_nodes`` does, with which GraphGPS reads these graphs. Returned are the number of nodes
-    kept and int32 (2, E').
+    ``remove_isolated_nodes`` does, with which GraphGPS reads these graphs. Returns the number of nodes and
+    int32 (2, E').
     """
     loop = edges[0] == edges[1]
     between = edges[:, ~loop]
     kept = np.zeros(int(edges.max(initial=-1)) + 1, np.bool_)
     kept[between.reshape(-1)] = True
     number = np.cumsum(kept, dtype=np.int32) - 1
-    looped = np.zeros_like(kept)
-    looped[edges[0, loop]] = True
-    loops = number[looped & kept]
+    looped = np.unique(edges[0, loop])
+    loops = number[looped[kept[looped]]]
     return int(kept.sum()), np.concatenate([number[between], np.stack([loops, loops])], axis=1)
 
 
 def read_split_lists(folder: Path) -> dict[str, list[str]]:
-    """Return ``{train, val, test: [<type>/<family>/<SHA-256>, …]}`` in the order of the lists.
-
-    Raises ``DamagedInput`` where a list is missing, a line is not the path of a graph, or a graph is listed
-    twice.
-    """
+    """Return ``{train, val, test: [<type>/<family>/<SHA-256>, …]}`` in the order of the lists."""
     lists: dict[str, list[str]] = {}
     seen: set[str] = set()
     for part in PARTS:
@@ -177,33 +169,14 @@ def read_split_lists(folder: Path) -> dict[str, list[str]]:
         lists[part] = [] if path.is_file() and not path.stat().st_size else read_lines(path)
         for number, line in enumerate(lists[part], 1):
             match = _GRAPH.fullmatch(line)
-            if match is None or match[1] not in LABEL_ORDERS["alphabetical"]:
+            if match is None or match[1] not in LABEL_ORDERS["alphabetical"] or match[2] in seen:
                 raise DamagedInput(
-                    f"{file}, line {number}: not a graph of one of the five types: {line[:160]!r}",
+                    f"{file}, line {number}: not a graph of one of the five types, or a second time: "
+                    f"{line[:160]!r}",
                     expected="<type>/<family>/<SHA-256>",
                 )
-            if match[2] in seen:
-                raise DamagedInput(f"{file}, line {number}: a graph is listed twice: {match[2]}")
             seen.add(match[2])
     return lists
 
 
 _GRAPH = re.compile(r"([a-z]+)/[A-Za-z0-9_-]{1,64}/([0-9A-F]{64})")
-
-
-def _file_name(name: str) -> str:
-    return f"{name}.edgelist"
-
-
-def _check_lists(raw: RawFolder, lists: dict[str, list[str]], manifest: Manifest) -> None:
-    """The lists must name every graph that is there and no other; complete ones have known digests."""
-    listed = {_file_name(name) for part in lists.values() for name in part}
-    there = {path.relative_to(raw.path).as_posix() for path in raw.path.glob("*/*/*.edgelist")}
-    if listed != there:
-        example = min(listed ^ there)
-        raise DamagedInput(
-            f"The lists do not partition the graphs: {len(listed - there)} listed graphs are not there, "
-            f"{len(there - listed)} graphs are not listed, such as {example}."
-        )
-    if not raw.sample and len(listed) == manifest.expected.graphs:
-        check_digests(raw, manifest)

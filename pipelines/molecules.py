@@ -5,12 +5,10 @@ The features are those of ``ogb.utils.smiles2graph`` (ogb 1.3.6), each an index 
 
 from __future__ import annotations
 
-import reprlib
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,16 +26,9 @@ if TYPE_CHECKING:
     from rdkit.Chem import Mol
 
 ATOM_FIELDS: Final = (
-    "atomic number - 1",
-    "chirality",
-    "degree with hydrogens",
-    "formal charge + 5",
-    "hydrogens",
-    "radical electrons",
-    "hybridisation",
-    "aromatic",
-    "in a ring",
-)
+    "atomic number - 1", "chirality", "degree with hydrogens", "formal charge + 5", "hydrogens",
+    "radical electrons", "hybridisation", "aromatic", "in a ring",
+)  # fmt: skip
 ATOM_SIZES: Final = (119, 5, 12, 12, 10, 6, 6, 2, 2)  #: values of each; the last is "another" of seven
 BOND_FIELDS: Final = ("type", "stereo", "conjugated")
 BOND_SIZES: Final = (5, 6, 2)
@@ -54,13 +45,17 @@ class RefusedSmilesError(ValueError):
     """RDKit makes no molecule of a SMILES, or one that the features have no index for."""
 
 
-@dataclass(frozen=True)
-class Molecule:
+class Molecule(NamedTuple):
     """One molecule as a graph of N atoms and B bonds."""
 
     x: NDArray[np.uint8]  #: (N, 9), :data:`ATOM_FIELDS` of each atom
     edge_index: NDArray[np.int32]  #: (2, 2·B): each bond from its first to its second atom, then back
     edge_attr: NDArray[np.uint8]  #: (2·B, 3), :data:`BOND_FIELDS` of each edge
+
+    def record(self, key: str, **more: NDArray[Any]) -> GraphRecord:
+        """Return the record of the molecule; ``more`` are its columns besides atoms and bonds."""
+        columns = {"node/x": self.x, "edge/attr": self.edge_attr, **more}
+        return GraphRecord(key=key, num_nodes=len(self.x), columns=columns, edge_index=self.edge_index)
 
 
 def read_smiles(smiles: str) -> Molecule:
@@ -73,50 +68,40 @@ def read_smiles(smiles: str) -> Molecule:
 
     with rdBase.BlockLogs():
         mol: Mol | None = Chem.MolFromSmiles(smiles)
-        if mol is None:
-            raise RefusedSmilesError(_reason(smiles))
-    return featurise(mol)
+        if mol is not None:
+            return featurise(mol)
+        unchecked: Mol | None = Chem.MolFromSmiles(smiles, sanitize=False)
+        if unchecked is None:
+            raise RefusedSmilesError("it is not a SMILES")
+        try:
+            Chem.SanitizeMol(unchecked)
+        except ValueError as error:  # RDKit's own errors derive from it
+            raise RefusedSmilesError(" ".join(str(error).split())) from error
+        raise RefusedSmilesError("it has no molecule")
 
 
 def featurise(mol: Mol) -> Molecule:
-    """Return the graph of an RDKit molecule.
-
-    Raises :class:`RefusedSmilesError` where it has no atoms, or a bond with a stereo mark that OGB has no
-    index for.
-    """
+    """Return the graph of an RDKit molecule; `RefusedSmilesError` where OGB has no index for a mark."""
     if mol.GetNumAtoms() == 0:
         raise RefusedSmilesError("it has no atoms")
     from rdkit.Chem import Atom, Bond
 
     atoms = _table(
         mol.GetAtoms(),
-        Atom.GetAtomicNum,
-        Atom.GetChiralTag,
-        Atom.GetTotalDegree,
-        Atom.GetFormalCharge,
-        Atom.GetTotalNumHs,
-        Atom.GetNumRadicalElectrons,
-        Atom.GetHybridization,
-        Atom.GetIsAromatic,
-        Atom.IsInRing,
-    )
+        Atom.GetAtomicNum, Atom.GetChiralTag, Atom.GetTotalDegree, Atom.GetFormalCharge, Atom.GetTotalNumHs,
+        Atom.GetNumRadicalElectrons, Atom.GetHybridization, Atom.GetIsAromatic, Atom.IsInRing,
+    )  # fmt: skip
     element, charge = atoms[:, 0], atoms[:, 3]
     element[:] = np.where((element >= 1) & (element <= 118), element - 1, 118)
     charge[:] = np.where(np.abs(charge) <= 5, charge + 5, 11)
     atoms[:, 6] = _HYBRIDISATIONS[atoms[:, 6]]
     bonds = _table(
         mol.GetBonds(),
-        Bond.GetBeginAtomIdx,
-        Bond.GetEndAtomIdx,
-        Bond.GetBondType,
-        Bond.GetStereo,
-        Bond.GetIsConjugated,
-    )
+        Bond.GetBeginAtomIdx, Bond.GetEndAtomIdx, Bond.GetBondType, Bond.GetStereo, Bond.GetIsConjugated,
+    )  # fmt: skip
     stereo = bonds[:, 3]
     if (stereo >= len(_STEREOS)).any():
-        i = int(np.argmax(stereo >= len(_STEREOS)))
-        msg = f"bond {i} has the stereo mark {mol.GetBondWithIdx(i).GetStereo()}, which has no index"
-        raise RefusedSmilesError(msg)
+        raise RefusedSmilesError(f"a bond has the stereo mark {stereo.max()} of RDKit, which has no index")
     ends = bonds[:, :2].astype(np.int32)
     kind = _BONDS[np.minimum(bonds[:, 2], len(_BONDS) - 1)]
     features = np.stack([kind, _STEREOS[stereo], bonds[:, 4].astype(np.uint8)], axis=1)
@@ -131,28 +116,6 @@ def _table(items: Iterable[Any], *values: Callable[[Any], Any]) -> NDArray[np.in
     """(items, values): a method mapped over all atoms takes three quarters of the time of a loop."""
     found = list(items)
     return np.array([list(map(value, found)) for value in values], np.int64).T
-
-
-def refused(key: str, smiles: str, reason: object, dataset: str) -> DamagedInput:
-    """Return the error for a SMILES that makes no graph."""
-    return DamagedInput(
-        f"Record {key}: RDKit makes no molecule of its SMILES {smiles[:200]!r}: {reason}",
-        next=f"kmip-data build {dataset} --set on_error=skip (leaves such records out and lists them)",
-    )
-
-
-def _reason(smiles: str) -> str:
-    """Return one line on why RDKit refuses a SMILES."""
-    from rdkit import Chem
-
-    mol: Mol | None = Chem.MolFromSmiles(smiles, sanitize=False)
-    if mol is None:
-        return "it is not a SMILES"
-    try:
-        Chem.SanitizeMol(mol)
-    except ValueError as error:  # RDKit's own errors derive from it
-        return " ".join(str(error).split())
-    return "it has no molecule"
 
 
 class MoleculeParams(Params):
@@ -193,10 +156,7 @@ class MoleculePipeline(Pipeline[P, S]):
 
     @abstractmethod
     def reader(self, prepared: Prepared) -> Callable[[int, str, str], GraphRecord]:
-        """Return what makes the record of a row from its number, its key and its SMILES.
-
-        It raises :class:`~kmip_data.pipelines.molecules.RefusedSmilesError`.
-        """
+        """Return what makes the record of a row of its number, key and SMILES; `RefusedSmilesError`."""
 
     def schema(self, params: P) -> Schema:
         """Atoms, bonds and what is to be predicted."""
@@ -224,18 +184,19 @@ class MoleculePipeline(Pipeline[P, S]):
                 yield read(row, key, smiles)
             except RefusedSmilesError as error:
                 if params.on_error == "stop":
-                    raise refused(key, smiles, error, self.manifest.name) from error
+                    raise DamagedInput(
+                        f"Record {key}: RDKit makes no molecule of its SMILES {smiles[:200]!r}: {error}",
+                        next=f"kmip-data build {self.manifest.name} --set on_error=skip (leaves such records "
+                        "out and lists them)",
+                    ) from error
                 yield Skipped(key, f"{smiles[:80]}: {error}")
 
     def split(self, records: Records, params: S, raw: Path | None) -> Split:
         """Apply the published row numbers."""
-        published = len(self.lists) > 1
-        raw = self.raw_lists(raw, params.split if published else "")
-        lists = self.read_lists(raw, params.split)
-        rows = [int(key) for key in records.keys]
-        return split_by_lists(
-            {part: listed.tolist() for part, listed in lists.items()}, rows, "row numbers", params.split
-        )
+        folder = self.raw_lists(raw, params.split if len(self.lists) > 1 else "")
+        found = self.read_lists(folder, params.split).items()
+        lists = {part: listed.tolist() for part, listed in found}
+        return split_by_lists(lists, list(map(int, records.keys)), "row numbers", params.split)
 
     def read_lists(self, folder: Path, rule: str, rows: int | None = None) -> dict[str, NDArray[np.int64]]:
         """Read a split; ``rows`` is the number of rows used, ``None`` where that was checked."""
@@ -247,27 +208,10 @@ class MoleculePipeline(Pipeline[P, S]):
         return ["skip"] if params.on_error == "skip" else []
 
 
-def as_record(key: str, molecule: Molecule, more: Mapping[str, NDArray[Any]]) -> GraphRecord:
-    """Return the record of a molecule; ``more`` are its columns besides atoms and bonds."""
-    return GraphRecord(
-        key=key,
-        num_nodes=len(molecule.x),
-        columns={"node/x": molecule.x, "edge/attr": molecule.edge_attr, **more},
-        edge_index=molecule.edge_index,
-    )
-
-
 def check_partition(lists: Any, rows: int | None, *, name: str) -> dict[str, NDArray[np.int64]]:
-    """Return the lists of a split file, checked: each of ``rows`` (default: the number listed) is in one.
-
-    Raises ``DamagedInput`` where ``lists`` is not a mapping of ``train``, ``val`` and ``test`` to whole
-    numbers, or these do not partition the rows.
-    """
+    """Return the lists of a split file, checked: each of ``rows`` (default: the number listed) is in one."""
     if not isinstance(lists, dict) or set(lists) != set(PARTS):
-        # Names alone: a number can have too many digits to be written out, a list too many levels.
-        names = [key for key in lists if isinstance(key, str)] if isinstance(lists, dict) else []
-        found = reprlib.repr(sorted(names)) if isinstance(lists, dict) else type(lists).__name__
-        raise DamagedInput(f"{name} is not a split into {', '.join(PARTS)}, but {found}.")
+        raise DamagedInput(f"{name} is not a split into {', '.join(PARTS)}.")
     parts = {}
     for part, listed in ((part, lists[part]) for part in PARTS):
         array = np.asarray(listed) if _is_flat(listed) else None
@@ -276,13 +220,13 @@ def check_partition(lists: Any, rows: int | None, *, name: str) -> dict[str, NDA
         parts[part] = array.astype(np.int64)
     joined = np.concatenate(list(parts.values()))
     rows = len(joined) if rows is None else rows
-    outside = joined[(joined < 0) | (joined >= rows)]
-    times = np.bincount(joined[(joined >= 0) & (joined < rows)], minlength=rows)
-    if outside.size or (times != 1).any():
-        faults = [f"{outside.size} numbers out of range, such as {outside[0]}"] if outside.size else []
-        for wrong, what in ((times == 0, "in no part"), (times > 1, "listed more than once")):
-            if wrong.any():
-                faults.append(f"{int(wrong.sum())} rows {what}, such as {int(wrong.argmax())}")
+    inside = (joined >= 0) & (joined < rows)
+    times = np.bincount(joined[inside], minlength=rows)
+    wrong = {
+        "out of range": joined[~inside], "in no part": np.flatnonzero(times == 0),
+        "listed more than once": np.flatnonzero(times > 1),
+    }  # fmt: skip
+    if faults := [f"{len(found)} {what}, such as {found[0]}" for what, found in wrong.items() if len(found)]:
         raise DamagedInput(f"{name} does not partition the rows 0 to {rows - 1}: {'; '.join(faults)}.")
     return parts
 

@@ -22,13 +22,7 @@ from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import Prepared, RawFolder, SplitParams
 from kmip_data.pipelines.formats.tensors import NUMPY, read_torch_file
 from kmip_data.pipelines.formats.text import read_columns, write_rows
-from kmip_data.pipelines.molecules import (
-    MoleculeParams,
-    MoleculePipeline,
-    RefusedSmilesError,
-    as_record,
-    featurise,
-)
+from kmip_data.pipelines.molecules import MoleculeParams, MoleculePipeline, RefusedSmilesError, featurise
 
 TABLE: Final = "pcqm4m-contact.tsv.gz"
 LISTS: Final = {"shuffle": "530k_shuffle_split_dict.pt", "num-atoms": "530k_num-atoms_split_dict.pt"}
@@ -56,13 +50,10 @@ class PCQMContactPipeline(MoleculePipeline[MoleculeParams, PCQMContactSplitParam
     def target(self) -> Column:
         """The contacts as a matrix of bits, a row for each atom (``ADR 0171``)."""
         return Column(
-            key="node/contact",
-            attribute="contact",
-            stored="uint8",
-            presented="uint8",
+            key="node/contact", attribute="contact", stored="uint8", presented="uint8",
             shape=(self.manifest.max_nodes // 8,),
             doc="bit j, counted from the lowest of the first byte: whether the atom touches atom j",
-        )
+        )  # fmt: skip
 
     def prepare(self, raw: RawFolder, params: MoleculeParams, workdir: Path) -> Prepared:
         """Take the rows used out of the table; check the split lists."""
@@ -120,7 +111,7 @@ def read_record(key: str, text: str, max_nodes: int) -> GraphRecord:
     touching = np.zeros((atoms, max_nodes), np.bool_)
     touching[pairs[:, 0], pairs[:, 1]] = True
     touching[pairs[:, 1], pairs[:, 0]] = True
-    return as_record(key, molecule, {"node/contact": np.packbits(touching, axis=1, bitorder="little")})
+    return molecule.record(key, **{"node/contact": np.packbits(touching, axis=1, bitorder="little")})
 
 
 def _contacts(mol: Any) -> NDArray[np.int64]:
@@ -132,7 +123,7 @@ def _contacts(mol: Any) -> NDArray[np.int64]:
                 if not word.isdecimal():
                     raise RefusedSmilesError(f"the contacts of atom {i} are {atom.GetProp('contact')[:40]!r}")
                 ends.setdefault(int(word), []).append(i)
-    wrong = next((number for number, atoms in ends.items() if len(atoms) != 2), None)
-    if wrong is not None:
-        raise RefusedSmilesError(f"contact {wrong} is between {len(ends[wrong])} atoms")
+    for number, atoms in ends.items():
+        if len(atoms) != 2:
+            raise RefusedSmilesError(f"contact {number} is between {len(atoms)} atoms")
     return np.array([ends[number] for number in sorted(ends)], np.int64).reshape(-1, 2)

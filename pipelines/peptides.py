@@ -27,7 +27,7 @@ from kmip_data.pipelines.base import About, Prepared, PublishedSplitParams, RawF
 from kmip_data.pipelines.formats.pickles import read_pickle
 from kmip_data.pipelines.formats.tensors import NUMPY
 from kmip_data.pipelines.formats.text import read_columns, write_rows
-from kmip_data.pipelines.molecules import MoleculeParams, MoleculePipeline, as_record, read_smiles
+from kmip_data.pipelines.molecules import MoleculeParams, MoleculePipeline, read_smiles
 
 LABELS = (
     "antifungal", "cell_cell_communication", "anticancer", "drug_delivery_vehicle", "antimicrobial",
@@ -52,9 +52,8 @@ class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
 
     def __init__(self, manifest: Manifest) -> None:
         super().__init__(manifest)
-        self.sample_arguments = {
-            "table": self.table, "lists": self.lists["upstream"], "columns": self.columns
-        }  # fmt: skip
+        lists = self.lists["upstream"]
+        self.sample_arguments = {"table": self.table, "lists": lists, "columns": self.columns}
 
     @abstractmethod
     def parse(self, fields: Sequence[str], where: str) -> list[float]:
@@ -69,10 +68,9 @@ class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
     def prepare(self, raw: RawFolder, params: P, workdir: Path) -> Prepared:
         """Read the table once: SMILES that can be sought, ``y`` as an array; check the split lists."""
         smiles, targets = [], []
-        path = raw.path / self.table
-        for row, (text, *fields) in enumerate(
-            read_columns(path, ("smiles", *self.columns), max_bytes=MAX_TABLE_BYTES)
-        ):
+        columns = ("smiles", *self.columns)
+        table = read_columns(raw.path / self.table, columns, max_bytes=MAX_TABLE_BYTES)
+        for row, (text, *fields) in enumerate(table):
             where = f"{self.table}, row {row}"
             if not text.isascii() or not text.isprintable():
                 raise DamagedInput(f"{where}: not a SMILES: {ascii(text)[:200]}")
@@ -91,7 +89,7 @@ class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
     def reader(self, prepared: Prepared) -> Callable[[int, str, str], GraphRecord]:
         """Read the SMILES; ``y`` is there already."""
         y = np.load(prepared.path / "y.npy", mmap_mode="r", allow_pickle=False)
-        return lambda row, key, smiles: as_record(key, read_smiles(smiles), {"graph/y": np.array(y[row])})
+        return lambda row, key, smiles: read_smiles(smiles).record(key, **{"graph/y": np.array(y[row])})
 
 
 class PeptidesFuncPipeline(PeptidesPipeline[MoleculeParams]):
@@ -104,17 +102,10 @@ class PeptidesFuncPipeline(PeptidesPipeline[MoleculeParams]):
     def target(self) -> Column:
         """Ten labels, several of which may hold."""
         return Column(
-            key="graph/y",
-            attribute="y",
-            stored="uint8",
-            presented="float32",
-            shape=(len(LABELS),),
-            fields=LABELS,
-            low=0,
-            high=1,
-            num_classes=len(LABELS),
+            key="graph/y", attribute="y", stored="uint8", presented="float32",
+            shape=(len(LABELS),), fields=LABELS, low=0, high=1, num_classes=len(LABELS),
             doc="whether the peptide has each of ten functions",
-        )
+        )  # fmt: skip
 
     def parse(self, fields: Sequence[str], where: str) -> list[float]:
         """Read a list of ten 0 and 1."""
@@ -148,15 +139,10 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
     def target(self) -> Column:
         """Eleven properties of the 3D structure."""
         return Column(
-            key="graph/y",
-            attribute="y",
-            stored="float32",
-            presented="float32",
-            shape=(len(TARGETS),),
-            fields=TARGETS,
-            unit="standard deviations",
+            key="graph/y", attribute="y", stored="float32", presented="float32",
+            shape=(len(TARGETS),), fields=TARGETS, unit="standard deviations",
             doc="properties of the 3D structure, standardised",
-        )
+        )  # fmt: skip
 
     def parse(self, fields: Sequence[str], where: str) -> list[float]:
         """Read eleven numbers."""
@@ -174,12 +160,19 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
     def finish_targets(
         self, targets: F64, lists: dict[str, I64], params: PeptidesStructParams
     ) -> tuple[NDArray[Any], dict[str, Any]]:
-        """Standardise with the train rows if asked; the published file must be the standardised one."""
-        train = targets[lists["train"]]
+        """Standardise with the train rows if asked; the complete file must be the standardised one."""
         if params.target_scaling == "none":
-            _require_standardised(targets, self.manifest)
+            if len(targets) == self.manifest.expected.graphs:  # others would pass for the published targets
+                mean, deviation = targets.mean(axis=0), targets.std(axis=0, ddof=1)
+                if np.abs([mean, deviation - 1]).max() > 1e-6:
+                    raise DamagedInput(
+                        f"The targets are not standardised, as the published ones are: means up to "
+                        f"{np.abs(mean).max():.3g}, deviations up to {deviation.max():.3g}.",
+                        next="--set target_scaling=train, or the published file",
+                    )
             return targets.astype(np.float32), {}
-        if len(train) < 2 or not (train.std(axis=0, ddof=1) > 0).all():
+        train = targets[lists["train"]]
+        if len(train) < 2 or not np.ptp(train, axis=0).all():
             raise DamagedInput(
                 f"{self.table}: the targets of {len(train)} train rows cannot be standardised: one row, or "
                 "one value in all."
@@ -193,28 +186,14 @@ class PeptidesStructPipeline(PeptidesPipeline[PeptidesStructParams]):
         facts = prepared.plan.get("target_scaling")
         if facts is None:
             return About()
-        note = (
-            "Targets are standardised with mean and deviation of the train rows (statistics.target_scaling)."
-        )
-        return About({"target_scaling": {"targets": list(TARGETS), **facts}}, (note,))
+        note = "Targets are standardised with mean and deviation of the train rows"
+        statistics = {"target_scaling": {"targets": list(TARGETS), **facts}}
+        return About(statistics, (f"{note} (statistics.target_scaling).",))
 
     def name_parts(self, params: PeptidesStructParams) -> list[str]:
         """Parts of the folder's name for values other than the defaults."""
         scaled = ["train-scaled"] if params.target_scaling == "train" else []
         return [*scaled, *super().name_parts(params)]
-
-
-def _require_standardised(targets: F64, manifest: Manifest) -> None:
-    """Refuse the complete set without standardisation: it would pass for the published targets."""
-    if len(targets) != manifest.expected.graphs:
-        return
-    mean, deviation = targets.mean(axis=0), targets.std(axis=0, ddof=1)
-    if np.abs(mean).max() > 1e-6 or np.abs(deviation - 1).max() > 1e-6:
-        raise DamagedInput(
-            f"The targets are not standardised, as the published ones are: means up to "
-            f"{np.abs(mean).max():.3g}, deviations up to {deviation.max():.3g}.",
-            next=f"kmip-data build {manifest.name} --set target_scaling=train, or the published file",
-        )
 
 
 def PIPELINE(manifest: Manifest) -> PeptidesPipeline[Any]:  # noqa: N802 -- a class to those who call it

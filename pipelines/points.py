@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +21,7 @@ from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.graphs.splits import grouped_split
 from kmip_data.manifest import Strict
 from kmip_data.pipelines.base import Prepared, RawFolder, Records, Split, Unit
-from kmip_data.pipelines.clouds.files import READERS, Columns, read_points
+from kmip_data.pipelines.clouds.files import READERS, read_points
 from kmip_data.pipelines.clouds.graphs import (
     BLOCK_POINTS,
     PointParams,
@@ -35,7 +37,6 @@ FOLDER: Final = "points"
 LIDAR: Final = (".las", ".laz")
 KEY_LENGTH: Final = 160
 MOST_CLASSES: Final = 65_536
-_BLOCK: Final = re.compile(r"/\d{6}$")  #: end of the key of a block; files have a suffix
 
 
 class PointSource(Strict):
@@ -87,15 +88,11 @@ class OwnPointParams(PointParams, OwnParams):
     def _columns(self) -> Self:
         if len(self.position_columns) != 3 or not all(self.position_columns):
             raise ValueError("position names three columns, such as x,y,z")
-        for feature in self.feature:
-            _scaled(feature)
         if len(self.class_name) == 1:
             raise ValueError("one class is no classification: name two or more")
-        if self.class_name and self.classes is None:
-            return self.model_copy(update={"classes": len(self.class_name)})
-        if self.class_name and len(self.class_name) != self.classes:
+        if self.class_name and self.classes not in {None, len(self.class_name)}:
             raise ValueError(f"{len(self.class_name)} names for {self.classes} classes")
-        return self
+        return self.model_copy(update={"classes": len(self.class_name)}) if self.class_name else self
 
     @property
     def position_columns(self) -> tuple[str, ...]:
@@ -105,13 +102,10 @@ class OwnPointParams(PointParams, OwnParams):
 
 def _scaled(feature: str) -> tuple[str, float]:
     """Return the column and the divisor of ``red/255``."""
-    name, slash, number = feature.rpartition("/")
-    if slash and name:
-        try:
-            if (divisor := float(number)) > 0 and np.isfinite(divisor):
-                return name, divisor
-        except ValueError:
-            pass
+    name, _, number = feature.rpartition("/")
+    with contextlib.suppress(ValueError):
+        if name and 0 < (divisor := float(number)) < math.inf:
+            return name, divisor
     return feature, 1.0
 
 
@@ -125,16 +119,15 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
     def schema(self, params: OwnPointParams) -> Schema:
         """Position, features, in blocks also the position in the room, and the class."""
         fields = (*(f"{axis} [unit of the file]" for axis in "xyz"), *params.feature)
+        doc, most = "position from the lowest corner of the cloud", self.manifest.max_nodes
         if params.block is not None:
             fields += tuple(f"{axis} / room extent" for axis in "xyz")
-        doc = "position from the lowest corner of the cloud"
-        if params.block is not None:
             doc = "position centred on the block's floor, features, position in the room"
+            most = params.block_points
         columns = [feature_column("node/x", fields, doc)]
         if params.label_column is not None:
             doc = f"class, column {params.label_column!r}"
             columns.append(class_column("node/y", params.classes or MOST_CLASSES, doc))
-        most = self.manifest.max_nodes if params.block is None else params.block_points
         return knn_schema(tuple(columns), params, pos=0, max_nodes=most, key_length=KEY_LENGTH)
 
     def resolve(self, params: OwnPointParams, raw: RawFolder) -> OwnPointParams:
@@ -168,36 +161,31 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
         name = unit.items["cloud"]
         key = ascii_key(name.partition("/")[2], KEY_LENGTH - len("/000000"))
         try:
-            cloud = read_cloud(prepared.path / name, name, params)
-            _check_classes(cloud, name, params)
-            if params.block is None:
-                yield self._whole(key, cloud, params)
-            else:
-                yield from self._blocks(key, cloud, params)
+            yield from self._graphs(key, read_cloud(prepared.path / name, name, params), params)
         except DamagedInput as error:
             yield self.stop_or_skip(key, error, params)
 
-    def _whole(self, key: str, cloud: Cloud, params: OwnPointParams) -> GraphRecord | Skipped:
-        if len(cloud.xyz) > self.manifest.max_nodes:
-            raise DamagedInput(
-                f"{key} has {len(cloud.xyz):,} points; {self.manifest.max_nodes:,} at most are allowed.",
-                next="cut it into blocks: --set block=WIDTH",
-            )
-        x = np.column_stack([cloud.xyz, cloud.features]).astype(np.float32)
-        return self._record(key, x, cloud.y, params)
-
-    def _blocks(self, key: str, cloud: Cloud, params: OwnPointParams) -> Iterator[GraphRecord | Skipped]:
-        size, top = float(params.block or 1.0), cloud.xyz.max(axis=0)
+    def _graphs(self, key: str, cloud: Cloud, params: OwnPointParams) -> Iterator[GraphRecord | Skipped]:
+        count, most, size = len(cloud.xyz), self.manifest.max_nodes, params.block
+        if size is None:
+            if count > most:
+                raise DamagedInput(
+                    f"{key} has {count:,} points; {most:,} at most are allowed.",
+                    next="cut it into blocks: --set block=WIDTH",
+                )
+            x = np.column_stack([cloud.xyz, cloud.features]).astype(np.float32)
+            yield self._record(key, x, cloud.y, params)
+            return
         blocks = block_rows(
             cloud.xyz[:, :2], size=size, points=params.block_points, room=key, seed=params.block_seed
         )
         if not blocks:
             raise DamagedInput(
-                f"{key} ({len(cloud.xyz)} points) has no block: no window of at least 100 points.",
+                f"{key} ({count} points) has no block: no window of at least 100 points.",
                 next="a larger --set block=WIDTH",
             )
         for number, rows in enumerate(blocks):
-            centred, share = normalised(cloud.xyz, rows, size, top)
+            centred, share = normalised(cloud.xyz, rows, size, cloud.xyz.max(axis=0))
             x = np.column_stack([centred, cloud.features[rows], share]).astype(np.float32)
             yield self._record(f"{key}/{number:06d}", x, cloud.y[rows] if len(cloud.y) else cloud.y, params)
 
@@ -212,74 +200,63 @@ class OwnPointPipeline(OwnPipeline[OwnPointParams]):
     def split(self, records: Records, params: OwnSplitParams, raw: Path | None) -> Split:
         """Deal clouds at random, each with all of its blocks, which overlap; the blocks of a single cloud."""
         split = super().split(records, params, raw)
-        clouds = {row: _BLOCK.sub("", key) for row, key in enumerate(records.keys)}
+        clouds = {row: re.sub(r"/\d{6}$", "", key) for row, key in enumerate(records.keys)}
         if len(set(clouds.values())) in {1, len(clouds)}:
             return split
-        rows, seed = list(clouds), params.split_seed
-        dealt = grouped_split(rows, [], clouds, val=len(split.parts["test"]), seed=seed)
-        rest = grouped_split(dealt["train"], dealt["val"], clouds, val=len(split.parts["val"]), seed=seed)
+        val, test = (len(split.parts[part]) for part in ("val", "test"))
+        dealt = grouped_split(list(clouds), [], clouds, val=test, seed=params.split_seed)
+        rest = grouped_split(dealt["train"], dealt["val"], clouds, val=val, seed=params.split_seed)
         return replace(split, parts=rest, note="whole clouds are dealt: blocks of one overlap")
 
     def name_parts(self, params: OwnPointParams) -> list[str]:
         """Neighbours, and the width of blocks."""
-        parts = [*params.edge_name_parts, *([f"block{params.block:g}"] if params.block is not None else [])]
-        return [*parts, *super().name_parts(params)]
+        block = [] if params.block is None else [f"block{params.block:g}"]
+        return [*params.edge_name_parts, *block, *super().name_parts(params)]
 
 
 PIPELINE = OwnPointPipeline
 
 
-class Cloud:
-    """The columns of a cloud that are used: ``features`` float64 (N, F), ``y`` int64 (N,), or (0,) without.
+class Cloud(NamedTuple):
+    """The columns of a cloud of N points that are used."""
 
-    ``xyz`` is float64 (N, 3), the smallest of each axis 0: coordinates of maps are too large for float32.
-    """
-
-    def __init__(self, columns: Columns, name: str, params: OwnPointParams) -> None:
-        self.xyz = np.column_stack([_column(columns, axis, name) for axis in params.position_columns])
-        self.xyz -= self.xyz.min(axis=0)
-        scaled = [_scaled_column(columns, feature, name) for feature in params.feature]
-        self.features = np.column_stack(scaled) if scaled else np.empty((len(self.xyz), 0))
-        self.y = np.empty(0, np.int64)
-        if params.label_column is not None:
-            label = _column(columns, params.label_column, name)
-            self.y = label.astype(np.int64)
-            if (self.y != label).any() or self.y.min() < 0 or self.y.max() >= MOST_CLASSES:
-                row = int(np.argmax((self.y != label) | (self.y < 0) | (self.y >= MOST_CLASSES)))
-                raise DamagedInput(
-                    f"{name}: point {row}: {label[row]:g} in column {params.label_column!r} is not "
-                    f"a whole number from 0 to {MOST_CLASSES - 1}."
-                )
+    xyz: F64  #: (N, 3), the smallest of each axis 0: coordinates of maps are too large for float32
+    features: F64  #: (N, F)
+    y: I64  #: (N,), or (0,) without a label column
 
 
 def read_cloud(path: Path, name: str, params: OwnPointParams) -> Cloud:
     """Read the columns that the parameters name; ``DamagedInput`` where one is not there or not finite."""
-    return Cloud(read_points(path, name), name, params)
+    columns = read_points(path, name)
 
+    def column(wanted: str) -> F64:
+        if wanted not in columns:
+            raise DamagedInput(
+                f"{name} has no column {wanted!r}, only {', '.join(columns)}.",
+                next="name columns of the file: --set position=, feature=, label_column=",
+            )
+        values = np.asarray(columns[wanted], np.float64)
+        if not np.isfinite(values).all():
+            row = int(np.argmin(np.isfinite(values)))
+            raise DamagedInput(f"{name}: column {wanted!r} of point {row} is not finite: {values[row]}.")
+        return values
 
-def _check_classes(cloud: Cloud, name: str, params: OwnPointParams) -> None:
-    if params.classes is not None and cloud.y.max(initial=0) >= params.classes:
+    xyz = np.column_stack([column(axis) for axis in params.position_columns])
+    # A column may be called red/255 itself.
+    scaled = [(feature, 1.0) if feature in columns else _scaled(feature) for feature in params.feature]
+    features = [column(feature) / divisor for feature, divisor in scaled]
+    label = np.empty(0) if params.label_column is None else column(params.label_column)
+    y = label.astype(np.int64)
+    wrong = (y != label) | (y < 0) | (y >= MOST_CLASSES)
+    if wrong.any():
+        row = int(wrong.argmax())
         raise DamagedInput(
-            f"{name}: the class {cloud.y.max()} is out of range, 0 to {params.classes - 1}.",
+            f"{name}: point {row}: {label[row]:g} in column {params.label_column!r} is not a whole number "
+            f"from 0 to {MOST_CLASSES - 1}."
+        )
+    if params.classes is not None and y.max(initial=0) >= params.classes:
+        raise DamagedInput(
+            f"{name}: the class {y.max()} is out of range, 0 to {params.classes - 1}.",
             next="--set classes=NUMBER",
         )
-
-
-def _scaled_column(columns: Columns, feature: str, name: str) -> F64:
-    if feature in columns:  # a column may be called so itself
-        return _column(columns, feature, name)
-    column, divisor = _scaled(feature)
-    return _column(columns, column, name) / divisor
-
-
-def _column(columns: Mapping[str, NDArray[Any]], wanted: str, name: str) -> F64:
-    if wanted not in columns:
-        raise DamagedInput(
-            f"{name} has no column {wanted!r}, only {', '.join(columns)}.",
-            next="name columns of the file: --set position=, feature=, label_column=",
-        )
-    values = np.asarray(columns[wanted], np.float64)
-    if not np.isfinite(values).all():
-        row = int(np.argmin(np.isfinite(values)))
-        raise DamagedInput(f"{name}: column {wanted!r} of point {row} is not finite: {values[row]}.")
-    return values
+    return Cloud(xyz - xyz.min(axis=0), np.column_stack(features) if features else np.empty((len(xyz), 0)), y)

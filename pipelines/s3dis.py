@@ -22,9 +22,8 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Schema
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.splits import grouped_split, share_of, shuffled_split
-from kmip_data.pipelines.base import About, Pipeline, Prepared, RawFolder, Records, Split, SplitParams, Unit
-from kmip_data.pipelines.clouds import graphs as scans
-from kmip_data.pipelines.clouds.graphs import BLOCK_POINTS, PointParams, connect, knn_schema, nodes_per_shard
+from kmip_data.pipelines.base import Pipeline, Prepared, RawFolder, Records, Split, SplitParams, Unit
+from kmip_data.pipelines.clouds.graphs import PointParams, connect, knn_schema, nodes_per_shard
 from kmip_data.pipelines.formats.text import read_lines
 from kmip_data.pipelines.shared.records import class_column, feature_column, rows_inside
 
@@ -80,14 +79,10 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
         return knn_schema((features, label), params, pos=0, max_nodes=self.manifest.max_nodes)
 
     def prepare(self, raw: RawFolder, params: S3DISParams, workdir: Path) -> Prepared:
-        """Check the lists against the files; the plan has the size of each. Raw scans are cut in blocks."""
-        if scans.is_raw(raw.members):
-            rooms = scans.cut_rooms(raw, workdir, self.manifest)
-            return Prepared(workdir, {"rooms": rooms})
-        names = read_file_list(raw.path / "all_files.txt")
-        room_of_block = read_room_list(raw.path / "room_filelist.txt")
+        """Check the lists against the files; the plan has the size of each."""
+        rooms = read_room_list(raw.path / "room_filelist.txt")
         files: list[tuple[str, int, int, int]] = []
-        for name in names:
+        for name in read_file_list(raw.path / "all_files.txt"):
             with _open(raw.path / name) as (data, _):
                 blocks, points, _ = map(int, data.shape)
                 files.append((name, blocks, points, int(data.chunks[0]) if data.chunks else 1))
@@ -95,23 +90,18 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
                 raise DamagedInput(
                     f"{name} has blocks of {points} points instead of 1 to {self.manifest.max_nodes}."
                 )
-        total = sum(entry[1] for entry in files)
-        if total != len(room_of_block):
+        total = sum(blocks for _, blocks, _, _ in files)
+        if total != len(rooms):
             raise DamagedInput(
-                f"room_filelist.txt has {len(room_of_block)} lines for {total} blocks of {len(files)} files."
+                f"room_filelist.txt has {len(rooms)} lines for {total} blocks of {len(files)} files."
             )
         return Prepared(raw.path, {"files": files})
 
     def units(self, prepared: Prepared, params: S3DISParams) -> list[Unit]:
-        """Deal the blocks of each file in whole storage chunks, so that none is inflated twice.
-
-        Of raw scans those of each room.
-        """
+        """Deal the blocks of each file in whole storage chunks, so that none is inflated twice."""
         units: list[Unit] = []
         budget = nodes_per_shard(self.schema(params), params)
-        files = prepared.plan.get("files") or [
-            (room, blocks, BLOCK_POINTS, 1) for room, blocks in prepared.plan["rooms"]
-        ]
+        files = prepared.plan["files"]
         inside = rows_inside([(name, blocks) for name, blocks, _, _ in files], params)
         for (name, first, wanted), (_, _, points, chunk_rows) in zip(inside, files, strict=True):
             step = max(1, budget // points)
@@ -125,45 +115,39 @@ class S3DISPipeline(Pipeline[S3DISParams, S3DISSplitParams]):
     def records(self, prepared: Prepared, unit: Unit, params: S3DISParams) -> Iterator[GraphRecord]:
         """Yield the blocks of one unit in file order."""
         name, rows, first = (unit.items[key] for key in ("file", "rows", "first"))
-        index_dtype = self.schema(params).index_dtype
-        if "rooms" in prepared.plan:
-            number = [room for room, _ in prepared.plan["rooms"]].index(name)
-            features, labels = scans.read_blocks(prepared.path, number, rows)
-            rooms = dict.fromkeys((first + row for row in rows), name)
-        else:
-            rooms = dict(enumerate(read_room_list(prepared.path / "room_filelist.txt")))
-            with _open(prepared.path / name) as (data, label):
-                features = read_chosen_rows(data, rows, name=f"{name}, data")
-                labels = read_chosen_rows(label, rows, name=f"{name}, label")
+        rooms = read_room_list(prepared.path / "room_filelist.txt")
+        with _open(prepared.path / name) as (data, label):
+            features = read_rows(data, rows, name=f"{name}, data")
+            labels = read_rows(label, rows, name=f"{name}, label")
         for row, x, y in zip(rows, features, labels, strict=True):
             key = f"{rooms[first + row]}/{first + row:06d}"
-            _check_block(x, y, f"{name}, block {row} ({key})")
-            record = connect(key, x[:, :3], {"node/x": x, "node/y": y}, params, index_dtype)
+            where = f"{name}, block {row} ({key})"
+            if not np.isfinite(x).all():
+                point, column = np.argwhere(~np.isfinite(x))[0]
+                fault = f"{FIELDS[column]!r} of point {point} is not finite: {x[point, column]}"
+                raise DamagedInput(f"{where}: {fault}.")
+            if y.max(initial=0) >= NUM_CLASSES:
+                raise DamagedInput(f"{where}: the label {y.max()} is none of 0 to {NUM_CLASSES - 1}.")
+            columns = {"node/x": x, "node/y": y}
+            record = connect(key, x[:, :3], columns, params, self.schema(params).index_dtype)
             if record is not None:
                 yield record
 
     def split(self, records: Records, params: S3DISSplitParams, raw: Path | None) -> Split:
         """Test on one area; validate on blocks (or rooms) drawn from the others."""
         rooms = {i: key.rpartition("/")[0] for i, key in enumerate(records.keys)}
-        area = f"Area_{params.test_area}_"
-        test = [i for i, room in rooms.items() if room.startswith(area)]
-        pool = [i for i, room in rooms.items() if not room.startswith(area)]
-        val = share_of(len(pool), VALIDATION_SHARE if params.val_fraction is None else params.val_fraction)
+        test = [i for i, room in rooms.items() if room.startswith(f"Area_{params.test_area}_")]
+        pool = sorted(rooms.keys() - test)
         name = f"{params.split}-area{params.test_area}-seed{params.split_seed}"
-        if params.val_fraction is not None:
-            name += f"-val{params.val_fraction}"
+        name += "" if params.val_fraction is None else f"-val{params.val_fraction}"
+        val = share_of(len(pool), params.val_fraction or VALIDATION_SHARE)
         if params.split == "upstream":
             parts = shuffled_split(pool, test, val=val, seed=params.split_seed)
             note = "validation blocks overlap train blocks, as upstream's do; parts in upstream's order"
         else:
             parts = grouped_split(pool, test, rooms, val=val, seed=params.split_seed)
             note = "whole rooms validate; parts in source order"
-        parameters = params.model_dump(exclude={"split"})
-        return Split(name, params.split, parameters, parts, note)
-
-    def about(self, prepared: Prepared, params: S3DISParams) -> About:
-        """Note that blocks cut from raw scans are not the published ones."""
-        return About(notes=(scans.NOTE,)) if "rooms" in prepared.plan else About()
+        return Split(name, params.split, params.model_dump(exclude={"split"}), parts, note)
 
     def name_parts(self, params: S3DISParams) -> list[str]:
         """``k32`` and what deviates from the defaults."""
@@ -174,32 +158,19 @@ PIPELINE = S3DISPipeline
 
 
 def read_file_list(path: Path) -> list[str]:
-    """Return the HDF5 file names of ``all_files.txt`` in order; only the last part of each path counts.
-
-    Raises ``DamagedInput`` where the list is empty, a line is not a file name, a name comes twice, or a file
-    is not there.
-    """
+    """Return the HDF5 file names of ``all_files.txt`` in order; only the last part of each path counts."""
     names: list[str] = []
     for number, line in enumerate(read_lines(path), 1):
         name = PurePosixPath(line).name
-        if not re.fullmatch(r"[\w.-]+\.h5", name):
-            fault = f"not an HDF5 file, but {line!r}"
-        elif name in names:
-            fault = f"{name} is named twice"
-        elif not (path.parent / name).is_file():
-            fault = f"{name} is not there"
-        else:
-            names.append(name)
-            continue
-        raise DamagedInput(f"{path.name}, line {number}: {fault}.")
+        if not re.fullmatch(r"[\w.-]+\.h5", name) or name in names or not (path.parent / name).is_file():
+            fault = "not the name of an HDF5 file next to the list, or named twice"
+            raise DamagedInput(f"{path.name}, line {number}: {fault}: {line!r}")
+        names.append(name)
     return names
 
 
 def read_room_list(path: Path) -> list[str]:
-    """Return the room of each block from ``room_filelist.txt``.
-
-    Raises ``DamagedInput`` where a line is not ``Area_<1-6>_<room>``.
-    """
+    """Return the room of each block from ``room_filelist.txt``."""
     rooms = read_lines(path)
     for number, room in enumerate(rooms, 1):
         if _ROOM.fullmatch(room) is None:
@@ -221,9 +192,7 @@ def _open(path: Path) -> Iterator[tuple[h5py.Dataset, h5py.Dataset]]:
             shape = getattr(dataset, "shape", None)
             if shape is None or dataset.dtype != np.dtype(dtype) or len(shape) != axes:
                 found = "nothing" if shape is None else f"{dataset.dtype} {list(shape)}"
-                raise DamagedInput(
-                    f"{path.name}: {name!r} is not {dtype} of {axes} axes, but {found}.",
-                )
+                raise DamagedInput(f"{path.name}: {name!r} is not {dtype} of {axes} axes, but {found}.")
         data, label = file["data"], file["label"]
         if data.shape[2] != len(FIELDS) or label.shape != data.shape[:2]:
             raise DamagedInput(
@@ -233,63 +202,31 @@ def _open(path: Path) -> Iterator[tuple[h5py.Dataset, h5py.Dataset]]:
         yield data, label
 
 
-def _check_block(x: NDArray[Any], y: NDArray[np.uint8], where: str) -> None:
-    if not np.isfinite(x).all():
-        point, column = (int(axis[0]) for axis in np.nonzero(~np.isfinite(x)))
-        raise DamagedInput(f"{where}: {FIELDS[column]!r} of point {point} is not finite: {x[point, column]}.")
-    if y.max(initial=0) >= NUM_CLASSES:
-        raise DamagedInput(f"{where}: the label {y.max()} is none of 0 to {NUM_CLASSES - 1}.")
-
-
-def read_chosen_rows(dataset: h5py.Dataset, rows: Sequence[int], *, name: str) -> NDArray[Any]:
+def read_rows(dataset: h5py.Dataset, rows: Sequence[int], *, name: str) -> NDArray[Any]:
     """Return ``dataset[rows]`` for ascending rows; only chunks that hold one of them are inflated.
 
     HDF5's own gzip filter inflates a stored chunk to whatever size the stream gives, however small the
     chunk was declared (measured: 1 MB of file became 1 GB of memory and no error). Here each chunk is
-    inflated by us, to exactly the declared size or an error. Errors as for :func:`read_rows`.
-    """
-    if rows[-1] - rows[0] + 1 == len(rows):
-        return read_rows(dataset, rows[0], rows[-1] + 1, name=name)
-    parts = []
-    size = dataset.chunks[0] if dataset.chunks else 1
-    for _, group in itertools.groupby(rows, lambda row: row // size):
-        chosen = list(group)
-        part = read_rows(dataset, chosen[0], chosen[-1] + 1, name=name)
-        parts.append(part[[row - chosen[0] for row in chosen]])
-    return np.concatenate(parts)
-
-
-def read_rows(dataset: h5py.Dataset, start: int, stop: int, *, name: str) -> NDArray[Any]:
-    """Return ``dataset[start:stop]``.
-
-    The dataset is contiguous, or chunked with gzip as its only filter or none. Raises ``DamagedInput`` where
-    a chunk is missing, damaged or not of its declared size, or there are other filters.
+    inflated by us, to exactly the declared size. Raises ``DamagedInput`` where a chunk is missing, damaged or
+    of another size, or there are filters besides gzip.
     """
     if dataset.chunks is None:
-        rows: NDArray[Any] = dataset[start:stop]
-        return rows
+        stored: NDArray[Any] = dataset[list(rows)]
+        return stored
     plist = dataset.id.get_create_plist()
     filters = [plist.get_filter(i)[0] for i in range(plist.get_nfilters())]
     if filters not in ([], [1]):  # 1 is H5Z_FILTER_DEFLATE
         raise DamagedInput(f"{name} uses unknown filters.", expected="gzip", found=f"filter ids {filters}")
-    chunk, shape = dataset.chunks, (stop - start, *dataset.shape[1:])
-    out = np.empty(shape, dataset.dtype)
-    first = start // chunk[0] * chunk[0]
-    starts = [
-        range(first, stop, chunk[0]),
-        *(range(0, n, c) for n, c in zip(shape[1:], chunk[1:], strict=True)),
-    ]
-    for offset in itertools.product(*starts):
-        block = _chunk(dataset, offset, bool(filters), name)
-        # Where the chunk lies in `out`, cut to the rows asked for and to the edges of the dataset.
-        low = max(offset[0], start)
-        high = min(offset[0] + chunk[0], stop)
-        target = [slice(low - start, high - start)]
-        source = [slice(low - offset[0], high - offset[0])]
-        for n, c, at in zip(shape[1:], chunk[1:], offset[1:], strict=True):
-            target.append(slice(at, min(at + c, n)))
-            source.append(slice(0, min(c, n - at)))
-        out[tuple(target)] = block[tuple(source)]
+    wanted, (step, *steps), shape = np.asarray(rows), dataset.chunks, dataset.shape[1:]
+    out = np.empty((len(wanted), *shape), dataset.dtype)
+    firsts = np.unique(wanted // step * step).tolist()
+    for first, *starts in itertools.product(firsts, *map(range, itertools.repeat(0), shape, steps)):
+        block = _chunk(dataset, (first, *starts), bool(filters), name)
+        low, high = np.searchsorted(wanted, [first, first + step])
+        # Chunks at the edges of the dataset reach beyond it.
+        target = [slice(at, at + size) for at, size in zip(starts, steps, strict=True)]
+        inside = [slice(length - at) for at, length in zip(starts, shape, strict=True)]
+        out[low:high, *target] = block[wanted[low:high] - first][:, *inside]
     return out
 
 
@@ -298,14 +235,15 @@ def _chunk(dataset: h5py.Dataset, offset: tuple[int, ...], deflated: bool, name:
     from kmip_data.format.safety import inflate  # with h5py, which a list of parameters does not need
 
     size = int(np.prod(dataset.chunks)) * dataset.dtype.itemsize
-    where = f"{name}, chunk at {list(offset)}"
-    if not dataset.id.get_chunk_info_by_coord(offset).size:
-        raise DamagedInput(f"{where}, is not there.", expected=f"{size} bytes", found="no data")
-    mask, stored = dataset.id.read_direct_chunk(offset)
-    try:
-        data = inflate(stored, size) if deflated and not mask else stored
-    except ValueError as error:
-        raise DamagedInput(f"{where}, is damaged.", expected=f"{size} bytes", found=str(error)) from error
-    if len(data) != size:
-        raise DamagedInput(f"{where}, is damaged.", expected=f"{size} bytes", found=f"{len(data)} bytes")
-    return np.frombuffer(data, dataset.dtype).reshape(dataset.chunks)
+    found: object = "no data"
+    if dataset.id.get_chunk_info_by_coord(offset).size:
+        mask, stored = dataset.id.read_direct_chunk(offset)
+        try:
+            data = inflate(stored, size) if deflated and not mask else stored
+        except ValueError as error:
+            found = error
+        else:
+            if len(data) == size:
+                return np.frombuffer(data, dataset.dtype).reshape(dataset.chunks)
+            found = f"{len(data)} bytes, expected {size}"
+    raise DamagedInput(f"{name}, chunk at {list(offset)}, is damaged: {found}.")

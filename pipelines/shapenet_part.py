@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,16 +21,8 @@ from kmip_data.files.reading import read_json
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.splits import PARTS
 from kmip_data.format.writer import GraphRecord
-from kmip_data.manifest import Manifest, unknown_name
-from kmip_data.pipelines.base import (
-    Pipeline,
-    Prepared,
-    PublishedSplitParams,
-    RawFolder,
-    Records,
-    Split,
-    Unit,
-)
+from kmip_data.manifest import unknown_name
+from kmip_data.pipelines.base import Pipeline, Prepared, PublishedSplitParams, RawFolder, Records, Split, Unit
 from kmip_data.pipelines.clouds.graphs import PointParams, connect, knn_schema, nodes_per_shard
 from kmip_data.pipelines.formats.text import parse_points, read_lines
 from kmip_data.pipelines.shared.records import (
@@ -47,8 +38,7 @@ NUM_CLASSES = 50
 SHORTEST_LINE = 14  #: bytes of "0 0 0 0 0 0 0" with its line break; bounds the points of a file by its size
 
 
-@dataclass(frozen=True)
-class Category:
+class Category(NamedTuple):
     """One of the 16 categories: its WordNet synset and its part labels ``first`` to ``last``."""
 
     name: str
@@ -90,15 +80,12 @@ class ShapeNetPartParams(PointParams):
     @classmethod
     def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         """Bring the names into the order of the categories; all 16 are the same as none."""
-        by_name = {category.name.lower(): category.name for category in CATEGORIES}
+        known = [category.name for category in CATEGORIES]
         for name in names:
-            if name.lower() not in by_name:
-                error = unknown_name(
-                    "category", name, list(by_name.values()), command="kmip-data info shapenet-part"
-                )
-                raise ValueError(error.what)
-        wanted = {by_name[name.lower()] for name in names}
-        return () if len(wanted) == len(CATEGORIES) else tuple(n for n in by_name.values() if n in wanted)
+            if name.lower() not in map(str.lower, known):
+                raise ValueError(unknown_name("category", name, known, command="").what)
+        wanted = {name.lower() for name in names}
+        return () if len(wanted) == len(known) else tuple(name for name in known if name.lower() in wanted)
 
     @property
     def categories(self) -> tuple[Category, ...]:
@@ -117,22 +104,26 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
         features = feature_column("node/x", FIELDS, "surface normal, then position in the units of the file")
         label = class_column("node/y", NUM_CLASSES, "part, numbered over all categories")
         category = Column(
-            key="graph/category",
-            attribute="category",
-            stored="uint8",
-            presented="int64",
-            low=0,
-            high=len(params.categories) - 1,
+            key="graph/category", attribute="category", stored="uint8", presented="int64",
+            low=0, high=len(params.categories) - 1,
             doc="position of the category among those built: " + ", ".join(c.name for c in params.categories),
-        )
-        columns = features, label, category
-        return knn_schema(columns, params, pos=3, max_nodes=self.manifest.max_nodes)
+        )  # fmt: skip
+        return knn_schema((features, label, category), params, pos=3, max_nodes=self.manifest.max_nodes)
 
     def prepare(self, raw: RawFolder, params: ShapeNetPartParams, workdir: Path) -> Prepared:
         """Check the category list and the split lists, and that every listed shape is there."""
-        _check_categories(raw.path / "synsetoffset2category.txt")
+        known = {(category.name, category.synset) for category in CATEGORIES}
+        path = raw.path / "synsetoffset2category.txt"
+        for number, line in enumerate(read_lines(path), 1):
+            if tuple(line.split()) not in known:
+                fault = f"not one of the 16 categories: {line[:100]!r}"
+                raise DamagedInput(f"{path.name}, line {number}: {fault}")
         lists = read_split_lists(raw.path)
-        _check_lists(raw, lists, self.manifest)
+        twice = [key for keys in lists.values() for key in keys if "@" in key]
+        if not raw.sample and sum(map(len, lists.values())) == self.manifest.expected.graphs:
+            check_digests(raw, self.manifest)
+        elif twice:  # the published lists have 35 shapes twice, others none
+            raise DamagedInput(f"{len(twice)} shapes are in another list, too, such as {twice[0]}.")
         for part, keys in lists.items():
             for key in keys:
                 if not (raw.path / _file_name(key)).is_file():
@@ -146,11 +137,12 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
             key for part in read_split_lists(prepared.path).values() for key in part if key[:8] in synsets
         ]
         chosen = [keys[position] for position in params.choose(len(keys))]
+        most = nodes_per_shard(self.schema(params), params)
 
         def most_points(key: str) -> int:
             return (prepared.path / _file_name(key)).stat().st_size // SHORTEST_LINE + 1
 
-        return units_by_size(chosen, most_points, nodes_per_shard(self.schema(params), params), "shapes")
+        return units_by_size(chosen, most_points, most, "shapes")
 
     def records(self, prepared: Prepared, unit: Unit, params: ShapeNetPartParams) -> Iterator[GraphRecord]:
         """Yield the shapes of one unit in the order of the lists."""
@@ -175,9 +167,8 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
 
     def name_parts(self, params: ShapeNetPartParams) -> list[str]:
         """``k8``, the categories and what deviates from the defaults."""
-        chosen = "-".join(name.lower() for name in params.category)
-        if len(params.category) > 2:
-            chosen = f"{len(params.category)}-categories"
+        few = len(params.category) <= 2
+        chosen = "-".join(params.category).lower() if few else f"{len(params.category)}-categories"
         return params.edge_name_parts + ([chosen] if chosen else [])
 
 
@@ -188,9 +179,7 @@ def read_split_lists(folder: Path) -> dict[str, list[str]]:
     """Return ``{train, val, test: [key, …]}`` from the JSON lists, in their order.
 
     A key is ``<synset>/<shape>``. The published lists have 35 shapes twice, in two lists each; their second
-    listing is a record of its own with the list's name in its key, ``<synset>/<shape>@test``. Raises
-    ``DamagedInput`` where a list is missing or is not a list of paths, a category is unknown, or a list has a
-    shape twice.
+    listing is a record of its own with the list's name in its key, ``<synset>/<shape>@test``.
     """
     lists: dict[str, list[str]] = {}
     seen: set[str] = set()
@@ -198,27 +187,22 @@ def read_split_lists(folder: Path) -> dict[str, list[str]]:
         name = list_name(part)
         try:
             entries = read_json(folder / name)
-        except FileNotFoundError as error:
-            raise DamagedInput(f"{name} is not there.") from error
         except (OSError, ValueError) as error:
             raise DamagedInput(f"{name} cannot be read: {error}") from error
         if not isinstance(entries, list):
             raise DamagedInput(f"{name} is not a list, but a {type(entries).__name__}.")
-        lists[part] = []
-        here: set[str] = set()
+        shapes: dict[str, str] = {}
         for entry in entries:
             match = _ENTRY.fullmatch(entry) if isinstance(entry, str) else None
-            if match is None or match[1] not in BY_SYNSET:
+            shape = f"{match[1]}/{match[2]}" if match else ""
+            if match is None or match[1] not in BY_SYNSET or shape in shapes:
                 raise DamagedInput(
-                    f"{name} has an entry that is not a shape of the 16 categories: {repr(entry)[:100]}",
+                    f"{name} has an entry twice, or one of no known category: {repr(entry)[:100]}",
                     expected="shape_data/<synset>/<shape>",
                 )
-            shape = f"{match[1]}/{match[2]}"
-            if shape in here:
-                raise DamagedInput(f"{name} has a shape twice: {shape}")
-            here.add(shape)
-            lists[part].append(f"{shape}@{part}" if shape in seen else shape)
-        seen |= here
+            shapes[shape] = f"{shape}@{part}" if shape in seen else shape
+        seen |= shapes.keys()
+        lists[part] = list(shapes.values())
     return lists
 
 
@@ -234,43 +218,17 @@ def _file_name(key: str) -> str:
     return f"{key.partition('@')[0]}.txt"
 
 
-def _check_lists(raw: RawFolder, lists: dict[str, list[str]], manifest: Manifest) -> None:
-    """Lists of the full number of shapes must be the published ones; others must be disjoint."""
-    total = sum(map(len, lists.values()))
-    if raw.sample or total != manifest.expected.graphs:
-        for part, keys in lists.items():
-            if again := [key for key in keys if "@" in key]:
-                shape = again[0].partition("@")[0]
-                raise DamagedInput(
-                    f"{len(again)} shapes of the {part} list are in another list, too, such as {shape}."
-                )
-        return
-    check_digests(raw, manifest)
-
-
-def _check_categories(path: Path) -> None:
-    """``synsetoffset2category.txt`` must give the 16 categories their known synsets."""
-    known = {(category.name, category.synset) for category in CATEGORIES}
-    for number, line in enumerate(read_lines(path), 1):
-        if tuple(line.split()) not in known:
-            raise DamagedInput(f"{path.name}, line {number}: not one of the 16 categories: {line[:100]!r}")
-
-
 def read_shape(path: Path, category: Category, name: str, max_points: int) -> NDArray[np.float32]:
-    """Return the points of one file as (N, 7) float32: x, y, z, normal x, y, z, part label.
-
-    Raises ``DamagedInput`` where the text is damaged (:func:`parse_points`), a label is not a part of the
-    category, or the shape has more points than the manifest allows.
-    """
+    """Return the points of one file as (N, 7) float32: x, y, z, normal x, y, z, part label."""
     points = parse_points(path.read_bytes(), 7, name=name)
     if len(points) > max_points:
         raise DamagedInput(f"{name} has {len(points)} points; {max_points} at most are allowed.")
     label = points[:, 6]
-    wrong = (label < category.first) | (label > category.last) | (label != np.floor(label))
+    wrong = ~np.isin(label, range(category.first, category.last + 1))
     if wrong.any():
         line = int(wrong.argmax())
+        parts = f"{category.first} to {category.last}"
         raise DamagedInput(
-            f"{name}, line {line + 1}: {label[line]:g} is no part of {category.name}, "
-            f"{category.first} to {category.last}."
+            f"{name}, line {line + 1}: {label[line]:g} is no part of {category.name}, {parts}."
         )
     return points

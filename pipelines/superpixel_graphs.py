@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,19 +22,9 @@ from kmip_data.format.splits import PARTS
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.splits import order_before_draw
 from kmip_data.manifest import Manifest
-from kmip_data.pipelines.base import (
-    About,
-    Params,
-    Pipeline,
-    Prepared,
-    PublishedSplitParams,
-    RawFolder,
-    Records,
-    Split,
-    Unit,
-)
+from kmip_data.pipelines.base import About, Params, Pipeline, Prepared, PublishedSplitParams, RawFolder, Unit
 from kmip_data.pipelines.images.pieces import Piece, index_pickle, index_torch_file, read_pieces
-from kmip_data.pipelines.shared.records import class_column, feature_column, split_by_keys, units_of_parts
+from kmip_data.pipelines.shared.records import class_column, feature_column, units_of_parts
 
 RECORDS_PER_UNIT: Final = 1_000  #: about 46 MB per shard
 KEY_LENGTH: Final = 16
@@ -46,9 +36,7 @@ FIELDS: Final = (
 )
 EDGE_FIELDS: Final = ("mean edge strength along the boundary", "length of the boundary [px]")
 #: Category ids of COCO that exist, and background; a class is the rank of its id.
-COCO_IDS: Final = tuple(
-    number for number in range(91) if number not in {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}
-)
+COCO_IDS: Final = tuple(sorted({*range(91)} - {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}))
 _NO_CLASS: Final = 255
 
 
@@ -60,12 +48,14 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
 
     def __init__(self, manifest: Manifest) -> None:
         super().__init__(manifest)
-        self.is_coco = (
-            manifest.file == "coco-sp"
-        )  #: labels are category ids of COCO, not classes of Pascal VOC
+        self.is_coco = manifest.file == "coco-sp"  #: labels are category ids of COCO, not classes
         self.sample_arguments = {"coco": self.is_coco}
         # The parts that were drawn from one set of pictures.
         self.stratified_parts = ("train", "val") if self.is_coco else ("val", "test")
+        self.split_note = "the published files, in their order"
+        if self.is_coco:
+            drawn = "val was drawn from the train pictures at random, not stratified as the paper says"
+            self.split_note += f"; {drawn}"
 
     def schema(self, params: Params) -> Schema:
         """Colour and place of each superpixel, strength and length of each boundary, and the class."""
@@ -87,15 +77,17 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
 
     def prepare(self, raw: RawFolder, params: Params, workdir: Path) -> Prepared:
         """Note in one pass over each file where its graphs lie; nothing of the file is copied."""
-        ending = _ending(raw.path)
-        index = index_pickle if ending == ".pickle" else index_torch_file
-        sizes = {
-            part: index(raw.path / f"{part}{ending}", workdir, self.manifest.max_nodes) for part in PARTS
-        }
+        found = sorted(path.name for path in raw.path.glob("*") if path.stem in PARTS)
+        ending = ".pickle" if "train.pickle" in found else ".pt"
+        names = {part: f"{part}{ending}" for part in PARTS}
+        if found != sorted(names.values()):
+            there = ", ".join(found) or "none"
+            raise DamagedInput(f"Of train, val and test there are {there}, not all as .pickle or all as .pt.")
+        index, most = index_pickle if ending == ".pickle" else index_torch_file, self.manifest.max_nodes
+        sizes = {part: index(raw.path / name, workdir, most) for part, name in names.items()}
         # Relative, so that an unfinished build resumes where its home was moved to.
-        return Prepared(
-            workdir, {"raw": os.path.relpath(raw.path, workdir), "ending": ending, "sizes": sizes}
-        )
+        folder = os.path.relpath(raw.path, workdir)
+        return Prepared(workdir, {"raw": folder, "ending": ending, "sizes": sizes})
 
     def units(self, prepared: Prepared, params: Params) -> list[Unit]:
         """Deal the graphs of each part."""
@@ -109,13 +101,6 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
         for row, piece in zip(rows, read_pieces(path, prepared.path, rows), strict=True):
             yield make_record(piece, f"{part}/{row:06d}", f"{part}{ending}, graph {row}", table)
 
-    def split(self, records: Records, params: PublishedSplitParams, raw: Path | None) -> Split:
-        """Each record's key begins with its part."""
-        note = "the published files, in their order"
-        if self.is_coco:
-            note += "; val was drawn from the train pictures at random, not stratified as the paper says"
-        return split_by_keys(records.keys, note)
-
     def pool_order(self, parts: Sequence[Sequence[int]], labels: NDArray[np.int64]) -> Sequence[int]:
         """Val and test of PascalVOC-SP as they lay before LRGB's rule drew them with seed 0.
 
@@ -126,10 +111,8 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
             return super().pool_order(parts, labels)
         first, second = (np.asarray(part, np.int64) for part in parts)
         order = order_before_draw(labels[first], labels[second])
-        if order is None:
-            return super().pool_order(parts, labels)
-        before: list[int] = np.concatenate([first, second])[order].tolist()
-        return before
+        found = [] if order is None else np.concatenate([first, second])[order].tolist()
+        return found or super().pool_order(parts, labels)
 
     def about(self, prepared: Prepared, params: Params) -> About:
         """Mean and deviation of each column, which the class (or a model's encoder) standardises with."""
@@ -148,36 +131,15 @@ def label_table(classes: int, *, coco_ids: bool) -> NDArray[np.uint8]:
     return table
 
 
-def _ending(folder: Path) -> str:
-    """Return which of the two forms the three parts have."""
-    found = [
-        path.name
-        for part in PARTS
-        for path in (folder / f"{part}.pickle", folder / f"{part}.pt")
-        if path.is_file()
-    ]
-    for ending in (".pickle", ".pt"):
-        if found == [f"{part}{ending}" for part in PARTS]:
-            return ending
-    raise DamagedInput(
-        f"Of train, val and test there are {', '.join(found) or 'none'}, not all as .pickle or all as .pt."
-    )
-
-
 def make_record(piece: Piece, key: str, where: str, table: NDArray[np.uint8]) -> GraphRecord:
-    """Check the values of one graph and give them their stored types.
-
-    Raises ``DamagedInput`` where a value is not finite or not one of float16, an edge leads out of the graph
-    or a label is not a class.
-    """
+    """Check the values of one graph, one by one, and give them their stored types."""
     nodes = len(piece.y)
     x = np.array(piece.x, np.float16)
     if piece.x.dtype != np.float16 and not np.array_equal(x, piece.x):
         raise _wrong(where, "features that float16 does not hold")
     edge_attr = np.array(piece.edge_attr, np.float32)
-    for values in (x, edge_attr):
-        if not np.isfinite(values).all():
-            raise _wrong(where, "NaN or infinity")
+    if not np.isfinite(x).all() or not np.isfinite(edge_attr).all():
+        raise _wrong(where, "NaN or infinity")
     edge_index = np.empty((2, len(piece.source)), np.uint16)
     for row, ends in enumerate((piece.source, piece.target)):
         # A negative number is a very large one without its sign.
@@ -190,12 +152,8 @@ def make_record(piece: Piece, key: str, where: str, table: NDArray[np.uint8]) ->
     y = table[np.where(known, labels, _NO_CLASS)]
     if y.max() == _NO_CLASS:
         raise _wrong(where, f"the label {labels[y == _NO_CLASS][0]}, which is no class")
-    return GraphRecord(
-        key=key,
-        num_nodes=nodes,
-        columns={"node/x": x, "edge/attr": edge_attr, "node/y": y},
-        edge_index=edge_index,
-    )
+    columns: dict[str, NDArray[Any]] = {"node/x": x, "edge/attr": edge_attr, "node/y": y}
+    return GraphRecord(key=key, num_nodes=nodes, columns=columns, edge_index=edge_index)
 
 
 def _wrong(where: str, found: str) -> DamagedInput:

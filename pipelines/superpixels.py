@@ -1,7 +1,7 @@
 """Your own pictures and masks as graphs of superpixels, by the construction of LRGB.
 
-Raw layout of a copy: ``images/`` and ``masks/`` with the same names but for the suffix, and ``palette.txt``
-where colour masks have other colours than Pascal VOC's. Facts and deviations: ``docs/own-data.md``.
+Raw layout of a copy: ``images/`` and ``masks/`` with the same names but for the suffix. Facts and deviations:
+``docs/own-data.md``.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ from kmip_data.manifest import Strict
 from kmip_data.pipelines.base import Prepared, RawFolder, Unit
 from kmip_data.pipelines.images import graph, reading
 from kmip_data.pipelines.raw.copies import list_copies
-from kmip_data.pipelines.shared.own import OwnParams, OwnPipeline, ascii_key, files_below, given_file
+from kmip_data.pipelines.shared.own import OwnParams, OwnPipeline, ascii_key, files_below
 from kmip_data.pipelines.shared.records import class_column, feature_column, units_of_rows
 
 IMAGES: Final = "images"
 MASKS: Final = "masks"
-PALETTE: Final = "palette.txt"
 LARGEST_UNIT: Final = 256  #: pictures in a shard
 UNITS: Final = 32  #: at least as many where there are as many pictures, so that processes can share them
 
@@ -38,34 +37,19 @@ class SuperpixelSource(Strict):
 
     images: Path | None = Field(default=None, description="folder of pictures")
     masks: Path | None = Field(default=None, description="folder of masks, each named as its picture")
-    palette: Path | None = Field(
-        default=None,
-        description="text file with the colours of the classes, one R G B per line (default: Pascal VOC's)",
-    )
 
     def files(self) -> dict[str, Path]:
-        """Return the files that are taken, by their names in a raw copy.
-
-        Raises ``UsageError`` where a folder or file is not given or not there, or there is no picture.
-        """
-        found: dict[str, Path] = {}
-        for option, folder in ((IMAGES, self.images), (MASKS, self.masks)):
-            for name, path in files_below(folder, f"--{option}", reading.SUFFIXES).items():
-                found[f"{option}/{name}"] = path
-        if self.palette is not None:
-            path = given_file(self.palette, "--set palette=")
-            reading.read_palette(path)
-            found[PALETTE] = path
-        return found
+        """Return the files that are taken, by their names in a raw copy; an error where there is none."""
+        return {
+            f"{option}/{name}": path
+            for option, folder in ((IMAGES, self.images), (MASKS, self.masks))
+            for name, path in files_below(folder, f"--{option}", reading.SUFFIXES).items()
+        }
 
     @property
     def origin(self) -> str:
         """Names of the folders, for the card."""
-        return f"{_name(self.images)} and {_name(self.masks)}"
-
-
-def _name(path: Path | None) -> str:
-    return "" if path is None else path.resolve().name
+        return " and ".join(path.resolve().name for path in (self.images, self.masks) if path)
 
 
 class OwnSuperpixelParams(OwnParams):
@@ -95,19 +79,15 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
 
     def schema(self, params: OwnSuperpixelParams) -> Schema:
         """Columns of LRGB: 14 features, edge features by the rule, and the class."""
-        fields = {
-            "rag-boundary": ("mean edge strength", "boundary [pixels]"),
-            "knn": ("distance [pixels]",),
-        }[params.edges]
-        columns = (
-            feature_column(
-                "node/x", graph.FIELDS, "colour of the superpixel and its centroid", stored="float16"
-            ),
-            feature_column("edge/attr", fields, "of the pair of superpixels"),
-            class_column("node/y", params.classes, "class at the rounded centroid"),
-        )
+        boundary = ("mean edge strength", "boundary [pixels]")
+        fields = ("distance [pixels]",) if params.edges == "knn" else boundary
+        doc = "colour of the superpixel and its centroid"
         return Schema(
-            columns=columns,
+            columns=(
+                feature_column("node/x", graph.FIELDS, doc, stored="float16"),
+                feature_column("edge/attr", fields, "of the pair of superpixels"),
+                class_column("node/y", params.classes, "class at the rounded centroid"),
+            ),
             views=(View(attribute="pos", source="node/x", start=12, stop=14),),
             edges="index",
             max_nodes=self.manifest.max_nodes,
@@ -116,7 +96,11 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
 
     def prepare(self, raw: RawFolder, params: OwnSuperpixelParams, workdir: Path) -> Prepared:
         """Pair pictures with masks; without ``on_error`` each picture must have one."""
-        _check_names(params)
+        if params.class_name and len(params.class_name) != params.classes:
+            names = len(params.class_name)
+            raise UsageError(
+                f"class_name has {names} names for {params.classes} classes.", next=f"--set classes={names}"
+            )
         pairs = pair(raw.members)
         for picture, mask in pairs:
             if mask is None:
@@ -133,35 +117,31 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
         self, prepared: Prepared, unit: Unit, params: OwnSuperpixelParams
     ) -> Iterator[GraphRecord | Skipped]:
         """Yield the pictures of one unit."""
-        palette = palette_of(prepared.path)
         for row in unit.items["rows"]:
             picture, mask = prepared.plan["pairs"][row]
             try:
-                if mask is None:
-                    raise _no_mask(picture)
-                yield self.picture_record(prepared.path, picture, mask, params, palette)
+                yield self.picture_record(prepared.path, picture, mask, params)
             except DamagedInput as error:
                 yield self.stop_or_skip(key_of(picture), error, params)
 
     def picture_record(
-        self, folder: Path, picture: str, mask: str, params: OwnSuperpixelParams, palette: NDArray[np.uint8]
+        self, folder: Path, picture: str, mask: str | None, params: OwnSuperpixelParams
     ) -> GraphRecord:
         """Return the graph of one picture; raises ``DamagedInput`` where it or its mask is unusable."""
+        if mask is None:
+            raise _no_mask(picture)
         pixels = reading.read_picture(folder / picture, picture)
-        classes = reading.read_mask(
-            folder / mask, mask, classes=params.classes, void=params.void, palette=palette
-        )
-        if classes.shape != pixels.shape[:2]:
-            sizes = "{1} × {0} pixels, not {3} × {2}".format(*classes.shape, *pixels.shape[:2])
+        size = pixels.shape[:2]
+        classes = reading.read_mask(folder / mask, mask, classes=params.classes, void=params.void)
+        if classes.shape != size:
+            sizes = "{1} × {0} pixels, not {3} × {2}".format(*classes.shape, *size)
             raise DamagedInput(f"{mask} has another size than its picture {picture}: {sizes}.")
+        if max(size) > np.finfo(np.float16).max:
+            raise DamagedInput(f"{picture} has {max(size)} pixels on a side; float16 holds 65,504.")
         segments = graph.superpixels(pixels, params.superpixels)
         edge_index, attr = graph.connect(pixels, segments, params.edges, params.k)
         y, _ = graph.labels(classes, segments)
         x = graph.features(pixels, segments)
-        if max(pixels.shape[:2]) > np.finfo(np.float16).max:
-            raise DamagedInput(
-                f"{picture} has {max(pixels.shape[:2])} pixels on a side, more than float16 holds (65,504)."
-            )
         return GraphRecord(
             key=key_of(picture),
             num_nodes=len(x),
@@ -171,24 +151,22 @@ class OwnSuperpixelPipeline(OwnPipeline[OwnSuperpixelParams]):
 
     def pictures(self, card: Card, raw: Path, keys: Sequence[str]) -> Mapping[str, NDArray[np.uint8] | None]:
         """Return each picture with the borders of its superpixels."""
-        copy = next((copy for copy in list_copies(raw) if copy.content_digest == card.content_digest), None)
         found: dict[str, NDArray[np.uint8] | None] = dict.fromkeys(keys)
-        if copy is None:
-            return found
-        names = {key_of(picture): picture for picture, _ in pair(copy.members)}
-        most = card.parameters["superpixels"]
-        for key in names.keys() & keys:
-            with contextlib.suppress(DamagedInput):
-                picture = reading.read_picture(copy.path / names[key], names[key])
-                found[key] = graph.with_borders(picture, graph.superpixels(picture, most))
+        copies = [copy for copy in list_copies(raw) if copy.content_digest == card.content_digest]
+        for copy in copies[:1]:
+            names = {key_of(picture): picture for picture, _ in pair(copy.members)}
+            for key in names.keys() & keys:
+                with contextlib.suppress(DamagedInput):
+                    picture = reading.read_picture(copy.path / names[key], names[key])
+                    segments = graph.superpixels(picture, card.parameters["superpixels"])
+                    found[key] = graph.with_borders(picture, segments)
         return found
 
     def name_parts(self, params: OwnSuperpixelParams) -> list[str]:
         """Parts of the folder's name for values other than the defaults."""
-        default = OwnSuperpixelParams()
-        parts = [params.edges + (str(params.k) if params.edges == "knn" else "")]
-        parts += [f"sp{params.superpixels}"] if params.superpixels != default.superpixels else []
-        return [*parts, *super().name_parts(params)]
+        edges = f"knn{params.k}" if params.edges == "knn" else params.edges
+        count = [f"sp{params.superpixels}"] if params.superpixels != 500 else []
+        return [edges, *count, *super().name_parts(params)]
 
 
 PIPELINE = OwnSuperpixelPipeline
@@ -216,20 +194,6 @@ def pair(members: Mapping[str, Any]) -> list[tuple[str, str | None]]:
 def key_of(picture: str) -> str:
     """Return the key of a picture: its path below the folder, without suffix."""
     return ascii_key(str(PurePosixPath(picture.partition("/")[2]).with_suffix("")), 160)
-
-
-def palette_of(folder: Path) -> NDArray[np.uint8]:
-    """Return the colours of classes of a raw copy."""
-    path = folder / PALETTE
-    return reading.read_palette(path) if path.is_file() else reading.voc_palette()
-
-
-def _check_names(params: OwnSuperpixelParams) -> None:
-    if params.class_name and len(params.class_name) != params.classes:
-        names = len(params.class_name)
-        raise UsageError(
-            f"class_name has {names} names for {params.classes} classes.", next=f"--set classes={names}"
-        )
 
 
 def _no_mask(picture: str) -> DamagedInput:

@@ -57,16 +57,6 @@ _DEFAULTS: Final[dict[str, Any]] = {
     **{field.name: field.default for field in fields(BuildOptions)},
 }
 
-#: Arguments of PyTorch Geometric's classes that have no meaning here, and what to use instead.
-_REFUSED: Final = {
-    "pre_transform": "transform, columns that kmip-data encode adds, or kmip_data.save of its results",
-    "pre_filter": "index_select of the dataset, or kmip_data.save of the selection",
-    "force_reload": "nothing: each choice of parameters is a build of its own; kmip-data verify --repair",
-    "log": "quiet",
-    "train": 'split="train", "val" or "test"',
-    "split": "the masks of the one graph: train_mask, val_mask, test_mask",  # of a city
-}
-
 
 class BuiltDataset(ShardedDataset):
     """A shipped dataset, opened from the home folder or built there.
@@ -108,7 +98,8 @@ class BuiltDataset(ShardedDataset):
         """Return the build that the arguments select, and the name of its split by ``rule``."""
         for key in arguments:
             if key not in self._known:
-                raise self._unknown_argument(key)
+                title, known = type(self).__name__, sorted(inspect.signature(type(self)).parameters)
+                raise unknown_name(f"argument of {title}", key, known, command=f"help(kmip_data.{title})")
         given = {**_DEFAULTS, **arguments}
         if given["split"] not in {None, *PARTS}:  # before a download and a build
             raise unknown_name("part of the split", str(given["split"]), PARTS, command="split=None, for all")
@@ -145,14 +136,6 @@ class BuiltDataset(ShardedDataset):
         transform = Compose(transforms) if len(transforms) > 1 else next(iter(transforms), None)
         columns = arguments.get("columns")
         super().__init__(build, part, transform, split_name=split, columns=columns, **reading)
-
-    def _unknown_argument(self, name: str) -> UsageError:
-        """Return the error for an unknown argument, with the one to use instead."""
-        title = type(self).__name__
-        if name in _REFUSED:
-            return UsageError(f"{title} does not take {name}.", next=f"use {_REFUSED[name]}")
-        known, command = sorted(inspect.signature(type(self)).parameters), f"help(kmip_data.{title})"
-        return unknown_name(f"argument of {title}", name, known, command=command)
 
 
 def _sign(cls: type[BuiltDataset]) -> None:

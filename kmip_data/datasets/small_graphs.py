@@ -23,9 +23,7 @@ class PeptidesFunc(BuiltDataset):
 
     Parameters
     ----------
-    root, home, split, transform, columns, build, sample, limit, **arguments
-        See :class:`~kmip_data.datasets.points.S3DIS`.
-    split_rule, split_seed
+    root, home, split, split_rule, split_seed, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.points.ShapeNetPart`.
     on_error
         A SMILES that RDKit refuses: ``"stop"``, or ``"skip"`` the record and list it on the card.
@@ -47,8 +45,8 @@ class PeptidesStruct(BuiltDataset):
 
     Parameters
     ----------
-    root, home, split, transform, columns, build, sample, limit, on_error, **arguments
-        See :class:`PeptidesFunc`, also for ``split_rule`` and ``split_seed``.
+    root, home, split, split_rule, split_seed, transform, columns, build, sample, limit, on_error, **arguments
+        See :class:`PeptidesFunc`.
     target_scaling
         ``"none"``: the published targets, which were standardised over all rows including the test part;
         ``"train"``: standardised by the train rows alone, with the constants in
@@ -127,9 +125,7 @@ class CIFAR10Superpixels(BuiltDataset):
 
     Parameters
     ----------
-    root, home, split, transform, columns, build, sample, limit, **arguments
-        See :class:`~kmip_data.datasets.points.S3DIS`.
-    split_rule, split_seed
+    root, home, split, split_rule, split_seed, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.points.ShapeNetPart`.
     """
 
@@ -204,9 +200,7 @@ class MalNetTiny(BuiltDataset):
 
     Parameters
     ----------
-    root, home, split, transform, columns, build, sample, limit, **arguments
-        See :class:`~kmip_data.datasets.points.S3DIS`.
-    split_rule, split_seed
+    root, home, split, split_rule, split_seed, transform, columns, build, sample, limit, **arguments
         See :class:`~kmip_data.datasets.points.ShapeNetPart`.
     isolated
         ``"drop"``: nodes without an edge to another node are left out, as GraphGPS and the k-MIP code

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch_geometric.data import Data, Dataset
-from torch_geometric.data.summary import Stats, Summary
 
 from kmip_data.builds.columns import ColumnsCard, read_columns
 from kmip_data.builds.home import Build, added_names
@@ -29,11 +28,10 @@ from kmip_data.wording import counted, without_controls
 class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is untyped
     """The records of a build, or of one part of a split, as a PyTorch Geometric dataset.
 
-    Items are ordinary :class:`torch_geometric.data.Data` with the presented dtypes: copies, never
-    views of the shards, so a transform may change them in place. ``edge_index`` is int64, row 0
-    sources and row 1 targets; with a stored neighbour table its columns are grouped by target,
-    nearest source first. An instance holds no open file, can be pickled and used after a fork.
-    It never downloads or processes anything.
+    Items are :class:`torch_geometric.data.Data` with the presented dtypes: copies, so a transform may change
+    them in place. ``edge_index`` is int64, row 0 sources and row 1 targets; with a stored neighbour table its
+    columns are grouped by target, nearest source first. An instance holds no open file, can be pickled and
+    used after a fork.
 
     Parameters
     ----------
@@ -227,13 +225,6 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         values = make_batch(labels, self.records).y
         return int(self._infer_num_classes(values)) if values.numel() else 0
 
-    def get_summary(self) -> Summary:
-        """Return statistics of the sizes, from the row pointers if no transform can change them."""
-        if self.transform is not None:
-            return Summary.from_dataset(self)
-        sizes = {"num_nodes": _stats(self.nodes), "num_edges": _stats(self.edges)}
-        return Summary(name=type(self).__name__, num_graphs=len(self), **sizes)
-
     def _field(self, attribute: str) -> Field | None:
         return next((f for f in self._assembler.fields if f.attribute == attribute), None)
 
@@ -242,11 +233,6 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
         if field is None:
             return 0
         return field.shape[-1] if field.shape else 1
-
-
-def _stats(sizes: NDArray[np.int64]) -> Stats:
-    """Return statistics of sizes; NaN without any, for which PyTorch Geometric raises an error."""
-    return Stats.from_data(sizes.tolist()) if sizes.size else Stats(*(np.nan,) * 7)
 
 
 def _divide_names(build: Build, names: Sequence[str] | None) -> tuple[list[str] | None, list[ColumnsCard]]:

@@ -26,29 +26,14 @@ __all__ = ["GraphLoader", "batch_neighbors", "expand_edges"]
 
 _WHILE_WAITING: Final = 4  #: batches made at a time where each waits for a network
 
-#: Arguments of PyTorch's ``DataLoader`` that have no meaning here, and what to use instead.
-_REFUSED: Final = {
-    "num_workers": "num_threads and prefetch: batches are gathered by threads, not by processes",
-    "collate_fn": "a transform of the dataset, or torch_geometric.loader.DataLoader",
-    "prefetch_factor": "prefetch, the number of batches made ahead",
-    "generator": "seed, which fixes the order of every epoch",
-    "pin_memory_device": "pin_memory=True",
-    "in_order": "nothing: batches always come in order",
-    "worker_init_fn": "nothing: there are no worker processes",
-    "multiprocessing_context": "nothing: there are no worker processes",
-    "persistent_workers": "nothing: there are no worker processes",
-    "timeout": "nothing: there are no worker processes",
-}
-
 
 class GraphLoader:
     """Load a :class:`ShardedDataset` in batches, gathered from the mapped shards into one ``Batch``.
 
-    The batches equal those of ``torch_geometric.loader.DataLoader`` for the same sampler bit for
-    bit, with ``batch``, ``ptr``, ``num_graphs``, ``get_example`` and ``to_data_list``; no single graphs
-    are built on the way. Their order depends on ``seed`` and the epoch alone, not on the number of
-    threads. A dataset with a ``transform`` takes the slow path: graph by graph in Python, in
-    background threads.
+    The batches equal those of ``torch_geometric.loader.DataLoader`` for the same sampler bit for bit, with
+    ``batch``, ``ptr``, ``num_graphs``, ``get_example`` and ``to_data_list``. Their order depends on ``seed``
+    and the epoch alone, not on the number of threads. A dataset with a ``transform`` takes the slow path:
+    graph by graph in Python, in background threads.
 
     Parameters
     ----------
@@ -87,10 +72,9 @@ class GraphLoader:
         Let ``batch_size`` count the graphs of all ranks together: each batch is that of a single process,
         dealt to the ranks in turn.
     compact
-        Yield ``neighbor`` (ΣN, k) instead of ``edge_index``: the stored neighbour table, uint16 or
-        uint32, an eighth of the bytes. Row i holds the sources of node i, nearest first, numbered within
-        its graph. :func:`batch_neighbors` numbers them over the batch, so that
-        ``x[batch_neighbors(batch)]`` is (ΣN, k, d), and :func:`expand_edges` makes the usual batch,
+        Yield ``neighbor`` (ΣN, k) instead of ``edge_index``: the stored neighbour table, uint16 or uint32,
+        an eighth of the bytes. Row i holds the sources of node i, nearest first, numbered within its graph.
+        :func:`batch_neighbors` numbers them over the batch, and :func:`expand_edges` makes the usual batch,
         both on the batch's device. Requires a stored neighbour table and no transform.
     follow_batch, exclude_keys
         As in PyTorch Geometric's ``DataLoader``.
@@ -98,7 +82,7 @@ class GraphLoader:
     Raises
     ------
     UsageError
-        An argument is invalid, contradicts another, or belongs to loaders with worker processes.
+        An argument is invalid, or contradicts another.
 
     Examples
     --------
@@ -128,12 +112,7 @@ class GraphLoader:
         compact: bool = False,
         follow_batch: Sequence[str] | None = None,
         exclude_keys: Sequence[str] | None = None,
-        **refused: Any,
     ) -> None:
-        for name in refused:
-            if name not in _REFUSED:
-                raise TypeError(f"GraphLoader() got an unexpected keyword argument {name!r}")
-            raise UsageError(f"GraphLoader does not take {name}.", next=f"use {_REFUSED[name]}")
         self.dataset = _sharded_dataset(dataset)
         self.batch_size, self.num_threads, self.prefetch = batch_size, num_threads, prefetch
         self.compact, self.follow_batch = compact, tuple(follow_batch or ())
@@ -197,11 +176,9 @@ class GraphLoader:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume after the last batch yielded before :meth:`state_dict` was called.
 
-        With a ``sampler``, the batches so far are skipped, so it must yield the same ones again. Batches
-        made ahead do not count; all ranks have the same state. A state from between two epochs fits a
-        loader of any order, for example on more GPUs. One from the middle of an epoch in another order
-        (other data, batch size, seed, ranks …) is a UsageError: continue with
-        ``set_epoch(state["epoch"] + 1)``.
+        A ``sampler`` must yield the batches so far again, which are skipped. All ranks have the same state. A
+        state from between two epochs fits a loader of any order, for example on more GPUs. One from the
+        middle of an epoch in another order (other data, batch size, seed, ranks …) is a UsageError.
         """
         wanted, found = self._fingerprint(), state.get("depends_on")
         epoch, position, batches = state["epoch"], state["position"], state["batches"]
@@ -340,16 +317,12 @@ def _refuse_contradictions(
     ordered = rule.shuffle or rule.bucket is not None
     cut = rule.batch_size != 1 or rule.max_nodes is not None or rule.drop_last
     distributed = rank is not None or world_size is not None or rule.even or rule.divide
+    sampled, batched = sampler is not None, batch_sampler is not None
     clashes = {
-        "batch_size with max_nodes": rule.batch_size != 1 and rule.max_nodes is not None,
-        "shuffle or bucket with a sampler": ordered and sampler is not None,
-        "a sampler, shuffle, bucket, batch_size, max_nodes or drop_last with a batch_sampler": (
-            batch_sampler is not None and (ordered or cut or sampler is not None)
-        ),
-        "divide with max_nodes": rule.divide and rule.max_nodes is not None,
-        "rank, world_size, even or divide with a sampler, which shares out by itself": (
-            distributed and (sampler is not None or batch_sampler is not None)
-        ),
+        "batch_size or divide with max_nodes": rule.max_nodes and (rule.batch_size != 1 or rule.divide),
+        "shuffle or bucket with a sampler": ordered and sampled,
+        "anything that orders or cuts with a batch_sampler": batched and (ordered or cut or sampled),
+        "rank, world_size, even or divide with a sampler": distributed and (sampled or batched),
         "rank without world_size, or world_size without rank": (rank is None) != (world_size is None),
         "a rank that is not below world_size": rank is not None and rank >= (world_size or 1),
     }

@@ -60,7 +60,7 @@ class Pulled:
     path: Path
     share: Share
     card: Card | None  #: of a build
-    files: list[str]  #: requested files, relative to ``path``
+    files: list[str]  #: relative to ``path``
     there: bool  #: everything was there already
 
 
@@ -152,20 +152,19 @@ def _card_there(folder: Path, card: Card) -> Card | None:
 
 
 def _end(folder: Path, card: Card) -> bool:
-    """Write page, Croissant and card unless all exist; return True if they were written."""
+    """Write page, Croissant and card unless all are there; return True if they were written."""
     texts = {
         PAGE_NAME: render_card(card).encode(),
         CROISSANT_NAME: readable_json(build_croissant(card)).encode(),
         CARD_NAME: card.to_json().encode(),
     }
-    for name, text in texts.items():
+    for name in texts:
         refuse_link(folder / name)
-        with contextlib.suppress(OSError):
-            if read_small(folder / name, len(text)) == text:
-                continue
-        write_card(folder, card)
-        return True
-    return False
+    with contextlib.suppress(OSError):
+        if all(read_small(folder / name, len(text)) == text for name, text in texts.items()):
+            return False
+    write_card(folder, card)
+    return True
 
 
 def _card(received: Received) -> Card:
@@ -223,16 +222,12 @@ class Received:
         self.digests.check(file, 0, data)
         return data
 
-    def take(
-        self, files: Sequence[SharedFile], folder: Path, *, ours: bool = False, quiet: bool = False
-    ) -> int:
+    def take(self, files: Sequence[SharedFile], folder: Path, *, ours: bool, quiet: bool) -> int:
         """Bring files into ``folder``, in this order, and return how many came; whole ones stay as they are.
 
-        A file of the same name with other bytes is replaced if the folder is ``ours``, a copy of this push.
-        What was verified stays on disk as ``.SHA-256.partial``, and the next call resumes from it; no name
-        in a push begins with a dot. Raises ``DamagedInput`` where a file is not what was pushed,
-        ``SourceUnavailable`` where it could not be had, ``OutOfResources`` without room, ``UsageError`` where
-        another file has the name of one.
+        A file of the same name with other bytes is replaced if the folder is ``ours``, a copy of this push;
+        else it is a ``UsageError``. What was verified stays on disk as ``.SHA-256.partial``, and the next
+        call resumes from it; no name in a push begins with a dot.
         """
         for entry in files:  # all, for a file behind a link is not of this folder
             folder_for(entry.file, folder)

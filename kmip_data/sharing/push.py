@@ -40,7 +40,6 @@ _LICENSES: Final = {
     "ODbL 1.0": "odbl",
 }
 _REPAIR: Final = "kmip-data verify TARGET --repair"
-_SIZES: Final = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")
 
 
 def push_build(build: Build, address: str, *, quiet: bool = False) -> Share:
@@ -237,22 +236,12 @@ def license_fields(terms: Mapping[str, Any]) -> dict[str, str]:
     return {"license": "other", "license_name": name, **({"license_link": link} if link else {})}
 
 
-def size_category(count: int) -> str:
-    """Return the size category of the hub for a number of records, as in ``1K<n<10K``."""
-    steps = len(str(count)) - 4  # powers of ten from a thousand on
-    if steps < 0:
-        return "n<1K"
-    return f"{_SIZES[steps]}<n<{_SIZES[steps + 1]}" if steps + 1 < len(_SIZES) else "n>1T"
-
-
 def dataset_page(card: Card) -> bytes:
-    """Return the page of a build with its header; the size of a single graph is its number of nodes."""
-    counts = card.counts
+    """Return the page of a build with its header."""
     fields = {
         **license_fields(card.license),
         "pretty_name": card.heading,
         "task_categories": ["graph-ml"],
-        "size_categories": [size_category(counts["graphs"] if counts["graphs"] > 1 else counts["nodes"])],
         "tags": ["graph", "hdf5", "kmip-data", *(["sample"] if card.sample else [])],
     }
     return f"{header(fields)}\n{render_card(card)}".encode()

@@ -1,7 +1,6 @@
 """Files at an address: a folder, a web server, or anything that fsspec reaches.
 
-Web servers are read by our own client: fsspec reads an answer to its end before anyone can see that it is
-the whole file, or that it never ends.
+Web servers are read by our own client: fsspec reads an answer to its end, also one that never ends.
 """
 
 from __future__ import annotations
@@ -49,15 +48,14 @@ def pull_command(address: str) -> str:
 
 
 def file_system(address: str) -> tuple[Any, str]:
-    """Return fsspec's file system of an address and the path in it, ``~`` expanded.
+    """Return fsspec's file system of an address, which it keeps for each process, and the path in it.
 
     Raises ``UsageError`` where fsspec knows no such address, or lacks the package for it.
     """
     import fsspec
 
     try:
-        # An empty text would be the working folder.
-        system, root = fsspec.core.url_to_fs(address or "nothing://")
+        system, root = fsspec.core.url_to_fs(address or "nothing://")  # "" would be the working folder
     except Exception as error:  # each file system has errors of its own
         raise UsageError(
             f"{shown_address(address) or 'An empty text'} is not an address that can be reached from here.",
@@ -138,16 +136,16 @@ class Remote:
         if self.folder is not None or not self.writable:
             with self._opened(name, start, stop) as file:
                 return exactly(file, stop - start + (self.folder is None))
-        system, root = file_system(self._target)  # which fsspec keeps for each process
+        system, root = file_system(self._target)
         # Where files are opened to read from them, a cache of fsspec's would ask for more than is needed.
         options = {} if system.async_impl else {"cache_type": "none"}
         return bytes(system.cat_file(f"{root}/{name}", start=start, end=stop, **options))
 
     @contextlib.contextmanager
     def at_once(self, message: str) -> Iterator[bool]:
-        """Collect what is written in the block into one commit, if the address is a repository of the hub.
+        """Collect what is written in the block into one commit, and yield True, in a repository of the hub.
 
-        One commit a file would be hundreds, which the hub refuses. Yields True for such a repository.
+        It refuses hundreds of commits, one a file.
         """
         system, root = file_system(self._target)
         with self._asked(""):
@@ -160,24 +158,18 @@ class Remote:
         self._pending = []
         yield True
         inside = f"{known.path_in_repo}/".lstrip("/")
-        files = [
-            CommitOperationAdd(inside + name, content if isinstance(content, bytes) else str(content))
-            for name, content in self._pending
-        ]
+        files = [CommitOperationAdd(inside + name, content) for name, content in self._pending]
         about = {"repo_type": known.repo_type, "revision": known.revision, "commit_message": message}
         with self._asked(""):
             HfApi().create_commit(known.repo_id, files, **about)
             system.invalidate_cache()
 
     def files(self) -> Iterator[tuple[str, int]]:
-        """Yield name and size in bytes of each file there; hidden ones at the top (``.git``) are left out.
-
-        In a folder a link is a file of unknown size (-1), whatever it leads to.
-        """
+        """Yield name and size of each file there but hidden ones at the top; a link has the size -1."""
         system, root = file_system(self._target)
         with self._asked(""):
             if self.folder is not None:
-                yield from _files_below(self.folder)
+                yield from _files_below(self.folder) if os.path.lexists(self.folder) else ()
                 return
             system.invalidate_cache()
             with contextlib.suppress(FileNotFoundError):
@@ -255,10 +247,8 @@ class Remote:
             if partial and response.status_code != HTTPStatus.PARTIAL_CONTENT:
                 if stop is None:
                     raise MirrorFailed("gives whole files only")
-                raise UsageError(
-                    f"{self.address} cannot be read from afar: its server gives whole files only.",
-                    next=pull_command(self.address),
-                )
+                what = f"{self.address} cannot be read from afar: its server gives whole files only."
+                raise UsageError(what, next=pull_command(self.address))
             sent = content_range(response)
             if partial and (sent is None or sent[0] != start):
                 raise MirrorFailed("gives other bytes than asked for")
@@ -273,12 +263,11 @@ class Remote:
         except KmipDataError:
             raise
         except Exception as error:
-            told = error.__cause__ or error  # fsspec hides a server's answer behind "no file"
-            found = error.reason if isinstance(error, MirrorFailed) else f"{type(told).__name__}: {told}"
+            cause = error.__cause__ or error  # fsspec hides a server's answer behind "no file"
+            found = error.reason if isinstance(error, MirrorFailed) else f"{type(cause).__name__}: {cause}"
             raise SourceUnavailable(
                 f"{self.address}/{name} cannot be reached.",
                 found=" ".join(without_secrets(found, self._target).split())[:300],
-                left="what was finished before",
                 next="check address, network and credentials; the same command resumes",
             ) from error
 
@@ -331,9 +320,6 @@ def _is_missing(error: BaseException | None) -> bool:
 
 
 def _files_below(folder: Path, inside: str = "") -> Iterator[tuple[str, int]]:
-    """Yield the files below a folder, if there is one, in the order of their names."""
-    if not inside and not os.path.lexists(folder):
-        return
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
         if not inside and entry.name.startswith("."):
             continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -97,13 +97,6 @@ class SearchProblem:
             scores.fill_(-torch.inf), indices.fill_(-1)
         return scores, indices
 
-    def read(self) -> SearchProblem:
-        """The same with ``starts`` read, for which the host waits for the device."""
-        if self.starts is None:
-            return self
-        ptr = check_ptr("query_ptr", self.starts, self.queries.shape[1])
-        return replace(self, query_ptr=ptr, key_ptr=ptr, starts=None)
-
 
 def check_problem(  # noqa: PLR0913 -- options, by keyword
     queries: Tensor,
@@ -169,14 +162,13 @@ def check_ptr(name: str, ptr: Tensor | Sequence[int] | None, rows: int) -> tuple
 def out_of_memory(problem: SearchProblem, error: BaseException) -> OutOfResources:
     """The error that says what a search needs and what lowers it."""
     rows, keys = problem.queries.shape[1], problem.keys.shape[1]
-    result = problem.heads * rows * problem.k * (problem.dtype.itemsize + 8)
+    result = problem.heads * rows * problem.k * (problem.dtype.itemsize + 8) / 2**30
     return OutOfResources(
-        "Memory ran out in the k-MIP search.",
-        expected=f"{result / 2**30:.3g} GiB for the result and as much again as the keys take to search:"
-        f" {problem.heads} heads, {rows:,} queries, {keys:,} keys, d = {problem.dim}, k = {problem.k}",
+        f"Memory ran out in the k-MIP search of {problem.heads} heads, {rows:,} queries, {keys:,} keys, d ="
+        f" {problem.dim}, k = {problem.k}: its result takes {result:.3g} GiB, the search as the keys.",
         found=str(error).splitlines()[0].rpartition("DefaultCPUAllocator: ")[2] or "MemoryError",
-        next="lower k (--k) or the number of heads, take fewer graphs or queries at a time, or, on a GPU,"
-        " --set model.attention.search=dense, which works in tiles of bounded memory",
+        next="lower k (--k) or the heads, or take fewer graphs at a time; on a GPU --set"
+        " model.attention.search=dense works in tiles of bounded memory",
     )
 
 

@@ -18,6 +18,7 @@ import functools
 import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -26,7 +27,7 @@ from torch import Tensor
 from kmip_data.errors import UsageError
 from kmip_data.manifest import modules_in, unknown_name
 from kmip_data.models.search import backends
-from kmip_data.models.search.problem import NotFinite, SearchProblem, check_finite, check_problem
+from kmip_data.models.search.problem import NotFinite, SearchProblem, check_finite, check_problem, check_ptr
 from kmip_data.models.search.problem import out_of_memory as memory_error
 from kmip_data.runtime.memory import is_out_of_memory
 
@@ -55,32 +56,28 @@ def topk_inner_product(
     Parameters
     ----------
     queries
-        (H, N, d) float16, bfloat16, float32 or float64; half precision is widened to float32, which
-        is exact. Float64 rows are for checking gradients: only ``dense`` takes them, products are
-        rounded, and the scores stay float64.
+        (H, N, d) float16, bfloat16 (both widened to float32, which is exact), float32, or float64, for
+        checking gradients: only ``dense`` takes it, products are rounded, and the scores stay float64.
     keys
         (H, M, d), same dtype and device.
     k
         At least 1; may exceed the number of keys.
     query_ptr, key_ptr
-        (G + 1) integers: graph g has the rows ``ptr[g]:ptr[g + 1]``, and no query sees another
-        graph's keys. ``key_ptr`` defaults to ``query_ptr`` when N = M; both absent: one graph.
-        Graphs may be empty.
+        (G + 1) integers: graph g has the rows ``ptr[g]:ptr[g + 1]``, and no query sees another graph's keys.
+        ``key_ptr`` defaults to ``query_ptr`` when N = M; both absent: one graph. Graphs may be empty.
     backend
         ``auto`` or a name that :func:`kmip_data.models.search.topk.backend_status` lists.
     hint
         (H, N, h) integers: rows of ``keys`` that are likely among the best, such as the indices of the
         layer or the step before. They set where the search begins and never its result; negative
-        entries, repeated ones and those of other graphs are passed over, and so is the whole hint by a
-        backend that has no use for it.
+        entries, repeated ones and those of other graphs are passed over.
 
     Returns
     -------
-    scores : Tensor
-        (H, N, k) float32 (float64 for float64 input).
-    indices : Tensor
-        (H, N, k) int64, row numbers of ``keys`` (of the whole ragged tensor). Where a graph has
-        fewer than k keys the slots left over hold −1, with score −inf.
+    tuple of Tensor
+        Scores (H, N, k) float32 (float64 for float64 input), and indices (H, N, k) int64, row numbers of
+        ``keys`` (of the whole ragged tensor). Where a graph has fewer than k keys the slots left over hold
+        −inf and −1.
 
     Raises
     ------
@@ -104,7 +101,10 @@ def ranked(problem: SearchProblem, backend: str) -> tuple[Tensor, Tensor]:
             try:
                 if kind == "cuda" and not getattr(module, "CHECKS_VALUES", False):
                     check_finite(problem.queries, problem.keys)
-                given = problem if getattr(module, "READS_STARTS", False) else problem.read()
+                given = problem
+                if problem.starts is not None and not getattr(module, "READS_STARTS", False):
+                    ptr = check_ptr("query_ptr", problem.starts, problem.queries.shape[1])
+                    given = replace(problem, query_ptr=ptr, key_ptr=ptr, starts=None)
                 scores, indices = module.search(given)
                 return scores, indices.int() if problem.narrow else indices
             except Exception as error:

@@ -53,10 +53,7 @@ def choose_device(wanted: str = "auto", devices: int = 1) -> Device:
 
 def is_main_process() -> bool:
     """True if this process writes and prints: the only one, or rank 0 of torchrun."""
-    for name in ("RANK", "LOCAL_RANK"):
-        if name in os.environ:
-            return os.environ[name] == "0"
-    return True
+    return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
 
 
 def check_precision(precision: str, device: Device) -> None:

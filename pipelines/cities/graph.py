@@ -9,7 +9,7 @@ The rules are those of City-Networks; facts and deviations: ``docs/datasets/city
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, TypeVar
 
@@ -31,23 +31,12 @@ Weight = Literal["length", "travel_time"]
 #: The 37 raw columns. Those that the published files do not identify are named by position: the
 #: number of a category in the vocabulary (by frequency), which the card of an own build has.
 FEATURES: Final = (
-    "longitude [°]",
-    "latitude [°]",
-    "street count",
-    *map("landuse_{}".format, range(9)),
-    "length [m]",
-    "speed [km/h]",
-    "oneway False",
-    "oneway True",
-    "lanes nan",
-    *map("lanes_{}".format, range(1, 9)),
-    "reversed False",
-    "reversed True",
-    "reversed [False, True]",
-    *map("highway_{}".format, range(9)),
-)
+    "longitude [°]", "latitude [°]", "street count", *map("landuse_{}".format, range(9)),
+    "length [m]", "speed [km/h]", "oneway False", "oneway True",
+    "lanes nan", *map("lanes_{}".format, range(1, 9)),
+    "reversed False", "reversed True", "reversed [False, True]", *map("highway_{}".format, range(9)),
+)  # fmt: skip
 NODE_FEATURES: Final = 12  #: the first columns are the node's own; the others are means over its streets
-LENGTH, SPEED = 12, 13  #: columns
 
 
 class CityParams(Params):
@@ -71,31 +60,13 @@ class CityParams(Params):
     @classmethod
     def _some_hop(cls, value: int) -> int:
         if value < 1:
-            msg = "without a hop every eccentricity is 0, and classes would only follow the order of the file"
-            raise ValueError(msg)
+            raise ValueError("without a hop every eccentricity is 0: labels would follow the file's order")
         return value
-
-    @property
-    def labels_as_published(self) -> bool:
-        """True if hops, classes and weight are those of the published labels."""
-        return (self.hops, self.classes, self.weight) == (16, 10, "length")
-
-    @property
-    def name_parts(self) -> list[str]:
-        """Parts of the build folder's name: what deviates from the defaults."""
-        parts = [f"hops{self.hops}"] if self.hops != 16 else []
-        parts += [f"classes{self.classes}"] if self.classes != 10 else []
-        parts += ["travel-time"] if self.weight != "length" else []
-        return parts + ([f"bands{self.bands}"] if self.bands != 8 else [])
 
 
 @dataclass(frozen=True, kw_only=True)
 class CityTensors:
-    """A city as a reader hands it over.
-
-    Published eccentricities and labels are taken instead of own ones where the parameters are those that
-    they were made with.
-    """
+    """A city as a reader hands it over."""
 
     features: F32  #: (N, 37), the columns :data:`FEATURES`; neither scaled nor standardised
     edge_index: I64  #: (2, E), every street in both directions, as :func:`symmetrise` gives it
@@ -119,8 +90,8 @@ def symmetrise(edge_index: I64, edge_features: F32, num_nodes: int) -> tuple[I64
     City-Networks' rule: ``to_undirected(edge_index, edge_attr, reduce="mean")``, then
     ``remove_self_loops``. PyTorch Geometric adds in float32 in the order of an unstable sort, so that
     the mean of three or more edges may differ in its last digit between the two directions; here the
-    sum is made in float64 and rounded once. Takes and gives edges (2, E) int64, the new ones sorted by
-    (source, target), and their features (E, F) float32.
+    sum is made in float64 and rounded once. Edges are (2, E) int64, the new ones sorted by source and then
+    target, their features (E, F) float32.
     """
     kept = np.flatnonzero(edge_index[0] != edge_index[1])
     source, target = edge_index[:, kept]
@@ -167,70 +138,27 @@ def chunk_labels(eccentricity: F32, classes: int) -> U8:
     return labels
 
 
-def city_schema(params: CityParams, *, max_nodes: int, node_ids: bool = False) -> Schema:
-    """Return the columns of a city; ``node_ids``: with OpenStreetMap's numbers of the intersections."""
-    unit = "m" if params.weight == "length" else "s"
-    columns = [
-        feature_column(
-            "node/x", FEATURES, "raw columns in the authors' order; from length on, means over streets"
-        ),
-        Column(
-            key=COORDINATES, attribute="coordinate_encoding", stored="float32",
-            presented="float32", shape=(4 * params.bands,), fields=encoding_names(params.bands),
-            low=-1, high=1,
-            doc="sinusoids of longitude and latitude, scaled to the train nodes of the default split",
-        ),
-        Column(
-            key="node/eccentricity", attribute="eccentricity", stored="float32", presented="float32",
-            unit=unit, low=0, doc=f"longest shortest path inside the ball of {params.hops} hops",
-        ),
-        class_column("node/y", params.classes, "quantile chunk of the eccentricity, 0 the smallest"),
-        Column(
-            key="edge/length", attribute="edge_length", stored="float32", presented="float32",
-            unit="m", low=0, doc="mean length of the streets between the two intersections",
-        ),
-    ]  # fmt: skip
-    if node_ids:
-        doc = "OpenStreetMap's number of the intersection"
-        columns.append(
-            Column(key="node/osm_id", attribute="osm_id", stored="int64", presented="int64", doc=doc)
-        )
-    return Schema(
-        columns=tuple(columns),
-        views=(View(attribute="pos", source="node/x", start=0, stop=2),),
-        edges="index",
-        max_nodes=max_nodes,
-        directed=False,
-    )
-
-
 def check_tensors(tensors: CityTensors, where: str) -> None:
     """Refuse a city whose arrays do not fit together or hold impossible values; ``where`` is its name."""
     n, e = tensors.num_nodes, tensors.edge_index.shape[1]
-
     features, lengths = tensors.features, tensors.edge_length
     if features.shape != (n, len(FEATURES)) or lengths.shape != (e,):
         shapes = f"features {features.shape}, lengths {lengths.shape} of {e} edges"
         raise DamagedInput(f"{where}: the arrays do not fit together: {shapes}.")
     if e == 0:
         raise DamagedInput(f"{where}: there are no streets.")
-    low, high = int(tensors.edge_index.min()), int(tensors.edge_index.max())
-    if low < 0 or high >= n:
-        raise DamagedInput(
-            f"{where}: an edge leads nowhere: to {low if low < 0 else high}, of {n} intersections."
-        )
-    outside = np.zeros(features.shape, bool)
-    outside[:, :2] = np.abs(features[:, :2]) > (180, 90)
-    for wrong, what in (
-        (~np.isfinite(features), "a feature is not finite"),
-        (outside, "an intersection is not on the map"),
-        ((~np.isfinite(lengths) | (lengths < 0))[:, None], "a street has no length"),
+    ends = int(tensors.edge_index.min()), int(tensors.edge_index.max())
+    if ends[0] < 0 or ends[1] >= n:
+        raise DamagedInput(f"{where}: an edge leads nowhere: {ends[0]} to {ends[1]}, of {n} intersections.")
+    lon_lat = np.abs(features[:, :2])
+    for wrong, values, what in (
+        (~np.isfinite(features), features, "a feature is not finite"),
+        (lon_lat > (180, 90), features, "an intersection is not on the map, in degrees"),
+        (~(np.isfinite(lengths) & (lengths >= 0)), lengths, "a street has no length in metres"),
     ):
         if wrong.any():
-            row, column = (int(axis[0]) for axis in np.nonzero(wrong))
-            value = features[row, column] if wrong.shape == features.shape else lengths[row]
-            name = FEATURES[column] if wrong.shape == features.shape else "metres"
-            raise DamagedInput(f"{where}: {what}: {value} {name}, row {row}.")
+            at = tuple(np.argwhere(wrong)[0].tolist())
+            raise DamagedInput(f"{where}: {what}: {values[at]}, row {at[0]}.")
 
 
 def street_weights(tensors: CityTensors, weight: Weight) -> F32:
@@ -250,55 +178,6 @@ def street_weights(tensors: CityTensors, weight: Weight) -> F32:
     return seconds
 
 
-def label_city(tensors: CityTensors, params: CityParams) -> tuple[F32, U8]:
-    """Return eccentricity (N,) float32 and label (N,) uint8: the published ones, or own ones."""
-    from kmip_data.graphs.eccentricity import local_eccentricity
-
-    if params.labels_as_published and tensors.eccentricity is not None and tensors.labels is not None:
-        return tensors.eccentricity, tensors.labels.astype(np.uint8)
-    weights = street_weights(tensors, params.weight)
-    eccentricity = local_eccentricity(tensors.edge_index, weights, tensors.num_nodes, params.hops, quiet=True)
-    return eccentricity, chunk_labels(eccentricity, params.classes)
-
-
-def city_record(
-    tensors: CityTensors, params: CityParams, *, key: str = "city", index_dtype: str = "uint32"
-) -> GraphRecord:
-    """Return the record of a city, called ``key``."""
-    n = tensors.num_nodes
-    eccentricity, labels = label_city(tensors, params)
-    lon_lat = tensors.features[:, :2]
-    bounds = coordinate_range(lon_lat[split_codes(n) == 0])
-    columns: dict[str, NDArray[Any]] = {
-        "node/x": tensors.features,
-        COORDINATES: encode_coordinates(lon_lat, bounds, params.bands),
-        "node/eccentricity": eccentricity,
-        "node/y": labels,
-        "edge/length": tensors.edge_length,
-    }
-    if tensors.node_ids is not None:
-        columns["node/osm_id"] = tensors.node_ids
-    return GraphRecord(
-        key=key, num_nodes=n, columns=columns, edge_index=tensors.edge_index.astype(index_dtype)
-    )
-
-
-def feature_statistics(tensors: CityTensors) -> dict[str, Any]:
-    """Return what standardises the features, over the train nodes of the default split.
-
-    The card has it as ``statistics.city.features``, for :mod:`kmip_data.graphs.city_columns`: ``mean`` and
-    ``std`` (unbiased, 0 for a column that never changes) of the 37 columns, summed in float64, and
-    ``coordinate_range``: least and largest longitude, then latitude.
-    """
-    train = tensors.features[split_codes(tensors.num_nodes) == 0].astype(np.float64)
-    std = train.std(axis=0, ddof=1) if len(train) > 1 else np.zeros(train.shape[1])
-    return {
-        "mean": train.mean(axis=0).tolist(),
-        "std": std.tolist(),
-        "coordinate_range": coordinate_range(train[:, :2].astype(np.float32)).astype(float).tolist(),
-    }
-
-
 P = TypeVar("P", bound=CityParams)
 
 _ARRAYS: Final = ("features", "edge_index", "edge_length", "edge_speed", "node_ids", "eccentricity", "labels")
@@ -315,8 +194,38 @@ class CityPipeline(Pipeline[P, CitySplitParams]):
     node_ids: ClassVar[bool] = False  #: OpenStreetMap's numbers of the intersections are stored, too
 
     def schema(self, params: P) -> Schema:
-        """Columns of a city."""
-        return city_schema(params, max_nodes=self.manifest.max_nodes, node_ids=self.node_ids)
+        """Features, sinusoids, eccentricity and its chunk; of cities from OpenStreetMap its numbers."""
+        doc = "raw columns in the authors' order; from length on, means over streets"
+        columns = [
+            feature_column("node/x", FEATURES, doc),
+            Column(
+                key=COORDINATES, attribute="coordinate_encoding", stored="float32",
+                presented="float32", shape=(4 * params.bands,), fields=encoding_names(params.bands),
+                low=-1, high=1,
+                doc="sinusoids of longitude and latitude, scaled to the train nodes of the default split",
+            ),
+            Column(
+                key="node/eccentricity", attribute="eccentricity", stored="float32", presented="float32",
+                unit="m" if params.weight == "length" else "s", low=0,
+                doc=f"longest shortest path inside the ball of {params.hops} hops",
+            ),
+            class_column("node/y", params.classes, "quantile chunk of the eccentricity, 0 the smallest"),
+            Column(
+                key="edge/length", attribute="edge_length", stored="float32", presented="float32",
+                unit="m", low=0, doc="mean length of the streets between the two intersections",
+            ),
+            Column(
+                key="node/osm_id", attribute="osm_id", stored="int64", presented="int64",
+                doc="OpenStreetMap's number of the intersection",
+            ),
+        ]  # fmt: skip
+        return Schema(
+            columns=tuple(columns if self.node_ids else columns[:-1]),
+            views=(View(attribute="pos", source="node/x", start=0, stop=2),),
+            edges="index",
+            max_nodes=self.manifest.max_nodes,
+            directed=False,
+        )
 
     def units(self, prepared: Prepared, params: P) -> list[Unit]:
         """One city, one shard."""
@@ -324,12 +233,30 @@ class CityPipeline(Pipeline[P, CitySplitParams]):
 
     def records(self, prepared: Prepared, unit: Unit, params: P) -> Iterator[GraphRecord]:
         """Yield the city."""
+        from kmip_data.graphs.eccentricity import local_eccentricity
+
         with np.load(prepared.path / _FILE, allow_pickle=False) as stored:
-            tensors = CityTensors(**{name: stored[name] for name in stored.files})
-        if self.node_ids and tensors.node_ids is None:  # published tensors do not have them
-            tensors = replace(tensors, node_ids=np.full(tensors.num_nodes, -1, np.int64))
+            city = CityTensors(**{name: stored[name] for name in stored.files})
+        n, eccentricity, labels = city.num_nodes, city.eccentricity, city.labels
+        as_published = (params.hops, params.classes, params.weight) == (16, 10, "length")
+        if not as_published or eccentricity is None or labels is None:
+            weights = street_weights(city, params.weight)
+            eccentricity = local_eccentricity(city.edge_index, weights, n, params.hops, quiet=True)
+            labels = chunk_labels(eccentricity, params.classes)
+        lon_lat = city.features[:, :2]
+        bounds = coordinate_range(lon_lat[split_codes(n) == 0])
+        columns: dict[str, NDArray[Any]] = {
+            "node/x": city.features,
+            COORDINATES: encode_coordinates(lon_lat, bounds, params.bands),
+            "node/eccentricity": eccentricity,
+            "node/y": labels.astype(np.uint8),
+            "edge/length": city.edge_length,
+        }
+        if self.node_ids:  # published tensors do not have them
+            columns["node/osm_id"] = np.full(n, -1, np.int64) if city.node_ids is None else city.node_ids
         key = self.manifest.name.encode("ascii", "replace").decode()[:64]
-        yield city_record(tensors, params, key=key, index_dtype=self.schema(params).index_dtype)
+        edge_index = city.edge_index.astype(self.schema(params).index_dtype)
+        yield GraphRecord(key=key, num_nodes=n, columns=columns, edge_index=edge_index)
 
     def about(self, prepared: Prepared, params: P) -> About:
         """Counts, vocabulary and what standardises the features; warnings as notes."""
@@ -343,16 +270,28 @@ class CityPipeline(Pipeline[P, CitySplitParams]):
 
     def name_parts(self, params: P) -> list[str]:
         """Parts of the folder's name for values other than the defaults."""
-        return params.name_parts
+        parts = {
+            f"hops{params.hops}": params.hops != 16,
+            f"classes{params.classes}": params.classes != 10,
+            "travel-time": params.weight != "length",
+            f"bands{params.bands}": params.bands != 8,
+        }
+        return [part for part, deviates in parts.items() if deviates]
 
 
 def store_city(tensors: CityTensors, workdir: Path) -> Prepared:
-    """Write the arrays into ``workdir``; the plan has what the card says about them."""
+    """Write the arrays into ``workdir``; the plan has what the card says about them.
+
+    It includes what standardises the features, over the train nodes of the default split, for
+    :mod:`kmip_data.graphs.city_columns`: ``mean`` and ``std`` (unbiased, 0 for a column that never changes)
+    of the 37 columns, summed in float64, and ``coordinate_range``, of longitude and then of latitude.
+    """
     arrays = {name: getattr(tensors, name) for name in _ARRAYS if getattr(tensors, name) is not None}
     np.savez(workdir / _FILE, **arrays)
-    plan = {
-        "facts": dict(tensors.facts),
-        "warnings": list(tensors.warnings),
-        "features": feature_statistics(tensors),
-    }
-    return Prepared(workdir, plan)
+    train = tensors.features[split_codes(tensors.num_nodes) == 0].astype(np.float64)
+    std = train.std(axis=0, ddof=1) if len(train) > 1 else np.zeros(train.shape[1])
+    bounds = coordinate_range(train[:, :2].astype(np.float32)).astype(float)
+    features = {"mean": train.mean(axis=0), "std": std, "coordinate_range": bounds}
+    statistics = {name: values.tolist() for name, values in features.items()}
+    facts, warnings = dict(tensors.facts), list(tensors.warnings)
+    return Prepared(workdir, {"facts": facts, "warnings": warnings, "features": statistics})

@@ -140,29 +140,20 @@ def city_split(records: Records, params: CitySplitParams) -> Split:
     """Apply the rule that ``params`` asks for to a build of one city."""
     n, seed = int(records.nodes[0]), params.split_seed
     if params.split == "random":
-        return Split(
-            f"random-seed{seed}",
-            "random",
-            {},
-            note="10/10/80 of the intersections, numpy.random.RandomState, the authors' recipe",
-            node_code=split_codes(n, seed),
-        )
+        note = "10/10/80 of the intersections, numpy.random.RandomState, the authors' recipe"
+        return Split(f"random-seed{seed}", "random", {}, note=note, node_code=split_codes(n, seed))
     lon_lat = records.column("node/x")[:, :2]
     size, hops = params.block_size or derived_block_size(lon_lat), params.buffer
-    blocks = spatial_codes(lon_lat, seed, size)
-    codes = drop_buffer(blocks, records.column(EDGE_INDEX), hops)
-    empty = [part for code, part in enumerate(PARTS) if not (codes == code).any()]
-    if empty:
+    codes = drop_buffer(spatial_codes(lon_lat, seed, size), records.column(EDGE_INDEX), hops)
+    dropped = f"{np.count_nonzero(codes == DROPPED):,} of {n:,}"
+    if empty := [part for code, part in enumerate(PARTS) if not (codes == code).any()]:
         raise UsageError(
             f"A buffer of {counted(hops, 'hop')} leaves no intersection for {' and '.join(empty)}: in blocks "
-            f"of {size:g} m, {np.count_nonzero(codes == DROPPED):,} of {n:,} are too near to another part.",
+            f"of {size:g} m, {dropped} are too near to another part.",
             next="a larger block_size, or a smaller buffer",
         )
-    note = f"whole blocks of {size:g} m, 10/10/80 of the intersections as nearly as blocks allow"
+    note, buffer = f"whole blocks of {size:g} m, 10/10/80 of the intersections as nearly as blocks allow", ""
     if hops:
-        note += (
-            f"; {np.count_nonzero(codes == DROPPED):,} of {n:,} intersections are in no part: within "
-            f"{counted(hops, 'hop')} of another part"
-        )
-    buffer = f"-buffer{hops}" if hops else ""
+        note += f"; {dropped} intersections are in no part: within {counted(hops, 'hop')} of another part"
+        buffer = f"-buffer{hops}"
     return Split(f"spatial-{size:g}m{buffer}-seed{seed}", "spatial", {}, note=note, node_code=codes)

@@ -15,10 +15,9 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput
 
 MAX_COLUMNS: Final = 1_000
-UNNAMED: Final = ("x", "y", "z")
 _TYPES: Final = {
     "char": "i1", "int8": "i1", "uchar": "u1", "uint8": "u1", "short": "i2", "int16": "i2", "ushort": "u2",
     "uint16": "u2", "int": "i4", "int32": "i4", "uint": "u4", "uint32": "u4", "float": "f4", "float32": "f4",
@@ -33,74 +32,57 @@ Columns = Mapping[str, NDArray[Any]]
 def read_points(path: Path, name: str) -> Columns:
     """Return the columns of a cloud, (N,) each, in file order.
 
-    Columns without names are called x, y, z, and then by their place from 0: ``3``, ``4``, …
-    ``DamagedInput`` where the file is damaged or holds no points, ``UsageError`` where a package that reads
-    this format is not installed.
+    Columns without names are called x, y, z, and then by their place from 0: ``3``, ``4``, … Raises
+    ``DamagedInput`` where the file is damaged or holds no points.
     """
     try:
-        columns = READERS[path.suffix.lower()](path, name)
-    except (DamagedInput, UsageError):
-        raise
-    except OSError as error:
-        raise _damaged(name, f"{error.strerror or error}") from error
-    except (ValueError, EOFError, KeyError, IndexError, TypeError, OverflowError) as error:
-        raise _damaged(name, str(error).splitlines()[0] if str(error) else type(error).__name__) from error
+        columns = READERS[path.suffix.lower()](path)
+    except (OSError, ValueError, EOFError, LookupError, TypeError, OverflowError) as error:
+        found = next(iter(str(error).splitlines()), type(error).__name__)
+        raise DamagedInput(f"{name} cannot be read as a point cloud: {found}") from error
     if not columns or not len(next(iter(columns.values()))):
         raise DamagedInput(f"{name} holds no points.")
     return columns
 
 
-def _damaged(name: str, found: str) -> DamagedInput:
-    return DamagedInput(f"{name} cannot be read as a point cloud: {found}")
-
-
-def _of_rows(rows: NDArray[Any]) -> Columns:
-    if rows.dtype.names:
-        return {field: rows[field].reshape(-1) for field in rows.dtype.names if rows.dtype[field].shape == ()}
-    if rows.ndim != 2 or rows.dtype.kind not in "fiub":
-        raise ValueError(
-            f"an array of {rows.dtype} with {rows.ndim} axes instead of numbers, one row per point"
-        )
-    return dict(zip(_names(rows.shape[1]), rows.T, strict=True))
-
-
-def _names(count: int) -> list[str]:
+def _named(rows: NDArray[Any], names: list[str] | None = None) -> Columns:
+    count = rows.shape[1]
     # A header may declare 10¹⁰ columns of no rows, which take no byte of the file.
     if count > MAX_COLUMNS:
         raise ValueError(f"{count:,} columns, and {MAX_COLUMNS:,} are allowed")
-    return [UNNAMED[i] if i < len(UNNAMED) else str(i) for i in range(count)]
+    if names and len(names) != count:
+        raise ValueError(f"{len(names)} names for {count} columns")
+    return dict(zip(names or [*"xyz", *map(str, range(3, count))][:count], rows.T, strict=True))
 
 
-def _npy(path: Path, _: str) -> Columns:
-    return _of_rows(np.load(path, mmap_mode="r", allow_pickle=False))
+def _npy(path: Path) -> Columns:
+    rows = np.load(path, mmap_mode="r", allow_pickle=False)
+    if rows.dtype.names:
+        return {field: rows[field].reshape(-1) for field in rows.dtype.names if rows.dtype[field].shape == ()}
+    if rows.ndim != 2 or rows.dtype.kind not in "fiub":
+        raise ValueError(f"{rows.ndim} axes of {rows.dtype} instead of numbers, one row per point")
+    return _named(rows)
 
 
-def _text(path: Path, name: str) -> Columns:
+def _text(path: Path) -> Columns:
     """Numbers separated by commas, semicolons or blanks; the first line may have names, also after ``#``."""
     data = path.read_bytes().removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    data = data.translate(bytes.maketrans(b",;\t", b"   "))
     head, _, rest = data.partition(b"\n")
-    words = _words(head)
-    names, skipped = None, 0
+    words = head.decode("utf-8", "replace").split()
+    names = None
     if path.suffix.lower() == ".pts" and len(words) == 1 and words[0].isdigit():
-        data, skipped = rest, 1  # the number of points
+        data = rest  # after the number of points
     elif words and not all(map(_is_number, words)):
-        names, data, skipped = [word.lstrip("#/").strip("\"'") for word in words], rest, 1
-        names = [word for word in names if word]
-    blanks = data.translate(bytes.maketrans(b",;\t", b"   "))
-    if not blanks.strip():
+        names, data = [name for word in words if (name := word.lstrip("#/").strip("\"'"))], rest
+    if not data.strip():
         return {}
     try:
-        rows = np.loadtxt(io.BytesIO(blanks), np.float64, comments="#", ndmin=2)
+        rows = np.loadtxt(io.BytesIO(data), np.float64, comments="#", ndmin=2)
     except ValueError as error:
-        lines = f" (lines are counted after the first {skipped})" if skipped else ""
-        raise _damaged(name, f"{str(error).split(';', maxsplit=1)[0]}{lines}") from error
-    if names is not None and rows.size and len(names) != rows.shape[1]:
-        raise ValueError(f"{len(names)} names for {rows.shape[1]} columns")
-    return dict(zip(names or _names(rows.shape[1]), rows.T, strict=True)) if rows.size else {}
-
-
-def _words(line: bytes) -> list[str]:
-    return line.decode("utf-8", "replace").replace(",", " ").replace(";", " ").split()
+        lines = " (lines are counted after the first)" if data is rest else ""
+        raise ValueError(f"{str(error).split(';', maxsplit=1)[0]}{lines}") from error
+    return _named(rows, names) if rows.size else {}
 
 
 def _is_number(word: str) -> bool:
@@ -111,39 +93,27 @@ def _is_number(word: str) -> bool:
     return True
 
 
-def _ply(path: Path, _: str) -> Columns:
-    """Return the scalar properties of ``element vertex``, (N,) each, in file order.
-
-    Raises ``ValueError`` where the file is not a PLY file, is cut off, or lists come before or in the
-    vertices.
-    """
+def _ply(path: Path) -> Columns:
+    """Return the scalar properties of ``element vertex``; ``ValueError`` where lists come before or in it."""
     with path.open("rb") as file:
         order, elements = _ply_header(file)
         for element, count, properties in elements:
             if any(kind is None for _, kind in properties):
                 raise ValueError(f"lists in or before the element vertex ({element})")
             dtype = np.dtype([(name, order + str(kind)) for name, kind in properties])
-            wanted = element == "vertex"
             # Of text at least a digit and a gap for each value.
             least = count * (dtype.itemsize if order else max(2 * len(properties), 1))
             if file.tell() + least > path.stat().st_size + 1:  # the last line may have no end
                 raise ValueError(f"{element}: {count} entries are declared, and the file ends before")
-            if not order:
-                rows = [file.readline().split() for _ in range(count)]
-                if any(len(row) != len(properties) for row in rows):
-                    msg = f"{element}: a line without {len(properties)} values, or too few lines"
-                    raise ValueError(msg)
-                if wanted:
-                    columns = zip(*rows, strict=True) if rows else [()] * len(properties)
-                    return {
-                        name: np.array(column, "f8").astype(kind)
-                        for (name, kind), column in zip(properties, columns, strict=True)
-                    }
-                continue
-            if wanted:
+            if order:
                 table = np.frombuffer(file.read(least), dtype, count)
-                return {name: table[name].astype(dtype[name].newbyteorder("=")) for name, _ in properties}
-            file.seek(least, 1)
+            else:
+                rows = [tuple(file.readline().split()) for _ in range(count)]
+                if any(len(row) != len(properties) for row in rows):
+                    raise ValueError(f"{element}: a line without {len(properties)} values, or too few lines")
+                table = np.array(rows, [(name, "f8") for name, _ in properties])
+            if element == "vertex":
+                return {name: table[name].astype(str(kind)) for name, kind in properties}
     raise ValueError("no element vertex")
 
 
@@ -173,11 +143,8 @@ def _ply_header(file: BinaryIO) -> tuple[str, list[tuple[str, int, list[tuple[st
     raise ValueError("a header without an end")
 
 
-READERS: Final[Mapping[str, Callable[[Path, str], Columns]]] = {
-    ".csv": _text,
+READERS: Final[Mapping[str, Callable[[Path], Columns]]] = {
     ".npy": _npy,
     ".ply": _ply,
-    ".pts": _text,
-    ".txt": _text,
-    ".xyz": _text,
+    **dict.fromkeys((".csv", ".pts", ".txt", ".xyz"), _text),
 }

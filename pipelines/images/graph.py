@@ -86,8 +86,8 @@ def labels(mask: U8, segments: I64) -> tuple[U8, int]:
     pixel at the rounded centroid (halves to even), even if that pixel belongs to another superpixel; if it
     has none, the class of most pixels of the superpixel, the smaller of two.
     """
-    count, classes = int(segments.max()) + 1, int(mask.max(initial=0, where=mask != VOID)) + 1
     known = mask != VOID
+    count, classes = int(segments.max()) + 1, int(mask.max(initial=0, where=known)) + 1
     code = segments[known] * classes + mask[known]
     votes = np.bincount(code, minlength=count * classes).reshape(count, classes)
     row, column = np.rint(centroids(segments)).astype(np.int64).T
@@ -106,17 +106,16 @@ def connect(picture: U8, segments: I64, rule: EdgeRule, k: int) -> tuple[I64, F6
     """
     if rule == "knn":
         return _nearest(segments, k)
-    small, large, attr = _boundaries(picture, segments)
-    if not len(small):  # one superpixel: LRGB gives it an edge to itself, without features
-        count = int(segments.max()) + 1
-        return np.tile(np.arange(count), (2, 1)), np.zeros((count, attr.shape[1]))
-    source, target = np.concatenate([small, large]), np.concatenate([large, small])
-    order = np.lexsort((target, source))
-    return np.stack([source, target])[:, order], np.concatenate([attr, attr])[order]
+    pairs, attr = _boundaries(picture, segments)
+    if not len(attr):  # one superpixel: LRGB gives it an edge to itself, without features
+        return np.zeros((2, 1), np.int64), np.zeros((1, 2))
+    both = np.concatenate([pairs, pairs[::-1]], axis=1)
+    order = np.lexsort(both[::-1])
+    return both[:, order], np.concatenate([attr, attr])[order]
 
 
-def _boundaries(picture: U8, segments: I64) -> tuple[I64, I64, F64]:
-    """Pairs of superpixels with mean Sobel strength and pixels of their boundary: ``rag_boundary``."""
+def _boundaries(picture: U8, segments: I64) -> tuple[I64, F64]:
+    """Pairs of superpixels, (2, P), mean Sobel strength and pixels of their boundary: ``rag_boundary``."""
     from scipy.ndimage import maximum_filter, minimum_filter
     from skimage.color import rgb2gray
     from skimage.filters import sobel
@@ -132,7 +131,7 @@ def _boundaries(picture: U8, segments: I64) -> tuple[I64, I64, F64]:
     nodes = int(segments.max()) + 1
     pairs, place, length = np.unique(small * nodes + large, return_inverse=True, return_counts=True)
     mean = np.bincount(place.reshape(-1), values, len(pairs)) / np.maximum(length, 1)
-    return *np.divmod(pairs, nodes), np.column_stack([mean, length])
+    return np.stack(np.divmod(pairs, nodes)), np.column_stack([mean, length])
 
 
 def _nearest(segments: I64, k: int) -> tuple[I64, F64]:
@@ -143,7 +142,6 @@ def _nearest(segments: I64, k: int) -> tuple[I64, F64]:
     if len(centres) == 1:
         return np.zeros((2, 1), np.int64), np.zeros((1, 1))
     flat = np.column_stack([centres, np.zeros(len(centres))]).astype(np.float32)
-    source, target = knn_edges(flat, min(k, len(centres) - 1)).astype(np.int64)
-    order = np.lexsort((target, source))
-    source, target = source[order], target[order]
-    return np.stack([source, target]), np.linalg.norm(centres[source] - centres[target], axis=1)[:, None]
+    edges = knn_edges(flat, min(k, len(centres) - 1)).astype(np.int64)
+    edges = edges[:, np.lexsort(edges[::-1])]
+    return edges, np.linalg.norm(centres[edges[0]] - centres[edges[1]], axis=1)[:, None]

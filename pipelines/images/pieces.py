@@ -8,11 +8,11 @@ bytes in the file (pickle protocols 0 to 2 write bytes as text) are written next
 from __future__ import annotations
 
 import contextlib
+import itertools
 import mmap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,8 +40,7 @@ def index_pickle(path: Path, folder: Path, max_nodes: int) -> int:
             for graph in graphs:
                 if not isinstance(graph, tuple | list) or len(graph) != 4:
                     raise index.wrong(f"{type(graph).__name__} instead of four arrays")
-                x, edge_attr, edge_index, y = graph
-                index.add(x, edge_attr, edge_index, y)
+                index.add(*graph)
             index.forget(end)
         return index.count
 
@@ -49,42 +48,35 @@ def index_pickle(path: Path, folder: Path, max_nodes: int) -> int:
 def index_torch_file(path: Path, folder: Path, max_nodes: int) -> int:
     """Note where the graphs of a processed file lie, ``(Data, slices)`` of PyTorch Geometric.
 
-    As :func:`index_pickle`; reads what ``torch.load`` takes with ``weights_only=True`` where the class
-    ``Data`` is known to it.
+    As :func:`index_pickle`; no class but ``Data`` and those of its storage is accepted.
     """
     with _Index(path, folder, max_nodes) as index:
         found = read_torch_file(path, _DATA, mapping=index.mapping)
         data, slices = found[:2] if isinstance(found, tuple) and len(found) in {2, 3} else (None, None)
         data = data.mapping if isinstance(data, _Stub) else data
-        names = ("x", "edge_attr", "edge_index", "y")
         if not isinstance(data, Mapping) or not isinstance(slices, Mapping):
             raise index.wrong(f"{type(found).__name__} instead of the joined graphs and where each begins")
-        axes = {"edge_index": 2, "x": 2, "edge_attr": 2, "y": 1}
-        if not all(
-            _has_axes(data.get(name), axes[name]) and _has_axes(slices.get(name), 1) for name in names
-        ):
-            raise index.wrong(f"tensors {', '.join(sorted(map(str, data)))} instead of {', '.join(names)}")
-        arrays: list[NDArray[Any]] = [data[name] for name in names]
-        ends: list[NDArray[Any]] = [slices[name] for name in names]
-        rows = [array.shape[name == "edge_index"] for name, array in zip(names, arrays, strict=True)]
-        for end, count in zip(ends, rows, strict=True):
-            fits = end.shape == ends[0].shape and end.dtype.kind == "i" and end.size > 0
-            if not fits or end[0] != 0 or end[-1] != count or (np.diff(end) < 0).any():
-                raise index.wrong(f"slices that do not rise from 0 to {count}")
+        axes = {"x": 2, "edge_attr": 2, "edge_index": 2, "y": 1}
+        arrays: list[Any] = [data.get(name) for name in axes]
+        ends: list[Any] = [slices.get(name) for name in axes]
+        for array, end, (name, count) in zip(arrays, ends, axes.items(), strict=True):
+            # Each slice begins where the one before ends: from 0 to the number of rows.
+            if not (
+                isinstance(array, np.ndarray)
+                and isinstance(end, np.ndarray)
+                and (array.ndim, end.ndim, end.dtype.kind, end.shape) == (count, 1, "i", ends[0].shape)
+                and end.size
+                and (end[0], end[-1]) == (0, array.shape[name == "edge_index"])
+                and (np.diff(end) >= 0).all()
+            ):
+                raise index.wrong(f"{name} is no array of all graphs with slices that rise to its end")
         x, edge_attr, edge_index, y = arrays
-        for (x0, x1), (a0, a1), (e0, e1), (y0, y1) in zip(
-            *(zip(end[:-1].tolist(), end[1:].tolist(), strict=True) for end in ends), strict=True
-        ):
+        for (x0, a0, e0, y0), (x1, a1, e1, y1) in itertools.pairwise(np.stack(ends, axis=1).tolist()):
             index.add(x[x0:x1], edge_attr[a0:a1], edge_index[:, e0:e1], y[y0:y1])
         return index.count
 
 
-def _has_axes(value: Any, axes: int) -> bool:
-    return isinstance(value, np.ndarray) and value.ndim == axes
-
-
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """The arrays of one graph as they are in the file; views of it that are gone when it is closed."""
 
     x: NDArray[Any]  #: (N, 14) float
@@ -101,12 +93,11 @@ def read_pieces(path: Path, folder: Path, rows: Sequence[int]) -> Iterator[Piece
     for row in rows:
         nodes, edges, offsets, dtypes = index[row].tolist()
         shapes = ((nodes, FEATURES), (edges, EDGE_FEATURES), (edges,), (edges,), (nodes,))
-        yield Piece(
-            *(
-                np.ndarray(shape, dtype.decode(), maps[int(offset < 0)], int(max(offset, -1 - offset)))
-                for shape, offset, dtype in zip(shapes, offsets, dtypes, strict=True)
-            )
+        views = (
+            np.ndarray(shape, dtype.decode(), maps[int(offset < 0)], int(max(offset, -1 - offset)))
+            for shape, offset, dtype in zip(shapes, offsets, dtypes, strict=True)
         )
+        yield Piece(*views)
 
 
 def _map(path: Path) -> mmap.mmap | bytes:
@@ -114,31 +105,26 @@ def _map(path: Path) -> mmap.mmap | bytes:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if path.stat().st_size else b""
 
 
-@dataclass
 class _Index:
     """The index of one file that is being written."""
 
-    path: Path
-    folder: Path
-    max_nodes: int
-    mapping: Any = field(init=False)
-    count: int = 0
-
-    def __enter__(self) -> Self:
-        if not self.path.stat().st_size:
+    def __init__(self, path: Path, folder: Path, max_nodes: int) -> None:
+        self.path, self.folder, self.max_nodes, self.count = path, folder, max_nodes, 0
+        if not path.stat().st_size:
             raise self.wrong("the file is empty")
-        self.mapping = _map(self.path)
+        self.mapping: Any = _map(path)
         whole = np.frombuffer(self.mapping, np.uint8)
         self._first = whole.__array_interface__["data"][0]
         self._last = self._first + len(whole)
-        self._spilt = 0
-        self._beside: BinaryIO = (self.folder / f"{self.path.stem}.bytes").open("wb")
         self._entries: list[Any] = []
         self._parts: list[NDArray[Any]] = []
+        self._spilt = (folder / f"{path.stem}.bytes").open("wb")
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._beside.close()
+        self._spilt.close()
         if kind is None:
             parts = [*self._parts, np.array(self._entries, _ENTRY)]
             with (self.folder / f"{self.path.stem}.index").open("wb") as file:
@@ -156,17 +142,15 @@ class _Index:
             ("y", y, "iu", 1),
         ):
             if not isinstance(array, np.ndarray) or array.dtype.kind not in kinds or array.ndim != axes:
+                found = f"{getattr(array, 'dtype', type(array).__name__)} {getattr(array, 'shape', '')}"
                 kind = "floats" if kinds == "f" else "whole numbers"
-                is_array = isinstance(array, np.ndarray)
-                found = f"{array.dtype} {list(array.shape)}" if is_array else type(array).__name__
                 raise self.wrong(f"{name} is {found}, not {kind} with {axes} axes")
         nodes, edges = len(x), edge_index.shape[1]
-        shapes = [tuple(array.shape) for array in (x, edge_attr, edge_index, y)]
+        shapes = [array.shape for array in (x, edge_attr, edge_index, y)]
         expected = [(nodes, FEATURES), (edges, EDGE_FEATURES), (2, edges), (nodes,)]
-        if shapes != expected:
-            raise self.wrong(f"x, edge_attr, edge_index, y of shapes {shapes}, not {expected}")
-        if not 1 <= nodes <= self.max_nodes:
-            raise self.wrong(f"{nodes} nodes, not 1 to {self.max_nodes}")
+        if shapes != expected or not 1 <= nodes <= self.max_nodes:
+            most = f"at most {self.max_nodes} nodes"
+            raise self.wrong(f"x, edge_attr, edge_index, y of shapes {shapes}, not {expected} of {most}")
         arrays = (x, edge_attr, edge_index[0], edge_index[1], y)
         self._entries.append(
             (nodes, edges, [self._place(array) for array in arrays], [array.dtype.str for array in arrays])
@@ -181,8 +165,8 @@ class _Index:
         address = array.__array_interface__["data"][0]
         if self._first <= address and address + array.nbytes <= self._last and array.flags.c_contiguous:
             return int(address - self._first)
-        at = self._spilt
-        self._spilt += self._beside.write(array.tobytes())
+        at = self._spilt.tell()
+        self._spilt.write(array.tobytes())
         return -1 - at
 
     def forget(self, end: int) -> None:

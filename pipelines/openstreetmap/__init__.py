@@ -67,7 +67,7 @@ class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
     def name_parts(self, params: OpenStreetMapParams) -> list[str]:
         """Parts of the folder's name for values other than the defaults."""
         parts = [] if params.network_type == "all" else [params.network_type.replace("_", "-")]
-        return [*parts, *(["bbox"] if params.bbox else []), *params.name_parts]
+        return [*parts, *(["bbox"] if params.bbox else []), *super().name_parts(params)]
 
 
 PIPELINE = OpenStreetMapPipeline

@@ -9,9 +9,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,11 @@ from kmip_data.pipelines.openstreetmap.streets import direction, is_street
 if TYPE_CHECKING:
     import osmium
 
-#: Beginning of a file -> the format as libosmium names it, also the end of the file's name.
-_BEGINNINGS: Final = ((b"\x1f\x8b", "osm.gz"), (b"BZh", "osm.bz2"))
-_XML_BEGINNINGS: Final = (b"<", b"\xef\xbb\xbf<", b"\xff\xfe<", b"\xfe\xff\0<")
+#: Format as libosmium names it, also the end of the file's name -> beginnings of a file; PBF: see below.
+_BEGINNINGS: Final = {
+    "osm.gz": (b"\x1f\x8b",), "osm.bz2": (b"BZh",),
+    "osm": (b"<", b"\xef\xbb\xbf<", b"\xff\xfe<", b"\xfe\xff\0<"),
+}  # fmt: skip
 UNITS_A_DEGREE: Final = 10_000_000  #: coordinates are integers of 1e-7 degrees
 _UNDEFINED: Final = 2**31 - 1  #: libosmium's coordinate of a node that is not in the file
 
@@ -40,7 +42,7 @@ VALUES: Final = ("highway", "lanes", "maxspeed")
 class Ways:
     """The streets of a file, ordered by way number: W ways with R node references."""
 
-    ptr: NDArray[np.int64]  #: (W + 1,); way w has the node references ``ptr[w]:ptr[w + 1]``
+    owner: NDArray[np.int64]  #: (R,) way of each reference, ascending
     ref: NDArray[np.int64]  #: (R,) node numbers
     x: NDArray[np.int32]  #: (R,) longitude in 1e-7 degrees
     y: NDArray[np.int32]  #: (R,) latitude
@@ -55,12 +57,10 @@ class Ways:
     @property
     def cut(self) -> int:
         """Number of ways with a node that is not in the file."""
-        unknown = np.concatenate([[0], np.cumsum(~self.known)])
-        return int((unknown[self.ptr[1:]] > unknown[self.ptr[:-1]]).sum())
+        return len(np.unique(self.owner[~self.known]))
 
 
-@dataclass(frozen=True)
-class Extract:
+class Extract(NamedTuple):
     """Streets and land use of a file."""
 
     ways: Ways
@@ -73,11 +73,9 @@ def file_format(path: Path) -> str:
         head = file.read(64)
     if b"OSMHeader" in head[:20]:
         return "osm.pbf"
-    for beginning, compressed in _BEGINNINGS:
-        if head.startswith(beginning):
-            return compressed
-    if head.lstrip().startswith(_XML_BEGINNINGS):
-        return "osm"
+    for name, beginnings in _BEGINNINGS.items():
+        if head.lstrip().startswith(beginnings):
+            return name
     found = f"it begins with {head[:16].decode('latin-1')!a}" if head else "it is empty"
     raise DamagedInput(
         f"{path.name} is not an OpenStreetMap file: {found}.",
@@ -93,35 +91,45 @@ def read_extract(path: Path, network_type: str, workdir: Path, *, name: str | No
     ``DamagedInput`` if the file cannot be read to its end, is not a map of one point in time, or has elements
     that were never uploaded, which editors number from -1 downwards.
     """
+    import osmium
+
     name = name or path.name
     with _explained(name):
         collected = _collect(path, network_type, name)
         if collected.repeated or _lacks_in_vain(path, collected):
-            path = _sorted_copy(path, workdir)
+            # The newest version of each element: nodes, ways, relations, each by number.
+            reader = osmium.MergeInputReader()
+            reader.add_file(str(path))
+            path = workdir / "sorted.osm.pbf"
+            with osmium.SimpleWriter(str(path), overwrite=True) as writer:
+                reader.apply(writer, simplify=True)
             collected = _collect(path, network_type, name)
         rings = _member_rings(path, collected)
         ways = collected.ways()
-        _check_places(ways, name)
+        lon, lat = (axis / UNITS_A_DEGREE for axis in (ways.x, ways.y))
+        outside = ways.known & ((np.abs(lon) > 180) | (np.abs(lat) > 90))
+        if outside.any():
+            at = int(outside.argmax())
+            raise DamagedInput(
+                f"{name}: node {ways.ref[at]} is not on the map, at {lon[at]}, {lat[at]} degrees.",
+                next="give an undamaged extract",
+            )
         return Extract(ways, assemble(collected.closed, collected.relations, rings, collected.open_areas))
 
 
-@dataclass
 class _Collected:
     """Result of one pass over a file, in the file's order."""
 
-    locations: osmium.index.LocationTable
-    way: array[int] = field(default_factory=lambda: array("q"))
-    size: array[int] = field(default_factory=lambda: array("q"))
-    ref: array[int] = field(default_factory=lambda: array("q"))
-    x: array[int] = field(default_factory=lambda: array("i"))
-    y: array[int] = field(default_factory=lambda: array("i"))
-    direction: array[int] = field(default_factory=lambda: array("b"))
-    tags: dict[str, list[str]] = field(default_factory=lambda: {key: [] for key in VALUES})
-    closed: dict[int, tuple[str, NDArray[np.float64]]] = field(default_factory=dict)
-    open_areas: int = 0
-    relations: dict[int, tuple[str, list[int]]] = field(default_factory=dict)
-    repeated: bool = False
-    locations_before: int | None = None  #: bytes of ``locations`` at the first way or relation
+    def __init__(self, locations: osmium.index.LocationTable) -> None:
+        self.locations = locations
+        self.locations_before: int | None = None  #: bytes of ``locations`` at the first way or relation
+        self.way, self.size, self.ref = array("q"), array("q"), array("q")
+        self.x, self.y, self.direction = array("i"), array("i"), array("b")
+        self.tags: dict[str, list[str]] = {key: [] for key in VALUES}
+        self.closed: dict[int, tuple[str, NDArray[np.float64]]] = {}
+        self.open_areas = 0
+        self.relations: dict[int, tuple[str, list[int]]] = {}
+        self.repeated = False
 
     def add_street(self, way: osmium.osm.Way, tags: Mapping[str, str], network_type: str) -> None:
         """Keep a way's nodes, direction and values."""
@@ -145,30 +153,19 @@ class _Collected:
             self.repeated |= way.id in self.closed
             self.closed[way.id] = tags["landuse"], ring
 
-    @property
-    def lacking(self) -> list[int]:
-        """Numbers of the nodes of streets that were not in the file so far."""
-        lacking = np.frombuffer(self.x, np.int32) == _UNDEFINED
-        return [int(ref) for ref in np.frombuffer(self.ref, np.int64)[lacking]]
-
     def ways(self) -> Ways:
         """Return the streets, ordered by number, without consecutive repetitions of a node."""
-        number = np.frombuffer(self.way, np.int64)
-        order = np.argsort(number, kind="stable")
-        size = np.frombuffer(self.size, np.int64)
-        start = np.cumsum(size) - size
-        size = size[order]
-        shift = np.repeat(start[order] - (np.cumsum(size) - size), size)
-        rows = np.arange(int(size.sum())) + shift
-        owner = np.repeat(np.arange(len(size)), size)
-        ref = np.frombuffer(self.ref, np.int64)[rows]
+        order = np.argsort(np.frombuffer(self.way, np.int64), kind="stable")
+        place = np.argsort(order)  # of each way among the ordered ones
+        owner = np.repeat(place, np.frombuffer(self.size, np.int64))
+        rows = np.argsort(owner, kind="stable")
+        owner, ref = owner[rows], np.frombuffer(self.ref, np.int64)[rows]
         new = np.ones(len(ref), np.bool_)
         new[1:] = (ref[1:] != ref[:-1]) | (owner[1:] != owner[:-1])
-        rows, owner = rows[new], owner[new]
-        x, y = (np.frombuffer(axis, np.int32)[rows] for axis in (self.x, self.y))
+        x, y = (np.frombuffer(axis, np.int32)[rows[new]] for axis in (self.x, self.y))
         tags = {key: coded([values[i] for i in order], "") for key, values in self.tags.items()}
         return Ways(
-            ptr=np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(size)))]),
+            owner=owner[new],
             ref=ref[new],
             x=x,
             y=y,
@@ -197,16 +194,24 @@ def _collect(path: Path, network_type: str, name: str) -> _Collected:
         if found.locations_before is None:
             found.locations_before = found.locations.used_memory()
         tags = dict(element.tags)
+        if isinstance(element, osmium.osm.Way):
+            refs = [node.ref for node in element.nodes]
+            wanted = len(refs) > 1
+        else:
+            assert isinstance(element, osmium.osm.Relation)
+            refs = [member.ref for member in element.members if member.type == "w"]
+            wanted = "landuse" in tags and tags.get("type") in {"multipolygon", "boundary"}
+        if not wanted:
+            continue
+        if (number := min([element.id, *refs])) < 1:
+            raise DamagedInput(
+                f"{name} has elements that were never uploaded to OpenStreetMap, such as number {number}.",
+                next=f"osmium renumber {name} -o renumbered.osm.pbf",
+            )
         if isinstance(element, osmium.osm.Relation):
-            if "landuse" in tags and tags.get("type") in {"multipolygon", "boundary"}:
-                found.repeated |= element.id in found.relations
-                members = [member.ref for member in element.members if member.type == "w"]
-                _check_uploaded(name, element.id, *members)
-                found.relations[element.id] = tags["landuse"], members
+            found.repeated |= element.id in found.relations
+            found.relations[element.id] = tags["landuse"], refs
             continue
-        if not isinstance(element, osmium.osm.Way) or len(element.nodes) < 2:
-            continue
-        _check_uploaded(name, element.id, *(node.ref for node in element.nodes))
         if is_street(tags, network_type):
             found.repeated |= element.id in seen
             seen.add(element.id)
@@ -214,14 +219,6 @@ def _collect(path: Path, network_type: str, name: str) -> _Collected:
         if "landuse" in tags:
             found.add_area(element, tags)
     return found
-
-
-def _check_uploaded(name: str, *numbers: int) -> None:
-    if (number := min(numbers)) < 1:
-        raise DamagedInput(
-            f"{name} has elements that were never uploaded to OpenStreetMap, such as number {number}.",
-            next=f"osmium renumber {name} -o renumbered.osm.pbf",
-        )
 
 
 def _member_rings(path: Path, collected: _Collected) -> dict[int, NDArray[np.float64]]:
@@ -234,11 +231,9 @@ def _member_rings(path: Path, collected: _Collected) -> dict[int, NDArray[np.flo
     processor = osmium.FileProcessor(osmium.io.File(str(path), file_format(path)), osmium.osm.WAY)
     lines = {}
     for way in processor.with_filter(osmium.filter.IdFilter(wanted)):
-        if not isinstance(way, osmium.osm.Way):
-            continue
-        places = [_found(collected.locations, node.ref) for node in way.nodes]
-        line = np.array([place or (np.nan, np.nan) for place in places], np.float64).reshape(-1, 2)
-        lines[way.id] = line
+        assert isinstance(way, osmium.osm.Way)
+        places = [_found(collected.locations, node.ref) or (np.nan, np.nan) for node in way.nodes]
+        lines[way.id] = np.array(places, np.float64).reshape(-1, 2)
     return lines
 
 
@@ -246,7 +241,8 @@ def _lacks_in_vain(path: Path, collected: _Collected) -> bool:
     """True if a node that a street lacked is in the file all the same, after the street."""
     import osmium
 
-    lacking = collected.lacking
+    undefined = np.frombuffer(collected.x, np.int32) == _UNDEFINED
+    lacking = np.frombuffer(collected.ref, np.int64)[undefined].tolist()
     if any(_found(collected.locations, number) for number in lacking):
         return True
     # Else the table of locations is to be believed, unless it grew after the first street: what was added
@@ -281,32 +277,6 @@ def coded(values: Sequence[Value], missing: Value) -> tuple[NDArray[np.int32], l
     return np.array([position[value] for value in values], np.int32), distinct
 
 
-def _sorted_copy(path: Path, workdir: Path) -> Path:
-    """Write the newest version of each element: nodes, ways, relations, each by number."""
-    import osmium
-
-    target = workdir / "sorted.osm.pbf"
-    reader = osmium.MergeInputReader()
-    reader.add_file(str(path))
-    with osmium.SimpleWriter(str(target), overwrite=True) as writer:
-        reader.apply(writer, simplify=True)
-    return target
-
-
-def _check_places(ways: Ways, name: str) -> None:
-    outside = ways.known & (
-        (np.abs(ways.x.astype(np.int64)) > 180 * UNITS_A_DEGREE)
-        | (np.abs(ways.y.astype(np.int64)) > 90 * UNITS_A_DEGREE)
-    )
-    if outside.any():
-        at = int(outside.argmax())
-        raise DamagedInput(
-            f"{name}: node {ways.ref[at]} is not on the map, at {ways.x[at] / UNITS_A_DEGREE}, "
-            f"{ways.y[at] / UNITS_A_DEGREE} degrees.",
-            next="give an undamaged extract",
-        )
-
-
 @contextmanager
 def _explained(name: str) -> Iterator[None]:
     """Turn what libosmium raises into the error of a damaged file."""
@@ -315,10 +285,7 @@ def _explained(name: str) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, ValueError, OverflowError, osmium.InvalidLocationError) as error:
-        if isinstance(error, DamagedInput):
-            raise
         raise DamagedInput(
             f"{name} cannot be read to its end: {first_fault(error)}",
-            expected="a whole OpenStreetMap file: PBF, or XML without a document type",
             next="get the extract again; `osmium fileinfo -e FILE` checks that it is whole",
         ) from error

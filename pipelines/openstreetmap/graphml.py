@@ -18,26 +18,16 @@ from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.openstreetmap.extract import VALUES, coded
-from kmip_data.pipelines.openstreetmap.network import (
-    BOTH,
-    StreetGraph,
-    Values,
-    largest_component,
-    simplify,
-)
+from kmip_data.pipelines.openstreetmap.network import BOTH, StreetGraph, Values, largest_component, simplify
 
 _FLAGS: Final = {"False": 0, "True": 1, "0": 0, "1": 1}
 _LONGEST_LIST: Final = 10_000  #: characters of a list that is read as a literal
-_HEAD: Final = 1 << 16  #: bytes in which a document type is looked for
 _NEXT: Final = "write it with osmnx.save_graphml, unprojected"
+_HEAD: Final = 1 << 16  #: bytes in which a document type is looked for
 
 
 def read_graphml(path: Path, *, name: str | None = None) -> StreetGraph:
-    """Return the largest component of the graph in ``path``, simplified if it is not yet.
-
-    Raises ``DamagedInput`` where it is not well-formed, not GraphML of OSMnx, or its nodes are not in
-    degrees.
-    """
+    """Return the largest component of the graph in ``path``, simplified if it is not yet."""
     import networkx as nx
 
     name = name or path.name
@@ -48,23 +38,19 @@ def read_graphml(path: Path, *, name: str | None = None) -> StreetGraph:
         # Integers sort as OpenStreetMap's numbers do; parallel edges keep their order in the file.
         found = nx.read_graphml(path, node_type=int, force_multigraph=True)
         graph = largest_component(_street_graph(found))
-    except DamagedInput as error:
-        error.what = f"{name} {error.what}"
-        error.parts["next"] = _NEXT
-        raise
     except (ParseError, nx.NetworkXError, ValueError, LookupError, TypeError, OverflowError) as error:
-        reason = str(error) or type(error).__name__
-        raise DamagedInput(f"{name} cannot be read as a street graph: {reason}", next=_NEXT) from error
+        raise DamagedInput(
+            f"{name} cannot be read as a street graph: {error or type(error).__name__}", next=_NEXT
+        ) from error
     if str(found.graph.get("simplified")) not in {"True", "1"}:  # OSMnx marks a graph once it is
         graph = largest_component(simplify(graph))
     return graph
 
 
 def _street_graph(graph: Any) -> StreetGraph:
-    """Return the arrays of a networkx graph; what an error says follows the name of the file."""
+    """Return the arrays of a networkx graph."""
     if not graph.number_of_edges() or not graph.is_directed():
-        edges = f"{graph.number_of_nodes()} nodes and {graph.number_of_edges()} edges"
-        raise DamagedInput(f"is no directed graph with streets, but one of {edges}.")
+        raise ValueError("it is no directed graph with streets")
     nodes = sorted(graph.nodes(data=True))
     ids = np.array([number for number, _ in nodes], np.int64)
     lon, lat = (
@@ -73,19 +59,16 @@ def _street_graph(graph: Any) -> StreetGraph:
     outside = (np.abs(lon) > 180) | (np.abs(lat) > 90)
     if outside.any():
         at = int(outside.argmax())
-        raise DamagedInput(f"has a node that is not on the map: {ids[at]} at {lon[at]}, {lat[at]} (degrees).")
-    ends, rows = [], []
-    for source, target, data in graph.edges(data=True):
-        ends.append((source, target))
-        rows.append(data)
+        raise ValueError(f"node {ids[at]} is not on the map: {lon[at]}, {lat[at]} degrees")
+    *ends, rows = zip(*graph.edges(data=True), strict=True)
     lengths = np.array([_real(data, "length", f"edge {i}") for i, data in enumerate(rows)])
     if (lengths < 0).any():
-        raise DamagedInput(f"has a street of negative length: {lengths.min()}.")
+        raise ValueError(f"a street has a negative length: {lengths.min()}")
     tags: dict[str, NDArray[np.int32]] = {}
     values: dict[str, list[Values]] = {}
     for key in VALUES:
         tags[key], values[key] = coded([_values(data.get(key)) for data in rows], ())
-    source, target = np.searchsorted(ids, np.array(ends, np.int64).T)
+    source, target = np.searchsorted(ids, np.array(ends, np.int64))
     counts = [str(data.get("street_count", "")) for _, data in nodes]
     return StreetGraph(
         node_id=ids,
@@ -104,12 +87,11 @@ def _street_graph(graph: Any) -> StreetGraph:
 
 def _real(data: Mapping[str, Any], key: str, where: str) -> float:
     try:
-        value = float(data[key])
-    except (KeyError, ValueError):
+        value = float(data.get(key, math.nan))
+    except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        found = f"with {key} = {str(data[key])[:40]!r}" if key in data else f"without {key}"
-        raise DamagedInput(f"is not a street graph of OSMnx: {where} {found}.")
+        raise ValueError(f"{key} of {where} is {str(data.get(key, 'missing'))[:40]!r}")
     return value
 
 

@@ -52,32 +52,25 @@ def assemble(
     """
     import shapely
 
-    value: list[str] = []
-    area: list[Any] = []
-    incomplete = 0
-    for number in sorted(closed):
-        use, ring = closed[number]
-        if np.isnan(ring).any():
-            incomplete += 1
-            continue
-        value.append(use)
-        area.append(shapely.Polygon(ring))
-    for number in sorted(relations):
-        use, members = relations[number]
-        rings = [lines.get(member) for member in members]
-        if not rings or any(ring is None or len(ring) < 2 or np.isnan(ring).any() for ring in rings):
-            incomplete += 1
-            continue
+    found: list[tuple[str, Any]] = []
+    for _, (use, ring) in sorted(closed.items()):
+        found.append((use, None if np.isnan(ring).any() else shapely.Polygon(ring)))
+    missing = np.full((1, 2), np.nan)
+    for _, (use, members) in sorted(relations.items()):
+        rings = [lines.get(member, missing) for member in members]
+        whole = all(len(ring) > 1 and not np.isnan(ring).any() for ring in rings)
         # Holes are found by nesting, whatever roles the members have.
-        built = shapely.build_area(shapely.MultiLineString([ring for ring in rings if ring is not None]))
-        if built.is_empty:
-            incomplete += 1
-            continue
-        value.append(use)
-        area.append(built)
-    array = np.empty(len(area), object)
-    array[:] = area
-    return LandUse(value=value, area=array, incomplete=incomplete, lines=open_ways)
+        area = shapely.build_area(shapely.MultiLineString(rings)) if whole else None
+        found.append((use, None if area is None or area.is_empty else area))
+    complete = [(use, area) for use, area in found if area is not None]
+    areas = np.empty(len(complete), object)
+    areas[:] = [area for _, area in complete]
+    return LandUse(
+        value=[use for use, _ in complete],
+        area=areas,
+        incomplete=len(found) - len(complete),
+        lines=open_ways,
+    )
 
 
 def nearest_land_use(land_use: LandUse, lon: F64, lat: F64) -> I64:
@@ -105,8 +98,6 @@ def read_land_use(path: Path) -> LandUse:
         area = np.empty(len(features), object)
         area[:] = [shapely.from_geojson(json.dumps(feature["geometry"])) for feature in features]
     except (OSError, ValueError, TypeError, KeyError, RecursionError, shapely.errors.ShapelyError) as error:
-        raise DamagedInput(
-            f"{path.name} has no GeoJSON features with a property landuse: "
-            f"{type(error).__name__}: {str(error)[:200]}"
-        ) from error
+        found = f"{type(error).__name__}: {str(error)[:200]}"
+        raise DamagedInput(f"{path.name} has no features with a property landuse: {found}") from error
     return LandUse(value=value, area=area)

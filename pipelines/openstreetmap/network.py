@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import coo_array, csr_array
+from scipy.sparse.csgraph import connected_components
 
 from kmip_data.arrays import F64, I32, I64
 from kmip_data.pipelines.openstreetmap.extract import UNITS_A_DEGREE, VALUES, Ways
@@ -80,26 +82,20 @@ def from_ways(ways: Ways) -> StreetGraph:
 
     A part with a node that is not in the file is left out: there the way is cut.
     """
-    size = np.diff(ways.ptr)
-    owner = np.repeat(np.arange(len(ways)), size)
-    known = ways.ref[ways.known]
-    node_id, place = np.unique(known, return_index=True)
+    owner = ways.owner
+    node_id, place = np.unique(ways.ref[ways.known], return_index=True)
     lon, lat = (axis[ways.known][place] / UNITS_A_DEGREE for axis in (ways.x, ways.y))
     node = np.searchsorted(node_id, ways.ref)
     part = np.flatnonzero((owner[1:] == owner[:-1]) & ways.known[1:] & ways.known[:-1])
-    way = owner[part]
-    against = ways.direction[way] < 0
-    source = np.where(against, node[part + 1], node[part])
-    target = np.where(against, node[part], node[part + 1])
-    both = ways.direction[way] == 0
+    ends = np.stack([node[part], node[part + 1]])
+    against, both = (ways.direction[owner[part]] == sign for sign in (-1, 0))
+    ends[:, against] = ends[::-1, against]
     # As OSMnx adds them: way by way, first all parts in one direction, then all in the other.
-    order = np.argsort(np.concatenate([way * 2, way[both] * 2 + 1]), kind="stable")
-    way = np.concatenate([way, way[both]])[order]
-    back = np.concatenate([np.zeros(len(part), np.int8), np.ones(int(both.sum()), np.int8)])[order]
-    source, target = (
-        np.concatenate([source, target[both]])[order],
-        np.concatenate([target, source[both]])[order],
-    )
+    ends = np.concatenate([ends, ends[::-1, both]], axis=1)
+    way = np.concatenate([owner[part], owner[part[both]]])
+    back = np.arange(len(way)) >= len(part)
+    order = np.lexsort((back, way))
+    way, (source, target) = way[order], ends[:, order]
     return StreetGraph(
         node_id=node_id,
         lon=lon,
@@ -108,7 +104,7 @@ def from_ways(ways: Ways) -> StreetGraph:
         target=target,
         length=great_circle(lat[source], lon[source], lat[target], lon[target]),
         oneway=(ways.direction[way] != 0).astype(np.int8),
-        reversed=back,
+        reversed=back[order].astype(np.int8),
         tags={key: ways.tags[key][way] for key in VALUES},
         values={key: [(value,) for value in ways.values[key]] for key in VALUES},
     )
@@ -126,9 +122,22 @@ def largest_component(graph: StreetGraph) -> StreetGraph:
     """Return the largest weakly connected component; of equally large ones that of the least node number."""
     if not graph.num_nodes:
         return graph
-    component = components(graph.num_nodes, graph.source, graph.target)
+    component = components(graph)
     kept = component == np.bincount(component).argmax()
     return graph if kept.all() else graph.nodes(kept)
+
+
+def components(graph: StreetGraph) -> NDArray[np.int32]:
+    """Return the weakly connected component of each node, (N,), numbered by their least nodes."""
+    found: NDArray[np.int32] = connected_components(adjacency(graph), directed=False)[1]
+    return found
+
+
+def adjacency(graph: StreetGraph) -> csr_array:
+    """Return how many edges lead from each node to each other, (N, N)."""
+    ends, n = (graph.source, graph.target), graph.num_nodes
+    # Duplicates are added up; int64, as a product of them may be.
+    return coo_array((np.ones(graph.num_edges, np.int64), ends), shape=(n, n)).tocsr()
 
 
 def inside(graph: StreetGraph, polygon: Geometry) -> StreetGraph:
@@ -144,17 +153,11 @@ def count_streets(graph: StreetGraph) -> I64:
 
     Between two nodes there are as many streets as parallel edges in the direction that has more.
     """
-    n = graph.num_nodes
-    pair, edges = np.unique(graph.source * n + graph.target, return_counts=True)
-    source, target = np.divmod(pair, max(n, 1))
-    loop = source == target
-    back, there = _lookup(pair, target * n + source)
-    opposite = np.where(there, edges[back], 0)
-    # Seen from both ends: once as the pair itself, and as its opposite where that has no edge.
-    streets = np.where(loop, 2, np.maximum(edges, opposite))
-    count = np.bincount(source, weights=streets, minlength=n)
-    count += np.bincount(target, weights=np.where(there, 0, streets), minlength=n)
-    return count.astype(np.int64)
+    edges = adjacency(graph)
+    streets = edges.maximum(edges.T)
+    loops = streets.diagonal()
+    count: I64 = streets.sum(axis=1) + np.where(loops > 0, 2 - loops, 0)
+    return count
 
 
 def simplify(graph: StreetGraph) -> StreetGraph:
@@ -170,11 +173,14 @@ def simplify(graph: StreetGraph) -> StreetGraph:
     path_ptr, steps, last, passed = follow_streets(ptr, graph.target[order[first]], endpoints(graph))
     streets = _join(graph, path_ptr, order[first][steps], last)
     straight = np.flatnonzero(~(passed[graph.source] | passed[graph.target]))
-    graph = _concatenate(graph.edges(straight), streets).nodes(~passed)
-    component = components(graph.num_nodes, graph.source, graph.target)
-    with_endpoint = np.zeros(graph.num_nodes, np.bool_)
-    with_endpoint[component[endpoints(graph)]] = True
-    return graph.nodes(with_endpoint[component])
+    graph = graph.edges(straight)
+    # The values of the streets begin with those of the graph.
+    tags = {key: np.concatenate([codes, streets.tags[key]]) for key, codes in graph.tags.items()}
+    both = (graph, streets)
+    joined: dict[str, Any] = {key: np.concatenate([getattr(g, key) for g in both]) for key in _OF_EDGES}
+    graph = replace(streets, tags=tags, **joined).nodes(~passed)
+    component = components(graph)
+    return graph.nodes(np.isin(component, component[endpoints(graph)]))
 
 
 def endpoints(graph: StreetGraph) -> NDArray[np.bool_]:
@@ -183,34 +189,24 @@ def endpoints(graph: StreetGraph) -> NDArray[np.bool_]:
     A node is one unless it has exactly two neighbours, other than itself, and either two or four edges,
     of which at least one comes in and one goes out.
     """
-    n = graph.num_nodes
-    pair = np.unique(graph.source * n + graph.target)
-    source, target = np.divmod(pair, max(n, 1))
-    _, there = _lookup(pair, target * n + source)
-    neighbours = np.bincount(source, minlength=n) + np.bincount(target[~there], minlength=n)
-    loop = np.zeros(n, np.bool_)
-    loop[source[source == target]] = True
-    out = np.bincount(graph.source, minlength=n)
-    into = np.bincount(graph.target, minlength=n)
-    degree = out + into
-    between = (neighbours == 2) & ((degree == 2) | (degree == 4))
-    marked: NDArray[np.bool_] = loop | (out == 0) | (into == 0) | ~between
+    edges = adjacency(graph)
+    neighbours = np.diff((edges + edges.T).tocsr().indptr)
+    out, into, loops = edges.sum(axis=1), edges.sum(axis=0), edges.diagonal()
+    between = (neighbours == 2) & np.isin(out + into, (2, 4)) & (out > 0) & (into > 0) & (loops == 0)
+    marked: NDArray[np.bool_] = ~between
     return marked
 
 
-def _lookup(values: I64, wanted: I64) -> tuple[I64, NDArray[np.bool_]]:
-    """Return the position of each wanted number in sorted ``values``, and whether it is there."""
-    position = np.minimum(np.searchsorted(values, wanted), max(len(values) - 1, 0))
-    return position, values[position] == wanted
+def _either(flags: NDArray[np.int8], starts: I64) -> NDArray[np.int8]:
+    low, high = np.minimum.reduceat(flags, starts), np.maximum.reduceat(flags, starts)
+    return np.where(low == high, low, np.int8(BOTH))
 
 
 def _join(graph: StreetGraph, ptr: I64, edges: I64, last: I64) -> StreetGraph:
     """Return one edge a path: lengths added up, values collected."""
-    count = len(last)
-    if not count:
+    if not len(last):
         return graph.edges(np.empty(0, np.int64))
-    path = np.repeat(np.arange(count), np.diff(ptr))
-    starts = ptr[:-1]
+    path, starts = np.repeat(np.arange(len(last)), np.diff(ptr)), ptr[:-1]
     tags, values = {}, {}
     for key, codes in graph.tags.items():
         tags[key], values[key] = _collected(codes[edges], starts, path, graph.values[key])
@@ -218,7 +214,7 @@ def _join(graph: StreetGraph, ptr: I64, edges: I64, last: I64) -> StreetGraph:
         graph,
         source=graph.source[edges[starts]],
         target=last,
-        length=np.bincount(path, weights=graph.length[edges], minlength=count).astype(np.float64),
+        length=np.bincount(path, weights=graph.length[edges]).astype(np.float64),
         oneway=_either(graph.oneway[edges], starts),
         reversed=_either(graph.reversed[edges], starts),
         tags=tags,
@@ -226,60 +222,18 @@ def _join(graph: StreetGraph, ptr: I64, edges: I64, last: I64) -> StreetGraph:
     )
 
 
-def _either(flags: NDArray[np.int8], starts: I64) -> NDArray[np.int8]:
-    low, high = np.minimum.reduceat(flags, starts), np.maximum.reduceat(flags, starts)
-    return np.where(low == high, low, np.int8(BOTH)).astype(np.int8)
-
-
 def _collected(codes: I32, starts: I64, path: I64, values: list[Values]) -> tuple[I32, list[Values]]:
     """Return one code a path: that of its value, or of the tuple of its sorted distinct values."""
-    high = np.maximum.reduceat(codes, starts)
+    joined = np.maximum.reduceat(codes, starts)
     low = np.minimum.reduceat(np.where(codes < 0, np.int32(2**31 - 1), codes), starts)
-    mixed = (high >= 0) & (low < high)
-    joined = high.copy()
-    values = list(values)
+    mixed = (joined >= 0) & (low < joined)
     known: dict[Values, int] = {value: code for code, value in enumerate(values)}
     parts: dict[int, set[str]] = {int(p): set() for p in np.flatnonzero(mixed)}
     for edge in np.flatnonzero(mixed[path] & (codes >= 0)):
         parts[int(path[edge])].update(values[codes[edge]])
     for number, found in parts.items():
-        several = tuple(sorted(found))
-        if several not in known:
-            known[several] = len(values)
-            values.append(several)
-        joined[number] = known[several]
-    return joined, values
-
-
-def _concatenate(first: StreetGraph, second: StreetGraph) -> StreetGraph:
-    """Return the edges of both; the values of ``second`` begin with those of ``first``."""
-    tags = {key: np.concatenate([codes, second.tags[key]]) for key, codes in first.tags.items()}
-    columns: dict[str, Any] = {
-        name: np.concatenate([getattr(graph, name) for graph in (first, second)]) for name in _OF_EDGES
-    }
-    return replace(second, tags=tags, **columns)
-
-
-@njit_nogil()
-def components(num_nodes: int, source: I64, target: I64) -> I64:
-    """Return for each node the least node of its weakly connected component (union-find)."""
-    parent = np.arange(num_nodes)
-    for edge in range(len(source)):
-        a, b = source[edge], target[edge]
-        while parent[a] != a:
-            parent[a] = parent[parent[a]]
-            a = parent[a]
-        while parent[b] != b:
-            parent[b] = parent[parent[b]]
-            b = parent[b]
-        # The root is the least node, so a node's parent never comes after it.
-        if a < b:
-            parent[b] = a
-        elif b < a:
-            parent[a] = b
-    for node in range(num_nodes):
-        parent[node] = parent[parent[node]]
-    return parent
+        joined[number] = known.setdefault(tuple(sorted(found)), len(known))
+    return joined, list(known)
 
 
 @njit_nogil()

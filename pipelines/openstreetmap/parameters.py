@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -20,22 +21,15 @@ GRAPHML: Final = "network.graphml"
 
 
 def parse_bbox(text: str) -> tuple[float, float, float, float]:
-    """Read ``W,S,E,N`` in degrees.
+    """Read ``W,S,E,N`` in degrees; ``ValueError`` where they are not a box on the map.
 
-    Raises ``ValueError`` where there are not four numbers, or they are not a box on the map.
-
-    Examples
-    --------
     >>> parse_bbox("24.93,60.16,24.95,60.18")
     (24.93, 60.16, 24.95, 60.18)
     """
-    message = "give west, south, east, north in degrees, such as 24.93,60.16,24.95,60.18"
-    parts = text.split(",")
-    if len(parts) != 4:
-        raise ValueError(message)
-    west, south, east, north = (float(part) for part in parts)
+    degrees = [float(part) for part in text.split(",")]
+    west, south, east, north = degrees if len(degrees) == 4 else [math.nan] * 4
     if not (-180 <= west < east <= 180 and -90 <= south < north <= 90):
-        raise ValueError(message)
+        raise ValueError("give west, south, east, north in degrees, such as 24.93,60.16,24.95,60.18")
     return west, south, east, north
 
 
@@ -78,16 +72,10 @@ class OpenStreetMapParams(CityParams):
         return None if value is None else ",".join(f"{degrees:.10g}" for degrees in parse_bbox(value))
 
 
-_ONE_OF: Final = ("osm_file", "graphml", "place", "archive")
-
-
-def check_source(source: CitySource, parameters: Mapping[str, Any]) -> str:
-    """Return which source it is, after checks that need no file.
-
-    Raises ``UsageError`` where it is not exactly one, or an option, also one of the ``parameters`` that were
-    given, means nothing with it.
-    """
-    given = [name for name in _ONE_OF if getattr(source, name) is not None]
+def check_source(source: CitySource, parameters: Mapping[str, Any]) -> None:
+    """Refuse no or several sources, and options or given ``parameters`` that mean nothing with the source."""
+    kinds = ("osm_file", "graphml", "place", "archive")
+    given = [name for name in kinds if getattr(source, name) is not None]
     if len(given) != 1:
         raise UsageError(
             "A city is built from one source.",
@@ -99,10 +87,7 @@ def check_source(source: CitySource, parameters: Mapping[str, Any]) -> str:
         "graphml": {"network_type"},
         "archive": {"network_type", "bbox", "polygon", "vocabulary"},
     }.get(given[0], set())
-    asked = {name for name, value in {**parameters, **source.model_dump()}.items() if value is not None}
-    if wrong := sorted(idle & asked):
-        made = "a street graph, which is" if given[0] == "graphml" else "tensors, which are"
-        raise UsageError(
-            f"--set {wrong[0]}= has no effect on {made} made already.", next="kmip-data info city"
-        )
-    return given[0]
+    for name, value in {**parameters, **source.model_dump()}.items():
+        if name in idle and value is not None:
+            made = "a finished street graph" if given[0] == "graphml" else "finished tensors"
+            raise UsageError(f"--set {name}= has no effect on {made}.", next="kmip-data info city")

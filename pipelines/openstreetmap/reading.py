@@ -43,28 +43,23 @@ _MAX_BYTES: Final = 50_000_000
 
 
 def read_polygon(path: Path) -> Geometry:
-    """Return the union of all polygons in a GeoJSON file (RFC 7946: longitude and latitude in degrees).
-
-    Raises ``DamagedInput`` where it is not GeoJSON, has no polygon, or one that is not valid or not on the
-    map.
-    """
+    """Return the union of all polygons in a GeoJSON file (RFC 7946: longitude and latitude in degrees)."""
     import shapely
 
     try:
-        content = read_json(path, _MAX_BYTES)
-        found = [shapely.from_geojson(json.dumps(part)) for part in _polygons(content)]
-        valid = all(map(shapely.is_valid, found))
-        area = shapely.union_all(found if valid else [])
+        found = [shapely.from_geojson(json.dumps(part)) for part in _polygons(read_json(path, _MAX_BYTES))]
+        area = shapely.union_all(found if all(map(shapely.is_valid, found)) else [])
     except (OSError, ValueError, TypeError, KeyError, RecursionError, shapely.errors.ShapelyError) as error:
-        raise _refused(path, f"{type(error).__name__}: {str(error)[:200]}") from error
-    if not valid:
-        raise _refused(path, "a polygon whose border crosses itself")
-    if area.is_empty:
-        raise _refused(path, "no polygon")
-    west, south, east, north = area.bounds
-    if not (west >= -180 and south >= -90 and east <= 180 and north <= 90):
-        raise _refused(path, f"a polygon from {west:g},{south:g} to {east:g},{north:g}")
-    return area
+        fault = f"{type(error).__name__}: {str(error)[:200]}"
+    else:
+        if not area.is_empty and shapely.box(-180, -90, 180, 90).covers(area):
+            return area
+        fault = "no polygon, one whose border crosses itself, or one beyond 180 or 90 degrees"
+    raise DamagedInput(
+        f"{path.name} does not outline an area: {fault}.",
+        expected="GeoJSON with a valid polygon in degrees",
+        next="draw one at https://geojson.io",
+    )
 
 
 def with_margin(area: Geometry) -> Geometry:
@@ -74,9 +69,10 @@ def with_margin(area: Geometry) -> Geometry:
 
     west, south, east, north = area.bounds
     zone = min(int(((west + east) / 2 + 180) // 6) + 1, 60)
-    utm = pyproj.CRS.from_epsg((32600 if south + north >= 0 else 32700) + zone)
-    there = pyproj.Transformer.from_crs("EPSG:4326", utm, always_xy=True).transform
-    back = pyproj.Transformer.from_crs(utm, "EPSG:4326", always_xy=True).transform
+    codes = "EPSG:4326", f"EPSG:{(32600 if south + north >= 0 else 32700) + zone}"
+    there, back = (
+        pyproj.Transformer.from_crs(*pair, always_xy=True).transform for pair in (codes, codes[::-1])
+    )
     projected = shapely.transform(area, there, interleaved=False)
     margin = shapely.transform(projected.buffer(MARGIN), back, interleaved=False)
 
@@ -100,47 +96,29 @@ def _polygons(content: Any) -> list[dict[str, Any]]:
     return [content] if kind in {"Polygon", "MultiPolygon"} else []
 
 
-def _refused(path: Path, found: str) -> DamagedInput:
-    return DamagedInput(
-        f"{path.name} does not outline an area: {found}.",
-        expected="GeoJSON with a valid polygon in degrees",
-        next="draw one at https://geojson.io",
-    )
-
-
 def read_city(raw: RawFolder, params: OpenStreetMapParams, workdir: Path) -> CityTensors:
-    """Return the tensors of the city in ``raw``.
+    """Return the tensors of the city in ``raw``; an error where the area has no streets."""
+    import shapely
 
-    Raises ``DamagedInput`` where the source is damaged, has no streets, or none in the area that is asked
-    for.
-    """
-    extracts = [name for name in raw.members if ".osm" in name]
-    if not extracts and GRAPHML not in raw.members:
+    extract = next((name for name in raw.members if ".osm" in name), None)
+    if extract is None and GRAPHML not in raw.members:
         from kmip_data.pipelines.city_networks import read_city_archive
 
         return read_city_archive(raw.path)
-    area = _area(raw, params)
-    land_use: LandUse | None
-    if extracts:
-        graph, land_use, facts = _from_extract(raw, extracts[0], params, area, workdir)
+    parts = [shapely.box(*parse_bbox(params.bbox))] if params.bbox is not None else []
+    parts += [read_polygon(raw.path / POLYGON)] if POLYGON in raw.members else []
+    area = shapely.intersection_all(parts) if parts else None
+    facts: dict[str, Any] = {}
+    if extract is None:
+        graph = read_graphml(raw.path / GRAPHML, name=raw.receipts[0].origin)
+        graph = graph if area is None else _part(graph, area, graph)
+        land_use = read_land_use(raw.path / LAND_USE) if LAND_USE in raw.members else None
     else:
-        graph, land_use, facts = _from_graphml(raw, area)
+        graph, land_use, facts = _from_extract(raw, extract, params, area, workdir)
     vocabulary = read_vocabulary(raw.path / VOCABULARY) if VOCABULARY in raw.members else None
-    warnings = []
-    if cut := facts.get("ways_cut"):
-        warnings.append(f"{cut:,} of {facts['ways']:,} streets reach over the border and were cut there.")
-    return city_tensors(graph, land_use, vocabulary=vocabulary, facts=facts, warnings=tuple(warnings))
-
-
-def _area(raw: RawFolder, params: OpenStreetMapParams) -> Geometry | None:
-    import shapely
-
-    parts = []
-    if params.bbox is not None:
-        parts.append(shapely.box(*parse_bbox(params.bbox)))
-    if POLYGON in raw.members:
-        parts.append(read_polygon(raw.path / POLYGON))
-    return shapely.intersection_all(parts) if parts else None
+    cut, ways = facts.get("ways_cut"), facts.get("ways", 0)
+    warnings = (f"{cut:,} of {ways:,} streets reach over the border and were cut there.",) if cut else ()
+    return city_tensors(graph, land_use, vocabulary=vocabulary, facts=facts, warnings=warnings)
 
 
 def _from_extract(
@@ -148,22 +126,23 @@ def _from_extract(
 ) -> tuple[StreetGraph, LandUse, dict[str, Any]]:
     """Follow OSMnx: the largest component, simplified; with an area, first of the area and its margin."""
     name = raw.receipts[0].origin
-    extract = read_extract(raw.path / member, params.network_type, workdir, name=name)
-    graph = from_ways(extract.ways)
-    land_use = extract.land_use
-    facts = {"ways": len(extract.ways), "ways_cut": extract.ways.cut}
-    if not graph.num_edges:
-        raise _no_streets(name, params, len(extract.ways))
-    if area is not None:
-        everything, land_use = graph, land_use.inside(area)
+    ways, land_use = read_extract(raw.path / member, params.network_type, workdir, name=name)
+    everything = graph = from_ways(ways)
+    if area is not None and graph.num_edges:
+        land_use = land_use.inside(area)
         graph = inside(graph, with_margin(area))
     graph = simplify(largest_component(graph))
     graph = replace(graph, street_count=count_streets(graph))
-    if area is not None:
+    if area is not None and everything.num_edges:
         graph = _part(graph, area, everything)
     if not graph.num_edges:
-        raise _no_streets(name, params, len(extract.ways))
-    facts |= {
+        raise DamagedInput(
+            f"{name} has no connected streets: {len(ways)} ways of network type {params.network_type!r}.",
+            next="give an extract with streets, or another network_type",
+        )
+    facts = {
+        "ways": len(ways),
+        "ways_cut": ways.cut,
         "land_use_areas": len(land_use.value),
         "land_use_incomplete": land_use.incomplete,
         "land_use_lines": land_use.lines,
@@ -171,33 +150,17 @@ def _from_extract(
     return graph, land_use, facts
 
 
-def _from_graphml(
-    raw: RawFolder, area: Geometry | None
-) -> tuple[StreetGraph, LandUse | None, dict[str, Any]]:
-    graph = read_graphml(raw.path / GRAPHML, name=raw.receipts[0].origin)
-    if area is not None:
-        graph = _part(graph, area, graph)
-    land_use = read_land_use(raw.path / LAND_USE) if LAND_USE in raw.members else None
-    return graph, land_use, {}
-
-
 def _part(graph: StreetGraph, area: Geometry, everything: StreetGraph) -> StreetGraph:
     """Return the largest component of the part inside the area."""
     part = largest_component(inside(graph, area))
     if not part.num_edges:
-        west, south, east, north = area.bounds
         lon, lat = everything.lon, everything.lat
+        asked, there = (
+            ",".join(f"{degrees:.4f}" for degrees in bounds)
+            for bounds in (area.bounds, (lon.min(), lat.min(), lon.max(), lat.max()))
+        )
         raise UsageError(
-            f"The area {west:.4f},{south:.4f},{east:.4f},{north:.4f} has no streets.",
-            expected=f"an area within {lon.min():.4f},{lat.min():.4f},{lon.max():.4f},{lat.max():.4f} "
-            "(W,S,E,N of the map)",
+            f"The area {asked} has no streets; the map is {there} (W,S,E,N).",
             next="give another bbox or polygon; longitude comes before latitude",
         )
     return part
-
-
-def _no_streets(name: str, params: OpenStreetMapParams, ways: int) -> DamagedInput:
-    return DamagedInput(
-        f"{name} has no connected streets: {ways} ways of network type {params.network_type!r}.",
-        next="give an extract with streets, or another network_type",
-    )

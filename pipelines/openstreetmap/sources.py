@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.openstreetmap.extract import file_format
 from kmip_data.pipelines.openstreetmap.parameters import GRAPHML, LAND_USE, POLYGON, VOCABULARY, CitySource
-from kmip_data.pipelines.openstreetmap.tensors import Vocabulary, vocabulary_of_card
+from kmip_data.pipelines.openstreetmap.tensors import Vocabulary
 from kmip_data.pipelines.raw.archives import open_archive
 from kmip_data.pipelines.raw.copies import RawCopy, StoredSource, list_copies, store_own
 from kmip_data.pipelines.raw.extract import recognise, write_members
@@ -27,62 +27,40 @@ from kmip_data.pipelines.shared.own import given_file
 def obtain_city(
     manifest: Manifest, source: CitySource, home: Home, *, network_type: str, offline: bool, quiet: bool
 ) -> tuple[RawCopy, bool]:
-    """Return the raw copy of a city, brought in where it is missing, and whether it is new.
-
-    Raises ``UsageError`` where a file or a build that is named is not there, or no place has that name;
-    ``SourceUnavailable``, ``DamagedInput`` and ``OutOfResources`` as for any raw data.
-    """
-    folder = home.raw / manifest.name
+    """Return the raw copy of a city, brought in where it is missing, and whether it is new."""
+    folder, origin = home.raw / manifest.name, f"OpenStreetMap by OSMnx: {source.place} ({network_type})"
     words = None if source.vocabulary is None else _vocabulary(source.vocabulary, home)
-    if source.place is not None and (copy := _downloaded(list_copies(folder), source, network_type)):
-        return copy, False
+    if source.place is not None and source.polygon is None and words is None:
+        for copy in list_copies(folder):  # downloaded before
+            if {receipt.origin for receipt in copy.receipts} == {origin} and not copy.problems():
+                return copy, False
 
     def make(target: Path) -> tuple[dict[str, str], list[StoredSource]]:
-        receipts = _bring(source, manifest, target, network_type, offline=offline, quiet=quiet)
+        if source.archive is not None:
+            plan = recognise(open_archive(source.archive), manifest.content)
+            members = write_members(plan, target, quiet=quiet)
+            (digest, size), name = plan.fingerprint(), source.archive.resolve().name
+            return members, [StoredSource(receipt=Receipt(name=name, origin=name, sha256=digest, bytes=size))]
+        with writing(target):
+            target.mkdir()
+        if source.place is not None:
+            written = download(source.place, network_type, target, dataset=manifest.name, offline=offline)
+            receipts = [_receipt(path, origin) for path in written]
+        elif source.graphml is not None:
+            receipts = [_copy(given_file(source.graphml, "--archive"), target / GRAPHML)]
+        else:
+            path = given_file(source.osm_file or Path(), "--archive")
+            receipts = [_copy(path, target / f"extract.{file_format(path)}")]
         if source.polygon is not None:
             receipts.append(_copy(given_file(source.polygon, "--set polygon="), target / POLYGON))
         if words is not None:
             write_json(target / VOCABULARY, words.model_dump(mode="json"))
             receipts.append(_receipt(target / VOCABULARY, f"vocabulary of {source.vocabulary}"))
-        paths = [path for path in sorted(target.rglob("*")) if path.is_file()]
-        members = {path.relative_to(target).as_posix(): sha256_file(path)[0] for path in paths}
         downloaded = source.place is not None
+        members = {receipt.name: receipt.sha256 for receipt in sorted(receipts, key=lambda one: one.name)}
         return members, [StoredSource(receipt=receipt, downloaded=downloaded) for receipt in receipts]
 
     return store_own(folder, make, quiet=quiet)
-
-
-def _downloaded(copies: Sequence[RawCopy], source: CitySource, network_type: str) -> RawCopy | None:
-    """Return the sound copy of a place that was downloaded before."""
-    if source.polygon is not None or source.vocabulary is not None:
-        return None
-    origin = place_origin(str(source.place), network_type)
-    for copy in copies:
-        if {receipt.origin for receipt in copy.receipts} == {origin} and not copy.problems():
-            return copy
-    return None
-
-
-def _bring(
-    source: CitySource, manifest: Manifest, target: Path, network_type: str, *, offline: bool, quiet: bool
-) -> list[Receipt]:
-    """Write the members of the one source into the new folder ``target``."""
-    if source.archive is not None:
-        plan = recognise(open_archive(source.archive), manifest.content)
-        write_members(plan, target, quiet=quiet)
-        digest, size = plan.fingerprint()
-        name = source.archive.resolve().name
-        return [Receipt(name=name, origin=name, sha256=digest, bytes=size)]
-    with writing(target):
-        target.mkdir()
-    if source.osm_file is not None:
-        path = given_file(source.osm_file, "--archive")
-        return [_copy(path, target / f"extract.{file_format(path)}")]
-    if source.graphml is not None:
-        return [_copy(given_file(source.graphml, "--archive"), target / GRAPHML)]
-    name = str(source.place)
-    written = download(name, network_type, target, dataset=manifest.name, offline=offline)
-    return [_receipt(path, place_origin(name, network_type)) for path in written]
 
 
 def _copy(path: Path, target: Path) -> Receipt:
@@ -100,18 +78,13 @@ def _receipt(path: Path, origin: str) -> Receipt:
 def _vocabulary(target: str, home: Home) -> Vocabulary:
     """Return the vocabulary on the card of a build."""
     build = build_in(target) or named_build(home, target)
-    found = vocabulary_of_card(build.card.statistics)
-    if found is None:
+    try:
+        return Vocabulary.model_validate_json(json.dumps(build.card.statistics["city"]["vocabulary"]))
+    except (LookupError, TypeError, ValueError) as error:
         raise UsageError(
             f"{build.path} has no vocabulary: only cities built from OpenStreetMap do.",
             next="another --set vocabulary=TARGET, or none",
-        )
-    return found
-
-
-def place_origin(place: str, network_type: str) -> str:
-    """Return what a receipt says of a place; the same question finds its copy again."""
-    return f"OpenStreetMap by OSMnx: {place} ({network_type})"
+        ) from error
 
 
 def download(place: str, network_type: str, folder: Path, *, dataset: str, offline: bool) -> list[Path]:
@@ -143,14 +116,12 @@ def download(place: str, network_type: str, folder: Path, *, dataset: str, offli
                 next="give a larger place, or another network_type",
             ) from error
         areas = _land_use(outline)
-    written = [folder / GRAPHML]
     with writing(folder / GRAPHML):
         osmnx.save_graphml(graph, folder / GRAPHML)
         if areas:
-            written.append(folder / LAND_USE)
             text = json.dumps({"type": "FeatureCollection", "features": areas}, ensure_ascii=False)
-            written[1].write_text(text, "utf-8")
-    return written
+            (folder / LAND_USE).write_text(text, "utf-8")
+    return [folder / GRAPHML, *([folder / LAND_USE] if areas else [])]
 
 
 def _land_use(outline: Any) -> list[dict[str, Any]]:
@@ -162,14 +133,10 @@ def _land_use(outline: Any) -> list[dict[str, Any]]:
     except ValueError:  # there is none
         return []
     found = found[found.geometry.geom_type.isin(["Polygon", "MultiPolygon"])]
-    order = sorted(range(len(found)), key=lambda i: (found.index[i][0] != "way", *found.index[i]))
+    rows = zip(found.index, found["landuse"], found.geometry, strict=True)
     return [
-        {
-            "type": "Feature",
-            "properties": {"landuse": str(found["landuse"].iloc[i])},
-            "geometry": found.geometry.iloc[i].__geo_interface__,
-        }
-        for i in order
+        {"type": "Feature", "properties": {"landuse": str(use)}, "geometry": area.__geo_interface__}
+        for _, use, area in sorted(rows, key=lambda row: (row[0][0] != "way", *row[0]))
     ]
 
 
@@ -185,13 +152,15 @@ def _asking(place: str, dataset: str) -> Iterator[None]:
     def look(response: Any, **_: Any) -> None:
         if response.url.endswith("/status") or response.status_code in {429, 504}:
             return  # OSMnx waits and asks again
+        data, fault = response.content, ""
         if not response.ok:
-            raise _unavailable(place, dataset, f"{response.url} answers {response.status_code}")
-        data = response.content
-        if data.lstrip()[:1] not in (b"{", b"["):
-            raise _unavailable(place, dataset, f"{response.url} answers with no JSON")
-        if b'"remark"' in data[-4096:] and "error" in (remark := str(response.json().get("remark", ""))):
-            raise _unavailable(place, dataset, f"{response.url} remarks: {remark}")
+            fault = f"answers {response.status_code}"
+        elif data.lstrip()[:1] not in (b"{", b"["):
+            fault = "answers with no JSON"
+        elif b'"remark"' in data[-4096:] and "error" in (remark := str(response.json().get("remark", ""))):
+            fault = f"remarks: {remark}"
+        if fault:
+            raise _unavailable(place, dataset, f"{response.url} {fault}")
 
     settings = osmnx.settings
     before = settings.use_cache, settings.requests_kwargs
@@ -207,8 +176,6 @@ def _asking(place: str, dataset: str) -> Iterator[None]:
 
 def _unavailable(place: str, dataset: str, found: str) -> SourceUnavailable:
     return SourceUnavailable(
-        f"The streets of {place} are not here.",
-        expected="an earlier download, or the servers of OpenStreetMap",
-        found=found,
+        f"The streets of {place} cannot be had from OpenStreetMap: {found}.",
         next=f"kmip-data build city --name {dataset} --archive FILE (an extract of the place)",
     )

@@ -13,6 +13,7 @@ depends on the hash seed).
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping
 from typing import Final
@@ -152,17 +153,12 @@ def read_speed(text: str) -> float | None:
     >>> read_speed("30 mph"), read_speed("50|30"), read_speed("FI:urban"), read_speed("walk")
     (48.2802, 40.0, 50.0, None)
     """
-    speeds = []
-    for lane in text.split("|"):
-        match = _NUMBER.fullmatch(lane)
-        try:
-            speed = float(match[1].replace(",", ".")) if match else None
-        except ValueError:  # "1.2.3"
-            speed = None
-        if speed is None:
-            return IMPLICIT.get(text)
-        speeds.append(speed * KM_A_MILE if "mph" in text.lower() else speed)
-    return sum(speeds) / len(speeds)
+    scale = KM_A_MILE if "mph" in text.lower() else 1
+    lanes = [match[1] for lane in text.split("|") if (match := _NUMBER.fullmatch(lane))]
+    if len(lanes) == text.count("|") + 1:
+        with contextlib.suppress(ValueError):  # "1.2.3"
+            return sum(float(lane.replace(",", ".")) * scale for lane in lanes) / len(lanes)
+    return IMPLICIT.get(text)
 
 
 def street_speeds(tags: Mapping[str, I32], values: Mapping[str, list[tuple[str, ...]]]) -> F64:
@@ -170,12 +166,12 @@ def street_speeds(tags: Mapping[str, I32], values: Mapping[str, list[tuple[str, 
 
     ``tags`` and ``values`` are those of a street graph.
     """
-    known = [_mean([read_speed(text) for text in texts]) for texts in values["maxspeed"]]
+    found = [[speed for speed in map(read_speed, texts) if speed is not None] for texts in values["maxspeed"]]
+    known = [sum(speeds) / len(speeds) if speeds else np.nan for speeds in found]
     speed = np.array([*known, np.nan])[tags["maxspeed"]]  # the last one, -1, is: no tag
-    kinds = sorted({names[0] for names in values["highway"]})
-    position = {kind: number for number, kind in enumerate([*kinds, ""])}
-    of_value = [position[names[0]] for names in values["highway"]]
-    kind = np.array([*of_value, position[""]])[tags["highway"]]
+    firsts = [names[0] for names in values["highway"]]
+    position = {kind: number for number, kind in enumerate([*sorted(set(firsts)), ""])}
+    kind = np.array([position[name] for name in [*firsts, ""]])[tags["highway"]]
     given = np.isfinite(speed)
     count = np.bincount(kind[given], minlength=len(position))
     total = np.bincount(kind[given], weights=speed[given], minlength=len(position))
@@ -185,8 +181,3 @@ def street_speeds(tags: Mapping[str, I32], values: Mapping[str, list[tuple[str, 
         mean[count == 0] = mean[count > 0].mean()
     filled: F64 = np.where(given, speed, mean[kind])
     return filled
-
-
-def _mean(speeds: list[float | None]) -> float:
-    known = [speed for speed in speeds if speed is not None]
-    return sum(known) / len(known) if known else np.nan

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,16 +21,16 @@ from kmip_data.pipelines.cities.graph import (
     symmetrise,
 )
 from kmip_data.pipelines.openstreetmap.land_use import LandUse, nearest_land_use
-from kmip_data.pipelines.openstreetmap.network import StreetGraph, Values, count_streets
+from kmip_data.pipelines.openstreetmap.network import StreetGraph, count_streets
 from kmip_data.pipelines.openstreetmap.streets import street_speeds
 
 OTHERS: Final = "others"
 MISSING: Final = "nan"  #: a street without the tag, as upstream's text of a missing value
+LAND_USE: Final = 3  #: first of its columns
 WIDTH: Final = 9  #: columns of ``landuse``, ``lanes`` and ``highway`` in the published cities
 
-#: In all published cities the same; here fixed, so that these columns mean the same everywhere.
-ONEWAY: Final = ("False", "True")
-REVERSED: Final = ("False", "True", "[False, True]")
+#: Of ``oneway`` (the first two) and ``reversed``: in all published cities the same, and here fixed.
+FLAGS: Final = ("False", "True", "[False, True]")
 
 
 class Vocabulary(Strict):
@@ -70,50 +68,28 @@ def lanes_by_frequency(counts: Mapping[str, int]) -> tuple[str, ...]:
     return (MISSING, *(name for name in chosen if name != MISSING))
 
 
-def columns_of(categories: list[str], vocabulary: tuple[str, ...]) -> NDArray[np.int64]:
-    """Return the column of each category, -1 for one that has none (and there is no ``others``)."""
-    rest = vocabulary.index(OTHERS) if OTHERS in vocabulary else -1
-    position = {name: column for column, name in enumerate(vocabulary)}
-    return np.array([position.get(name, rest) for name in categories], np.int64)
-
-
 def read_vocabulary(path: Path) -> Vocabulary:
-    """Read what :func:`vocabulary_of_card` gave, from a file."""
+    """Read the vocabulary that a raw copy has."""
     try:
         return Vocabulary.model_validate_json(read_small(path))
     except (ValueError, RecursionError, OSError) as error:
         raise DamagedInput(f"{path.name} is not a vocabulary: {first_fault(error)}") from error
 
 
-def vocabulary_of_card(statistics: Mapping[str, Any]) -> Vocabulary | None:
-    """Return the vocabulary of a build from the statistics on its card; ``None`` where it has none."""
-    found = statistics.get("city", {}).get("vocabulary")
-    try:
-        return None if found is None else Vocabulary.model_validate_json(json.dumps(found))
-    except ValueError:
-        return None
-
-
-LAND_USE = 3  #: first of its columns
-
-
-@dataclass(frozen=True)
-class _Coded:
+class _Coded(NamedTuple):
     """Categories of nodes or edges: position of each one's category among the names."""
 
-    code: NDArray[np.int64]
+    code: NDArray[np.integer[Any]]
     names: list[str]
 
     def counts(self) -> dict[str, int]:
-        return {
-            self.names[i]: int(n)
-            for i, n in enumerate(np.bincount(self.code, minlength=len(self.names)))
-            if n
-        }
+        return {self.names[i]: n for i, n in enumerate(np.bincount(self.code).tolist()) if n}
 
     def one_hot(self, vocabulary: tuple[str, ...], width: int) -> tuple[NDArray[np.float32], int]:
-        """Return (n, width) float32 and how many have a category without a column."""
-        column = columns_of(self.names, vocabulary)[self.code] if self.names else self.code
+        """Return (n, width) float32 and how many have a category without a column (nor ``others``)."""
+        position = {name: number for number, name in enumerate(vocabulary)}
+        rest = position.get(OTHERS, -1)
+        column = np.array([position.get(name, rest) for name in self.names], np.int64)[self.code]
         hot = np.zeros((len(column), width), np.float32)
         placed = np.flatnonzero(column >= 0)
         hot[placed, column[placed]] = 1
@@ -149,17 +125,15 @@ def city_tensors(
     features = np.zeros((n, len(FEATURES)), np.float32)
     features[:, 0], features[:, 1] = graph.lon, graph.lat
     features[:, 2] = count_streets(graph) if graph.street_count is None else graph.street_count
+    features[:, NODE_FEATURES:] = mean_over_streets(edge_index, street_features, n)
     if uses:
         features[:, LAND_USE:NODE_FEATURES], without["landuse"] = uses.one_hot(vocabulary.landuse, WIDTH)
-    features[:, NODE_FEATURES:] = mean_over_streets(edge_index, street_features, n)
-    if not uses:
+    else:
         warnings += ("The source has no land-use areas: the nine land-use columns are zero.",)
     no_speed = not np.isfinite(speed).any()
     if no_speed:
         warnings += ("No street has a maxspeed: the speed column is zero.",)
-    unplaced = {name: count for name, count in without.items() if count}
-    if unplaced:
-        counted = ", ".join(f"{count:,} values of {name}" for name, count in unplaced.items())
+    if counted := ", ".join(f"{count:,} values of {name}" for name, count in without.items() if count):
         warnings += (f"{counted} are not in the vocabulary and were dropped.",)
     return CityTensors(
         features=features,
@@ -182,13 +156,12 @@ def _street_features(
     graph: StreetGraph, speed: NDArray[np.float64], coded: Mapping[str, _Coded], vocabulary: Vocabulary
 ) -> tuple[NDArray[np.float32], dict[str, int]]:
     """Return length, speed and one-hot columns of each edge, (E, 25), and how many categories have none."""
-    flags = [*ONEWAY, "[False, True]"]
     columns: list[NDArray[Any]] = [graph.length[:, None], np.nan_to_num(speed)[:, None]]
     without: dict[str, int] = {}
     for name, categories, words, width in (
-        ("oneway", _Coded(graph.oneway.astype(np.int64), flags), ONEWAY, len(ONEWAY)),
+        ("oneway", _Coded(graph.oneway, [*FLAGS]), FLAGS[:2], 2),
         ("lanes", coded["lanes"], vocabulary.lanes, WIDTH),
-        ("reversed", _Coded(graph.reversed.astype(np.int64), flags), REVERSED, len(REVERSED)),
+        ("reversed", _Coded(graph.reversed, [*FLAGS]), FLAGS, 3),
         ("highway", coded["highway"], vocabulary.highway, WIDTH),
     ):
         hot, without[name] = categories.one_hot(words, width)
@@ -199,17 +172,11 @@ def _street_features(
 def _land_uses(graph: StreetGraph, land_use: LandUse | None) -> _Coded | None:
     if land_use is None or not land_use.value:
         return None
-    names = sorted(set(land_use.value))
-    position = {name: number for number, name in enumerate(names)}
-    of_area = np.array([position[value] for value in land_use.value], np.int64)
-    return _Coded(of_area[nearest_land_use(land_use, graph.lon, graph.lat)], names)
+    names, of_area = np.unique(np.array(land_use.value, object), return_inverse=True)
+    return _Coded(of_area[nearest_land_use(land_use, graph.lon, graph.lat)], names.tolist())
 
 
 def _tagged(graph: StreetGraph, key: str) -> _Coded:
     """Return the categories of a tag: its text, or where a street has several, their list."""
-    names = [_text(values) for values in graph.values[key]]
-    return _Coded(graph.tags[key].astype(np.int64) % (len(names) + 1), [*names, MISSING])
-
-
-def _text(values: Values) -> str:
-    return values[0] if len(values) == 1 else str(list(values))
+    names = [values[0] if len(values) == 1 else str(list(values)) for values in graph.values[key]]
+    return _Coded(graph.tags[key] % (len(names) + 1), [*names, MISSING])

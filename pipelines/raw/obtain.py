@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
 from collections.abc import Sequence
 from pathlib import Path
@@ -215,13 +214,7 @@ class _Import:
         if bare and not isinstance(archive, FolderArchive):
             # As it is, also where it could be opened: a .pt file is a zip.
             archive = BareFile(archive.path, content.anchor if known else None)
-        try:
-            return recognise(archive, content)
-        except DamagedInput:
-            for other in () if source.content else self.manifest.alternatives:
-                with contextlib.suppress(DamagedInput):
-                    return recognise(archive, other)
-            raise
+        return recognise(archive, content)
 
     def _content(self, source: Source) -> Content:
         return source.content or self.manifest.content

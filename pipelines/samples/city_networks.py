@@ -10,13 +10,7 @@ from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
 from kmip_data.graphs.eccentricity import local_eccentricity
-from kmip_data.pipelines.cities.graph import (
-    FEATURES,
-    NODE_FEATURES,
-    chunk_labels,
-    mean_over_streets,
-    symmetrise,
-)
+from kmip_data.pipelines.cities.graph import chunk_labels, mean_over_streets, symmetrise
 from kmip_data.pipelines.cities.splits import TEST, TRAIN, VAL, split_codes
 from kmip_data.pipelines.samples.writers import write_torch_file
 
@@ -44,8 +38,6 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
     street_count = np.bincount(edge_index[0], minlength=n)
     node_features = np.column_stack([lon_lat, street_count, _one_hot(rng, n, 9)]).astype(np.float32)
     augmented = np.column_stack([node_features, mean_over_streets(edge_index, edge_features, n)])
-    assert node_features.shape[1] == NODE_FEATURES
-    assert augmented.shape[1] == len(FEATURES)
     eccentricity = local_eccentricity(edge_index, edge_features[:, 0], n, quiet=True)
     codes = split_codes(n)
     files: dict[str, NDArray[Any]] = {

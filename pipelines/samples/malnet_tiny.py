@@ -8,6 +8,7 @@ graphs, some numbers are missing, some functions call themselves, and some do no
 from __future__ import annotations
 
 import hashlib
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -15,20 +16,13 @@ from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
 DEFAULT_GRAPHS = 50
-FAMILIES = {
-    "addisplay": "kuguo",
-    "adware": "airpush",
-    "benign": "benign",
-    "downloader": "jiagu",
-    "trojan": "artemis",
-}
-#: Functions, least and most; calls a function; how unevenly calls are spread; share of leaves.
+#: Family; functions, least and most; calls a function; how unevenly calls are spread; share of leaves.
 KINDS = {
-    "addisplay": (150, 500, 1.7, 1.5, 0.3),
-    "adware": (600, 1_200, 1.9, 1.2, 0.3),
-    "benign": (300, 1_800, 2.4, 0.9, 0.2),
-    "downloader": (40, 160, 1.3, 1.8, 0.5),
-    "trojan": (100, 700, 1.5, 1.0, 0.6),
+    "addisplay": ("kuguo", 150, 500, 1.7, 1.5, 0.3),
+    "adware": ("airpush", 600, 1_200, 1.9, 1.2, 0.3),
+    "benign": ("benign", 300, 1_800, 2.4, 0.9, 0.2),
+    "downloader": ("jiagu", 40, 160, 1.3, 1.8, 0.5),
+    "trojan": ("artemis", 100, 700, 1.5, 1.0, 0.6),
 }
 
 
@@ -36,11 +30,10 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
     """Write the graphs, as many of each type as can be, and the split lists."""
     count = limit or DEFAULT_GRAPHS
     rng = Generator(PCG64(seed))
-    names: dict[str, list[str]] = {kind: [] for kind in FAMILIES}
-    for i in range(count):
-        kind = list(FAMILIES)[i % len(FAMILIES)]
+    names: dict[str, list[str]] = {kind: [] for kind in KINDS}
+    for i, kind in zip(range(count), itertools.cycle(KINDS), strict=False):
         digest = hashlib.sha256(f"sample {seed} {i}".encode()).hexdigest().upper()
-        name = f"{kind}/{FAMILIES[kind]}/{digest}"
+        name = f"{kind}/{KINDS[kind][0]}/{digest}"
         path = folder / f"{name}.edgelist"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(_text(_edges(kind, rng), digest), encoding="ascii", newline="\n")
@@ -53,7 +46,7 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
 
 def _edges(kind: str, rng: Generator) -> NDArray[np.int64]:
     """Make the calls of one app, (2, E), each once, in the order of the callers."""
-    low, high, calls, unevenness, leaves = KINDS[kind]
+    _, low, high, calls, unevenness, leaves = KINDS[kind]
     functions = int(rng.integers(low, high + 1))
     numbers = np.sort(rng.permutation(functions + functions // 12 + 1)[:functions])
     popularity = (1.0 + np.arange(functions)) ** -unevenness
@@ -74,15 +67,13 @@ def _edges(kind: str, rng: Generator) -> NDArray[np.int64]:
 
 
 def _text(edges: NDArray[np.int64], digest: str) -> str:
-    nodes = len(np.unique(edges))
-    header = (
+    return (
         "# Directed graph (each unordered pair of nodes is saved once)\n"
         "# Function call graph of malicious Android APK\n"
         f"# SHA-256: {digest}\n"
-        f"# Nodes: {nodes}, Edges: {edges.shape[1]}\n"
+        f"# Nodes: {len(np.unique(edges))}, Edges: {edges.shape[1]}\n"
         "# FromNodeId\tToNodeId\n"
-    )
-    return header + "".join(f"{u}\t{v}\n" for u, v in edges.T.tolist())
+    ) + "".join(f"{u}\t{v}\n" for u, v in edges.T.tolist())
 
 
 def _lists(names: dict[str, list[str]], rng: Generator) -> dict[str, list[str]]:

@@ -41,31 +41,30 @@ def write_sample(
     rng = Generator(PCG64(seed))
     chains = [_chain(rng) for _ in range(count)]
     composition = np.array([[chain.upper().count(code) for code in SIDE_CHAINS] for chain in chains], float)
-    header, more = ["", "smiles", "peptide_seq", *columns], []
+    header = ["", "smiles", "peptide_seq", *columns]
     if len(columns) == 1:
         header.append("identifier")
         labels = _labels(composition, len(LABELS), rng).tolist()
         more = [[str(row), 3 * i + 4] for i, row in enumerate(labels)]
     else:
         more = [[repr(value) for value in row] for row in _targets(composition, len(columns), rng).tolist()]
-    rows = [
-        [i, smiles(chain, rng), chain, *values]
-        for i, (chain, values) in enumerate(zip(chains, more, strict=True))
-    ]
+    rows = [[i, smiles(chain, rng), chain, *more[i]] for i, chain in enumerate(chains)]
     (folder / table).write_bytes(gzip.compress(csv_bytes(header, rows), mtime=0))
-    (folder / lists).write_bytes(pickle.dumps(_lists(count, rng), protocol=4))
+    dealt = deal(rng.permutation(count), part_sizes(count, PUBLISHED))
+    listed = {part: np.sort(rows) for part, rows in dealt.items()}
+    (folder / lists).write_bytes(pickle.dumps(listed, protocol=4))
 
 
 def smiles(chain: str, rng: Generator) -> str:
     """Write a chain of one-letter codes (small ones for D-residues) as SMILES, from its amine end."""
     parts = []
     for code in chain:
-        side = SIDE_CHAINS[code.upper()]
-        if code.upper() in CHARGED and rng.random() < 0.15:
-            side = CHARGED[code.upper()]
-        if code.upper() == "G":
+        residue = code.upper()
+        charged = residue in CHARGED and rng.random() < 0.15
+        side = CHARGED[residue] if charged else SIDE_CHAINS[residue]
+        if residue == "G":
             parts.append("NCC(=O)")
-        elif code.upper() == "P":
+        elif residue == "P":
             parts.append("N1CCC[C@H]1C(=O)")
         else:
             parts.append(f"N[{'C@H' if code.islower() else 'C@@H'}]({side})C(=O)")
@@ -99,9 +98,3 @@ def _targets(composition: NDArray[np.float64], count: int, rng: Generator) -> ND
         return raw * 0
     scaled: NDArray[np.float64] = (raw - raw.mean(axis=0)) / raw.std(axis=0, ddof=1)
     return scaled
-
-
-def _lists(count: int, rng: Generator) -> dict[str, NDArray[np.int64]]:
-    """Deal the rows at random, about as the published split has them; no part is empty if there are three."""
-    dealt = deal(rng.permutation(count), part_sizes(count, PUBLISHED))
-    return {part: np.sort(rows) for part, rows in dealt.items()}

@@ -8,6 +8,7 @@ points, 4,096 points drawn with replacement or filled up with duplicates.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,41 +40,26 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
 
     There are 48 blocks by default; a ``limit`` of 23,585 gives the sizes of the published set.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    total = DEFAULT_BLOCKS if limit is None else limit
-    rooms: list[str] = []
-    files: list[str] = []
-    data: list[NDArray[np.float32]] = []
-    label: list[NDArray[np.uint8]] = []
-    pending = 0
-    for room, x, y in _rooms(total, seed):
-        rooms += [room] * len(x)
-        while len(x):
-            fits = BLOCKS_PER_FILE - pending
-            data.append(x[:fits])
-            label.append(y[:fits])
-            pending += len(data[-1])
-            x, y = x[fits:], y[fits:]  # noqa: PLW2901 -- what is left of the room
-            if pending == BLOCKS_PER_FILE or (len(rooms) == total and len(x) == 0):
-                name = f"ply_data_all_{len(files)}.h5"
-                _save_h5(folder / name, np.concatenate(data), np.concatenate(label))
-                files.append(f"{ROOT}/{name}")
-                data, label, pending = [], [], 0
-    (folder / "all_files.txt").write_bytes("".join(f"{name}\n" for name in files).encode())
-    (folder / "room_filelist.txt").write_bytes("".join(f"{room}\n" for room in rooms).encode())
-
-
-def _save_h5(path: Path, data: NDArray[np.float32], label: NDArray[np.uint8]) -> None:
-    """As pointnet ``utils/data_prep_util.py::save_h5``: gzip 4 and 1, chunks chosen by h5py."""
     import h5py
 
-    with h5py.File(path, "w", libver="earliest") as file:
-        file.create_dataset("data", data=data, compression="gzip", compression_opts=4, dtype="float32")
-        file.create_dataset("label", data=label, compression="gzip", compression_opts=1, dtype="uint8")
+    folder.mkdir(parents=True, exist_ok=True)
+    blocks = _blocks(DEFAULT_BLOCKS if limit is None else limit, seed)
+    rooms: list[str] = []
+    files: list[str] = []
+    while batch := list(itertools.islice(blocks, BLOCKS_PER_FILE)):
+        names, data, label = zip(*batch, strict=True)
+        rooms += names
+        files.append(f"{ROOT}/ply_data_all_{len(files)}.h5")
+        # As pointnet utils/data_prep_util.py::save_h5: gzip 4 and 1, chunks chosen by h5py.
+        with h5py.File(folder / Path(files[-1]).name, "w", libver="earliest") as file:
+            file.create_dataset("data", data=np.array(data), compression="gzip", compression_opts=4)
+            file.create_dataset("label", data=np.array(label), compression="gzip", compression_opts=1)
+    for name, lines in (("all_files.txt", files), ("room_filelist.txt", rooms)):
+        (folder / name).write_bytes("".join(f"{line}\n" for line in lines).encode())
 
 
-def _rooms(total: int, seed: int) -> Iterator[tuple[str, NDArray[np.float32], NDArray[np.uint8]]]:
-    """Yield rooms (name, blocks, labels) in area order, ``total`` blocks in all."""
+def _blocks(total: int, seed: int) -> Iterator[tuple[str, NDArray[np.float32], NDArray[np.uint8]]]:
+    """Yield ``total`` blocks by area and room: name of the room, points (4096, 9), labels (4096,)."""
     for area, size in enumerate(area_sizes(total), 1):
         # At least four rooms an area (if it has as many blocks), so that whole rooms can be held out.
         most = max(1, -(-size // 4))
@@ -85,10 +71,11 @@ def _rooms(total: int, seed: int) -> Iterator[tuple[str, NDArray[np.float32], ND
             corners = windows(extent[:2].tolist(), WIDTH)
             take = min(wanted, most, len(corners))
             places = np.linspace(0, len(corners) - 1, take).round().astype(int)
-            x, y = _cut(cloud, label, [corners[i] for i in places], rng)
+            cut = list(_cut(cloud, label, [corners[i] for i in places], rng))
             kind = KINDS[int(rng.integers(len(KINDS)))]
-            yield f"Area_{area}_{kind}_{number}", x, y
-            wanted -= len(x)
+            for x, y in cut:
+                yield f"Area_{area}_{kind}_{number}", x, y
+            wanted -= len(cut)
 
 
 def area_sizes(total: int) -> list[int]:
@@ -107,43 +94,40 @@ def area_sizes(total: int) -> list[int]:
 
 def _cut(
     cloud: NDArray[np.float64], label: NDArray[np.uint8], corners: list[tuple[float, float]], rng: Generator
-) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
-    """Cut windows out of a room cloud (P, 6) and normalise them: (B, 4096, 9), (B, 4096)."""
+) -> Iterator[tuple[NDArray[np.float32], NDArray[np.uint8]]]:
+    """Cut windows out of a room cloud (P, 6) and normalise them: (4096, 9), (4096,)."""
     top = cloud[:, :3].max(axis=0)
     by_x = np.argsort(cloud[:, 0], kind="stable")
     cloud, label = cloud[by_x], label[by_x]
-    data, labels = [], []
     for left, front in corners:
         first, last = np.searchsorted(cloud[:, 0], [left, left + WIDTH])
         strip = cloud[first:last, 1]
         inside = first + np.flatnonzero((strip >= front) & (strip <= front + WIDTH))
-        if len(inside) < FEWEST:
-            continue
-        rows = draw(inside, BLOCK_POINTS, rng)
-        centred, share = normalised(cloud[:, :3], rows, WIDTH, top)
-        data.append(np.hstack([centred, cloud[rows, 3:].astype(np.float32), share]))
-        labels.append(label[rows])
-    return np.array(data, np.float32).reshape(-1, BLOCK_POINTS, 9), np.array(labels, np.uint8).reshape(
-        -1, BLOCK_POINTS
-    )
+        if len(inside) >= FEWEST:
+            rows = draw(inside, BLOCK_POINTS, rng)
+            centred, share = normalised(cloud[:, :3], rows, WIDTH, top)
+            yield np.hstack([centred, cloud[rows, 3:].astype(np.float32), share]), label[rows]
+
+
+Vector = tuple[float, float, float]
 
 
 class _Scene:
-    """Rectangles to be sampled: corner, two edges, class, colour."""
+    """Rectangles to be sampled: corner, two edges, class."""
 
     def __init__(self) -> None:
-        self.corner: list[tuple[float, float, float]] = []
-        self.edges: list[tuple[tuple[float, float, float], tuple[float, float, float]]] = []
+        self.corner: list[Vector] = []
+        self.edges: list[tuple[Vector, Vector]] = []
         self.label: list[int] = []
 
-    def box(self, label: int, low: tuple[float, float, float], size: tuple[float, float, float]) -> None:
+    def box(self, label: int, low: Vector, size: Vector) -> None:
         """Add the faces of a box; a size of 0 on one axis gives one face."""
-        x, y, z = size
-        ex, ey, ez = (x, 0.0, 0.0), (0.0, y, 0.0), (0.0, 0.0, z)
-        for u, v, normal in ((ex, ey, ez), (ex, ez, ey), (ey, ez, ex)):
+        (x, y, z), (dx, dy, dz) = low, size
+        ex, ey, ez = (dx, 0.0, 0.0), (0.0, dy, 0.0), (0.0, 0.0, dz)
+        for u, v, (nx, ny, nz) in ((ex, ey, ez), (ex, ez, ey), (ey, ez, ex)):
             if max(u) > 0 and max(v) > 0:
-                for shift in (0.0, 1.0) if max(normal) > 0 else (0.0,):
-                    self.corner.append(tuple(a + shift * b for a, b in zip(low, normal, strict=True)))  # type: ignore[arg-type]
+                for shift in (0.0, 1.0) if max(nx, ny, nz) > 0 else (0.0,):
+                    self.corner.append((x + shift * nx, y + shift * ny, z + shift * nz))
                     self.edges.append((u, v))
                     self.label.append(label)
 

@@ -27,14 +27,14 @@ Vector = tuple[float, float, float]
 Piece = tuple[str, int, Vector, Vector]
 
 
-def _four(kind: str, part: int, x: float, y: float, z: float, size: Vector) -> list[Piece]:
-    """Four equal pieces at (±x, y, ±z)."""
-    return [(kind, part, (sx * x, y, sz * z), size) for sx in (-1, 1) for sz in (-1, 1)]
-
-
 def _two(kind: str, part: int, x: float, y: float, z: float, size: Vector) -> list[Piece]:
     """Two equal pieces at (±x, y, z)."""
     return [(kind, part, (sx * x, y, z), size) for sx in (-1, 1)]
+
+
+def _four(kind: str, part: int, x: float, y: float, z: float, size: Vector) -> list[Piece]:
+    """Four equal pieces at (±x, y, ±z)."""
+    return [(kind, part, (sx * x, y, sz * z), size) for sx in (-1, 1) for sz in (-1, 1)]
 
 
 SHAPES: dict[str, list[Piece]] = {
@@ -159,19 +159,17 @@ def _surface(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Points (count, 3) on the surface of a piece around the origin, and unit normals."""
     half = size / 2
+    normal = np.zeros((count, 3))
     if kind == "ball":
-        direction = rng.normal(size=(count, 3))
-        direction /= np.linalg.norm(direction, axis=1, keepdims=True)
-        position, normal = direction * half, direction / half
+        unit = rng.normal(size=(count, 3))
+        unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+        normal = unit / half
     elif kind == "box":
         faces = np.repeat([half[1] * half[2], half[0] * half[2], half[0] * half[1]], 2)
         face = rng.choice(6, size=count, p=faces / faces.sum())
         unit = rng.uniform(-1, 1, (count, 3))
-        normal = np.zeros((count, 3))
-        rows, sign = np.arange(count), face % 2 * 2.0 - 1.0
-        unit[rows, face // 2] = sign
-        normal[rows, face // 2] = sign
-        position = unit * half
+        rows = np.arange(count), face // 2
+        unit[rows] = normal[rows] = face % 2 * 2.0 - 1.0
     else:
         axis = "xyz".index(kind[-1])
         round_axes = [i for i in range(3) if i != axis]
@@ -181,9 +179,6 @@ def _surface(
         unit = np.empty((count, 3))
         unit[:, axis] = np.where(caps, rng.choice([-1.0, 1.0], count), rng.uniform(-1, 1, count))
         unit[:, round_axes] = ring * np.where(caps, np.sqrt(rng.random(count)), 1.0)[:, None]
-        normal = np.zeros((count, 3))
         normal[:, round_axes] = np.where(caps[:, None], 0.0, ring / half[round_axes])
         normal[:, axis] = np.where(caps, unit[:, axis], 0.0)
-        position = unit * half
-    length = np.linalg.norm(normal, axis=1, keepdims=True)
-    return position, normal / length
+    return unit * half, normal / np.linalg.norm(normal, axis=1, keepdims=True)

@@ -13,7 +13,7 @@ from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
 from kmip_data.graphs.splits import meta_labels, stratified_draw
-from kmip_data.pipelines.samples.writers import Tensor, write_pickled_list
+from kmip_data.pipelines.samples.writers import write_pickled_list
 from kmip_data.pipelines.superpixel_graphs import COCO_IDS
 
 DEFAULT_PICTURES = 90
@@ -41,13 +41,9 @@ def write_sample(folder: Path, *, coco: bool, limit: int | None = None, seed: in
         halves = stratified_draw(meta_labels(classes, 0), held - held // 2)
     parts = {"train": train, "val": [pool[i] for i in halves[0]], "test": [pool[i] for i in halves[1]]}
     for name, chosen in parts.items():
-        write_pickled_list(
-            folder / f"{name}.pickle",
-            (
-                (Tensor(x), Tensor(attr), Tensor(edges), ids[y].astype(np.uint8 if coco else np.int32))
-                for x, attr, edges, y in chosen
-            ),
-        )
+        dtype = np.uint8 if coco else np.int32
+        graphs = ((x, attr, edges, ids[y].astype(dtype)) for x, attr, edges, y in chosen)
+        write_pickled_list(folder / f"{name}.pickle", graphs)
 
 
 def make_picture(number: int, classes: int, rng: Generator, *, side: tuple[int, int]) -> Picture:

@@ -6,7 +6,7 @@ without frames, which only help reading.
 
 from __future__ import annotations
 
-import io
+import itertools
 import pickle
 import struct
 import zipfile
@@ -38,13 +38,13 @@ STORAGE_NAMES: Final = {np.dtype(code): name.replace(".", "\n").encode() for nam
 
 
 def write_torch_file(path: Path, value: Any) -> None:
-    """Write lists, tuples, dicts with text as keys, text, whole numbers, ``None`` and arrays (as tensors).
+    """Write lists, tuples, dicts with text as keys, text, whole numbers and arrays (as tensors).
 
     ``torch.load(path, weights_only=True)`` reads it; the same value gives the same bytes.
     """
-    pickled = _Pickle()
-    pickled.put(value)
-    write_archive(path, pickled.finish(), pickled.storages)
+    storages: list[NDArray[Any]] = []
+    pickled = b"\x80\x02" + _opcodes(value, storages) + b"."
+    write_archive(path, pickled, storages)
 
 
 def write_archive(path: Path, pickled: bytes, storages: Sequence[NDArray[Any]] = ()) -> None:
@@ -56,74 +56,38 @@ def write_archive(path: Path, pickled: bytes, storages: Sequence[NDArray[Any]] =
             archive.writestr(zipfile.ZipInfo(f"archive/{name}"), data)
 
 
-class _Pickle:
-    """A pickle of protocol 2 that is being written; tensors become references to storages."""
+def _opcodes(value: Any, storages: list[NDArray[Any]]) -> bytes:
+    """Return a value as opcodes of protocol 2; tensors become references to ``storages``."""
 
-    def __init__(self) -> None:
-        self._out = io.BytesIO()
-        self._out.write(b"\x80\x02")
-        self.storages: list[NDArray[Any]] = []
+    def put(*values: Any) -> bytes:
+        return b"".join(_opcodes(value, storages) for value in values)
 
-    def finish(self) -> bytes:
-        """Return the bytes."""
-        return self._out.getvalue() + b"."
-
-    def put(self, value: Any) -> None:
-        """Write one value."""
-        write = self._out.write
-        if value is None:
-            write(b"N")
-        elif isinstance(value, bool):
-            write(b"\x88" if value else b"\x89")
-        elif isinstance(value, int):
-            write(b"\x8a\x08" + struct.pack("<q", value))
-        elif isinstance(value, str):
-            text = value.encode()
-            write(b"X" + struct.pack("<I", len(text)) + text)
-        elif isinstance(value, np.ndarray):
-            self._put_tensor(value)
-        elif isinstance(value, dict):
-            write(b"}(")
-            for key, item in value.items():
-                self.put(key)
-                self.put(item)
-            write(b"u")
-        elif isinstance(value, list | tuple):
-            write(b"](" if isinstance(value, list) else b"(")
-            for item in value:
-                self.put(item)
-            write(b"e" if isinstance(value, list) else b"t")
-        else:
-            raise TypeError(f"cannot write a {type(value).__name__}")
-
-    def _put_tensor(self, array: NDArray[Any]) -> None:
-        array = np.ascontiguousarray(array).reshape(array.shape)
-        write = self._out.write
-        write(b"ctorch._utils\n_rebuild_tensor_v2\n((")
-        self.put("storage")
-        write(b"c" + STORAGE_NAMES[array.dtype] + b"\n")
-        for part in (str(len(self.storages)), "cpu", array.size):
-            self.put(part)
-        write(b"tQ")
-        self.put(0)
-        self.put(array.shape)
-        self.put(tuple(step // array.itemsize for step in array.strides))
-        self.put(False)
-        write(b"ccollections\nOrderedDict\n)RtR")
-        self.storages.append(array)
+    if isinstance(value, int):
+        return b"\x8a\x08" + struct.pack("<q", value)
+    if isinstance(value, str):
+        return b"X" + struct.pack("<I", len(value.encode())) + value.encode()
+    if isinstance(value, dict):
+        return b"}(" + put(*itertools.chain(*value.items())) + b"u"
+    if isinstance(value, list):
+        return b"](" + put(*value) + b"e"
+    if isinstance(value, tuple):
+        return b"(" + put(*value) + b"t"
+    array = np.ascontiguousarray(value).reshape(value.shape)
+    storages.append(array)
+    storage = put(str(len(storages) - 1), "cpu", array.size)
+    strides = tuple(step // array.itemsize for step in array.strides)
+    return (
+        b"ctorch._utils\n_rebuild_tensor_v2\n((" + put("storage") + b"c" + STORAGE_NAMES[array.dtype] + b"\n"
+        + storage + b"tQ" + put(0, array.shape, strides) + b"\x89ccollections\nOrderedDict\n)RtR"
+    )  # fmt: skip
 
 
-class Tensor:
-    """An array to be written as a tensor; others are written as numpy arrays."""
-
-    def __init__(self, array: NDArray[Any]) -> None:
-        self.array = np.ascontiguousarray(array)
-
-
-def write_pickled_list(path: Path, items: Iterable[tuple[Tensor | NDArray[Any], ...]]) -> None:
-    """Write the items; the same items give the same bytes."""
+def write_pickled_list(path: Path, graphs: Iterable[Sequence[NDArray[Any]]]) -> None:
+    """Write tuples of arrays, the last as numpy's, the others as tensors; the same arrays, the same bytes."""
+    keys = map(str, itertools.count(94_000_000_000_001))
+    items = [(*(_tensor(array, next(keys)) for array in tensors), last) for *tensors, last in graphs]
     with path.open("wb") as file:
-        _Pickler(file, protocol=4).dump(list(items))
+        _Pickler(file, protocol=4).dump(items)
 
 
 def storage_bytes(array: NDArray[Any], key: str) -> bytes:
@@ -157,44 +121,45 @@ _NDARRAY, _DTYPE = _Name(_NUMPY, "ndarray"), _Name(_NUMPY, "dtype")
 
 
 class _Reduced:
-    """A part of a tensor: what makes it, and with which arguments."""
+    """An object by what makes it, and with which arguments."""
 
     def __init__(self, made_by: _Name, *arguments: Any) -> None:
         self.made_by, self.arguments = made_by, arguments
+
+
+def _tensor(array: NDArray[Any], key: str) -> _Reduced:
+    array = np.ascontiguousarray(array)
+    strides = tuple(step // array.itemsize for step in array.strides)
+    storage = _Reduced(_STORAGE, storage_bytes(array, key))
+    return _Reduced(_TENSOR, storage, 0, array.shape, strides, False, _Reduced(_HOOKS))
 
 
 _WrittenInPython: Any = vars(pickle)["_Pickler"]  #: the pickler whose steps can be overridden
 
 
 class _Pickler(_WrittenInPython):  # type: ignore[misc]
-    storages = 0
+    """Write tensors as torch reduces them, and arrays as numpy before version 2; without frames."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.framer.start_framing = lambda: None
 
-    def save(self, obj: Any, save_persistent_id: bool = True) -> None:
-        """Write tensors as torch reduces them, and arrays as numpy before version 2; else as usual."""
-        if id(obj) in self.memo:
-            super().save(obj, save_persistent_id)
-        elif isinstance(obj, _Name):
-            self.save(obj.module)
-            self.save(obj.name)
-            self.write(pickle.STACK_GLOBAL)
-            self.memoize(obj)
-        elif isinstance(obj, _Reduced):
-            self.save_reduce(obj.made_by, obj.arguments, obj=obj)
-        elif isinstance(obj, Tensor):
-            self.storages += 1
-            data = storage_bytes(obj.array, f"{94_000_000_000_000 + self.storages}")
-            strides = tuple(step // obj.array.itemsize for step in obj.array.strides)
-            made = _Reduced(_STORAGE, data), 0, obj.array.shape, strides, False, _Reduced(_HOOKS)
-            self.save_reduce(_TENSOR, made, obj=obj)
-        elif isinstance(obj, np.ndarray):
+    def reducer_override(self, obj: Any) -> Any:
+        """Return how an object is made: a name, or a callable with its arguments and state."""
+        if isinstance(obj, _Name):
+            return obj.name
+        if isinstance(obj, _Reduced):
+            return obj.made_by, obj.arguments
+        if isinstance(obj, np.ndarray):
             state = (1, obj.shape, obj.dtype, False, obj.tobytes())
-            self.save_reduce(_RECONSTRUCT, (_NDARRAY, tuple([0]), b"b"), state, obj=obj)  # noqa: C409
-        elif isinstance(obj, np.dtype):
-            order = (3, obj.str[0], None, None, None, -1, -1, 0)
-            self.save_reduce(_DTYPE, (obj.str[1:], False, True), order, obj=obj)
-        else:
-            super().save(obj, save_persistent_id)
+            return _RECONSTRUCT, (_NDARRAY, tuple([0]), b"b"), state  # noqa: C409
+        if isinstance(obj, np.dtype):
+            return _DTYPE, (obj.str[1:], False, True), (3, obj.str[0], None, None, None, -1, -1, 0)
+        return NotImplemented
+
+    def save_global(self, obj: _Name, name: str | None = None) -> None:
+        """Write a name without a look whether there is something of it."""
+        self.save(obj.module)
+        self.save(obj.name)
+        self.write(pickle.STACK_GLOBAL)
+        self.memoize(obj)

@@ -117,14 +117,6 @@ def split_by_lists(
     return Split(rule, rule, {}, parts, f"the {what} of the raw data, in their order")
 
 
-def split_by_keys(keys: Iterable[str], note: str) -> Split:
-    """Return the published split of records whose keys begin with their part (``val/000012``)."""
-    parts: dict[str, list[int]] = {part: [] for part in PARTS}
-    for position, key in enumerate(keys):
-        parts[key.partition("/")[0]].append(position)
-    return Split("upstream", "upstream", {}, parts, note)
-
-
 def apply_split(
     pipeline: Pipeline[Any, Any], records: Records, params: SplitParams, raw: Path | None
 ) -> Split:

@@ -145,15 +145,14 @@ def write_pickles(raw: Path, graphs: int) -> None:
     import numpy as np
 
     from kmip_data.pipelines.samples.superpixel_graphs import make_picture
-    from kmip_data.pipelines.samples.writers import Tensor, write_pickled_list
+    from kmip_data.pipelines.samples.writers import write_pickled_list
     from kmip_data.pipelines.superpixel_graphs import COCO_IDS
 
     ids, random = np.array(COCO_IDS, np.uint8), np.random.Generator(np.random.PCG64(0))
     made = [make_picture(n, len(ids), random, side=(21, 23)) for n in range(min(PICTURES, graphs))]
     for part, share in SHARES.items():
         pictures = itertools.islice(itertools.cycle(made), int(graphs * share))
-        items = ((Tensor(x), Tensor(attr), Tensor(edges), ids[y]) for x, attr, edges, y in pictures)
-        write_pickled_list(raw / f"{part}.pickle", items)
+        write_pickled_list(raw / f"{part}.pickle", ((*tensors, ids[y]) for *tensors, y in pictures))
 
 
 def coco_measured(who: str, place: str) -> dict[str, float]:

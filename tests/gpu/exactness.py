@@ -7,6 +7,7 @@ import itertools
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import patch
 
 import torch
 from gpu.fuzz import Search, differs, problems
@@ -35,7 +36,7 @@ def run(record: Recorder) -> None:
         ok = reason == self_check.OK
         record(f"self-check: {part}", status="ok" if ok else "failed", note="" if ok else reason)
     _fuzz(record)
-    run_tests(record, [TESTS], filters="gpu or graph", processes=4)
+    run_tests(record, [TESTS], filters="gpu", processes=4)
 
 
 def _fuzz(record: Recorder) -> None:
@@ -46,9 +47,9 @@ def _fuzz(record: Recorder) -> None:
         with record.attempt("compiling for fuzzed searches"):
             _compile(dims)
     done = wrong = 0
-    for ordered, tiles, staged in shapes:
+    for shape in shapes:
         until = time.monotonic() + SECONDS / len(shapes)
-        with _shaped(ordered=ordered, tiles=tiles, staged=staged), record.attempt("fuzzed searches"):
+        with shaped(*shape), record.attempt("fuzzed searches"):
             drawn = problems(done, record.device, most=100 if record.dry else 400, dims=dims)
             for name, problem in drawn:
                 if differs(problem, search):
@@ -85,15 +86,10 @@ def _search(record: Recorder) -> Search:
 
 
 @contextlib.contextmanager
-def _shaped(*, ordered: bool, tiles: int, staged: int) -> Iterator[None]:
+def shaped(ordered: bool, tiles: int, staged: int) -> Iterator[None]:
     """Set when keys are ordered and warps share them, so that few rows do what otherwise many do."""
-    before = {name: getattr(plan, name) for name in ("_ORDERED_KEYS", "_BUCKETS_A_ROW", "_tiles")}
-    plan._ORDERED_KEYS, plan._BUCKETS_A_ROW = (1 if ordered else 10**9), 10**9
-    plan._tiles = lambda *_, **__: (tiles, staged)
+    chosen = {"_ORDERED_KEYS": 1 if ordered else 10**9, "_BUCKETS_A_ROW": 10**9}
     plan.plan_for.cache_clear()
-    try:
+    with patch.multiple(plan, **chosen, _tiles=lambda *_, **__: (tiles, staged)):
         yield
-    finally:
-        for name, value in before.items():
-            setattr(plan, name, value)
-        plan.plan_for.cache_clear()
+    plan.plan_for.cache_clear()

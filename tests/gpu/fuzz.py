@@ -45,18 +45,20 @@ def problems(
 
 def rows_of(family: str, rng: np.random.Generator, shape: tuple[int, int, int]) -> np.ndarray:
     """Draw rows of a family: ties, tiny differences, sizes far apart, denormals."""
-    drawn = rng.standard_normal(shape).astype(np.float32)
+    if family in KINDS:
+        return numbers(family, rng, shape)
+    drawn = rng.standard_normal(shape)
     if family == "tight":
-        return (1 + drawn * np.float32(1e-6)).astype(np.float32)
-    if family == "mixed scale":
-        return (drawn * 10.0 ** rng.uniform(-30, 30, (*shape[:-1], 1))).astype(np.float32)
-    if family == "shifted":
-        return (drawn + 10.0 ** rng.integers(-3, 9)).astype(np.float32)
-    if family == "duplicates" and shape[1]:
-        return drawn[:, rng.integers(0, max(1, shape[1] // 6), shape[1])]
-    if family == "denormal":
-        return (drawn * 2.0**-140).astype(np.float32)
-    return numbers(family, rng, shape) if family in KINDS else drawn
+        drawn = 1 + drawn * 1e-6
+    elif family == "mixed scale":
+        drawn *= 10.0 ** rng.uniform(-30, 30, (*shape[:-1], 1))
+    elif family == "shifted":
+        drawn += 10.0 ** rng.integers(-3, 9)
+    elif family == "duplicates" and shape[1]:
+        drawn = drawn[:, rng.integers(0, max(1, shape[1] // 6), shape[1])]
+    elif family == "denormal":
+        drawn *= 2.0**-140
+    return drawn.astype(np.float32)
 
 
 def differs(problem: SearchProblem, search: Search) -> bool:

@@ -23,9 +23,7 @@ def run(record: Recorder) -> None:
 
     def check(work: tuple[str, str]) -> None:
         name, what = work
-        k, ordered, tiles, staged = SEARCHES[what]
-        given = f"{k}, ordered={ordered}, tiles={tiles}, staged={staged}"
-        program = f"from gpu.sanitizer import search; search({given})"
+        program = f"from gpu.sanitizer import search; search(*{SEARCHES[what]})"
         command = [tool, "--tool", name, sys.executable, "-c", program]
         done = children.run(command, PYTORCH_NO_CUDA_MEMORY_CACHING="1")
         record.show(f"{name}, {what}\n" + done.stdout[-4_000:] + done.stderr[-2_000:])
@@ -41,14 +39,14 @@ def run(record: Recorder) -> None:
         list(pool.map(check, works))
 
 
-def search(k: int, *, ordered: bool, tiles: int, staged: int) -> None:
+def search(k: int, *shape: int) -> None:
     """Search twice among few keys."""
     import torch
-    from gpu.exactness import _shaped
+    from gpu.exactness import shaped
 
     from kmip_data.models.search import topk_inner_product
 
-    with _shaped(ordered=ordered, tiles=tiles, staged=staged):
+    with shaped(*shape):
         rows = torch.randn(2, 700, 10, device="cuda")
         for _ in range(2):
             topk_inner_product(rows, rows, k, query_ptr=[0, 0, 200, 700], backend="cuda")

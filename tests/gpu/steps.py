@@ -130,16 +130,8 @@ def _measure(record: Recorder, work: Work, folder: Path) -> None:
         target = None if record.dry else work.target
         note = "; ".join([*told, f"{peak} GiB"] if peak else told)
         middle = 1000 * found[len(found) // 2]
-        record(
-            name,
-            middle,
-            "ms",
-            target=target,
-            kind="figure",
-            note=note,
-            first=round(seconds[0], 2),
-            captured=not told,
-        )
+        more = {"first": round(seconds[0], 2), "captured": not told}
+        record(name, middle, "ms", target=target, kind="figure", note=note, **more)
         loop.epoch, loop.batch = epoch, 0
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
         with profile(activities=activities) as profiler:

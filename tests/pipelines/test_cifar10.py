@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import os
 
 import numpy as np
 import pytest
 import torch
+from support.cases import check_each
 from support.cli import kmip
 from support.small_graphs import prepare, pyg_cifar10, records_of_folder
 
@@ -16,7 +16,6 @@ from kmip_data.errors import DamagedInput
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.cifar10 import FILE, PARTS
-from kmip_data.pipelines.samples.writers import write_torch_file
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +54,8 @@ def test_limit_and_units(raw, tmp_path):
     pipeline, records = records_of_folder("cifar10", raw, tmp_path / "all")
     _, some = records_of_folder("cifar10", raw, tmp_path / "some", limit=8)
     keys = [record.key for record in records]
-    assert keys == [f"train/{i:06d}" for i in range(30)] + [f"val/{i:06d}" for i in range(3)] + [
-        f"test/{i:06d}" for i in range(7)
-    ]
+    sizes = {"train": 30, "val": 3, "test": 7}
+    assert keys == [f"{part}/{i:06d}" for part, count in sizes.items() for i in range(count)]
     assert [record.key for record in some] == [keys[i * 40 // 8] for i in range(8)]
     assert pipeline.schema(pipeline.Params()).column("node/x").stored == "float32"
 
@@ -73,54 +71,46 @@ def test_other_dtypes_are_cast(lists, tmp_path):
     assert records[0].columns["edge/attr"].shape == (len(lists[0][0]["edge_attr"]), 1)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("x", None),
-        ("x", np.zeros((5, 4), np.float32)),
-        ("pos", np.zeros((1, 2), np.float32)),
-        ("edge_index", np.zeros((3, 8), np.int64)),
-        ("edge_index", np.full((2, 1), 10_000)),
-        ("edge_index", np.full((2, 1), -1)),
-        ("edge_attr", np.zeros(3, np.float32)),
-        ("edge_attr", "text"),
-        ("y", np.array([10])),
-        ("y", np.array([1, 2])),
-        ("y", np.array([0.5], np.float32)),
-    ],
-)
-def test_bad_graphs_are_named(raw, lists, tmp_path, name, value):
-    graphs = [[{key: array.numpy() for key, array in graph.items()} for graph in part] for part in lists]
-    graphs[1][2][name] = value
-    write_torch_file(tmp_path / FILE, graphs)
-    with pytest.raises(DamagedInput, match=f"{FILE}, val 2"):
-        prepare("cifar10", tmp_path, tmp_path / "work")
+FAULTS = [
+    ("x", None),
+    ("x", np.zeros((5, 4), np.float32)),
+    ("x", np.full((5, 3), np.nan, np.float32)),
+    ("pos", np.zeros((1, 2), np.float32)),
+    ("edge_index", np.zeros((3, 8), np.int64)),
+    ("edge_index", np.full((2, 1), 10_000)),
+    ("edge_index", np.full((2, 1), -1)),
+    ("edge_attr", np.zeros(3, np.float32)),
+    ("edge_attr", "text"),
+    ("y", np.array([10])),
+    ("y", np.array([1, 2])),
+    ("y", np.array([0.5], np.float32)),
+]
 
 
-def test_not_finite_numbers_are_refused(lists, tmp_path):
-    lists[2][0]["x"][0, 0] = float("nan")
-    torch.save(lists, tmp_path / FILE)
-    with pytest.raises(DamagedInput, match="test 0"):
-        prepare("cifar10", tmp_path, tmp_path / "work")
+def test_bad_graphs_are_named(lists, tmp_path):
+    def check(case):
+        name, value = case
+        value = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+        graphs = [list(part) for part in lists]
+        graphs[0][2] = {**graphs[0][2], name: value}
+        torch.save(graphs, tmp_path / FILE)
+        with pytest.raises(DamagedInput, match=f"{FILE}, train 2"):
+            prepare("cifar10", tmp_path, tmp_path / "work")
+
+    check_each(check, FAULTS)
 
 
-@pytest.mark.parametrize("value", [{}, [[], []], [[], [], {}], [[], [], [3]], None, "text"])
-def test_other_files_are_refused(tmp_path, value):
-    write_torch_file(tmp_path / FILE, value)
-    with pytest.raises(DamagedInput, match="CIFAR10_v2"):
-        prepare("cifar10", tmp_path, tmp_path / "work")
-
-
-def test_cut_and_malicious_files_are_refused(raw, tmp_path):
+def test_other_cut_and_malicious_files_are_refused(raw, tmp_path):
     class Call:
         def __reduce__(self):
             return os.system, (f"touch {tmp_path / 'executed'}",)
 
-    buffer = io.BytesIO()
-    torch.save([[], [], [Call()]], buffer)
     whole = (raw / FILE).read_bytes()
-    for data in (buffer.getvalue(), whole[: len(whole) // 2], whole[:-30], b""):
-        (tmp_path / FILE).write_bytes(data)
+    for content in ({}, [[], [], {}], None, [[], [], [3]], [[], [], [Call()]], whole[: len(whole) // 2], b""):
+        if isinstance(content, bytes):
+            (tmp_path / FILE).write_bytes(content)
+        else:
+            torch.save(content, tmp_path / FILE)
         with pytest.raises(DamagedInput, match="CIFAR10_v2"):
             prepare("cifar10", tmp_path, tmp_path / "work")
     assert not (tmp_path / "executed").exists()

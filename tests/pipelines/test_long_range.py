@@ -18,11 +18,8 @@ from kmip_data.pipelines.raw.obtain import fetch_dataset
 TASKS = ("retrieval", "sssp", "ecc", "diam")
 
 
-def networkx_of(record):
-    graph = nx.Graph()
-    graph.add_nodes_from(range(record.num_nodes))
-    graph.add_edges_from(record.edge_index.T.tolist())
-    return graph
+def without_leaves(graph):
+    return graph.subgraph([node for node, degree in graph.degree if degree > 1])
 
 
 def test_topologies_are_what_their_names_say():
@@ -48,17 +45,14 @@ def test_topologies_are_what_their_names_say():
         assert max(dict(spine.degree).values(), default=0) <= 2
 
 
-def without_leaves(graph):
-    return graph.subgraph([node for node, degree in graph.degree if degree > 1])
-
-
 @pytest.mark.parametrize("task", TASKS)
 def test_targets_equal_networkx(task):
     """Distances of networkx; the partner is the one other node whose key has the same bits."""
     params = LongRangeParams(task=task, nodes=30, seed=3)
     for row in range(12):
         record = make_record(row, params)
-        graph = networkx_of(record)
+        graph = nx.Graph(record.edge_index.T.tolist())
+        assert len(graph) == record.num_nodes
         assert 14 <= record.num_nodes <= 30
         assert {(u, v) for u, v in record.edge_index.T.tolist()} == {
             pair for u, v in graph.edges for pair in ((u, v), (v, u))

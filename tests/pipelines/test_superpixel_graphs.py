@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support.cases import check_each
 from support.cli import kmip
 from support.same import assert_same
 from support.small_graphs import prepare, records_of_folder
@@ -58,10 +59,13 @@ def dump(folder: Path, lists, protocol=4) -> Path:
     return folder
 
 
-def assert_equal(ours, theirs):
-    assert len(ours) == len(theirs)
-    for item, data in zip(ours, theirs, strict=True):
-        assert_same(item, data, ordered=False)
+def assert_equal_records(found, wanted):
+    for one, other in zip(found, wanted, strict=True):
+        assert one.key == other.key
+        np.testing.assert_array_equal(one.edge_index, other.edge_index)
+        for column, values in other.columns.items():
+            assert one.columns[column].dtype == values.dtype
+            np.testing.assert_array_equal(one.columns[column], values)
 
 
 def test_the_sample_is_what_torch_would_write(raw, name):
@@ -78,64 +82,43 @@ def test_the_sample_is_what_torch_would_write(raw, name):
     for part, graphs in load(raw).items():
         written = (raw / f"{part}.pickle").read_bytes()
         assert list(opcodes(written)) == list(opcodes(pickle.dumps(graphs, 4)))
-        for x, attr, edges, y in graphs:
-            assert (x.dtype, attr.dtype, edges.dtype) == (torch.float16, torch.float32, torch.int64)
-            assert y.dtype == (np.uint8 if name == "coco-sp" else np.int32)
-            assert x.shape == (len(y), 14)
-            assert attr.shape == (edges.shape[1], 2)
-            pairs = set(map(tuple, edges.t().tolist()))
-            assert pairs == {(b, a) for a, b in pairs}
-            assert len(y) == 1 or not any(a == b for a, b in pairs)
     single = [graph for graphs in load(raw).values() for graph in graphs if len(graph[3]) == 1]
-    assert len(single) == 1
-    assert single[0][2].tolist() == [[0], [0]]
-    assert single[0][1].tolist() == [[0.0, 0.0]]
+    assert [(edges.tolist(), attr.tolist()) for _, attr, edges, _ in single] == [([[0], [0]], [[0.0, 0.0]])]
 
 
-@pytest.mark.parametrize("protocol", [None, 2])
-def test_items_equal_pyg(name, raw, pyg, tmp_path, protocol):
-    archive = raw if protocol is None else dump(tmp_path / "raw", load(raw), protocol)
+def test_items_equal_pyg(name, raw, pyg, tmp_path):
     for part in PARTS:
-        ours = CLASSES[name](home=tmp_path / "home", split=part, archives=[archive], jobs=1, quiet=True)
-        assert_equal(ours, pyg[0][part])
+        ours = CLASSES[name](home=tmp_path, split=part, archives=[raw], jobs=1, quiet=True)
+        for item, data in zip(ours, pyg[0][part], strict=True):
+            assert_same(item, data, ordered=False)
+    constants = load_manifest(name).standardisation
+    assert ours.build.card.statistics["standardisation"]["node/x"]["mean"][12] > 190
+    scaled = CLASSES[name](home=tmp_path, split=part, standardise=True, build=False)
+    for one, other in zip(scaled, ours, strict=True):
+        for key, value, wanted in (("node/x", one.x, other.x), ("edge/attr", one.edge_attr, other.edge_attr)):
+            mean, std = (np.array(numbers) for numbers in (constants[key].mean, constants[key].std))
+            np.testing.assert_allclose(value, (wanted.numpy() - mean) / std, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("old", [False, True])
-def test_processed_files_give_the_same_shards(name, raw, pyg, tmp_path, old):
+@pytest.mark.parametrize("form", ["protocol 2", "strides", "pt", "old pt"])
+def test_other_forms_give_the_same_records(name, raw, pyg, tmp_path, form):
     """The ``.pt`` files of the mirrors: ``(dict, slices, class)`` of PyG 2.8, ``(Data, slices)`` before."""
-    folder = tmp_path / "pt"
-    folder.mkdir()
-    for part in PARTS:
-        if old:
+    folder, lists = tmp_path / "raw", load(raw)
+    if form == "strides":  # and other dtypes
+        for graphs in lists.values():
+            for i, (x, attr, edges, y) in enumerate(graphs):
+                wide = edges.repeat_interleave(2, 1)[:, ::2]
+                graphs[i] = [x.t().contiguous().t(), attr.double(), wide, np.asarray(y, ">i8")]
+    dump(folder, {} if "pt" in form else lists, 2 if form == "protocol 2" else 4)
+    for part in PARTS if "pt" in form else ():
+        if form == "pt":
+            shutil.copy(pyg[1] / f"{part}.pt", folder)
+        else:
             data, slices = InMemoryDataset.collate([Data.from_dict(item.to_dict()) for item in pyg[0][part]])
             torch.save((data, slices), folder / f"{part}.pt")
-        else:
-            shutil.copy(pyg[1] / f"{part}.pt", folder)
     _, wanted = records_of_folder(name, raw, tmp_path / "a")
     _, found = records_of_folder(name, folder, tmp_path / "b")
-    for one, other in zip(found, wanted, strict=True):
-        assert one.key == other.key
-        np.testing.assert_array_equal(one.edge_index, other.edge_index)
-        for column, values in other.columns.items():
-            assert one.columns[column].dtype == values.dtype
-            np.testing.assert_array_equal(one.columns[column], values)
-
-
-def test_float64_edges_and_strange_strides_are_taken(name, raw, tmp_path):
-    lists = load(raw)
-    _, wanted = records_of_folder(name, raw, tmp_path / "a")
-    base = torch.zeros(9000, dtype=torch.int64)
-    for graphs in lists.values():
-        for i, (x, attr, edges, y) in enumerate(graphs):
-            wide = base[: 2 * edges.numel()].clone().view(2, -1)
-            wide[:, ::2] = edges
-            graphs[i] = [x.t().contiguous().t(), attr.double(), wide[:, ::2], np.asarray(y, ">i8")]
-    _, found = records_of_folder(name, dump(tmp_path / "raw", lists), tmp_path / "b")
-    for one, other in zip(found, wanted, strict=True):
-        np.testing.assert_array_equal(one.edge_index, other.edge_index)
-        for column, values in other.columns.items():
-            assert one.columns[column].dtype == values.dtype
-            np.testing.assert_array_equal(one.columns[column], values)
+    assert_equal_records(found, wanted)
 
 
 def test_labels_of_coco():
@@ -147,37 +130,35 @@ def test_labels_of_coco():
     assert label_table(21, coco_ids=False)[[0, 20, 21]].tolist() == [0, 20, 255]
 
 
-def change(graph, slot, value):
-    return (*graph[:slot], value, *graph[slot + 1 :])
+FAULTS = [
+    (slice(None), lambda g: g[:3], "tuple"),
+    (0, lambda x: x[:, :13], "13"),
+    (0, lambda x: x.long(), "int64"),
+    (0, lambda x: x.float() + 1e-5, "float16"),
+    (0, lambda x: x * float("nan"), "NaN"),
+    (1, lambda attr: attr[1:], "shapes"),
+    (1, lambda attr: attr / 0, "infinity"),
+    (2, lambda edges: edges + edges.max() + 1, "to"),
+    (2, lambda edges: edges - 1, "-1"),
+    (3, lambda y: y.astype("i4") * 0 + 95, "95"),
+    (3, lambda y: y.astype("i8") + 2**40, "1099511627"),
+    (3, lambda y: y.astype("f4"), "float32"),
+    (slice(None), lambda g: (g[0][:0], g[1][:0], g[2][:, :0], g[3][:0]), "0"),
+]
 
 
-@pytest.mark.parametrize(
-    ("fault", "found"),
-    [
-        (lambda g: g[:3], "tuple"),
-        (lambda g: change(g, 0, g[0][:, :13]), "13"),
-        (lambda g: change(g, 0, g[0].long()), "int64"),
-        (lambda g: change(g, 0, g[0].float() + 1e-5), "float16"),
-        (lambda g: change(g, 0, g[0] * float("nan")), "NaN"),
-        (lambda g: change(g, 1, g[1][1:]), "shapes"),
-        (lambda g: change(g, 1, g[1] / 0), "infinity"),
-        (lambda g: change(g, 2, g[2] + len(g[3])), "to"),
-        (lambda g: change(g, 2, g[2] - 1), "-1"),
-        (lambda g: change(g, 3, g[3].astype("i4") * 0 + 95), "95"),
-        (lambda g: change(g, 3, g[3].astype("i4") - 1), "-1"),
-        (lambda g: change(g, 3, g[3].astype("i8") + 2**40), "1099511627"),
-        (lambda g: change(g, 3, g[3].astype("f4")), "float32"),
-        (lambda g: (g[0][:0], g[1][:0], g[2][:, :0], g[3][:0]), "0"),
-        (lambda g: None, "NoneType"),
-    ],
-)
-def test_bad_graphs_are_named(name, raw, tmp_path, fault, found):
-    lists = load(raw)
-    graph = next(graph for graph in lists["val"][1:] if len(graph[3]) > 1)
-    lists["val"][1] = fault(graph)
-    with pytest.raises(DamagedInput, match=r"val\.pickle, graph 1") as caught:
-        records_of_folder(name, dump(tmp_path / "raw", lists), tmp_path / "work")
-    assert found in str(caught.value)
+def test_bad_graphs_are_named(name, raw, tmp_path):
+    def check(case):
+        slot, fault, found = case
+        lists = load(raw)
+        graph = list(next(graph for graph in lists["val"][1:] if len(graph[3]) > 1))
+        graph[slot] = fault(graph[slot])
+        lists["val"][1] = tuple(graph)
+        with pytest.raises(DamagedInput, match=r"val\.pickle, graph 1") as caught:
+            records_of_folder(name, dump(tmp_path / "raw", lists), tmp_path / "work")
+        assert found in str(caught.value)
+
+    check_each(check, FAULTS)
 
 
 def test_bad_files_end_a_build_with_nothing_left(raw, name, tmp_path):
@@ -202,37 +183,25 @@ def test_bad_files_end_a_build_with_nothing_left(raw, name, tmp_path):
     assert kmip("build", name, "--archive", raw, "--jobs", 1, "--quiet", "--home", home).code == 0
 
 
-def test_a_pt_file_with_other_contents(raw, name, pyg, tmp_path):
-    for fault in (
-        lambda data, slices: [data, slices],
-        lambda data, slices: ({**data, "x": None}, slices),
-        lambda data, slices: ({**data, "edge_index": data["edge_index"][0]}, slices),
-        lambda data, slices: (data, {name: end[:0] for name, end in slices.items()}),
-        lambda data, slices: (data, None),
-        lambda data, slices: (data, {**slices, "y": slices["y"][:-1]}),
-        lambda data, slices: (data, {**slices, "x": slices["x"] + 1}),
-        lambda data, slices: (data, {**slices, "edge_index": slices["edge_index"].flip(0)}),
-    ):
-        folder = tmp_path / "pt"
-        shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(pyg[1], folder)
-        data, slices, _ = torch.load(folder / "val.pt", weights_only=False)
+PT_FAULTS = [
+    lambda data, slices: [data, slices],
+    lambda data, slices: ({**data, "x": None}, slices),
+    lambda data, slices: ({**data, "edge_index": data["edge_index"][0]}, slices),
+    lambda data, slices: (data, {name: end[:0] for name, end in slices.items()}),
+    lambda data, slices: (data, None),
+    lambda data, slices: (data, {**slices, "y": slices["y"][:-1]}),
+    lambda data, slices: (data, {**slices, "x": slices["x"] + 1}),
+    lambda data, slices: (data, {**slices, "edge_index": slices["edge_index"].flip(0)}),
+]
+
+
+def test_a_pt_file_with_other_contents(name, pyg, tmp_path):
+    folder = Path(shutil.copytree(pyg[1], tmp_path / "pt"))
+    data, slices, _ = torch.load(folder / "val.pt", weights_only=False)
+    for fault in PT_FAULTS:
         torch.save(fault(data, slices), folder / "val.pt")
         with pytest.raises(DamagedInput, match=r"val\.pt"):
             prepare(name, folder, tmp_path / "work")
-
-
-def test_standardised_once(name, raw, tmp_path):
-    options = {"home": tmp_path / "home", "archives": [raw], "jobs": 1, "quiet": True}
-    plain = CLASSES[name](**options)
-    ours = CLASSES[name](**options, standardise=True, transform=lambda data: data)
-    constants = load_manifest(name).standardisation
-    assert plain.build.card.statistics["standardisation"]["node/x"]["mean"][12] > 190
-    for one, other in zip(ours, plain, strict=True):
-        for key, value, wanted in (("node/x", one.x, other.x), ("edge/attr", one.edge_attr, other.edge_attr)):
-            mean, std = (np.array(numbers) for numbers in (constants[key].mean, constants[key].std))
-            np.testing.assert_allclose(value, (wanted.numpy() - mean) / std, rtol=1e-4, atol=1e-5)
-    assert torch.equal(plain[0].x, CLASSES[name](**options)[0].x)
 
 
 def test_the_published_partition_of_voc_is_the_stratified_one(tmp_path, monkeypatch):

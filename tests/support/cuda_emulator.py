@@ -39,7 +39,7 @@ class EmulatedDevice:
             target = self.folder / ("_".join(map(str, macros.values())) + ".so")
             if not target.exists():
                 command = [
-                    *(str(COMPILER), "-std=c++20", "-O2", "-w", "-U_FORTIFY_SOURCE", "-shared", "-fPIC"),
+                    *(str(COMPILER), "-std=c++20", "-O1", "-w", "-U_FORTIFY_SOURCE", "-shared", "-fPIC"),
                     *(f"-D{name}={value}" for name, value in macros.items()),
                     *(f"-I{Path(__file__).parent}", f"-I{self.kernels}", "-x", "c++"),
                     *(str(self.kernels / "search.cu"), "-o", str(target)),

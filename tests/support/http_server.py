@@ -90,31 +90,15 @@ class Server(ThreadingHTTPServer):
 
 
 class FolderServer(Server):
-    """Serves a folder, with ranges.
-
-    Attributes
-    ----------
-    asked
-        File, first byte and end of each answer.
-    rate
-        Bytes per second of all answers together; 0: as fast as it goes.
-    latency
-        Seconds before each answer.
-    resets
-        Number of requests that are hung up on from now on.
-    wrong_file, wrong_byte
-        A byte that is sent with another last bit.
-    ranges
-        True if ``Range`` is understood.
-    more
-        Bytes that are sent beyond what was asked for.
-    """
+    """Serves a folder, with ranges, at ``rate`` bytes per second of all answers together (0: no limit)."""
 
     def __init__(self, folder: Path, *, rate: float = 0.0, latency: float = 0.0) -> None:
         super().__init__()
         self.folder, self.rate, self.latency = folder.resolve(), rate, latency
-        self.asked: list[tuple[str, int, int]] = []
-        self.resets, self.wrong_file, self.wrong_byte, self.ranges, self.more = 0, "", 0, True, 0
+        self.asked: list[tuple[str, int, int]] = []  #: file, first byte and end of each answer
+        self.resets = 0  #: requests that are hung up on from now on
+        self.wrong_file, self.wrong_byte = "", 0  #: a byte that is sent with another last bit
+        self.ranges, self.more = True, 0  #: ``Range`` is understood; bytes sent beyond what was asked for
         self.lock, self._free_at = threading.Lock(), 0.0
         self.address = self.url("")
 
@@ -146,18 +130,14 @@ class FolderServer(Server):
         if name == self.wrong_file and start <= self.wrong_byte < stop:
             data[self.wrong_byte - start] ^= 1
         for at in range(0, len(data), PIECE):
-            self._carry(len(data[at : at + PIECE]))
+            if self.rate:  # wait until the link, which all answers share, has carried these bytes
+                with self.lock:
+                    # A busy machine wakes threads late: what they missed of the last moment is not lost.
+                    free_at = max(self._free_at, time.monotonic() - 0.05) + PIECE / self.rate
+                    self._free_at = free_at
+                time.sleep(max(0.0, free_at - time.monotonic()))
             handler.body(data[at : at + PIECE])
         handler.wfile.write(bytes(self.more))
-
-    def _carry(self, size: int) -> None:
-        """Sleep until the link, which all answers share, has carried these bytes."""
-        if self.rate:
-            with self.lock:
-                # A busy machine wakes threads late: what they missed of the last moment is not lost.
-                self._free_at = max(self._free_at, time.monotonic() - 0.05) + size / self.rate
-                free_at = self._free_at
-            time.sleep(max(0.0, free_at - time.monotonic()))
 
 
 def serving(certificate: Any = None) -> AbstractContextManager[Any]:
@@ -186,30 +166,18 @@ def running(server: Any) -> Iterator[Any]:
 
 @dataclass
 class File:
-    """Serve bytes, with every way to do it wrong.
-
-    Attributes
-    ----------
-    cut
-        Hang up after this many bytes of the file.
-    ranges
-        Understand Range; ``if_range`` also If-Range.
-    length
-        Declare this length instead of the true one; ``None`` declares none.
-    pace
-        Seconds between pieces of 16 KiB.
-    """
+    """Serve bytes, with every way to do it wrong."""
 
     data: bytes
     etag: str | None = '"one"'
     last_modified: str | None = None
     kind: str = "application/zip"
-    cut: int | None = None
-    ranges: bool = True
-    if_range: bool = True
-    length: int | str | None = "true"
+    cut: int | None = None  #: hang up after this many bytes of the file
+    ranges: bool = True  #: understand Range
+    if_range: bool = True  #: understand If-Range
+    length: int | str | None = "true"  #: declare this length instead of the true one; ``None``: none
     shift: int = 0
-    pace: float = 0.0
+    pace: float = 0.0  #: seconds between pieces of 16 KiB
     extra: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, handler: Handler) -> None:

@@ -20,6 +20,7 @@ Node = tuple[int, float, float]
 Way = tuple[int, Sequence[int], dict[str, str]]
 Relation = tuple[int, Sequence[tuple[str, int, str]], dict[str, str]]
 
+KEYS = ("highway", "lanes", "maxspeed")
 _FOLDER = tempfile.TemporaryDirectory()
 
 
@@ -86,21 +87,13 @@ def edges_of(graph: StreetGraph) -> Counter:
     """Edges with all their values, parallel ones counted."""
     flags = {0: ("False",), 1: ("True",), 2: ("False", "True")}
 
-    def value(key: str, edge: int) -> tuple[str, ...]:
-        code = graph.tags[key][edge]
-        return () if code < 0 else graph.values[key][code]
-
-    return Counter(
-        (
-            int(graph.node_id[graph.source[i]]),
-            int(graph.node_id[graph.target[i]]),
-            round(float(graph.length[i]), 6),
-            flags[int(graph.oneway[i])],
-            flags[int(graph.reversed[i])],
-            *(value(key, i) for key in ("highway", "lanes", "maxspeed")),
-        )
-        for i in range(graph.num_edges)
-    )
+    tags = [
+        [() if code < 0 else graph.values[key][code] for code in graph.tags[key].tolist()] for key in KEYS
+    ]
+    ends = (graph.node_id[end].tolist() for end in (graph.source, graph.target))
+    kinds = ([flags[flag] for flag in column.tolist()] for column in (graph.oneway, graph.reversed))
+    lengths = (round(length, 6) for length in graph.length.tolist())
+    return Counter(zip(*ends, lengths, *kinds, *tags, strict=True))
 
 
 def edges_of_osmnx(graph: Any) -> Counter:
@@ -111,23 +104,8 @@ def edges_of_osmnx(graph: Any) -> Counter:
             return ()
         return tuple(sorted(map(str, found))) if isinstance(found, list) else (str(found),)
 
+    keys = ("oneway", "reversed", *KEYS)
     return Counter(
-        (
-            u,
-            v,
-            round(float(data["length"]), 6),
-            value(data["oneway"]),
-            value(data["reversed"]),
-            *(value(data.get(key)) for key in ("highway", "lanes", "maxspeed")),
-        )
+        (u, v, round(float(data["length"]), 6), *(value(data.get(key)) for key in keys))
         for u, v, data in graph.edges(data=True)
     )
-
-
-def with_sorted_values(graph: Any) -> Any:
-    """OSMnx's graph, the values that simplification put into lists of any order sorted."""
-    for _, _, data in graph.edges(data=True):
-        for key, found in data.items():
-            if isinstance(found, list):
-                data[key] = sorted(found, key=str)
-    return graph

@@ -21,9 +21,6 @@ from kmip_data.pipelines.openstreetmap.streets import is_street
 
 STATUS = "Connected as: 1\nCurrent time: 2026-01-01T00:00:00Z\nAnnounced endpoint: none\nRate limit: 2\n"
 STATUS += "2 slots available now.\n"
-COPYRIGHT = (
-    "The data included in this document is from www.openstreetmap.org. It is made available under ODbL."
-)
 
 
 class Servers(Server):
@@ -39,7 +36,7 @@ class Servers(Server):
         self.places = [
             dict.fromkeys(("class", "type", "addresstype", "name", "display_name"), "Here")
             | {"place_id": 1, "osm_type": "relation", "osm_id": 34914, "importance": 0.7, "place_rank": 16}
-            | {"lat": str(outline.centroid.y), "lon": str(outline.centroid.x), "licence": COPYRIGHT}
+            | {"lat": str(outline.centroid.y), "lon": str(outline.centroid.x), "licence": "ODbL"}
             | {"boundingbox": [str(south), str(north), str(west), str(east)]}
             | {"geojson": json.loads(shapely.to_geojson(outline))}
         ]
@@ -101,16 +98,14 @@ def elements_of(extract: Path) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in kinds.values()}
     for element in osmium.FileProcessor(str(extract)):
         kind = kinds[element.type_str()]
-        values: dict[str, Any] = {"type": kind, "id": element.id, "tags": dict(element.tags)}
         if kind == "node":
-            values |= {"lat": element.lat, "lon": element.lon}
+            values: dict[str, Any] = {"lat": element.lat, "lon": element.lon}
         elif kind == "way":
-            values["nodes"] = [node.ref for node in element.nodes]
+            values = {"nodes": [node.ref for node in element.nodes]}
         else:
-            values["members"] = [
-                {"type": kinds[m.type], "ref": m.ref, "role": m.role} for m in element.members
-            ]
-        found[kind].append(values)
+            members = [(kinds[member.type], member.ref, member.role) for member in element.members]
+            values = {"members": [dict(zip(("type", "ref", "role"), row, strict=True)) for row in members]}
+        found[kind].append({"type": kind, "id": element.id, "tags": dict(element.tags), **values})
     return found
 
 

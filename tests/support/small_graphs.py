@@ -45,16 +45,14 @@ def real_rows(every: int = 1) -> list[dict[str, str]]:
 
 
 def write_func(folder: Path, rows, lists=None) -> Path:
-    """Write a table and split lists (every fourth row validates, every fifth tests, unless given)."""
+    """Write a table and split lists, by default rows in turn."""
     folder.mkdir(parents=True, exist_ok=True)
     with gzip.open(folder / FUNC_TABLE, "wt", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["", "smiles", "peptide_seq", "labels", "identifier"])
         writer.writerows([i, row["smiles"], "", row["labels"], i] for i, row in enumerate(rows))
     if lists is None:
-        part = np.arange(len(rows)) % 5
-        lists = {"train": np.flatnonzero(part < 3), "val": np.flatnonzero(part == 3)}
-        lists["test"] = np.flatnonzero(part == 4)
+        lists = {part: np.arange(at, len(rows), 3) for at, part in enumerate(("train", "val", "test"))}
     (folder / FUNC_LISTS).write_bytes(pickle.dumps(lists, protocol=4))
     return folder
 

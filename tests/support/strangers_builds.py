@@ -136,7 +136,7 @@ def uses(folder: Path) -> list[Callable[[], object]]:
 
     def items(**options: Any) -> None:
         dataset = ShardedDataset(folder, **options)
-        repr(dataset), dataset.keys, dataset.num_classes, dataset.split_digest, dataset.get_summary()
+        repr(dataset), dataset.keys, dataset.num_classes, dataset.split_digest
         for data in dataset:
             edges, nodes = data.edge_index.numpy(), data.num_nodes
             assert edges.min(initial=0) >= 0

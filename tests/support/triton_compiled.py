@@ -1,14 +1,16 @@
-"""Compile a Triton kernel for a GPU that is not there, and read what it takes of it.
+"""Compile Triton's kernels for GPUs that are not there: ``python -m support.triton_compiled [brief]``.
 
-It cannot run in a process in which Triton interprets.
+Prints JSON: what each kernel takes by its name. It cannot run in a process in which Triton interprets.
 """
 
 from __future__ import annotations
 
+import itertools
+import json
 import re
 import subprocess
+import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,53 +18,140 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-
-@dataclass(frozen=True)
-class Resources:
-    """Resources of one compiled kernel.
-
-    Attributes
-    ----------
-    registers, spilled
-        Of a thread; spilled in bytes (its whole stack frame).
-    shared
-        Bytes of a program.
-    tensor_cores
-        The instruction that multiplies: ``wgmma``, ``mma.sync`` or ``none``.
-    """
-
-    registers: int
-    spilled: int
-    shared: int
-    tensor_cores: str
+from kmip_data.models.attention.gpu import kernels as attention
+from kmip_data.models.attention.gpu import launch
+from kmip_data.models.layers.gpu import gate_kernels, norm_kernels, products
+from kmip_data.models.layers.gpu.gated_edges import DIFFERENTIATE, GATE, SOURCES, by_node
+from kmip_data.models.layers.gpu.norm_kernels import OPTIONS, channels_of_a_tile
+from kmip_data.models.layers.gpu.norms import FINISH, ROWS, STEPS
 
 
-def compile_for(kernel: Any, capability: int, options: dict[str, Any], types: dict[str, str]) -> Resources:
+def compile_for(
+    kernel: Any, capability: int, options: dict[str, Any], types: dict[str, str]
+) -> dict[str, int]:
     """Compile a kernel to a cubin for a compute capability (80, 90) and read its resources.
 
     ``options`` are its compile-time arguments and the compiler's own, as they are passed to a launch;
-    ``types`` those of its other arguments by name, i32 where they have none.
+    ``types`` those of its other arguments by name, i32 where they have none. Returns the ``registers`` and
+    ``spilled`` bytes (its whole stack frame) of a thread, and the ``shared`` bytes of a program.
     """
-    constants = {name: value for name, value in options.items() if name in kernel.arg_names}
+    names = kernel.arg_names
+    constants = {name: value for name, value in options.items() if name in names}
     settings = {name: value for name, value in options.items() if name not in constants}
-    signature = {
-        name: "constexpr" if name in constants else types.get(name, "i32") for name in kernel.arg_names
-    }
-    aligned = {
-        (place,): [["tt.divisibility", 16]]
-        for place, name in enumerate(kernel.arg_names)
-        if signature[name].startswith("*")
-    }
+    signature = {name: "constexpr" if name in constants else types.get(name, "i32") for name in names}
+    pointers = [place for place, name in enumerate(names) if signature[name].startswith("*")]
+    aligned = {(place,): [["tt.divisibility", 16]] for place in pointers}
     source = ASTSource(kernel, signature=signature, constexprs=constants, attrs=aligned)
     compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=settings)
     with tempfile.TemporaryDirectory() as folder:
         cubin = Path(folder) / "kernel.cubin"
         cubin.write_bytes(compiled.asm["cubin"])
         tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-        report = subprocess.run(
-            [str(tool), "--dump-resource-usage", str(cubin)], capture_output=True, text=True, check=True
-        ).stdout
+        command = [str(tool), "--dump-resource-usage", str(cubin)]
+        report = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     found = {name: int(number) for name, number in re.findall(r"(REG|STACK|LOCAL):(\d+)", report)}
-    ptx = compiled.asm["ptx"]
-    cores = next((name for name in ("wgmma", "mma.sync") if name in ptx), "none")
-    return Resources(found["REG"], found["STACK"] + found["LOCAL"], compiled.metadata.shared, cores)
+    spilled = found["STACK"] + found["LOCAL"]
+    return {"registers": found["REG"], "spilled": spilled, "shared": compiled.metadata.shared}
+
+
+_OF_PAIRS = "scores values weights out grad keys slopes grad_queries queries grad_keys grad_values sums"
+_PAIRS = {
+    **dict.fromkeys(_OF_PAIRS.split(), "*fp32"),
+    **dict.fromkeys(("indices", "cuts"), "*i32"),
+    "keep": "*u8",
+    "scale": "fp32",
+    "order": "*i64",
+    "start": "*i64",
+}
+
+
+def of_attention(capability: int, *, brief: bool) -> dict[str, dict[str, int]]:
+    """Resources of the kernels of attention."""
+    found = {}
+    for (k, width), drop in itertools.product(((10, 14), (15, 19), (10, 76), (1, 8)), (True, False)):
+        sizes = launch._tile(k, width) | ({} if drop else {"keep": None})
+        if drop or not brief:
+            for kernel in (attention.attend_rows, attention.slope_rows):
+                name = f"{kernel.__name__}, k = {k}, {width}, dropout {drop}"
+                found[name] = compile_for(kernel, capability, sizes, _PAIRS)
+        if brief:
+            break
+    for width in (76,) if brief else (14, 76):
+        for kernel in (attention.sum_segments, attention.add_segments):
+            sizes = launch._segment_sizes(width)
+            name = f"{kernel.__name__}, {width}"
+            found[name] = compile_for(kernel, capability, sizes, {**_PAIRS, "keys": "i32"})
+    return found
+
+
+#: (d, k), 0: a list of edges, as S3DIS and ShapeNet-Part, superpixels and cities have them
+SIZES = ((56, 32), (64, 16), (76, 16), (100, 16), (76, 0))
+_FLOATS = (
+    "quotient inverse parts norm grad_quotient of_message at_target at_source message grad_target grad_source"
+    " grad_message scale shift running_mean running_variance constants"
+)
+_STORED = "pre old new grad grad_pre rows more out of_rows of_more given"  # in either type
+_TYPES = {
+    **dict.fromkeys(["start", "end", "edge", "seed", "after", "batches", "first", "first_nodes"], "*i64"),
+    **dict.fromkeys(_FLOATS.split(), "*fp32"),
+    "deviation": "*fp64",
+    **dict.fromkeys(["dropped", "after_dropped"], "i64"),
+    **dict.fromkeys(["kept_scale", "after_scale", "share"], "fp32"),
+}
+
+
+def of_layers(capability: int, *, brief: bool) -> dict[str, dict[str, int]]:
+    """Resources of each kernel as a layer would launch it, by name; ``brief``: in the first size alone."""
+    found = {}
+    chosen = SIZES[:1] if brief else SIZES
+    plain = itertools.product(chosen, ("bf16",) if brief else ("fp32", "bf16"), (False,))
+    of_padding = [(size, "fp32", True) for size in dict.fromkeys((chosen[0], chosen[-1]))]
+    for (d, k), edges, padded in (*plain, *of_padding):
+        block = channels_of_a_tile(d)
+        sizes = {"D": d, "BC": block, **OPTIONS}
+        gate, back = (by_node(shape, d, k) for shape in (GATE, DIFFERENTIATE))
+        rows = {"BE": ROWS // block, **sizes}
+        # An argument that is None is no argument of the compiled kernel.
+        nodes = {} if padded else {"first_nodes": None}
+        first = {} if padded else {"first": None}
+        norm = {"SHARED": False, "RELU": True}
+        launches = {
+            "gate": {"ADD": True, "STATISTICS": True, **nodes, **gate},
+            "differentiate": {**nodes, **back},
+            "sum_at_sources": {"BN": SOURCES // block, **sizes},
+            "add_and_count": {"STEPS": STEPS, **first, **rows},
+            "finish": {"D": d, "EPS": 1e-5, "MOMENTUM": 0.1, "NOTE": True, **FINISH},
+            "update": {**norm, **rows},
+            "sum_gradients": {"STEPS": STEPS, "RELU": True, **rows},
+            "finish_gradients": {"D": d, **first, **FINISH},
+            "spread_gradients": {"RELU": True, **first, **rows},
+        }
+        types = {**_TYPES, **dict.fromkeys(_STORED.split(), f"*{edges}")}
+        for name, options in launches.items():
+            own = {"rows": "i32"} if name in {"spread_gradients", "update"} else {}
+            if name == "finish_gradients":
+                own = {"out": "*fp32"}
+            kernel = getattr(gate_kernels, name, None) or getattr(norm_kernels, name)
+            what = f"{name}, d = {d}, k = {k}, {edges}{', padded' if padded else ''}"
+            found[what] = compile_for(kernel, capability, options, types | own)
+    splits = (("fp32", "bf16x6"), ("fp32", "bf16x3"), ("bf16", "bf16x3"))[: 1 if brief else 3]
+    for d, (edges, split) in itertools.product(sorted({d for d, _ in chosen}), splits):
+        options = {"D": d, "BR": products.ROWS, **products.widths(d), "PRECISION": split, **OPTIONS}
+        stored = ["rows", "weight", "addend", "out", "pre", "new"]
+        types = {**_TYPES, **dict.fromkeys(stored, f"*{edges}")}
+        for name, forward in (("form_and_multiply", True), ("multiply_and_sum", False)):
+            absent = dict.fromkeys(["addend", "parts"] if forward else ["new"])
+            flags = {"SHARED": False, "num_stages": 1, **absent}
+            taken = compile_for(products.multiply, capability, {**options, **flags}, types)
+            found[f"{name}, d = {d}, {edges}, {split}"] = taken
+    return found
+
+
+if __name__ == "__main__":
+    short = "brief" in sys.argv
+    taken = {
+        f"sm_{target} {name}": each
+        for target, of in itertools.product((90,) if short else (80, 90), (of_attention, of_layers))
+        for name, each in of(target, brief=short).items()
+    }
+    print(json.dumps(taken))  # noqa: T201 -- its output

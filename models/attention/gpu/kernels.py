@@ -44,16 +44,9 @@ def attend_rows(
 ):  # fmt: skip
     """Softmax of the scores and the weighted sum of the values; program (tile of queries, head).
 
-    Parameters
-    ----------
-    scores, indices, keep
-        (H, rows, k) float32, int32 or int64 (−1: no key), and bytes, 0 where dropped, or None.
-    values
-        (H, M, width) float32, strides ``value_head`` and ``value_row``.
-    weights
-        Out: (H, rows, k) float32, of the softmax itself.
-    out
-        Out: (H, rows, width) float32; zero for a row without keys.
+    ``scores``, ``indices`` (int32 or int64; −1: no key) and ``keep`` (bytes, 0 where dropped, or None) are
+    (H, rows, k), ``values`` (H, M, width). Writes ``weights`` (H, rows, k), of the softmax itself, and
+    ``out`` (H, rows, width), zero for a row without keys. Floats are float32.
     """
     head, row = tl.program_id(1).to(tl.int64), tl.program_id(0).to(tl.int64) * BQ + tl.arange(0, BQ)
     pair, inside, key, there = _pairs(indices, row, rows, k, BK)
@@ -83,18 +76,9 @@ def slope_rows(
 ):  # fmt: skip
     """Derivatives of the scores, and of the queries; program (tile of queries, head).
 
-    Parameters
-    ----------
-    grad
-        (H, rows, width) float32, gradient of the output.
-    keys, values
-        (H, M, dim) and (H, M, width) float32.
-    indices, weights, keep
-        As :func:`attend_rows` takes and gives them.
-    slopes
-        Out: (H, rows, k) float32, gradient of query · key of each pair; 0 where there is no key.
-    grad_queries
-        Out: (H, rows, dim) float32.
+    ``grad`` (H, rows, width) is that of the output, ``keys`` are (H, M, dim), the others as
+    :func:`attend_rows` takes and gives them. Writes ``slopes`` (H, rows, k), the gradient of query · key of
+    each pair, 0 where there is no key, and ``grad_queries`` (H, rows, dim).
     """
     head, row = tl.program_id(1).to(tl.int64), tl.program_id(0).to(tl.int64) * BQ + tl.arange(0, BQ)
     pair, inside, key, there = _pairs(indices, row, rows, k, BK)
@@ -134,17 +118,9 @@ def sum_segments(
 ):  # fmt: skip
     """Σ slope · query and Σ weight · gradient over the pairs of a segment; program (segment, channels).
 
-    Parameters
-    ----------
-    order, cuts, start
-        As :func:`.launch.transpose` gives them.
-    slopes, queries
-        (H, rows, k) and (H, rows, dim) float32.
-    weights, keep, grad
-        (H, rows, k) float32, bytes, 0 where a weight counts as 0, (H, rows, width) float32.
-    grad_keys, grad_values
-        Out: (segments, dim) and (segments, width) float32. Where a segment after the keys' begins a list, or
-        has no key, the value is not read.
+    ``order``, ``cuts`` and ``start`` are those of :func:`.launch.transpose`, the others as :func:`slope_rows`
+    takes and gives them. Writes ``grad_keys`` (segments, dim) and ``grad_values`` (segments, width); where a
+    segment after the keys' begins a list, or has no key, they are not read.
     """
     # 1. A program sums at most SEGMENT pairs of one key: the first of its list, or those from a cut on.
     segment = tl.program_id(0).to(tl.int64)

@@ -92,8 +92,7 @@ def _one_compiler_at_a_time(kernel: tuple[str, int, int]) -> contextlib.Abstract
 @functools.cache
 def lazy_tensor() -> Any:
     """KeOps' class of symbolic matrices, without its chatter."""
-    import pykeops
-    from pykeops.torch import LazyTensor
+    import pykeops.torch
 
     pykeops.set_verbose(False)
-    return LazyTensor
+    return pykeops.torch.LazyTensor

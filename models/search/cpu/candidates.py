@@ -16,16 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kmip_data.models.search.cpu import lanes
-from kmip_data.models.search.cpu.lanes import (
-    at_least,
-    count_bits,
-    hold,
-    load,
-    lowest_bit,
-    pointer,
-    splat,
-    store,
-)
+from kmip_data.models.search.cpu.lanes import at_least, count_bits, load, pointer, splat, store
 from kmip_data.runtime.threads import njit_nogil
 
 LAST = 0xFFFFFFFF
@@ -112,7 +103,7 @@ def write_sorted(packed: Any, count: int, k: int, low: int, scores: Any, indices
             place += count_bits(lanes.above(load(numbers, j), limit))
         if place < k:
             scores[to + place], indices[to + place] = unordered(value >> 32), LAST - (value & LAST) + low
-    hold(packed)
+    lanes.hold(packed)
 
 
 OUT = np.float32(np.inf)  #: floor of a query that is given up: nothing reaches it
@@ -210,7 +201,7 @@ def append(block: Block, i: int, products: Any, hits: int, place: int) -> bool:
     store(block.line, 0, products)
     to = i * block.space + block.filled[i]
     while hits:
-        lane = lowest_bit(hits)
+        lane = lanes.lowest_bit(hits)
         hits &= hits - 1
         block.near[to], block.place[to] = block.line[lane], place + lane
         to += 1

@@ -12,19 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kmip_data.arrays import F32, I64
+from kmip_data.models.search.cpu import lanes
 from kmip_data.models.search.cpu.candidates import LAST, unordered
 from kmip_data.models.search.cpu.lanes import (
-    above,
-    absorb_16,
-    hold,
     larger,
     load,
-    merge_16,
     multiply_add,
     packed,
     pointer,
     smaller,
-    sort_16,
     splat,
     store,
 )
@@ -65,14 +61,14 @@ def _merge(rows: Any, start: int, size: int) -> None:
                 _exchange(rows, i, i + step)
         step //= 2
     for first in range(start, start + size, LEAST):
-        merge_16(rows, first * 8)
+        lanes.merge_16(rows, first * 8)
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
 def _sort(rows: Any, start: int, size: int) -> None:
     """Sort ``size`` registers, a power of two from 16 on, lane by lane, the largest first."""
     for first in range(start, start + size, LEAST):
-        sort_16(rows, first * 8)
+        lanes.sort_16(rows, first * 8)
     part = 2 * LEAST
     while part <= size:
         for first in range(start, start + size, part):
@@ -118,14 +114,14 @@ def _better(fresh: Any, start: int, limit: Any) -> bool:
     top = load(fresh, start * 8)
     for i in range(start + 1, start + LEAST):
         top = larger(top, load(fresh, i * 8))
-    return bool(above(top, limit) != 0)
+    return bool(lanes.above(top, limit) != 0)
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
 def _absorb(best: Any, fresh: Any, start: int, size: int) -> None:
     """Merge ``size`` registers of scores into the best so far, which are at the same place."""
     if size == LEAST:
-        absorb_16(fresh, start * 8, best, start * 8)
+        lanes.absorb_16(fresh, start * 8, best, start * 8)
         return
     _sort(fresh, start, size)
     for i in range(size):
@@ -251,4 +247,4 @@ def search_rows(
         to = (head * scores.shape[1] + first) * k
         _finish(memory, rows, size, few, low, k, to_scores, to_indices, to)
         at += rows
-    hold(blocks), hold(wides), hold(bests), hold(freshes), hold(counts)
+    lanes.hold(blocks), lanes.hold(wides), lanes.hold(bests), lanes.hold(freshes), lanes.hold(counts)

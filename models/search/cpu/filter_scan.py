@@ -9,26 +9,8 @@ from numpy.typing import NDArray
 
 from kmip_data.arrays import F32, I64
 from kmip_data.models.search.cpu import candidates, lanes
-from kmip_data.models.search.cpu.candidates import (
-    OUT,
-    Block,
-    append,
-    cut,
-    finish,
-    new_block,
-    offer,
-    set_floor,
-)
-from kmip_data.models.search.cpu.lanes import (
-    at_least,
-    hold,
-    load,
-    lowest_bit,
-    multiply_add,
-    pointer,
-    splat,
-    store,
-)
+from kmip_data.models.search.cpu.candidates import OUT, Block, append, cut, offer, set_floor
+from kmip_data.models.search.cpu.lanes import at_least, load, multiply_add, pointer, splat
 from kmip_data.models.search.cpu.tree import BRANCH, CONE, Tree
 from kmip_data.runtime.threads import njit_nogil
 
@@ -72,7 +54,7 @@ def search_flat(
 ) -> None:  # fmt: skip
     """Search for the rows ``start`` to ``stop``; arguments as of :func:`search_tree`."""
     dim, leaves = tree.dim, -(-tree.keys // 16)
-    block, memory = new_block(BLOCK, dim, k)
+    block, memory = candidates.new_block(BLOCK, dim, k)
     points, number = pointer(tree.points), pointer(tree.number)
     to_scores, to_indices = pointer(scores), pointer(indices)
     step = max(2, _NEAR // (16 * dim)) & ~1
@@ -86,8 +68,8 @@ def search_flat(
             for i in range(0, count, 4):
                 for pair in range(leaf, min(leaf + step, leaves), 2):
                     _multiply_pair(points, pair, dim, block, i)
-        finish(block, count, number, queries, keys, first, low, to_scores, to_indices, failed)
-    hold(memory)
+        candidates.finish(block, count, number, queries, keys, first, low, to_scores, to_indices, failed)
+    lanes.hold(memory)
 
 
 @njit_nogil(error_model="numpy", forceinline=True)
@@ -119,7 +101,7 @@ def _visit(points: Any, cones: Any, dim: int, twig: int, block: Block, i: int) -
     mask = at_least(reach, splat(block.limit[i]))
     leaves = 0
     while mask:
-        leaf = twig * 16 + lowest_bit(mask)
+        leaf = twig * 16 + lanes.lowest_bit(mask)
         mask &= mask - 1
         dots = splat(np.float32(0))
         for c in range(dim):
@@ -163,7 +145,7 @@ def _visit_together(
         if (masks[i] >> lane) & 1:
             mask = at_least(_reach(cones, twig, dim, block.unit, i * dim), splat(block.limit[i]))
             while mask:
-                leaf = lowest_bit(mask)
+                leaf = lanes.lowest_bit(mask)
                 mask &= mask - 1
                 pick[leaf * (BLOCK + 4) + picked[leaf]] = i
                 picked[leaf] += 1
@@ -189,9 +171,9 @@ def _most_promising(
         reach = _reach(cones, branch, dim, block.unit, i * dim)
         mask = at_least(reach, splat(reaches[count - 1]))
         if mask:
-            store(block.line, 0, reach)
+            lanes.store(block.line, 0, reach)
         while mask:
-            lane = lowest_bit(mask)
+            lane = lanes.lowest_bit(mask)
             mask &= mask - 1
             value = block.line[lane]
             if value > reaches[count - 1]:
@@ -224,12 +206,10 @@ def _take_hint(tree: Tree, hint: I64, row: int, low: int, seen: Any, block: Bloc
     if n < block.k:
         return False
     # Summed without fused operations: as near the exact product as the filter's, so twice the slack is safe.
-    least = (
-        candidates.kth_largest(block.near, base, base + n, block.k, 0)[0]
-        if n > block.k
-        else np.float32(np.inf)
-    )
-    if n == block.k:
+    least = np.float32(np.inf)
+    if n > block.k:
+        least = candidates.kth_largest(block.near, base, base + n, block.k, 0)[0]
+    else:
         for j in range(n):
             least = min(least, block.near[base + j])
     set_floor(block, i, least - block.slack[i])
@@ -249,7 +229,7 @@ def search_tree(
     ``failed`` (R,) is set where the filter cannot separate too many keys.
     """
     dim, branches = tree.dim, -(-tree.keys // BRANCH)
-    block, memory = new_block(BLOCK + 1, dim, k)  # one more stands in for what an unfinished tile lacks
+    block, memory = candidates.new_block(BLOCK + 1, dim, k)  # the last fills an unfinished tile
     lists = np.empty(BLOCK + 16 * (BLOCK + 5), np.int64)
     masks, picked, pick = pointer(lists), pointer(lists[BLOCK:]), pointer(lists[BLOCK + 16 :])
     twigs, reach = np.empty(BLOCK * warm, np.int64), np.empty(warm, np.float32)
@@ -290,12 +270,12 @@ def search_tree(
                 masks[i] = mask
                 union |= mask
             while union:
-                lane = lowest_bit(union)
+                lane = lanes.lowest_bit(union)
                 union &= union - 1
                 leaves += _visit_together(
                     points, leaf_cones, dim, branch * 16 + lane, lane, block, count, masks, pick, picked
                 )
         # 4. Rank the candidates by the rule.
-        finish(block, count, number, queries, keys, first, low, to_scores, to_indices, failed)
-    hold(memory), hold(lists), hold(twigs), hold(reach)
+        candidates.finish(block, count, number, queries, keys, first, low, to_scores, to_indices, failed)
+    lanes.hold(memory), lanes.hold(lists), lanes.hold(twigs), lanes.hold(reach)
     return leaves

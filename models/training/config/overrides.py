@@ -141,10 +141,8 @@ def _assign(values: dict[str, Any], path: str, text: str) -> None:
     elif inside := [known for known in keys if known.startswith(f"{path}.")]:
         raise _refused(f"{path!r} is a section, not a key.", ", ".join(inside), path)
     else:
-        # The keys of the section, where that exists, else the sections.
-        inside = [known for known in keys if known.startswith(f"{section}.")] if section else []
-        sections = dict.fromkeys(known.partition(".")[0] for known in keys)
-        raise _refused(_unknown(path), ", ".join(inside or sections), path)
+        inside = [known for known in keys if section and known.startswith(f"{section}.")]
+        raise _refused(_unknown(path), ", ".join(inside) or "section.key=value", path)
 
 
 def _typed(key: Key, field: FieldInfo, text: str) -> Any:

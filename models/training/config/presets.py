@@ -17,7 +17,7 @@ from kmip_data.graphs.city_columns import family
 from kmip_data.manifest import Strict, dataset_names, read_shipped, shipped_names, unknown_name
 from kmip_data.models.config import MESSAGE_PASSING, POSITIONAL, merged, models
 from kmip_data.models.training.config.keys import RunConfig, without_none
-from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping, key_value
+from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping
 from kmip_data.wording import counted
 
 USUAL = "gps-kmip"  #: the model whose settings others take where upstream has none
@@ -34,7 +34,7 @@ class Difference(Strict):
 
 
 class Note(Strict):
-    """Something that both presets treat alike, and why."""
+    """Something that text and code treat alike, and why."""
 
     topic: str
     text: str
@@ -289,30 +289,18 @@ def family_of(dataset: str, card: Card | None = None) -> str | None:
     return next((name for name in (dataset, family(dataset, card)) if name in named), None)
 
 
-def differences(config: RunConfig) -> list[str]:
-    """Return a line on the preset of a run, and one for each key in which its text and code differ.
-
-    A preset of which the paper's text does not speak names its source.
-    """
+def origin(config: RunConfig) -> str:
+    """Return a line on the preset of a run, empty without one: its variant, or whose settings they are."""
     if not config.preset:
-        return []
+        return ""
     preset = read_preset(*config.preset.split("/"))
-    changes = preset.changes(config.variant)
+    preset.changes(config.variant)  # refuses an unknown variant
     if not preset.text:
         whose = "" if preset.paper or preset.paper_on else ", not the paper's"
-        return [f"preset {preset.name}{whose}: {preset.source}"]
-    as_code = load_preset(preset.dataset, preset.model)
-    other, keys = "code" if config.variant == "text" else "text", counted(len(preset.text), "key")
+        return f"preset {preset.name}{whose}: {preset.source}"
     how = f" as the paper's {config.variant} has it"
     if config.variant in preset.ours:
         how = f", variant {config.variant}, ours and not the paper's"
+    other, keys = "code" if config.variant == "text" else "text", counted(len(preset.text), "key")
     shown = f"kmip-data info {preset.dataset} --model {preset.model}"
-    lines = [f"preset {preset.name}{how}; its {other} differs in {keys} ({shown})"]
-    width = max(len(difference.key) for difference in preset.text)
-    for difference in preset.text:
-        code, run = (key_value(which, difference.key) for which in (as_code, config))
-        text = difference.value
-        changed = "" if run == changes.get(difference.key, code) else f", this run {run}"
-        changed = ", not in this run" if run is None else changed
-        lines.append(f"  {difference.key:{width}}  code {code}, text {text}{changed} ({difference.paper})")
-    return lines
+    return f"preset {preset.name}{how}; its {other} differs in {keys} ({shown})"

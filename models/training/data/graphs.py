@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any, Unpack
 
 import torch
-from torch_geometric.data import Data
 
 from kmip_data.builds.home import Build, BuildArguments, Home
 from kmip_data.errors import UsageError
@@ -41,18 +40,15 @@ class EpochBatches:
     def __iter__(self) -> Iterator[Any]:
         at = {"epoch": self._epoch(), "position": self._done()}
         self._loader.load_state_dict(self._loader.state_dict() | at)
+        # The last batch may have fewer graphs than there are processes, and none for this one.
+        size = self._loader.batch_size
+        repeats = self._loader.ranks()[0] >= (len(self._loader.dataset) % size or size)
         for number, batch in enumerate(self._loader, at["position"] + 1):
-            if number == len(self) and self._repeats():
+            if repeats and number == len(self):
                 # Its graph is another process's: this one joins in, and learns nothing from it.
-                batch.train_mask = torch.zeros(
-                    batch.num_nodes if self._of_nodes else batch.num_graphs, dtype=torch.bool
-                )
+                rows = batch.num_nodes if self._of_nodes else batch.num_graphs
+                batch.train_mask = torch.zeros(rows, dtype=torch.bool)
             yield batch
-
-    def _repeats(self) -> bool:
-        """True if the last batch has fewer graphs than processes, and none for this one."""
-        graphs, size = len(self._loader.dataset), self._loader.batch_size
-        return self._loader.ranks()[0] >= (graphs % size or size)
 
 
 class ManyGraphs(RunData):
@@ -94,7 +90,7 @@ class ManyGraphs(RunData):
     def record(self, part: str, position: int) -> Any:
         """One graph of a part as a batch."""
         dataset = self._datasets[part][position : position + 1]
-        return next(iter(_loader(dataset, 1, prefetch=0, rank=0, world_size=1)))
+        return next(iter(self._loader(dataset, 1, prefetch=0, rank=0, world_size=1)))
 
     def batches(self, epoch: Callable[[], int], done: Callable[[], int] = lambda: 0) -> EpochBatches:
         """Train batches of the epoch that ``epoch()`` gives; every process of a run gets as many."""
@@ -116,11 +112,8 @@ class ManyGraphs(RunData):
         return found
 
     def _loader(self, dataset: ShardedDataset, batch_size: int, **options: Any) -> GraphLoader:
-        return _loader(dataset, batch_size, pin_memory=page_locked(self.config.system.device), **options)
-
-
-def _loader(dataset: ShardedDataset, batch_size: int, **options: Any) -> GraphLoader:
-    return GraphLoader(dataset, batch_size, compact=dataset.schema.edges == "neighbor", **options)
+        compact, pinned = dataset.schema.edges == "neighbor", page_locked(self.config.system.device)
+        return GraphLoader(dataset, batch_size, compact=compact, pin_memory=pinned, **options)
 
 
 class OneGraph(RunData):
@@ -147,9 +140,7 @@ class OneGraph(RunData):
             )
 
     def _open(self, config: RunConfig) -> None:
-        records = self._records(config)
-        self.graph: Data = records[0]
-        self._whole = self.graph
+        self._whole = self.graph = self._records(config)[0]
 
     def _size(self, part: str) -> int:
         return int(self.graph[f"{part}_mask"].sum())
@@ -185,20 +176,10 @@ class OneGraph(RunData):
 
     def batches(self, epoch: Callable[[], int], done: Callable[[], int] = lambda: 0) -> Iterable[Any]:
         """The graph, once per epoch; with sampling, the train nodes and what is around them."""
-        training = self.config.training
-        if not training.neighbors:
+        if not self.config.training.neighbors:
             return [self.graph]
-        return NeighborBatches(
-            self.graph,
-            self.graph.train_mask,
-            fanouts=training.neighbors,
-            batch_size=training.batch_size,
-            shuffle=training.shuffle,
-            seed=training.seed,
-            epoch=epoch,
-            done=done,
-            pin_memory=page_locked(self.config.system.device),
-        )
+        pinned = page_locked(self.config.system.device)
+        return NeighborBatches(self.graph, self.config.training, epoch, done, pin_memory=pinned)
 
     def passes(self, parts: Sequence[str]) -> list[Pass]:
         """All parts in one pass."""

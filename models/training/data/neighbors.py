@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,35 +11,31 @@ import torch
 from numpy.typing import NDArray
 from torch_geometric.data import Data
 
+from kmip_data.models.training.config.keys import TrainingConfig
+
 
 class NeighborBatches:
     """A pass over the chosen nodes, each batch with sampled neighbours, neighbours of these, and so on.
 
     What PyTorch Geometric's ``NeighborLoader`` (``replace=False``, ``subgraph_type="directional"``) draws,
     without the compiled package that it needs; the draw is a function of seed and epoch alone, so that
-    a resumed run continues with the same batches. A batch has ``batch_size`` of the nodes to predict, which
-    ``chosen``, (N,) bool, marks, and at most ``fanouts[hop]`` neighbours per node; ``epoch()`` gives the
-    number of finished epochs, ``done()`` that of the batches to leave out, which are drawn all the same.
-    ``pin_memory``: batches are page-locked, for transfers to a GPU.
+    a resumed run continues with the same batches. A batch has ``training.batch_size`` of the train nodes and
+    at most ``training.neighbors[hop]`` neighbours per node. ``epoch()`` gives the number of finished epochs,
+    ``done()`` that of the batches to leave out, which are drawn all the same.
     """
 
-    def __init__(  # noqa: PLR0913 -- options, by keyword
+    def __init__(
         self,
         graph: Data,
-        chosen: torch.Tensor,
-        *,
-        fanouts: Sequence[int],
-        batch_size: int,
-        shuffle: bool,
-        seed: int,
+        training: TrainingConfig,
         epoch: Callable[[], int],
-        done: Callable[[], int] = lambda: 0,
-        pin_memory: bool = False,
+        done: Callable[[], int],
+        *,
+        pin_memory: bool,
     ) -> None:
-        self._graph, self._fanouts, self._size = graph, tuple(fanouts), batch_size
-        self._shuffle, self._seed, self._epoch = shuffle, seed, epoch
-        self._done, self._pin = done, pin_memory
-        self._chosen = chosen.cpu().numpy().nonzero()[0]
+        self._graph, self._training, self._epoch, self._done = graph, training, epoch, done
+        self._pin = pin_memory
+        self._chosen = graph.train_mask.cpu().numpy().nonzero()[0]
         target = graph.edge_index[1].cpu().numpy()
         # Compressed rows: the incoming edges of node i are _edges[_start[i]:_start[i + 1]].
         self._edges = np.argsort(target, kind="stable")
@@ -46,23 +43,24 @@ class NeighborBatches:
         self._source = graph.edge_index[0].cpu().numpy()
 
     def __len__(self) -> int:
-        return (len(self._chosen) + self._size - 1) // self._size
+        return math.ceil(len(self._chosen) / self._training.batch_size)
 
     def __iter__(self) -> Iterator[Data]:
-        done, generator = self._done(), np.random.Generator(np.random.PCG64([self._seed, self._epoch()]))
-        order = generator.permutation(self._chosen) if self._shuffle else self._chosen
-        for number, start in enumerate(range(0, len(order), self._size)):
-            batch = self.around(order[start : start + self._size], generator)
+        done, size = self._done(), self._training.batch_size
+        generator = np.random.Generator(np.random.PCG64([self._training.seed, self._epoch()]))
+        order = generator.permutation(self._chosen) if self._training.shuffle else self._chosen
+        for number, start in enumerate(range(0, len(order), size)):
+            batch = self._around(order[start : start + size], generator)
             if number >= done:
                 yield batch.pin_memory() if self._pin else batch
 
-    def around(self, seeds: NDArray[np.int64], generator: np.random.Generator) -> Data:
+    def _around(self, seeds: NDArray[np.int64], generator: np.random.Generator) -> Data:
         """Return the sampled graph around ``seeds``, which come first and make up its ``train_mask``."""
         place = np.full(self._graph.num_nodes, -1, np.int64)
         place[seeds] = np.arange(len(seeds))
         nodes, edges, frontier = [seeds], [np.empty(0, np.int64)], seeds
         count = len(seeds)
-        for fanout in self._fanouts:
+        for fanout in self._training.neighbors:
             sampled = self._sample(frontier, fanout, generator)
             edges.append(sampled)
             sources = self._source[sampled]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -259,11 +258,9 @@ def check_columns(build: Build, config: RunConfig) -> Column:
     return labels
 
 
-def sent_ahead(
-    batches: Iterable[Any], device: torch.device, log: Callable[[str], None] | None = None
-) -> Iterable[Any]:
+def sent_ahead(batches: Iterable[Any], device: torch.device) -> Iterable[Any]:
     """Return what a loop reads; for a GPU, batches brought there while the one before is in work."""
-    return SentAhead(batches, device, log) if device.type == "cuda" else batches
+    return SentAhead(batches, device) if device.type == "cuda" else batches
 
 
 def page_locked(wanted: str) -> bool:
@@ -281,30 +278,18 @@ class SentAhead:
     """Batches on ``device``, a GPU, each copied there ahead of its use.
 
     The copy overlaps the step where the batch's memory is :func:`page_locked`. The rows of masks are
-    looked up before, on the host, because on the GPU the host waits to learn how many there are. ``log``
-    prints a line on how long the first batch took, for which the host then waits.
+    looked up before, on the host, because on the GPU the host waits to learn how many there are.
     """
 
-    def __init__(
-        self, batches: Iterable[Any], device: torch.device, log: Callable[[str], None] | None = None
-    ) -> None:
-        self._batches, self._device, self._log = batches, device, log
-        self._stream = _copies(device)
-
-    def __len__(self) -> int:
-        return len(self._batches)  # type: ignore[arg-type] # lists and loaders
+    def __init__(self, batches: Iterable[Any], device: torch.device) -> None:
+        self._batches, self._device, self._stream = batches, device, _copies(device)
 
     def __iter__(self) -> Iterator[Any]:
-        begun = time.perf_counter()
         coming = None
         for batch in self._batches:
             ahead = self._sent(batch)
             if coming is not None:
                 yield self._arrived(*coming)
-            elif self._log is not None:
-                ahead[1].synchronize()
-                log, self._log = self._log, None
-                log(f"first batch: on the GPU after {time.perf_counter() - begun:.1f} s")
             coming = ahead
         if coming is not None:
             yield self._arrived(*coming)

@@ -22,16 +22,9 @@ from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device, check_precision, choose_device
 from kmip_data.models.training.memory import out_of_memory
+from kmip_data.models.training.run import folder as run_folder
 from kmip_data.models.training.run.checkpoint import WEIGHTS, put_weights
-from kmip_data.models.training.run.folder import (
-    CONFIG_NAME,
-    RunResult,
-    SplitUsed,
-    find_run,
-    metrics_table,
-    own_choices,
-    read_result,
-)
+from kmip_data.models.training.run.folder import CONFIG_NAME, RunResult, SplitUsed, metrics_table
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.runtime.memory import is_out_of_memory
 
@@ -157,15 +150,15 @@ def open_run(
 ) -> OpenedRun:
     """Open a finished run and its data, or other data that fit it; see :func:`evaluate`."""
     home = home or Home.locate()
-    folder = find_run(run, home)
+    folder = run_folder.find_run(run, home)
     config = read_config(folder / CONFIG_NAME)
-    result = read_result(folder)
+    result = run_folder.read_result(folder)
     chosen = choose_device(device or config.system.device)
     check_precision(config.training.precision, chosen)
     if chosen.kind == "cuda":
         self_check.before_run(config.model, chosen)
     if target is None:
-        config = own_choices(config, folder, home)
+        config = run_folder.own_choices(config, folder, home)
     else:
         other = {"dataset": target, "sample": sample, "parameters": {}, "split": {}}
         config = config.model_copy(update={"data": config.data.model_copy(update=other)})

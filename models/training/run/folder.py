@@ -46,7 +46,6 @@ _OWN = re.compile(
     r"|checkpoints/(last\.ckpt|(best|epoch-\d+)\.safetensors))(\.[^/]*\.partial)?"
 )
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-PACKAGES = ("torch", "torch-geometric", "torchmetrics", "numpy", "numba", "pykeops")
 
 Metrics = dict[str, dict[str, float]]  #: part -> name -> value
 
@@ -247,7 +246,7 @@ def read_result(run: Path) -> RunResult:
 def package_versions() -> dict[str, str]:
     """Versions of Python, this package and those a result depends on."""
     found = {"python": platform.python_version(), "kmip-data": kmip_data.__version__}
-    for package in PACKAGES:
+    for package in ("torch", "torch-geometric", "torchmetrics", "numpy", "numba", "pykeops"):
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
     return found
@@ -291,11 +290,7 @@ def value_text(name: str, mean: float, std: float | None) -> str:
 
 
 def with_unit(name: str, value: float) -> str:
-    """Write one value of a metric for people.
-
-    >>> with_unit("mae", 0.25618), with_unit("ap", 0.6631)
-    ('0.2562', '66.31 %')
-    """
+    """Write one value of a metric for people, such as 0.2562 of ``mae`` and 66.31 % of ``ap``."""
     return value_text(name, value, None) + (" %" if is_share(name) else "")
 
 
@@ -335,9 +330,7 @@ class Summary:
         first = self.results[0]
         seeds = ", ".join(str(result.seed) for result in self.results)
         best = ", ".join(str(result.best_epoch + 1) for result in self.results)
-        return (
-            f"{metrics_table([result.metrics for result in self.results])}\n"
-            f"{first.dataset}{remark(first.sample, first.complete)}, {first.model}, seed {seeds};"
-            f" weights of epoch {best} of {first.epochs}"
-            f", the best by {metrics_by_name()[first.metric].title} on val"
-        )
+        data = f"{first.dataset}{remark(first.sample, first.complete)}, {first.model}, seed {seeds}"
+        chosen = f"the best by {metrics_by_name()[first.metric].title} on val"
+        table = metrics_table([result.metrics for result in self.results])
+        return f"{table}\n{data}; weights of epoch {best} of {first.epochs}, {chosen}"

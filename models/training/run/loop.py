@@ -8,7 +8,6 @@ is written from which a run continues to the same weights, bit for bit on a CPU.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from itertools import islice
@@ -49,8 +48,6 @@ class Loop:
         Where checkpoint, metrics and best weights are written; ``None``: nowhere.
     captured
         Called with :meth:`plain_step` and its arguments: the one seam for steps replayed as CUDA graphs.
-    log
-        Prints a line.
     logger
         Is given the values of each epoch, and its number.
     """
@@ -64,7 +61,6 @@ class Loop:
         folder: Path | None = None,
         captured: Any = None,
         quiet: bool = True,
-        log: Callable[[str], None] | None = None,
         logger: Logger = lambda *_: None,
     ) -> None:
         self.module, self.data, self.device, self.folder = module.to(device), data, device, folder
@@ -77,7 +73,7 @@ class Loop:
         self.epoch = self.batch = self.step = 0
         #: The loaders ask for the position when an epoch begins, so a resumed one begins at its batch.
         own = data.batches(lambda: self.epoch, lambda: self.batch)
-        self.batches: Any = sent_ahead(own, device, log)
+        self.batches: Any = sent_ahead(own, device)
         #: Batches of an epoch.
         self.count = len(own)  # type: ignore[arg-type] # of a loader or a list
         self.optimiser = build_optimiser(module.model, self.config, device)

@@ -26,7 +26,7 @@ from kmip_data.models.training.capture.graphs import CudaGraphs
 from kmip_data.models.training.capture.steps import CapturedSteps, why_plain
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import apply_overrides, read_config, to_toml
-from kmip_data.models.training.config.presets import differences
+from kmip_data.models.training.config.presets import origin
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.machine import Device, build_logger, check_logger, is_main_process
@@ -103,7 +103,7 @@ def train(
     seeds = tuple(seeds) if seeds else (config.training.seed,)
     for seed in seeds:
         apply_overrides(config, [f"training.seed={seed}"])  # refuses a wrong seed before any is trained
-    for line in differences(config)[:1]:
+    if line := origin(config):
         log(line)
     done = Summary([], [])
     for seed in seeds:
@@ -213,7 +213,7 @@ def _fit(run: Prepared) -> RunResult:
             options["logger"] = build_logger(config, main, f"kmip-data-{data.build.card.label}")
         if plain is None:
             options["captured"] = CapturedSteps(CudaGraphs(device), run.log, pad=data.ragged)
-        loop = Loop(module, data, device, folder=folder, quiet=run.quiet, log=run.log, **options)
+        loop = Loop(module, data, device, folder=folder, quiet=run.quiet, **options)
         options.clear()  # the loop alone holds the memory of recorded steps, and drops it after training
         try:
             if last is not None:

@@ -4,7 +4,6 @@ import inspect
 from dataclasses import fields
 
 import pytest
-from support.cases import Cases
 
 import kmip_data
 from kmip_data.builds.home import BuildArguments, BuildOptions
@@ -18,20 +17,19 @@ CLASSES = sorted(
 )
 
 
-def test_the_options_are_the_same_as_an_object_and_as_arguments():
-    assert list(BuildArguments.__annotations__) == OPTIONS
-
-
 def test_the_signature_names_every_argument_with_its_default():
-    with Cases() as cases:
-        for name in CLASSES:
-            with cases(name):
-                signature = inspect.signature(getattr(kmip_data, name))
-                shared = {"root", "home", "transform", "columns", "build", "sample", "limit"}
-                assert shared | {"split_rule", "split_seed", *OPTIONS} <= set(signature.parameters)
-                assert all(entry.kind is not entry.VAR_KEYWORD for entry in signature.parameters.values())
-                assert signature.parameters["build"].default is True
-                assert ("split" in signature.parameters) == (name != "CityNetwork")
+    assert list(BuildArguments.__annotations__) == OPTIONS
+    for name in CLASSES:
+        given = inspect.signature(getattr(kmip_data, name)).parameters
+        shared = {"root", "home", "transform", "columns", "build", "sample", "limit"}
+        assert shared | {"split_rule", "split_seed", *OPTIONS} <= set(given), name
+        assert all(entry.kind is not entry.VAR_KEYWORD for entry in given.values())
+        assert (given["build"].default, given["sample"].default, given["limit"].default) == (
+            True,
+            False,
+            None,
+        )
+        assert ("split" in given) == (name != "CityNetwork")
 
 
 def test_a_part_that_there_is_not_is_refused_before_anything_is_built(tmp_path):

@@ -31,25 +31,19 @@ def card_of(folder, dataset, **columns):
     ).card
 
 
-def test_columns_are_fed_as_they_are_stored(tmp_path):
-    found = network_inputs(card_of(tmp_path / "b", "mine", **{"node/x": ("a", "b")}), "all", "replace")
-    assert (found.attributes, found.names) == (("x",), ("a", "b"))
-    assert (found.transform, found.views, found.vocabulary) == (None, (), "")
-
-
-def test_a_view_has_the_names_of_its_columns(tmp_path):
+def test_stored_columns_a_view_of_them_and_a_degree_profile(tmp_path):
     card = card_of(tmp_path / "b", "s3dis", **{"node/x": tuple("abcdefghi")})
+    found = network_inputs(card, "all", "replace")
+    assert (found.attributes, found.names) == (("x",), tuple("abcdefghi"))
+    assert (found.transform, found.views, found.vocabulary) == (None, (), "")
     found = network_inputs(card, "position-color", "replace")
     assert found.names == tuple("abcdef")
     assert [(view.start, view.stop) for view in found.views] == [(0, 6)]
-    with pytest.raises(UsageError, match="no set of features of s3dis called 'colour'"):
-        network_inputs(card, "colour", "replace")
-
-
-def test_a_degree_profile_reads_no_stored_features(tmp_path):
-    found = network_inputs(card_of(tmp_path / "b", "mine", **{"node/x": ("a",)}), DEGREE_PROFILE, "replace")
+    found = network_inputs(card, DEGREE_PROFILE, "replace")
     assert (found.attributes, found.names) == ((), FIELDS)
     assert found.transform is not None
+    with pytest.raises(UsageError, match="no set of features of s3dis called 'colour'"):
+        network_inputs(card, "colour", "replace")
 
 
 def test_a_city_has_sinusoids_and_a_vocabulary(tmp_path):
@@ -58,17 +52,7 @@ def test_a_city_has_sinusoids_and_a_vocabulary(tmp_path):
     assert found.attributes == ("x", "coordinate_encoding")
     assert found.names == ("s0", "s1", "lanes")
     assert len(found.vocabulary) == 12
+    assert [family("town", card), *map(family, ("london", "s3dis"))] == ["city", "city", "s3dis"]
     check_vocabulary(card, found, found.vocabulary, "town")
     with pytest.raises(UsageError, match="categories of town are not those"):
         check_vocabulary(card, found, "another", "elsewhere")
-
-
-def test_families(tmp_path):
-    assert [family(name) for name in ("helsinki", "london", "s3dis", "nowhere")] == [
-        "city",
-        "city",
-        "s3dis",
-        "nowhere",
-    ]
-    card = card_of(tmp_path / "b", "town", **{"node/x": ("lon", "lat"), COORDINATES: ("s",)})
-    assert family("town", card) == "city"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import networkx as nx
@@ -13,16 +12,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.cases import Cases, check_each
-from support.cli import kmip
+from support.cases import Cases
 from torch_geometric.data import Data
 from torch_geometric.transforms import AddRandomWalkPE
 from torch_geometric.utils import get_laplacian, to_scipy_sparse_matrix, to_undirected
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.graphs import encoding
-from kmip_data.graphs import encodings as package
-from kmip_data.graphs.encoding import Encoding, Graphs, encodings, parse_encoding
+from kmip_data.graphs.encoding import Graphs, encodings, parse_encoding
 from kmip_data.graphs.encodings.degree_profile import Profile, local_degree_profile
 from kmip_data.graphs.encodings.lappe import Laplacian, laplacian_encoding
 from kmip_data.graphs.encodings.rwse import RandomWalk, random_walk_encoding
@@ -129,11 +125,9 @@ GRAPHS: dict[str, Callable[[], Any]] = {
 
 def test_eigenpairs_are_the_smallest_and_orthonormal() -> None:
     with Cases() as cases:
-        for name in GRAPHS:
-            for dense_nodes in [1_000, 0]:
-                with cases(f"{name!r} {dense_nodes!r}"):
-                    edges, nodes = of_networkx(GRAPHS[name]())
-                    _check_pairs(edges, nodes, 10, dense_nodes)
+        for name, dense_nodes in itertools.product(GRAPHS, [1_000, 0]):
+            with cases(f"{name} {dense_nodes}"):
+                _check_pairs(*of_networkx(GRAPHS[name]()), 10, dense_nodes)
 
 
 def _check_pairs(edges: Edges, nodes: int, count: int, dense_nodes: int) -> None:
@@ -154,23 +148,16 @@ def _check_pairs(edges: Edges, nodes: int, count: int, dense_nodes: int) -> None
 
 
 def test_the_sparse_solver_finds_what_the_dense_one_does() -> None:
-    with Cases() as cases:
-        for graph in [
-            nx.grid_2d_graph(15, 15),  # pairs of equal eigenvalues
-            nx.star_graph(150),  # 149 of them
-            nx.path_graph(200),  # nearly all of them close to 0
-            nx.barbell_graph(15, 150),
-            nx.balanced_tree(2, 7),
-        ]:
-            with cases(graph):
-                edges, nodes = of_networkx(graph)
-                _check_pairs(edges, nodes, 8, 0)
-                np.testing.assert_allclose(
-                    laplacian_encoding(edges, nodes, 8, dense_nodes=0)[0],
-                    laplacian_encoding(edges, nodes, 8, dense_nodes=nodes)[0],
-                    rtol=1e-5,
-                    atol=1e-9,
-                )
+    for graph in [
+        nx.grid_2d_graph(15, 15),  # pairs of equal eigenvalues
+        nx.star_graph(150),  # 149 of them
+        nx.path_graph(200),  # nearly all of them close to 0
+        nx.barbell_graph(15, 150),
+    ]:
+        edges, nodes = of_networkx(graph)
+        _check_pairs(edges, nodes, 8, 0)
+        sparse, dense = (laplacian_encoding(edges, nodes, 8, dense_nodes=n)[0] for n in (0, nodes))
+        np.testing.assert_allclose(sparse, dense, rtol=1e-5, atol=1e-9)
 
 
 def test_directions_loops_and_repeated_edges_do_not_count() -> None:
@@ -217,41 +204,12 @@ def test_an_encoding_of_several_graphs_is_that_of_each() -> None:
 
 
 def test_edges_that_lead_to_missing_nodes() -> None:
-    def check(case: tuple[Callable[..., Any], int, int]) -> None:
-        function, node, row = case
+    functions = (local_degree_profile, laplacian_encoding, random_walk_encoding)
+    for function, node, row in itertools.product(functions, (-1, 3, 2**40), (0, 1)):
         edges = np.array([[0, 1, 2], [1, 2, 0]])
-        function(edges, 3)
         edges[row, 1] = node
         with pytest.raises(DamagedInput, match="missing node"):
             function(edges, 3)
-
-    functions = (local_degree_profile, laplacian_encoding, random_walk_encoding)
-    check_each(check, itertools.product(functions, (-1, 3, 2**40), (0, 1)))
-
-
-def test_names_of_no_encoding() -> None:
-    for name in ("rwse", "rwse0", "lappe-1", "lappe9999", "degree-profile", "rwse20 ", "../rwse20"):
-        with pytest.raises(UsageError, match="no encoding called"):
-            parse_encoding(name)
-
-
-class Degrees(Encoding):
-    """An encoding of a module that is put into the folder."""
-
-    stem, metavar, help = "degrees", "D", "Degrees up to D."
-    columns = compute = None  # type: ignore[assignment]
-
-
-def test_a_module_in_the_folder_is_an_encoding_with_a_name_and_a_flag(monkeypatch):
-    there = encoding.modules_in(package)
-    monkeypatch.setattr(encoding, "modules_in", lambda _: [*there, SimpleNamespace(ENCODING=Degrees)])
-    encodings.cache_clear()
-    try:
-        assert parse_encoding("degrees3").name == "degrees3"
-        text = kmip("encode", "--help").out
-    finally:
-        encodings.cache_clear()
-    assert all(part in text for part in ("degreesD", "Degrees up to D.", "rwseT"))
 
 
 def test_every_encoding_reads_its_own_name_and_no_other():
@@ -260,3 +218,6 @@ def test_every_encoding_reads_its_own_name_and_no_other():
         assert parse_encoding(encoding.name) == encoding
         assert [other for other in encodings() if other.parse(encoding.name)] == [kind]
     assert RandomWalk(7) != Laplacian(7)
+    for name in ("rwse", "rwse0", "lappe-1", "lappe9999", "degree-profile", "rwse20 ", "../rwse20"):
+        with pytest.raises(UsageError, match="no encoding called"):
+            parse_encoding(name)

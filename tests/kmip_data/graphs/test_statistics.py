@@ -24,14 +24,11 @@ def _records(seed: int, count: int, *, k: int | None) -> list[GraphRecord]:
     records = []
     for i in range(count):
         n = int(rng.integers(0, 9))
-        options: dict[str, Any] = {}
-        if k is None:
-            edges = int(rng.integers(0, 20)) if n else 0
-            options["edge_index"] = rng.integers(0, max(n, 1), (2, edges)).astype(np.uint16)
-        else:
-            options["neighbor"] = rng.integers(0, max(n, 1), (n, k)).astype(np.uint16)
+        shape = (n, k) if k else (2, int(rng.integers(0, 20)) if n else 0)
+        ends = rng.integers(0, max(n, 1), shape).astype(np.uint16)
         labels = rng.integers(0, 4, n).astype(np.uint8)
-        records.append(GraphRecord(key=str(i), num_nodes=n, columns={"node/y": labels}, **options))
+        edges: dict[str, Any] = {"neighbor" if k else "edge_index": ends}
+        records.append(GraphRecord(key=str(i), num_nodes=n, columns={"node/y": labels}, **edges))
     return records
 
 
@@ -53,22 +50,20 @@ def test_any_dealing_gives_the_counts_of_a_plain_loop(seed: int, cuts: list[int]
     units = [_collect(records[a:b], schema) for a, b in pairwise(edges)]
     found = summarise(units)
     degrees: dict[str, Counter[int]] = {"in_degree": Counter(), "out_degree": Counter()}
-    classes = [0] * 4
+    classes: Counter[int] = Counter()
     for record in records:
-        pairs = []
         if record.neighbor is not None:
             pairs = [(int(s), t) for t, row in enumerate(record.neighbor) for s in row]
-        elif record.edge_index is not None:
-            pairs = [(int(s), int(t)) for s, t in record.edge_index.T]
+        else:
+            pairs = record.edge_index.T.tolist()
         for node in range(record.num_nodes):
             degrees["out_degree"][sum(s == node for s, _ in pairs)] += 1
             degrees["in_degree"][sum(t == node for _, t in pairs)] += 1
-        for label in record.columns["node/y"]:
-            classes[label] += 1
+        classes.update(record.columns["node/y"].tolist())
     assert found["graphs"] == 12
     assert found["nodes"] == sum(record.num_nodes for record in records)
     assert found["edges"] == sum(record.num_edges for record in records)
-    assert found["classes"] == classes
+    assert found["classes"] == [classes[label] for label in range(4)]
     for name, expected in degrees.items():
         if expected:
             bins = found[name]["histogram"]
@@ -80,16 +75,17 @@ def test_any_dealing_gives_the_counts_of_a_plain_loop(seed: int, cuts: list[int]
 
 
 def test_labels_of_graphs_and_of_several_targets() -> None:
-    one = Column(key="graph/y", attribute="y", stored="uint8", presented="int64", num_classes=3)
-    assert count_classes(np.uint8(2), one).tolist() == [0, 0, 1]
-    several = Column(
-        key="graph/y", attribute="y", stored="float32", presented="float32", shape=(3,), num_classes=3
-    )
-    assert count_classes(np.array([[1, 0, np.nan], [1, 1, 0]], np.float32), several).tolist() == [2, 1, 0]
-    signed = Column(key="node/y", attribute="y", stored="int8", presented="int64", num_classes=3)
-    assert count_classes(np.array([-1, 0, 2, 2, 7], np.int8), signed).tolist() == [1, 0, 2]
-    wide = Column(key="node/y", attribute="y", stored="uint8", presented="int64", num_classes=3)
-    assert count_classes(np.array([0, 2, 200], np.uint8), wide).tolist() == [1, 0, 1]
+    several = np.array([[1, 0, np.nan], [1, 1, 0]], np.float32)
+    for stored, shape, values, wanted in (
+        ("uint8", (), np.uint8(2), [0, 0, 1]),
+        ("float32", (3,), several, [2, 1, 0]),
+        ("int8", (), np.array([-1, 0, 2, 2, 7], np.int8), [1, 0, 2]),
+        ("uint8", (), np.array([0, 2, 200], np.uint8), [1, 0, 1]),
+    ):
+        column = Column(
+            key="graph/y", attribute="y", stored=stored, presented=stored, shape=shape, num_classes=3
+        )
+        assert count_classes(values, column).tolist() == wanted
 
 
 def test_a_schema_without_labels_or_edges() -> None:

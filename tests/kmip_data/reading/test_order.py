@@ -3,7 +3,6 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.cases import Cases
 
 from kmip_data.reading.order import BatchRule, cut_by_nodes
 
@@ -64,9 +63,13 @@ def test_cut_by_nodes_is_greedy(nodes, limit, random):
     assert [batch.tolist() for batch in cut_by_nodes(order, nodes, limit)] == slow_cut(order, nodes, limit)
 
 
-def test_one_rank_takes_them_in_order():
-    batches = BatchRule(batch_size=4).batches(np.ones(10, np.int64), epoch=5)
+def test_one_rank_takes_them_in_order_and_epochs_and_seeds_differ():
+    nodes = np.ones(10, np.int64)
+    batches = BatchRule(batch_size=4).batches(nodes, epoch=5)
     assert [batch.tolist() for batch in batches] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    rules = [BatchRule(batch_size=10, shuffle=True, seed=seed) for seed in range(3)]
+    orders = {tuple(rule.batches(nodes, epoch)[0].tolist()) for rule in rules for epoch in range(3)}
+    assert len(orders) == 9
 
 
 def test_buckets_hold_graphs_of_like_size():
@@ -81,26 +84,12 @@ def test_buckets_hold_graphs_of_like_size():
     assert spread[100] < spread[None] / 5
 
 
-def test_epochs_and_seeds_differ():
-    nodes = np.ones(50, np.int64)
-    orders = {
-        tuple(np.concatenate(BatchRule(shuffle=True, seed=seed).batches(nodes, epoch)).tolist())
-        for seed in range(3)
-        for epoch in range(3)
-    }
-    assert len(orders) == 9
-
-
 def test_divided_batches_are_those_of_one_process():
-    with Cases() as cases:
-        for graphs, world_size in [(23, 2), (23, 3), (21, 4), (2, 3)]:
-            with cases(f"{graphs!r} {world_size!r}"):
-                rule = BatchRule(batch_size=5, shuffle=True, seed=1, even=True, divide=True)
-                nodes = np.ones(graphs, np.int64)
-                whole = rule.batches(nodes, 3)
-                ranks = [rule.batches(nodes, 3, rank, world_size) for rank in range(world_size)]
-                for batch, *shares in zip(whole, *ranks, strict=True):
-                    assert {*batch.tolist()} == {graph for share in shares for graph in share.tolist()}
-                    assert [*map(len, shares)] == [
-                        max(1, len(batch[rank::world_size])) for rank in range(world_size)
-                    ]
+    for graphs, world_size in [(23, 2), (23, 3), (21, 4), (2, 3)]:
+        rule = BatchRule(batch_size=5, shuffle=True, seed=1, even=True, divide=True)
+        nodes = np.ones(graphs, np.int64)
+        whole = rule.batches(nodes, 3)
+        ranks = [rule.batches(nodes, 3, rank, world_size) for rank in range(world_size)]
+        for batch, *shares in zip(whole, *ranks, strict=True):
+            assert {*batch.tolist()} == {graph for share in shares for graph in share.tolist()}
+            assert [*map(len, shares)] == [max(1, len(batch[rank::world_size])) for rank in range(world_size)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import itertools
 import os
 import shutil
 from pathlib import Path
@@ -43,9 +43,8 @@ def test_files_of_the_user_stay(small, shares, tmp_path) -> None:
     home = Home(tmp_path / "home")
     with Cases() as cases:
         for kind, whole in (("build", contents(small.path)), ("run", RUN)):
-            ours = [file for file in whole if kind == "build" or file in RUN]
             for number, name in enumerate(
-                [*ours, *(f"{file}.partial" for file in ours), "notes.txt.partial"]
+                [*whole, *(f"{file}.partial" for file in whole), "notes.txt.partial"]
             ):
                 with cases(f"{kind}: {name}"):
                     folder = tmp_path / f"{kind}-{number}"
@@ -55,80 +54,60 @@ def test_files_of_the_user_stay(small, shares, tmp_path) -> None:
                         pull(str(shares[kind]), home, to=folder, quiet=True)
                     assert (folder / name).read_bytes() == MINE
             with cases(f"{kind}: the user's own beside a file of the same bytes"):
-                folder, name = (
+                folder, same = (
                     tmp_path / f"{kind}-same",
-                    "config.toml" if kind == "run" else "shards/00000.h5",
+                    {"build": "shards/00000.h5", "run": "config.toml"}[kind],
                 )
-                other = "result.json" if kind == "run" else "splits/given.h5"
-                for file, data in ((name, whole[name]), (other, MINE)):
+                other = {"build": "splits/given.h5", "run": "result.json"}[kind]
+                for file, data in ((same, whole[same]), (other, MINE)):
                     (folder / file).parent.mkdir(parents=True, exist_ok=True)
                     (folder / file).write_bytes(data)
                 with pytest.raises(UsageError):
                     pull(str(shares[kind]), home, to=folder, quiet=True)
-                assert contents(folder) == {name: whole[name], other: MINE}
+                assert contents(folder) == {same: whole[same], other: MINE}
         with cases("partial files in a finished copy"):
             folder = pull(str(shares["build"]), home, to=tmp_path / "copy", quiet=True).path
             (folder / "shards/00000.h5.partial").write_bytes(MINE)
             (folder / "shards/00000.h5").unlink()
-            with contextlib.suppress(KmipDataError):
-                pull(str(shares["build"]), home, to=folder, quiet=True)
+            pull(str(shares["build"]), home, to=folder, quiet=True)
             assert (folder / "shards/00000.h5.partial").read_bytes() == MINE
 
 
 def test_of_two_files_neither_is_lost(small, tmp_path) -> None:
     home, digest = Home(tmp_path / "home"), small.card.shards[0].sha256
-    names = [
-        "columns/one/a.partial",
-        f"columns/one/a.{digest}.partial",
-        "columns/one/b",
-        "columns/one/b.partial",
-    ]
-    with Cases() as cases:
-        for name in names:
-            with cases(name):
-                source = tmp_path / hashlib.sha256(name.encode()).hexdigest()[:8]
-                shutil.copytree(small.path, source)
-                column = source / "columns/degree-profile-2.8"
-                first, second = column / "00000.h5", column / f"00000.h5{name[len('columns/one/a') :]}"
-                second.write_bytes(b"the second")
-                share = source.with_name(f"{source.name}-share")
-                share_folder(source, share)
-                for entry in ("stopped", "new"):
-                    to = tmp_path / f"{share.name}-{entry}"
-                    if entry == "stopped":  # after the second file
-                        target = to / second.relative_to(source)
-                        target.parent.mkdir(parents=True)
-                        shutil.copy(second, target)
-                    pull(str(share), home, to=to, quiet=True)
-                    for path in (first, second):
-                        assert (to / path.relative_to(source)).read_bytes() == path.read_bytes()
+    for number, end in enumerate((".partial", f".{digest}.partial")):
+        source, share = tmp_path / f"source-{number}", tmp_path / f"share-{number}"
+        shutil.copytree(small.path, source)
+        first = source / "columns/degree-profile-2.8/00000.h5"
+        second = first.with_name(first.name + end)
+        second.write_bytes(b"the second")
+        share_folder(source, share)
+        for stopped in (True, False):
+            to = tmp_path / f"pulled-{number}-{stopped}"
+            if stopped:  # after the second file
+                target = to / second.relative_to(source)
+                target.parent.mkdir(parents=True)
+                shutil.copy(second, target)
+            pull(str(share), home, to=to, quiet=True)
+            for path in (first, second):
+                assert (to / path.relative_to(source)).read_bytes() == path.read_bytes()
 
 
-def test_a_damaged_copy_is_mended(small, shares, tmp_path) -> None:
+def test_a_damaged_copy_is_mended(shares, tmp_path) -> None:
     home = Home(tmp_path / "home")
     with Cases() as cases:
         for kind, share in shares.items():
             folder = pull(str(share), home, to=tmp_path / kind, quiet=True).path
-            whole = contents(folder)
-            for name, data in whole.items():
-                for way in ("missing", "cut", "flipped", "longer"):
-                    with cases(f"{kind}: {name} {way}"):
-                        for each, content in whole.items():  # as the case before has left them
-                            with contextlib.suppress(OSError):
-                                (folder / each).chmod(0o644)
-                            (folder / each).write_bytes(content)
-                        damage(folder / name, data, way)
-                        mine = {"notes.txt": MINE} if kind == "build" else {}
-                        for each, content in mine.items():
-                            (folder / each).write_bytes(content)
-                        found = pull(str(share), home, to=folder, quiet=True)
-                        assert not found.there
-                        assert contents(folder) == whole | mine
-                        assert pull(str(share), home, to=folder, quiet=True).there
-        with cases("a build with splits of its own since"):
-            folder = pull(str(shares["build"]), home, to=tmp_path / "more", quiet=True).path
-            (folder / "shards/00000.h5").chmod(0o644)
-            (folder / "shards/00000.h5").write_bytes(b"")
-            pull(str(shares["build"]), home, to=folder, quiet=True)
-            assert not os.access(folder / "shards/00000.h5", os.W_OK) or os.geteuid() == 0
-            assert kmip_data.open(folder)[0].num_nodes == 9
+            whole, mine = contents(folder), {"notes.txt": MINE} if kind == "build" else {}
+            for name, way in itertools.product(whole, ("missing", "cut", "flipped", "longer")):
+                with cases(f"{kind}: {name} {way}"):
+                    for each, content in (whole | mine).items():  # as the case before has left them
+                        (folder / each).unlink(missing_ok=True)
+                        (folder / each).write_bytes(content)
+                    damage(folder / name, whole[name], way)
+                    assert not pull(str(share), home, to=folder, quiet=True).there
+                    assert contents(folder) == whole | mine
+                    assert pull(str(share), home, to=folder, quiet=True).there
+    folder = pull(str(shares["build"]), home, to=tmp_path / "more", quiet=True).path
+    assert not os.access(folder / "shards/00000.h5", os.W_OK) or os.geteuid() == 0
+    assert kmip_data.open(folder)[0].num_nodes == 9

@@ -22,7 +22,7 @@ from torch_geometric.data import Data
 
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.layers import gated_gcn as layers
-from kmip_data.models.layers.batch import EdgeList, Edges, NeighborTable, UnformedEdges
+from kmip_data.models.layers.batch import EdgeList, Edges, NeighborTable
 from kmip_data.models.layers.cpu import gated_edges as cpu
 from kmip_data.models.layers.gated_gcn import GatedGCN
 from kmip_data.models.layers.gpu import gated_edges as gpu
@@ -136,52 +136,36 @@ def check(edges: Edges, d: int, **options) -> None:
         assert error <= 4 * of_formula + 3e-6 * scale + 1e-5, (name, error, of_formula, scale)
 
 
-def test_equals_the_formula() -> None:
-    cases = ((table, 19, 0.0), (edge_list, 5, 0.2))
-    check_each(lambda case: check(case[0](), case[1], dropout=case[2]), cases)
+def hubs(form: str) -> Edges:
+    if form != "table":
+        return edge_list(50, hub=form)
+    edges = table()
+    edges.neighbor[:, :3] = 7
+    return edges
 
 
-@pytest.mark.torture
-def test_equals_the_formula_in_every_size() -> None:
-    cases = itertools.product((table, edge_list), (5, 14, 19, 76), (0.0, 0.2))
-    check_each(lambda case: check(case[0](), case[1], dropout=case[2]), cases)
-
-
-def test_when_only_one_output_is_used() -> None:
-    cases = ((table, "nodes", True), (edge_list, "edges", False))
-    check_each(lambda case: check(case[0](), 5, use=case[1], shared=case[2], dropout=0.2), cases)
-
-
-def test_last_layer_and_evaluation() -> None:
-    for form in (table, edge_list):
-        check(form(), 20, update=False, use="nodes")
-        check(form(), 20, training=False)
-
-
-def test_hubs() -> None:
-    for hub in ("source", "target"):
-        check(edge_list(50, hub=hub), 5, dropout=0.2)
-    in_table = table()
-    in_table.neighbor[:, :3] = 7
-    check(in_table, 14)
-
-
-def test_a_node_an_edge() -> None:
-    check_each(
-        lambda edges: check(edges, 16),
-        [table(k=1), table(k=1, nodes=1), table(k=3, nodes=1), edge_list(1, 2)],
-    )
-
-
-def test_more_nodes_and_edges_than_a_tile_has() -> None:
-    assert channels_of_a_tile(5) == 16
-    check(table(k=2, nodes=40, dtype=torch.int32), 5)
-    check(edge_list(90, 40), 5)
-
-
-def test_channels_far_from_zero_keep_their_variance() -> None:
-    for form in (table, edge_list):
-        check(form(), 14, far=1000.0)
+@pytest.mark.parametrize("length", ["short", long("long")])
+def test_equals_the_formula(length: str) -> None:
+    """With and without dropout, new edges, training and use of an output; hubs, and means far from zero."""
+    cases = [
+        (table, 19, {}),
+        (edge_list, 5, {"dropout": 0.2}),
+        (edge_list, 5, {"use": "edges", "dropout": 0.2}),
+        (table, 14, {"use": "nodes", "shared": True, "far": 1000.0}),
+        (table, 5, {"update": False, "use": "nodes"}),
+        (edge_list, 20, {"training": False}),
+        (lambda: hubs("source"), 5, {}),
+        (lambda: hubs("table"), 5, {}),
+        (lambda: table(k=1, nodes=1), 5, {}),
+        (lambda: edge_list(1, 2), 5, {}),
+        (lambda: table(k=2, nodes=40, dtype=torch.int32), 5, {}),  # more than a tile
+    ]
+    if length == "long":
+        shapes = itertools.product((table, edge_list), (5, 14, 19, 76), ({}, {"dropout": 0.2}))
+        cases = [*shapes, (lambda: hubs("target"), 5, {"dropout": 0.2}), (edge_list, 14, {"far": 1000.0})]
+        cases += [(lambda: table(k=3, nodes=1), 16, {}), (lambda: edge_list(90, 40), 5, {})]
+        cases += [(table, 20, {"training": False}), (edge_list, 20, {"update": False, "use": "nodes"})]
+    check_each(lambda case: check(case[0](), case[1], **case[2]), cases)
 
 
 def test_tiles_pad_to_the_next_sixteen_channels() -> None:
@@ -217,13 +201,7 @@ def test_dropout_draws_what_the_cpu_draws() -> None:
     check_each(holds, itertools.product(seeds, firsts))
 
 
-def test_the_same_bits_twice() -> None:
-    for edges in (table(), edge_list(50, hub="source")):
-        first, second = (step(gated_edges, edges, 5, torch.float32, dropout=0.2) for _ in range(2))
-        assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
-
-
-@pytest.mark.parametrize("form", [table, edge_list])
+@pytest.mark.parametrize("form", [edge_list, long(table)])
 def test_bfloat16_under_autocast(form) -> None:
     """Z and the edges are rounded to 8 bits; what is summed over nodes and edges is not."""
     edges, d = form(), 19
@@ -238,29 +216,6 @@ def test_bfloat16_under_autocast(form) -> None:
     for name, a, c in zip((*NAMES, "mean", "variance"), found, exact, strict=False):
         # In norm: a z next to 0 may have its gradient or not.
         assert float((a - c).norm()) <= 0.04 * float(c.norm()), name
-
-
-@pytest.mark.parametrize(
-    ("form", "training", "residual"),
-    [
-        *((table, True, False), (edge_list, False, True)),
-        *itertools.starmap(long, itertools.product((table, edge_list), (True, False), (True, False))),
-    ],
-)
-def test_a_whole_layer(form, training: bool, residual: bool, monkeypatch) -> None:
-    edges, d = form(), 14
-    torch.manual_seed(2)
-    layer = GatedGCN(d, dropout=0.0, residual=residual).train(training).to(DEVICE)
-    x, _, _, e, _ = inputs(edges, d, shared=False)
-    results = []
-    for chosen in (gated_edges, None):
-        monkeypatch.setattr(layers, "_fused", lambda *_, chosen=chosen: chosen)
-        given = [each.clone().requires_grad_() for each in (x, e)]
-        x_new, e_new = layer(*given, batch_of(edges))
-        grads = torch.autograd.grad(x_new.sin().sum() + e_new.cos().sum(), [*given, *layer.parameters()])
-        results.append([x_new, e_new, *grads])
-    for a, b in zip(*results, strict=True):
-        torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-4)
 
 
 def stack(edges: Edges, d: int, given: list[Tensor], precision: str, *, p: float = 0.0, recompute=False):
@@ -293,7 +248,7 @@ def by_kernels(monkeypatch) -> None:
 
 @pytest.mark.usefixtures("by_kernels")
 @pytest.mark.parametrize(
-    ("precision", "d"), [("32", 5), ("bf16x3", 14), *(long("32", d) for d in (14, 19, 76, 136))]
+    ("precision", "d"), [("32", 5), long("bf16x3", 14), *(long("32", d) for d in (14, 19, 76, 136))]
 )
 def test_layers_form_the_edges_of_those_before(precision: str, d: int, monkeypatch) -> None:
     edges = table(k=1) if d % 2 else edge_list(hub="source")
@@ -329,27 +284,7 @@ def test_dropout_and_shared_rows_of_edges_that_are_handed_on(form, shared: bool,
 
 
 @pytest.mark.usefixtures("by_kernels")
-def test_who_else_reads_the_edges_forms_them_once() -> None:
-    edges, d = table(), 14
-    x, _, _, e, _ = inputs(edges, d, shared=False)
-    first = GatedGCN(d, dropout=0.0, residual=True, defer_edges=True).to(DEVICE)
-    edges = batch_of(edges)
-    _, unformed = first(x, e, edges)
-    assert isinstance(unformed, UnformedEdges)
-    values = unformed.tensor()
-    torch.testing.assert_close(values, GatedGCN.forward(first.eval().train(), x, e, edges)[1].tensor())
-    assert values.shape == e.shape
-    assert unformed.tensor().data_ptr() == values.data_ptr()
-    last = GatedGCN(d, dropout=0.0, residual=True).to(DEVICE)
-    results = []
-    for given in (unformed, values):
-        loss = last(x, given, edges)[1].sin().sum() + values.cos().sum()
-        results.append(torch.autograd.grad(loss, first.D.weight, retain_graph=True)[0])
-    assert torch.equal(*results)
-
-
-@pytest.mark.usefixtures("by_kernels")
-@pytest.mark.parametrize("precision", ["32", "tf32"])
+@pytest.mark.parametrize("precision", ["32", long("tf32")])
 def test_in_evaluation_edges_are_formed_in_the_place_of_z(precision: str) -> None:
     edges, d = edge_list(), 19
     x, _, _, e, _ = inputs(edges, d, shared=False)
@@ -399,34 +334,14 @@ def test_edges_of_padding_are_in_no_sum(form, d: int) -> None:
 
 @pytest.mark.usefixtures("by_kernels")
 def test_two_edge_tensors_of_each_layer_live_where_edges_are_handed_on() -> None:
-    edges, d = table(k=4), 16
+    edges, d = table(k=8), 5
     x, _, _, e, _ = inputs(edges, d, shared=False)
-    for precision in ("32", "tf32"):
-        with saved_for_backward() as sizes:
-            stack(edges, d, [x, e], precision)
-        assert sum(size >= e.nbytes for size in sizes.values()) == 2 * 3
-
-
-def test_two_edge_tensors_live_from_forward_to_backward() -> None:
-    edges, d = table(k=8), 16
-    tensors = [each.requires_grad_() for each in inputs(edges, d, shared=False)]
     with saved_for_backward() as sizes:
-        gated_edges(edges, *tensors, norm_of(d, torch.float32, training=True), 0.2)
-    assert sum(size >= tensors[3].nbytes for size in sizes.values()) == 2
-    assert tensors[3].data_ptr() in sizes
+        stack(edges, d, [x, e], "32")
+    assert sum(size >= e.nbytes for size in sizes.values()) == 2 * 3
 
 
-def test_without_gradients_new_edges_take_no_memory_of_their_own() -> None:
-    edges, d = edge_list(), 16
-    made = []
-    empty_like = torch.empty_like
-    with torch.inference_mode(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch, "empty_like", lambda *given: made.append(1) or empty_like(*given))
-        gated_edges(edges, *inputs(edges, d, shared=False), norm_of(d, torch.float32, training=False), 0.0)
-    assert len(made) == 1  # the product, which becomes z
-
-
-@pytest.mark.parametrize("widths_", [(14, 76), long((5, 19, 48, 100, 128))])
+@pytest.mark.parametrize("widths_", [(20,), long((5, 19, 48, 76, 100, 128))])
 def test_split_products(widths_) -> None:
     def holds(d) -> None:
         generator = torch.Generator().manual_seed(d)
@@ -442,7 +357,7 @@ def test_split_products(widths_) -> None:
     assert all(sum(widths(d).values()) == -(-d // 16) * 16 for d in range(1, 129))
 
 
-@pytest.mark.parametrize(("form", "d"), [(table, 20), long(table, 100), long(edge_list, 76)])
+@pytest.mark.parametrize(("form", "d"), [long(table, 100), long(edge_list, 76)])
 def test_layers_take_split_products_where_they_are_asked_for(form, d, monkeypatch) -> None:
     taken = []
     original = gpu.products.multiplied
@@ -496,7 +411,8 @@ ERRORS = {
 }
 
 
-@pytest.mark.parametrize("precision", ["32", *map(long, ("bf16x3", "tf32", "bf16-mixed"))])
+@pytest.mark.torture
+@pytest.mark.parametrize("precision", ERRORS)
 def test_errors_of_each_precision(precision: str, monkeypatch) -> None:
     """Against float64; products are those of the GPU, or emulated where there is none."""
     d, edges = 56, table(k=6, nodes=16)
@@ -525,45 +441,10 @@ def test_errors_of_each_precision(precision: str, monkeypatch) -> None:
     assert all(error <= most for error, most in zip(found, ERRORS[precision], strict=True)), found
 
 
-@pytest.mark.parametrize("form", [table, long(edge_list)])
-def test_a_recomputed_layer_is_the_same(form, monkeypatch) -> None:
-    edges, d = form(), 14
-    monkeypatch.setattr(layers, "_fused", lambda *_: gated_edges)
-    x, _, _, e, _ = inputs(edges, d, shared=False)
-    results = []
-    for call in (lambda layer, *given: layer(*given), recomputed):
-        torch.manual_seed(3)
-        layer = GatedGCN(d, dropout=0.3, residual=True).to(DEVICE)
-        given = [each.clone().requires_grad_() for each in (x, e)]
-        x_new, e_new = call(layer, *given, batch_of(edges))
-        grads = torch.autograd.grad(x_new.sin().sum() + e_new.cos().sum(), [*given, *layer.parameters()])
-        results.append([x_new, e_new, *grads, *layer.buffers()])
-    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
-
-
-def test_edges_of_a_whole_network_go_through_the_kernels(monkeypatch) -> None:
-    """Two layers, of which the second reads the first one's edges and makes none."""
-    monkeypatch.setattr(layers, "_fused", lambda _, x, *__: None if x.dtype == torch.float64 else gated_edges)
-    edges, d = edge_list(), 19
-    x, _, _, e, _ = inputs(edges, d, shared=True)
-    results = []
-    for dtype in (torch.float32, torch.float64):
-        torch.manual_seed(3)
-        first, last = (GatedGCN(d, dropout=0.0, residual=True, update_edges=more) for more in (True, False))
-        both = torch.nn.ModuleList([first, last]).to(DEVICE, dtype)
-        given = [each.to(dtype).requires_grad_() for each in (x, e)]
-        x_new, _ = last(*first(*given, batch_of(edges)), batch_of(edges))
-        weights = [each for each in both.parameters() if each.requires_grad]
-        grads = torch.autograd.grad(x_new.sin().sum(), [*given, *weights])
-        results.append([x_new.double(), *(each.double() for each in grads)])
-    for a, b in zip(*results, strict=True):
-        torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-3)
-
-
 @pytest.mark.skipif(DEVICE.type == "cuda", reason="the two devices draw other seeds")
 @pytest.mark.parametrize("recompute", [long(True), False])
 def test_a_network_trains_as_on_the_cpu(recompute: bool, monkeypatch) -> None:
-    """A few steps with dropout: losses of both ways stay together."""
+    """Two steps with dropout: losses of both ways stay together."""
     generator = torch.Generator().manual_seed(1)
     x, y = torch.randn(12, 6, generator=generator), torch.randint(0, 4, (12,), generator=generator)
     data = Data(x=x, neighbor=torch.randint(0, 12, (12, 3), generator=generator))
@@ -574,11 +455,11 @@ def test_a_network_trains_as_on_the_cpu(recompute: bool, monkeypatch) -> None:
         torch.manual_seed(SEED)
         model = build_model(config, in_channels=6, num_classes=4).train()
         optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-        for _ in range(4):
+        for _ in range(2):
             loss = torch.nn.functional.cross_entropy(model(data), y)
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
             losses.append(loss.detach())
-    torch.testing.assert_close(torch.stack(losses[:4]), torch.stack(losses[4:]), atol=1e-4, rtol=1e-4)
-    assert losses[3] < losses[0]
+    torch.testing.assert_close(torch.stack(losses[:2]), torch.stack(losses[2:]), atol=1e-4, rtol=1e-4)
+    assert losses[1] != losses[0]

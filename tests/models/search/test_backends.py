@@ -18,10 +18,9 @@ from support.cases import check_each
 from support.odd_numbers import numbers
 from support.slow_models import slow_search
 
-from kmip_data.models.search import rule, topk_inner_product
+from kmip_data.models.search import topk_inner_product
 from kmip_data.models.search.backends import cpu, dense, keops
-from kmip_data.models.search.problem import check_problem
-from kmip_data.models.search.rule import SPARE, largest, score_block
+from kmip_data.models.search.rule import SPARE
 from kmip_data.runtime.threads import set_num_threads
 
 KEOPS_DIM, KEOPS_K = 3, 2  # one pair: KeOps compiles a kernel for each
@@ -78,8 +77,13 @@ def force(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     monkeypatch.setattr(cpu, "_CLIMB", -1e18)
 
 
+at_random = settings(
+    deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
 @pytest.mark.parametrize("way", WAYS)
-@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@at_random
 @given(problem=problems(most=30))
 def test_cpu(monkeypatch, way: str, problem) -> None:
     force(monkeypatch, way)
@@ -91,43 +95,25 @@ def test_exact_scan_across_its_blocks(monkeypatch) -> None:
 
     def holds(case) -> None:
         k, dim = case
-        force(monkeypatch, "exact")
         generator = np.random.default_rng(k)
         sizes = [(1, 700), (7, 129), (9, 64), (40, 15), (270, 300)]
-        query_ptr, key_ptr = ([0, *itertools.accumulate(column)] for column in zip(*sizes, strict=True))
-        queries, keys = (
-            torch.from_numpy(numbers("coarse", generator, (2, ptr[-1], dim))) for ptr in (query_ptr, key_ptr)
-        )
-        found = topk_inner_product(queries, keys, k, query_ptr=query_ptr, key_ptr=key_ptr, backend="cpu")
-        scores, indices = torch.full_like(found[0], -torch.inf), torch.full_like(found[1], -1)
-        for (a, b), (low, high) in zip(
-            itertools.pairwise(query_ptr), itertools.pairwise(key_ptr), strict=True
-        ):
-            best = largest(score_block(queries[:, a:b], keys[:, low:high]), min(k, high - low))
-            scores[:, a:b, : best[0].shape[2]], indices[:, a:b, : best[1].shape[2]] = best[0], best[1] + low
-        assert_same(found, (scores, indices))
+        ptrs = [[0, *itertools.accumulate(column)] for column in zip(*sizes, strict=True)]
+        rows = [torch.from_numpy(numbers("coarse", generator, (2, ptr[-1], dim))) for ptr in ptrs]
+        found = topk_inner_product(*rows, k, query_ptr=ptrs[0], key_ptr=ptrs[1], backend="cpu")
+        expected = topk_inner_product(*rows, k, query_ptr=ptrs[0], key_ptr=ptrs[1], backend="dense")
+        assert_same(found, expected)
 
-    check_each(holds, itertools.product([1, 16, 17, 40, 130, 600], [3, 256]))
+    force(monkeypatch, "exact")
+    check_each(holds, itertools.product([1, 16, 17, 130, 600], [3, 256]))
 
 
-@settings(deadline=None, max_examples=30)
-@given(problems())
-def test_dense_padding_small_graphs(problem) -> None:
-    check(problem, "dense")
-
-
-@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(problems(most=24))
-def test_dense_filtering_large_graphs(monkeypatch, problem) -> None:
-    monkeypatch.setattr(dense, "_SMALL", 0)
-    check(problem, "dense")
-
-
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(problems(most=24))
-def test_dense_in_tiny_tiles(monkeypatch, problem) -> None:
-    monkeypatch.setattr(dense, "_SMALL", 4)
-    monkeypatch.setitem(dense.MEMORY_LIMIT, "cpu", dense._BYTES_PER_PAIR * 7)
+#: Keys of a graph that is filtered, and pairs of a tile.
+@pytest.mark.parametrize(("small", "pairs"), [(512, 2**20), (0, 2**20), (4, 7)])
+@at_random
+@given(problem=problems(most=24))
+def test_dense(monkeypatch, small: int, pairs: int, problem) -> None:
+    monkeypatch.setattr(dense, "_SMALL", small)
+    monkeypatch.setitem(dense.MEMORY_LIMIT, "cpu", dense._BYTES_PER_PAIR * pairs)
     check(problem, "dense")
 
 
@@ -138,32 +124,17 @@ def test_keops(problem) -> None:
     check(problem, "keops")
 
 
-def blocks(*, tied: bool, dim: int = KEOPS_DIM) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
-    """Three graphs, large enough for every path; ``tied``: each key many times over."""
-    generator = torch.Generator().manual_seed(5)
-    queries = torch.randn(2, 1500, dim, generator=generator)
-    keys = torch.randn(2, 1500, dim, generator=generator)
-    if tied:
-        keys = keys[:, torch.arange(1500) % 40]
+def blocks() -> tuple[torch.Tensor, torch.Tensor, list[int]]:
+    """Three graphs, large enough for every path."""
+    queries, keys = torch.randn(2, 2, 1500, KEOPS_DIM, generator=torch.Generator().manual_seed(5))
     return queries, keys, [0, 700, 800, 1500]
-
-
-@needs_keops
-@pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize("backend", ["cpu", "keops"])
-def test_backends_agree_on_large_graphs(backend: str, tied: bool) -> None:
-    queries, keys, ptr = blocks(tied=tied)
-    expected = topk_inner_product(queries, keys, KEOPS_K, query_ptr=ptr, backend="dense")
-    assert_same(topk_inner_product(queries, keys, KEOPS_K, query_ptr=ptr, backend=backend), expected)
 
 
 def adversary(name: str, count: int, dim: int) -> torch.Tensor:
     """Keys laid out against bounds and filters."""
     generator = torch.Generator().manual_seed(8)
     rows = torch.randn(2, count, dim, generator=generator)
-    if name == "equal norms":
-        rows /= rows.norm(dim=2, keepdim=True)
-    elif name == "one giant":
+    if name == "one giant":
         rows[:, count // 2] *= 1e6
     elif name == "two clusters":
         rows *= 1e-3
@@ -171,26 +142,25 @@ def adversary(name: str, count: int, dim: int) -> torch.Tensor:
     elif name == "tight clusters":  # directions nearer than a float32 axis is to length 1
         centres = torch.nn.functional.normalize(rows[:, :3], dim=2)
         rows = centres[:, torch.arange(count) % 3] + 5e-5 * rows
-    elif name == "shortest first":
-        rows = torch.stack([head[head.norm(dim=1).argsort()] for head in rows])
-    elif name == "far from the origin":
-        rows += 1e4
-    elif name == "constant":
-        rows[:] = 0.1
-    elif name == "one line":
-        rows = rows[..., :1] * torch.ones(dim)
-    elif name == "subnormal":
-        rows *= 1e-39
-    elif name == "overflowing":
-        rows = (rows * 1e38).clamp(-3e38, 3e38)
-    return rows
+    elif name == "tied":  # each key many times over
+        rows = rows[:, torch.arange(count) % 40]
+    change = {
+        "equal norms": lambda: rows / rows.norm(dim=2, keepdim=True),
+        "shortest first": lambda: torch.stack([head[head.norm(dim=1).argsort()] for head in rows]),
+        "far from the origin": lambda: rows + 1e4,
+        "constant": lambda: torch.full_like(rows, 0.1),
+        "one line": lambda: rows[..., :1] * torch.ones(dim),
+        "subnormal": lambda: rows * 1e-39,
+        "overflowing": lambda: (rows * 1e38).clamp(-3e38, 3e38),
+    }
+    return change.get(name, lambda: rows)()
 
 
-LAYOUTS = """equal norms, one giant, two clusters, tight clusters, shortest first, far from the origin,
+LAYOUTS = """equal norms, one giant, two clusters, tight clusters, tied, shortest first, far from the origin,
 constant, one line, subnormal, overflowing""".replace("\n", " ").split(", ")
 
 
-def test_layouts_against_us_and_extreme_sizes(monkeypatch) -> None:
+def test_layouts_against_us_and_extreme_sizes(monkeypatch, caplog) -> None:
     def holds(case) -> None:
         (layout, k, dim), way = case
         keys = adversary(layout, 4500, dim)
@@ -202,16 +172,9 @@ def test_layouts_against_us_and_extreme_sizes(monkeypatch) -> None:
 
     sizes = [(1, 1), (100, 10), (1024, 2), (33, 40), (17, 256)]
     cases = [*((layout, 7, 3) for layout in LAYOUTS), *(("plain", *each) for each in sizes)]
-    check_each(holds, itertools.product(cases, WAYS))
-
-
-def test_ways_are_really_gone(monkeypatch, caplog) -> None:
-    rows = adversary("plain", 4500, 3)
-    for way in ("flat", "tree"):
-        with monkeypatch.context() as patch, caplog.at_level(logging.DEBUG, logger=cpu.__name__):
-            force(patch, way)
-            topk_inner_product(rows, rows, 7, backend="cpu")
-        assert f"{way} scan of 4500 keys" in caplog.text
+    with caplog.at_level(logging.DEBUG, logger=cpu.__name__):
+        check_each(holds, itertools.product(cases, WAYS))
+    assert all(f"{way} scan of 4500 keys" in caplog.text for way in ("flat", "tree"))
 
 
 def test_a_tree_is_taken_where_it_helps_and_only_there(caplog) -> None:
@@ -225,24 +188,19 @@ def test_a_tree_is_taken_where_it_helps_and_only_there(caplog) -> None:
 
 
 def test_any_hint_gives_the_same(monkeypatch) -> None:
-    def holds(way) -> None:
-        queries, keys, ptr = blocks(tied=False)
-        force(monkeypatch, way)
-        expected = topk_inner_product(queries, keys, 9, query_ptr=ptr, backend="cpu")
-        generator = torch.Generator().manual_seed(2)
-        anywhere = torch.randint(-5, 2000, (2, 1500, 30), generator=generator)
-        for hint in (
-            expected[1],
-            expected[1][..., :4],
-            expected[1][..., :1].expand(-1, -1, 12),
-            anywhere,
-            anywhere.int(),
-        ):
-            assert_same(
-                topk_inner_product(queries, keys, 9, query_ptr=ptr, backend="cpu", hint=hint), expected
-            )
+    queries, keys, ptr = blocks()
+    anywhere = torch.randint(-5, 2000, (2, 1500, 30), generator=torch.Generator().manual_seed(2))
+    expected = topk_inner_product(queries, keys, 9, query_ptr=ptr, backend="cpu")
+    best = expected[1]
 
-    check_each(holds, WAYS)
+    def holds(case) -> None:
+        way, hint = case
+        force(monkeypatch, way)
+        found = topk_inner_product(queries, keys, 9, query_ptr=ptr, backend="cpu", hint=hint)
+        assert_same(found, expected)
+
+    hints = (best, best[..., :4], best[..., :1].expand(-1, -1, 12), anywhere, anywhere.int())
+    check_each(holds, itertools.product(WAYS, hints))
 
 
 def test_permuting_nodes_permutes_the_result() -> None:
@@ -274,14 +232,10 @@ def test_after_a_fork() -> None:
 
 
 def test_memory_stays() -> None:
-    rows = torch.randn(1, 2000, 4)
-    searches = [lambda: topk_inner_product(rows, rows, 3, backend="cpu")]
-    searches.append(lambda: topk_inner_product(rows[:, :300], rows[:, :300], 3, backend="cpu"))
-    process = psutil.Process()
-    for count in (50, 950):
-        for _ in range(count // 2):
-            for search in searches:
-                search()
+    rows, process = torch.randn(1, 2000, 4), psutil.Process()
+    for count in (50, 450):
+        for _ in range(count):
+            topk_inner_product(rows, rows, 3, backend="cpu")
         if count == 50:
             before = process.memory_info().rss
     assert process.memory_info().rss - before < 16 * 2**20
@@ -303,7 +257,7 @@ def by_keops(queries: torch.Tensor, keys: torch.Tensor, count: int) -> torch.Ten
 
 @pytest.mark.parametrize("raw", [by_faiss, pytest.param(by_keops, marks=needs_keops)])
 def test_raw_libraries_agree_where_rounding_leaves_no_doubt(raw) -> None:
-    queries, keys, _ = blocks(tied=False, dim=KEOPS_DIM)
+    queries, keys, _ = blocks()
     count = KEOPS_K + SPARE  # the kernel that is compiled for the backend, too
     scores, indices = topk_inner_product(queries[:1], keys[:1], count + 1, backend="cpu")
     found = raw(queries[:1], keys[:1], count)
@@ -312,40 +266,18 @@ def test_raw_libraries_agree_where_rounding_leaves_no_doubt(raw) -> None:
     assert torch.equal(found[sure], indices[0, sure, :count])
 
 
-def test_filters_in_parts() -> None:
-    queries, keys, _ = blocks(tied=True, dim=5)
-    expected = topk_inner_product(queries, keys, 6, backend="cpu")
-    problem, ranked = check_problem(queries[:, :100], keys, 6), 7 * keys.shape[0] * keys.shape[1]
-    by_products = lambda q, k, count: (q @ k.mT).topk(count).indices
-    result = problem.new_result()
-    rule.search_by_graph(problem, by_products, [0], result, ranked=ranked)
-    assert_same(result, (expected[0][:, :100], expected[1][:, :100]))
-
-
-def test_float32_sums_would_rank_otherwise() -> None:
-    """The grid of near ties does what it is for: plain float32 products choose other keys."""
-    generator = torch.Generator().manual_seed(0)
-    steps = torch.randint(0, 4, (1, 200, 8), generator=generator)
-    rows = 1 + steps * 2.0**-23
-    exact = topk_inner_product(rows, rows, 5)[1]
-    assert not torch.equal(
-        (rows @ rows.mT).sort(dim=-1, descending=True, stable=True).indices[..., :5], exact
-    )
-
-
 def test_threads_agree() -> None:
     """One, two, and two of Python that search at the same time."""
-    queries, keys, ptr = blocks(tied=False)
+    queries, keys, ptr = blocks()
     found: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def search(times: int = 1) -> None:
         found.extend(topk_inner_product(queries, keys, 9, query_ptr=ptr, backend="cpu") for _ in range(times))
 
     try:
-        set_num_threads(1)
-        search()
-        set_num_threads(2)
-        search()
+        for count in (1, 2):
+            set_num_threads(count)
+            search()
     finally:
         set_num_threads(None)
     threads = [threading.Thread(target=search, args=(5,)) for _ in range(2)]
@@ -359,7 +291,7 @@ def test_threads_agree() -> None:
 
 
 def test_half_precision_autocast_and_strides_change_nothing() -> None:
-    queries, keys, ptr = blocks(tied=False)
+    queries, keys, ptr = blocks()
     before = torch.get_float32_matmul_precision()
 
     def holds(case) -> None:
@@ -367,12 +299,10 @@ def test_half_precision_autocast_and_strides_change_nothing() -> None:
         rows = queries.to(dtype), keys.to(dtype)
         expected = topk_inner_product(*(each.float() for each in rows), 4, query_ptr=ptr, backend="cpu")
         apart = [each.mT.contiguous().mT for each in rows]
-        for operands in (rows, apart):
-            assert_same(topk_inner_product(*operands, 4, query_ptr=ptr, backend=backend), expected)
         try:
             torch.set_float32_matmul_precision("medium")
             with torch.autocast("cpu", torch.bfloat16):
-                assert_same(topk_inner_product(*rows, 4, query_ptr=ptr, backend=backend), expected)
+                assert_same(topk_inner_product(*apart, 4, query_ptr=ptr, backend=backend), expected)
         finally:
             torch.set_float32_matmul_precision(before)
 

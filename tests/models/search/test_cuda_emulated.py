@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gpu import fuzz
 from support.cases import check_each
 from support.cuda_emulator import COMPILER, EmulatedDevice
-from support.odd_numbers import KINDS, numbers
 from torch import Tensor
 
 from kmip_data.models.search import topk_inner_product
@@ -35,6 +35,10 @@ def normal(*shape: int) -> Tensor:
     return torch.randn(shape, generator=GENERATOR)
 
 
+def long(*values: Any) -> Any:
+    return pytest.param(*values, marks=pytest.mark.torture)
+
+
 @pytest.fixture(scope="session")
 def device(tmp_path_factory: pytest.TempPathFactory) -> EmulatedDevice:
     return EmulatedDevice(tmp_path_factory.mktemp("kernels"))
@@ -44,7 +48,7 @@ def device(tmp_path_factory: pytest.TempPathFactory) -> EmulatedDevice:
 def shapes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Set when keys are ordered and warps share them, so that few rows do what otherwise many do."""
 
-    def choose(*, ordered: bool, tiles: int, staged: int = 0) -> None:
+    def choose(ordered: bool, tiles: int, staged: int = 0) -> None:
         monkeypatch.setattr(plan, "_ORDERED_KEYS", 1 if ordered else 10**9)
         monkeypatch.setattr(plan, "_BUCKETS_A_ROW", 10**9)
         monkeypatch.setattr(plan, "_tiles", lambda *_, **__: (tiles, staged))
@@ -54,36 +58,21 @@ def shapes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     plan.plan_for.cache_clear()
 
 
+def assert_dense(found: tuple[Tensor, Tensor], queries: Tensor, keys: Tensor, k: int, *ptrs: Any) -> None:
+    """The bits of ``dense``."""
+    given = dict(zip(("query_ptr", "key_ptr"), ptrs, strict=False))
+    expected = topk_inner_product(queries, keys, k, **given, backend="dense")
+    torch.testing.assert_close(found[1], expected[1], rtol=0, atol=0)
+    assert torch.equal(found[0].view(torch.int32), expected[0].view(torch.int32))
+
+
 def check(
-    device: EmulatedDevice,
-    queries: Tensor,
-    keys: Tensor,
-    k: int,
-    ptrs: tuple[Any, Any] = (None, None),
-    hint: Tensor | None = None,
+    device: EmulatedDevice, queries: Tensor, keys: Tensor, k: int, ptrs: Any = (None, None), hint: Any = None
 ) -> None:
     device.launched.clear()
     found = run(check_problem(queries, keys, k, *ptrs, hint), device)
     assert len(device.launched) <= 12
-    expected = topk_inner_product(queries, keys, k, query_ptr=ptrs[0], key_ptr=ptrs[1], backend="dense")
-    torch.testing.assert_close(found[1], expected[1], rtol=0, atol=0)
-    assert torch.equal(found[0].view(torch.int32), expected[0].view(torch.int32))  # bits
-
-
-SHAPES = [(False, 1, 0), (True, 1, 0), (True, 2, 0), (True, 4, 1), (False, 4, 0)]
-CASES = [*((shape, 10) for shape in SHAPES), (SHAPES[3], 1)]  #: with k
-RAGGED = ((0, 3, 3, 50, 50, 90), (0, 7, 7, 150, 300, 300))  # queries without keys, keys without, neither
-
-
-def test_ragged_batches(device, shapes) -> None:
-    def holds(case) -> None:
-        (ordered, tiles, staged), k = case
-        shapes(ordered=ordered, tiles=tiles, staged=staged)
-        check(device, normal(2, 90, 10), normal(2, 300, 10), k, RAGGED)
-        check(device, normal(2, 90, 10).round(), normal(2, 300, 10).round(), k, RAGGED)
-        check(device, normal(1, 70, 10), normal(1, 900, 10), k, ((0, 70), (0, 900)))
-
-    check_each(holds, CASES)
+    assert_dense(found, queries, keys, k, *ptrs)
 
 
 def unread(problem: SearchProblem, ptr: Any) -> SearchProblem:
@@ -93,32 +82,34 @@ def unread(problem: SearchProblem, ptr: Any) -> SearchProblem:
     return replace(problem, query_ptr=evenly, key_ptr=evenly, starts=torch.tensor(ptr))
 
 
-def test_graphs_that_begin_where_the_host_does_not_know(device, shapes) -> None:
-    """One plan for all that have so many rows: padded batches under a CUDA graph."""
+SHAPES = [(False, 1, 0), (True, 4, 1), (True, 1, 0), (True, 2, 0), (False, 4, 0)]
+CASES = [[(shape, 10) for shape in SHAPES[:2]], [*((shape, 10) for shape in SHAPES[2:]), (SHAPES[1], 1)]]
+RAGGED = ((0, 3, 3, 50, 50, 90), (0, 7, 7, 150, 300, 300))  # queries without keys, keys without, neither
+
+
+@pytest.mark.parametrize("cases", [CASES[0], long(CASES[1])])
+def test_ragged_batches(device, shapes, cases) -> None:
+    """Also where the host does not know where graphs begin: one plan for all that have so many rows."""
 
     def holds(case) -> None:
-        (ordered, tiles, staged), k = case
-        shapes(ordered=ordered, tiles=tiles, staged=staged)
-        queries, keys = normal(2, 310, 10), normal(2, 310, 10)
-        for ptr in ((0, 3, 50, 150, 310), (0, 0, 310, 310, 310), (0, 77, 155, 232, 310), (0, 1, 2, 309, 310)):
-            found = run(unread(check_problem(queries, keys, k), ptr), device)
-            expected = topk_inner_product(queries, keys, k, query_ptr=ptr, backend="dense")
-            torch.testing.assert_close(found[1], expected[1], rtol=0, atol=0)
-            assert torch.equal(found[0], expected[0])
-        assert plan.plan_for.cache_info().misses == 1
-        assert plan.plan_for.cache_info().hits == 3
+        shape, k = case
+        shapes(*shape)
+        check(device, normal(2, 90, 10), normal(2, 300, 10), k, RAGGED)
+        check(device, normal(2, 90, 10).round(), normal(2, 300, 10).round(), k, RAGGED)
+        check(device, normal(1, 70, 10), normal(1, 900, 10), k, ((0, 70), (0, 900)))
+        plan.plan_for.cache_clear()
+        queries, keys = normal(2, 210, 10), normal(2, 210, 10)
+        for ptr in ((0, 3, 50, 150, 210), (0, 0, 210, 210, 210), (0, 1, 2, 209, 210)):
+            assert_dense(run(unread(check_problem(queries, keys, k), ptr), device), queries, keys, k, ptr)
+        assert plan.plan_for.cache_info()[:2] == (2, 1)  # hits and misses
 
-    check_each(holds, CASES)
+    check_each(holds, cases)
 
 
 def test_more_graphs_than_a_block_has_warps(device) -> None:
-    generator = torch.Generator().manual_seed(3)
-    for graphs, k in ((70, 5), (9, 40)):
-        cuts = torch.randint(0, 900, (graphs - 1,), generator=generator).sort().values
-        ptr, rows = (0, *cuts.tolist(), 900), normal(1, 900, 8)
-        found = run(unread(check_problem(rows, rows, k), ptr), device)
-        expected = topk_inner_product(rows, rows, k, query_ptr=ptr, backend="dense")
-        assert torch.equal(found[1], expected[1])
+    cuts = torch.randint(0, 500, (69,), generator=torch.Generator().manual_seed(3)).sort().values
+    ptr, rows = (0, *cuts.tolist(), 500), normal(1, 500, 10)
+    assert_dense(run(unread(check_problem(rows, rows, 5), ptr), device), rows, rows, 5, ptr)
 
 
 def test_few_rows(device) -> None:
@@ -131,39 +122,30 @@ def test_few_rows(device) -> None:
     assert not device.launched
 
 
-@pytest.mark.parametrize(
-    "dim", [1, 8, 19, 64, *(pytest.param(d, marks=pytest.mark.torture) for d in (3, 5, 7, 16, 33))]
-)
+@pytest.mark.parametrize("dim", [8, 19, *map(long, (1, 3, 5, 7, 16, 33, 64, 100, 256))])
 def test_lengths(device, dim: int) -> None:  # 8, 64: no column to spare for margins
-    check(device, normal(1, 40, dim), normal(1, 400, dim), 5, ((0, 40), (0, 400)))
-    check(device, normal(1, 40, dim) + 3, normal(1, 400, dim) - 100, 5, ((0, 40), (0, 400)))
+    ptrs, k = ((0, 40), (0, 400)), 5 if dim < 100 else 30
+    check(device, normal(1, 40, dim), normal(1, 400, dim), k, ptrs)
+    check(device, normal(1, 40, dim) + 3, normal(1, 400, dim) - 100, k, ptrs)
 
 
-@pytest.mark.torture
-@pytest.mark.parametrize("dim", [100, 256])
-def test_long_rows(device, dim: int) -> None:
-    check(device, normal(1, 40, dim), normal(1, 400, dim), 30, ((0, 40), (0, 400)))
+@pytest.mark.parametrize(("staged", "k"), [(0, 100), long(1, 50), long(1, plan.MOST_K)])
+def test_many_results(device, shapes, staged: int, k: int) -> None:
+    shapes(ordered=True, tiles=4, staged=staged)
+    check(device, normal(2, 30, 10), normal(2, 500, 10), k, ((0, 10, 30), (0, 100, 500)))
+    check(device, normal(1, 9, 10).round(), normal(1, 700, 10).round(), k, ((0, 9), (0, 700)))
 
 
-def test_many_results(device, shapes) -> None:
-    def holds(case) -> None:
-        staged, k = case
-        shapes(ordered=True, tiles=4, staged=staged)
-        check(device, normal(2, 30, 10), normal(2, 700, 10), k, ((0, 10, 30), (0, 100, 700)))
-        check(device, normal(1, 9, 10).round(), normal(1, 1200, 10).round(), k, ((0, 9), (0, 1200)))
-
-    check_each(holds, [(1, 50), (0, 100), (1, plan.MOST_K)])
-
-
-def test_ties(device, shapes) -> None:
+def test_ties_and_far_centres(device, shapes) -> None:
     """Lists overflow again and again; the work for a query stays linear in its keys."""
     for ordered in (False, True):
         shapes(ordered=ordered, tiles=1)
         check(device, normal(1, 20, 10), torch.ones(1, 700, 10), 10, ((0, 20), (0, 700)))
         check(device, torch.zeros(1, 20, 10), normal(1, 300, 10), 24, ((0, 20), (0, 300)))
-        check(device, torch.zeros(1, 20, 10), torch.zeros(1, 300, 10), 1, ((0, 20), (0, 300)))
         keys = torch.randint(0, 2, (1, 900, 10), generator=GENERATOR).float()
         check(device, normal(1, 30, 10), keys, 24, ((0, 30), (0, 900)))
+        for shift in (100.0, 1e6, 3e38):
+            check(device, normal(1, 40, 10), normal(1, 400, 10) + shift, 10, ((0, 40), (0, 400)))
 
 
 def test_any_size(device, shapes) -> None:
@@ -171,7 +153,6 @@ def test_any_size(device, shapes) -> None:
 
     def holds(case) -> None:
         scale, other = case
-        shapes(ordered=True, tiles=1)
         queries = (torch.rand(1, 20, 10, generator=GENERATOR) - 0.5) * other
         keys = (torch.rand(1, 300, 10, generator=GENERATOR) - 0.5) * scale
         check(device, queries, keys, 10, ((0, 20), (0, 300)))
@@ -180,14 +161,8 @@ def test_any_size(device, shapes) -> None:
         check(device, queries, keys, 10, ((0, 20), (0, 300)))
         check(device, queries, keys.clamp_min(0), 10, ((0, 20), (0, 300)))
 
-    check_each(holds, itertools.product([1e-44, 1e-30, 1e-20, 1e18, 1e30, 3.4e38], [1e-30, 1.0, 3e38]))
-
-
-def test_far_centres(device, shapes) -> None:
-    for ordered in (False, True):
-        shapes(ordered=ordered, tiles=1)
-        for shift in (100.0, 1e6, 3e38):
-            check(device, normal(1, 40, 10), normal(1, 400, 10) + shift, 10, ((0, 40), (0, 400)))
+    shapes(ordered=True, tiles=1)
+    check_each(holds, itertools.product([1e-44, 1e-20, 1e18, 3.4e38], [1e-30, 1.0, 3e38]))
 
 
 def test_hints_change_nothing(device) -> None:
@@ -196,8 +171,6 @@ def test_hints_change_nothing(device) -> None:
     for hint in (
         best,
         best[..., :4],  # too few to bound anything
-        best.flip(1),
-        torch.full_like(best, -1),
         torch.full_like(best, 7),  # the same again and again
         torch.randint(-9, 520, (2, 60, 150), generator=GENERATOR),
     ):
@@ -206,7 +179,6 @@ def test_hints_change_nothing(device) -> None:
     narrow = run(check_problem(queries, keys, 10, *ptrs, best.flip(1).int(), narrow=True), device)
     assert narrow[1].dtype == torch.int32
     assert torch.equal(narrow[1], best.int())
-    check(device, queries.round(), keys.round(), 10, ptrs, best)
     check(device, queries * 3e37, keys * 1e3, 10, ptrs, best)
     check(device, queries * 1e-40, keys * 1e-10, 10, ptrs, best)
 
@@ -248,18 +220,22 @@ def test_bounds_are_wide_enough_and_none_is_idle(device, shapes, tmp_path) -> No
             check(broken, *make(3e4), 1, graphs)
 
 
-def test_rows_without_a_rank_find_nothing_and_take_no_work(device, shapes, monkeypatch) -> None:
+@pytest.mark.parametrize("cases", [CASES[0], long(CASES[1])])
+def test_rows_without_a_rank_find_nothing_and_the_next_search_raises(
+    device, shapes, monkeypatch, cases
+) -> None:
     """NaN among the queries: those. Among the keys: all queries of that graph and head."""
     monkeypatch.setattr("kmip_data.models.search.problem.check_finite", lambda *_: None)
     graphs = (0, 20, 50), (0, 100, 300)
 
     def holds(case) -> None:
-        bad, (ordered, tiles, staged), k = case
-        shapes(ordered=ordered, tiles=tiles, staged=staged)
+        bad, (shape, k) = case
+        shapes(*shape)
         queries, keys = normal(2, 50, 10), normal(2, 300, 10)
         expected = topk_inner_product(
             queries, keys, k, query_ptr=graphs[0], key_ptr=graphs[1], backend="dense"
         )
+        good = check_problem(queries.clone(), keys.clone(), k, *graphs)
         queries[0, [3, 31]] = bad
         keys[1, 7, 2] = bad
         scores, indices = run(check_problem(queries, keys, k, *graphs), device)
@@ -269,38 +245,19 @@ def test_rows_without_a_rank_find_nothing_and_take_no_work(device, shapes, monke
         assert torch.equal(scores[~lost], expected[0][~lost])
         assert bool((indices[lost] == -1).all())
         assert bool((scores[lost] == -torch.inf).all())
-        with pytest.raises(NotFinite):
-            run(check_problem(queries[:, :1], keys[:, :1], 1), device)
-
-    cases = [(torch.nan, shape, 5) for shape in SHAPES]
-    check_each(holds, [*cases, (torch.inf, SHAPES[1], 5), (torch.inf, SHAPES[2], 30)])
-
-
-def test_rows_that_begin_between_two_words(device) -> None:
-    rows = normal(1 + 50 * 10)[1:].view(1, 50, 10)
-    assert rows.data_ptr() % 8
-    check(device, rows, rows, 3)
-
-
-def test_half_precision(device) -> None:
-    for dtype in (torch.float16, torch.bfloat16):
-        check(device, normal(1, 30, 10).to(dtype), normal(1, 200, 10).to(dtype), 10, ((0, 30), (0, 200)))
-
-
-def test_the_next_search_raises_what_is_not_finite(device, monkeypatch) -> None:
-    monkeypatch.setattr("kmip_data.models.search.problem.check_finite", lambda *_: None)
-
-    def holds(case) -> None:
-        bad, where = case
-        rows = [normal(1, 30, 10), normal(1, 300, 10)]
-        good = check_problem(*(each.clone() for each in rows), 10, (0, 30), (0, 300))
-        rows[where][0, 7, 3] = bad
-        run(check_problem(*rows, 10, (0, 30), (0, 300)), device)
         with pytest.raises(NotFinite, match="an earlier search"):
             run(good, device)
         run(good, device)
 
-    check_each(holds, itertools.product([torch.nan, torch.inf, -torch.inf], [0, 1]))
+    check_each(holds, itertools.product([torch.nan, torch.inf, -torch.inf], cases))
+
+
+def test_rows_between_two_words_and_in_half_precision(device) -> None:
+    rows = normal(1 + 50 * 10)[1:].view(1, 50, 10)
+    assert rows.data_ptr() % 8
+    check(device, rows, rows, 3)
+    for dtype in (torch.float16, torch.bfloat16):
+        check(device, normal(1, 30, 10).to(dtype), normal(1, 200, 10).to(dtype), 10, ((0, 30), (0, 200)))
 
 
 def test_what_was_found_in_inference_is_told_in_training(device) -> None:
@@ -317,13 +274,7 @@ def test_what_was_found_in_inference_is_told_in_training(device) -> None:
     run(one, device)
 
 
-def test_no_plan_is_remembered_whose_pointers_a_recording_would_copy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    with pytest.raises(RuntimeError, match="no plan yet"):
-        plan._on(torch.device("cuda"), np.zeros(6, np.int64))
-
-
-def test_tables_are_made_once_where_the_host_knows_them(device) -> None:
+def test_tables_are_made_once_where_the_host_knows_them(device, monkeypatch) -> None:
     rows, ptr = normal(1, 60, 10), (0, 20, 60)
     plan.plan_for.cache_clear()
     for times in (1, 2):
@@ -332,39 +283,30 @@ def test_tables_are_made_once_where_the_host_knows_them(device) -> None:
         device.launched.clear()
         run(unread(check_problem(rows, rows, 5), ptr), device)
         assert "lay_out" in device.launched
+    # A recording would only copy them when it is replayed: no plan is remembered.
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    with pytest.raises(RuntimeError, match="no plan yet"):
+        plan._on(torch.device("cuda"), np.zeros(6, np.int64))
 
 
 @pytest.mark.torture
 def test_at_random(device, shapes) -> None:
-    """Ragged batches of numbers that tie, overflow or vanish, with and without an order and a hint."""
-
-    def holds(seed) -> None:
-        random = np.random.default_rng(seed)
-        tiles, staged = ((1, 0), (2, 0), (4, 1))[random.integers(3)]
-        shapes(ordered=bool(random.integers(2)), tiles=tiles, staged=staged)
-        heads, graphs, k = (random.integers(1, most) for most in (3, 5, 25))
-        dim = (8, 10)[seed % 2]
-        ptrs = tuple([0, *np.cumsum(random.integers(0, size, graphs)).tolist()] for size in (40, 200))
-        rows = [
-            torch.from_numpy(numbers(random.choice(KINDS), random, (int(heads), ptr[-1], dim)))
-            for ptr in ptrs
+    """The problems of ``make gpu``: numbers that tie, overflow or vanish, empty graphs, hints of any rows."""
+    for number, shape in enumerate(SHAPES):
+        shapes(*shape)
+        drawn = fuzz.problems(number, torch.device("cpu"), most=150, dims=(8, 10))
+        wrong = [
+            name for name, each in itertools.islice(drawn, 20) if fuzz.differs(each, lambda p: run(p, device))
         ]
-        shape = (int(heads), ptrs[0][-1], 30)
-        hint = (
-            torch.from_numpy(random.integers(-3, ptrs[1][-1] + 3, shape)) if random.integers(3) == 0 else None
-        )
-        check(device, *rows, int(k), ptrs, hint)
-
-    check_each(holds, range(60))
+        assert wrong == []
 
 
 def test_the_struct_is_what_the_host_fills() -> None:
     text = (KERNELS / "common.cuh").read_text("utf-8")
     body = re.sub(r"//.*", "", text[text.index("struct Search {") :].partition("{")[2].partition("};")[0])
-    names = re.findall(r"(\w+)(?=[,;])", body)
-    assert tuple(names) == (*plan.POINTERS, *plan.NUMBERS)
+    assert tuple(re.findall(r"(\w+)(?=[,;])", body)) == (*plan.POINTERS, *plan.NUMBERS)
     for name, value in {"KEY_BUCKETS": plan._KEY_BUCKETS, "QUERY_BUCKETS": plan._QUERY_BUCKETS}.items():
-        assert f"#define {name} {value} " in text.replace("  ", " ") or f"#define {name} {value}\n" in text
+        assert re.search(rf"#define {name} +{value}\b", text)
 
 
 def test_scratch_memory() -> None:
@@ -374,30 +316,20 @@ def test_scratch_memory() -> None:
     """
 
     def holds(case) -> None:
-        heads, rows, graphs, dim, k, many = case
-        whole, lists = memory(heads, rows, graphs, dim, k)
-        assert whole + lists * many <= (2 * dim + (200 if k <= 56 else 340)) * heads * rows
+        heads, rows, graphs, dim, k = case
+        many = heads * rows >= 10**6
+        ptr = tuple(rows * graph // graphs for graph in range(graphs + 1))
+        whole = plan.plan_for((heads, rows, rows, dim), k, k, (ptr, ptr), torch.device("cpu"), 132)
+        placed = dict(zip(plan.POINTERS, whole.members.tolist(), strict=False))
+        starts = sorted({placed[name] for name in plan.POINTERS[plan.IN_SCRATCH]})
+        assert all(second - first >= plan._ALIGNED for first, second in pairwise(starts))
+        assert len(whole.launches) <= 12
+        lists = starts[starts.index(placed["list"]) + 1] - placed["list"]
+        rest = whole.scratch_bytes + whole.tables.nbytes - lists
+        assert rest + lists * many <= (2 * dim + (200 if k <= 56 else 340)) * heads * rows
         assert many or lists <= min(280e6, (520 if k <= 24 else 2080) * (heads * rows + 64 * graphs))
 
-    many = [(1, 10**6, 1, 10, 10), (1, 10**6, 1, 10, 100), (1, 10**6, 1, 3, 24), (1, 10**7, 1, 64, 10)]
-    many += [(4, 570_000, 1, 10, 15), (4, 570_000, 1, 19, 10)]
-    few = [
-        (1, 10**3, 1, 10, 10),
-        (1, 10**5, 1, 10, 100),
-        (4, 8 * 4096, 8, 5, 10),
-        (4, 128 * 150, 128, 10, 15),
-    ]
-    few += [(4, 40_000, 10_000, 10, 15), (1, 100_000, 1, 256, 120)]
-    check_each(holds, [*((*case, True) for case in many), *((*case, False) for case in few)])
-
-
-def memory(heads: int, rows: int, graphs: int, dim: int, k: int) -> tuple[int, int]:
-    """Bytes of all but the lists, and of these."""
-    ptr = tuple(rows * graph // graphs for graph in range(graphs + 1))
-    whole = plan.plan_for((heads, rows, rows, dim), k, k, (ptr, ptr), torch.device("cpu"), 132)
-    placed = dict(zip(plan.POINTERS, whole.members.tolist(), strict=False))
-    starts = sorted({placed[name] for name in plan.POINTERS[plan.IN_SCRATCH]})
-    assert all(second - first >= plan._ALIGNED for first, second in pairwise(starts))
-    assert len(whole.launches) <= 12
-    lists = starts[starts.index(placed["list"]) + 1] - placed["list"]
-    return whole.scratch_bytes + whole.tables.nbytes - lists, lists
+    cases = [(1, 10**6, 1, 10, 10), (1, 10**6, 1, 10, 100), (1, 10**6, 1, 3, 24), (1, 10**7, 1, 64, 10)]
+    cases += [(4, 570_000, 1, 10, 15), (4, 570_000, 1, 19, 10), (1, 10**3, 1, 10, 10), (1, 10**5, 1, 10, 100)]
+    cases += [(4, 8 * 4096, 8, 5, 10), (4, 128 * 150, 128, 10, 15), (4, 40_000, 10_000, 10, 15)]
+    check_each(holds, [*cases, (1, 100_000, 1, 256, 120)])

@@ -19,21 +19,18 @@ from kmip_data.models.search.gpu import launch
 from kmip_data.models.search.gpu.plan import Program
 
 
-def why_not_compiled() -> str | None:
+def nvrtc_version() -> tuple[int, ...]:
+    """The version of NVRTC; none where it cannot be loaded."""
     try:
-        from cuda.bindings import nvrtc
-        from cuda.core import Program as _  # noqa: F401
-
-        nvrtc.nvrtcVersion()
-    except (ImportError, RuntimeError) as error:
-        return f"no NVRTC to compile with: {error}"
-    return None
+        return tuple(map(int, launch.nvrtc_version().split(".")))
+    except UsageError:
+        return ()
 
 
-WHY_NOT = why_not_compiled()
+NVRTC = nvrtc_version()
 TRITON = importlib.util.find_spec("triton")
 NVDISASM = Path(TRITON.origin if TRITON else "", "../backends/nvidia/bin/nvdisasm").resolve()
-needs_nvrtc = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
+needs_nvrtc = pytest.mark.skipif(not NVRTC, reason="no NVRTC to compile with")
 #: d, list, split, tiles, staged
 MAIN = [
     (10, 128, 1, 1, 0),
@@ -46,31 +43,6 @@ MAIN = [
     (64, 128, 1, 2, 0),
     (256, 512, 8, 1, 0),
 ]
-
-
-@needs_nvrtc
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("sizes", "target"),
-    [
-        (MAIN[1], "sm_80"),
-        *(pytest.param(*each, marks=pytest.mark.torture) for each in product(MAIN, ("sm_80", "sm_90"))),
-    ],
-)
-def test_main_sizes_hardly_spill(target: str, sizes: tuple[int, ...]) -> None:
-    log = io.StringIO()
-    launch.compile_program(Program(*sizes), target, ptxas_options="-v", log=log)
-    found = re.findall(
-        r"Function properties for (\w+)\n.*?(\d+) bytes spill stores, (\d+) bytes spill loads", log.getvalue()
-    )
-    spilled = {name: int(stores) for name, stores, _ in found}
-    assert {"prepare", "norms", "pack", "thresholds", "collect"} <= set(spilled)
-    assert spilled["thresholds"] == 0
-    from cuda.bindings import nvrtc
-
-    # Beside lists of 512, at other sizes than d = 10, candidates that are ranked. NVRTC 13.0 spills more.
-    allowed = 0 if sizes[1] == 128 else 8 if sizes[0] == 10 else 256
-    assert spilled["collect"] <= (allowed if nvrtc.nvrtcVersion()[1:] >= (13, 5) else max(64, 2 * allowed))
 
 
 def inner_loop(code: bytes, folder: Path) -> tuple[int, int]:
@@ -92,27 +64,34 @@ def inner_loop(code: bytes, folder: Path) -> tuple[int, int]:
     return min(loop for loop in loops if loop[1])
 
 
+LONG = [*product(MAIN, ("sm_80", "sm_90")), (MAIN[0], "sm_89"), (MAIN[0], "sm_100")]
+
+
 @needs_nvrtc
-@pytest.mark.skipif(not NVDISASM.exists(), reason="no disassembler: Triton brings it on Linux")
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("dim", "lists"), [(10, (128, 1)), (10, (512, 8)), pytest.param(5, (128, 1), marks=pytest.mark.torture)]
+    ("sizes", "target"),
+    [(MAIN[1], "sm_90"), *(pytest.param(*each, marks=pytest.mark.torture) for each in LONG)],
 )
-def test_products_take_few_other_instructions(dim: int, lists: tuple[int, int], tmp_path) -> None:
-    """64 for 16 products (8 batches of keys take 2 products a tile of queries): 92 and 104 with moves."""
-    code = launch.compile_program(Program(dim, *lists, 4, 1), "sm_90")
-    instructions, products = inner_loop(code, tmp_path)
-    assert instructions <= 4.5 * products
+def test_main_sizes_hardly_spill(target: str, sizes: tuple[int, ...], tmp_path) -> None:
+    """And take 64 instructions for 16 products where warps share keys: 92 and 104 with moves."""
+    log = io.StringIO()
+    code = launch.compile_program(Program(*sizes), target, ptxas_options="-v", log=log)
+    found = re.findall(
+        r"Function properties for (\w+)\n.*?(\d+) bytes spill stores, (\d+) bytes spill loads", log.getvalue()
+    )
+    spilled = {name: int(stores) for name, stores, _ in found}
+    assert {"prepare", "norms", "pack", "thresholds", "collect"} <= set(spilled)
+    assert spilled["thresholds"] == 0
+    # Beside lists of 512, at other sizes than d = 10, candidates that are ranked. NVRTC 13.0 spills more.
+    allowed = 0 if sizes[1] == 128 else 8 if sizes[0] == 10 else 256
+    assert spilled["collect"] <= (allowed if NVRTC >= (13, 5) else max(64, 2 * allowed))
+    if NVDISASM.exists() and sizes[0] == 10 and sizes[-1]:  # it comes with Triton
+        instructions, products = inner_loop(code, tmp_path)
+        assert instructions <= 4.5 * products
 
 
-@needs_nvrtc
-@pytest.mark.slow
-@pytest.mark.parametrize("target", ["sm_100", pytest.param("sm_89", marks=pytest.mark.torture)])
-def test_newer_devices(target: str) -> None:
-    assert launch.compile_program(Program(10, 128, 1, 1, 0), target)
-
-
-def test_it_says_why_it_cannot_run_here() -> None:
+def test_it_says_why_it_cannot_run_here_or_take_a_problem() -> None:
     (row,) = (row for row in backend_status(("cpu",)) if row.name == "cuda")
     assert not row.usable
     assert "CUDA only" in row.reason
@@ -120,8 +99,6 @@ def test_it_says_why_it_cannot_run_here() -> None:
     with pytest.raises(UsageError, match="search backend 'cuda' cannot"):
         topk_inner_product(rows, rows, 2, backend="cuda")
 
-
-def test_it_refuses_what_it_cannot_take() -> None:
     def refusal(rows: torch.Tensor, k: int) -> str | None:
         return backend.refuses(backend.SearchProblem(rows, rows, k, (0, 2), (0, 2)))
 
@@ -129,6 +106,7 @@ def test_it_refuses_what_it_cannot_take() -> None:
     assert "float32" in str(refusal(torch.ones(1, 2, 2, dtype=torch.float64), 2))
     assert "d = 256" in str(refusal(torch.ones(1, 2, 257), 2))
     assert "120" in str(refusal(torch.ones(1, 2, 2), 121))
+    assert "2147475456 rows" in str(refusal(torch.ones(1, 1, 1).expand(1, 2**31, 1), 2))
 
 
 needs_gpu = pytest.mark.skipif(
@@ -148,20 +126,3 @@ def test_on_a_gpu(dim: int, k: int) -> None:
         found = topk_inner_product(queries, keys, k, query_ptr=ptr, backend="cuda", hint=hint)
         assert torch.equal(found[1], expected[1])
         assert torch.equal(found[0].view(torch.int32), expected[0].view(torch.int32))
-
-
-@needs_gpu
-def test_a_captured_graph_searches_again() -> None:
-    queries = torch.randn(2, 20_000, 10, device="cuda")
-    topk_inner_product(queries, queries, 10, backend="cuda")  # compiles, loads and plans
-    graph = torch.cuda.CUDAGraph()
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        topk_inner_product(queries, queries, 10, backend="cuda")
-    torch.cuda.synchronize()
-    with torch.cuda.graph(graph, stream=stream):
-        found = topk_inner_product(queries, queries, 10, backend="cuda")
-    queries.normal_()
-    graph.replay()
-    expected = topk_inner_product(queries, queries, 10, backend="dense")
-    assert all(map(torch.equal, found, expected))

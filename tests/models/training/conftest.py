@@ -18,9 +18,6 @@ class _Stream:
         self.log.append("copied")
         return self
 
-    def synchronize(self):
-        self.log.append("waited")
-
     def wait_event(self, event):
         self.log.append(f"{self.name} waits for {event.name}")
 

@@ -94,22 +94,18 @@ def test_what_is_compiled_is_counted() -> None:
     assert f"{len(launched)} Triton kernels and {len(programs)} search programs" == self_check.KERNELS
 
 
-def gpu_is(monkeypatch, name: str) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: name)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
-
-
 @pytest.fixture
 def checked(monkeypatch, tmp_path):
     """A GPU of which ``found`` is said, and how often it was checked."""
-    made = SimpleNamespace(found=dict.fromkeys(self_check.INSTEAD, OK), times=0)
+    made = SimpleNamespace(found=dict.fromkeys(self_check.INSTEAD, OK), times=0, name="a GPU")
 
     def check(*_):
         made.times += 1
         return made.found
 
     monkeypatch.setattr(self_check, "check", check)
-    gpu_is(monkeypatch, "a GPU")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: made.name)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
     monkeypatch.setattr(self_check.platformdirs, "user_cache_dir", lambda *_, **__: str(tmp_path))
     return made
 
@@ -124,7 +120,7 @@ def test_a_device_is_checked_once_a_size(checked, monkeypatch, tmp_path) -> None
     self_check.before_run(ModelConfig(hidden_dim=60), GPU)
     assert checked.times == 2
     self_check.before_run(model, SimpleNamespace(kind="cpu", name="cpu"))
-    gpu_is(monkeypatch, "another GPU")
+    checked.name = "another GPU"
     monkeypatch.setenv("KMIP_DATA_SELF_CHECK", "off")
     self_check.before_run(model, GPU)
     assert checked.times == 2
@@ -139,7 +135,7 @@ def test_a_device_is_checked_once_a_size(checked, monkeypatch, tmp_path) -> None
     assert (checked.times, LEFT_OUT) == (5, {})
     for path in tmp_path.rglob("*.json"):
         path.write_text("damaged")
-    gpu_is(monkeypatch, "a GPU")
+    checked.name = "a GPU"
     self_check.before_run(model, GPU)
     assert checked.times == 6
 
@@ -152,29 +148,26 @@ def test_failed_parts_are_left_out_with_one_warning(checked, caplog, monkeypatch
     (line,) = [record.getMessage() for record in caplog.records if "leaves out" in record.getMessage()]
     assert all(part in line for part in self_check.INSTEAD)
     assert "kmip-data doctor --json" in line
+    assert checked.found == LEFT_OUT
     # Search: the next backend.
-    monkeypatch.setattr(cuda.torch.cuda, "is_available", lambda: True)
     assert "search is broken" in str(cuda.unusable("cuda"))
     problem = SimpleNamespace(device=torch.device("cuda"), dtype=torch.float32, dim=5, k=3)
-    monkeypatch.setattr(topk.all_backends()["keops"], "unusable", lambda _: "not here", raising=True)
+    monkeypatch.setattr(topk.all_backends()["keops"], "unusable", lambda _: "not here")
     assert topk.choose(problem).NAME == "dense"
     # Triton's parts: operators of PyTorch.
     for module in (operators, gated_gcn, norms):
         monkeypatch.setattr(module, "triton_runs", lambda _: True)
     assert operators.kernels_for(torch.ones(1)) is gathered
     assert norms._kernels(torch.ones(2, 2)) is None
-    batch = SimpleNamespace(x=torch.ones(3, 4), edge_index=torch.zeros(2, 5, dtype=torch.int64))
+    batch = read_batch(SimpleNamespace(x=torch.ones(3, 4), edge_index=torch.zeros(2, 5, dtype=torch.int64)))
     x = SimpleNamespace(device=torch.device("cuda"), dtype=torch.float32)
     layer = gated_gcn.GatedGCN(4, dropout=0.0, residual=False)
-    assert gated_gcn._fused(read_batch(batch), x, torch.ones(5, 4), layer) is None
+    assert gated_gcn._fused(batch, x, torch.ones(5, 4), layer) is None
     LEFT_OUT.pop("edges")
-    assert gated_gcn._fused(read_batch(batch), x, torch.ones(5, 4), layer) is not None
+    assert gated_gcn._fused(batch, x, torch.ones(5, 4), layer) is not None
     # Recorded steps: plain ones.
-    config = SimpleNamespace(
-        training=SimpleNamespace(precision="32", neighbors=None, k_schedule=None),
-        system=SimpleNamespace(capture="auto", compile=False),
-        model=ModelConfig(),
-        processes=1,
-    )
+    training = SimpleNamespace(precision="32", neighbors=None, k_schedule=None)
+    system = SimpleNamespace(capture="auto", compile=False)
+    config = SimpleNamespace(training=training, system=system, model=ModelConfig(), processes=1)
     data = SimpleNamespace(ragged=False, unit="graphs")
     assert why_plain(config, data, GPU, recompute=False) == "the self-check of this GPU failed"

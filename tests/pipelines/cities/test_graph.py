@@ -14,16 +14,15 @@ from torch_geometric.utils import remove_self_loops, to_undirected
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.city_columns import coordinate_range, encode_coordinates, encoding_names
-from kmip_data.pipelines.base import Records, Split
+from kmip_data.manifest import load_manifest
+from kmip_data.pipelines.base import Records, Unit, load_pipeline
 from kmip_data.pipelines.cities.graph import (
     FEATURES,
-    CityParams,
     CityTensors,
     check_tensors,
     chunk_labels,
-    city_record,
-    city_schema,
     mean_over_streets,
+    store_city,
     street_weights,
     symmetrise,
 )
@@ -89,12 +88,12 @@ def test_splits() -> None:
     assert head == {"train": {3, 6, 14, 17}, "val": {9, 12}}  # of the published Paris
     assert np.bincount(codes).tolist() == [11_412, 11_412, 91_303]
     assert np.bincount(split_codes(5)).tolist() == [1, 1, 3]
-    with pytest.raises(UsageError, match="too large for three parts") as caught:
-        spatial_codes(np.zeros((50, 2), np.float32), 0, 100.0)
-    assert caught.value.parts["next"] == "--split-rule random"  # no size would do: all nodes are at one place
 
 
 def test_too_large_blocks_are_refused_with_a_size_that_works() -> None:
+    with pytest.raises(UsageError, match="too large for three parts") as caught:
+        spatial_codes(np.zeros((50, 2), np.float32), 0, 100.0)
+    assert caught.value.parts["next"] == "--split-rule random"  # no size would do: all nodes are at one place
     town = np.random.default_rng(1).uniform(0, 0.01, (500, 2)).astype(np.float32)  # 1,100 m
     with pytest.raises(UsageError, match="too large for three parts") as caught:
         spatial_codes(town, 0, 1_000.0)
@@ -140,14 +139,11 @@ def grid(side: int, metres: float) -> Records:
     return Records(["town"], *sizes, np.zeros((1, 0), np.int64), None, columns.__getitem__)
 
 
-def spatial(records: Records, **asked) -> Split:
-    return city_split(records, CitySplitParams(split="spatial", **asked))
-
-
-@pytest.mark.parametrize(("metres", "side"), [(12, "150m"), (25, "250m"), (100, "1000m")])
+@pytest.mark.parametrize(("metres", "side"), [(12, "150m"), (100, "1000m")])
 def test_blocks_fit_the_city(metres: float, side: str) -> None:
-    """Towns of 600 m, 1.5 km and 6 km; train and val are near a tenth in each."""
-    split = spatial(grid(61, metres))
+    """Towns of 600 m and 6 km; train and val are near a tenth in each."""
+    town = grid(61, metres)
+    split = city_split(town, CitySplitParams(split="spatial"))
     assert split.name == f"spatial-{side}-buffer1-seed0"
     train, val, test = np.bincount(split.node_code, minlength=256)[:3] / 61**2
     assert 0.1 <= train <= 0.15
@@ -155,32 +151,19 @@ def test_blocks_fit_the_city(metres: float, side: str) -> None:
     assert test > 0.5
     dropped = np.count_nonzero(split.node_code == DROPPED)
     assert f"; {dropped:,} of 3,721 intersections are in no part: within 1 hop of another part" in split.note
-
-
-def test_a_buffer_that_leaves_nothing_is_refused() -> None:
-    town = grid(61, 25)
-    with pytest.raises(UsageError, match="A buffer of 40 hops leaves no intersection for val") as caught:
-        spatial(town, buffer=40)
-    assert caught.value.parts["next"] == "a larger block_size, or a smaller buffer"
-    touching = spatial(town, buffer=0)
-    assert touching.name == "spatial-250m-seed0"
+    with pytest.raises(UsageError, match="A buffer of 60 hops leaves no intersection for val"):
+        city_split(town, CitySplitParams(split="spatial", buffer=60))
+    touching = city_split(town, CitySplitParams(split="spatial", buffer=0))
+    assert touching.name == f"spatial-{side}-seed0"
     assert "in no part" not in touching.note
     assert not (touching.node_code == DROPPED).any()
-
-
-def test_what_is_asked_of_a_random_split_says_nothing_of_blocks() -> None:
     assert CitySplitParams().asked() == {"split": "random", "split_seed": 0}
-    assert CitySplitParams(split="spatial").asked() == {
-        "split": "spatial", "split_seed": 0, "block_size": None, "buffer": 1,
-    }  # fmt: skip
 
 
 def tensors(**changes) -> CityTensors:
     n = 30
     ring = np.stack([np.arange(n), (np.arange(n) + 1) % n])
-    index, street = symmetrise(
-        ring, np.column_stack([np.full(n, 50.0), np.full(n, 36.0)]).astype(np.float32), n
-    )
+    index, street = symmetrise(ring, np.tile(np.float32([50.0, 36.0]), (n, 1)), n)
     values = {
         "features": np.ones((n, len(FEATURES)), np.float32),
         "edge_index": index,
@@ -190,31 +173,35 @@ def tensors(**changes) -> CityTensors:
     return CityTensors(**{**values, **changes})
 
 
-def test_record_follows_the_schema() -> None:
-    params = CityParams(hops=3, classes=3, weight="travel_time", bands=2)
-    record = city_record(tensors(node_ids=np.arange(30)), params, key="ring")
-    schema = city_schema(params, max_nodes=100_000, node_ids=True)
+def test_record_follows_the_schema(tmp_path) -> None:
+    pipeline = load_pipeline(load_manifest("helsinki"))
+    params = pipeline.Params(hops=3, classes=3, weight="travel_time", bands=2)
+    schema = pipeline.schema(params)
+    prepared = store_city(tensors(node_ids=np.arange(30)), tmp_path)
+    (record,) = pipeline.records(prepared, Unit(0, "ring", {}), params)
     assert set(record.columns) == {column.key for column in schema.columns}
     for column in schema.columns:
         assert record.columns[column.key].dtype == column.stored
         assert record.columns[column.key].shape[1:] == column.shape
         assert not column.fields or len(column.fields) == column.shape[0]
+    assert schema.column("node/eccentricity").unit == "s"
     assert set(record.columns["node/eccentricity"].tolist()) == {15.0}  # 3 · 50 m at 10 m/s
+    assert pipeline.name_parts(params) == ["hops3", "classes3", "travel-time", "bands2"]
     with pytest.raises(DamagedInput, match="speed"):
         street_weights(tensors(edge_speed=None), "travel_time")
 
 
-@pytest.mark.parametrize(
-    ("changes", "match"),
-    [
-        ({"features": np.ones((30, 36), np.float32)}, "fit together"),
-        ({"features": np.full((30, 37), np.nan, np.float32)}, "not finite"),
-        ({"features": np.full((30, 37), 91.0, np.float32)}, "not on the map"),
-        ({"edge_length": np.full(60, -1.0, np.float32)}, "no length"),
-        ({"edge_index": np.full((2, 60), 30)}, "leads nowhere"),
-        ({"edge_index": np.zeros((2, 0), int), "edge_length": np.zeros(0, np.float32)}, "no streets"),
-    ],
-)
-def test_impossible_cities_are_refused(changes, match: str) -> None:
-    with pytest.raises(DamagedInput, match=match):
-        check_tensors(tensors(**changes), "x")
+FAULTS = [
+    ({"features": np.ones((30, 36), np.float32)}, "fit together"),
+    ({"features": np.full((30, 37), np.nan, np.float32)}, "not finite"),
+    ({"features": np.full((30, 37), 91.0, np.float32)}, "not on the map"),
+    ({"edge_length": np.full(60, -1.0, np.float32)}, "no length"),
+    ({"edge_index": np.full((2, 60), 30)}, "leads nowhere"),
+    ({"edge_index": np.zeros((2, 0), int), "edge_length": np.zeros(0, np.float32)}, "no streets"),
+]
+
+
+def test_impossible_cities_are_refused() -> None:
+    for changes, match in FAULTS:
+        with pytest.raises(DamagedInput, match=match):
+            check_tensors(tensors(**changes), "x")

@@ -64,6 +64,9 @@ def test_a_small_file(tmp_path):
     assert graph.length.tolist() == [12.5]
     assert graph.values["lanes"] == [("10", "2")]
     assert graph.street_count is None
+    call = "[__import__('os').system('false')]"  # a list is never run
+    graph = read_graphml(write(tmp_path, GOOD.replace("['2', '10', '2']", call)))
+    assert graph.values["lanes"] == [(call,)]
 
 
 LAUGHS = '<!DOCTYPE l [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;">]>'
@@ -72,21 +75,18 @@ LAUGHS = '<!DOCTYPE l [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;">]>'
 WRONG = [
     (r"\?>", f"?>{LAUGHS}", "document type"),
     ("</graphml>", "", "cannot be read"),
-    ('attr.name="x"', 'attr.name="lon"', "node 1 without x"),
-    ('attr.name="y"', 'attr.name="lat"', "node 1 without y"),
-    ('attr.name="length"', 'attr.name="weight"', "edge 0 without length"),
-    ("12.5", "long", "length = 'long'"),
+    ('attr.name="x"', 'attr.name="lon"', "x of node 1 is 'missing'"),
+    ('attr.name="length"', 'attr.name="weight"', "length of edge 0 is 'missing'"),
+    ("12.5", "long", "length of edge 0 is 'long'"),
     ("12.5", "-3", "negative length"),
-    ("12.5", "nan", "length = 'nan'"),
+    ("12.5", "nan", "length of edge 0 is 'nan'"),
     (">10.1<", ">385000<", "not on the map"),
-    ('>50</data></node>\n<node id="2"', '>91</data></node>\n<node id="2"', "not on the map"),
-    ('target="2"', 'target="3"', "node 3 without x"),
+    ('target="2"', 'target="3"', "x of node 3 is 'missing'"),
     ('id="2"', 'id="n2"', "cannot be read"),
     ('id="2"', f'id="{2**63}"', "cannot be read"),
     ('"directed"', '"undirected"', "no directed graph"),
     (r"<edge.*</edge>", "", "no directed graph with streets"),
     (r"(?s)<graph .*</graph>", "", "cannot be read"),
-    (r"(?s).*", "", "cannot be read"),
     (r"(?s).*", "PK\\\\x03", "cannot be read"),
 ]
 
@@ -103,9 +103,3 @@ def test_files_of_other_tools_and_hostile_ones_are_refused(tmp_path):
         assert caught.value.parts["next"]
 
     check_each(check, WRONG)
-
-
-def test_a_list_is_never_run(tmp_path):
-    text = GOOD.replace("['2', '10', '2']", "[__import__('os').system('false')]")
-    graph = read_graphml(write(tmp_path, text))
-    assert graph.values["lanes"] == [("[__import__('os').system('false')]",)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import networkx as nx
@@ -22,8 +21,6 @@ from kmip_data.pipelines.openstreetmap.network import (
     largest_component,
     simplify,
 )
-
-WALKED = "walk"
 
 
 def read(path: Path, kind: str, tmp_path: Path) -> StreetGraph:
@@ -48,7 +45,7 @@ def test_helsinki_is_osmnx_graph_of_the_same_streets(kind, tmp_path):
     write_streets(streets_of_helsinki(), tmp_path / "cut.osm", kind)
     ours = read(streets_of_helsinki(), kind, tmp_path)
     assert (ours.num_nodes, ours.num_edges) == HELSINKI[kind]
-    assert_same(ours, osmnx.graph_from_xml(tmp_path / "cut.osm", bidirectional=kind == WALKED))
+    assert_same(ours, osmnx.graph_from_xml(tmp_path / "cut.osm", bidirectional=kind == "walk"))
 
 
 def test_paris_is_osmnx_graph_of_the_same_streets(tmp_path):
@@ -88,12 +85,3 @@ def test_equally_large_components_are_told_apart_by_the_least_node(tmp_path):
     ways = [(1, [3, 4], {"highway": "path"}), (2, [1, 2], {"highway": "path"})]
     graph = read(write_map(tmp_path / "map.osm", nodes, ways), "all", tmp_path)
     assert graph.node_id.tolist() == [1, 2]
-
-
-def test_nodes_are_removed_with_their_edges(tmp_path):
-    nodes = [(number, 10 + number * 0.001, 50.0) for number in range(1, 5)]
-    ways = [(number, [number, number + 1], {"highway": "path"}) for number in range(1, 4)]
-    graph = from_ways(read_extract(write_map(tmp_path / "map.osm", nodes, ways), "all", tmp_path).ways)
-    part = replace(graph, street_count=graph.node_id).nodes(graph.node_id != 3)
-    assert part.node_id.tolist() == part.street_count.tolist() == [1, 2, 4]
-    assert sorted(zip(part.source.tolist(), part.target.tolist(), strict=True)) == [(0, 1), (1, 0)]

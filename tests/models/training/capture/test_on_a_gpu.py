@@ -6,16 +6,12 @@ import pytest
 import torch
 from support.calls import CallCounter, Calls
 from support.captured import assert_same, learn
-from support.city_data import streets_build
-from support.training_data import OPERATORS, learnable_build, tiny_config
+from support.training_data import OPERATORS, learnable_build
 
-from kmip_data.builds.home import Home
 from kmip_data.models.search.backends import cuda
 from kmip_data.models.training.capture import steps
 from kmip_data.models.training.capture.graphs import CudaGraphs
-from kmip_data.models.training.run.loop import Loop
 from kmip_data.models.training.run.module import TrainingModule
-from kmip_data.models.training.run.train import resume, train
 
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="no CUDA device: graphs of steps were only emulated"
@@ -86,15 +82,6 @@ def test_graphs_that_differ_in_size_are_padded(layout, model, tmp_path):
 
 
 @pytest.mark.parametrize("model", [K_MIP, ALONE])
-def test_one_city_is_memorised_in_300_steps(model, tmp_path):
-    build = streets_build(tmp_path / "build", nodes=60)
-    options = _options(model={**model, "dropout": 0.0}, training={"epochs": 300, "accumulate": 1})
-    plain, replayed = (learn(build, tmp_path, _graphs(kind), **options) for kind in (_Plain, CudaGraphs))
-    assert_same(plain, replayed)
-    assert replayed.epochs[-1][1]["loss"] < 0.1 * replayed.epochs[0][1]["loss"]
-
-
-@pytest.mark.parametrize("model", [K_MIP, ALONE])
 @pytest.mark.parametrize("layout", ["neighbor", "index"])
 @pytest.mark.parametrize("kind", [_Plain, CudaGraphs])
 def test_two_runs_are_equal_by_default(kind, layout, model, tmp_path):
@@ -145,29 +132,3 @@ def test_a_recording_that_fails_leaves_a_run_as_it_was(tmp_path, monkeypatch):
     torch.empty(1, device="cuda")  # the allocator looks at what other streams are done with
     memory = torch.cuda.memory_stats()
     assert memory["active.all.current"] == memory["allocation.all.current"]  # no batch waits to be freed
-
-
-@pytest.mark.parametrize("model", [K_MIP, ALONE])
-def test_a_run_resumes_bit_for_bit(model, tmp_path, monkeypatch):
-    build = learnable_build(tmp_path / "build", graphs=15, varied=0)
-    config = tiny_config(
-        build,
-        model=model,
-        training={"epochs": 6, "accumulate": 1},
-        system={"device": "cuda", "deterministic": True},
-    )
-    whole = train(config, home=Home(tmp_path / "whole"), quiet=True).runs[0]
-    evaluate = Loop.evaluate
-
-    def stopped(self):
-        if self.epoch == 3:
-            raise KeyboardInterrupt
-        return evaluate(self)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Loop, "evaluate", stopped)
-        with pytest.raises(KeyboardInterrupt):
-            train(config, home=Home(tmp_path / "parts"), quiet=True)
-    run = next((tmp_path / "parts").glob("runs/*/*/*"))
-    resume(run, home=Home(tmp_path / "parts"), quiet=True)
-    assert (run / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()

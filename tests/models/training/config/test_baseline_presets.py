@@ -18,8 +18,8 @@ from kmip_data.models.config import models
 from kmip_data.models.network import build_model, count_parameters, fit_hidden_dim
 from kmip_data.models.training.config.overrides import key_value
 from kmip_data.models.training.config.presets import (
-    differences,
     load_preset,
+    origin,
     preset_names,
     presets_of,
     read_preset,
@@ -148,21 +148,18 @@ def test_every_variant_loads() -> None:
 SHIPPED = [name for name in dataset_names() if name not in {"city", "points", "superpixels"}]
 
 
-def check_every_model_has_settings_on_every_dataset(dataset: str, model: str) -> None:
-    config, preset = load_preset(dataset, model), read_preset(dataset, model)
+def check_every_model_has_settings(case: tuple[str, str]) -> None:
+    config, preset = load_preset(*case), read_preset(*case)
+    dataset, model = case
     assert config.model.name == model
-    if model in OURS or (model not in presets_of(dataset)):
+    if model in OURS or model not in presets_of(dataset):
         assert preset.source.startswith("ours, ")
         assert preset.paper is None
-        (line,) = differences(config)
-        assert "not the paper's" in line
+        assert "not the paper's" in origin(config)
 
 
 def test_every_model_has_settings_on_every_dataset() -> None:
-    check_each(
-        lambda case: check_every_model_has_settings_on_every_dataset(*case),
-        itertools.product(SHIPPED, sorted(models())),
-    )
+    check_each(check_every_model_has_settings, itertools.product(SHIPPED, sorted(models())))
 
 
 def test_ours_keep_what_belongs_to_the_dataset() -> None:
@@ -173,19 +170,13 @@ def test_ours_keep_what_belongs_to_the_dataset() -> None:
     assert load_preset("cifar10", "exphormer").model.positional == "equivstable"
 
 
-def check_results_taken_from_others_say_so(dataset: str) -> None:
-    for model in PAPER:
-        result = read_preset(dataset, model).paper
-        borrowed = model in {"gcn", "gine", "gated-gcn", "gps-transformer", "exphormer"}
-        assert ("takes it from" in result.source) is borrowed
-        assert ("Tönshoff" in result.source) is (borrowed and model != "exphormer")
-
-
 def test_results_taken_from_others_say_so() -> None:
-    check_each(
-        check_results_taken_from_others_say_so,
-        ["pascalvoc-sp", "coco-sp", "peptides-func", "peptides-struct"],
-    )
+    for dataset in ("pascalvoc-sp", "coco-sp", "peptides-func", "peptides-struct"):
+        for model in PAPER:
+            result = read_preset(dataset, model).paper
+            borrowed = model in {"gcn", "gine", "gated-gcn", "gps-transformer", "exphormer"}
+            assert ("takes it from" in result.source) is borrowed
+            assert ("Tönshoff" in result.source) is (borrowed and model != "exphormer")
 
 
 def test_each_city_has_its_result() -> None:

@@ -14,11 +14,11 @@ from kmip_data.models.config import models
 from kmip_data.models.encoders import ATOM_FEATURES as ATOMS
 from kmip_data.models.encoders import BOND_FEATURES as BONDS
 from kmip_data.models.network import build_model, count_parameters, fit_hidden_dim
-from kmip_data.models.training.config.overrides import apply_overrides, documented_keys, key_value
+from kmip_data.models.training.config.overrides import documented_keys, key_value
 from kmip_data.models.training.config.presets import (
     config_for,
-    differences,
     load_preset,
+    origin,
     preset_names,
     read_preset,
 )
@@ -170,10 +170,6 @@ def test_presets_equal_upstream_configs():
     check_each(lambda case: check_presets_equal_upstream_configs(*case), ALL)
 
 
-def test_both_point_cloud_presets_are_there():
-    assert {"s3dis/gps-kmip", "shapenet-part/gps-kmip"} <= set(preset_names())
-
-
 def check_text_changes_exactly_the_listed_keys(name):
     dataset, model = name.split("/")
     code, text, preset = (
@@ -194,120 +190,62 @@ def check_text_changes_exactly_the_listed_keys(name):
         assert (read, type(read)) == (difference.value, type(difference.value)), difference.key
         assert difference.paper
         assert difference.code
-        assert difference.key in "\n".join(differences(code))
 
 
 def test_text_changes_exactly_the_listed_keys():
     check_each(check_text_changes_exactly_the_listed_keys, preset_names())
 
 
-def test_where_text_and_code_part_on_point_clouds():
-    text = load_preset("s3dis", as_="text")
-    assert (text.training.batch_size, text.training.accumulate) == (8, 1)
-    assert text.data.features == "position-color"
-    assert text.model.attention.output_projection
-    assert text.model.ffn_activation == "relu"  # the point cloud table says ReLU, like the code
-    assert text.training.epochs == 200
-
-
-def test_differences_say_what_this_run_does():
-    def line(config):
-        return next(line for line in differences(config) if "training.accumulate" in line)
-
-    code, text = load_preset("s3dis"), load_preset("s3dis", as_="text")
+def test_a_run_says_which_preset_it_is_of():
     first = (
         "preset s3dis/gps-kmip as the paper's {} has it; its {} differs in 6 keys"
         " (kmip-data info s3dis --model gps-kmip)"
     )
-    assert differences(code)[0] == first.format("code", "text")
-    assert differences(text)[0] == first.format("text", "code")
-    assert len(differences(code)) == 1 + 6
-    assert line(code).split() == ["training.accumulate", "code", "2,", "text", "1", "(batch", "size", "8)"]
-    assert line(text) == line(code)
-    changed = apply_overrides(code, ["training.accumulate=4"])
-    assert "code 2, text 1, this run 4 (" in line(changed)
-    assert "code 2, text 1, this run 1 (" in line(apply_overrides(code, ["training.accumulate=1"]))
-    assert differences(config_for("mine")) == []
-    without = differences(apply_overrides(code, ["model.local.kind=none"]))
-    assert "code none, text outside, not in this run (" in next(x for x in without if "local.residual" in x)
-
-
-def check_sizes_keep_the_budget_of_the_paper(dataset):
-    sizes = shape(dataset)
-    counts = {}
-    for as_ in ("code", "text"):
-        model = load_preset(dataset, as_=as_).model
-        used = {**sizes, "in_channels": 6} if as_ == "text" else sizes
-        counts[as_] = count_parameters(build_model(model, **used))
-        widest = fit_hidden_dim(model, **used, budget=300_000)
-        assert widest.hidden_dim == model.hidden_dim
-    assert 250_000 < counts["text"] <= 300_000
-    assert 250_000 < counts["code"] <= 300_000
+    assert origin(load_preset("s3dis")) == first.format("code", "text")
+    assert origin(load_preset("s3dis", as_="text")) == first.format("text", "code")
+    assert origin(config_for("mine")) == ""
 
 
 def test_sizes_keep_the_budget_of_the_paper():
-    check_each(check_sizes_keep_the_budget_of_the_paper, UPSTREAM)
-
-
-def check_the_papers_results(dataset, metric, mean, std):
-    result = read_preset(dataset, "gps-kmip").paper
-    assert (result.metric, result.mean, result.std) == (metric, mean, std)
-    assert result.runs == {"s3dis": 3, "shapenet-part": 3, "london": 1, "cifar10": 5, "malnet-tiny": 5}.get(
-        dataset, 4
-    )
-    assert load_preset(dataset).training.metric == metric
+    for dataset in UPSTREAM:
+        for as_ in ("code", "text"):
+            used = {**shape(dataset), **({"in_channels": 6} if as_ == "text" else {})}
+            model = load_preset(dataset, as_=as_).model
+            assert fit_hidden_dim(model, **used, budget=300_000).hidden_dim == model.hidden_dim
+            assert 250_000 < count_parameters(build_model(model, **used)) <= 300_000
 
 
 def test_the_papers_results():
-    check_each(
-        lambda case: check_the_papers_results(*case),
-        [
-            ("s3dis", "miou", 67.99, 1.51),
-            ("shapenet-part", "f1", 82.68, 0.64),
-            ("paris", "accuracy", 53.62, 0.22),
-            ("shanghai", "accuracy", 66.94, 0.44),
-            ("la", "accuracy", 61.72, 0.35),
-            ("london", "accuracy", 56.05, None),
-            ("pascalvoc-sp", "f1", 39.69, 0.92),
-            ("coco-sp", "f1", 35.56, 0.45),
-            ("peptides-func", "ap", 66.27, 0.44),
-            ("peptides-struct", "mae", 0.2562, 0.0037),
-            ("cifar10", "accuracy", 75.05, 0.32),
-            ("malnet-tiny", "accuracy", 93.52, 0.49),
-        ],
-    )
-
-
-def check_networks_have_the_sizes_of_the_paper(dataset, variant, layers, dim, parameters):
-    config = config_for(dataset, as_=variant)
-    sizes = shape(dataset)
-    model = fit_hidden_dim(config.model, **sizes)
-    assert (model.layers, model.hidden_dim) == (layers, dim)
-    assert count_parameters(build_model(config.model, **sizes)) == parameters
+    for dataset, metric, mean, std, runs in (
+        ("s3dis", "miou", 67.99, 1.51, 3),
+        ("london", "accuracy", 56.05, None, 1),
+        ("peptides-struct", "mae", 0.2562, 0.0037, 4),
+        ("malnet-tiny", "accuracy", 93.52, 0.49, 5),
+    ):
+        result = read_preset(dataset, "gps-kmip").paper
+        assert (result.metric, result.mean, result.std, result.runs) == (metric, mean, std, runs)
+        assert load_preset(dataset).training.metric == metric
 
 
 def test_networks_have_the_sizes_of_the_paper():
-    check_each(
-        lambda case: check_networks_have_the_sizes_of_the_paper(*case),
-        [
-            ("pascalvoc-sp", "code", 8, 72, 475_213),
-            ("coco-sp", "code", 8, 72, 479_593),
-            ("peptides-func", "code", 8, 72, 491_834),
-            ("peptides-struct", "code", 6, 84, 497_519),
-            ("paris", "code", 12, 56, 451_434),
-            ("london", "code", 12, 56, 451_434),
-            ("london", "paper-depth", 7, 76, 469_414),
-            ("cifar10", "code", 5, 36, CIFAR10),
-            ("malnet-tiny", "code", 5, 64, MALNET),
-        ],
-    )
+    for dataset, variant, layers, dim, parameters in (
+        ("pascalvoc-sp", "code", 8, 72, 475_213),
+        ("peptides-struct", "code", 6, 84, 497_519),
+        ("london", "paper-depth", 7, 76, 469_414),
+        ("cifar10", "code", 5, 36, CIFAR10),
+        ("malnet-tiny", "code", 5, 64, MALNET),
+    ):
+        config, sizes = config_for(dataset, as_=variant), shape(dataset)
+        model = fit_hidden_dim(config.model, **sizes)
+        assert (model.layers, model.hidden_dim) == (layers, dim)
+        assert count_parameters(build_model(config.model, **sizes)) == parameters
 
 
 def test_cities_that_the_paper_did_not_have_take_the_preset_of_its_cities():
     config = config_for("helsinki")
     assert (config.preset, config.data.dataset) == ("city/gps-kmip", "helsinki")
     assert read_preset("city", "gps-kmip").paper is None
-    assert differences(config)[0].startswith("preset city/gps-kmip as the paper's code")
+    assert origin(config).startswith("preset city/gps-kmip as the paper's code")
     assert config_for("helsinki", as_="text").data.coordinates == "append"
 
 
@@ -315,8 +253,7 @@ def test_a_preset_that_is_not_the_papers_names_its_source():
     config = config_for("pcqm-contact")
     assert (config.model.head, config.training.metric) == ("link", "mrr")
     assert read_preset("pcqm-contact", "gps-kmip").paper is None
-    (line,) = differences(config)
-    assert "not the paper's" in line
+    assert "not the paper's" in origin(config)
     assert load_preset("pcqm-contact", as_="text").model == config.model
     model = build_model(config.model, in_channels=9, num_classes=1, edge_channels=3)
     encoders, head = (sum(ATOMS) + sum(BONDS)) * 76, linear(76, 76)
@@ -326,8 +263,7 @@ def test_a_preset_that_is_not_the_papers_names_its_source():
 
 def test_a_variant_of_ours_says_so():
     config = config_for("helsinki", as_="small-city")
-    first = differences(config)[0]
-    assert first.startswith(
+    assert origin(config).startswith(
         "preset city/gps-kmip, variant small-city, ours and not the paper's; its text differs"
     )
     assert (config.model.layers, config.model.local.kind, config.training.epochs) == (6, "gcn", 60)
@@ -343,8 +279,6 @@ def test_named_variants():
     assert read_preset("london", "gps-kmip").variants == variants
     config = load_preset("london", as_="paper-depth")
     assert (config.variant, config.model.layers) == ("paper-depth", 7)
-    (line,) = (line for line in differences(config) if "model.layers" in line)
-    assert "code 12, text 7 (" in line
     assert load_preset("london", as_="text").model.layers == 7
     with pytest.raises(UsageError, match="Did you mean 'paper-depth'"):
         load_preset("london", as_="paper-deph")
