@@ -42,7 +42,7 @@ def command(target: str, address: str, sample: bool, home: shared.Home, as_json:
 
         share = push_build(what, address, quiet=quiet)
     size, where = sum(entry.bytes for entry in share.files), shown_address(address)
-    found = {"address": where, "kind": share.kind, "name": share.name, "digest": share.sealed}
-    found |= {"bytes": size, "files": {entry.file: entry.sha256 for entry in share.files}}
-    what = f"{where}  {share.kind} {share.name}: {counted(len(share.files), 'file')}, {human_bytes(size)}"
-    show(found, f"{what}\ndigest  {share.sealed}\nNext: kmip-data pull {where}", as_json=as_json)
+    found = {"address": where, "kind": share.kind, "name": share.name, "digest": share.sealed, "bytes": size}
+    text = f"{where}  {share.kind} {share.name}: {counted(len(share.files), 'file')}, {human_bytes(size)}"
+    text += f"\ndigest  {share.sealed}\nNext: kmip-data pull {where}"
+    show({**found, "files": {entry.file: entry.sha256 for entry in share.files}}, text, as_json=as_json)

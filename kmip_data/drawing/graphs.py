@@ -99,8 +99,8 @@ def city_graph(build: Build, classes: I64 | None, split: str | None, run: str) -
         drawn, said = prediction_layers(city, run, classes, split)
         layers = [drawn, *layers, said]
     facts = f"{counted(len(city.position), 'intersection')}, {counted(city.streets.shape[1], 'street')}"
-    header = {"facts": f"{facts}; {city.options}", "metres": True, "degrees": list(city.columns)[:2]}
-    header |= _page_header(city.position, city.streets, city.columns, layers, packer)
+    header = _page_header(city.position, city.streets, city.columns, layers, packer)
+    header |= {"facts": f"{facts}; {city.options}", "metres": True, "degrees": list(city.columns)[:2]}
     header["explore"] = {"hops": city.hops, "unit": city.unit, "map": True}
     if city.unit == "m":  # the eccentricity adds up lengths; a build keeps no travel times
         header["explore"]["lengths"] = packer.add(city.lengths)

@@ -199,7 +199,8 @@ def prediction_layers(city: CityMap, run: str, classes: NDArray[np.int64], split
     right = classes == city.classes
     code = np.where(right, 0, 1).astype(np.uint8)
     note = f"{run}: {right.mean():.1%} right"
-    labels, colors = ("right", "wrong"), tuple(RIGHT_WRONG.values())[:2]
+    labels: tuple[str, ...] = ("right", "wrong")
+    colors = tuple(RIGHT_WRONG.values())[:2]
     if split is not None:
         labels, colors, codes = tuple(RIGHT_WRONG), tuple(RIGHT_WRONG.values()), city.splits[split]
         test, none = PART_NAMES.index("test"), PART_NAMES.index("no part")
@@ -309,7 +310,7 @@ def _legend(axes: Any, layer: Categories) -> None:
     from matplotlib.lines import Line2D
 
     step = -(-len(layer.labels) // MOST_ROWS)
-    style = {"marker": "o", "linestyle": "", "markersize": 7}
+    style: Any = {"marker": "o", "linestyle": "", "markersize": 7}
     handles = [
         Line2D([], [], color=color, label=f"{label}  ({count:,})", **style)
         for label, color, count in list(zip(layer.labels, layer.colors, layer.counts, strict=True))[::step]

@@ -135,7 +135,9 @@ def class_colors(count: int) -> list[str]:
 
     shades = []
     for end, share in ((0.0, 0.0), (0.0, 0.45), (1.0, 0.5)):
-        shades += [to_hex([part + share * (end - part) for part in to_rgb(color)]) for color in PALETTE]
+        for color in PALETTE:
+            red, green, blue = (part + share * (end - part) for part in to_rgb(color))
+            shades.append(to_hex((red, green, blue)))
     return [shades[i % len(shades)] for i in range(count)]
 
 

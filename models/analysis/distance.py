@@ -49,10 +49,9 @@ def by_distance(run: str | os.PathLike[str], *, split: str = "test", home: Home 
     classes = found.about.kind == "single-label"
     each = found.pred == target if classes else np.abs(found.pred - target).mean(-1)
     band = np.searchsorted(STARTS, distance, side="right") - 1
-    found = [(_name(number), each[band == number]) for number in range(len(STARTS)) if number in band]
-    bands, values = zip(*found, strict=True)
-    means = tuple(float(of.mean()) for of in values)
-    return ByDistance("accuracy" if classes else "mae", bands, tuple(map(len, values)), means)
+    values = {_name(number): each[band == number] for number in range(len(STARTS)) if number in band}
+    means = tuple(float(of.mean()) for of in values.values())
+    return ByDistance("accuracy" if classes else "mae", (*values,), (*map(len, values.values()),), means)
 
 
 def _name(number: int) -> str:

@@ -64,8 +64,8 @@ class Measurer:
         runs = [self._run(method, n, number, training=training) for number in range(1, last)]
         runs.append(self._run(method, n, last, peak, training=training))
         forward, backward = zip(*runs[:repeats], strict=True)
-        found = {"forward": forward, "backward": backward if training else (), "peak_bytes": peak.bytes}
-        return Measurement(method=method.name, setting=setting, n=n, status="ok", **found)
+        measured = partial(Measurement, method=method.name, setting=setting, n=n, status="ok")
+        return measured(forward=forward, backward=backward if training else (), peak_bytes=peak.bytes)
 
     def inputs(self, method: Method, n: int, number: int, *, training: bool) -> Workload:
         """Return the inputs of run ``number`` on the device, equal for every method."""

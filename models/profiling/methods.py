@@ -138,7 +138,8 @@ def _ours(backend: str) -> Method:
 
     def search(work: Workload, _chunk: int) -> Tensor:
         queries, keys, _ = work.tensors
-        return topk_inner_product(queries, keys, work.k, query_ptr=work.ptr, backend=backend)[1]
+        found: Tensor = topk_inner_product(queries, keys, work.k, query_ptr=work.ptr, backend=backend)[1]
+        return found
 
     return Method(
         name=backend,

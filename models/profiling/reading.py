@@ -111,8 +111,8 @@ def batches(loader: GraphLoader, memory: InMemoryDataset, what: str, repeats: in
     for workers in (0, 2):
         options = {"num_workers": workers, "persistent_workers": workers > 0}
         other = DataLoader(memory, loader.batch_size, shuffle=True, **options)
-        sides = partial(deque, loader, 0), partial(deque, other, 0)
-        found.append(compared(what, *sides, len(loader), repeats))
+        ours, theirs = (lambda side=side: deque(side, 0) for side in (loader, other))
+        found.append(compared(what, ours, theirs, len(loader), repeats))
     return min(found, key=lambda side: side.theirs)
 
 

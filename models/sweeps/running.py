@@ -101,8 +101,8 @@ def with_data(cells: Sequence[Cell], home: Home, folder: Path, options: BuildArg
         if key not in faults:
             faults[key] = ""
             try:
-                place = {"home": home, "sample": data.sample}
-                build = obtain(data.dataset, data.parameters, data.split, **place, **options)
+                target, sample = data.dataset, data.sample
+                build = obtain(target, data.parameters, data.split, home=home, sample=sample, **options)
                 obtain_columns(build, encodings, **options)
             except KmipDataError as error:
                 faults[key] = str(error)
