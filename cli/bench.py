@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import platform
-import re
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -262,13 +261,11 @@ def machine_line() -> str:
     """Return processor, cores this process may use, memory, system and versions."""
     import psutil
 
+    from kmip_data.models.training.machine import processor
     from kmip_data.runtime.threads import available_cores
 
-    cpuinfo = Path("/proc/cpuinfo")
-    names = re.findall(r"(?m)^model name\s*:\s*(.*)$", cpuinfo.read_text() if cpuinfo.is_file() else "")
     memory = f"{psutil.virtual_memory().total / 2**30:.0f} GiB"
     system = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("numpy", "torch"))
     load = f"load {psutil.getloadavg()[0]:.1f}"
-    processor = names[0].strip() if names else platform.processor()
-    return f"{processor}, {available_cores()} cores, {memory}, {system}, {versions}, {load}"
+    return f"{processor()}, {available_cores()} cores, {memory}, {system}, {versions}, {load}"

@@ -71,7 +71,9 @@ def _minute(home: shared.Home, name: str) -> tuple[dict[str, Any], str]:
         run = find_run(f"{model}/{name}", home)
         share, seconds = read_result(run).metrics["test"]["accuracy"], time.monotonic() - begun
         click.echo(f"{model}: {100 * share:.1f} % of the nodes of test, {seconds:.0f} s")
-        by_model[model] = by_distance(run, home=home)
+        bands = by_distance(run, home=home)
+        assert bands is not None, "its data have distances"
+        by_model[model] = bands
         values = dict(zip(by_model[model].bands, by_model[model].values, strict=True))
         shown = (f"{100 * values[band]:.0f}" if band in values else "–" for band in SHOWN)
         lines.append([model, f"{100 * share:.1f}", *shown])

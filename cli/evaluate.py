@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 @shared.part_option("With --predictions: part of the split.  [default: that of the file, else test]")
 @shared.trained_options
 @click.option(
-    "--by-class", is_flag=True, help="Also print the accuracy of each class; a city's are by distance."
+    "--by-class",
+    is_flag=True,
+    help="Also by class, a city's by eccentricity; or by distance to the answer, where known.",
 )
 @shared.look_options
 def command(
@@ -65,9 +67,15 @@ def command(
     lines, further = [found.table(), f"run  {found.run}"], dict[str, Any]()
     if by_class:
         from kmip_data.models.analysis.answers import class_accuracy
+        from kmip_data.models.analysis.distance import by_distance
 
-        further["classes"] = class_accuracy(run, **data)
-        lines.append(f"\n{_class_table(**further['classes'])}")
+        if bands := by_distance(run, **data):
+            further["distances"] = vars(bands)
+            rows = zip(bands.bands, bands.nodes, bands.texts(), strict=True)
+            lines.append(f"\n{table(['edges to its answer, test', 'nodes', bands.metric], [*rows])}")
+        else:
+            further["classes"] = class_accuracy(run, **data)
+            lines.append(f"\n{_class_table(**further['classes'])}")
     show({**found.to_dict(), **further}, "\n".join(lines), as_json=as_json)
 
 

@@ -100,10 +100,11 @@ def _graph(build: Build, answer: Answer | None, record: int | None, part: str | 
     from kmip_data.reading.dataset import ShardedDataset
 
     classes, run, split = (None, "", None) if answer is None else (answer.classes, answer.run, answer.split)
+    values = None if answer is None else answer.values
     if is_city(build.card):
         if record is not None or part is not None:
             option = "--split" if record is None else "--record"
             raise UsageError("A city is one graph, shown whole.", next=f"leave out {option}")
         return city_graph(build, classes, split, run)
     dataset = ShardedDataset(build, part if answer is None else part or "test", split_name=split)
-    return record_graph(dataset, record or 0, classes, run)
+    return record_graph(dataset, record or 0, values if classes is None else classes, run)

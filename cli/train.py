@@ -24,7 +24,7 @@ from kmip_data.cli.shared.output import show
 from kmip_data.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from kmip_data.builds.home import Home
     from kmip_data.models.training.config.keys import RunConfig
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         "kmip-data train --dataset helsinki --init-from helsinki/gps-kmip/20261120-071806-code-seed0",
         "kmip-data train --config mine.toml --seeds 0..2",
         "kmip-data train --resume s3dis/gps-kmip/20261120-071806-code-seed0",
+        "kmip-data train --reproduce long-range/gps-kmip --seeds 0",
     ],
 )
 @click.option("--dataset", metavar="TARGET", type=TARGET, help="Dataset name, or a build folder.")
@@ -70,6 +71,9 @@ if TYPE_CHECKING:
 @click.option("--name", metavar="NAME", help="Name of the run folder.  [default: time, variant and seed]")
 @click.option("--resume", metavar="RUN", type=RUN, help="Continue a run that was stopped.")
 @click.option(
+    "--reproduce", metavar="ROW", help="Train a row of our results again and compare, such as helsinki/gcn."
+)
+@click.option(
     "--init-from",
     metavar="RUN",
     type=RUN,
@@ -87,6 +91,7 @@ def command(
     dataset: str | None,
     config_file: Path | None,
     resume: str | None,
+    reproduce: str | None,
     seeds: str | None,
     name: str | None,
     home: Home,
@@ -99,29 +104,33 @@ def command(
     The run folder has configuration, metrics, checkpoints, weights and result.
     Dataset and split take the same parameters as `kmip-data build`.
     """
-    if (resume is not None and (dataset or config_file)) or not (dataset or config_file or resume):
+    given_as = [bool(dataset or config_file), resume is not None, reproduce is not None]
+    if sum(given_as) != 1:
         raise UsageError(
             "A dataset, a configuration or a run must be named.",
-            expected="--dataset TARGET, --config FILE, or --resume RUN alone",
-            found="--resume with another" if resume else "none of them",
+            expected="--dataset TARGET, --config FILE, or --resume RUN or --reproduce ROW alone",
+            found="several of them" if any(given_as) else "none of them",
             next="kmip-data train --help",
         )
-    on_line = _on_line()
-    if config_file is not None and (ignored := sorted({"--model", "--as"} & on_line)):
-        raise UsageError(
-            f"A configuration names its model itself, so {ignored[-1]} has no effect.",
-            next=f"leave out {ignored[-1]}, or --set model.name=… to change the model",
-        )
+    row = None
     if resume is not None:
-        if changes := on_line - {"--resume", "--home", "--json", "--quiet"}:
-            raise UsageError(
-                f"A resumed run continues as it began, without {', '.join(sorted(changes))}.",
-                next="--resume RUN alone, or another run with --dataset",
-            )
+        _refuse_others("--resume", resume, ())
         from kmip_data.models.training.run.train import resume as resume_run
 
         summary = resume_run(resume, home=home, quiet=quiet)
     else:
+        if reproduce is not None:
+            _refuse_others("--reproduce", reproduce, ("--seeds", "--device", "--name"))
+            from kmip_data.models.reports.ours import our_row
+
+            row = our_row(reproduce)
+            dataset, seeds = row.dataset, seeds or ",".join(map(str, row.seeds))
+            chosen |= {"model": row.model, "variant": row.variant, "epochs": row.epochs}
+        if config_file is not None and (ignored := sorted({"--model", "--as"} & _on_line())):
+            raise UsageError(
+                f"A configuration names its model itself, so {ignored[-1]} has no effect.",
+                next=f"leave out {ignored[-1]}, or --set model.name=… to change the model",
+            )
         config = configuration(dataset, given(RECORDS), given(SPLITS), home=home, file=config_file, **chosen)
         numbers = None if seeds is None else list(dict.fromkeys(number_list("--seeds", seeds)))
         # Names, keys and values were checked above, before torch is imported, which takes seconds.
@@ -134,7 +143,20 @@ def command(
         return
     runs = "\n".join(f"run  {run}" for run in summary.runs)
     text = f"{summary.table()}\n\n{runs}\nNext: kmip-data evaluate {summary.runs[0]}"
+    if row is not None:
+        from kmip_data.models.reports.ours import check_reproduced
+
+        text = f"{check_reproduced(row, summary)}\n\n{text}"
     show(summary.to_dict(), text, as_json=as_json)
+
+
+def _refuse_others(option: str, value: str, allowed: Sequence[str]) -> None:
+    """Refuse options that would change a run which is to be as it was begun."""
+    if others := _on_line() - {option, *allowed, "--home", "--json", "--quiet"}:
+        raise UsageError(
+            f"{option} trains as it was begun, without {', '.join(sorted(others))}.",
+            next=f"{option} {value} alone, or another run with --dataset",
+        )
 
 
 def _on_line() -> set[str]:

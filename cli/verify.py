@@ -26,11 +26,14 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Build a damaged build again; files that are not its own are named and stay.",
 )
+@click.option("--published", is_flag=True, help="Compare its digests with the published ones, too.")
 @sample_option
 @raw_options
 @jobs_option
 @work_options
-def command(target: str, repair: bool, sample: bool, home: Home, as_json: bool, **options: Any) -> None:
+def command(
+    target: str, repair: bool, published: bool, sample: bool, home: Home, as_json: bool, **options: Any
+) -> None:
     """Check every byte of a build, and build a damaged one again.
 
     Checks card, splits, columns, digests, schema, pointers, indices, finite features and label
@@ -47,6 +50,16 @@ def command(target: str, repair: bool, sample: bool, home: Home, as_json: bool, 
 
         repaired = repair_build(path, home=home, **options)
         report = verify_build(path)
+    if published and report.ok:
+        from kmip_data.builds.published import unlike_published
+        from kmip_data.format.card import read_card
+
+        if unlike := unlike_published(read_card(path)):
+            raise CheckFailed(
+                f"{path} is sound, but not the published build: {', '.join(unlike)}.",
+                next="compare the versions of numpy, h5py and scipy with those of the constraints file",
+            )
+        report.remarks.append("All digests are the published ones.")
     if as_json:
         facts = {"path": path, "ok": report.ok, "checked": report.checked}
         facts |= {"broken_shards": report.broken_shards, "problems": [vars(each) for each in report.problems]}

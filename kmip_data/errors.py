@@ -79,6 +79,12 @@ class SourceUnavailable(KmipDataError):
     exit_code = 3
 
 
+class NotReproduced(KmipDataError):
+    """A result of ours, trained again, is another one (exit code 3)."""
+
+    exit_code = 3
+
+
 class DamagedInput(KmipDataError):
     """Input is damaged, hostile or mislabelled (exit code 4)."""
 

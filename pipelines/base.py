@@ -111,10 +111,6 @@ class About:
     notes: Sequence[str] = ()
 
 
-def _no_column(key: str) -> NDArray[Any]:
-    raise KeyError(key)
-
-
 @dataclass(frozen=True)
 class Records:
     """Facts about all G records of a build, in source order, for split rules."""
@@ -126,7 +122,7 @@ class Records:
     #: Labels of all nodes and their column, only for a single graph: its split may be one of nodes.
     node_labels: tuple[NDArray[Any], Column] | None
     #: Reads a stored column of all records by its key (``node/x``), one row per node, edge or graph.
-    column: Callable[[str], NDArray[Any]] = _no_column
+    column: Callable[..., NDArray[Any]] = {}.__getitem__
     label: Column | None = None  #: the column that ``classes`` counts
 
 

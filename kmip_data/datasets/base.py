@@ -110,16 +110,10 @@ class BuiltDataset(ShardedDataset):
         target: Folder = name
         if root is not None and (located(root, "root") / CARD_NAME).is_file():
             target = located(root, "root")
-        found = obtain(
-            target,
-            {**parameters, "limit": given["limit"]},
-            rule,
-            home=given["home"] if root is None else root,
-            sample=given["sample"],
-            build=given["build"],
-            dataset=name,
-            **{key: arguments[key] for key in BuildArguments.__annotations__ if key in arguments},
-        )
+        home = given["home"] if root is None else root
+        options = {key: arguments[key] for key in BuildArguments.__annotations__ if key in arguments}
+        options |= {"home": home, "sample": given["sample"], "build": given["build"], "dataset": name}
+        found = obtain(target, {**parameters, "limit": given["limit"]}, rule, **options)
         return found, split_name(found, rule)
 
     def _read(
@@ -190,17 +184,9 @@ def open(  # noqa: A001 -- its public name
     Raises
     ------
     UsageError
-        No build or several builds match, a name is unknown, or the folder holds a build with other
-        values.
-    DamagedInput
-        The build is damaged.
-    SourceUnavailable
-        An address does not answer.
-
-    Examples
-    --------
-    >>> import kmip_data
-    >>> graphs = kmip_data.open("s3dis", "train", k=32)  # doctest: +SKIP
+        No build or several builds match, a name is unknown, or the folder holds a build with other values.
+    DamagedInput, SourceUnavailable
+        The build is damaged; an address does not answer.
     """
     if is_address(path_or_name):
         from kmip_data.sharing.afar import open_afar

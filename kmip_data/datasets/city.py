@@ -54,11 +54,6 @@ class CityNetwork(BuiltDataset):
     ------
     UsageError
         The city is unknown, or the build is not a city.
-
-    Examples
-    --------
-    >>> from kmip_data import CityNetwork
-    >>> london = CityNetwork("london")[0]  # doctest: +SKIP
     """
 
     def __init__(  # noqa: PLR0913 -- options, by keyword

@@ -34,10 +34,8 @@ class GraphDataModule(LightningDataModule):
     dataset
         A dataset class (``S3DIS``) or another callable with the argument ``split``; or a target of
         ``kmip_data.open``: a build folder, name or address.
-    batch_size
-        Graphs per training batch.
-    eval_batch_size
-        Graphs per validation or test batch; default ``batch_size``.
+    batch_size, eval_batch_size
+        Graphs per training batch; per validation or test batch (default ``batch_size``).
     shuffle, seed
         Order of the training batches.
     loader_options
@@ -45,12 +43,6 @@ class GraphDataModule(LightningDataModule):
         ``num_threads``, ``prefetch``, ``pin_memory`` (default: where there is a GPU) …
     **dataset_options
         Arguments of ``dataset``: ``k``, ``home``, ``build`` …
-
-    Examples
-    --------
-    >>> from kmip_data import S3DIS, GraphDataModule
-    >>> data = GraphDataModule(S3DIS, batch_size=8, k=32)  # doctest: +SKIP
-    >>> trainer.fit(model, datamodule=data)  # doctest: +SKIP
     """
 
     def __init__(

@@ -60,11 +60,6 @@ class S3DIS(BuiltDataset):
         How to build: ``archives``, ``offline``, ``accept_license``, ``jobs``, ``output``,
         ``compression``, ``engine``, ``scheduler``, ``quiet``: see
         :class:`~kmip_data.builds.home.BuildOptions`.
-
-    Examples
-    --------
-    >>> from kmip_data import S3DIS
-    >>> dataset = S3DIS(split="train", k=32)  # doctest: +SKIP
     """
 
     _name = "s3dis"

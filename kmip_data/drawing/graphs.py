@@ -117,8 +117,8 @@ def city_graph(build: Build, classes: I64 | None, split: str | None, run: str) -
     )
 
 
-def record_graph(dataset: ShardedDataset, position: int, classes: I64 | None, run: str) -> Graph:
-    """Return a record of a build, with a run's predicted ``classes`` (N,) where there are any.
+def record_graph(dataset: ShardedDataset, position: int, predicted: NDArray[Any] | None, run: str) -> Graph:
+    """Return a record of a build, with the classes or values (N,) that a run ``predicted``, if any.
 
     Raises ``UsageError`` where there is no such record.
     """
@@ -132,13 +132,19 @@ def record_graph(dataset: ShardedDataset, position: int, classes: I64 | None, ru
     if drawing.y is not None:
         names = tuple(class_name(i, card.class_names) for i in range(int(dataset.num_classes)))
         layers.append(_classes("class", drawing.y, names, "of the nodes, as labelled"))
-        if classes is not None:
-            wrong, note = drawing.y != classes, f"{run}: {(drawing.y == classes).mean():.1%} right"
+        if predicted is not None:
+            wrong, note = drawing.y != predicted, f"{run}: {(drawing.y == predicted).mean():.1%} right"
             colors = tuple(RIGHT_WRONG.values())[:2]
             layers.append(
                 Categories("right or wrong", wrong.astype(np.uint8), ("right", "wrong"), colors, note)
             )
-            layers.append(_classes("predicted class", classes, names, f"by {run}"))
+            layers.append(_classes("predicted class", predicted, names, f"by {run}"))
+    elif drawing.values is not None:
+        layers.append(Scale("target", drawing.values, drawing.unit, "of the nodes, as given"))
+        if predicted is not None:
+            error = np.abs(predicted - drawing.values)
+            layers.append(Scale("absolute error", error, drawing.unit, f"{run}: mean {error.mean():.3g}"))
+            layers.append(Scale("prediction", predicted, drawing.unit, f"by {run}"))
     layers += [*own_colors(columns), *elements(columns)]
     layers.append(Scale("edges of a node", drawing.degrees()[1].astype(np.float32), "", "that leave it"))
     lines = np.unique(np.sort(drawing.edge_index, axis=0), axis=1)

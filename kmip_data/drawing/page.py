@@ -43,6 +43,7 @@ class Answer:
     words: str  #: prediction for the graph; empty without one
     nodes: I64  #: (S,), sorted: those whose chosen keys are in ``layers``
     layers: tuple[ChosenKeys, ...]  #: of each k-MIP layer; none where the network has none
+    values: F32 | None = None  #: (N,) as predicted, where the run predicts one number for each node
 
 
 def draw_explorer(graph: Graph, answer: Answer | None, curves: Sequence[Any], path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.arrays import I64, U8
+from kmip_data.arrays import F32, I64, U8
 from kmip_data.drawing.style import NOTE, PALETTE, class_colors, look, new_figure, save, styled
 from kmip_data.format.card import Card
 from kmip_data.format.schema import Column, Schema
@@ -43,6 +43,8 @@ class Drawing:
     picture: U8 | None = None  #: (H, W, 3), below the nodes: ``pos`` is column and minus row
     place: str = ""  #: where the positions come from, if they are not the record's own
     label: str = ""  #: what the graph is labelled with, in words; empty where it has no label
+    values: F32 | None = None  #: (N,), target of each node, where it is one number
+    unit: str = ""  #: of ``values``
 
     def degrees(self) -> tuple[I64, I64]:
         """In-degree and out-degree of each node, int64 ``(N,)``."""
@@ -65,13 +67,17 @@ def drawing_of(dataset: ShardedDataset, position: int) -> Drawing:
     nodes = int(data.num_nodes)
     values = {name: value.numpy() for name, value in data.to_dict().items() if hasattr(value, "numpy")}
     edge_index = values.get("edge_index", np.zeros((2, 0), dtype=np.int64))
-    labels, y, label = schema.labels, None, ""
+    labels, y, label, target = schema.labels, None, "", None
     if labels is not None and labels.level == "node" and labels.num_classes and not labels.shape:
         y = values[labels.attribute].astype(np.int64)
+    elif labels is not None and labels.level == "node" and labels.shape in {(), (1,)}:
+        target = values[labels.attribute].reshape(-1).astype(np.float32)
     elif labels is not None and labels.level == "graph":
         label = label_words(labels, values[labels.attribute][0], dataset.class_names)
     pos, picture, place = _placed(schema, values, edge_index, nodes)
-    return Drawing(dataset.keys[position], pos.astype(np.float64), y, edge_index, picture, place, label)
+    unit = labels.unit if labels is not None else ""
+    pos = pos.astype(np.float64)
+    return Drawing(dataset.keys[position], pos, y, edge_index, picture, place, label, target, unit)
 
 
 def _placed(
@@ -162,7 +168,9 @@ def _draw_points(axes: Any, drawing: Drawing, colors: Sequence[str], up: str) ->
             return  # a molecule: its picture shows the atoms
     few = drawing.pos.shape[1] == 2 and len(drawing.pos) <= FEW
     size, edge = (14.0 if few else 3.0, 0.0) if drawing.picture is None else (14.0, 0.5)
-    color = PLAIN if drawing.y is None else np.array(colors)[drawing.y]
+    color: Any = drawing.values if drawing.values is not None else PLAIN
+    if drawing.y is not None:
+        color = np.array(colors)[drawing.y]
     style = {"s": size * _scale(axes) ** 2, "linewidths": edge, "edgecolors": "white", "clip_on": False}
     axes.scatter(*drawing.pos.T, c=color, **style)
 
@@ -261,6 +269,10 @@ def _draw_degrees(axes: Any, drawing: Drawing) -> None:
 def _draw_classes(axes: Any, drawing: Drawing, colors: Sequence[str], names: Sequence[str]) -> None:
     from matplotlib.ticker import MaxNLocator
 
+    if drawing.values is not None:
+        axes.hist(drawing.values, bins=20, color=PLAIN)
+        axes.set(title="targets", xlabel=drawing.unit or "target", ylabel="nodes")
+        return
     axes.set_title("classes" if drawing.y is not None else "label of the graph" if drawing.label else "")
     if drawing.y is None:
         axes.text(0.5, 0.5, drawing.label or NO_CLASS, ha="center", va="center", transform=axes.transAxes)

@@ -116,8 +116,7 @@ def graph_pointers(batch: Batch | Data, rows: int) -> torch.Tensor | None:
 def pointers_on_cpu(batch: Batch | Data, rows: int) -> list[int] | None:
     """Return the first node of each graph of a batch on another device, without synchronising with it.
 
-    A ``Batch`` keeps the offsets of each attribute on the CPU wherever it is moved. ``None`` if it has none,
-    or if the number of nodes is no longer ``rows``.
+    A ``Batch`` keeps the offsets of each attribute on the CPU; ``None`` if they are not of ``rows`` nodes.
     """
     slices = getattr(batch, "_slice_dict", {}).get("x")
     if slices is None or "ptr" not in batch or len(slices) != len(batch.ptr):

@@ -55,10 +55,8 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
 
     Raises
     ------
-    UsageError
-        There is no such split, part or column.
-    DamagedInput
-        The card, a shard or the split file is missing or damaged.
+    UsageError, DamagedInput
+        There is no such split, part or column; card, shard or split file are missing or damaged.
 
     Examples
     --------

@@ -69,18 +69,10 @@ _copy16: Any = intrinsic(_copy16_code)
 def copy_rows(source: I64, pointers: I64, layout: I64, target: I64, start: int, stop: int) -> None:
     """Copy the rows of graphs ``start`` to ``stop`` of a batch for F fields.
 
-    Parameters
-    ----------
-    source
-        (≥ F, B) address of the first row of each graph.
-    pointers
-        (3, B + 1) rows before each graph on the graph, node and edge level.
-    layout
-        (5, ≥ F): level; bytes of a stored row; first byte and number of bytes to copy from it; bytes of each
-        number that is written: 8 for ``uint8`` to ``int64``, 4 for ``uint8`` to ``float32``, 0 for an
-        unchanged copy.
-    target
-        (F,) address of the output, its rows one graph after the other.
+    ``source`` (≥ F, B) has the address of the first row of each graph, ``target`` (F,) that of the output;
+    ``pointers`` (3, B + 1) the rows before each graph on the graph, node and edge level. ``layout`` (5, ≥ F):
+    level; bytes of a stored row; first byte and number of bytes to copy from it; bytes of each number that is
+    written: 8 for ``uint8`` to ``int64``, 4 for ``uint8`` to ``float32``, 0 for an unchanged copy.
     """
     # Graph by graph, then field by field: a view finds the rows of its column in the cache. The other order
     # costs 10 % more.

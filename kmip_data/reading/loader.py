@@ -83,11 +83,6 @@ class GraphLoader:
     ------
     UsageError
         An argument is invalid, or contradicts another.
-
-    Examples
-    --------
-    >>> from kmip_data import S3DIS, GraphLoader
-    >>> loader = GraphLoader(S3DIS(split="train"), batch_size=8, shuffle=True)  # doctest: +SKIP
     """
 
     def __init__(  # noqa: PLR0913 -- the arguments of PyTorch's DataLoader, and ours

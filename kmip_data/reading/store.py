@@ -45,19 +45,10 @@ def open_store(build: Build, added: Sequence[ColumnsCard] = ()) -> ShardStore:
 class ShardStore:
     """The shards of a finished build and its added columns, checked against the card when opened.
 
-    Raises ``DamagedInput`` if a shard is missing, damaged, or not the one that the card names.
-
-    Attributes
-    ----------
-    schema
-        Schema of the build, followed by the added columns.
-    shards
-        In the order of the card.
-    shard
-        int64 [G], number of the shard of each graph.
-    start, count
-        int64 [3, G], first row in its shard and number of rows of each graph on the graph, node and
-        edge level.
+    ``schema`` has the columns of the build, then the added ones; ``shards`` are in the order of the card.
+    ``shard`` int64 [G] is the number of the shard of each graph; ``start`` and ``count`` int64 [3, G] are its
+    first row there and its number of rows on the graph, node and edge level. Raises ``DamagedInput`` if a
+    shard is missing, damaged, or not the one that the card names.
     """
 
     def __init__(self, build: Build, added: Sequence[ColumnsCard] = ()) -> None:
@@ -156,8 +147,8 @@ class ShardStore:
     def sources(self, wanted: tuple[Rows, ...], graphs: I64) -> tuple[I64, I64, list[NDArray[Any]]]:
         """Return the addresses of F kinds of rows of B graphs, given by number in source order.
 
-        Returns int64 (F, B), the address of the first row of each graph; int64 (3, B), its number of rows on
-        each level; and arrays to keep alive until the rows are copied: rows that had to be decompressed.
+        They are int64 (F, B), of the first row of each graph; then come int64 (3, B), its number of rows on
+        each level, and arrays to keep alive until the rows are copied: those that are not mapped.
         """
         table, mapped = self.table(wanted)
         address = table.take(graphs, axis=1)  # C order also for one graph: the kernels compile once

@@ -274,8 +274,8 @@ class _Opened(io.RawIOBase):
 def open_afar(address: str, home: Home) -> BuildAfar:
     """Open a pushed build where it lies.
 
-    Raises ``UsageError`` where no build was pushed there, it is compressed, or the server gives whole files
-    only; ``DamagedInput`` where something is not what was pushed; ``SourceUnavailable`` where nobody answers.
+    Raises ``UsageError`` where no build was pushed there, or the server gives whole files only;
+    ``DamagedInput`` where something is not what was pushed; ``SourceUnavailable`` where nobody answers.
     """
     remote = Remote(address, patient=True)
     share, digests = read_share(remote)

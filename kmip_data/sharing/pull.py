@@ -40,14 +40,7 @@ from kmip_data.format.card import CARD_NAME, CARD_VERSION, Card, read_card
 from kmip_data.manifest import unknown_name
 from kmip_data.runtime.progress import Progress
 from kmip_data.sharing.remote import Remote, exactly, folder_for, read_share
-from kmip_data.sharing.share import (
-    BLOCK,
-    RUN_FILES,
-    RUN_PROOF,
-    Share,
-    SharedFile,
-    damaged,
-)
+from kmip_data.sharing.share import BLOCK, RUN_FILES, RUN_PROOF, Share, SharedFile, damaged
 
 UNFINISHED: Final = "a new folder, or the same pull unfinished"
 _TRIES: Final = 5  #: tries for one file, each of which must bring something
@@ -79,9 +72,8 @@ def pull(
     by default all; shards hold the stored ones.
 
     Raises ``UsageError`` where nothing was pushed there, a name is wrong, or the folder holds something else;
-    ``DamagedInput`` where something is not what was pushed, or not what it claims to be;
-    ``SourceUnavailable`` or ``OutOfResources`` where the address cannot be reached, or the disk is full: the
-    same call goes on.
+    ``DamagedInput`` where something is not what was pushed; ``SourceUnavailable`` or ``OutOfResources`` where
+    the address cannot be reached, or the disk is full: the same call goes on.
     """
     received = Received(address)
     is_run = received.share.kind == "run"
@@ -244,19 +236,27 @@ class Received:
         return len(missing)
 
     def _complete(self, file: FileIO, entry: SharedFile, progress: Progress) -> None:
+        """Append what is missing of a file; each try must bring something."""
         start = self._verified(file, entry)
         progress.update(start)
         for left in reversed(range(_TRIES)):
+            begun = start
             try:
-                self._append(file, entry, start, progress)
+                file.seek(start)
+                for piece in self.remote.pieces(entry.file, start, entry.bytes):
+                    self.digests.check(entry.file, start // BLOCK, piece)
+                    write_all(file.fileno(), piece)
+                    start += len(piece)
+                    progress.update(len(piece))
                 break
             except SourceUnavailable:
-                reached = file.tell()
-                if not left or reached == 0:
+                if not left or start == 0:
                     raise
-                # Where nothing came after the beginning that is here: a server that knows no ranges.
-                start = reached if reached > start else 0
-                progress.update(start - reached)
+                if (
+                    start == begun
+                ):  # nothing came after the beginning that is here: the server knows no ranges
+                    progress.update(-start)
+                    start = 0
         file.truncate(entry.bytes)
         file.seek(0)
         if (found := hashlib.file_digest(file, "sha256").hexdigest()) != entry.sha256:
@@ -272,14 +272,6 @@ class Received:
                 break
             size += len(block)
         return size
-
-    def _append(self, file: FileIO, entry: SharedFile, start: int, progress: Progress) -> None:
-        file.seek(start)
-        for piece in self.remote.pieces(entry.file, start, entry.bytes):
-            self.digests.check(entry.file, start // BLOCK, piece)
-            write_all(file.fileno(), piece)
-            start += len(piece)
-            progress.update(len(piece))
 
 
 def partial_name(entry: SharedFile) -> str:

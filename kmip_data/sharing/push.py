@@ -32,7 +32,7 @@ from kmip_data.sharing.share import (
     SharedFile,
 )
 
-#: Names of licences here and on the hub; any other is given by name and link.
+#: Names of licences on the hub; any other is given by name and link.
 _LICENSES: Final = {
     "CC BY 4.0": "cc-by-4.0",
     "CC BY-NC 4.0": "cc-by-nc-4.0",
@@ -97,8 +97,7 @@ def push(
     SHA-256 (hex) that it must have.
 
     Raises ``DamagedInput`` where a file of ``source`` is missing or has another digest; ``UsageError`` where
-    its name is none, the address holds another file, or cannot be reached from here; ``SourceUnavailable``
-    where reading or writing there failed: the same call resumes.
+    the address holds another file, or cannot be written to; ``SourceUnavailable`` where that failed.
     """
     name = source.name
     if not is_name(name):
@@ -213,9 +212,7 @@ def _described(
             raise DamagedInput(f"{file} cannot be read: {error}", next=_REPAIR) from error
         found = whole.hexdigest()
         if known.get(file, found) != found:
-            raise DamagedInput(
-                f"{file} has other bytes than its card says.", expected=known[file], found=found, next=_REPAIR
-            )
+            raise DamagedInput(f"{file} has other bytes than its card says: {found}", next=_REPAIR)
         files.append(SharedFile(file=file, sha256=found, bytes=size))
     return Share(kind=kind, name=name, files=files, blocks=hashlib.sha256(blocks).hexdigest()), bytes(blocks)
 
@@ -229,10 +226,8 @@ def header(fields: Mapping[str, Any]) -> str:
 def license_fields(terms: Mapping[str, Any]) -> dict[str, str]:
     """Return the fields of the hub for a licence as a card has it."""
     name, link = str(terms.get("name", "")), str(terms.get("url", ""))
-    if name in _LICENSES:
-        return {"license": _LICENSES[name]}
-    if not name:
-        return {"license": "unknown"}
+    if name in _LICENSES or not name:
+        return {"license": _LICENSES.get(name, "unknown")}
     return {"license": "other", "license_name": name, **({"license_link": link} if link else {})}
 
 

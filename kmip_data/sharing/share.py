@@ -83,10 +83,7 @@ class Share(Strict):
 
 
 class BlockDigests:
-    """The SHA-256 of each block of each file of a push, from the bytes of ``blocks.sha256``.
-
-    Raises ``DamagedInput`` where these are not the bytes that ``share`` names by their digest.
-    """
+    """The SHA-256 of each block of each file of a push, from the ``blocks.sha256`` that ``share`` names."""
 
     def __init__(self, share: Share, data: bytes, address: str) -> None:
         if len(data) != share.blocks_bytes or hashlib.sha256(data).hexdigest() != share.blocks:

@@ -62,8 +62,10 @@ def ask(
         words = label_words(column, prediction_of(task, logits[0]), card.class_names)
     named = task.level == "node" and task.kind == "single-label"
     classes = logits.argmax(dim=-1).numpy() if named else None
+    valued = (task.level, task.kind, task.outputs) == ("node", "regression", 1)
+    values = logits[:, 0].numpy() if valued else None
     name = "/".join(opened.folder.parts[-3:])
-    return opened, Answer(name, data.split_name, classes, words, nodes.numpy(), tuple(layers))
+    return opened, Answer(name, data.split_name, classes, words, nodes.numpy(), tuple(layers), values=values)
 
 
 def influence_by_hop(opened: OpenedRun, split: str = "test", position: int = 0) -> list[tuple[int, float]]:

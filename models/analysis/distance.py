@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
-from kmip_data.builds.home import Home
 from kmip_data.drawing.style import look, new_figure, percent, save, styled
-from kmip_data.errors import UsageError
+from kmip_data.models.training.run.evaluate import open_run
+from kmip_data.models.training.run.folder import with_unit
 from kmip_data.models.training.run.predictions import predict
-from kmip_data.pipelines.find import find
 from kmip_data.reading.dataset import ShardedDataset
 
 #: Smallest distance of each band: one by one as far as a small network reaches, then wider and wider.
@@ -31,19 +31,24 @@ class ByDistance:
     nodes: tuple[int, ...]
     values: tuple[float, ...]
 
+    def texts(self) -> list[str]:
+        """Return the values for people; shares in percent."""
+        return [with_unit(self.metric, value) for value in self.values]
 
-def by_distance(run: str | os.PathLike[str], *, split: str = "test", home: Home | None = None) -> ByDistance:
-    """Measure the best weights of ``run`` on a part by the column ``distance`` of its data.
 
-    Nodes at distance 0 are left out: their target is known where it is asked for. Raises as
-    :func:`~kmip_data.models.training.run.evaluate.evaluate` does; ``UsageError`` also where the data have no
-    such column.
+def by_distance(run: str | os.PathLike[str], *, split: str = "test", **where: Any) -> ByDistance | None:
+    """Measure the best weights of ``run`` on a part by the column ``distance`` of its data; None without it.
+
+    Nodes at distance 0 are left out: their target is known where it is asked for. Further arguments and
+    errors are those of :func:`~kmip_data.models.training.run.evaluate.evaluate`.
     """
-    found = predict(run, split=split, home=home)
+    build = open_run(run, **where).data.build
+    if "node/distance" not in {column.key for column in build.card.schema_.columns}:
+        return None
+    found = predict(run, split=split, **where)
     assert found.about is not None, "a run's predictions say where they come from"
-    dataset = ShardedDataset(find(found.about.build), split, split_name=found.about.split)
-    if "distance" not in dataset[0] or found.pred is None or found.about.level != "node":
-        raise UsageError(f"The nodes of {found.about.dataset} have no distance to what they depend on.")
+    assert found.pred is not None, "nodes with a distance have classes or values"
+    dataset = ShardedDataset(build, split, split_name=found.about.split)
     distance = torch.cat([data.distance for data in dataset]).numpy()
     target = torch.cat([data.y for data in dataset]).numpy()
     classes = found.about.kind == "single-label"

@@ -120,6 +120,7 @@ def _shown(row: Row, reference: str) -> dict[str, str]:
         "test": _mean(row, "test", row["runs"]) + (f" {FEW}" if few else ""),
         "n": f"{row['runs']} of {of}" if few else str(row["runs"]),
         "paper": _mean(row, "paper", of),
+        "ours": _mean(row, "ours", row["ours_runs"] or 0),
         "Δ paper": _difference(row, "to_paper"),
         f"Δ {reference}": _difference(row, "to_reference"),
         "time": rough_time(3600 * row["hours"]),

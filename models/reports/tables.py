@@ -20,6 +20,7 @@ from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.files.reading import json_digest
 from kmip_data.format.card import remark
 from kmip_data.manifest import dataset_names, load_manifest, read_shipped, unknown_name
+from kmip_data.models.reports.ours import row_of_result
 from kmip_data.models.sweeps.cells import digest
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig
 from kmip_data.models.training.config.overrides import config_from_mapping
@@ -200,6 +201,11 @@ def _row(runs: Sequence[Run]) -> Row:
     def each(of: Callable[[Run], str]) -> str:
         return ", ".join(dict.fromkeys(map(of, runs)))
 
+    ours = (
+        None
+        if any(not change.startswith("training.epochs=") for change in run.changes)
+        else row_of_result(first)
+    )
     return {
         "dataset": first.dataset,
         "share": remark(first.sample, first.complete).strip(" ()") or ("all" if first.complete else ""),
@@ -214,6 +220,9 @@ def _row(runs: Sequence[Run]) -> Row:
         "paper": paper and scale * paper.mean,
         "paper_std": std,
         "paper_runs": paper and paper.runs,
+        "ours": ours and ours.mean,
+        "ours_std": ours and ours.std,
+        "ours_runs": ours and len(ours.seeds),
         "to_paper": statistics.fmean(tests) - scale * paper.mean if paper and run.exact else None,
         "to_reference": None,
         "pairs": None,

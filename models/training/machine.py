@@ -6,6 +6,8 @@ import atexit
 import contextlib
 import importlib.util
 import os
+import platform
+import re
 import socket
 import subprocess
 import sys
@@ -32,6 +34,22 @@ class Device:
     kind: Literal["cpu", "cuda"]
     name: str  #: for people and ``result.json``: ``cpu`` or the GPU's name
     reason: str
+
+    @property
+    def hardware(self) -> str:
+        """The GPU's name, or the processor with PyTorch's threads: what sums of floats depend on."""
+        return (
+            f"{processor()}, {counted(torch.get_num_threads(), 'thread')}"
+            if self.kind == "cpu"
+            else self.name
+        )
+
+
+def processor() -> str:
+    """Return the model of the processor."""
+    cpuinfo = Path("/proc/cpuinfo")
+    names = re.findall(r"(?m)^model name\s*:\s*(.*)$", cpuinfo.read_text() if cpuinfo.is_file() else "")
+    return names[0].strip() if names else platform.processor()
 
 
 def choose_device(wanted: str = "auto", devices: int = 1) -> Device:

@@ -74,10 +74,21 @@ def _average_precision(score: Tensor, target: Tensor) -> Tensor:
     return (precision * torch.diff(hits, prepend=hits.new_zeros(1))).sum() / hits[-1]
 
 
-def mean_absolute_error(errors: Tensor) -> Tensor:
-    """Mean over targets of their mean absolute error; ``(2, T)`` sums of errors, and their numbers."""
-    known = errors[1] > 0
-    return (errors[0][known] / errors[1][known]).mean()
+def mean_absolute_error(sums: Tensor) -> Tensor:
+    """Mean over targets of their mean absolute error, of the sums ``(5, T)`` of :func:`_regression_sums`."""
+    rows, errors = sums[0], sums[1]
+    return (errors / rows)[rows > 0].mean()
+
+
+def r_squared(sums: Tensor) -> Tensor:
+    """Mean over targets of R² = 1 - Σ (prediction - target)² / Σ (target - mean)²; sums as above.
+
+    A constant target has 1 where it is predicted exactly, else 0, as scikit-learn's ``r2_score``.
+    """
+    rows, _, squares, targets, target_squares = sums[:, sums[0] > 0]
+    spread = target_squares - targets**2 / rows
+    exact = (squares == 0).double()
+    return torch.where(spread > 0, 1 - squares / spread.where(spread > 0, 1), exact).mean()
 
 
 def link_ranks(scores: Tensor, target: Tensor) -> Tensor:
@@ -144,6 +155,7 @@ METRICS: dict[str, Metric] = {
     "miou": Metric(mean_iou, "higher", "mIoU", "single-label"),
     "ap": Metric(mean_average_precision, "higher", "AP", "multilabel"),
     "mae": Metric(mean_absolute_error, "lower", "MAE", "regression"),
+    "r2": Metric(r_squared, "higher", "R²", "regression"),
     **{
         name: Metric(partial(mean_over_graphs, place), "higher", title, "links")
         for place, (name, title) in enumerate(
@@ -184,12 +196,13 @@ class _Sums(Accumulator):
         return self.sums.cpu()
 
 
-def _absolute_errors(logits: Tensor, target: Tensor) -> Tensor:
-    """``(2, T)``: for each target the sum of absolute errors, and how many are known."""
+def _regression_sums(logits: Tensor, target: Tensor) -> Tensor:
+    """``(5, T)`` over known targets: rows, absolute errors, squared errors, targets, their squares."""
     target = target.double().view(logits.shape)
-    known = ~target.isnan()  # a prediction of NaN stays, and makes the metric NaN
-    error = (logits.double() - target).abs().masked_fill(~known, 0.0)
-    return torch.stack([error.sum(0), known.sum(0)])
+    known = ~target.isnan()  # a prediction of NaN stays, and makes the metrics NaN
+    error = (logits.double() - target).masked_fill(~known, 0.0)
+    target = target.masked_fill(~known, 0.0)
+    return torch.stack([each.sum(0) for each in (known, error.abs(), error**2, target, target**2)])
 
 
 def _loss_of_rows(loss: Tensor, rows: Tensor) -> Tensor:
@@ -238,7 +251,7 @@ class _Rows(Accumulator):
 _ACCUMULATORS: dict[Kind, Callable[[int], Accumulator]] = {
     "single-label": lambda classes: _Sums(_confusion, classes, classes),
     "multilabel": _Rows,
-    "regression": lambda targets: _Sums(_absolute_errors, 2, targets),
+    "regression": lambda targets: _Sums(_regression_sums, 5, targets),
     "links": lambda _: _Sums(link_ranks, len(RANKINGS) + len(HITS) + 1),
 }
 
@@ -248,9 +261,10 @@ class SplitMetrics(nn.Module):
 
     The sums are torchmetrics states, so :meth:`compute` adds them over the processes of a
     distributed run. Equal to scikit-learn's ``accuracy_score``, ``f1_score(average="macro",
-    zero_division=0)``, ``jaccard_score(average="macro")``, ``average_precision_score`` (mean over labels) and
-    ``mean_absolute_error`` on the concatenated predictions of the split (``graphgps/logger.py`` of the
-    paper's code). The loss is Σ loss·rows / Σ rows over batches, a row being a known target.
+    zero_division=0)``, ``jaccard_score(average="macro")``, ``average_precision_score`` (mean over labels),
+    ``mean_absolute_error`` and ``r2_score`` on the concatenated predictions of the split
+    (``graphgps/logger.py`` of the paper's code). The loss is Σ loss·rows / Σ rows over batches, a row being
+    a known target.
     """
 
     def __init__(self, task: Task) -> None:

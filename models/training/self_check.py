@@ -108,12 +108,10 @@ def _key(sizes: dict[str, int]) -> str:
 
 def check(device: str, sizes: dict[str, int], parts: Sequence[str] = tuple(INSTEAD)) -> dict[str, str]:
     """Return ``ok`` or the reason of each part, checked by child processes that begin all at once."""
-
-    def found(part: str) -> str:
-        return ended((*CHILD, part, device, json.dumps(sizes)), LIMIT) or OK
-
+    commands = [(*CHILD, part, device, json.dumps(sizes)) for part in parts]
     with ThreadPoolExecutor(len(parts)) as pool:
-        return dict(zip(parts, pool.map(found, parts), strict=True))
+        reasons = pool.map(lambda command: ended(command, LIMIT) or OK, commands)
+    return dict(zip(parts, reasons, strict=True))
 
 
 # ---- in a child process: the parts, each of which raises SystemExit with a reason --------------------------

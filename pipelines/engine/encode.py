@@ -62,27 +62,12 @@ def encode_build(
     """Add missing columns to a build, and return the cards of all requested ones.
 
     The shards are never touched. An interrupted run resumes with the files it has finished, and the bytes
-    depend on nothing but the shards and the encodings.
+    depend on nothing but the shards and the encodings, which
+    :func:`~kmip_data.graphs.encodings.parse_encoding` makes from names. ``again`` computes those that are
+    there, too; of the ``options`` ``jobs``, ``engine``, ``scheduler`` and ``quiet`` count.
 
-    Parameters
-    ----------
-    build
-        A finished build.
-    encodings
-        What to add; :func:`~kmip_data.graphs.encodings.parse_encoding` makes one from a name.
-    again
-        Compute those that are there, too.
-    **options
-        ``jobs``, ``engine``, ``scheduler`` and ``quiet`` of :class:`~kmip_data.builds.home.BuildOptions`.
-
-    Raises
-    ------
-    UsageError
-        The build has no edges, or an option is wrong.
-    DamagedInput
-        A shard is damaged.
-    OutOfResources
-        Disk or memory ran out; the next run resumes.
+    Raises ``UsageError`` where the build has no edges, or an option is wrong; ``DamagedInput`` where a shard
+    is damaged; ``OutOfResources`` where disk or memory ran out: the next run resumes.
     """
     chosen = BuildOptions.of(build.card.dataset, options)
     if build.card.schema_.edges == "none":

@@ -87,14 +87,13 @@ class BuildPlan:
 
         The folder is ``<dataset>[-sample]-<name parts>[-<compression>][-limitN]-<key>``.
         """
-        packed = options.compression
-        key = build_key(pipeline, params, raw, packed)
+        key = build_key(pipeline, params, raw, options.compression)
+        parts = [pipeline.manifest.name, "sample" if raw.sample else "", *pipeline.name_parts(params)]
+        parts += [options.compression or "", f"limit{params.limit}" if params.limit is not None else "", key]
+        folder = home.built / "-".join(filter(None, parts))
         if options.output is not None:
-            return cls(pipeline, params, raw, options, key, located(options.output, "output folder"))
-        parts = [pipeline.manifest.name, *(["sample"] if raw.sample else []), *pipeline.name_parts(params)]
-        parts += [packed] if packed is not None else []
-        parts += [f"limit{params.limit}"] if params.limit is not None else []
-        return cls(pipeline, params, raw, options, key, home.built / "-".join([*parts, key]))
+            folder = located(options.output, "output folder")
+        return cls(pipeline, params, raw, options, key, folder)
 
 
 ROUNDED: Final = 1e-3  #: published averages are rounded; all else of another build differs by more
@@ -108,7 +107,7 @@ def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
     label = schema.labels
     keys: list[str] = []
     nodes, edges, classes = [], [], []
-    labels: NDArray[Any] | None = None
+    labels: NDArray[Any] = np.empty(0)
     paths = [folder / file for file in files]
     for path in paths:
         shard = Shard(path)
@@ -126,17 +125,16 @@ def read_records(folder: Path, files: Iterable[str], schema: Schema) -> Records:
         raise DamagedInput(what, next="check the raw files: one of them may be there twice")
 
     def read_column(key: str) -> NDArray[Any]:
-        shards = [Shard(path) for path in paths]
-        counts = {"node": "nodes", "edge": "edges", "graph": "graphs"}[key.partition("/")[0]]
-        return np.concatenate([shard.read(key, 0, getattr(shard, counts)) for shard in shards])
+        count = {"node": "nodes", "edge": "edges", "graph": "graphs"}[key.partition("/")[0]]
+        return np.concatenate([s.read(key, 0, getattr(s, count)) for s in map(Shard, paths)])
 
-    one_graph = len(keys) == 1 and label is not None and label.level == "node"
+    one_graph = len(keys) == 1 and label is not None and label.level == "node" and len(labels) > 0
     return Records(
         keys,
         np.concatenate(nodes),
         np.concatenate(edges),
         np.array(classes, dtype=np.int64).reshape(len(keys), -1),
-        (labels, label) if one_graph and labels is not None and label is not None else None,
+        (labels, label) if one_graph and label is not None else None,
         read_column,
         label,
     )
@@ -255,8 +253,7 @@ def differing_counts(
 ) -> Iterator[str]:
     """Yield the counts of the manifest that a build does not have, as text.
 
-    ``classes`` is how often each occurs; ``usual``: the parameters of the records are the defaults, for
-    others give other nodes and edges.
+    ``classes`` is how often each occurs; nodes and edges are compared for the ``usual`` parameters alone.
     """
     expected = manifest.expected
     found: Any = counts["graphs"]

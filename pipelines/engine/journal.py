@@ -105,17 +105,11 @@ class Journal:
         except OSError as error:
             raise disk_error(error, self.path, left=RESUMES) from error
 
-    def close(self) -> None:
-        """Close the file; a second call does nothing."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        os.close(self._fd)
 
 
 def journal_entries(path: Path, key: str | None = None) -> list[dict[str, Any]] | None:
@@ -124,7 +118,7 @@ def journal_entries(path: Path, key: str | None = None) -> list[dict[str, Any]] 
         return []
     lines = _read(path)[2]
     header = lines[0] if lines else {}
-    ours = header.keys() == {"journal", "key"} and key in {None, header["key"]}
+    ours = header.keys() == {"journal", "key"} and (key is None or key == header["key"])
     return lines[1:] if ours else None
 
 
@@ -183,8 +177,8 @@ def unfinished_builds(home: Home) -> list[UnfinishedBuild]:
 def finished_card(folder: Path) -> Card | None:
     """Return the card of a finished build; ``None`` where there is none, or one that is damaged.
 
-    A damaged card has lost the digests of the shards, so nothing in the folder can be trusted: a build there
-    begins anew, to the same bytes. Raises ``UsageError`` where a newer kmip-data wrote the build.
+    A build with a damaged card begins anew, to the same bytes. Raises ``UsageError`` where a newer kmip-data
+    wrote the build.
     """
     if (folder / CARD_NAME).is_file():
         with contextlib.suppress(DamagedInput):
@@ -256,9 +250,9 @@ def remove_work(folder: Path) -> None:
 
 
 def files_of_unfinished(folder: Path, key: str | None = None) -> list[str] | None:
-    """Return the names, below its folder, of what the build of this key (None: any) wrote, by its journal.
+    """Return the names of what the build of this key (None: any) wrote, by its journal, which comes last.
 
-    The journal comes last. ``None`` without a journal, and where the build is finished.
+    ``None`` without a journal, and where the build is finished.
     """
     entries = journal_entries(folder / WORK / JOURNAL, key)
     if entries is None or (folder / CARD_NAME).exists():
@@ -273,10 +267,7 @@ def files_of_unfinished(folder: Path, key: str | None = None) -> list[str] | Non
 
 
 def remove_unfinished(folder: Path, key: str) -> bool:
-    """Remove what the build of this key made in ``folder``, by its journal; return whether it did.
-
-    The folder stays, and so does a finished build.
-    """
+    """Remove what the unfinished build of this key made in ``folder``; return whether there was one."""
     names = files_of_unfinished(folder, key)
     if names is None:
         return False

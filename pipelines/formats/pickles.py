@@ -17,7 +17,7 @@ import itertools
 import mmap
 import pickletools
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -47,9 +47,7 @@ _REDUCE, _APPEND, _APPENDS, _STOP = b"Rae."
 _TUPLES: Final = {0x85: 1, 0x86: 2, 0x87: 3}  #: TUPLE1 to TUPLE3 and their lengths
 _LENGTHS: Final = dict(zip(b"CB\x8e\x96", (1, 4, 8, 8), strict=True))  #: bytes, and the width of their length
 _OPCODES: Final = {ord(opcode.code): opcode for opcode in pickletools.opcodes}
-MAX_LEVELS: Final = 64  #: containers in each other
 MAX_STACK: Final = 2**17  #: values that wait for a container: a tuple's all at once, a list's in thousands
-_CONTAINERS: Final = frozenset({list, tuple, dict})
 _MARKER: Final = object()
 _BROKEN: Final = (ValueError, TypeError, KeyError, IndexError, EOFError, OverflowError, struct.error)
 
@@ -151,7 +149,6 @@ class _Machine:
         self._stack: list[Any] = []
         self._memo: dict[int, Any] = {}
         self._memoized = 0
-        self._levels: dict[int, int] = {}  # of containers by id, where they are more than one
 
     def result(self) -> Any:
         """Return the value of the pickle."""
@@ -191,12 +188,10 @@ class _Machine:
             elif code == _REDUCE:
                 self._call()
             elif code == _TUPLE:
-                parts = tuple(self._since_mark())
-                stack.append(self._nested(parts, parts))
+                stack.append(tuple(self._since_mark()))
             elif code in _TUPLES:
                 count = -_TUPLES[code]
-                parts = tuple(stack[count:])
-                stack[count:] = [self._nested(parts, parts)]
+                stack[count:] = [tuple(stack[count:])]
             elif code == _INT2:
                 stack.append(data[position] | data[position + 1] << 8)
                 position += 2
@@ -248,7 +243,7 @@ class _Machine:
         elif opcode in _CONSTANTS:
             stack.append(_CONSTANTS[opcode])
         elif opcode in _EMPTY:
-            stack.append(self._nested(_EMPTY[opcode](), ()))
+            stack.append(_EMPTY[opcode]())
         elif opcode == "PUT":
             self._memo[argument] = stack[-1]
         elif opcode == "GET":
@@ -286,21 +281,6 @@ class _Machine:
             raise RefusedError("a call of something that is not a global")
         self._stack.append(called.call(*arguments))
 
-    def _nested(self, container: Any, items: Iterable[Any], *, new: bool = True) -> Any:
-        """Return ``container``, which gets ``items``, unless that makes too many levels."""
-        levels = self._levels
-        level = 1 if new else levels.get(id(container), 1)
-        for item in items:
-            if type(item) in _CONTAINERS:
-                level = max(level, 1 + levels.get(id(item), 1))
-        if level > MAX_LEVELS:
-            raise RefusedError(f"more than {MAX_LEVELS} containers in each other")
-        if level > 1:
-            levels[id(container)] = level
-        else:
-            levels.pop(id(container), None)
-        return container
-
     def _recall(self, key: Any) -> Any:
         if key not in self._memo:
             raise RefusedError("a part of an earlier item, or of nothing")
@@ -314,7 +294,6 @@ class _Machine:
         )
         kept = list(itertools.islice(named, _SHARED))  # the earliest
         memo.clear()
-        self._levels.clear()
         memo.update(kept)
         (outer,) = self._stack
         items = [_ready(item) for item in (*outer, *items)]
@@ -342,15 +321,14 @@ class _Machine:
 
     def _gather(self, opcode: str, items: list[Any]) -> None:
         """Put items into the container on the stack, or make a new one of them."""
-        pairs: dict[Any, Any] = {}
-        if opcode in {"DICT", "SETITEMS"}:
-            pairs = dict(zip(map(_plain_key, items[::2]), items[1::2], strict=True))
-        if opcode == "SETITEMS":
-            self._nested(_of_type(self._stack[-1], dict), items, new=False).update(pairs)
+        if opcode == "DICT":
+            self._stack.append(_pairs(items))
+        elif opcode == "SETITEMS":
+            _of_type(self._stack[-1], dict).update(_pairs(items))
+        elif opcode == "LIST":
+            self._stack.append(items)
         elif opcode == "APPENDS":
-            self._nested(_of_type(self._stack[-1], list), items, new=False).extend(items)
-        elif opcode != "POP_MARK":
-            self._stack.append(self._nested(items if opcode == "LIST" else pairs, items))
+            _of_type(self._stack[-1], list).extend(items)
 
 
 def _ready(value: Any) -> Any:
@@ -364,11 +342,12 @@ def _of_type(value: Any, wanted: type) -> Any:
     return value
 
 
-def _plain_key(key: Any) -> Any:
+def _pairs(items: list[Any]) -> dict[Any, Any]:
+    keys = items[::2]
     # The hash of tuples in tuples takes time that doubles with each level.
-    if not isinstance(key, str | int | bytes | float | None):
+    if not all(isinstance(key, str | int | bytes | float | None) for key in keys):
         raise RefusedError("a key that is neither a number nor text")
-    return key
+    return dict(zip(keys, items[1::2], strict=True))
 
 
 def _is_shared(value: Any) -> bool:

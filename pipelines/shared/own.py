@@ -80,8 +80,8 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         share = params.val_fraction / (1 - params.test_fraction)
         val = share_of(total - test, share) if share else 0
         order = Generator(PCG64(params.split_seed)).permutation(total)
-        cuts = np.split(order, [test, test + val])
-        dealt = dict(zip(("test", "val", "train"), (np.sort(rows).tolist() for rows in cuts), strict=True))
+        rows = (np.sort(part).tolist() for part in np.split(order, [test, test + val]))
+        dealt = dict(zip(("test", "val", "train"), rows, strict=True))
         name = f"random-seed{params.split_seed}"
         if (params.val_fraction, params.test_fraction) != (0.1, 0.1):
             name += f"-val{params.val_fraction:g}-test{params.test_fraction:g}"

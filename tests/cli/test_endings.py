@@ -28,6 +28,7 @@ CLASSES = {
     errors.CheckFailed: 1,
     errors.UsageError: 2,
     errors.SourceUnavailable: 3,
+    errors.NotReproduced: 3,
     errors.DamagedInput: 4,
     errors.LicenseNotAccepted: 5,
     errors.OutOfResources: 6,

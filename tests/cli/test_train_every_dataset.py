@@ -27,7 +27,7 @@ EXPECTED = {
     "pascalvoc-sp": ("f1", CLASSES, 20, None),
     "coco-sp": ("f1", CLASSES, 20, None),
     "peptides-func": ("ap", {"ap"}, 20, None),
-    "peptides-struct": ("mae", {"mae"}, 20, None),
+    "peptides-struct": ("mae", {"mae", "r2"}, 20, None),
     "cifar10": ("accuracy", CLASSES, 24, "lappe8"),
     "malnet-tiny": ("accuracy", CLASSES, 20, None),
     "pcqm-contact": ("mrr", RANKS, 24, None),

@@ -115,20 +115,17 @@ def test_a_folder_must_have_the_values_given(home):
 
 
 def test_a_plain_build_goes_before_a_compressed_one(home):
-    for dataset, k in (("s3dis", 32), ("mine", 4)):
-        write_build(
-            home / f"built/{dataset}-gzip",
-            s3dis_records(3),
-            s3dis_schema(),
-            dataset=dataset,
-            compression="gzip",
-            parameters={"k": k, "compression": "gzip", **(S3DIS if dataset == "s3dis" else {})},
-        )
-    assert kmip_data.open("s3dis", home=home).build.path.name == "s3dis-k32"
-    assert kmip_data.open("mine", home=home).build.path.name == "mine"
-    for dataset in ("s3dis", "mine"):
+    for dataset, parameters in (("s3dis", {"k": 32, **S3DIS}), ("mine", {"k": 4})):
+        options = {
+            "dataset": dataset,
+            "compression": "gzip",
+            "parameters": {**parameters, "compression": "gzip"},
+        }
+        write_build(home / f"built/{dataset}-gzip", s3dis_records(3), s3dis_schema(), **options)
         found = kmip_data.open(dataset, home=home, compression="gzip")
         assert found.build.path.name == f"{dataset}-gzip"
+    assert kmip_data.open("s3dis", home=home).build.path.name == "s3dis-k32"
+    assert kmip_data.open("mine", home=home).build.path.name == "mine"
     where = Home.locate(home)
     assert obtain("s3dis", home=where, build=False).path.name == "s3dis-k32"
     assert obtain("s3dis", home=where, build=False, compression="gzip").path.name == "s3dis-gzip"

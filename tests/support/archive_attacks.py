@@ -81,23 +81,11 @@ def _overlap(path: Path) -> None:
     path.write_bytes(data[:end] + twin + record)
 
 
-def _empty_members_zip(path: Path, count: int) -> None:
-    """Hold very many empty members, with a directory that says so."""
-    with path.open("wb") as file:
-        position, directory = 0, b""
-        entries = []
+def _empty_members_zip(path: Path, count: int, width: int) -> None:
+    """Hold very many empty members, whose names have ``width`` digits."""
+    with zipfile.ZipFile(path, "w") as archive:
         for i in range(count):
-            name = b"%d" % i
-            file.write(struct.pack("<4s5H3L2H", b"PK\3\4", 20, 0, 0, 0, 0x21, 0, 0, 0, len(name), 0) + name)
-            fields = (b"PK\1\2", 20, 3, 20, 0, 0, 0, 0, 0x21, 0, 0, 0, len(name), 0, 0, 0, 0, 0, position)
-            entries.append(struct.pack("<4s4B4H3L5H2L", *fields) + name)
-            position += 30 + len(name)
-        directory = b"".join(entries)
-        file.write(directory)
-        end, size = position + len(directory), len(directory)
-        file.write(struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 45, 45, 0, 0, count, count, size, position))
-        file.write(struct.pack("<4sLQL", b"PK\6\7", 0, end, 1))
-        file.write(struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0))
+            archive.writestr(zipfile.ZipInfo(f"{i:0{width}}"), b"")
 
 
 def _changed(build: Callable[[Path], None], change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
@@ -216,9 +204,8 @@ def _besides(path: Path, pack: Callable[..., None], special: list[object]) -> No
     """Hold hostile members beside the data, which nobody reads and which are not written."""
     names = (
         *("../escaped.txt", "toy/../../escaped.txt", f"{path.parent}/outside/escaped.txt", "C:/escaped.txt"),
-        *("toy\\..\\escaped.txt", "toy/\x1b[2Jname", "toy/\u202etxt.exe", f"toy/{'n' * 256}", "toy//x"),
-        *("/".join(["toy"] + ["n" * 200] * 25), "toy/INDEX.txt", "toy/é.txt", "toy/e\u0301.txt"),
-        *("toy/index.txt/x", "toy/Parts/9.bin", "", "toy/link/escaped.txt", "escape/escaped.txt"),
+        *("toy\\..\\escaped.txt", "toy/\x1b[2Jname", f"toy/{'n' * 256}", "toy//x", "toy/INDEX.txt", ""),
+        *("toy/index.txt/x", "toy/link/escaped.txt", "escape/escaped.txt"),
     )
     pack(path, *((entry, b"out") for entry in (*names, *special)))
 
@@ -279,8 +266,8 @@ ATTACKS: dict[str, tuple[Callable[[Path], None], str | None]] = {
         lambda p: good_zip(p, members={**GOOD, _PART: bytes(64 * 2**20)}),
         "declares 67108864 bytes, and 2000000 are allowed",
     ),
-    "zip 300,000 members": (lambda p: _empty_members_zip(p, 300_000), "its headers claim"),
-    "zip 120,000 members": (lambda p: _empty_members_zip(p, 120_000), "members, and"),
+    "zip large directory, 60,000 members": (lambda p: _empty_members_zip(p, 60_000, 200), "headers claim"),
+    "zip 101,000 members": (lambda p: _empty_members_zip(p, 101_000, 6), "members, and"),
     "zip cut at 99 %": (_cut(0.99, good_zip), "not a whole zip archive"),
     "zip too many parts": (
         lambda p: good_zip(p, *[(f"toy/parts/{i}.bin", b"x") for i in range(2, 30)]),

@@ -11,17 +11,11 @@ import torch
 from torch.autograd import DeviceType  # type: ignore[attr-defined] # of C++
 from torch.profiler import ProfilerActivity, profile
 
-#: What the profiler calls them.
-LAUNCHES = {
-    "cudaLaunchKernel",
-    "cudaLaunchKernelExC",
-    "cuLaunchKernel",
-    "cuLaunchKernelEx",
-    "cudaGraphLaunch",
-}
+#: Names of the profiler.
+LAUNCHES = {"cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx"}
+LAUNCHES |= {"cudaGraphLaunch"}
 WAITS = {"cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize"}
 OWN_WAITS = 1  #: of the profiler, which waits for the GPU when it stops
-_COPIES = ("Memcpy", "Memset")
 _RECORDING = ("cudaStreamBeginCapture", "cudaGraphInstantiate")
 
 
@@ -79,7 +73,7 @@ class CallCounter:
 
 def _is_kernel(event: Any) -> bool:
     on_gpu = event.device_type == DeviceType.CUDA and not event.is_user_annotation
-    return on_gpu and not event.name.startswith(_COPIES)
+    return on_gpu and not event.name.startswith(("Memcpy", "Memset"))
 
 
 def _is_operator(event: Any) -> bool:

@@ -19,7 +19,7 @@ from support.emulated_graph import EmulatedGraphs
 from kmip_data.models.attention import operators
 from kmip_data.models.context import LEFT_OUT
 from kmip_data.models.layers import gated_gcn, norms
-from kmip_data.models.search.backends import cuda, dense
+from kmip_data.models.search.backends import cuda
 from kmip_data.models.search.gpu import plan
 from kmip_data.models.search.gpu.launch import run
 from kmip_data.models.training import self_check as parts
@@ -31,13 +31,7 @@ ENVIRONMENT = {
     "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
     "TRITON_INTERPRET": "1",
     "OMP_NUM_THREADS": "1",
-}
-
-
-def instead_of_a_gpu(kernels: Path, damage: str = "whole") -> None:
-    """Let the children of this process check an emulated GPU; ``kernels`` receives its search programs."""
-    parts.CHILD, parts.LIMIT = ("-m", "support.emulated_gpu", damage), 1800.0
-    os.environ |= ENVIRONMENT | {"EMULATED_KERNELS": str(kernels)}
+}  #: of a child, besides EMULATED_KERNELS: the folder of its search programs
 
 
 def small() -> None:
@@ -78,20 +72,6 @@ class _Graphs(EmulatedGraphs):
         super().__init__()
 
 
-def broken(damage: str) -> None:
-    """Break the search."""
-
-    def search(problem: Any) -> Any:
-        if damage == "illegal address":
-            os.abort()
-        if damage == "compile error":
-            raise RuntimeError("NVRTC_ERROR_COMPILATION")
-        scores, indices = dense.search(problem)
-        return scores, indices.flip(-1)
-
-    cuda.unusable, cuda.search = (lambda _: None), search
-
-
 def one_percent_more(part: str) -> None:
     """Let the kernels of a part give a result that is 1 % too large, and the gradients of that."""
     from kmip_data.models.attention.gpu import launch
@@ -114,12 +94,9 @@ def one_percent_more(part: str) -> None:
 
 def main(damage: str, part: str, device: str, sizes: str) -> None:
     small()
-    if damage != "whole" and part == "search":
-        broken(damage)
-    else:
-        emulated_search(Path(os.environ["EMULATED_KERNELS"]))
-        on_the_cpu(part)
-    if damage == "other result" and part != "search":
+    emulated_search(Path(os.environ["EMULATED_KERNELS"]))
+    on_the_cpu(part)
+    if damage == "other result":
         one_percent_more(part)
     parts.main(part, device, sizes)
 

@@ -78,10 +78,10 @@ class Map:
     """Tests that execute each line of one file after another, and the seconds each test takes.
 
     Work in other processes and in compiled functions is not seen by coverage: such a line has the tests of
-    the nearest line above it that was seen, or those of its file.
+    the nearest line above it that was seen, and those of test files that name its module.
     """
 
-    def __init__(self, data: Path, log: Path) -> None:
+    def __init__(self, root: Path, data: Path, log: Path) -> None:
         from coverage import CoverageData
 
         self.data = CoverageData(str(data))
@@ -90,6 +90,8 @@ class Map:
         self.seconds: dict[str, float] = {}
         for seconds, test in lines:
             self.seconds[test] = self.seconds.get(test, 0) + float(seconds)
+        files = {test.partition("::")[0] for test in self.seconds}
+        self.texts = {file: (root / file).read_text("utf-8") for file in files if (root / file).is_file()}
 
     def tests(self, path: Path, line: int) -> list[str]:
         """Return the tests of a line, fastest first, within the budget of seconds but at least three."""
@@ -99,6 +101,10 @@ class Map:
         }
         near = next((contexts[n] for n in range(line, max(line - 20, 0), -1) if contexts.get(n)), set())
         found = near or set().union(*contexts.values())
+        if not contexts.get(line):
+            name = re.compile(rf"\b{path.stem}\b")
+            naming = tuple(f"{file}::" for file, text in self.texts.items() if name.search(text))
+            found = found | {test for test in self.seconds if test.startswith(naming)}
         tests, spent = [], 0.0
         for test in sorted(found, key=lambda test: (self.seconds.get(test, 0), test)):
             spent += self.seconds.get(test, 0)
@@ -149,7 +155,7 @@ def main() -> None:
     files = sorted(path for folder in FOLDERS for path in (root / folder).rglob("*.py"))
     found = [(path, *place) for path in files for place in places(path)]
     chosen = random.Random(options.seed).sample(found, options.count)
-    known = Map(options.data, options.log)
+    known = Map(root, options.data, options.log)
     caught = 0
     for number, (path, node, replacement) in enumerate(chosen, 1):
         before = path.read_text("utf-8")

@@ -241,11 +241,7 @@ def build_toy(
     workers: bool = False,
     **options: Any,
 ) -> Build:
-    """Build the toy dataset from ``folder/raw`` into ``folder/built``.
-
-    One job whose raw files hold no orders runs in this process, in a tenth of the time, unless there must be
-    ``workers``.
-    """
+    """Build the toy dataset from ``folder/raw``; one job without orders runs in this process."""
     from kmip_data.pipelines.build import build_raw
     from kmip_data.pipelines.engine.finish import BuildPlan
 

@@ -121,6 +121,7 @@ class TrainingConfig(Strict):
             "miou",
             "ap",
             "mae",
+            "r2",
             "mrr",
             "mrr_filtered",
             "mrr_extended",

@@ -213,6 +213,7 @@ class RunResult(Strict):
     num_parameters: int
     seed: int
     device: str
+    hardware: str = Field(default="", description="processor and PyTorch's threads, or the GPU")
     versions: dict[str, str]
     epochs: int
     best_epoch: int = Field(description="counted from 0; first epoch with the best validation metric")
@@ -272,8 +273,8 @@ def metrics_by_name() -> dict[str, Metric]:
 
 
 def is_share(name: str) -> bool:
-    """True for a metric that people read in percent: all but the loss and the mean absolute error."""
-    return name not in {"", "loss", "mae"}
+    """True for a metric that people read in percent: all but the loss and those of regression."""
+    return name not in {"", "loss", "mae", "r2"}
 
 
 def title_of(name: str) -> str:

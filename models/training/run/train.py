@@ -259,6 +259,7 @@ def _finish(run: Prepared, loop: Loop) -> RunResult:
         num_parameters=count_parameters(loop.module.model),
         seed=config.training.seed,
         device=run.device.name,
+        hardware=run.device.hardware,
         versions=run_folder.package_versions(),
         epochs=len(rows),
         best_epoch=loop.best_epoch,

@@ -134,18 +134,17 @@ def test_classes_without_a_number_in_the_schema(tmp_path):
 
 def test_another_build_in_the_place_of_an_open_one_is_opened_anew(tmp_path):
     """Even if its card names the digests of the one before, as a damaged one's may."""
-    records = [GraphRecord(key="a", num_nodes=3, columns={"node/y": np.array([0, 1, 1], np.uint8)})]
-
-    def built(classes, name):
+    values, cards = {"node/y": np.array([0, 1, 1], np.uint8)}, []
+    for classes in (3, 2):
+        shutil.rmtree(tmp_path / "b", ignore_errors=True)
         column = Column(key="node/y", attribute="y", stored="uint8", presented="int64", num_classes=classes)
-        return write_build(tmp_path / name, records, Schema(columns=(column,), edges="none"))
-
-    before = ShardedDataset(built(3, "b"))
-    card = (tmp_path / "b/card.json").read_text()
-    shutil.rmtree(tmp_path / "b")
-    after = built(2, "b").path / "card.json"
-    digests = [json.loads(text)["shards"][0]["sha256"] for text in (card, after.read_text())]
-    after.write_text(after.read_text().replace(digests[1], digests[0]))
+        schema = Schema(columns=(column,), edges="none")
+        write_build(tmp_path / "b", [GraphRecord(key="a", num_nodes=3, columns=values)], schema)
+        cards.append((tmp_path / "b/card.json").read_text())
+        if classes == 3:
+            before = ShardedDataset(tmp_path / "b")
+    first, second = (json.loads(card)["shards"][0]["sha256"] for card in cards)
+    (tmp_path / "b/card.json").write_text(cards[1].replace(second, first))
     assert (before.num_classes, ShardedDataset(tmp_path / "b").num_classes) == (3, 2)
 
 

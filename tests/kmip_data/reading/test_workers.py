@@ -1,8 +1,5 @@
 """PyG's DataLoader with worker processes of every kind, and GraphLoader by rank."""
 
-import contextlib
-from pathlib import Path
-
 import pytest
 import torch
 from support.builds import numbered_build, s3dis_records, s3dis_schema, write_build
@@ -24,26 +21,6 @@ def test_workers_give_what_one_process_gives(tmp_path, method, compression):
     loader = DataLoader(dataset, 5, num_workers=2, multiprocessing_context=method, timeout=600)
     for batch, other in zip(loader, DataLoader(dataset, 5), strict=True):
         assert_same(batch, other)
-
-
-def add_open_shards(data):
-    """Transform: how many shards the reading process holds open (as files, not as maps)."""
-    names = []
-    for entry in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # closed meanwhile, by another thread or the listing
-            names.append(entry.readlink().name)
-    data.open_shards = torch.tensor([sum(name.endswith(".h5") for name in names)])
-    return data
-
-
-@pytest.mark.parametrize(("compression", "most"), [(None, 0), ("gzip", 8)])
-def test_workers_do_not_gather_open_files(tmp_path, compression, most):
-    records = s3dis_records(24)
-    build = write_build(tmp_path / "b", records, s3dis_schema(), per_shard=3, compression=compression)
-    dataset = ShardedDataset(build, transform=add_open_shards)
-    loader = DataLoader(dataset, batch_size=4, num_workers=1, persistent_workers=True)
-    for _ in range(3):
-        assert max(int(batch.open_shards.max()) for batch in loader) == most
 
 
 SHUFFLED = {"batch_size": 4, "shuffle": True, "seed": 3}

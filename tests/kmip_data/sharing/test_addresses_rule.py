@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import urllib.parse
 import warnings
 from collections.abc import Callable
@@ -21,7 +22,6 @@ from kmip_data.manifest import Mirror
 from kmip_data.runtime.http_client import MirrorFailed, from_exception
 from kmip_data.sharing import remote
 from kmip_data.sharing.pull import pull
-from kmip_data.sharing.push import push_build
 from kmip_data.sharing.remote import file_system
 from kmip_data.wording import without_secrets
 
@@ -59,9 +59,6 @@ def test_no_secret_of_an_address_is_shown(small, tmp_path) -> None:
     home = Home(tmp_path / "home")
     share_folder(small.path, tmp_path / "pushed/data")
 
-    def push(address: str) -> object:
-        return push_build(small, address, quiet=True)
-
     def pull_it(address: str) -> object:
         return pull(address, home, quiet=True)
 
@@ -71,7 +68,7 @@ def test_no_secret_of_an_address_is_shown(small, tmp_path) -> None:
     with Cases() as cases:
         dead = [*addresses("http", "127.0.0.1:9"), *addresses("nope", "host"), *addresses("github", "main")]
         for address in dead:
-            for call in (push, pull_it, open_it) if address.startswith("http") else (open_it,):
+            for call in (pull_it, open_it) if address.startswith("http") else (open_it,):
                 with cases(f"{call.__name__} {address}"):
                     assert SECRET not in said_by(partial(call, address))
         for address in [*dead, *addresses("s3", "bucket")]:
@@ -90,32 +87,23 @@ def test_no_secret_of_an_address_is_shown(small, tmp_path) -> None:
 def test_no_secret_is_shown_by_commands_mirrors_and_in_texts_of_libraries(small, tmp_path) -> None:
     with Cases() as cases:
         for address in addresses("http", "127.0.0.1:9"):
-            with cases(f"command {address}"):
-                for command in (["push", small.path, address], ["pull", address]):
-                    outcome = kmip(*command, "--home", tmp_path)
-                    assert SECRET not in outcome.out + outcome.err
-            with cases(f"mirror {address}"):
+            path = address.partition("127.0.0.1:9")[2]
+            error = requests.ConnectionError(f"Max retries exceeded with url: {path} (Caused by x)")
+            with cases(address):
+                outcome = kmip("pull", address, "--home", tmp_path)
+                assert SECRET not in outcome.out + outcome.err
                 assert SECRET not in Mirror(url=address).address
-            with cases(f"text {address}"):
                 assert SECRET not in without_secrets(f"asked {address!r}, (of {address}): none")
-            with cases(f"requests {address}"):
-                path = address.partition("127.0.0.1:9")[2]
-                error = requests.ConnectionError(f"Max retries exceeded with url: {path} (Caused by x)")
-                assert SECRET not in from_exception(error).reason
-                assert SECRET not in MirrorFailed(f"failed ({address})").reason
-            with cases(f"part of {address}"):
+                assert SECRET not in from_exception(error).reason + MirrorFailed(f"failed ({address})").reason
                 text = f"no such key: {SECRET} or {urllib.parse.quote(SECRET)}"
                 assert SECRET not in without_secrets(text, address)
         for address in ("memory://share/x?y=1", "memory://me:pw@share/z"):
-            with cases(address):
-                outcome = kmip("push", small.path, address, "-q", "--home", tmp_path)
-                assert "y=1" not in outcome.out + outcome.err
-                assert "pw" not in outcome.out + outcome.err
+            outcome = kmip("push", small.path, address, "-q", "--home", tmp_path)
+            assert not {"y=1", "pw"} & set(re.split("[?:@/ ]", outcome.out + outcome.err))
         for text in (
             "/home/me/c#/a?b",
             "hf://datasets/me/x@main",
             "http://host:8080/a@b/c.zip",
             "s3://b/k:v",
         ):
-            with cases(f"kept: {text}"):
-                assert without_secrets(f"There is no {text!r}.") == f"There is no {text!r}."
+            assert without_secrets(f"There is no {text!r}.") == f"There is no {text!r}."

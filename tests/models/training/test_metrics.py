@@ -13,6 +13,7 @@ from sklearn.metrics import (
     f1_score,
     jaccard_score,
     mean_absolute_error,
+    r2_score,
 )
 
 from kmip_data.models.training.metrics import METRICS, SplitMetrics, is_better
@@ -143,22 +144,28 @@ def test_labels_without_a_positive_row_are_left_out():
     assert math.isnan(metrics.compute()["ap"])
 
 
-def test_mean_absolute_error_is_scikit_learns():
+def test_regression_is_scikit_learns():
     rng = np.random.default_rng(0)
     predicted, target = rng.standard_normal((2, 200, 11)).astype(np.float32).astype(np.float64)
     metrics = SplitMetrics(Task("graph", "regression", 11))
     fill_rows(metrics, predicted, target, 32)
-    found = metrics.compute()["mae"]
-    assert found == pytest.approx(mean_absolute_error(target, predicted), rel=1e-7)
-    assert found == pytest.approx(ogb_mae(target, predicted), rel=1e-7)
+    found = metrics.compute()
+    assert found["mae"] == pytest.approx(mean_absolute_error(target, predicted), rel=1e-7)
+    assert found["mae"] == pytest.approx(ogb_mae(target, predicted), rel=1e-7)
+    assert found["r2"] == pytest.approx(r2_score(target, predicted), rel=1e-7)
     target[:, 3] = np.nan
     target[:50, 5] = np.nan
+    target[:, 7] = 2.5  # constant: R² is 0, unless it is predicted
+    predicted[:, 8] = target[:, 8] = -1.0
     fill_rows(metrics, predicted, target, 64)
-    each = [mean_absolute_error(target[k, t], predicted[k, t]) for t in range(11)
-            if t != 3 for k in [~np.isnan(target[:, t])]]  # fmt: skip
-    assert metrics.compute()["mae"] == pytest.approx(np.mean(each), rel=1e-7)
+    found = metrics.compute()
+    for name, oracle in (("mae", mean_absolute_error), ("r2", r2_score)):
+        each = [oracle(target[k, t], predicted[k, t]) for t in range(11)
+                if t != 3 for k in [~np.isnan(target[:, t])]]  # fmt: skip
+        assert found[name] == pytest.approx(np.mean(each), rel=1e-7)
     metrics.update(torch.full((2, 11), math.nan), torch.zeros(2, 11), torch.tensor(0.0))
-    assert math.isnan(metrics.compute()["mae"])  # never a good one
+    found = metrics.compute()
+    assert math.isnan(found["mae"] + found["r2"])  # never a good one
 
 
 def test_the_loss_is_the_mean_over_known_targets():

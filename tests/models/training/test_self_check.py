@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from pathlib import Path
@@ -19,7 +20,7 @@ from kmip_data.models.context import LEFT_OUT
 from kmip_data.models.layers import gated_gcn, norms
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.search import topk
-from kmip_data.models.search.backends import cuda
+from kmip_data.models.search.backends import cuda, dense
 from kmip_data.models.search.gpu import plan
 from kmip_data.models.training import self_check
 from kmip_data.models.training.capture.steps import why_plain
@@ -34,36 +35,31 @@ def _whole_again():
     LEFT_OUT.clear()
 
 
-@pytest.fixture
-def emulated(monkeypatch, tmp_path):
-    """Check parts of an emulated GPU, whole or damaged."""
-    monkeypatch.setattr(self_check, "CHILD", ())
-    monkeypatch.setattr(self_check, "LIMIT", 0.0)
-    for name in (*emulated_gpu.ENVIRONMENT, "EMULATED_KERNELS"):
-        monkeypatch.setenv(name, "")
-
-    def found(damage: str, *parts: str) -> dict[str, str]:
-        emulated_gpu.instead_of_a_gpu(tmp_path, damage)
-        return self_check.check("cpu", emulated_gpu.SIZES, parts)
-
-    return found
-
-
 @needs_interpreter
 @pytest.mark.torture  # minutes of CPU
-def test_all_parts_pass_and_wrong_ones_are_found(emulated) -> None:
-    """``make gpu DRY=1`` has captured steps."""
+def test_all_parts_pass_and_wrong_ones_are_found(monkeypatch, tmp_path) -> None:
+    """Of an emulated GPU; ``make gpu DRY=1`` has captured steps."""
+    monkeypatch.setattr(self_check, "LIMIT", 1800.0)
+    for name, value in {**emulated_gpu.ENVIRONMENT, "EMULATED_KERNELS": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+
+    def found(damage: str, *parts: str) -> dict[str, str]:
+        monkeypatch.setattr(self_check, "CHILD", ("-m", "support.emulated_gpu", damage))
+        return self_check.check("cpu", emulated_gpu.SIZES, parts)
+
     parts = ("attention", "edges", "norms")
-    assert emulated("whole", *parts) == dict.fromkeys(parts, OK)
-    assert all("away from float64" in reason for reason in emulated("other result", *parts).values())
-    assert COMPILER is None or emulated("whole", "search") == {"search": OK}
-    assert emulated("illegal address", "search") == {"search": "its process died: SIGABRT"}
-    assert emulated("compile error", "search") == {"search": "RuntimeError: NVRTC_ERROR_COMPILATION"}
+    assert found("whole", *parts) == dict.fromkeys(parts, OK)
+    assert all("away from float64" in reason for reason in found("other result", *parts).values())
+    assert COMPILER is None or found("whole", "search") == {"search": OK}
 
 
-@pytest.mark.slow
-def test_another_result_of_the_search_is_found(emulated) -> None:
-    assert emulated("other result", "search") == {"search": "search, the run's sizes: other bits"}
+def test_another_result_of_the_search_is_found(monkeypatch) -> None:
+    monkeypatch.setattr(cuda, "unusable", lambda _: None)
+    monkeypatch.setattr(
+        cuda, "search", lambda problem: tuple(each.flip(-1) for each in dense.search(problem))
+    )
+    with pytest.raises(SystemExit, match="search, the run's sizes: other bits"):
+        self_check.main("search", "cpu", json.dumps(emulated_gpu.SIZES))
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,8 @@ def test_targets_decide_task_loss_metric_and_head(tmp_path, kind):
     assert (result.metric, result.num_classes) == (metric, outputs)
     assert result.config["training"]["loss"] == loss
     assert result.config["model"]["head"] == "graph"
-    assert set(result.metrics["test"]) == {"loss", metric} | ({"f1", "miou"} if kind == "classes" else set())
+    others = {"accuracy": {"f1", "miou"}, "mae": {"r2"}}.get(metric, set())
+    assert set(result.metrics["test"]) == {"loss", metric} | others
     found = evaluate(summary.runs[0], home=Home(tmp_path))
     assert found.same
     assert ("MAE" if metric == "mae" else "[%]") in found.table()

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 from support.builds import numbered_build
-from support.cases import check_each, contents
 from support.toy_pipeline import build_toy, digests, write_raw
 from torch_geometric.loader import DataLoader
 
@@ -153,27 +152,6 @@ def test_verify_finds_and_repair_computes_columns_that_are_broken(copy: Build) -
     assert verify_build(copy.path).ok
     assert kept.stat() == untouched, "a sound column stays"
     assert digests(copy.path) == before
-
-
-def test_columns_are_written_and_removed_through_no_link(copy: Build, tmp_path: Path) -> None:
-    (copy.path / "columns/work").mkdir()
-    (copy.path / "columns/work/journal.jsonl").write_text("of the user, behind the link")
-    (copy.path / "columns/rwse5/card.json").unlink()
-    (copy.path / "columns/rwse5/mine.partial").write_text("mine")
-
-    def check(name: str) -> None:
-        path, away = tmp_path / f"build{name.count('/')}{len(name)}", tmp_path / f"away{len(name)}"
-        shutil.copytree(copy.path, path)
-        (path / name).rename(away)
-        (path / name).symlink_to(away)
-        before = contents(away) if away.is_dir() else away.read_bytes()
-        with pytest.raises(UsageError, match="is a symbolic link"):
-            encode_build(Build(path, copy.card), ENCODINGS, jobs=1, quiet=True)
-        assert (contents(away) if away.is_dir() else away.read_bytes()) == before
-        assert (path / name).is_symlink()
-
-    names = ("", "/rwse5", "/rwse5/00001.h5", "/work", "/work/journal.jsonl")
-    check_each(check, [f"columns{name}" for name in names])
 
 
 def test_files_of_the_user_among_columns_stay(copy: Build) -> None:

@@ -143,14 +143,6 @@ def test_a_journal_of_somebody_else_makes_no_folder_ours(tmp_path: Path, place: 
         assert (place / "work/journal.jsonl").read_text() == text
 
 
-def test_a_card_that_was_damaged_is_known_by_its_shards(tmp_path: Path, place: Path) -> None:
-    before = digests(_build(tmp_path, place).path)
-    (place / "card.json").write_text("{")
-    with pytest.raises(UsageError, match="something else"):
-        _build(tmp_path, place, k=3)
-    assert digests(_build(tmp_path, place).path) == before
-
-
 def test_a_finished_build_keeps_files_and_its_own_work_folder(tmp_path: Path, place: Path) -> None:
     build = _build(tmp_path, place)
     (place / "work").mkdir()

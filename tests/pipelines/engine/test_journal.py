@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import errno
-import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -49,24 +48,16 @@ def test_another_file_and_the_journal_of_another_build_are_refused(tmp_path: Pat
         assert (tmp_path / "j").read_bytes() == content
 
 
-def test_a_full_disk_is_said_and_leaves_a_journal_that_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_said_and_leaves_a_journal_that_goes_on(tmp_path: Path) -> None:
     _write(tmp_path / "j", 1)
-    write = os.write
-
-    def full(descriptor: int, data: bytes) -> int:
-        if len(data) > 4:
-            return write(descriptor, data[:4])
-        raise OSError(errno.ENOSPC, "No space left on device")
-
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     with Journal(tmp_path / "j", "k") as journal:
-        monkeypatch.setattr(os, "write", full)
-        with pytest.raises(OutOfResources, match="no room to write") as caught:
-            journal.append({"unit": 1})
-        monkeypatch.undo()
-        assert caught.value.exit_code == 6
-        assert journal.entries == [{"unit": 0}]
+        resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / "j").stat().st_size + 4, limits[1]))
+        try:
+            with pytest.raises(OutOfResources, match="no room to write"):
+                journal.append({"unit": 1})
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     with Journal(tmp_path / "j", "k") as journal:
         assert journal.entries == [{"unit": 0}]
 

@@ -112,14 +112,6 @@ def _check_failure(code: int, err: str, folder: Path, reference: dict[str, str])
     _check_visible(folder, reference)
 
 
-@pytest.mark.parametrize(("role", "n"), [("worker", 3), ("builder", 5)])
-def test_no_space_at_a_write(tmp_path: Path, reference: dict[str, str], role: str, n: int) -> None:
-    place = "/shards" if role == "worker" else ""
-    code, _, err = _start(tmp_path, role, ("write", n, "before"), place, "no-space").partition(": ")
-    _check_failure(int(code), err, tmp_path, reference)
-    _resume(tmp_path, reference, jobs=1)
-
-
 @pytest.mark.parametrize("limit", [30, 9_000])
 def test_a_limit_on_file_sizes(tmp_path: Path, reference: dict[str, str], limit: int) -> None:
     """RLIMIT_FSIZE: 30 bytes stop the journal, 9,000 the first shard."""

@@ -84,17 +84,6 @@ def test_nothing_is_added_to_the_build_of_another(
     assert list(read_card(build.path).splits) == ["graph-fold0"]
 
 
-def test_repair_that_waited_removes_nothing_of_what_came_meanwhile(
-    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A file beside the two shards, seen before the wait, is the third shard of the build that came."""
-    (build.path / "shards/00002.h5").write_bytes(b"not a shard")
-    write_raw(tmp_path / "raw", 20)
-    _wait_for(monkeypatch, repair_module, _replace(tmp_path))
-    assert repair_build(build.path, quiet=True) == []
-    assert verify_build(build.path).ok
-
-
 def test_repair_writes_no_shard_of_the_build_that_went(
     build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

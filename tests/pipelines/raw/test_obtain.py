@@ -8,13 +8,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from support.archive_attacks import ATTACKS, CONTENT, GOOD, WANTED, good_tar, good_zip
-from support.http_server import File, page, serving, status
+from support.http_server import File, page, serving
 
 from kmip_data.builds.home import BuildOptions, Home
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
@@ -135,14 +135,6 @@ def test_the_same_content_in_any_container_is_one_copy(home, archive, tmp_path):
     assert left_in(home) == {first.path.name}
 
 
-def test_a_known_archive_is_not_unpacked_again(home, archive, monkeypatch):
-    first = obtain(toy(), home, archives=[archive])
-    monkeypatch.setattr("kmip_data.pipelines.raw.obtain.write_members", None)
-    assert obtain(toy(), home, archives=[archive]) == first
-    assert obtain(toy(), home) == first
-    assert obtain(toy(), home, offline=True) == first
-
-
 def test_archives_that_are_refused_leave_nothing(home, archive, tmp_path):
     with pytest.raises(UsageError, match=r"toy\.zip is given twice"):
         obtain(toy(), home, archives=[archive, other_archive(tmp_path / "other.zip")])
@@ -155,25 +147,16 @@ def test_archives_that_are_refused_leave_nothing(home, archive, tmp_path):
     assert left_in(home) == set()
 
 
-def test_a_file_in_the_way_of_the_home_folder(tmp_path, archive):
-    (tmp_path / "home").write_text("a file")
-    with pytest.raises(UsageError, match="in the way"):
-        obtain(toy(), Home(tmp_path / "home"), archives=[archive])
-
-
 # --- which copy -------------------------------------------------------------------------------------
 
 
 def test_several_partial_copies_are_a_question(home, archive, tmp_path):
     one = obtain(toy(), home, archives=[archive])
     two = obtain(toy(), home, archives=[other_archive(tmp_path / "other.zip")])
-    assert one.path != two.path
     with pytest.raises(UsageError) as caught:
         obtain(toy(), home)
-    text = str(caught.value)
-    assert f"{one.path} (from given.zip)" in text
-    assert f"{two.path} (from other.zip)" in text
-    assert "--archive" in text
+    assert f"{one.path} (from given.zip)" in str(caught.value)
+    assert f"{two.path} (from other.zip)" in str(caught.value)
     assert obtain(toy(), home, archives=[two.path]) == two
 
 
@@ -217,22 +200,6 @@ def test_a_damaged_copy_is_noticed_and_made_again(home, archive, damage):
 
 def _tree(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def test_a_copy_with_a_link_in_it_is_left_alone(archive, tmp_path):
-    for number, name in enumerate(("parts/1.bin", "parts", ".")):
-        top = tmp_path / str(number)
-        home = Home(top / "home")
-        raw = obtain(toy(), home, archives=[archive])
-        (raw.path / "index.txt").write_bytes(b"other")
-        linked = raw.path / name
-        linked.rename(top / "moved")
-        linked.symlink_to(top / "moved")
-        before = _tree(top)
-        with pytest.raises(UsageError, match="is a symbolic link"):
-            obtain(toy(), home, archives=[archive])
-        assert _tree(top) == before
-        assert linked.is_symlink()
 
 
 def test_files_of_the_user_in_a_damaged_copy_stay(home, archive):
@@ -300,17 +267,6 @@ def test_a_mirror_with_another_archive_is_left_for_the_next(home, archive, tmp_p
         server.route("/good", File(archive.read_bytes())),
     ]
     assert_right(obtain(toy(*urls), home), urls[-1])
-
-
-def test_no_mirror_at_all(home, server):
-    urls = [server.route("/gone", status(404)), server.route("/page", page())]
-    with pytest.raises(SourceUnavailable) as caught:
-        obtain(toy(*urls), home)
-    text = str(caught.value)
-    assert f"{urls[0]}: answers 404 Not Found" in text
-    assert f"{urls[1]}: sent no archive: got text/html, 3 kB" in text
-    assert "kmip-data build toy --archive PATH" in text
-    assert "holds index.txt" in text
 
 
 def test_a_download_that_cannot_be_unpacked_is_removed(home, tmp_path, server):
@@ -463,23 +419,12 @@ def test_a_manifest_without_sources_takes_archives_only(home, archive):
 # --- at once, and interrupted -----------------------------------------------------------------------
 
 
-def test_eight_at_once_download_and_unpack_once(home, archive, server, monkeypatch):
-    import kmip_data.pipelines.raw.obtain as module
-
-    unpacked = []
-    original = module.write_members
-    monkeypatch.setattr(module, "write_members", lambda *a, **k: (unpacked.append(1), original(*a, **k))[1])
+def test_four_at_once_download_and_unpack_once(home, archive, server):
     manifest = toy(server.route("/toy.zip", File(archive.read_bytes(), pace=0.02)))
-    results: list = []
-    threads = [threading.Thread(target=lambda: results.append(obtain(manifest, home))) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(results) == 8
-    assert all(result == results[0] for result in results)
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda _: obtain(manifest, home), range(4)))
+    assert results == [results[0]] * 4
     assert len(server.requests) == 1
-    assert len(unpacked) == 1
 
 
 CHILD = """

@@ -1,0 +1,1 @@
+"""Digests of shards and splits, by build key; `kmip-data verify --published` compares."""

@@ -1,0 +1,122 @@
+"""Results of this package as data: the rows of ``manifests/results/ours``.
+
+A row is a preset and its seeds: metric, digests of weights, seconds, machine. ``kmip-data report`` shows it
+beside the paper's figure, ``kmip-data train --reproduce DATASET/ROW`` trains it again.
+"""
+
+from __future__ import annotations
+
+import functools
+import statistics
+
+from pydantic import Field, model_validator
+
+from kmip_data.errors import NotReproduced
+from kmip_data.files.reading import json_digest, sha256_file
+from kmip_data.manifest import Digest, Strict, read_shipped, shipped_names, unknown_name
+from kmip_data.models.training.run.checkpoint import WEIGHTS
+from kmip_data.models.training.run.folder import RunResult, Summary, value_text, with_unit
+
+
+class Ours(Strict):
+    """One row; its lists have one value for each seed."""
+
+    name: str
+    dataset: str
+    build: str = Field(description="key of the build")
+    model: str
+    variant: str
+    metric: str = Field(description="the metric that chose the epoch; shares, not percent")
+    epochs: int
+    parameters: int
+    hardware: str = Field(description="processor and threads, or GPU")
+    torch: str
+    commit: str
+    note: str = ""
+    seeds: tuple[int, ...] = Field(min_length=1)
+    splits: tuple[str, ...] = Field(description="digest of the split")
+    val: tuple[float, ...]
+    test: tuple[float, ...]
+    seconds: tuple[float, ...] = Field(description="of the whole training")
+    weights: tuple[Digest, ...] = Field(description="SHA-256 of model.safetensors")
+
+    @model_validator(mode="after")
+    def _one_value_a_seed(self) -> Ours:
+        lists = (self.splits, self.val, self.test, self.seconds, self.weights)
+        if any(len(values) != len(self.seeds) for values in lists):
+            raise ValueError("its lists do not have one value for each seed")
+        return self
+
+    @property
+    def mean(self) -> float:
+        """Mean on test."""
+        return statistics.fmean(self.test)
+
+    @property
+    def std(self) -> float | None:
+        """Standard deviation on test (ddof 0); None for one seed."""
+        return statistics.pstdev(self.test) if len(self.test) > 1 else None
+
+    def text(self, part: str = "test") -> str:
+        """Return mean and standard deviation on ``val`` or ``test`` for people."""
+        values = self.test if part == "test" else self.val
+        std = statistics.pstdev(values) if len(values) > 1 else None
+        return value_text(self.metric, statistics.fmean(values), std)
+
+
+@functools.cache
+def our_rows() -> dict[str, Ours]:
+    """Return every row by ``FILE/NAME``; what the rows of a file share stands in its table ``common``."""
+    files = {name: read_shipped("results.ours", name) for name in shipped_names("results.ours")}
+    return {
+        f"{name}/{row['name']}": Ours.model_validate(values["common"] | row)
+        for name, values in files.items()
+        for row in values["row"]
+    }
+
+
+def our_row(name: str) -> Ours:
+    """Return a row by ``FILE/NAME``; raise ``UsageError``, with the nearest name, where there is none."""
+    if name not in (rows := our_rows()):
+        raise unknown_name("row", name, [*rows], command="kmip-data train --reproduce DATASET/MODEL")
+    return rows[name]
+
+
+def row_of_result(result: RunResult) -> Ours | None:
+    """Return the row with the data, model, variant and epochs of ``result``, whatever its seeds."""
+    wanted = (result.build_key, result.model, result.variant, result.metric, result.epochs)
+    for row in our_rows().values():
+        if (row.build, row.model, row.variant, row.metric, row.epochs) == wanted:
+            return row
+    return None
+
+
+def check_reproduced(row: Ours, summary: Summary) -> str:
+    """Return a line for each seed of ``summary``, compared with ``row``.
+
+    With the row's processor, threads and torch, metric and weights have to be equal bit for bit; elsewhere,
+    or with another seed, the metric has to lie within three standard deviations of the row's mean. Raises
+    ``NotReproduced`` where it does not, or where build or split are others.
+    """
+    lines, alike = [], True
+    far = 3 * (row.std or 0)
+    before = dict(zip(row.seeds, zip(row.test, row.weights, row.splits, strict=True), strict=True))
+    for folder, result in zip(summary.runs, summary.results, strict=True):
+        now, machine = result.metrics["test"][row.metric], (result.hardware, result.versions["torch"])
+        found = now, sha256_file(folder / WEIGHTS)[0], json_digest(result.split.digests)[:12]
+        then = before.get(result.seed)
+        exact = then is not None and machine == (row.hardware, row.torch)
+        same_data = result.build_key == row.build and (then is None or found[2] == then[2])
+        alike &= same_data and (found == then if exact else abs(now - row.mean) <= far)
+        same = "other data" if not same_data else "equal, weights too" if found == then else ""
+        shown = f"{with_unit(row.metric, now)}, row {with_unit(row.metric, then[0]) if then else '–'}"
+        lines.append(f"seed {result.seed}: {shown}{same and f': {same}'}")
+    lines.append(f"row: {row.text()}, {row.hardware}, torch {row.torch}")
+    lines.append(f"here: {summary.results[0].hardware}, torch {summary.results[0].versions['torch']}")
+    text = "\n".join(lines)
+    if not alike:
+        what = f"{row.dataset}/{row.name} is not reproduced."
+        raise NotReproduced(
+            what, found=f"\n{text}", next="compare build, split, machine and version of torch"
+        )
+    return text

@@ -1,0 +1,124 @@
+"""Rows of our results: read, shown in reports, compared with a training; tables of the docs."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import statistics
+from pathlib import Path
+
+import pytest
+from support.published import results_table
+from support.reports import write_run
+
+from kmip_data.errors import NotReproduced, UsageError
+from kmip_data.files.reading import json_digest
+from kmip_data.models.reports import ours
+from kmip_data.models.reports.ours import Ours, check_reproduced, our_row, our_rows
+from kmip_data.models.reports.tables import read_runs, tables_of
+from kmip_data.models.training.run.folder import Summary, read_result
+
+PAGES = [Path(__file__).resolve().parents[3] / "docs" / name for name in ("datasets/long-range.md",)]
+TEST = (0.90, 0.92, 0.94)
+
+
+def a_row(**changes: object) -> Ours:
+    row = {
+        "name": "gps-kmip",
+        "dataset": "malnet-tiny",
+        "build": "0123456789ab",
+        "model": "gps-kmip",
+        "variant": "code",
+        "metric": "accuracy",
+        "epochs": 150,
+        "parameters": 499_000,
+        "hardware": "a processor, 1 thread",
+        "torch": "2.13.0",
+        "commit": "0123456789",
+        "seeds": [0, 1, 2],
+        "splits": [json_digest({"test": "0"})[:12]] * 3,
+        "val": TEST,
+        "test": TEST,
+        "seconds": [1.0, 2.0, 3.0],
+        "weights": [hashlib.sha256(bytes([seed])).hexdigest() for seed in range(3)],
+    }
+    return Ours.model_validate(row | changes)
+
+
+def a_summary(home: Path, *values: float, torch: str = "2.13.0", first: int = 0) -> Summary:
+    runs = []
+    for seed, value in enumerate(values, start=first):
+        versions = {"kmip-data": "1.0", "torch": torch}
+        run = write_run(
+            home, value, seed=seed, versions=versions, hardware="a processor, 1 thread", device="cpu"
+        )
+        (run / "model.safetensors").write_bytes(bytes([seed]))
+        runs.append(run)
+    return Summary(runs, [read_result(run) for run in runs])
+
+
+def test_equal_to_the_digit(tmp_path) -> None:
+    text = check_reproduced(a_row(), a_summary(tmp_path, *TEST))
+    assert text.count("equal, weights too") == 3
+    assert "92.00 ± 1.63" in text
+
+
+def test_a_digit_or_the_weights_differ(tmp_path) -> None:
+    with pytest.raises(NotReproduced) as caught:
+        check_reproduced(a_row(), a_summary(tmp_path / "a", 0.90, 0.92, 0.94 + 1e-12))
+    assert caught.value.exit_code == 3
+    summary = a_summary(tmp_path / "b", *TEST)
+    (summary.runs[1] / "model.safetensors").write_bytes(b"others")
+    with pytest.raises(NotReproduced, match="is not reproduced"):
+        check_reproduced(a_row(), summary)
+
+
+def test_another_machine_is_within_three_deviations(tmp_path) -> None:
+    far = 3 * statistics.pstdev(TEST)
+    check_reproduced(a_row(), a_summary(tmp_path / "near", 0.92 + 0.99 * far, torch="2.14.0"))
+    check_reproduced(a_row(), a_summary(tmp_path / "seed", 0.92 - 0.99 * far, first=7))
+    with pytest.raises(NotReproduced):
+        check_reproduced(a_row(), a_summary(tmp_path / "far", 0.92 + 1.01 * far, torch="2.14.0"))
+    for name, other in (("build", "another"), ("splits", ["another"] * 3)):
+        with pytest.raises(NotReproduced, match="other data"):
+            check_reproduced(a_row(**{name: other}), a_summary(tmp_path / name, 0.90, torch="2.14.0"))
+
+
+def test_a_report_has_the_row(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(ours, "our_rows", lambda: {"malnet-tiny/gps-kmip": a_row(epochs=20)})
+    for seed in (0, 1):
+        write_run(tmp_path, 0.9, seed=seed, changes=["training.epochs=20"], epochs=20)
+        write_run(tmp_path, 0.8, seed=seed, changes=["model.dropout=0.3"])
+    folders = sorted(tmp_path.glob("runs/*/*/*"))
+    [table] = tables_of(read_runs(folders)[0])[0]
+    found = {row["changes"]: (row["ours"], row["ours_std"], row["ours_runs"]) for row in table.rows}
+    assert [values for changes, values in found.items() if "epochs" in changes] == [
+        (statistics.fmean(TEST), statistics.pstdev(TEST), 3)
+    ]
+    assert [values for changes, values in found.items() if "dropout" in changes] == [(None, None, None)]
+
+
+def test_shipped_rows() -> None:
+    rows = our_rows()
+    assert {name.partition("/")[0] for name in rows} >= {"long-range"}
+    assert all(name.endswith(f"/{row.name}") for name, row in rows.items())
+    with pytest.raises(UsageError, match="Did you mean 'long-range/gps-kmip'"):
+        our_row("long-range/gps-kmipp")
+    with pytest.raises(ValueError, match="one value for each seed"):
+        a_row(seeds=[0, 1])
+
+
+def test_tables_of_the_docs_are_those_of_the_rows() -> None:
+    for page in PAGES:
+        text = page.read_text("utf-8")
+        written = re.sub(
+            r"(?s)(<!-- rows: (\S+) -->\n).*?(?=\n\n|\Z)",
+            lambda found: found[1] + results_table(found[2]),
+            text,
+        )
+        if os.environ.get("KMIP_DATA_WRITE_DOCS"):
+            page.write_text(written, "utf-8")
+        else:
+            assert text == written, "KMIP_DATA_WRITE_DOCS=1 writes the tables anew"
+        assert "<!-- rows: " in text

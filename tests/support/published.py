@@ -1,0 +1,109 @@
+"""Write our published data: ``manifests/digests``, ``manifests/results/ours``, tables of docs/results.md.
+
+``python tests/support/published.py digests HOME`` writes the digests of every build of a home;
+``… results HOME NAME SWEEP-OR-RUN…`` the rows of finished runs as ``NAME.toml``. Run it in a clean checkout
+of the commit that trained. ``KMIP_DATA_WRITE_DOCS=1 pytest tests/test_published.py`` writes the tables.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from kmip_data.builds.home import Home, list_builds
+from kmip_data.builds.published import file_digests
+from kmip_data.files.reading import json_digest, sha256_file
+from kmip_data.models.reports.ours import our_rows
+from kmip_data.models.reports.tables import read_runs, tables_of
+from kmip_data.models.sweeps.state import folders_of
+from kmip_data.models.training.run.checkpoint import WEIGHTS
+from kmip_data.wording import rough_time
+
+NOTE = "Other work ran on the machine: seconds are too long."
+MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
+
+
+def write_digests(home: Home) -> None:
+    """Write one file for each dataset; builds of a file that the home lacks stay."""
+    import tomllib
+
+    for build in list_builds(home):
+        card = build.card
+        file = MANIFESTS / "digests" / f"{card.manifest}.toml"
+        tables = tomllib.loads(file.read_text()) if file.exists() else {}
+        parameters = ", ".join(
+            f"{name}={value}" for name, value in card.parameters.items() if value is not None
+        )
+        about = f"{card.label}, pipeline {card.pipeline_version}" + (f": {parameters}" if parameters else "")
+        tables[card.key] = {"about": about, **file_digests(card)}
+        file.write_text(tomli_w.dumps(dict(sorted(tables.items(), key=lambda item: item[1]["about"]))))
+
+
+def write_results(home: Home, name: str, names: list[str]) -> None:
+    """Write the rows of finished runs as one file; what they share stands once."""
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout
+    tables, _ = tables_of(read_runs(folders_of(names, home))[0])
+    rows: list[dict[str, Any]] = []
+    for runs in (runs for table in tables for runs in table.runs):
+        results, first = [run.result for run in runs], runs[0].result
+        same = ("dataset", "model", "variant", "metric", "epochs", "hardware")
+        rows.append(
+            {
+                "name": first.model,
+                "build": first.build_key,
+                **{name: getattr(first, name) for name in same},
+                "parameters": first.num_parameters,
+                "torch": first.versions["torch"],
+                "commit": commit[:10],
+                "seeds": [result.seed for result in results],
+                "splits": [json_digest(result.split.digests)[:12] for result in results],
+                **{part: [each.metrics[part][first.metric] for each in results] for part in ("val", "test")},
+                "seconds": [round(result.seconds.total, 1) for result in results],
+                "weights": [sha256_file(run.folder / WEIGHTS)[0] for run in runs],
+            }
+        )
+    shared = {key: value for key, value in rows[0].items() if all(row[key] == value for row in rows)}
+    own = [{key: value for key, value in row.items() if key not in shared} for row in rows]
+    text = tomli_w.dumps({"common": shared | {"note": NOTE}, "row": own})
+    # Short lists on one line each.
+    text = re.sub(r"\[\n\s+([^\[\]]{,150}),\n\]", _on_one_line, text)
+    (MANIFESTS / "results/ours" / f"{name}.toml").write_text(text)
+
+
+def _on_one_line(found: re.Match[str]) -> str:
+    return f"[{' '.join(found[1].split())}]"
+
+
+def results_table(file: str) -> str:
+    """Return the rows of one file as Markdown."""
+    lines = [
+        "| model | val [%] | test [%] | seeds | epochs | one training | parameters |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, row in our_rows().items():
+        if name.startswith(f"{file}/"):
+            seconds = rough_time(sum(row.seconds) / len(row.seconds))
+            cells = [
+                row.name,
+                row.text("val"),
+                row.text("test"),
+                len(row.seeds),
+                row.epochs,
+                seconds,
+                f"{row.parameters:,}",
+            ]
+            lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    action, folder, *rest = sys.argv[1:]
+    if action == "digests":
+        write_digests(Home(Path(folder)))
+    else:
+        write_results(Home(Path(folder)), rest[0], rest[1:])
