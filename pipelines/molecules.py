@@ -130,8 +130,6 @@ class MoleculeParams(Params):
 P = TypeVar("P", bound=MoleculeParams)
 S = TypeVar("S", bound=SplitParams)
 
-KEY_LENGTH = 8  #: digits of a row number
-
 
 class MoleculePipeline(Pipeline[P, S]):
     """A dataset of SMILES in a table, whose split is lists of its row numbers.
@@ -168,7 +166,7 @@ class MoleculePipeline(Pipeline[P, S]):
             edges="index",
             max_nodes=self.manifest.max_nodes,
             directed=False,
-            key_length=KEY_LENGTH,
+            key_length=8,
         )
 
     def units(self, prepared: Prepared, params: P) -> list[Unit]:

@@ -105,7 +105,3 @@ class TransformerAttention(nn.Module):
                 done.append(attended.transpose(1, 2).flatten(0, 1).flatten(1))
         out = torch.cat(done)
         return out if plan.inverse is None else out.index_select(0, plan.inverse)
-
-    def extra_repr(self) -> str:
-        """Options that the sub-modules do not show."""
-        return f"heads={self.heads}, dropout={self.dropout}"

@@ -26,8 +26,6 @@ from kmip_data.pipelines.base import About, Params, Pipeline, Prepared, Records,
 from kmip_data.pipelines.cities.splits import CitySplitParams, city_split, split_codes
 from kmip_data.pipelines.shared.records import class_column, feature_column
 
-Weight = Literal["length", "travel_time"]
-
 #: The 37 raw columns. Those that the published files do not identify are named by position: the
 #: number of a category in the vocabulary (by frequency), which the card of an own build has.
 FEATURES: Final = (
@@ -49,7 +47,7 @@ class CityParams(Params):
     )
     hops: int = Field(default=16, le=1_000, description="radius in hops of the eccentricity, from 1")
     classes: int = Field(default=10, ge=2, le=255, description="quantile chunks of the eccentricity")
-    weight: Weight = Field(
+    weight: Literal["length", "travel_time"] = Field(
         default="length",
         description="what the eccentricity adds up: length in metres, or travel_time in seconds at the "
         "speed of each street",
@@ -161,7 +159,7 @@ def check_tensors(tensors: CityTensors, where: str) -> None:
             raise DamagedInput(f"{where}: {what}: {values[at]}, row {at[0]}.")
 
 
-def street_weights(tensors: CityTensors, weight: Weight) -> F32:
+def street_weights(tensors: CityTensors, weight: str) -> F32:
     """Return what the eccentricity adds up, (E,) float32: metres, or seconds at the street's speed.
 
     Raises ``DamagedInput`` where the travel time is asked for, and a speed is missing or not positive.

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
@@ -104,13 +103,11 @@ class DaskWorkers(Executor):
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         from distributed import wait
 
         with signals.held():
-            if error is not None:
+            if kind is not None:
                 with contextlib.suppress(OSError):
                     self.stop.touch()
                 # Wait a moment for what sees the stop file; the scheduler may be what was lost.

@@ -29,8 +29,6 @@ from kmip_data.pipelines.base import About, Params, Pipeline, RawFolder, Records
 from kmip_data.pipelines.engine.journal import UnitResult
 from kmip_data.pipelines.shared.records import apply_split
 
-KEY_LENGTH = 12
-
 
 def versions_of_bytes() -> dict[str, str]:
     """Versions of what has a say in the bytes of a build."""
@@ -65,7 +63,7 @@ def build_key(
         "pipeline_version": pipeline.version,
         "format_version": FORMAT_VERSION,
     }
-    return json_digest(identity)[:KEY_LENGTH]
+    return json_digest(identity)[:12]
 
 
 @dataclass(frozen=True)
@@ -162,16 +160,14 @@ def write_split(
         if codes != nodes:
             raise DamagedInput(f"The split {split.name!r} has {codes:,} codes for {nodes:,} nodes.")
         encoded = encode_node_split(split.node_code, rule=split.rule, parameters=parameters)
+        labels = records.node_labels
         for name, code in NODE_PARTS.items():
             chosen = split.node_code == code
             # Nodes of all parts lie in the same graph and see all of its edges.
             sizes[name] = 1, int(chosen.sum()), int(records.edges.sum())
-            labels = records.node_labels
             classes[name] = [] if labels is None else count_classes(labels[0][chosen], labels[1]).tolist()
-    entry = write_split_file(
-        folder, split.name, encoded, sizes, rule=split.rule, parameters=parameters, note=split.note
-    )
-    return entry, classes
+    about: Any = {"rule": split.rule, "parameters": parameters, "note": split.note}
+    return write_split_file(folder, split.name, encoded, sizes, **about), classes
 
 
 def finish_build(
@@ -195,11 +191,10 @@ def finish_build(
         if split.name in splits:
             continue
         splits[split.name], split_classes[split.name] = write_split(folder, split, records, asked.asked())
-    differing: list[str] = []
-    if manifest.expected.graphs is not None and not raw.sample:
-        usual = params == type(params)()
+    known, differing, usual = manifest.expected.graphs is not None, [], params == type(params)()
+    if known and not raw.sample:
         differing = list(differing_counts(manifest, statistics, splits, statistics["classes"], usual=usual))
-    complete = None if manifest.expected.graphs is None else not raw.sample and not differing
+    complete = not raw.sample and not differing if known else None
     finish(  # this function is long because a card has this many fields
         folder,
         schema,

@@ -23,7 +23,6 @@ from kmip_data.files import changes as files
 from kmip_data.files.reading import canonical_json, read_small
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.format.reader import Shard
-from kmip_data.pipelines.base import Unit
 
 JOURNAL_VERSION = 1
 MAX_JOURNAL_BYTES = 2**28  #: it has what every shard counts
@@ -59,11 +58,6 @@ class UnitResult:
     def facts(self) -> dict[str, Any]:
         """Entry of the file on a card, without its name."""
         return {name: getattr(self, name) for name in ("sha256", "bytes", "graphs", "nodes", "edges")}
-
-
-def shard_name(unit: Unit) -> str:
-    """Return the path of the shard of ``unit`` relative to the build folder."""
-    return f"shards/{unit.index:05d}.h5"
 
 
 class Journal:

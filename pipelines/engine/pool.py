@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from kmip_data.errors import OutOfResources, UsageError
@@ -21,7 +20,6 @@ from kmip_data.pipelines.engine.journal import PREPARATION, RESUMES
 from kmip_data.runtime import signals, threads
 
 GRACE_SECONDS = 1.0  #: wait for workers to stop by themselves after an interrupt
-PARENT_CHECK_SECONDS = 0.2
 
 _ONE_THREAD = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "NUMBA")
 #: Environment of the workers: one thread each, and no hash seed that differs between runs.
@@ -79,16 +77,16 @@ def worker_died(where: str) -> OutOfResources:
 
 def start_worker(parent: int) -> None:
     """Set a new worker process up: signals, one thread, and an end with its parent."""
+
+    def watch() -> None:
+        # A parent that was killed cannot end its workers: they look for themselves.
+        while os.getppid() == parent:
+            time.sleep(0.2)
+        os._exit(1)
+
     signals.ignore_ends()
     threads.set_num_threads(1)
-    threading.Thread(target=_end_with, args=(parent,), daemon=True, name="parent-watch").start()
-
-
-def _end_with(parent: int) -> None:
-    # A parent that was killed cannot end its workers: they look for themselves.
-    while os.getppid() == parent:
-        time.sleep(PARENT_CHECK_SECONDS)
-    os._exit(1)
+    threading.Thread(target=watch, daemon=True, name="parent-watch").start()
 
 
 class Workers(Executor):
@@ -173,11 +171,9 @@ class Workers(Executor):
             self.end()
         return list(running.values()), list(waiting)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         with signals.held():
-            if error is not None:
+            if kind is not None:
                 # Without room for the file the workers are ended all the same.
                 with contextlib.suppress(OSError):
                     self.stop.touch()

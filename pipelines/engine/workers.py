@@ -18,7 +18,7 @@ from kmip_data.format import writer
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.graphs.statistics import UnitStatistics
 from kmip_data.pipelines.base import Params, Pipeline, Prepared, RawFolder, Unit
-from kmip_data.pipelines.engine.journal import PREPARATION, RESUMES, UnitResult, shard_name
+from kmip_data.pipelines.engine.journal import PREPARATION, RESUMES, UnitResult
 from kmip_data.runtime import threads
 
 
@@ -43,7 +43,7 @@ class BuildTask:
     @property
     def file(self) -> str:
         """Path of the shard relative to the build folder."""
-        return shard_name(self.unit)
+        return f"shards/{self.unit.index:05d}.h5"
 
     @property
     def name(self) -> str:

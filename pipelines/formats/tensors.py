@@ -78,14 +78,11 @@ def read_tensor(path: Path, dtype: str, shape: tuple[int | None, ...]) -> NDArra
     wanted = f"one {dtype} tensor of shape ({', '.join('any' if n is None else str(n) for n in shape)})"
     if not isinstance(found, np.ndarray):
         raise _damaged(path.name, f"a {type(found).__name__}", wanted)
-    fits = len(found.shape) == len(shape) and all(map(_fits, shape, found.shape))
+    fits = len(found.shape) == len(shape)
+    fits = fits and all(want in {None, have} for want, have in zip(shape, found.shape, strict=True))
     if not fits or found.dtype != dtype:
         raise _damaged(path.name, f"{found.dtype} of shape {found.shape}", wanted)
     return np.ascontiguousarray(found)
-
-
-def _fits(wanted: int | None, length: int) -> bool:
-    return wanted in {None, length}
 
 
 def _damaged(name: str, found: str, expected: str = "a whole file written by torch.save") -> DamagedInput:

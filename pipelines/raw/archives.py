@@ -200,10 +200,7 @@ def _zip_fault(info: zipfile.ZipInfo) -> str:
 
 
 class TarArchive(Archive):
-    """A tar: ustar, GNU or pax headers; gzip, bzip2, xz or none around it.
-
-    It is read twice: once for every header, once to give out the wanted members.
-    """
+    """A tar, with gzip, bzip2, xz or none around it; read once for its headers, once for wanted members."""
 
     kind = "tar"
 
@@ -294,20 +291,19 @@ def _relative(name: str) -> str:
     return name
 
 
-def compression_of(first: bytes) -> str | None:
-    """Return the compression that the first bytes of a file indicate, if any."""
-    return next((form for magic, form in _MAGIC.items() if first.startswith(magic)), None)
+def _kind(first: bytes) -> str:
+    """Return ``zip``, ``tar`` or the compression that the first 512 bytes of a file indicate, if any."""
+    if first.startswith((b"PK\3\4", b"PK\5\6")):
+        return "zip"
+    with contextlib.suppress(tarfile.TarError):
+        tarfile.TarInfo.frombuf(first[:HEAD], "utf-8", "surrogateescape")
+        return "tar"
+    return next((form for magic, form in _MAGIC.items() if first.startswith(magic)), "")
 
 
 def is_packed(first: bytes) -> bool:
     """True if a file that begins with these 512 bytes can be a zip, a tar or a compressed tar."""
-    return first.startswith((b"PK\3\4", b"PK\5\6")) or compression_of(first) is not None or _is_tar(first)
-
-
-def _is_tar(first: bytes) -> bool:
-    with contextlib.suppress(tarfile.TarError):
-        return bool(tarfile.TarInfo.frombuf(first[:HEAD], "utf-8", "surrogateescape"))
-    return False
+    return bool(_kind(first))
 
 
 def open_archive(path: Path) -> Archive:
@@ -331,13 +327,14 @@ def open_archive(path: Path) -> Archive:
             first = file.read(HEAD)
     except OSError as error:
         raise unreadable(path, error) from error
-    if first.startswith((b"PK\3\4", b"PK\5\6")):
+    kind = _kind(first)
+    if kind == "zip":
         return ZipArchive(path)
-    form = compression_of(first)
-    if form:
-        with contextlib.suppress(*_BROKEN, OSError), _OPENERS[form](path) as file:
+    if kind in _OPENERS:
+        with contextlib.suppress(*_BROKEN, OSError), _OPENERS[kind](path) as file:
             first = file.read(HEAD)
-    return TarArchive(path, form) if _is_tar(first) else BareFile(path)
+    form = kind if kind in _OPENERS else None
+    return TarArchive(path, form) if _kind(first) == "tar" else BareFile(path)
 
 
 def refusal(archive: Path, member: str, why: str) -> DamagedInput:
@@ -350,16 +347,13 @@ def refusal(archive: Path, member: str, why: str) -> DamagedInput:
 
 
 def check_name(archive: Path, name: str) -> str:
-    """Return ``name`` if it is a clean relative path with ``/`` that any file system can hold.
-
-    Raises ``DamagedInput`` where it is empty, absolute, climbs out, or cannot be held safely.
-    """
+    """Return ``name`` if it is a clean relative path with ``/`` that any file system can hold."""
     parts = name.split("/")
     longest = max(len(part.encode("utf-8", "replace")) for part in parts)
+    control = any(unicodedata.category(c) in {"Cc", "Cf", "Zl", "Zp"} for c in name)
     faults = {
         "has a name that is not valid UTF-8": name.encode("utf-8", "replace").decode() != name,
-        "has control characters in its name": not name.isprintable()
-        and any(unicodedata.category(c) in {"Cc", "Cf", "Zl", "Zp"} for c in name),
+        "has control characters in its name": control,
         "has a backslash or a drive letter in its name": "\\" in name or re.match("[A-Za-z]:", name),
         "has an empty or absolute name, or '..' in it": {"", ".", ".."} & set(parts),
         f"has a part longer than {_MAX_COMPONENT} bytes in its name": longest > _MAX_COMPONENT,

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import re
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -89,7 +88,6 @@ class DownloadReceipt(Strict):
 class RawCopy(RawFolder):
     """A copy on disk: the members that pipelines see, and more of its receipt."""
 
-    sizes: Mapping[str, int] = field(default_factory=dict)  #: bytes of each member
     downloaded: bool = False  #: True if every source was downloaded
     made: Mapping[str, Any] | None = None  #: settings that a generated sample was made with
 
@@ -102,7 +100,6 @@ class RawCopy(RawFolder):
             members={name: member.sha256 for name, member in members.items()},
             receipts=tuple(source.receipt for source in receipt.sources),
             sample=receipt.sample is not None,
-            sizes={name: member.bytes for name, member in members.items()},
             downloaded=all(source.downloaded for source in receipt.sources),
             made=receipt.sample,
         )
@@ -126,7 +123,7 @@ class RawCopy(RawFolder):
         """Read every member again and return what differs from the receipt."""
         if self.path.name != _name(self.members):
             return [f"{RECEIPT_NAME} does not belong to this folder"]
-        found = (_check(self.path / name, self.sizes[name], digest) for name, digest in self.members.items())
+        found = (_check(self.path / name, digest) for name, digest in self.members.items())
         return [problem for problem in found if problem]
 
 
@@ -134,13 +131,11 @@ def _name(members: Mapping[str, str]) -> str:
     return _PREFIX + json_digest(members)[:12]
 
 
-def _check(path: Path, size: int, sha256: str) -> str | None:
+def _check(path: Path, sha256: str) -> str | None:
     """Return the problem of a member, if it has one."""
     try:
         with open_regular(path, follow=False) as file:
-            # A file of another size is not read.
-            same = os.fstat(file.fileno()).st_size == size
-            same = same and hashlib.file_digest(file, "sha256").hexdigest() == sha256
+            same = hashlib.file_digest(file, "sha256").hexdigest() == sha256
     except OSError as error:
         return f"{path.name}: {error.strerror or error}"
     return None if same else f"{path.name}: another content"

@@ -38,10 +38,7 @@ class Selection:
         return sum(entry.size for entry in self.members.values())
 
     def fingerprint(self) -> tuple[str, int]:
-        """Return digest and size by which the same input is recognised.
-
-        SHA-256 and bytes of the file; of a folder, the content digest and total size of its members.
-        """
+        """Return SHA-256 and bytes of the file; of a folder, digest and total size of its members."""
         if not isinstance(self.archive, FolderArchive):
             return sha256_file(self.archive.path)
         digests = {}
@@ -167,9 +164,8 @@ def _not_recognised(
 def write_members(selection: Selection, target: Path, *, quiet: bool = True) -> dict[str, str]:
     """Write the members of ``selection`` below the new folder ``target``; all of them or nothing.
 
-    Returns member path to SHA-256, sorted. Raises ``DamagedInput`` where the archive is hostile or damaged:
-    ``target`` does not exist then; ``OutOfResources`` or ``UsageError`` where the disk is full, or ``target``
-    exists or cannot be written.
+    Returns member path to SHA-256, sorted. Raises ``DamagedInput`` where the archive is damaged, and
+    ``OutOfResources`` or ``UsageError`` where ``target`` cannot be written: it does not exist then.
     """
     archive = selection.archive
     with writing(target):

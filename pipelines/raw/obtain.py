@@ -35,9 +35,8 @@ def obtain_raw(
     """Return a folder with verified raw members; bring them in, or generate a sample, where they are missing.
 
     Raises ``SourceUnavailable`` where there is neither an archive, nor an earlier copy, nor a mirror;
-    ``DamagedInput`` where a given archive is hostile, damaged or not the data; ``LicenseNotAccepted`` where a
-    download needs an agreement; ``UsageError`` where several copies are here and none is the complete or
-    downloaded one, or an archive is missing; ``OutOfResources`` where the disk is full.
+    ``DamagedInput`` where an archive is damaged or not the data; ``LicenseNotAccepted`` where a download asks
+    for agreement; ``UsageError`` where several copies are here and none is the complete or downloaded one.
     """
     if pipeline.manifest.generated and not options.archives:
         return RawFolder(home.raw, {}, (), sample=sample)
@@ -260,8 +259,7 @@ class _Import:
         named = "".join(f"\n    {source.name}: {m.address}" for source in sources for m in source.mirrors)
         return SourceUnavailable(
             f"The raw data of {self.manifest.name} are not here, and offline nothing is downloaded.",
-            expected="a copy in the home folder, a local archive"
-            + (f", or without --offline one of{named}" if named else ""),
+            expected="a local archive" + (f", or without --offline one of{named}" if named else ""),
             next=self._archive_hint(sources[0]),
         )
 

@@ -138,27 +138,6 @@ def test_output_is_the_build_folder(toy: Toy, tmp_path: Path) -> None:
         toy.build(output=place, archives=[Path("another")])
 
 
-def test_output_refuses_what_is_not_its_own(toy: Toy, tmp_path: Path) -> None:
-    place = tmp_path / "mine"
-    place.mkdir()
-    (place / "thesis.tex").write_text("years of work")
-    for output in (place, place / "thesis.tex"):
-        with pytest.raises(UsageError, match="something else"):
-            toy.build(output=output)
-    assert [path.read_text() for path in place.iterdir()] == ["years of work"]
-
-
-def test_output_goes_on_with_its_own_unfinished_build_only(toy: Toy, tmp_path: Path) -> None:
-    write_raw(toy.folder / "raw", 12, orders={8: f"die-once={tmp_path / 'a'} die-once={tmp_path / 'b'}"})
-    place = tmp_path / "mine"
-    with pytest.raises(Exception, match="worker process died"):
-        toy.build(output=place)
-    with pytest.raises(UsageError, match="other parameters"):
-        toy.build(output=place, parameters={"k": 3})
-    assert toy.build(output=place).card.counts["graphs"] == 12
-    assert verify_build(place).ok
-
-
 def test_a_split_is_added_beside_the_shards(toy: Toy) -> None:
     build = toy.build()
     before = digests(build.path)

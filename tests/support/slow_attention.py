@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from support.slow_models import Weights, linear
 from torch import Tensor
-from torch.nn.functional import one_hot
+from torch.nn.functional import one_hot, pad
 
 from kmip_data.models.attention.bigbird import draw_random_blocks
 
@@ -49,8 +49,11 @@ def transformer(part: Any, weights: Weights, x: Tensor, layer: int) -> Tensor:
     return linear(weights, "out_proj", torch.cat(parts, 1))
 
 
-def performer(part: Any, weights: Weights, x: Tensor, layer: int) -> Tensor:
-    """Products of positive features; their largest exponents are no functions of the input."""
+def performer(part: Any, weights: Weights, x: Tensor, layer: int, zeros: int = 0) -> Tensor:
+    """Products of positive features; their largest exponents are no functions of the input.
+
+    So many ``zeros`` count as keys, too.
+    """
     directions, parts = weights["fast_attention.projection_matrix"], []
 
     def features(rows: Tensor, largest: Callable[[Tensor], Tensor]) -> Tensor:
@@ -59,7 +62,8 @@ def performer(part: Any, weights: Weights, x: Tensor, layer: int) -> Tensor:
         return torch.exp(exponents - squares - largest(exponents).detach()) + 1e-4
 
     projected = [by_head(linear(weights, name, x), part.heads) for name in ("to_q", "to_k", "to_v")]
-    for q, k, v in zip(*projected, strict=True):
+    for q, *others in zip(*projected, strict=True):
+        k, v = (pad(rows, (0, 0, 0, zeros)) for rows in others)
         of_queries = features(q, lambda exponents: exponents.max(1, keepdim=True).values)
         products = of_queries @ features(k, lambda exponents: exponents.max()).T
         parts.append(products @ v / products.sum(1, keepdim=True))

@@ -16,9 +16,8 @@ CASES = [
     *((number, OutOfResources, "There is no room to write") for number in FULL),
     (errno.EIO, OutOfResources, "could not be written"),
     *((number, UsageError, "cannot be written") for number in (errno.EROFS, errno.EACCES)),
-    (errno.ENAMETOOLONG, UsageError, "too long for this file system"),
-    (errno.ELOOP, UsageError, "is a symbolic link"),
-    *((number, UsageError, "in the way") for number in (errno.ENOTDIR, errno.EEXIST)),
+    *((number, UsageError, "cannot be written") for number in (errno.ENAMETOOLONG, errno.ELOOP)),
+    *((number, UsageError, "cannot be written") for number in (errno.ENOTDIR, errno.EEXIST)),
 ]
 
 

@@ -19,7 +19,9 @@ from kmip_data.models.reports.ours import Ours, check_reproduced, our_row, our_r
 from kmip_data.models.reports.tables import read_runs, tables_of
 from kmip_data.models.training.run.folder import Summary, read_result
 
-PAGES = [Path(__file__).resolve().parents[3] / "docs" / name for name in ("datasets/long-range.md",)]
+PAGES = [
+    Path(__file__).resolve().parents[3] / "docs" / name for name in ("results.md", "datasets/long-range.md")
+]
 TEST = (0.90, 0.92, 0.94)
 
 
@@ -101,7 +103,7 @@ def test_a_report_has_the_row(tmp_path, monkeypatch) -> None:
 
 def test_shipped_rows() -> None:
     rows = our_rows()
-    assert {name.partition("/")[0] for name in rows} >= {"long-range"}
+    assert {name.partition("/")[0] for name in rows} >= {"long-range", "helsinki"}
     assert all(name.endswith(f"/{row.name}") for name, row in rows.items())
     with pytest.raises(UsageError, match="Did you mean 'long-range/gps-kmip'"):
         our_row("long-range/gps-kmipp")

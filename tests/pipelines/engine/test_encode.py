@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import shutil
 from collections.abc import Iterator
@@ -16,7 +15,6 @@ from support.builds import numbered_build
 from support.toy_pipeline import build_toy, digests, write_raw
 from torch_geometric.loader import DataLoader
 
-from kmip_data.builds.columns import read_columns
 from kmip_data.builds.home import Build, added_names
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import DamagedInput, UsageError
@@ -163,23 +161,6 @@ def test_files_of_the_user_among_columns_stay(copy: Build) -> None:
     encode_build(copy, ENCODINGS, jobs=1, quiet=True)
     assert {(copy.path / "columns" / name).read_text() for name in names} == {"mine"}
     assert [path.name for path in (copy.path / "columns/work").iterdir()] == ["mine.txt"]
-
-
-def test_a_card_that_was_changed_proves_nothing(copy: Build) -> None:
-    before = digests(copy.path)
-    card = copy.path / "columns/rwse5/card.json"
-    changed = json.loads(card.read_text())
-    changed["definition"] = "something else"
-    card.write_text(json.dumps(changed))
-    assert [problem.what for problem in verify_build(copy.path).problems] == [
-        "was changed after it was written"
-    ]
-    card.write_text("{")
-    with pytest.raises(DamagedInput, match="added column"):
-        read_columns(copy, "rwse5")
-    assert not verify_build(copy.path).ok
-    repair_build(copy.path, jobs=1, quiet=True)
-    assert digests(copy.path) == before
 
 
 def test_a_column_of_another_build_is_not_joined(copy: Build, tmp_path: Path) -> None:

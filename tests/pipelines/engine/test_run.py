@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -185,17 +184,6 @@ def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     child.kill()
     child.communicate(timeout=600)
     _until(lambda: not _group(child.pid))
-
-
-def test_signal_handlers_are_as_before(tmp_path: Path) -> None:
-    write_raw(tmp_path / "raw", 2)
-    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    try:
-        build_toy(tmp_path)
-        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def test_a_script_without_a_main_guard_and_a_session_on_stdin(tmp_path: Path) -> None:

@@ -120,18 +120,12 @@ UNUSUAL = [
     b"\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x04true\x85}\x92.",  # NEWOBJ_EX
     b"\x80\x02\x82\x01.",  # EXT1
     b"Pid\n.",  # PERSID
-    b"I1\nQ.",  # BINPERSID
-    b"\x80\x05\x97.",  # NEXT_BUFFER
     b"cnumpy\nndarray\n(I1000000000000\ntR.",  # a call of an allowed name that is no function
     b"cnumpy\nndarray\n}b.",  # BUILD on a name
-    b"}}b.",  # BUILD on a dictionary
     b"cnumpy\ndtype\n(S'O'\nI0\nI1\ntR.",
-    b"cnumpy\ndtype\n(S'V8'\nI0\nI1\ntR.",
     b"c_codecs\nencode\n(VAA==\nVbase64\ntR.",
     b"I1\n(I1\ntR.",  # a call of a number
     b"}((I1\nttI1\ns.",  # a tuple as key
-    b"\x80\x04\x93.",
-    b"cnumpy\n__builtins__\n.",
     b"cnumpy\ncore.multiarray._reconstruct\n.",
 ]
 
@@ -189,13 +183,6 @@ def test_nested_tuples_are_never_written_out_or_hashed():
     for data in EXPONENTIAL:
         with pytest.raises(DamagedInput):
             read(data)
-
-
-def test_arrays_of_the_same_bytes_share_them():
-    """So that a small file cannot ask for any memory."""
-    array = b"cnumpy.core.multiarray\n_reconstruct\n)R(I1\n(I8\ntcnumpy\ndtype\n(S'u1'\ntRI00\nh\x00tb"
-    first, second = read(b"\x80\x03C\x08abcdefghq\x000(" + array + array + b"t.")
-    assert np.shares_memory(first, second)
 
 
 @pytest.mark.parametrize("rows", ["nested", "text", "halves", "huge"])
@@ -325,9 +312,6 @@ OTHERS = [
     b"]\x94(\x8e" + struct.pack("<Q", 2**62) + b"a",  # more bytes than there are
     b"](\x8a\xffe.",
     b"e.",
-    b"t.",
-    b"\x00.",
-    b".",
     b"]K\x01R.",
 ]
 

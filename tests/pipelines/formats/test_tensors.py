@@ -133,22 +133,6 @@ def test_a_few_bytes_are_no_giant_tensor(tmp_path: Path) -> None:
     assert "repeats its storage" in str(caught.value)
 
 
-def test_nested_tuples_in_the_place_of_shapes_and_keys(tmp_path: Path) -> None:
-    """Their text, hash and comparison double with each level; none of them is asked for."""
-    path = tmp_path / "x.pt"
-    torch.save(torch.zeros(2, 3), path, _use_new_zipfile_serialization=False)
-    data = path.read_bytes()
-    nested = b")" + b"2\x86" * 40
-    (shape,) = (part for part in (b"K\x02K\x03\x86",) if data.count(part) == 1)
-    path.write_bytes(data.replace(shape, nested))
-    with pytest.raises(DamagedInput, match="was not run"):
-        read_torch_file(path)
-    keys = data.rindex(b"\x80\x02]q\x00")
-    path.write_bytes(data[:keys] + b"\x80\x02](" + nested + nested + b"e." + data[-24:])
-    with pytest.raises(DamagedInput, match="cannot be read"):
-        read_torch_file(path)
-
-
 def test_a_tensor_beyond_its_storage(tmp_path: Path) -> None:
     path = tmp_path / "x.pt"
     torch.save(torch.zeros(4)[1:3], path, _use_new_zipfile_serialization=False)

@@ -89,13 +89,3 @@ def test_new_terms_are_asked_about_again(home, shapenet):
     changed = shapenet.license.model_copy(update={"url": "https://example.org/terms-2"})
     with pytest.raises(LicenseNotAccepted):
         require_agreement(shapenet.model_copy(update={"license": changed}), home)
-
-
-def test_a_damaged_record_counts_as_none(home, shapenet):
-    home.root.mkdir()
-    for content in (b"\xff", b"[]", b'{"shapenet-part": 1}'):
-        (home.root / "licences.json").write_bytes(content)
-        with pytest.raises(LicenseNotAccepted):
-            require_agreement(shapenet, home)
-    require_agreement(shapenet, home, accept=True)
-    require_agreement(shapenet, home)

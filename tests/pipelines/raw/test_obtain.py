@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from support.archive_attacks import ATTACKS, CONTENT, GOOD, WANTED, good_tar, good_zip
 from support.http_server import File, page, serving
+from support.toy_pipeline import toy_manifest
 
 from kmip_data.builds.home import BuildOptions, Home
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
@@ -57,13 +58,13 @@ def mirrored(server, archive):
 
 def toy(*urls: str, agreement: bool = False, known: dict | None = None, sources=None) -> Manifest:
     mirrors = tuple(Mirror(url=url) for url in urls or ("https://nowhere.invalid/toy.zip",))
-    return Manifest(
-        name="toy", title="Toy", summary="", pipeline="toy", task="", homepage="", citation="",
-        license=License(name="L", url="https://l.example", notice="Toy licence.", agreement=agreement),
-        sources=sources or (Source(name="toy.zip", mirrors=mirrors),),
-        content=CONTENT.model_copy(update={"known_sha256": known or {}}),
-        expected=Expected(graphs=1), max_nodes=10, dataset_class="X",
-    )  # fmt: skip
+    changes = {
+        "license": License(name="L", url="https://l.example", notice="Toy licence.", agreement=agreement),
+        "sources": sources or (Source(name="toy.zip", mirrors=mirrors),),
+        "content": CONTENT.model_copy(update={"known_sha256": known or {}}),
+        "expected": Expected(graphs=1),
+    }
+    return toy_manifest().model_copy(update=changes)
 
 
 class ToySamples:

@@ -11,11 +11,12 @@ import pytest
 from support.archive_attacks import CONTENT, WANTED, good_zip
 from support.cli import kmip
 from support.http_server import File, serving
+from support.toy_pipeline import toy_manifest
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import KmipDataError
 from kmip_data.files.reading import json_digest
-from kmip_data.manifest import Expected, License, Manifest, Mirror, Source
+from kmip_data.manifest import Manifest, Mirror, Source
 from kmip_data.pipelines.raw.copies import files_of_raw, list_copies
 from kmip_data.pipelines.raw.license import accepted_licenses
 from kmip_data.pipelines.raw.obtain import fetch_dataset
@@ -52,12 +53,8 @@ def _environment(monkeypatch):
 
 
 def toy(url: str) -> Manifest:
-    return Manifest(
-        name="toy", title="Toy", summary="", pipeline="toy", task="", homepage="",
-        license=License(name="L", url="https://l.example", notice="Toy licence."), citation="",
-        sources=(Source(name="toy.zip", mirrors=(Mirror(url=url),)),), content=CONTENT,
-        expected=Expected(graphs=1), max_nodes=10, dataset_class="X",
-    )  # fmt: skip
+    sources = (Source(name="toy.zip", mirrors=(Mirror(url=url),)),)
+    return toy_manifest().model_copy(update={"sources": sources, "content": CONTENT})
 
 
 def journals(home: Home, url: str, data: bytes) -> dict[Path, dict[str, object]]:
