@@ -163,11 +163,9 @@ class _Columns(nn.Module):
 class LapPE(_Columns):
     """Laplacian eigenvectors by a deep set over frequencies (upstream ``LapPE``, model ``DeepSet``).
 
-    Each pair of eigenvector entry and eigenvalue goes through a perceptron 2 → 32 → 16; frequencies
-    that a graph does not have are left out of the sum. In training the sign of each eigenvector is
-    drawn anew, because it means nothing: one sign a frequency for the whole batch, as upstream.
-
-    It reads eigenvectors (N, K) and eigenvalues (G, K), NaN where a graph has fewer than K nodes.
+    Each pair of eigenvector entry (N, K) and eigenvalue (G, K) goes through a perceptron 2 → 32 → 16;
+    frequencies that a graph does not have (NaN) are left out of the sum. In training the sign of each
+    eigenvector is drawn anew, as it means nothing: one sign a frequency for the whole batch, as upstream.
 
     Source: ``graphgps/encoder/laplace_pos_encoder.py`` of the LRGB re-evaluation.
     """

@@ -45,16 +45,12 @@ class GPSLayer(nn.Module):
     attention
         Module called as ``attention(x, batch) -> x``; or, where something else goes from layer to layer, as
         ``attention(x, batch, *carried) -> (x, *carried)``.
-    dim
-        Channels d.
-    dropout
-        Probability, after attention and twice in the feed-forward block.
+    dim, dropout
+        Channels d; probability of dropout after attention and twice in the feed-forward block.
     norm
         Name in :data:`~kmip_data.models.layers.norms.NORMS`.
-    activation
-        Of the feed-forward block.
-    feed_forward
-        False: the layer ends with h.
+    activation, feed_forward
+        Activation of the feed-forward block; False: the layer ends with h.
     add_local_input
         Add x to what ``conv`` gives before its norm.
     """

@@ -33,16 +33,13 @@ class BigBirdAttention(nn.Module):
 
     Parameters
     ----------
-    dim
-        Channels d of the input and the output.
-    heads
-        Attention heads, which share the channels.
+    dim, heads
+        Channels d of the input and the output, and attention heads, which share them.
     block_size
         Nodes of a block.
-    random_blocks
-        Random blocks that a block attends to, for each head; the same in every layer and step.
-    seed
-        Of their draw.
+    random_blocks, seed
+        Random blocks that a block attends to, for each head, and seed of their draw, the same in every layer
+        and step.
     dropout
         Probability, before each of the two residual connections; attention itself has none.
     norm_eps
@@ -76,12 +73,9 @@ class BigBirdAttention(nn.Module):
         check_heads(dim, heads)
         self.pattern = Pattern(heads, block_size, random_blocks, seed, legacy_padding)
         self.query, self.key, self.value = (nn.Linear(dim, dim, bias=False) for _ in range(3))
-        self.output = nn.Linear(dim, dim)
-        self.norm_attention = nn.LayerNorm(dim, eps=norm_eps)
-        self.feed_in = nn.Linear(dim, dim)
-        self.feed_out = nn.Linear(dim, dim)
-        self.norm_out = nn.LayerNorm(dim, eps=norm_eps)
-        self.dropout = nn.Dropout(dropout)
+        self.output, self.norm_attention = nn.Linear(dim, dim), nn.LayerNorm(dim, eps=norm_eps)
+        self.feed_in, self.feed_out = nn.Linear(dim, dim), nn.Linear(dim, dim)
+        self.norm_out, self.dropout = nn.LayerNorm(dim, eps=norm_eps), nn.Dropout(dropout)
 
     def forward(self, x: Tensor, ptr: Pointers = None) -> Tensor:
         """Attend within each graph: nodes of all graphs (N, d) to the same.
@@ -89,11 +83,10 @@ class BigBirdAttention(nn.Module):
         ``ptr`` (G + 1): graph g has the rows ``ptr[g]:ptr[g + 1]``; or a batch that has it; None: one graph.
         """
         x = check_nodes(x, self.query.weight)
-        x = self.norm_attention(x + self.dropout(self.output(self.attend(x, ptr))))
+        x = self.norm_attention(x + self.dropout(self.output(self._attend(x, ptr))))
         return self.norm_out(x + self.dropout(self.feed_out(self.feed_in(x).relu())))  # type: ignore[no-any-return]
 
-    def attend(self, x: Tensor, ptr: Pointers = None) -> Tensor:
-        """Attention alone, without what follows: (N, d), the heads side by side."""
+    def _attend(self, x: Tensor, ptr: Pointers) -> Tensor:
         plan = _plan(ptr, x, self.pattern)
         padded = x.new_zeros(plan.filled.numel(), x.shape[1]).index_copy(0, plan.rows, x)
         shape = (*plan.filled.shape, self.pattern.heads, -1)

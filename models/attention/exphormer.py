@@ -123,10 +123,8 @@ class ExphormerAttention(nn.Module):
 
     Parameters
     ----------
-    dim
-        Channels d in and out.
-    heads
-        Number of heads H.
+    dim, heads
+        Channels d in and out, and number of heads H.
     clamp
         Bound of what is exponentiated, in both directions.
     output_projection

@@ -99,8 +99,7 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     """:func:`kmip_attention` with its weights and indices.
 
     ``hint`` (H, N, k) are indices of an earlier search over like operands; orders the work, changes nothing.
-    ``trusted`` is as in :func:`~kmip_data.models.search.problem.check_problem`: no hint then. ``context`` may
-    time, record or replay the search.
+    ``trusted`` is as in :func:`~kmip_data.models.search.problem.check_problem`: no hint then.
     """
     queries, keys, values = _operands(queries, keys, values)
     if backend != "auto":
@@ -163,10 +162,8 @@ class KMIPAttention(nn.Module):
 
     Parameters
     ----------
-    dim
-        Channels of the input and the output.
-    heads
-        Number of heads H.
+    dim, heads
+        Channels of the input and the output, and number of heads H.
     key_dim
         Length of a query and a key of one head, independent of ``dim``.
     k

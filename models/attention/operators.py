@@ -116,8 +116,8 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 
 def _differentiate(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor | None, ...]:
-    queries, keys, values, indices, weights, keep = ctx.saved_tensors
-    grads = attend_backward(grad, queries, keys, values, indices, weights, ctx.scale, keep, ctx.kept_scale)
+    *saved, keep = ctx.saved_tensors
+    grads = attend_backward(grad, *saved, ctx.scale, keep, ctx.kept_scale)
     return *grads, None, None, None, None, None
 
 

@@ -43,10 +43,8 @@ class PerformerAttention(nn.Module):
 
     Parameters
     ----------
-    dim
-        Channels of the input and the output, a multiple of ``heads``.
-    heads
-        Number of heads H.
+    dim, heads
+        Channels of the input and the output, a multiple of the number of heads H.
     head_dim
         Channels of a query, key and value of one head, whatever ``dim`` is.
     features

@@ -51,10 +51,8 @@ class TransformerAttention(nn.Module):
 
     Parameters
     ----------
-    dim
-        Channels of the input and the output.
-    heads
-        Number of heads H; ``dim`` must be a multiple of it.
+    dim, heads
+        Channels of the input and the output, a multiple of the number of heads H.
     dropout
         Probability with which an attention weight is dropped in training.
 

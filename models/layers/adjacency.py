@@ -89,16 +89,12 @@ class EdgeList:
         """Sum the values of each node's incoming edges, (E, d) → (N, d); half precision in float32."""
         return _SumAtTargets.apply(values, self)  # type: ignore[no-any-return, no-untyped-call]
 
-    def ends(self, *, targets: bool) -> Tensor:
-        """(E,) the targets, or the sources."""
-        return self.target if targets else self.source
-
     def sum(self, values: Tensor, *, targets: bool) -> Tensor:
         """Sum the values of the edges at their targets, or at their sources, without a gradient."""
         if values.device.type == "cpu":
             out = values.new_zeros(self.num_nodes, values.shape[1])
             # Not in place: torch 2.11 compiled to a wrong gradient then.
-            return out.index_add(0, self.ends(targets=targets), values)
+            return out.index_add(0, self.target if targets else self.source, values)
         bags = self.incoming if targets else self.outgoing
         return sum_lists(values, bags.start, bags.edge)
 
@@ -140,7 +136,7 @@ class _LookUp(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, edges: EdgeList, targets: bool) -> Tensor:
         ctx.edges, ctx.targets = edges, targets
-        return x.index_select(0, edges.ends(targets=targets))
+        return x.index_select(0, edges.target if targets else edges.source)
 
     @staticmethod
     @once_differentiable

@@ -30,10 +30,8 @@ class GatedGCN(nn.Module):
 
     Parameters
     ----------
-    dim
-        Channels d of nodes and edges, in and out.
-    dropout
-        Probability, on nodes and edges.
+    dim, dropout
+        Channels d, in and out, and probability of dropout, of nodes and edges.
     residual
         Add the input nodes to the output. The paper's code does not, for its GPS layers.
     update_edges

@@ -62,12 +62,10 @@ class SlowNetwork:
         rows = torch.cat(list(parts))
         mean, variance = (self.buffers[f"{name}.running_{of}"] for of in ("mean", "var"))
         if self.training:
-            old_mean, old_variance = mean, variance
-            mean, variance = rows.mean(0), rows.var(0, unbiased=False)
-            unbiased = variance * len(rows) / (len(rows) - 1)
-            self.buffers[f"{name}.running_mean"] = (0.9 * old_mean + 0.1 * mean).detach()
-            self.buffers[f"{name}.running_var"] = (0.9 * old_variance + 0.1 * unbiased).detach()
+            self.buffers[f"{name}.running_mean"] = (0.9 * mean + 0.1 * rows.mean(0)).detach()
+            self.buffers[f"{name}.running_var"] = (0.9 * variance + 0.1 * rows.var(0)).detach()
             self.buffers[f"{name}.num_batches_tracked"] = self.buffers[f"{name}.num_batches_tracked"] + 1
+            mean, variance = rows.mean(0), rows.var(0, unbiased=False)
         scaled = (rows - mean) / (variance + 1e-5).sqrt()
         scaled = scaled * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
         return list(scaled.split([len(part) for part in parts]))
