@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.commands import (
-    RUN,
-    SWEEP_OR_RUN,
-    Command,
-    Group,
-    home_option,
-    json_option,
-    number_list,
-    number_option,
-    quiet_option,
-    several,
-    work_options,
-)
+from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.output import check_prefix, show, table, with_ending
 from kmip_data.errors import UsageError
 from kmip_data.format.card import remark
@@ -31,16 +19,11 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Home
     from kmip_data.models.analysis.study import Projections
 
-_LEGEND = """\
-Figures are differences of outputs. order of nodes: a graph differs from itself with its nodes in another
-order, so that a premise of the theorem is not met.
-"""
 save_option = click.option(
-    "--save",
-    metavar="PREFIX",
+    "--save", metavar="PREFIX",
     help="Write PREFIX.png (or PREFIX.svg, PREFIX.pdf) and PREFIX.csv.  [default: named as the analysis, in "
     "the run folder or here]",
-)
+)  # fmt: skip
 
 
 def _pair(separator: str) -> Callable[..., Any]:
@@ -58,42 +41,37 @@ def _pair(separator: str) -> Callable[..., Any]:
 
 
 #: Source of the projections, their selection, values of k, and where results go.
-analysis_options = several(
-    click.argument("run", required=False, type=RUN),
+analysis_options = shared.several(
+    click.argument("run", required=False, type=shared.RUN),
     click.option(
         "--gaussian", callback=_pair("x"), metavar="NxD", help="Standard normal numbers, such as 2500x16."
     ),
-    number_option("--graphs", "First N graphs; with --gaussian, N draws.  [default: 50; 1]"),
+    shared.number_option("--graphs", "First N graphs; with --gaussian, N draws.  [default: 50; 1]"),
     click.option(
         "--nodes", callback=_pair(".."), default="1..5000", show_default=True, metavar="A..B",
         help="Sizes of graphs; the work grows with the square.",
     ),
-    number_option("--queries", "N random nodes of each graph, each against all keys.  [default: all]"),
+    shared.number_option("--queries", "N random nodes of each graph, each against all keys.  [default: all]"),
     click.option("--k", "ks", metavar="LIST", help="Such as 1,10,100.  [default: the paper's 43, up to n]"),
     save_option,
-    work_options,
+    shared.work_options,
 )  # fmt: skip
 
 
 @click.group(
-    cls=Group,
-    invoke_without_command=True,
+    cls=shared.Group,
     examples=[
         "kmip-data analyze approximation --gaussian 2500x16",
         "kmip-data analyze cumulative-weight malnet-tiny/gps-kmip/mine --nodes 1001..5000",
     ],
 )
-@click.pass_context
-def command(ctx: click.Context) -> None:
+def command() -> None:
     """Study attention, on a trained run or on generated data."""
-    if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
 
 
 @command.command(
-    cls=Command,
+    cls=shared.Command,
     examples=[
-        "kmip-data analyze approximation --gaussian 2500x16",
         "kmip-data analyze approximation --gaussian 2500x16 --k 1,5,11,95,198",
         "kmip-data analyze approximation malnet-tiny/gps-kmip/mine --nodes 1001..5000",
     ],
@@ -103,8 +81,7 @@ def approximation(**options: Any) -> None:
     """Distance of k-MIP attention to full attention, for each k.
 
     Mean Euclidean distance of their outputs for the queries, keys and values of RUN or a normal distribution,
-    without the first layer; also what the published code computed, which sorted the keys in the wrong order,
-    and the distance of normal outputs.
+    without the first layer; and the distance of normal outputs.
     """
     from kmip_data.models.analysis.study import approximation as measure
 
@@ -112,7 +89,7 @@ def approximation(**options: Any) -> None:
 
 
 @command.command(
-    cls=Command,
+    cls=shared.Command,
     examples=[
         "kmip-data analyze cumulative-weight --gaussian 1500x16",
         "kmip-data analyze cumulative-weight malnet-tiny/gps-kmip/mine --k 1,10,100",
@@ -137,28 +114,22 @@ def _analyse(name: str, measure: Any, options: Mapping[str, Any]) -> None:
     from kmip_data.models.analysis.study import run_study
 
     saved = _save_paths(name, options["save"], options["run"], options["home"])
-    least, most = options["nodes"]
-    ks = None if options["ks"] is None else sorted(set(number_list("--k", options["ks"])))
+    ks = None if options["ks"] is None else sorted(set(shared.number_list("--k", options["ks"])))
     projections = _projections(name, options)
-    study = run_study(
-        projections, measure, ks=ks, graphs=options["graphs"] or 50,
-        sizes=(least, max(most, *(options["gaussian"] or (1,)))),
-        queries=options["queries"], quiet=options["quiet"],
-    )  # fmt: skip
-    about = dict(projections.about)
-    draw_study(study, saved[0], name=name, subtitle=_source(about))
+    study = run_study(projections, measure, ks=ks, queries=options["queries"], quiet=options["quiet"])
+    about, source = dict(projections.about), _source(projections.about)
+    draw_study(study, saved[0], name=name, subtitle=source)
     write_output(saved[1], study.to_csv())
-    summaries = {name: study.summary(name) for name in study.curves}
-    curves = {name: {"mean": mean.tolist(), "std": std.tolist()} for name, (mean, std) in summaries.items()}
-    found = {"analysis": name, "about": about, "k": study.ks, "samples": len(study.samples)}
+    curves = {curve: dict(zip(("mean", "std"), study.summary(curve), strict=True)) for curve in study.curves}
     layers = len({layer for layer, *_ in study.samples})
     left_out = ", the first layer left out" if len(projections.layers) > layers else ""
     samples = f"{counted(layers, 'layer')} of {counted(len(study.samples) // layers, 'graph')}{left_out}"
     several = len(study.samples) > layers  # graphs, over which means deviate
-    header = ["k", *(word for curve in summaries for word in (curve, "±")[: 1 + several])]
-    shown = [figure for both in summaries.values() for figure in both[: 1 + several]]
+    header = ["k", *(word for curve in curves for word in (curve, "±")[: 1 + several])]
+    shown = [figure for both in curves.values() for figure in [*both.values()][: 1 + several]]
     rows = ([k, *(f"{x[i]:.4f}" for x in shown)] for i, k in enumerate(study.ks))
-    text = [table(header, rows), f"{_source(about)}; {samples}", _saved(saved)]
+    text = [table(header, rows), f"{source}; {samples}", "saved  {}  {}".format(*saved)]
+    found = {"analysis": name, "about": about, "k": study.ks, "samples": len(study.samples)}
     show({**found, "curves": curves, "saved": saved}, "\n".join(text), as_json=options["as_json"])
 
 
@@ -179,17 +150,12 @@ def _projections(name: str, options: Mapping[str, Any]) -> Projections:
 
 def _save_paths(name: str, save: str | None, run: str | None = None, home: Any = None) -> list[Path]:
     """Return the paths of picture and figures; raise UsageError if their folder does not exist."""
-    prefix = Path(name if save is None else save).expanduser()
-    if save is None and run is not None:
-        from kmip_data.models.training.run.folder import find_run
+    from kmip_data.models.training.run.folder import find_run
 
-        prefix = find_run(run, home) / name
+    named = save is not None or run is None
+    prefix = Path(save or name).expanduser() if named else find_run(str(run), home) / name
     check_prefix(prefix)
     return [with_ending(prefix, suffix) for suffix in (".png", ".csv")]
-
-
-def _saved(paths: Sequence[Path]) -> str:
-    return "saved  " + "  ".join(map(str, paths))
 
 
 def _source(about: Mapping[str, Any]) -> str:
@@ -202,16 +168,16 @@ def _source(about: Mapping[str, Any]) -> str:
 
 
 @command.command(
-    cls=Command,
+    cls=shared.Command,
     examples=[
         "kmip-data analyze influence-of-k",
         "kmip-data analyze influence-of-k malnet-tiny/gps-kmip/k1 malnet-tiny/gps-kmip/k10",
     ],
 )
-@click.argument("names", metavar="[SWEEP|RUN…]", nargs=-1, type=SWEEP_OR_RUN)
+@click.argument("names", metavar="[SWEEP|RUN…]", nargs=-1, type=shared.SWEEP_OR_RUN)
 @save_option
-@home_option
-@json_option
+@shared.home_option
+@shared.json_option
 def influence_of_k(names: tuple[str, ...], save: str | None, home: Home, as_json: bool) -> None:
     """Metric and seconds per epoch over k, with the paper's.
 
@@ -244,7 +210,8 @@ def influence_of_k(names: tuple[str, ...], save: str | None, home: Home, as_json
     means = ("test", "seconds", "paper_test", "paper_seconds")
     cells = ([row["curve"], row["k"], row["runs"], *(_mean_of(row, of) for of in means)] for row in rows)
     found = {"analysis": "influence-of-k", "rows": rows, "notes": notes, "saved": saved}
-    show(found, "\n".join([table(header, cells), *notes, _saved(saved)]), as_json=as_json)
+    text = [table(header, cells), *notes, "saved  {}  {}".format(*saved)]
+    show(found, "\n".join(text), as_json=as_json)
 
 
 def _mean_of(row: Mapping[str, Any], of: str) -> str | None:
@@ -256,12 +223,10 @@ def _mean_of(row: Mapping[str, Any], of: str) -> str | None:
     return None if mean is None else value_text(row["metric"] if of.endswith("test") else "", mean, std)
 
 
-@command.command(
-    cls=Command, examples=["kmip-data analyze expressivity", "kmip-data analyze expressivity --full"]
-)
+@command.command(cls=shared.Command, examples=["kmip-data analyze expressivity --full"])
 @click.option("--full", is_flag=True, help="Fit up to 16 blocks with 1,000 steps each: minutes, not seconds.")
-@json_option
-@quiet_option
+@shared.json_option
+@shared.quiet_option
 def expressivity(full: bool, as_json: bool, quiet: bool) -> None:
     """Compare graphs that networks separate, and functions they fit (Theorems 1 and 2).
 
@@ -270,41 +235,35 @@ def expressivity(full: bool, as_json: bool, quiet: bool) -> None:
     2 heads of size 1 and 4 hidden channels, ever deeper, are fitted to a larger one with full attention: the
     error by depth and k, relative to that of the identity.
     """
-    from kmip_data.models.analysis.expressivity import (
-        ENCODINGS,
-        NODES,
-        all_tests,
-        check_networks,
-        copied,
-        fit,
-        known_pairs,
-    )
+    from kmip_data.models.analysis import expressivity as of
     from kmip_data.models.config import ATTENTION
     from kmip_data.runtime.progress import Progress
 
-    pairs = known_pairs()
-    tests = {name: all_tests(pair) for name, pair in pairs.items()}
-    separated = {name: {test: one.separated for test, one in of.items()} for name, of in tests.items()}
+    pairs = of.known_pairs()
+    tests = {name: of.all_tests(pair) for name, pair in pairs.items()}
+    separated = {name: {test: one.separated for test, one in each.items()} for name, each in tests.items()}
     depths, steps = ((1, 2, 4, 8, 16), 1000) if full else ((1, 2, 4), 150)
-    fits: dict[int, list[float]] = {k: [] for k in ((1, 2, 4, NODES) if full else (1, NODES))}
+    fits: dict[int, list[float]] = {k: [] for k in ((1, 2, 4, of.NODES) if full else (1, of.NODES))}
     checks = []
-    count = len(ENCODINGS) * len(ATTENTION) + len(fits) * len(depths)
+    count = len(of.ENCODINGS) * len(ATTENTION) + len(fits) * len(depths)
     with Progress("expressivity", count, unit="networks", quiet=quiet) as progress:
-        for check in check_networks(pairs):
+        for check in of.check_networks(pairs):
             checks.append(check)
             progress.update(1)
         for k, errors in fits.items():
-            for error in fit(k, depths, steps=steps):
+            for error in of.fit(k, depths, steps=steps):
                 errors.append(error)
                 progress.update(1)
-    copies = {k: copied(k) for k in fits}
-    found: dict[str, Any] = {"separated": separated}
-    found["networks"] = [{**check._asdict(), "verdict": check.verdict} for check in checks]
-    found["fits"] = {"depths": depths, "errors": fits, "copied": {k: one for k, (one, _) in copies.items()}}
+    copies = {k: of.copied(k) for k in fits}
+    found = {
+        "separated": separated,
+        "networks": [{**check._asdict(), "verdict": check.verdict} for check in checks],
+        "fits": {"depths": depths, "errors": fits, "copied": {k: error for k, (error, _) in copies.items()}},
+    }
     header = ["separated in iteration", "nodes", *next(iter(separated.values()))]
     rows = (
-        [name, len(pairs[name][0]), *("never" if x is None else x for x in of.values())]
-        for name, of in separated.items()
+        [name, len(pairs[name][0]), *("never" if x is None else x for x in each.values())]
+        for name, each in separated.items()
     )
     columns = ["attention", "encoding", "not separated", "relabelled", "separated by encoding", "verdict"]
     cells = (
@@ -312,15 +271,15 @@ def expressivity(full: bool, as_json: bool, quiet: bool) -> None:
          f"{min(c.by_encoding.values()):.0e}" if c.by_encoding else "–", c.verdict]
         for c in checks
     )  # fmt: skip
-    fitted = zip([*depths, "copied"], *([*of, copies[k][0]] for k, of in fits.items()), strict=True)
-    text = [
-        table(header, rows),
-        f"\n{table(columns, cells)}",
-        _LEGEND,
-        table(
-            ["blocks", *(f"k = {k}" for k in fits)],
-            ([name, *(f"{error:.4f}" for error in row)] for name, *row in fitted),
-        ),
-        f"copied weights, k = N = {NODES}: within {copies[NODES][1]:.0e} of full attention",
-    ]
-    show(found, "\n".join(text), as_json=as_json)
+    fitted = zip([*depths, "copied"], *([*errors, copies[k][0]] for k, errors in fits.items()), strict=True)
+    errors_shown = ([name, *(f"{error:.4f}" for error in row)] for name, *row in fitted)
+    text = f"""\
+{table(header, rows)}
+
+{table(columns, cells)}
+Figures are differences of outputs. order of nodes: a graph differs from itself with its nodes in another
+order, so that a premise of the theorem is not met.
+
+{table(["blocks", *(f"k = {k}" for k in fits)], errors_shown)}
+copied weights, k = N = {of.NODES}: within {copies[of.NODES][1]:.0e} of full attention"""
+    show(found, text, as_json=as_json)

@@ -12,18 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.commands import (
-    TARGET,
-    Command,
-    Group,
-    device_option,
-    json_option,
-    keys_option,
-    number_option,
-    quiet_option,
-    sample_option,
-    work_options,
-)
+from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.output import check_prefix, show, table, with_ending
 from kmip_data.runtime.progress import say
 from kmip_data.wording import counted
@@ -39,28 +28,24 @@ ROUNDS, BATCHES, SECONDS = 5, 20, 60.0  #: rounds, batches of one, seconds of al
 
 
 @click.group(
-    cls=Group,
-    invoke_without_command=True,
+    cls=shared.Group,
     examples=[
         "kmip-data bench attention --max-n 1e4 --save attention",
         "kmip-data bench reading",
         "kmip-data bench train helsinki --model gps-kmip,gcn",
     ],
 )
-@click.pass_context
-def command(ctx: click.Context) -> None:
+def command() -> None:
     """Measure speed on this machine.
 
     What is compared runs in turn in one command, so that a busy machine slows all of it. In a checkout `make
     bench` measures every row of docs/performance.md.
     """
-    if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
 
 
 @command.command(
     "attention",
-    cls=Command,
+    cls=shared.Command,
     examples=[
         "kmip-data bench attention --max-n 1e4 --save attention",
         "kmip-data bench attention --methods auto,cpu,dense,keops --max-n 1e5 --k 100",
@@ -68,24 +53,24 @@ def command(ctx: click.Context) -> None:
     ],
 )
 @click.option("--methods", metavar="LIST", help="Such as auto,symbolic,naive,full,sdpa; `all`: every method.")
-@number_option(
+@shared.number_option(
     "--max-n",
     "Largest number of nodes; sizes are 100, 316, 1,000 …",
     100_000,
     type=click.FloatRange(100, 1e9),
 )
 @click.option("--setting", type=click.Choice([*SETTINGS, "both"]), default="both", show_default=True)
-@number_option("--heads", "Attention heads.", 1)
-@number_option("--d", "Length of a query, a key and a value.", 10, type=click.IntRange(1, 256))
-@number_option("--k", "Keys that a query attends to.", 10)
+@shared.number_option("--heads", "Attention heads.", 1)
+@shared.number_option("--d", "Length of a query, a key and a value.", 10, type=click.IntRange(1, 256))
+@shared.number_option("--k", "Keys that a query attends to.", 10)
 @click.option(
     "--data", type=click.Choice(["gaussian", "sphere"]), default="gaussian", show_default=True,
     help="Queries and keys: standard normal, or of length 1.",
 )  # fmt: skip
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
 @click.option("--save", metavar="PREFIX", help="Write PREFIX.csv and PREFIX.png.")
-@json_option
-@quiet_option
+@shared.json_option
+@shared.quiet_option
 def attention(
     methods: str | None, max_n: float, setting: str, device: str, save: str | None, as_json: bool,
     quiet: bool, **shapes: Any,
@@ -109,8 +94,8 @@ def attention(
     if prefix is not None:
         check_prefix(prefix)
     kind = choose_device(device).kind
-    names = default_methods(kind) if methods is None else [name.strip() for name in methods.split(",")]
-    names = method_names() if names == ["all"] else list(dict.fromkeys(names))
+    chosen = default_methods(kind) if methods is None else methods.replace(" ", "").split(",")
+    names = method_names() if chosen == ["all"] else list(dict.fromkeys(chosen))
     settings: Any = SETTINGS if setting == "both" else (setting,)
     shape, protocol = Shape(**shapes), Protocol(device=kind, memory_limit=int(SHARE * free_host_memory()))
 
@@ -142,18 +127,18 @@ def _table(setting: str, cells: list[Measurement], paper: Any) -> str:
     rows: list[list[Any]] = []
     for method in dict.fromkeys(cell.method for cell in cells):
         of_it = {cell.n: cell for cell in cells if cell.method == method}
-        done = [(cell.n, cell.seconds) for cell in of_it.values() if cell.seconds]
+        growth = growth_exponent((cell.n, cell.seconds) for cell in of_it.values() if cell.seconds)
         peaks = [cell.peak_bytes / cell.n for cell in of_it.values() if cell.peak_bytes]
-        memory = f"{peaks[-1]:,.0f}" if peaks else "–"
-        rows.append([method, *(_time(of_it[n]) for n in sizes), _power(growth_exponent(done)), memory])
+        rows.append([method, *(_time(of_it[n]) for n in sizes), growth, peaks[-1] if peaks else None])
     for curve in paper["curve"] if paper is not None else ():
         if curve["setting"] == setting:
             seconds = {n: ms / 1e3 for n, ms in zip(curve["n"], curve["milliseconds"], strict=True)}
-            known = curve.get("megabytes")
-            memory = f"{known[-1] * 2**20 / curve['n'][-1]:,.0f}" if known else "–"
+            memory = curve["megabytes"][-1] * 2**20 / curve["n"][-1] if "megabytes" in curve else None
             times = [quantity(seconds.get(n), "s") for n in sizes]
-            power = _power(growth_exponent(seconds.items()))
-            rows.append([f"A100: {curve['method']}", *times, power, memory])
+            rows.append([f"A100: {curve['method']}", *times, growth_exponent(seconds.items()), memory])
+    for row in rows:
+        growth, memory = row[-2:]
+        row[-2:] = growth and f"n^{growth:.2f}", memory and f"{memory:,.0f}"
     return table([setting, *(f"{n:,}" for n in sizes), "growth", "bytes per node"], rows)
 
 
@@ -161,15 +146,11 @@ def _time(cell: Measurement) -> str:
     return cell.status if cell.seconds is None else quantity(cell.seconds, "s")
 
 
-def _power(exponent: float | None) -> str:
-    return "–" if exponent is None else f"n^{exponent:.2f}"
-
-
 @command.command(
-    "reading", cls=Command, examples=["kmip-data bench reading", "kmip-data bench reading --graphs 32"]
+    "reading", cls=shared.Command, examples=["kmip-data bench reading", "kmip-data bench reading --graphs 32"]
 )
-@number_option("--graphs", "Generated graphs of S3DIS size: 4,096 nodes, 32 neighbours each.", 256)
-@json_option
+@shared.number_option("--graphs", "Generated graphs of S3DIS size: 4,096 nodes, 32 neighbours each.", 256)
+@shared.json_option
 def reading(graphs: int, as_json: bool) -> None:
     """Time single graphs at random and shuffled batches.
 
@@ -190,19 +171,19 @@ def reading(graphs: int, as_json: bool) -> None:
 
 @command.command(
     "train",
-    cls=Command,
+    cls=shared.Command,
     examples=[
         "kmip-data bench train helsinki --model gps-kmip,gcn",
         "kmip-data bench train s3dis --sample",
         "kmip-data bench train malnet-tiny --device cuda --set training.precision=bf16-mixed",
     ],
 )
-@click.argument("target", type=TARGET)
+@click.argument("target", type=shared.TARGET)
 @click.option("--model", "models", default="gps-kmip", show_default=True, metavar="LIST", help="Model names.")
-@device_option()
-@sample_option
-@keys_option("Configuration key, as in `train`.")
-@work_options
+@shared.device_option()
+@shared.sample_option
+@shared.keys_option("Configuration key, as in `train`.")
+@shared.work_options
 def train(
     target: str,
     models: str,
@@ -227,19 +208,17 @@ def train(
     from kmip_data.models.training.data.graphs import open_data
     from kmip_data.models.training.machine import choose_device
 
-    first = configs[names[0]]
-    device = choose_device(first.system.device)
-    data = {name: open_data(config, home=home, quiet=quiet) for name, config in configs.items()}
+    config, device = configs[names[0]], choose_device(configs[names[0]].system.device)
+    data = {name: open_data(each, home=home, quiet=quiet) for name, each in configs.items()}
     makers = {
-        name: partial(Contestant, config=config, data=data[name], device=device)
-        for name, config in configs.items()
+        name: partial(Contestant, config=each, data=data[name], device=device)
+        for name, each in configs.items()
     }
-    paces = compare_training(
-        makers, rounds=ROUNDS, most=BATCHES, seconds=SECONDS, log=partial(say, quiet=quiet)
-    )
+    log = partial(say, quiet=quiet)
+    paces = compare_training(makers, rounds=ROUNDS, most=BATCHES, seconds=SECONDS, log=log)
     about = {"machine": machine_line(), "device": device.name, "data": data[names[0]].description}
     remark = data[names[0]].build.card.remark
-    epochs = f"{first.training.epochs:,} epochs of {first.preset or 'no preset'}"
+    epochs = f"{config.training.epochs:,} epochs of {config.preset or 'no preset'}"
     extent = f" on these data{remark}, whose epochs are not the published set's" if remark else ""
     text = [
         pace_table(paces),
@@ -274,8 +253,7 @@ def quantity(value: float | None, unit: str) -> str:
         return "–"
     if unit == "s" and value < 1:
         return f"{value * 1e6:.3g} µs" if value < 1e-3 else f"{value * 1e3:.3g} ms"
-    space = " " if unit not in ("", "×") else ""
-    return (f"{value:,.0f}" if value >= 1000 else f"{value:.3g}") + space + unit
+    return f"{value:,.0f} {unit}" if value >= 1000 else f"{value:.3g} {unit}".rstrip()
 
 
 @functools.cache

@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.commands import (
-    DATASET,
-    dask_option,
-    jobs_option,
-    path_option,
-    raw_options,
-    sample_option,
-    work_options,
-)
+from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.datasets import (
     RECORDS,
     SHARDS,
@@ -49,17 +41,17 @@ if TYPE_CHECKING:
         "kmip-data build points --name campus --archive scans --k 16 --set label_column=class",
     ],
 )
-@click.argument("name", type=DATASET)
-@raw_options
-@sample_option
+@click.argument("name", type=shared.DATASET)
+@shared.raw_options
+@shared.sample_option
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE",
     help="A parameter of the dataset, as `kmip-data info NAME` lists them; may be repeated.",
 )  # fmt: skip
-@jobs_option
-@dask_option
-@path_option("--output", metavar="DIR", help="Build into DIR instead of the home folder.")
-@work_options
+@shared.jobs_option
+@shared.dask_option
+@shared.path_option("--output", metavar="DIR", help="Build into DIR instead of the home folder.")
+@shared.work_options
 def command(
     name: str, *, settings: tuple[str, ...], archives: tuple[Path, ...], sample: bool, home: Home,
     as_json: bool, **options: Any,
@@ -73,15 +65,13 @@ def command(
     from kmip_data.pipelines.build import build_dataset, ensure_split
 
     keep_settings(name, settings)
-    options |= given(SHARDS)
-    recipe = load_manifest(name).recipe
-    if given(SOURCES) and not recipe:
+    options |= given(SHARDS) | {"home": home, "parameters": given(RECORDS), "split_parameters": given(SPLITS)}
+    if load_manifest(name).recipe:
+        build = _build_recipe(name, archives, sample=sample, **options)
+    elif given(SOURCES):
         raise UsageError(f"{name} has sources of its own.", next=f"kmip-data info {name}")
-    if recipe:
-        build = _build_recipe(name, archives, sample=sample, home=home, **options)
     else:
-        options |= {"parameters": given(RECORDS), "split_parameters": given(SPLITS)}
-        build = build_dataset(name, home=home, sample=sample, archives=archives, **options)
+        build = build_dataset(name, sample=sample, archives=archives, **options)
     split = ensure_split(build, given(SPLITS))
     for warning in build.card.statistics.get("city", {}).get("warnings", ()):
         click.echo(f"warning: {warning}", err=True)
@@ -99,9 +89,7 @@ _SOURCES = {
 }
 
 
-def _build_recipe(
-    recipe: str, archives: tuple[Path, ...], *, sample: bool, home: Home, **options: Any
-) -> Build:
+def _build_recipe(recipe: str, archives: tuple[Path, ...], *, sample: bool, **options: Any) -> Build:
     from kmip_data.pipelines.build import build_own
 
     sources = given(SOURCES)
@@ -113,16 +101,13 @@ def _build_recipe(
             found="--sample" if sample else "no --name" if name is None else f"{len(archives)} × --archive",
             next=f"kmip-data info {recipe}",
         )
-    if archives:
-        sources[_source(recipe, archives[0])] = archives[0]
-    options |= {"parameters": given(RECORDS), "split_parameters": given(SPLITS)}
-    return build_own(recipe, name, sources, home=home, **options)
+    for path in archives:
+        sources["path" if recipe == "points" else _city_source(path)] = path
+    return build_own(recipe, name, sources, **options)
 
 
-def _source(recipe: str, path: Path) -> str:
-    """Return the source that ``--archive`` means for a recipe: maps and street graphs by their content."""
-    if recipe == "points":
-        return "path"
+def _city_source(path: Path) -> str:
+    """Return the source of a city that ``--archive`` means: maps and street graphs by their content."""
     head = b""
     with contextlib.suppress(OSError, ValueError):  # refused by name later; a pipe is never read
         if path.expanduser().is_file():  # else a folder of tensors
@@ -152,22 +137,24 @@ def _summary(build: Build, split: str) -> str:
         ("license", None if {card.manifest, card.dataset} & SHOWN else card.license.get("notice")),
     ]
     chosen = "" if split == card.default_split else as_options(card.splits[split].parameters, "data.split.")
-    return (
-        f"{card.dataset}{card.remark} is built.\n{facts(pairs, indent=2)}\n\n"
-        f"{table(['part', 'graphs', 'nodes', 'edges', 'digest'], rows, indent=2)}\n\n"
-        f"Next: kmip-data train --dataset {_target(build)} {chosen}"
-    ).rstrip()
+    return f"""\
+{card.dataset}{card.remark} is built.
+{facts(pairs, indent=2)}
+
+{table(["part", "graphs", "nodes", "edges", "digest"], rows, indent=2)}
+
+Next: kmip-data train --dataset {_target(build)} {chosen}""".rstrip()
 
 
 def _target(build: Build) -> str:
     """Return the words that mean a build: its name where that is enough, else its folder."""
     from kmip_data.builds.home import Home, list_builds
 
-    card, parameters = build.card, as_options(given(RECORDS))
-    if build.path.parent != Home.locate().built:
+    card, parameters, home = build.card, as_options(given(RECORDS)), Home.locate()
+    if build.path.parent != home.built:
         return shlex.quote(str(build.path))
-    if card.dataset != card.manifest:
-        several = sum(each.card.dataset == card.dataset for each in list_builds(Home.locate())) > 1
-        return build.path.name if several else card.dataset
-    words = [card.dataset, parameters, "--sample" * card.sample]
-    return build.path.name if "--set" in parameters else " ".join(filter(None, words))
+    own = card.dataset != card.manifest
+    several = own and sum(each.card.dataset == card.dataset for each in list_builds(home)) > 1
+    if several or "--set" in parameters:
+        return build.path.name
+    return " ".join(filter(None, [card.dataset, "" if own else parameters, "--sample" * card.sample]))

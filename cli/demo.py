@@ -7,18 +7,13 @@ import io
 import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from kmip_data.cli.shared.commands import Command, json_option
+from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.output import print_json, table
-from kmip_data.wording import counted
-
-if TYPE_CHECKING:
-    from kmip_data.builds.home import Home
 
 CITY, TASK = "helsinki", "long-range"
 GRAPHS, NODES, EPOCHS = 2_400, 32, 4  #: of the task; attention learns it in three epochs
@@ -28,16 +23,16 @@ SHOWN = ("1", "2", "4", "9–12", "19–26")  #: bands of distances in the summa
 PICTURE = "long-range.png"
 #: With ``--full``: models, and options of ``train`` with which they learn something within a minute.
 CITY_MODELS, SEEDS = ("gps-kmip", "gcn", "mlp"), 3
-SETTINGS = ("--as", "small-city", "--epochs", "60")
+SETTINGS = "--as small-city --epochs 60"
 
 
-@click.command(cls=Command, examples=["kmip-data demo", "kmip-data demo --full --home /tmp/demo"])
+@click.command(cls=shared.Command, examples=["kmip-data demo", "kmip-data demo --full --home /tmp/demo"])
 @click.option("--full", is_flag=True, help=f"Train three models on a real city instead, from {SEEDS} seeds.")
 @click.option(
     "--home", "folder", default="demo-home", envvar="KMIP_DATA_HOME", metavar="DIR",
     help="Folder of all results.  [default: $KMIP_DATA_HOME, else demo-home]",
 )  # fmt: skip
-@json_option
+@shared.json_option
 def command(full: bool, folder: str, as_json: bool) -> None:
     """Show what k-MIP attention is for, offline, in a minute.
 
@@ -60,27 +55,19 @@ def command(full: bool, folder: str, as_json: bool) -> None:
         print_json(found)
 
 
-def _minute(home: Home, name: str) -> tuple[dict[str, Any], str]:
+def _minute(home: shared.Home, name: str) -> tuple[dict[str, Any], str]:
     """Run the three parts of the demo; return what ``--json`` prints, and the summary."""
     from kmip_data.models.analysis.distance import by_distance, draw_by_distance
     from kmip_data.models.training.run.folder import find_run, read_result
     from kmip_data.pipelines.find import find
 
     click.echo("\nA task that needs attention: each node must return a value that one other node holds.")
-    _run(
-        home,
-        ["build", TASK, "--set", f"nodes={NODES}", "--set", f"graphs={GRAPHS}", "--jobs", "1"],
-        quiet=True,
-    )
+    _run(home, f"build {TASK} --set nodes={NODES} --set graphs={GRAPHS} --jobs 1", quiet=True)
     target = find(TASK, {"nodes": NODES, "graphs": GRAPHS}, home=home).path.name
     by_model, lines = {}, []
     for model in MODELS:
         begun = time.monotonic()
-        _run(
-            home,
-            ["train", "--dataset", target, "--model", model, "--epochs", str(EPOCHS), "--name", name],
-            quiet=True,
-        )
+        _run(home, f"train --dataset {target} --model {model} --epochs {EPOCHS} --name {name}", quiet=True)
         run = find_run(f"{model}/{name}", home)
         share, seconds = read_result(run).metrics["test"]["accuracy"], time.monotonic() - begun
         click.echo(f"{model}: {100 * share:.1f} % of the nodes of test, {seconds:.0f} s")
@@ -94,7 +81,7 @@ def _minute(home: Home, name: str) -> tuple[dict[str, Any], str]:
     title = "Accuracy by the distance to the answer"
     draw_by_distance(by_model, picture, title=title, chance=1 / 8)
     click.echo("\nReal data: the streets of central Helsinki. © OpenStreetMap contributors, ODbL 1.0.")
-    for step in (["build", CITY], ["preview", CITY], ["explore", CITY, "--no-open"]):
+    for step in (f"build {CITY}", f"preview {CITY}", f"explore {CITY} --no-open"):
         _run(home, step, quiet=True)
     page = find(CITY, home=home).path / "explore.html"
     click.echo("\nk-MIP attention, exact, against full attention: one head, 10 channels, k = 10.")
@@ -124,20 +111,18 @@ def _attention_times() -> list[tuple[int, float, float]]:
     from kmip_data.models.profiling.measuring import Measurer, Protocol
     from kmip_data.models.profiling.methods import Shape, get_method
 
+    def seconds(name: str, n: int) -> float:
+        return measurer.cell(get_method(name), "inference", n).seconds or 0.0
+
     measurer = Measurer(Shape(), Protocol(repeats=2))
-    methods = [get_method(name) for name in ("auto", "full")]
-    rows = []
-    for n in SIZES:
-        ours, full = (measurer.cell(method, "inference", n).seconds or 0.0 for method in methods)
-        rows.append((n, ours, full))
-    return rows
+    return [(n, seconds("auto", n), seconds("full", n)) for n in SIZES]
 
 
-def _run(home: Home, args: Sequence[str], *, quiet: bool = False, title: str = "") -> None:
+def _run(home: shared.Home, line: str, *, quiet: bool = False, title: str = "") -> None:
     """Show a command and run it; ``quiet`` drops what it prints."""
     from kmip_data.cli.main import PROGRAM, root
 
-    args = [*args, "--home", str(home.root)]
+    args = [*line.split(), "--home", str(home.root)]
     click.echo(f"{title}$ kmip-data {shlex.join(args)}")
     if quiet and args[0] in {"build", "train"}:
         args.append("--quiet")
@@ -146,46 +131,33 @@ def _run(home: Home, args: Sequence[str], *, quiet: bool = False, title: str = "
         root.invoke(context)
 
 
-def _city(home: Home, name: str) -> tuple[dict[str, Any], str]:
+def _city(home: shared.Home, name: str) -> tuple[dict[str, Any], str]:
     """Train three models on Helsinki; return what ``--json`` prints, and the summary."""
     from kmip_data.models.training.run.folder import find_run, read_result
 
     click.echo("Real data: the streets of central Helsinki. © OpenStreetMap contributors, ODbL 1.0.")
     runs = {model: [f"{model}/{name}-seed{seed}" for seed in range(SEEDS)] for model in CITY_MODELS}
-    steps = _steps(runs, name)
-    for number, (title, step) in enumerate(steps, start=1):
+    training = f"{SETTINGS} --name {name} --seeds 0..{SEEDS - 1}"
+    each = f"from each of {SEEDS} seeds, with settings for a small city"
+    first, every = runs[CITY_MODELS[0]][0], " ".join(run for each in runs.values() for run in each)
+    steps = {
+        "Turn the extract into a graph whose nodes have a long-range label": f"build {CITY}",
+        "Check every byte of the build": f"verify {CITY}",
+        "Draw the map: by class, by eccentricity, by split": f"preview {CITY}",
+        **{f"Train {model} {each}": f"train --dataset {CITY} --model {model} {training}" for model in runs},
+        "Evaluate the best weights, class by class": f"evaluate {first} --by-class",
+        "Compare the models with the GCN, seed by seed": f"report {every} --against gcn",
+        "Write an interactive page of the graph and its predictions": f"explore {first} --no-open",
+    }
+    for number, (title, step) in enumerate(steps.items(), start=1):
         _run(home, step, title=f"\n[{number}/{len(steps)}] {title}\n")
-    run: Path = find_run(runs[CITY_MODELS[0]][0], home)
+    run: Path = find_run(first, home)
     models = {
         model: [read_result(find_run(one, home)).metrics for one in each] for model, each in runs.items()
     }
-    text = (
-        f"Open {run / 'explore.html'}\n"
-        f"The runs: kmip-data runs --home {shlex.quote(str(home.root))}\n"
-        "Eleven models on two cities: docs/results.md. The paper's network and its 1,500 epochs:"
-        f" kmip-data train --dataset {CITY}"
-    )
+    text = f"""\
+Open {run / "explore.html"}
+The runs: kmip-data runs --home {shlex.quote(str(home.root))}
+Eleven models on two cities: docs/results.md. The paper's network and its 1,500 epochs: \
+kmip-data train --dataset {CITY}"""
     return {"run": run, "page": run / "explore.html", "models": models}, text
-
-
-def _steps(runs: Mapping[str, Sequence[str]], name: str) -> list[tuple[str, list[str]]]:
-    """Return a title and the arguments of a command for each step."""
-    training = [*SETTINGS, "--name", name, "--seeds", f"0..{SEEDS - 1}"]
-    first = runs[CITY_MODELS[0]][0]
-    each = f"from each of {counted(SEEDS, 'seed')}, with settings for a small city"
-    return [
-        ("Turn the extract into a graph whose nodes have a long-range label", ["build", CITY]),
-        ("Check every byte of the build", ["verify", CITY]),
-        ("Draw the map: by class, by eccentricity, by split", ["preview", CITY]),
-        *(
-            (f"Train {model} {each}", ["train", "--dataset", CITY, "--model", model, *training])
-            for model in runs
-        ),
-        ("Evaluate the best weights, class by class", ["evaluate", first, "--by-class"]),
-        ("Draw the map again, with where the model is right", ["preview", CITY, "--run", first]),
-        (
-            "Compare the models with the GCN, seed by seed",
-            ["report", *(run for each in runs.values() for run in each), "--against", "gcn"],
-        ),
-        ("Write an interactive page of the graph and its predictions", ["explore", first, "--no-open"]),
-    ]

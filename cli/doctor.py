@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
-import itertools
 import os
 import platform
 import re
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
@@ -31,16 +31,6 @@ REQUIREMENT = re.compile(
     r"(?P<name>[\w.-]+?)(\[.*\])?[>=]=(?P<least>[\d.]+)\s*(;(.*extra == [\"'](?P<extra>\w+)[\"'])?.*)?"
 )
 MARKS = {"ok": "ok", "no": "--", "problem": "!!"}
-LOW_DISK = 10 * 10**9  #: bytes; the largest raw archive and its build need less
-
-
-class Finding(NamedTuple):
-    """One line: ``ok`` is usable, ``no`` is not (and is not needed), ``problem`` must be fixed."""
-
-    section: str
-    name: str
-    status: str
-    detail: str
 
 
 @click.command(cls=Command, examples=["kmip-data doctor", "kmip-data doctor --json"])
@@ -53,59 +43,54 @@ def command(home: Home, as_json: bool) -> None:
     filters, disk, home and licenses. Ends with exit code 1 if something that is needed is missing, or a
     backend or a part of the self-check is broken.
     """
-    sections: dict[str, Iterator[tuple[str, str, str]]] = {
+    #: Section -> its lines: name, status and detail. ``ok`` is usable, ``no`` is not (and is not needed),
+    #: ``problem`` must be fixed.
+    sections = {
         "Program": _program(),
-        "Packages": _packages(),
-        "Extras": _packages(extras=True),
         "Devices": _devices(),
         "Search backends": _backends(),
         "GPU self-check": _self_check(),
         "HDF5": _filters(),
         "Home": _home(home),
     }
-    findings = [Finding(name, *line) for name, found in sections.items() for line in found]
-    problems = [finding for finding in findings if finding.status == "problem"]
-    text, width = [], max(len(finding.name) for finding in findings)
-    for section, of_section in itertools.groupby(findings, lambda finding: finding.section):
-        lines = (f"  {MARKS[each.status]}  {each.name:{width}}  {each.detail}" for each in of_section)
-        text += [section, *map(str.rstrip, lines)]
-    found = {"ok": not problems, "findings": [finding._asdict() for finding in findings]}
-    show(found, "\n".join(text), as_json=as_json)
-    if problems:
-        raise CheckFailed(
-            f"{counted(len(problems), 'check')} failed.",
-            found="; ".join(f"{finding.name}: {finding.detail}" for finding in problems),
-            next="install or repair what is named above",
-        )
+    keys, findings, text = ("section", "name", "status", "detail"), list[dict[str, str]](), list[str]()
+    for section, lines in sections.items():
+        text.append(section)
+        for name, status, detail in lines:
+            findings.append(dict(zip(keys, (section, name, status, detail), strict=True)))
+            text.append(f"  {MARKS[status]}  {name:17} {detail}".rstrip())
+    wrong = [f"{each['name']}: {each['detail']}" for each in findings if each["status"] == "problem"]
+    show({"ok": not wrong, "findings": findings}, "\n".join(text), as_json=as_json)
+    if wrong:
+        what = f"{counted(len(wrong), 'check')} failed."
+        raise CheckFailed(what, found="; ".join(wrong), next="repair these")
 
 
 def _program() -> Iterator[tuple[str, str, str]]:
     yield "kmip-data", "ok", f"{kmip_data.__version__} at {Path(kmip_data.__file__).parent}"
     yield "Python", "ok", f"{platform.python_version()} at {sys.executable}"
     yield "system", "ok", f"{platform.system()} {platform.release()} {platform.machine()}"
+    wrong, extras = list[str](), dict[str, bool]()
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # a checkout that is not installed
+        for match in filter(None, map(REQUIREMENT.fullmatch, importlib.metadata.requires("kmip-data") or [])):
+            name, least, extra = match["name"], match["least"], match["extra"]
+            version = _version(name)
+            sound = _numbers(version) >= _numbers(least)
+            if extra is not None:
+                extras[extra] = extras.get(extra, True) and sound
+            elif not sound:
+                wrong.append(f"{name} {version or 'is missing'}, at least {least} is needed")
+    versions = ", ".join(f"{name} {_version(name)}" for name in ("torch", "torch-geometric", "numpy", "h5py"))
+    yield "packages", "problem" if wrong else "ok", "; ".join(wrong) or versions
+    for extra, sound in extras.items():
+        if extra not in {"dev", "all"}:
+            yield f"[{extra}]", "ok" if sound else "no", "" if sound else install_command(extra)
 
 
-def _packages(*, extras: bool = False) -> Iterator[tuple[str, str, str]]:
-    """Packages against the least version that the metadata ask for; those of extras may be missing."""
-    try:
-        needed = importlib.metadata.requires("kmip-data") or []
-    except importlib.metadata.PackageNotFoundError:
-        if not extras:
-            yield "kmip-data", "no", "runs from a checkout without being installed"
-        needed = []
-    for match in filter(None, map(REQUIREMENT.fullmatch, needed)):
-        name, least, extra = match["name"], match["least"], match["extra"]
-        if extra in {"dev", "all"} or (extra is not None) != extras:
-            continue
-        status = "no" if extras else "problem"
-        wanted = install_command(extra) if extra else f"at least {least} is needed"
-        try:
-            version = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            yield name, status, f"not installed, {wanted}"
-            continue
-        old = _numbers(version) < _numbers(least)
-        yield name, status if old else "ok", f"{version}, {wanted}" if old else version
+def _version(package: str) -> str:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(package)
+    return ""
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -138,11 +123,10 @@ def _backends() -> Iterator[tuple[str, str, str]]:
     rows = backend_status()
     failed = failures(rows)  # in processes of their own: one that ends by a signal is a line here
     for row in rows:
-        failure = failed.get((row.name, row.device))
-        if failure is not None:  # a slow machine is not a broken one
-            yield f"{row.name} ({row.device})", "problem" if failure.broken else "no", failure.why
-        else:
-            yield f"{row.name} ({row.device})", "ok" if row.usable else "no", row.reason
+        status, why = "ok" if row.usable else "no", row.reason
+        if failure := failed.get((row.name, row.device)):  # a slow machine is not a broken one
+            status, why = "problem" if failure.broken else "no", failure.why
+        yield f"{row.name} ({row.device})", status, why
     compilers = ", ".join(filter(shutil.which, ("g++", "clang++", "c++", "nvcc")))
     yield "C++ compiler", "ok" if compilers else "no", compilers or "none found; only keops needs one"
 
@@ -172,17 +156,12 @@ def _filters() -> Iterator[tuple[str, str, str]]:
 
 
 def _home(home: Home) -> Iterator[tuple[str, str, str]]:
-    from kmip_data.builds.home import list_builds
     from kmip_data.pipelines.raw.license import accepted_licenses
 
     existing = next(folder for folder in (home.root, *home.root.parents) if folder.exists())
-    where = str(home.root) + ("" if home.root.exists() else " (made when first written to)")
     writable = os.access(existing, os.W_OK | os.X_OK)
-    yield "folder", "ok" if writable else "problem", where if writable else f"{where}: not writable"
-    free = shutil.disk_usage(existing).free
-    yield "disk", "ok", f"{human_bytes(free)} free{' (little for a full dataset)' if free < LOW_DISK else ''}"
+    free = f"{human_bytes(shutil.disk_usage(existing).free)} free" if writable else "not writable"
+    yield "folder", "ok" if writable else "problem", f"{home.root}: {free}"
     agreed = accepted_licenses(home)
     names = ", ".join(f"{name} ({entry.get('how')}, {entry.get('time')})" for name, entry in agreed.items())
-    yield "licenses", "ok" if names else "no", f"agreed to: {names}" if names else "none agreed to"
-    builds = list_builds(home)
-    yield "builds", "ok", f"{len(builds)}: kmip-data list" if builds else "none yet"
+    yield "licenses", "ok" if names else "no", names or "none agreed to"

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from kmip_data.cli.shared.commands import TARGET, dask_option, jobs_option, sample_option, work_options
+from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.datasets import DatasetCommand, resolve
 from kmip_data.cli.shared.output import facts, show
 from kmip_data.errors import human_bytes
-
-if TYPE_CHECKING:
-    from kmip_data.builds.home import Home
 
 
 class EncodeCommand(DatasetCommand):
@@ -38,14 +35,14 @@ class EncodeCommand(DatasetCommand):
         "kmip-data encode coco-sp lappe10 --dask tcp://10.0.0.1:8786",
     ],
 )
-@click.argument("target", type=TARGET)
+@click.argument("target", type=shared.TARGET)
 @click.argument("encodings", metavar="ENCODING…", nargs=-1, required=True)
-@sample_option
-@jobs_option
-@dask_option
-@work_options
+@shared.sample_option
+@shared.jobs_option
+@shared.dask_option
+@shared.work_options
 def command(
-    target: str, encodings: tuple[str, ...], sample: bool, home: Home, as_json: bool, **options: Any
+    target: str, encodings: tuple[str, ...], sample: bool, home: shared.Home, as_json: bool, **options: Any
 ) -> None:
     """Add positional encodings to a build.
 

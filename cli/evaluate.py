@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.commands import (
-    RUN,
-    Command,
-    look_options,
-    part_option,
-    path_option,
-    trained_options,
-)
+from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.output import show, table
 from kmip_data.errors import UsageError
 
@@ -24,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    cls=Command,
+    cls=shared.Command,
     examples=[
         "kmip-data evaluate 20261120-071806-code-seed0",
         "kmip-data evaluate runs/s3dis/gps-kmip/mine --dataset built/s3dis-k16-0123456789ab --device cpu",
@@ -32,27 +25,22 @@ if TYPE_CHECKING:
         "kmip-data evaluate --predictions peptides.npz --dataset peptides-func",
     ],
 )
-@click.argument("run", required=False, type=RUN)
-@path_option(
+@click.argument("run", required=False, type=shared.RUN)
+@shared.path_option(
     "--predictions",
     help="Instead of RUN: a file of kmip-data predict, or an .npz with logits (or pred) of any model and "
     "--dataset.",
 )
-@part_option("With --predictions: part of the split.  [default: that of the file, else test]")
-@trained_options
+@shared.part_option("With --predictions: part of the split.  [default: that of the file, else test]")
+@shared.trained_options
 @click.option(
     "--by-class",
     is_flag=True,
     help="Also by class, a city's by eccentricity; or by distance to the answer, where known.",
 )
-@look_options
+@shared.look_options
 def command(
-    run: str | None,
-    predictions: Path | None,
-    part: str | None,
-    by_class: bool,
-    as_json: bool,
-    **data: Any,
+    run: str | None, predictions: Path | None, part: str | None, by_class: bool, as_json: bool, **data: Any
 ) -> None:
     """Measure a trained model, or predictions.
 
@@ -60,13 +48,11 @@ def command(
     every part of the split. With --predictions, prints the metrics of predictions in a file.
     """
     if predictions is not None or run is None:
-        others = {"RUN": run, "--device": data.pop("device"), "--by-class": by_class}
-        given = [name for name, value in others.items() if value]
-        if predictions is None or given:
+        device = data.pop("device")
+        if predictions is None or run or device or by_class:
             raise UsageError(
                 "Either a run or a file of predictions is measured.",
                 expected="RUN; or --predictions FILE, which takes no RUN, --device or --by-class",
-                found=", ".join(given) or "neither",
                 next="kmip-data evaluate --help",
             )
         measured = _of_file(predictions, part, **data)
@@ -112,10 +98,8 @@ def _class_table(
 ) -> str:
     """Return the classes with their number and accuracy in each part."""
     header = ["class", *(title for part in rows for title in (part, "right [%]"))]
-    cells: list[list[object]] = []
-    for number, name in enumerate(names):
-        cells.append([name])
-        for part, counts in rows.items():
-            share = f"{100 * right[part][number] / counts[number]:.1f}" if counts[number] else None
-            cells[-1] += [counts[number], share]
+    cells: list[list[object]] = [[name] for name in names]
+    for part, counts in rows.items():
+        for row, count, correct in zip(cells, counts, right[part], strict=True):
+            row += [count, f"{100 * correct / count:.1f}" if count else None]
     return table(header, cells)

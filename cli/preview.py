@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.commands import RUN, TARGET, look_options, part_option, path_option
+from kmip_data.cli.shared.commands import TARGET, look_options, part_option, path_option
 from kmip_data.cli.shared.datasets import DatasetCommand, resolve
 from kmip_data.cli.shared.output import default_output, show
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from kmip_data.builds.home import Build, Home
-    from kmip_data.drawing.maps import Prediction
 
 
 @click.command(
@@ -35,14 +34,7 @@ if TYPE_CHECKING:
     "--records", metavar="LIST", help="Positions, such as 0,3,10..12.  [default: three, evenly spread]"
 )
 @part_option("Count positions in this part of the default split, not in the whole build.")
-@path_option(
-    "--output",
-    help="PNG, SVG or PDF by its ending.  [default: preview.png in the build folder; with --run, map.png in "
-    "the run folder]",
-)
-@click.option(
-    "--run", metavar="RUN", type=RUN, help="Cities: draw where this trained run is right and wrong, too."
-)
+@path_option("--output", help="PNG, SVG or PDF by its ending.  [default: preview.png in the build folder]")
 @click.option(
     "--style",
     type=click.Choice(["light", "dark", "paper"]),
@@ -52,22 +44,14 @@ if TYPE_CHECKING:
 )
 @look_options
 def command(
-    target: str,
-    records: str | None,
-    part: str | None,
-    output: Path | None,
-    run: str | None,
-    style: str,
-    sample: bool,
-    home: Home,
-    as_json: bool,
-) -> None:
+    target: str, records: str | None, part: str | None, output: Path | None, style: str, sample: bool,
+    home: Home, as_json: bool,
+) -> None:  # fmt: skip
     """Draw records of a build, or the map of a city.
 
     Each record is one row: its nodes by class (superpixels over their picture, molecules as RDKit draws them,
     call graphs by springs), its edges (highlighted where they join two classes), the
-    degrees of its nodes, and its classes. A city is drawn as maps: by class, by eccentricity, by split,
-    and with --run by whether the prediction is right.
+    degrees of its nodes, and its classes. A city is drawn as maps: by class, by eccentricity and by split.
     """
     from kmip_data.drawing.style import check_kind, chosen
 
@@ -76,24 +60,12 @@ def command(
     build = resolve(target, home, sample=sample)  # names are checked before PyTorch is imported
     from kmip_data.drawing.views import view_of
 
-    predict = None if run is None else partial(_prediction, run, build, home)
     with chosen(style):
-        pictures = partial(_pictures, build, home)
-        view = view_of(build, records=records, part=part, predict=predict, pictures=pictures)
-        picture = output or default_output(view.path)
-        view.draw(picture)
+        draw, facts = view_of(build, records=records, part=part, pictures=partial(_pictures, build, home))
+        picture = output or default_output(build.path / "preview.png")
+        draw(picture)
     about = {"path": build.path, "saved": picture, "sample": build.card.sample}
-    show({**about, "complete": build.card.complete, **view.facts}, f"Saved {picture}", as_json=as_json)
-
-
-def _prediction(run: str, build: Build, home: Home) -> Prediction:
-    from kmip_data.drawing.maps import Prediction
-    from kmip_data.models.training.run.evaluate import predict_nodes
-
-    classes, result, folder = predict_nodes(run, build, home=home)
-    entry = build.card.splits.get(result.split.name) if result.build_key == build.card.key else None
-    known = entry is not None and result.split.digests == {p: e.digest for p, e in entry.parts.items()}
-    return Prediction(folder.name, classes, result.split.name if known else None, folder)
+    show({**about, "complete": build.card.complete, **facts}, f"Saved {picture}", as_json=as_json)
 
 
 def _pictures(build: Build, home: Home, keys: Sequence[str]) -> Mapping[str, NDArray[np.uint8]]:

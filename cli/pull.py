@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from kmip_data.cli.shared.commands import Command, path_option, work_options
+from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.output import show
 from kmip_data.errors import human_bytes
 from kmip_data.wording import counted
 
-if TYPE_CHECKING:
-    from kmip_data.builds.home import Home
-
 
 @click.command(
-    cls=Command,
+    cls=shared.Command,
     examples=[
         "kmip-data pull ./share",
         "kmip-data pull hf://datasets/me/peptides --columns rwse20",
@@ -24,14 +21,13 @@ if TYPE_CHECKING:
     ],
 )
 @click.argument("address")
-@path_option(
-    "--to",
-    metavar="DIR",
+@shared.path_option(
+    "--to", metavar="DIR",
     help="Folder that it becomes.  [default: its name below the home's built/; of a run, in this folder]",
-)
+)  # fmt: skip
 @click.option("--columns", metavar="LIST", help="Added columns, such as rwse20,lappe10.  [default: all]")
-@work_options
-def command(address: str, columns: str | None, home: Home, as_json: bool, **options: Any) -> None:
+@shared.work_options
+def command(address: str, columns: str | None, home: shared.Home, as_json: bool, **options: Any) -> None:
     """Download what was pushed to an address, verified.
 
     Every block is verified as it arrives. The same command resumes a pull that was stopped and mends a
@@ -49,16 +45,11 @@ def command(address: str, columns: str | None, home: Home, as_json: bool, **opti
     state = "there already" if found.there else "verified"
     what = f"{share.kind}: {counted(len(files), 'file')}, {human_bytes(size)}, {state}"
     text = [f"{found.path}  {what}", f"digest  {share.sealed}"]
-    if found.card is None:
-        text.append(f"Next: kmip-data evaluate {found.path} --dataset TARGET")
-    else:
-        notice = found.card.license.get("notice")
-        text += [str(notice or "The license is not stated."), f"Next: kmip-data info {found.path}"]
-    about: dict[str, Any] = {
-        "path": found.path,
-        "kind": share.kind,
-        "name": share.name,
-        "digest": share.sealed,
-    }
-    about |= {"bytes": size, "files": {entry.file: entry.sha256 for entry in files}, "there": found.there}
-    show(about, "\n".join(text), as_json=as_json)
+    if found.card is not None:
+        text.append(str(found.card.license.get("notice") or "The license is not stated."))
+    step = f"evaluate {found.path} --dataset TARGET" if found.card is None else f"info {found.path}"
+    text.append(f"Next: kmip-data {step}")
+    about = {"path": found.path, "kind": share.kind, "name": share.name, "digest": share.sealed}
+    digests = {entry.file: entry.sha256 for entry in files}
+    shown = {**about, "bytes": size, "files": digests, "there": found.there}
+    show(shown, "\n".join(text), as_json=as_json)

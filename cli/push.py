@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.commands import RUN_OR_TARGET, sample_option, work_options
+from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.datasets import DatasetCommand, build_or_run
 from kmip_data.cli.shared.output import show
 from kmip_data.errors import human_bytes
 from kmip_data.wording import counted, shown_address
-
-if TYPE_CHECKING:
-    from kmip_data.builds.home import Home
 
 
 @click.command(
@@ -25,11 +21,11 @@ if TYPE_CHECKING:
         "kmip-data push helsinki/gps-kmip/mine s3://bucket/mine",
     ],
 )
-@click.argument("target", type=RUN_OR_TARGET)
+@click.argument("target", type=shared.RUN_OR_TARGET)
 @click.argument("address")
-@sample_option
-@work_options
-def command(target: str, address: str, sample: bool, home: Home, as_json: bool, quiet: bool) -> None:
+@shared.sample_option
+@shared.work_options
+def command(target: str, address: str, sample: bool, home: shared.Home, as_json: bool, quiet: bool) -> None:
     """Share a build or a run at any address.
 
     TARGET is a build, or a finished run; ADDRESS a folder, or an address of fsspec (hf://,
@@ -46,10 +42,7 @@ def command(target: str, address: str, sample: bool, home: Home, as_json: bool, 
 
         share = push_build(what, address, quiet=quiet)
     size, where = sum(entry.bytes for entry in share.files), shown_address(address)
-    found = {"address": where, "kind": share.kind, "name": share.name, "digest": share.sealed}
-    show(
-        found | {"bytes": size, "files": {entry.file: entry.sha256 for entry in share.files}},
-        f"{where}  {share.kind} {share.name}: {counted(len(share.files), 'file')}, {human_bytes(size)}\n"
-        f"digest  {share.sealed}\nNext: kmip-data pull {where}",
-        as_json=as_json,
-    )
+    found = {"address": where, "kind": share.kind, "name": share.name, "digest": share.sealed, "bytes": size}
+    text = f"{where}  {share.kind} {share.name}: {counted(len(share.files), 'file')}, {human_bytes(size)}"
+    text += f"\ndigest  {share.sealed}\nNext: kmip-data pull {where}"
+    show({**found, "files": {entry.file: entry.sha256 for entry in share.files}}, text, as_json=as_json)

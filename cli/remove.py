@@ -3,43 +3,26 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.commands import Command, home_option, json_option
+from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.output import show, table
 from kmip_data.errors import UsageError, human_bytes
 
-if TYPE_CHECKING:
-    from kmip_data.builds.home import Home
-
-
-def complete_folder(
-    ctx: click.Context, param: click.Parameter, incomplete: str
-) -> list[click.shell_completion.CompletionItem]:
-    """Complete what lies in the home; other folders are left to the shell."""
-    from click.shell_completion import CompletionItem
-
-    from kmip_data.builds.home import Home
-    from kmip_data.cli.shared.belongings import belongings
-
-    names = [each.name for each in belongings(Home.locate(ctx.params.get("home")))]
-    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
-
 
 @click.command(
-    cls=Command,
+    cls=shared.Command,
     examples=[
         "kmip-data remove s3dis-k32-0123456789ab",
         "kmip-data remove raw/s3dis s3dis/gps-kmip/20261120-071806-code-seed0 --yes",
     ],
 )
-@click.argument("targets", metavar="TARGET…", nargs=-1, required=True, shell_complete=complete_folder)
+@click.argument("targets", metavar="TARGET…", nargs=-1, required=True)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-@home_option
-@json_option
-def command(targets: tuple[str, ...], yes: bool, home: Home, as_json: bool) -> None:
+@shared.home_option
+@shared.json_option
+def command(targets: tuple[str, ...], yes: bool, home: shared.Home, as_json: bool) -> None:
     """Remove builds, raw files and runs.
 
     TARGET is a folder in the home's built/, raw/ or runs/, or the end of its path as `kmip-data list` shows
@@ -55,9 +38,7 @@ def command(targets: tuple[str, ...], yes: bool, home: Home, as_json: bool) -> N
     click.echo(table(["folder", "what", "disk"], rows), err=as_json)
     if not yes:
         if not (sys.stdin and sys.stdin.isatty()):
-            raise UsageError(
-                "There is no terminal to confirm the removal.", next="the same command with --yes"
-            )
+            raise UsageError("There is no terminal to confirm the removal.", next="add --yes")
         if not click.confirm(f"Remove {human_bytes(sum(sizes))}?", err=True):
             click.echo("Nothing was removed.", err=True)
             raise click.exceptions.Exit(1)

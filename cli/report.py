@@ -39,7 +39,7 @@ def command(names: tuple[str, ...], against: str | None, form: str, output: Path
     """Tabulate the results of runs with the paper's figures.
 
     Reads the finished runs of sweeps, those named RUN, or all of the home. A row is the seeds of one
-    configuration on the same data: mean ± standard deviation, the published figure, and 95 % intervals of the
+    configuration on the same data: mean ± standard deviation, the published figure, and the
     differences.
     """
     from kmip_data.models.sweeps.state import folders_of

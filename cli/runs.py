@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.commands import TARGET, Command, home_option, json_option
+from kmip_data.cli.shared.commands import Command, home_option, json_option
 from kmip_data.cli.shared.output import annotated, show, table
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
-
-STATES = ("done", "running", "stopped", "failed")
 
 
 @click.command(
@@ -24,11 +22,11 @@ STATES = ("done", "running", "stopped", "failed")
         "kmip-data runs --json",
     ],
 )
-@click.option(
-    "--dataset", metavar="NAME", shell_complete=TARGET.shell_complete, help="Only runs on this dataset."
-)
+@click.option("--dataset", metavar="NAME", help="Only runs on this dataset.")
 @click.option("--model", metavar="NAME", help="Runs of this model only.")
-@click.option("--state", type=click.Choice(STATES), help="Runs in this state only.")
+@click.option(
+    "--state", type=click.Choice(["done", "running", "stopped", "failed"]), help="Runs in this state only."
+)
 @home_option
 @json_option
 def command(dataset: str | None, model: str | None, state: str | None, home: Home, as_json: bool) -> None:

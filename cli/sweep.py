@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.cli.shared.commands import (
-    SWEEP,
-    Command,
-    keys_option,
-    number_list,
-    number_option,
-    work_options,
-)
+from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.output import show
 from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.runtime.progress import say
@@ -30,16 +23,15 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    cls=Command,
+    cls=shared.Command,
     examples=[
         "kmip-data sweep --dataset helsinki --model gps-kmip,gcn --seeds 0..4 --jobs 2",
-        "kmip-data sweep small-cities --dry-run",
         "kmip-data sweep small-cities --status",
         "kmip-data sweep influence-of-k --gpus 0,1,2,3",
         "kmip-data sweep influence-of-k --submit slurm --slurm partition=gpu",
     ],
 )
-@click.argument("plan", metavar="[SWEEP]", required=False, type=SWEEP)
+@click.argument("plan", metavar="[SWEEP]", required=False, type=shared.SWEEP)
 @click.option(
     "--dataset", "datasets", metavar="A,B", help="Datasets or build folders.  [default: the plan's]"
 )
@@ -47,9 +39,9 @@ if TYPE_CHECKING:
 @click.option(
     "--seeds", metavar="LIST", help="Seeds, such as 0..4 or 0,5.  [default: the plan's; without: 0]"
 )
-@number_option("--epochs", "Epochs of every run.")
-@keys_option("Configuration key of every run.")
-@number_option("--jobs", "Runs at a time; on a CPU they share its cores.", 1)
+@shared.number_option("--epochs", "Epochs of every run.")
+@shared.keys_option("Configuration key of every run.")
+@shared.number_option("--jobs", "Runs at a time; on a CPU they share its cores.", 1)
 @click.option(
     "--gpus", metavar="LIST", help="GPUs, such as 0,1,3: one run at a time on each, instead of --jobs."
 )
@@ -57,7 +49,7 @@ if TYPE_CHECKING:
 @click.option("--slurm", multiple=True, metavar="KEY=VALUE", help="SLURM option, such as partition=gpu.")
 @click.option("--dry-run", is_flag=True, help="Check every run and list them; start none.")
 @click.option("--status", is_flag=True, help="Show the state and results of every run; start none.")
-@work_options
+@shared.work_options
 def command(
     plan: str | None, dry_run: bool, status: bool, home: Home, as_json: bool, quiet: bool, **chosen: Any
 ) -> None:
@@ -72,10 +64,8 @@ def command(
     ways = {name: chosen.pop(name) for name in ("jobs", "gpus", "submit", "slurm")}
     ways["gpus"] = list(filter(None, dict.fromkeys((ways["gpus"] or "").split(","))))
     if ways["gpus"] and ways["submit"]:
-        raise UsageError(
-            "--gpus is for runs on this machine, and --submit is for a cluster.",
-            next="leave out --gpus: each submitted run has a GPU, unless system.device=cpu",
-        )
+        what = "--gpus is for runs on this machine, and --submit is for a cluster."
+        raise UsageError(what, next="leave out --gpus: each submitted run has a GPU")
     sweep = _with_choices(read_plan(plan), chosen)
     work = None if dry_run or status else {"home": home, "folder": home.root / "sweeps" / sweep.name}
     cells: list[Cell] = []
@@ -88,7 +78,7 @@ def _with_choices(plan: Plan, chosen: Mapping[str, Any]) -> Plan:
     """Return the plan with the options of the command line."""
     given = {name: tuple(chosen[name].split(",")) for name in ("datasets", "models") if chosen[name]}
     if chosen["seeds"] is not None:
-        given["seeds"] = tuple(number_list("--seeds", chosen["seeds"]))
+        given["seeds"] = tuple(shared.number_list("--seeds", chosen["seeds"]))
     epochs = chosen["epochs"] or plan.epochs
     return plan.model_copy(update={**given, "epochs": epochs, "set": (*plan.set, *chosen["overrides"])})
 

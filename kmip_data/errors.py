@@ -108,22 +108,9 @@ class PartialBuildWarning(UserWarning):
 
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_FORBIDDEN = (".", "a folder this user may write to")
-_IN_THE_WAY = (": something else is in the way.", "a folder, or nothing, at that place")
-_A_LINK = (": it is a symbolic link, and is not followed.", "a regular file, or none")
-#: Errors of the path itself: end of the message, and what is expected. Others are the disk's fault.
-_WRONG_PLACE = {
-    errno.EACCES: _FORBIDDEN,
-    errno.EPERM: _FORBIDDEN,
-    errno.EROFS: _FORBIDDEN,
-    errno.ENAMETOOLONG: (": its name is too long for this file system.", "a shorter path"),
-    errno.ELOOP: _A_LINK,
-    errno.EMLINK: _A_LINK,
-    errno.ENOENT: (".", "a folder that exists"),
-    errno.ENOTDIR: _IN_THE_WAY,
-    errno.EEXIST: _IN_THE_WAY,
-    errno.EISDIR: _IN_THE_WAY,
-}
+#: Errors of the path itself; others are the disk's fault.
+_WRONG_PLACE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP, errno.EMLINK}
+_WRONG_PLACE |= {errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EISDIR}
 
 
 def located(path: str | os.PathLike[str], what: str = "path") -> Path:
@@ -148,21 +135,15 @@ def disk_error(
     """Return our error for ``error``, met while ``path``, of ``needed`` bytes, was written."""
     reason = error.strerror or str(error)
     if error.errno in _WRONG_PLACE:
-        why, expected = _WRONG_PLACE[error.errno]
-        return UsageError(
-            f"{path} cannot be written{why}",
-            expected=expected,
-            found=reason,
-            left=left,
-            next="choose another place with --home DIR (or KMIP_DATA_HOME) or --output",
-        )
-    full = error.errno in FULL
+        again = "choose another place with --home DIR (or KMIP_DATA_HOME) or --output"
+        return UsageError(f"{path} cannot be written: {reason}.", left=left, next=again)
     with contextlib.suppress(OSError):
         reason += f"; {shutil.disk_usage(path.parent).free:,} bytes free"
-    room = "free space" if needed is None else f"room for {needed:,} bytes"
+    if needed is not None:
+        reason += f", {needed:,} bytes needed"
+    full = error.errno in FULL
     return OutOfResources(
         f"There is no room to write {path}." if full else f"{path} could not be written.",
-        expected=f"{room} on {'the' if full else 'a working'} disk of {path.parent}",
         found=reason,
         left=left,
         next=f"{'free some space' if full else 'check the disk'} (or raise the quota or the limit on file "
@@ -187,8 +168,8 @@ def unreadable(path: Path, error: OSError) -> DamagedInput:
 
 def occupied(folder: Path, expected: str, found: str, option: str = "--output") -> UsageError:
     """Return the error for a folder, which ``option`` names, that holds something else than is put there."""
-    next_step = f"give another {option} folder"
-    return UsageError(f"{folder} holds something else.", expected=expected, found=found, next=next_step)
+    again = f"give another {option} folder"
+    return UsageError(f"{folder} holds something else.", expected=expected, found=found, next=again)
 
 
 def left_in(folder: Path) -> str:
@@ -202,10 +183,9 @@ def require_room(folder: Path, needed: int, purpose: str) -> None:
     """Raise OutOfResources when ``needed`` bytes do not fit on the disk of ``folder``."""
     free = shutil.disk_usage(folder).free
     if needed > free:
-        raise OutOfResources(
-            f"{purpose} does not fit on the disk: {folder} has {human_bytes(free)} of {human_bytes(needed)}.",
-            next="free some space, or choose another disk with --home DIR (or KMIP_DATA_HOME)",
-        )
+        sizes = f"{folder} has {human_bytes(free)} of {human_bytes(needed)}"
+        again = "free some space, or choose another disk with --home DIR (or KMIP_DATA_HOME)"
+        raise OutOfResources(f"{purpose} does not fit on the disk: {sizes}.", next=again)
 
 
 def human_bytes(count: float) -> str:

@@ -17,10 +17,8 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.wording import nearest, shown_address
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Md5 = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 MOST_SHOWN = 40  #: names that an error lists
 PACKAGE = "package:"  #: begins the address of a file inside an installed Python package
-GitBlob = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 
 
 class Strict(BaseModel):
@@ -53,8 +51,11 @@ class Mirror(Strict):
     url: str  #: requested unchanged; printed and recorded as ``address``
     bytes: int | None = None
     sha256: Digest | None = None
-    md5: Md5 | None = None  #: if the owner publishes no other digest
-    git_blob: GitBlob | None = None  #: SHA-1 of "blob <size>", a zero and the bytes: git's name for a file
+    #: if the owner publishes no other digest
+    md5: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")] | None = None
+    git_blob: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None = (
+        None  #: SHA-1 of "blob <size>", a zero and the bytes: git's name for a file
+    )
     note: str = ""
 
     @property
@@ -186,8 +187,7 @@ def load_manifest(name: str) -> Manifest:
     Raises ``UsageError``, with the nearest name, if there is no such dataset; ``DamagedInput``, with every
     fault, if the file does not follow the model.
     """
-    names = dataset_names()
-    if name not in names:
+    if name not in (names := dataset_names()):
         raise unknown_name("dataset", name, names)
     try:
         return Manifest.model_validate({**read_shipped("datasets", name), "file": name})
@@ -214,6 +214,6 @@ def named(manifest: Manifest, name: str) -> Manifest:
 def no_recipe(manifest: Manifest) -> Manifest:
     """Return ``manifest``; ``UsageError`` for a recipe, which is not a dataset itself."""
     if manifest.recipe and manifest.name == manifest.file:
-        next_command = f"kmip-data info {manifest.name}"
-        raise UsageError(f"{manifest.name!r} is not a dataset: it makes one.", next=next_command)
+        again = f"kmip-data info {manifest.name}"
+        raise UsageError(f"{manifest.name!r} is not a dataset: it makes one.", next=again)
     return manifest

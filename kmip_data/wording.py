@@ -10,16 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 #: Parameters of datasets that are options of commands; ``--set KEY=VALUE`` takes the others.
-OPTIONS = {
-    "k": "--k",
-    "limit": "--limit",
-    "split": "--split-rule",
-    "split_seed": "--split-seed",
-    "test_area": "--test-area",
-    "place": "--place",
-    "images": "--images",
-    "masks": "--masks",
-}
+OPTIONS = {name: f"--{name}" for name in ("k", "limit", "place", "images", "masks")}
+OPTIONS |= {"split": "--split-rule", "split_seed": "--split-seed", "test_area": "--test-area"}
 #: Characters that a terminal obeys (C0 but tab and line feed, DEL, C1, marks that reorder text), and halves
 #: of surrogate pairs, as in file names that are not UTF-8, which cannot be encoded.
 _CONTROLS = re.compile(

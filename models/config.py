@@ -35,9 +35,8 @@ ATTENTION = {kind: part for kind, part in _ALL.items() if not issubclass(part, M
 
 @dataclass(frozen=True)
 class Positional:
-    """One way in which a network reads an encoding of the positions of nodes."""
+    """One value of ``model.positional``: how a network reads an encoding of the positions of nodes."""
 
-    name: str  #: value of ``model.positional``
     encoding: Encoding | None = None  #: the added column that it reads; training adds it where it is missing
     width: int = 0  #: channels that it takes from those of the node encoder; 0: it changes the batch instead
     distances: bool = False  #: True if it gives the edges the squared distance of their ends
@@ -50,13 +49,12 @@ class Positional:
         return tuple(column.attribute for column in self.encoding.columns()) if self.encoding else ()
 
 
-ENCODINGS = (
-    Positional("equivstable", Laplacian(8), distances=True),
-    Positional("lappe", Laplacian(10), width=16),
-    Positional("none"),
-    Positional("rwse", RandomWalk(20), width=28),
-)
-POSITIONAL = {each.name: each for each in ENCODINGS}
+POSITIONAL = {
+    "equivstable": Positional(Laplacian(8), distances=True),
+    "lappe": Positional(Laplacian(10), width=16),
+    "none": Positional(),
+    "rwse": Positional(RandomWalk(20), width=28),
+}
 
 
 @functools.cache
@@ -68,13 +66,10 @@ def models() -> Mapping[str, dict[str, Any]]:
 if TYPE_CHECKING:
     AnyAttention = Part
     AnyMessagePassing = Part
-    AnyPositional = str
 else:
-    AnyPositional = Literal[tuple(POSITIONAL)]
-    AnyAttention = Annotated[Union[tuple(ATTENTION.values())], Field(discriminator="kind")]  # noqa: UP007
-    AnyMessagePassing = Annotated[
-        Union[tuple(MESSAGE_PASSING.values())], Field(discriminator="kind")  # noqa: UP007
-    ]
+    by_kind = Field(discriminator="kind")
+    AnyAttention = Annotated[Union[tuple(ATTENTION.values())], by_kind]  # noqa: UP007
+    AnyMessagePassing = Annotated[Union[tuple(MESSAGE_PASSING.values())], by_kind]  # noqa: UP007
 
 USUAL_DIM = 56  #: hidden_dim where nobody chose one
 
@@ -104,10 +99,7 @@ class ModelConfig(Strict):
         description="largest number of parameters: hidden_dim becomes the widest that fits",
     )
     attention: AnyAttention = Field(default_factory=KMIPPart, description="attention of a layer")
-    local: AnyMessagePassing = Field(
-        default_factory=GatedGCNPart,
-        description="message passing of a layer",
-    )
+    local: AnyMessagePassing = Field(default_factory=GatedGCNPart, description="message passing of a layer")
     dropout: float = Field(default=0.1, ge=0, lt=1, description="dropout of all branches of a layer")
     norm: Literal["batch", "graph-layer", "layer", "graph", "none"] = Field(
         default="batch",
@@ -116,8 +108,7 @@ class ModelConfig(Strict):
     )
     feed_forward: bool = Field(default=True, description="two linear layers after the branches")
     ffn_activation: Literal["relu", "gelu"] = Field(
-        default="relu",
-        description="activation of the feed-forward block: relu (code) or gelu (text)",
+        default="relu", description="activation of the feed-forward block: relu (code) or gelu (text)"
     )
     head: Literal["node", "graph", "link"] | None = Field(
         default=None, description="level of a prediction; none: that of the targets"
@@ -142,7 +133,7 @@ class ModelConfig(Strict):
         description="encoder of edge features: dummy: one learned vector; linear; bond: embeddings of"
         " OGB's three integers; voc, coco: standardised, then linear",
     )
-    positional: AnyPositional = Field(
+    positional: Literal["equivstable", "lappe", "none", "rwse"] = Field(
         default="none",
         description="positional encoding: Laplacian eigenvectors (lappe, 16 channels), random walks"
         " (rwse, 28), or gates scaled by distances of eigenvectors (equivstable)",
@@ -180,26 +171,18 @@ class ModelConfig(Strict):
 
     @model_validator(mode="after")
     def _parts_go_together(self) -> Self:
-        free = self.parameter_budget is not None  # to choose hidden_dim
+        dim, budget, name = self.hidden_dim, self.parameter_budget, self.positional
         for part in (self.attention, self.local):
-            part.check(self.layers, None if free else self.hidden_dim)
-        position, msg = POSITIONAL[self.positional], ""
-        if free and self.hidden_dim != USUAL_DIM:
-            msg = (
-                f"parameter_budget = {self.parameter_budget} would replace hidden_dim = {self.hidden_dim};"
-                " leave one of them out"
-            )
+            part.check(self.layers, dim if budget is None else None)
+        width, msg = POSITIONAL[name].width, ""
+        if budget is not None and dim != USUAL_DIM:
+            msg = f"parameter_budget = {budget} would replace hidden_dim = {dim}; leave one of them out"
         elif self.attention.kind == self.local.kind == "none":
             msg = "attention and local are both none: layers need one of them"
-        elif position.distances and not self.local.reads_distances:
-            msg = (
-                f"{position.name} scales the gates of message passing, and local = {self.local.kind} has none"
-            )
-        elif position.width >= self.hidden_dim and not free:
-            msg = (
-                f"hidden_dim = {self.hidden_dim} leaves no room next to the {position.width} channels of"
-                f" {position.name}"
-            )
+        elif POSITIONAL[name].distances and not self.local.reads_distances:
+            msg = f"{name} scales the gates of message passing, and local = {self.local.kind} has none"
+        elif width >= dim and budget is None:
+            msg = f"hidden_dim = {dim} leaves no room next to the {width} channels of {name}"
         if msg:
             raise ValueError(msg)
         return self

@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,10 +15,10 @@ from torch.utils.checkpoint import checkpoint
 from kmip_data.errors import UsageError
 from kmip_data.models.config import POSITIONAL, USUAL_DIM, ModelConfig
 from kmip_data.models.context import PLAIN, ForwardContext, Found
-from kmip_data.models.encoders import EDGE_ENCODERS, NODE_ENCODERS, WithPositional, build_positional
-from kmip_data.models.layers.batch import ALL, GraphBatch, Rows, by_graph, formed, read_batch
+from kmip_data.models.encoders import EDGE_ENCODERS, NODE_ENCODERS, POSITIONAL_ENCODERS, WithPositional
+from kmip_data.models.layers.batch import GraphBatch, Rows, by_graph, formed, read_batch
 from kmip_data.models.layers.gated_gcn import GatedGCN
-from kmip_data.models.layers.norms import ACTIVATIONS, NORMS, BatchNorm, normed
+from kmip_data.models.layers.norms import ACTIVATIONS, NORMS, Activation, BatchNorm, normed
 from kmip_data.models.parts import Place
 
 log = logging.getLogger(__name__)
@@ -31,55 +31,28 @@ def count_parameters(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def widest_within(budget: int, count: Callable[[int], int]) -> int:
-    """Choose a hidden dimension as upstream ``main.py:find_max_hidden_dim`` does.
-
-    A binary search over 32 … 512 for the largest whose ``count`` of parameters is within the budget.
-    As there, 32 is the answer when even that has too many; here it is logged.
-    """
-    best, low, high = NARROWEST, NARROWEST, WIDEST
-    while low <= high:
-        middle = (low + high) // 2
-        if count(middle) <= budget:
-            best, low = middle, middle + 1
-        else:
-            high = middle - 1
-    if best == NARROWEST and (least := count(best)) > budget:
-        log.warning("the narrowest network has %d parameters: over the budget of %d", least, budget)
-    return best
-
-
 class GPSLayer(nn.Module):
     """One layer of GraphGPS, in the order of upstream graphgps/layer/gps_layer.py.
 
     local: ``norm(conv(x, e, batch))``, global: ``norm(x + dropout(attention(x, batch)))``, their sum h, then
-    ``norm(h + dropout(W₂ dropout(act(W₁ h))))``. A branch without a module is left out.
+    ``norm(h + dropout(W₂ dropout(act(W₁ h))))``. A branch without a module is left out; one there must be.
 
     Parameters
     ----------
     conv
-        Any module called as ``conv(x, e, batch) -> (x, e)`` with nodes (N, d), edge features in the form of
+        Module called as ``conv(x, e, batch) -> (x, e)`` with nodes (N, d), edge features in the form of
         ``batch.edges`` and a :class:`~kmip_data.models.layers.batch.GraphBatch`; does its own dropout.
     attention
-        Any module called as ``attention(x, batch) -> x``; or, where something else goes from layer to layer,
-        as ``attention(x, batch, *carried) -> (x, *carried)``.
-    dim
-        Channels d.
-    dropout
-        Probability, after attention and twice in the feed-forward block.
+        Module called as ``attention(x, batch) -> x``; or, where something else goes from layer to layer, as
+        ``attention(x, batch, *carried) -> (x, *carried)``.
+    dim, dropout
+        Channels d; probability of dropout after attention and twice in the feed-forward block.
     norm
         Name in :data:`~kmip_data.models.layers.norms.NORMS`.
-    activation
-        Of the feed-forward block.
-    feed_forward
-        False: the layer ends with h.
+    activation, feed_forward
+        Activation of the feed-forward block; False: the layer ends with h.
     add_local_input
         Add x to what ``conv`` gives before its norm.
-
-    Raises
-    ------
-    UsageError
-        There is neither ``conv`` nor ``attention``.
     """
 
     def __init__(
@@ -90,7 +63,7 @@ class GPSLayer(nn.Module):
         dim: int,
         dropout: float = 0.0,
         norm: str = "batch",
-        activation: Literal["relu", "gelu"] = "relu",
+        activation: Activation = "relu",
         feed_forward: bool = True,
         add_local_input: bool = False,
     ) -> None:
@@ -100,12 +73,11 @@ class GPSLayer(nn.Module):
         self.local, self.attention = conv, attention
         self.norm_local = None if conv is None else NORMS[norm](dim)
         self.norm_global = None if attention is None else NORMS[norm](dim)
-        self.norm_out = NORMS[norm](dim) if feed_forward else None
-        self.linear_in = nn.Linear(dim, 2 * dim) if feed_forward else None
-        self.linear_out = nn.Linear(2 * dim, dim) if feed_forward else None
-        self.dropout = nn.Dropout(dropout)
-        self.activation = ACTIVATIONS[activation]
-        self.add_local_input = add_local_input
+        self.feed_forward, self.add_local_input = feed_forward, add_local_input
+        if feed_forward:
+            self.norm_out = NORMS[norm](dim)
+            self.linear_in, self.linear_out = nn.Linear(dim, 2 * dim), nn.Linear(2 * dim, dim)
+        self.dropout, self.activation = nn.Dropout(dropout), ACTIVATIONS[activation]
 
     def forward(self, x: Tensor, e: Any, batch: GraphBatch | Any, *carried: Any) -> tuple[Any, ...]:
         """Nodes (N, d), edge features and what attention carries to the same.
@@ -124,7 +96,7 @@ class GPSLayer(nn.Module):
                 attended, *carried = attended
             h = normed(self.norm_global, x, attended, batch, before=dropout, residual=h)
         assert h is not None
-        if self.norm_out is None or self.linear_in is None or self.linear_out is None:
+        if not self.feed_forward:
             return h, e, *carried
         feed = self.linear_out(self.dropout(self.activation(self.linear_in(h))))
         return normed(self.norm_out, h, feed, batch, before=dropout), e, *carried
@@ -134,25 +106,21 @@ def recomputed(layer: nn.Module, x: Tensor, e: Tensor | None, batch: GraphBatch,
     """``layer(x, e, batch, *carried)`` by activation checkpointing; same result and gradients, bit for bit.
 
     The second pass draws the same dropout masks, leaves running statistics alone and reuses the results of
-    the first pass's searches, 8 bytes per chosen pair: the search takes most of the time. Edges are formed
-    here, as the tensors that they are formed from are not kept.
+    the first pass's searches, 8 bytes per chosen pair. Edges are formed here, as what they are formed from is
+    not kept.
     """
-    record: list[Found] | None = None
+    records: list[list[Found]] = []  # of the first pass
 
     def run(x: Tensor, e: Tensor | None, *given: Any) -> Any:
-        nonlocal record
-        if record is None:
-            record = []
-            context = replace(batch.context, record=record)
+        if records:
+            context = replace(batch.context, replay=iter(records[0]))
         else:
-            context = replace(batch.context, replay=iter(record))
+            records.append([])
+            context = replace(batch.context, record=records[0])
         x, e, *carried = layer(x, e, replace(batch, context=context), *given)
         return x, formed(e), *carried
 
     return checkpoint(run, x, e, *carried, use_reentrant=False)
-
-
-Pooling = Literal["mean", "max", "sum"]
 
 
 class NodeHead(nn.Module):
@@ -160,7 +128,8 @@ class NodeHead(nn.Module):
 
     Of ``layers`` linear layers all but the last are ``dim`` wide and followed by ``relu`` or ``gelu``;
     dropout comes before each. ``l2norm`` scales each row to length 1 after an activation. GraphGym does so
-    unasked, and with it went all published numbers on nodes; the paper does not mention it.
+    unasked, in all published numbers on nodes; the paper does not mention it. ``pooling`` is that of a
+    :class:`GraphHead`: ``mean``, ``max`` or ``sum``.
     """
 
     def __init__(
@@ -171,14 +140,13 @@ class NodeHead(nn.Module):
         layers: int,
         l2norm: bool,
         dropout: float = 0.0,
-        activation: str = "relu",
-        pooling: Pooling = "mean",
+        activation: Activation = "relu",
+        pooling: str = "mean",
     ) -> None:
         super().__init__()
         self.hidden = nn.ModuleList(nn.Linear(dim, dim) for _ in range(layers - 1))
         self.out = nn.Linear(dim, classes)
-        self.dropout = nn.Dropout(dropout)
-        self.activation = nn.functional.gelu if activation == "gelu" else nn.functional.relu
+        self.dropout, self.activation = nn.Dropout(dropout), ACTIVATIONS[activation]
         self.l2norm, self.pooling = l2norm, pooling
 
     def forward(self, x: Tensor, batch: GraphBatch | None = None) -> Tensor:
@@ -203,10 +171,7 @@ class GraphHead(NodeHead):
 
 
 class LinkHead(NodeHead):
-    """The perceptron on each node, then the dot product of each pair of a graph.
-
-    LRGB's ``inductive_edge`` with ``dot``.
-    """
+    """The perceptron on each node, then the dot product of each pair of a graph (LRGB)."""
 
     def __init__(self, dim: int, classes: int, **options: Any) -> None:
         super().__init__(dim, dim, **options)
@@ -220,7 +185,7 @@ class LinkHead(NodeHead):
             return ends @ ends.mT
 
 
-def pool(x: Tensor, batch: GraphBatch, pooling: Pooling) -> Tensor:
+def pool(x: Tensor, batch: GraphBatch, pooling: str) -> Tensor:
     """(N, d) → (G, d): mean, largest or sum over the nodes of each graph; zero for a graph without any."""
     if pooling == "max":
         out = x.new_zeros(batch.num_graphs, x.shape[1])
@@ -242,12 +207,11 @@ class GPSNetwork(nn.Module):
         self, config: ModelConfig, *, in_channels: int, num_classes: int, edge_channels: int | None = None
     ) -> None:
         super().__init__()
-        dim = config.hidden_dim
-        position, parts = POSITIONAL[config.positional], (config.local, config.attention)
-        encoder, beside = NODE_ENCODERS[config.node_encoder](in_channels, dim - position.width), None
-        if position.width:
-            beside = build_positional(position, dim)
-        self.node_encoder = encoder if beside is None else WithPositional(encoder, beside)
+        dim, name = config.hidden_dim, config.positional
+        width, parts = POSITIONAL[name].width, (config.local, config.attention)
+        position = POSITIONAL_ENCODERS.get(name)
+        encoder = NODE_ENCODERS[config.node_encoder](in_channels, dim - width)
+        self.node_encoder = WithPositional(encoder, position(dim)) if position and width else encoder
         self.node_encoder_norm = BatchNorm(dim) if config.node_encoder_norm else None
         self.edge_encoder = EDGE_ENCODERS[config.edge_encoder](edge_channels, dim)
         self.reads_edges = any(part.reads_edges for part in parts)
@@ -255,7 +219,7 @@ class GPSNetwork(nn.Module):
         self.edge_encoder.requires_grad_(self.reads_edges)
         for part in parts:
             part.initialise(self.node_encoder, self.edge_encoder)
-        self.position = None if position.width else build_positional(position, dim)
+        self.position = position(dim) if position and not width else None
         self.input = nn.Sequential(*(InputBlock(dim) for _ in range(config.input_layers)))
         self.begin = config.attention.begin(dim)
         self.layers = nn.ModuleList(_gps_layer(config, number) for number in range(config.layers))
@@ -269,7 +233,7 @@ class GPSNetwork(nn.Module):
             activation=config.head_activation,
             pooling=config.pooling,
         )
-        self.reads = (*position.reads, *(name for part in parts for name in part.reads))
+        self.reads = (*POSITIONAL[name].reads, *(name for part in parts for name in part.reads))
 
     def forward(self, batch: Any, context: ForwardContext = PLAIN) -> Tensor:
         """Predictions (N, num_classes), or (G, num_classes) by a head for graphs.
@@ -302,19 +266,14 @@ class InputBlock(nn.Module):
         self.linear = nn.Linear(dim, dim, bias=False)
         self.norm = BatchNorm(dim)
 
-    def forward(self, x: Tensor, rows: Rows = ALL) -> Tensor:
+    def forward(self, x: Tensor, rows: Rows) -> Tensor:
         """(N, dim) to the same; ``rows`` as a batch norm takes them."""
         return nn.functional.normalize(self.norm(self.linear(x), rows).relu(), dim=1)
 
 
 def _gps_layer(config: ModelConfig, number: int) -> GPSLayer:
-    place = Place(
-        config.hidden_dim,
-        dropout=config.dropout,
-        layer=number,
-        layers=config.layers,
-        distances=POSITIONAL[config.positional].distances,
-    )
+    distances = POSITIONAL[config.positional].distances
+    place = Place(config.hidden_dim, config.dropout, number, config.layers, distances)
     return GPSLayer(
         config.local.build(place),
         config.attention.build(place),
@@ -335,12 +294,13 @@ def fit_hidden_dim(
     edge_channels: int | None = None,
     budget: int | None = None,
 ) -> ModelConfig:
-    """Return ``config`` with ``hidden_dim`` chosen, as :func:`~.budget.widest_within` does, and no budget.
+    """Return ``config`` with ``hidden_dim`` chosen as upstream ``main.py:find_max_hidden_dim`` does.
 
-    Each candidate is rounded up to what the parts divide it by. Candidates are counted without memory
-    and without drawing random numbers, so the weights of the model built afterwards do not depend on
-    the search (upstream's do). ``budget`` is by default ``config.parameter_budget``, which a ``hidden_dim``
-    that is given switches off; the other arguments are as :func:`build_model` takes them.
+    A binary search over 32 … 512 for the largest whose parameters are within ``budget``; 32 is the answer,
+    and logged, when even that has too many. Each candidate is rounded up to what the parts divide it by, and
+    counted without memory and without drawing random numbers: weights do not depend on the search (upstream's
+    do). ``budget`` is by default ``config.parameter_budget``, which a ``hidden_dim`` that is given switches
+    off; the result has none. The other arguments are as :func:`build_model` takes them.
     """
     if budget is None and config.hidden_dim != USUAL_DIM:
         return config.model_copy(update={"parameter_budget": None})
@@ -348,6 +308,7 @@ def fit_hidden_dim(
     if budget is None:
         return config
     multiple = math.lcm(config.attention.multiple, config.local.multiple)
+    sizes: Any = {"in_channels": in_channels, "num_classes": num_classes, "edge_channels": edge_channels}
 
     def candidate(dim: int) -> ModelConfig:
         rounded = -(-dim // multiple) * multiple
@@ -355,12 +316,18 @@ def fit_hidden_dim(
 
     def count(dim: int) -> int:
         with torch.device("meta"):
-            model = GPSNetwork(
-                candidate(dim), in_channels=in_channels, num_classes=num_classes, edge_channels=edge_channels
-            )
-        return count_parameters(model)
+            return count_parameters(GPSNetwork(candidate(dim), **sizes))
 
-    return candidate(widest_within(budget, count))
+    best, low, high = NARROWEST, NARROWEST, WIDEST
+    while low <= high:
+        middle = (low + high) // 2
+        if count(middle) <= budget:
+            best, low = middle, middle + 1
+        else:
+            high = middle - 1
+    if best == NARROWEST and (least := count(best)) > budget:
+        log.warning("the narrowest network has %d parameters: over the budget of %d", least, budget)
+    return candidate(best)
 
 
 def build_model(
@@ -375,20 +342,15 @@ def build_model(
     ----------
     config
         Where ``parameter_budget`` is set and ``hidden_dim`` is not, that becomes the widest that fits.
-    in_channels
-        Columns of the node features.
+    in_channels, edge_channels
+        Columns of the node features, and of the edge features where the edge encoder reads them.
     num_classes
         Number of classes C.
-    edge_channels
-        Columns of the edge features, where the edge encoder reads them.
 
     Raises
     ------
     UsageError
         An unknown search backend, or parts that do not go together.
     """
-    if config.parameter_budget is not None:
-        config = fit_hidden_dim(
-            config, in_channels=in_channels, num_classes=num_classes, edge_channels=edge_channels
-        )
-    return GPSNetwork(config, in_channels=in_channels, num_classes=num_classes, edge_channels=edge_channels)
+    sizes: Any = {"in_channels": in_channels, "num_classes": num_classes, "edge_channels": edge_channels}
+    return GPSNetwork(fit_hidden_dim(config, **sizes) if config.parameter_budget else config, **sizes)

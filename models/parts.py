@@ -3,8 +3,8 @@
 A kind of message passing is one class here, a kind of attention one in
 ``kmip_data.models.attention.configuration``, discovered automatically: a subclass of :class:`MessagePassing`
 or :class:`Part` that names its ``kind``, whose fields are the keys of ``model.local`` or ``model.attention``.
-It imports torch in ``build`` alone. Which parts a CUDA graph can hold, and which see padding, is known to
-``models/training/capture/steps.py`` alone.
+It imports torch in ``build`` alone. Parts that a CUDA graph cannot hold are listed in
+``models/training/capture/steps.py``.
 """
 
 from __future__ import annotations
@@ -134,10 +134,9 @@ class GatedGCNPart(MessagePassing):
 
 
 class StackPart(MessagePassing):
-    """A convolution that reads no edge features, with what a stack puts after it."""
+    """A class of :mod:`kmip_data.models.layers.convolutions`, named as its kind, with a stack after it."""
 
     reads_edges = False
-    convolution: ClassVar[str]  #: class in :mod:`kmip_data.models.layers.convolutions`
 
     stack: Literal["lrgb", "graphgym"] = Field(
         default="lrgb", description="operations after the convolution (models.md)"
@@ -155,10 +154,8 @@ class StackPart(MessagePassing):
         """GraphGym draws weights anew, which reaches torch's own linear layers: those of the encoders."""
         from torch import nn
 
-        if self.stack != "graphgym":
-            return
         for layer in (module for encoder in encoders for module in encoder.modules()):
-            if isinstance(layer, nn.Linear):
+            if self.stack == "graphgym" and isinstance(layer, nn.Linear):
                 nn.init.xavier_uniform_(layer.weight, nn.init.calculate_gain("relu"))
                 nn.init.zeros_(layer.bias)
 
@@ -166,22 +163,18 @@ class StackPart(MessagePassing):
         """Make a :class:`~kmip_data.models.layers.convolutions.Convolution` of its kind."""
         from kmip_data.models.layers import convolutions
 
-        kind: type[convolutions.Convolution] = getattr(convolutions, self.convolution)
-        return kind(place.dim, dropout=place.dropout, stack=self.stack, activation=self.activation)
+        made: type[nn.Module] = getattr(convolutions, self.kind.upper())
+        return made(place.dim, dropout=place.dropout, stack=self.stack, activation=self.activation)
 
 
 class GCNPart(StackPart):
     """Sum over the neighbours, by degrees."""
-
-    convolution = "GCN"
 
     kind: Literal["gcn"] = Field(default="gcn", description="GCN")
 
 
 class GATPart(StackPart):
     """Attention to the neighbours, one head."""
-
-    convolution = "GAT"
 
     kind: Literal["gat"] = Field(default="gat", description="GAT")
 
@@ -190,7 +183,6 @@ class GINEPart(StackPart):
     """Sum over the neighbours with the features of the edges between, then a perceptron."""
 
     reads_edges = True
-    convolution = "GINE"
 
     kind: Literal["gine"] = Field(default="gine", description="GINE")
     stack: Literal["lrgb", "graphgps", "graphgym"] = Field(  # type: ignore[assignment] # one more
@@ -199,8 +191,6 @@ class GINEPart(StackPart):
 
 
 class MLPPart(StackPart):
-    """Each node alone: what a network reaches without its graph."""
-
-    convolution = "MLP"
+    """Each node alone: the reach of a network without its graph."""
 
     kind: Literal["mlp"] = Field(default="mlp", description="no message passing: a linear layer on each node")

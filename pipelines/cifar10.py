@@ -25,7 +25,6 @@ from kmip_data.pipelines.shared.records import class_column, feature_column, uni
 FILE: Final = "CIFAR10_v2.pt"
 NUM_CLASSES: Final = 10
 RECORDS_PER_UNIT: Final = 2_000  #: about 20 MB per shard
-KEY_LENGTH: Final = 16
 _PIECES: Final = ("x", "edge_index", "edge_attr", "y", "node_ptr", "edge_ptr")
 
 
@@ -53,7 +52,7 @@ class CIFAR10Pipeline(Pipeline[Params, PublishedSplitParams]):
             views=(View(attribute="pos", source="node/x", start=3, stop=5),),
             edges="index",
             max_nodes=self.manifest.max_nodes,
-            key_length=KEY_LENGTH,
+            key_length=16,
         )
 
     def prepare(self, raw: RawFolder, params: Params, workdir: Path) -> Prepared:
@@ -98,10 +97,9 @@ PIPELINE = CIFAR10Pipeline
 
 
 def check_graph(graph: Any, where: str, max_nodes: int) -> dict[str, NDArray[Any]]:
-    """Return the arrays of one graph as they are stored.
+    """Return the arrays of one graph, checked and as they are stored.
 
-    ``x`` float32 (N, 5), ``edge_index`` uint16 (2, E), ``edge_attr`` float32 (E, 1), ``y`` uint8 (). Raises
-    ``DamagedInput`` where one is missing, has another shape or type, is not finite or leads out of the graph.
+    ``x`` float32 (N, 5), ``edge_index`` uint16 (2, E), ``edge_attr`` float32 (E, 1), ``y`` uint8 ().
     """
     if not isinstance(graph, Mapping):
         raise DamagedInput(f"{where}: not a graph, but a {type(graph).__name__}.")

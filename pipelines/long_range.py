@@ -103,7 +103,8 @@ class LongRangePipeline(Pipeline[LongRangeParams, PublishedSplitParams]):
 
     def schema(self, params: LongRangeParams) -> Schema:
         """Features by the task, the target, and for tasks of nodes the distance that it is read across."""
-        columns = [feature_column("node/x", FIELDS[params.task], "input of the task", stored="int8")]
+        fields = FIELDS.get(params.task, ("constant",))
+        columns = [feature_column("node/x", fields, "input of the task", stored="int8")]
         target = class_column("node/y", VALUES, "value of the other node with this key")
         if params.task != "retrieval":
             # A target that is stored as a real number is one of regression.
@@ -143,8 +144,6 @@ PIPELINE = LongRangePipeline
 FIELDS: Final = {
     "retrieval": (*(f"key bit {i} [-1, 1]" for i in range(KEY_BITS)), *(f"value {i}" for i in range(VALUES))),
     "sssp": ("source",),
-    "ecc": ("constant",),
-    "diam": ("constant",),
 }
 
 

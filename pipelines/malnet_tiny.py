@@ -89,12 +89,11 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
     def units(self, prepared: Prepared, params: MalNetTinyParams) -> list[Unit]:
         """Deal the listed graphs (train, val, test) by the size of their files."""
         names = [name for part in read_split_lists(prepared.path).values() for name in part]
-        chosen = [names[position] for position in params.choose(len(names))]
-
-        def size(name: str) -> int:
-            return (prepared.path / f"{name}.edgelist").stat().st_size
-
-        return units_by_size(chosen, size, TEXT_PER_UNIT, "graphs")
+        sizes = {
+            name: (prepared.path / f"{name}.edgelist").stat().st_size
+            for name in (names[position] for position in params.choose(len(names)))
+        }
+        return units_by_size(sizes, sizes.__getitem__, TEXT_PER_UNIT, "graphs")
 
     def records(self, prepared: Prepared, unit: Unit, params: MalNetTinyParams) -> Iterator[GraphRecord]:
         """Yield the graphs of one unit in the order of the lists."""

@@ -133,16 +133,14 @@ class ShapeNetPartPipeline(Pipeline[ShapeNetPartParams, PublishedSplitParams]):
     def units(self, prepared: Prepared, params: ShapeNetPartParams) -> list[Unit]:
         """Deal the listed shapes (train, val, test) by the size of their files."""
         synsets = {category.synset for category in params.categories}
-        keys = [
-            key for part in read_split_lists(prepared.path).values() for key in part if key[:8] in synsets
-        ]
-        chosen = [keys[position] for position in params.choose(len(keys))]
+        listed = (key for part in read_split_lists(prepared.path).values() for key in part)
+        keys = [key for key in listed if key[:8] in synsets]
+        most_points = {
+            key: (prepared.path / _file_name(key)).stat().st_size // SHORTEST_LINE + 1
+            for key in (keys[position] for position in params.choose(len(keys)))
+        }
         most = nodes_per_shard(self.schema(params), params)
-
-        def most_points(key: str) -> int:
-            return (prepared.path / _file_name(key)).stat().st_size // SHORTEST_LINE + 1
-
-        return units_by_size(chosen, most_points, most, "shapes")
+        return units_by_size(most_points, most_points.__getitem__, most, "shapes")
 
     def records(self, prepared: Prepared, unit: Unit, params: ShapeNetPartParams) -> Iterator[GraphRecord]:
         """Yield the shapes of one unit in the order of the lists."""

@@ -27,7 +27,6 @@ from kmip_data.pipelines.images.pieces import Piece, index_pickle, index_torch_f
 from kmip_data.pipelines.shared.records import class_column, feature_column, units_of_parts
 
 RECORDS_PER_UNIT: Final = 1_000  #: about 46 MB per shard
-KEY_LENGTH: Final = 16
 _OF_A_COLOUR: Final = ("mean", "deviation of", "largest", "least")
 FIELDS: Final = (
     *(f"{what} {colour} [0-1]" for what in _OF_A_COLOUR for colour in ("red", "green", "blue")),
@@ -72,7 +71,7 @@ class SuperpixelPipeline(Pipeline[Params, PublishedSplitParams]):
             edges="index",
             max_nodes=self.manifest.max_nodes,
             directed=False,
-            key_length=KEY_LENGTH,
+            key_length=16,
         )
 
     def prepare(self, raw: RawFolder, params: Params, workdir: Path) -> Prepared:

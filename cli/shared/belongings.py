@@ -24,7 +24,6 @@ from kmip_data.pipelines.engine.journal import files_of_unfinished
 from kmip_data.pipelines.raw.copies import files_of_raw
 from kmip_data.wording import nearest
 
-LAST = "checkpoints/last.ckpt"
 SHOWN = 5  #: names that a message lists
 #: Files that commands write next to a card by default.
 NEXT_TO_CARD = ("preview.png", "preview.html", "explore.html", "croissant.json")
@@ -112,8 +111,7 @@ def remove(those: Sequence[Belonging]) -> None:
     """Remove from each what kmip-data wrote, by name; all of them must be free, or none is touched.
 
     Raises ``UsageError`` where one lies behind a link, another process works in it, or nothing in it is
-    known to be of kmip-data; ``DamagedInput`` where the card of a build, which lists its files, cannot be
-    read.
+    known to be of kmip-data; ``DamagedInput`` where the card that lists the files of a build is damaged.
     """
     with contextlib.ExitStack() as locks:
         for each in those:
@@ -143,13 +141,18 @@ def remove(those: Sequence[Belonging]) -> None:
 
 def _own_files(item: Belonging) -> list[str]:
     """Names of the files below it that kmip-data wrote; the proof comes last, so that it can be resumed."""
-    if item.kind == "build":
-        return _files_of_build(Build(item.path, read_card(item.path)))
     if item.kind == "raw files":
         return files_of_raw(item.path)
     if item.kind == "run":
         return files_of_run(item.path) if _is_run(item.path) else []
-    return files_of_unfinished(item.path) or []
+    if item.kind == "unfinished build":
+        return files_of_unfinished(item.path) or []
+    build, names = Build(item.path, read_card(item.path)), list(NEXT_TO_CARD)
+    for column in added_names(build.path):
+        with contextlib.suppress(DamagedInput):  # of somebody else, then
+            names += [f"{COLUMNS}/{column}/{entry.file}" for entry in read_columns(build, column).files]
+            names.append(f"{COLUMNS}/{column}/{CARD_NAME}")
+    return [*names, *build.card.digests, PAGE_NAME, CARD_NAME]
 
 
 def _own_folders(item: Belonging) -> list[str]:
@@ -173,18 +176,8 @@ def _is_run(folder: Path) -> bool:
         config = tomllib.loads(read_small(folder / CONFIG_NAME).decode())
         if not {"data", "model", "training", "variant"} <= config.keys():
             return False
-        with contextlib.suppress(*_WRONG), zipfile.ZipFile(folder / LAST) as checkpoint:
+        with contextlib.suppress(*_WRONG), zipfile.ZipFile(folder / "checkpoints/last.ckpt") as checkpoint:
             return any(name.endswith("/data.pkl") for name in checkpoint.namelist())
         there = [each.name for each in folder.rglob("*") if not each.is_dir()]
         return sum(not name.startswith(".lock") for name in there) == len(files_of_run(folder))
     return False
-
-
-def _files_of_build(build: Build) -> list[str]:
-    """Names, below its folder, of the files of a build and of those commands put there; the card last."""
-    card, names = build.card, list(NEXT_TO_CARD)
-    for column in added_names(build.path):
-        with contextlib.suppress(DamagedInput):  # of somebody else, then
-            names += [f"{COLUMNS}/{column}/{entry.file}" for entry in read_columns(build, column).files]
-            names.append(f"{COLUMNS}/{column}/{CARD_NAME}")
-    return [*names, *card.digests, PAGE_NAME, CARD_NAME]

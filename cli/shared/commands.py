@@ -1,7 +1,7 @@
 """Commands with examples in their help and hints for old spellings, and the options that several share.
 
-A name that means nothing ends the command in a fraction of a second, before anything heavy is imported; the
-shell completes the names that exist. ``--home`` is read first, as names are looked up there.
+A name that means nothing ends the command in a fraction of a second, before anything heavy is imported.
+``--home`` is read first, as names are looked up there.
 """
 
 from __future__ import annotations
@@ -19,51 +19,22 @@ from kmip_data.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from click.shell_completion import CompletionItem
+    from kmip_data.builds.home import Home as Home  # noqa: PLC0414 -- commands annotate with it
 
-    from kmip_data.builds.home import Home
-
-_BUILD_FIRST = "kmip-data build DATASET first, with that option"
-#: Command -> option or subcommand of a previous version -> its new spelling, the one line of the error. Those
-#: that were typed most; CHANGELOG.md has all.
-OLD_SPELLINGS: dict[str, dict[str, str]] = {
-    "": {  # commands
-        "completion": "_KMIP_DATA_COMPLETE=bash_source kmip-data, as docs/cli.md has it",
-        "du": "kmip-data list",
-        "stats": "kmip-data info TARGET",
-    },
-    "*": {"--part": "--split PART"},  # of every command
-    "build": {"--engine": "--dask [ADDRESS]", "--scheduler": "--dask ADDRESS"},
-    "encode": {f"--{name}": f"kmip-data encode TARGET {name}N" for name in ("lappe", "rwse", "expander")},
-    "analyze": {
-        "classes": "kmip-data evaluate RUN --by-class",
-        "influence": "kmip-data explore RUN",
-        "universality": "kmip-data analyze expressivity",
-    },
-    "bench": {"all": "make bench, in a checkout"},
-    "preview": {"--html": "kmip-data explore TARGET"},
-    "sweep": dict.fromkeys(("--accept-license", "--archive", "--offline"), _BUILD_FIRST)
-    | {"--format": "kmip-data report SWEEP --format FORM, or --json"},
-    "train": dict.fromkeys(("--accept-license", "--archive", "--jobs", "--offline"), _BUILD_FIRST)
-    | {
-        "--attention-k": "--set model.attention.k=K",
-        "--checkpoint-every": "--set system.checkpoint_every=MINUTES",
-        "--compile": "--set system.compile=true",
-        "--coordinates": "--set data.coordinates=append",
-        "--explain": "kmip-data info DATASET --model MODEL",
-        "--k-schedule": "--set training.k_schedule=SHAPE:FROM:TO --set model.attention.k=TO",
-        "--logger": "--set system.logger=tensorboard",
-        "--profile": "torch.profiler, as docs/training.md has it",
-        "--search": "--set model.attention.search=BACKEND",
-        "--seeds-at-once": "kmip-data sweep --dataset DATASET --model MODEL --seeds 0..3 --jobs N",
-    },
+#: Command, or command and option, of a previous version -> its new spelling, the one line of the error. The
+#: ten that were typed most; CHANGELOG.md has all.
+OLD_SPELLINGS = {
+    "du": "kmip-data list",
+    "stats": "kmip-data info TARGET",
+    "preview --html": "kmip-data explore TARGET",
+    "preview --run": "kmip-data explore RUN",
+    "train --archive": "kmip-data build DATASET first, with that option",
+    "train --offline": "kmip-data build DATASET first, with that option",
+    "train --attention-k": "--set model.attention.k=K",
+    "train --explain": "kmip-data info DATASET --model MODEL",
+    "train --logger": "--set system.logger=tensorboard",
+    "--part": "--split PART",  # of every command
 }
-
-
-def new_spelling(command: str, option: str) -> str | None:
-    """Return the new spelling of an option that ``command`` had, or of a command if that is empty."""
-    of_all = OLD_SPELLINGS["*"] if command else {}
-    return {**of_all, **OLD_SPELLINGS.get(command, {})}.get(option)
 
 
 class Command(click.Command):
@@ -75,18 +46,13 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the line; an option of a previous version ends in an error that names the new spelling."""
-        line = list(args)  # click empties the other
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            self.refuse(ctx, line, error.option_name)
+            name, option = ctx.command_path.partition(" ")[2], error.option_name
+            if instead := OLD_SPELLINGS.get(f"{name} {option}", OLD_SPELLINGS.get(option)):
+                raise UsageError(f"{name} has no {option} any more.", next=instead) from None
             raise
-
-    def refuse(self, ctx: click.Context, args: list[str], option: str) -> None:
-        """Raise ``UsageError`` if an unknown option is an old spelling."""
-        name = ctx.command_path.partition(" ")[2]
-        if instead := new_spelling(name, option):
-            raise UsageError(f"{name} has no {option} any more.", next=instead)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples unwrapped, so that they can be copied."""
@@ -97,7 +63,11 @@ class Command(click.Command):
 
 
 class Group(Command, click.Group):
-    """A click group that answers a misspelt or old command with the right one."""
+    """A click group that shows its help alone, and answers a misspelt or old command with the right one."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the line; an empty one asks for help, which is no error."""
+        return super().parse_args(ctx, args or ["--help"])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -107,7 +77,7 @@ class Group(Command, click.Group):
         if args and not args[0].startswith("-") and args[0] not in known:
             from kmip_data.manifest import unknown_name
 
-            if instead := new_spelling(ctx.command_path.partition(" ")[2], args[0]):
+            if instead := OLD_SPELLINGS.get(args[0]):
                 raise UsageError(f"There is no command {args[0]!r} any more.", next=instead)
             raise unknown_name("command", args[0], known, command=f"{ctx.command_path} --help")
         return super().resolve_command(ctx, args)
@@ -123,20 +93,16 @@ def _home(ctx: click.Context | None, param: click.Parameter | None = None, value
     return Home.locate(value)
 
 
-#: Title of each kind of name, and the command that lists them.
-_TITLES = {
-    "dataset": ("dataset", "kmip-data list"),
-    "build": ("dataset or build folder", "kmip-data list"),
-    "sweep": ("sweep", "kmip-data sweep --help"),
-    "run": ("run", "kmip-data runs"),
-}
+#: Kind of a name -> the command that lists them.
+_LISTS = {"dataset": "list", "build": "list", "sweep": "sweep --help", "run": "runs"}
+_TITLES = {"build": "dataset or build folder", "run or build": "run, dataset or build folder"}
 
 
 class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class before click 8.4
-    """A name of one of ``kinds`` (``dataset``, ``build``, ``sweep``, ``run``), or one of ``words``."""
+    """A name of one of ``kinds``: ``dataset``, ``build``, ``sweep``, ``run``."""
 
-    def __init__(self, *kinds: str, words: tuple[str, ...] = ()) -> None:
-        self.kinds, self.words = kinds, words
+    def __init__(self, *kinds: str) -> None:
+        self.kinds = kinds
         self.name = " or ".join(kinds)
 
     def _known(self, home: Home) -> list[str]:
@@ -144,7 +110,7 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class befor
         from kmip_data.files.reading import read_json
         from kmip_data.manifest import dataset_names, shipped_names
 
-        names = {*self.words, *(shipped_names("sweeps") if "sweep" in self.kinds else ())}
+        names = set(shipped_names("sweeps") if "sweep" in self.kinds else ())
         if {"dataset", "build"} & {*self.kinds}:
             names |= {*dataset_names()}
         for card in home.built.glob("*/card.json") if "build" in self.kinds else ():
@@ -178,18 +144,8 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class befor
         builds = list_builds(home) if self.kinds == ("dataset",) else []
         if text in {build.card.dataset for build in builds}:
             raise UsageError(f"{text!r} is a dataset of your own.", next=own_command(builds, text))
-        *titles, last = (title for kind in self.kinds for title in _TITLES[kind][0].split(" or "))
-        title = f"{', '.join(titles)} or {last}" if titles else last
-        raise unknown_name(title, text, known, command=_TITLES[self.kinds[-1]][1])
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Complete the names that exist; paths are left to the shell."""
-        from click.shell_completion import CompletionItem
-
-        known = self._known(_home(ctx, value=ctx.params.get("home")))
-        return [CompletionItem(name) for name in known if name.startswith(incomplete)]
+        title = _TITLES.get(self.name, self.name)
+        raise unknown_name(title, text, known, command=f"kmip-data {_LISTS[self.kinds[-1]]}")
 
 
 DATASET, TARGET, SWEEP, RUN = Name("dataset"), Name("build"), Name("sweep"), Name("run")
@@ -236,44 +192,34 @@ def part_option(text: str, default: str | None = None) -> Callable[[F], F]:
     """Make ``--split``, a part of the split."""
     from kmip_data.format.splits import PARTS
 
-    kind, shown = click.Choice(PARTS), default is not None
-    return click.option("--split", "part", type=kind, default=default, show_default=shown, help=text)
+    return click.option(
+        "--split", "part", type=click.Choice(PARTS), default=default, show_default=True, help=text
+    )
 
 
 #: Where, and on which other data, a trained model is measured.
 trained_options = several(
     click.option(
-        "--dataset",
-        "target",
-        metavar="TARGET",
-        type=TARGET,
+        "--dataset", "target", metavar="TARGET", type=TARGET,
         help="Other data with the same features and classes.  [default: the data of the run]",
     ),
     device_option("as the run was trained"),
-)
+)  # fmt: skip
 archive_options = several(
     click.option(
-        "--archive",
-        "archives",
-        multiple=True,
-        metavar="PATH",
-        type=click.Path(path_type=Path),
+        "--archive", "archives", multiple=True, metavar="PATH", type=click.Path(path_type=Path),
         help="A local archive or folder instead of the download; may be repeated.",
     ),
     click.option(
-        "--accept-license",
-        is_flag=True,
-        default=None,
+        "--accept-license", is_flag=True, default=None,
         help="Agree to the owner's terms where a download asks for it (or set KMIP_DATA_ACCEPT_LICENSE=1).",
     ),
+)  # fmt: skip
+offline_option = click.option(
+    "--offline", is_flag=True, help="Use no network: what is already built or fetched must be enough."
 )
 #: Where raw files come from.
-raw_options = several(
-    archive_options,
-    click.option(
-        "--offline", is_flag=True, help="Use no network: what is already built or fetched must be enough."
-    ),
-)
+raw_options = several(archive_options, offline_option)
 
 
 def path_option(
@@ -292,8 +238,8 @@ def number_option(
     type: click.ParamType[Any] | None = None,  # noqa: A002
 ) -> Callable[[F], F]:
     """Make an option for a number; its default, if any, is shown."""
-    kind, shown = type or click.IntRange(min=1), default is not None
-    return click.option(flag, type=kind, default=default, show_default=shown, metavar="N", help=help)
+    kind = type or click.IntRange(min=1)
+    return click.option(flag, type=kind, default=default, show_default=True, metavar="N", help=help)
 
 
 def keys_option(text: str) -> Callable[[F], F]:
@@ -302,12 +248,9 @@ def keys_option(text: str) -> Callable[[F], F]:
 
 
 jobs_option = click.option(
-    "--jobs",
-    "-j",
-    type=click.IntRange(min=1),
-    metavar="N",
+    "--jobs", "-j", type=click.IntRange(min=1), metavar="N",
     help="Worker processes of a build.  [default: the cores this process may use]",
-)
+)  # fmt: skip
 
 
 def _dask(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
@@ -315,14 +258,9 @@ def _dask(ctx: click.Context, param: click.Parameter, value: str | None) -> None
 
 
 dask_option = click.option(
-    "--dask",
-    metavar="[ADDRESS]",
-    is_flag=False,
-    flag_value="",
-    expose_value=False,
-    callback=_dask,
+    "--dask", metavar="[ADDRESS]", is_flag=False, flag_value="", expose_value=False, callback=_dask,
     help="Dask cluster with a shared file system: address or file of its scheduler; alone: start one.",
-)
+)  # fmt: skip
 
 
 def number_list(option: str, text: str) -> list[int]:

@@ -16,10 +16,11 @@ from kmip_data.wording import OPTIONS
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
 
-# Keys in ``ctx.meta``. Values given on the line: parameters of records and of the split, the sources of a
+# Keys in ``ctx.meta`` of values given on the line: parameters of records and of the split, the sources of a
 # recipe, and how shards are stored.
-RECORDS, SPLITS = "kmip_data.parameters", "kmip_data.split_parameters"
-SOURCES, SHARDS = "kmip_data.sources", "kmip_data.shards"
+RECORDS, SPLITS, SOURCES, SHARDS = (
+    f"kmip_data.{name}" for name in ("records", "splits", "sources", "shards")
+)
 #: Parameters that are options: name -> type and help. Of which datasets they are, the dataset itself checks.
 TYPED: Final[dict[str, dict[str, tuple[click.ParamType[Any], str]]]] = {
     RECORDS: {
@@ -95,12 +96,9 @@ def keep_settings(dataset: str, settings: Sequence[str]) -> None:
     pipeline: Any = load_pipeline(manifest)
     models = {RECORDS: pipeline.Params, SPLITS: pipeline.SplitParams}
     models |= {SOURCES: pipeline.Source} if manifest.recipe else {}
-    known = {
-        name: (store, field.annotation)
-        for store, model in models.items()
-        for name, field in model.model_fields.items()
-    }
-    known["compression"] = SHARDS, str
+    known: dict[str, tuple[str, Any]] = {"compression": (SHARDS, str)}
+    for store, model in models.items():
+        known |= {name: (store, field.annotation) for name, field in model.model_fields.items()}
     meta = click.get_current_context().meta
     for item in settings:
         key, equals, value = item.partition("=")
@@ -112,10 +110,8 @@ def keep_settings(dataset: str, settings: Sequence[str]) -> None:
             raise unknown_name("parameter of this dataset", key, sorted(known), command=command)
         store, kind = known[name]
         values = meta.setdefault(store, {})
-        if any(get_origin(each) is tuple for each in (kind, *get_args(kind))):
-            values[name] = [*values.get(name, []), value]
-        else:
-            values[name] = value
+        several = any(get_origin(each) is tuple for each in (kind, *get_args(kind)))
+        values[name] = [*values.get(name, []), value] if several else value
 
 
 def resolve(target: str, home: Home, *, sample: bool) -> Build:
@@ -133,6 +129,5 @@ def build_or_run(target: str, home: Home, *, sample: bool) -> Build | Path:
         return resolve(target, home, sample=sample)
     except UsageError:
         with contextlib.suppress(UsageError):
-            if not sample:
-                return find_run(target, home)
+            return find_run(target, home)
         raise

@@ -51,8 +51,7 @@ def filtered() -> Iterator[None]:
 def print_json(value: Mapping[str, Any]) -> None:
     """Print the JSON object of a command, in ASCII; NaN and infinity become ``null``."""
     click.echo(json.dumps(_plain(value), indent=2, allow_nan=False))
-    context = click.get_current_context(silent=True)
-    if context is not None:
+    if context := click.get_current_context(silent=True):
         context.meta[JSON_PRINTED] = True
 
 
@@ -67,10 +66,10 @@ def show(found: Mapping[str, Any], text: str | Callable[[], str], *, as_json: bo
 def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
+    if hasattr(value, "tolist"):  # an array, or a number of numpy's
+        value = value.tolist()
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    if not isinstance(value, str | bytes) and hasattr(value, "item"):
-        value = value.item()
     if isinstance(value, Path):
         return str(value)
     return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -88,19 +87,19 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], *, indent: in
     shown = ([_cell(value).replace("\n", "\ufffd") for value in row] for row in rows)
     for head, *cells in zip(header, *shown, strict=True):
         width = max(map(len, (head, *cells)))
-        right = bool(cells) and all(_is_number(cell) or cell in {"", "–"} for cell in cells)
+        # Numbers, also with a unit or as a range; a sentence that begins with one is none.
+        right = bool(cells) and all(
+            cell in {"", "–"} or (cell[0].isdigit() and cell.count(" ") < 3) for cell in cells
+        )
         padded.append([cell.rjust(width) if right else cell.ljust(width) for cell in (head, *cells)])
     return "\n".join((" " * indent + "  ".join(line)).rstrip() for line in zip(*padded, strict=True))
 
 
 def annotated(lines: str, notes: Iterable[Iterable[str | None]]) -> str:
-    """Add notes below the rows of a :func:`table`, indented; empty notes are left out.
+    r"""Add notes below the rows of a :func:`table`, indented; empty notes are left out.
 
-    >>> print(annotated(table(["part"], [["train"], ["test"]]), [["shuffled", None], []]))
-    part
-    train
-        shuffled
-    test
+    >>> annotated(table(["part"], [["train"], ["test"]]), [["shuffled", None], []])
+    'part\ntrain\n    shuffled\ntest'
     """
     head, *rows = lines.splitlines()
     found = [head]
@@ -112,41 +111,25 @@ def annotated(lines: str, notes: Iterable[Iterable[str | None]]) -> str:
 def facts(pairs: Iterable[tuple[str, object]], *, indent: int = 0) -> str:
     """Return ``name  value`` lines with aligned values; pairs without a value are left out."""
     shown = [(name, _cell(value)) for name, value in pairs if value not in (None, "", [], ())]
-    width = max((len(name) for name, _ in shown), default=0)
-    gap = "\n" + " " * (indent + width + 2)
-    return "\n".join(
-        f"{' ' * indent}{name.ljust(width)}  {value.replace(chr(10), gap)}" for name, value in shown
-    )
-
-
-def _is_number(cell: str) -> bool:
-    """True for a number, also with a unit or as a range; false for a sentence that begins with one."""
-    return cell[:1].isdigit() and cell.count(" ") < 3
+    width = indent + max((len(name) for name, _ in shown), default=0)
+    gap = "\n" + " " * (width + 2)
+    lines = (f"{' ' * indent}{name}".ljust(width) + "  " + value.replace("\n", gap) for name, value in shown)
+    return "\n".join(lines)
 
 
 def _cell(value: object) -> str:
     if value is None:
         return "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return str(value)
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def build_facts(build: Build) -> dict[str, Any]:
     """Return the facts about a build that lists and scripts want."""
     card = build.card
+    names = ("dataset", "key", "sample", "complete", "parameters", "counts")
     return {
         "path": build.path,
-        "dataset": card.dataset,
-        "key": card.key,
-        "sample": card.sample,
-        "complete": card.complete,
-        "parameters": card.parameters,
-        "counts": card.counts,
+        **{name: getattr(card, name) for name in names},
         "bytes": sum(shard.bytes for shard in card.shards),
         "shards": len(card.shards),
         "splits": sorted(card.splits),

@@ -171,7 +171,7 @@ def open(  # noqa: A001 -- its public name
         A build folder, the name of a dataset with one matching build, or the address of a push
         (``https://…``, ``s3://…``, ``hf://…``), from which only the rows that are read are fetched.
     home
-        Home folder with the builds and the cache of remote blocks; default ``$KMIP_DATA_HOME`` or the
+        Home folder with the builds and what was read of remote ones; default ``$KMIP_DATA_HOME`` or the
         user's data folder.
     sample
         True to look for a sample.

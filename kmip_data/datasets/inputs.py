@@ -37,19 +37,13 @@ class LocalDegreeProfile(BaseTransform):  # type: ignore[misc] # PyTorch Geometr
         data.x = x if data.x is None else torch.cat([data.x.view(len(x), -1), x], dim=-1)
         return data
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.rule!r})"
-
 
 class Standardise(BaseTransform):  # type: ignore[misc] # PyTorch Geometric is untyped
     """Transform that standardises ``x`` and ``edge_attr`` by constants; ``None`` leaves one unchanged."""
 
     def __init__(self, x: Standardisation | None = None, edge_attr: Standardisation | None = None) -> None:
-        self._constants = {
-            name: (torch.tensor(constants.mean), torch.tensor(constants.std))
-            for name, constants in (("x", x), ("edge_attr", edge_attr))
-            if constants is not None
-        }
+        given = {name: constants for name, constants in (("x", x), ("edge_attr", edge_attr)) if constants}
+        self._constants = {name: (torch.tensor(c.mean), torch.tensor(c.std)) for name, c in given.items()}
 
     @classmethod
     def of(cls, card: Card) -> Standardise:

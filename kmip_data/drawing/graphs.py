@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import base64
 import gzip
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.arrays import F32, I64
+from kmip_data.arrays import I64
 from kmip_data.builds.home import Build
 from kmip_data.drawing.layouts import ATOM
 from kmip_data.drawing.maps import (
     ATTRIBUTION,
     RIGHT_WRONG,
     Categories,
-    CityMap,
     Layer,
-    Prediction,
     Scale,
     city_layers,
     prediction_layers,
     ramp,
     read_city_map,
 )
-from kmip_data.drawing.pictures import class_name, drawing_of
+from kmip_data.drawing.pictures import Values, class_name, drawing_of, up_axis
 from kmip_data.drawing.style import class_colors
 from kmip_data.errors import UsageError
 from kmip_data.wording import as_values, counted
@@ -51,16 +49,13 @@ class Packer:
     """Arrays one after another, and where each begins."""
 
     def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-        self._bytes = 0
+        self._data = bytearray()
 
     def add(self, values: NDArray[Any]) -> dict[str, Any]:
         """Append an array; return what the page needs to find it."""
+        found = {"kind": KINDS[values.dtype.name], "at": len(self._data), "count": values.size}
         data = np.ascontiguousarray(values).tobytes()
-        found = {"kind": KINDS[values.dtype.name], "at": self._bytes, "count": values.size}
-        padded = data + bytes(-len(data) % 8)  # typed arrays begin at a multiple of their width
-        self._pieces.append(padded)
-        self._bytes += len(padded)
+        self._data += data + bytes(-len(data) % 8)  # typed arrays begin at a multiple of their width
         return found
 
     def add_column(self, values: NDArray[Any]) -> dict[str, Any]:
@@ -75,7 +70,7 @@ class Packer:
 
     def text(self) -> str:
         """All of it, compressed, as base64; equal arrays give equal text."""
-        return base64.b64encode(gzip.compress(b"".join(self._pieces), compresslevel=6, mtime=0)).decode()
+        return base64.b64encode(gzip.compress(self._data, compresslevel=6, mtime=0)).decode()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +85,6 @@ class Graph:
     truth: I64 | None  #: (N,) class of each node
     names: tuple[str, ...]  #: of the classes
     test: NDArray[np.bool_]  #: (N,) nodes that a run is measured on
-    eccentricity: F32 | None = None  #: (N,) of a city
 
 
 def city_graph(build: Build, classes: I64 | None, split: str | None, run: str) -> Graph:
@@ -102,14 +96,15 @@ def city_graph(build: Build, classes: I64 | None, split: str | None, run: str) -
     city, packer = read_city_map(build), Packer()
     layers = city_layers(city)
     if classes is not None:
-        said = prediction_layers(city, Prediction(run, classes, split))
-        layers = [*said[:1], *layers, *said[1:]]
-    header = _map_header(city, layers, packer)
+        drawn, said = prediction_layers(city, run, classes, split)
+        layers = [drawn, *layers, said]
+    facts = f"{counted(len(city.position), 'intersection')}, {counted(city.streets.shape[1], 'street')}"
+    header = _page_header(city.position, city.streets, city.columns, layers, packer)
+    header |= {"facts": f"{facts}; {city.options}", "metres": True, "degrees": list(city.columns)[:2]}
     header["explore"] = {"hops": city.hops, "unit": city.unit, "map": True}
     if city.unit == "m":  # the eccentricity adds up lengths; a build keeps no travel times
         header["explore"]["lengths"] = packer.add(city.lengths)
-    known = split if split is not None else build.card.default_split
-    codes = city.splits.get(known, np.full(len(city.classes), 2))
+    codes = city.splits.get(split or build.card.default_split, np.full(len(city.classes), 2))
     return Graph(
         title=city.title,
         credit=ATTRIBUTION,
@@ -119,16 +114,13 @@ def city_graph(build: Build, classes: I64 | None, split: str | None, run: str) -
         truth=city.classes,
         names=tuple(f"{number}: {extent}" for number, extent in enumerate(city.class_ranges())),
         test=codes == 2,
-        eccentricity=city.eccentricity,
     )
 
 
-def record_graph(
-    dataset: ShardedDataset, position: int, predicted: NDArray[Any] | None, run: str, up: str = "z"
-) -> Graph:
+def record_graph(dataset: ShardedDataset, position: int, predicted: NDArray[Any] | None, run: str) -> Graph:
     """Return a record of a build, with the classes or values (N,) that a run ``predicted``, if any.
 
-    ``up`` is the axis of a cloud that points up. Raises ``UsageError`` where there is no such record.
+    Raises ``UsageError`` where there is no such record.
     """
     if not 0 <= position < len(dataset):
         expected = f"0 to {len(dataset) - 1}" if len(dataset) else "a part with records"
@@ -141,17 +133,17 @@ def record_graph(
         names = tuple(class_name(i, card.class_names) for i in range(int(dataset.num_classes)))
         layers.append(_classes("class", drawing.y, names, "of the nodes, as labelled"))
         if predicted is not None:
-            right = drawing.y == predicted
-            note = f"{run}: {right.mean():.1%} right"
-            labels, colors = ("right", "wrong"), tuple(color for _, color in RIGHT_WRONG)[:2]
-            layers.append(Categories("right or wrong", (~right).astype(np.uint8), labels, colors, note))
+            wrong, note = drawing.y != predicted, f"{run}: {(drawing.y == predicted).mean():.1%} right"
+            colors = tuple(RIGHT_WRONG.values())[:2]
+            layers.append(
+                Categories("right or wrong", wrong.astype(np.uint8), ("right", "wrong"), colors, note)
+            )
             layers.append(_classes("predicted class", predicted, names, f"by {run}"))
     elif drawing.values is not None:
         layers.append(Scale("target", drawing.values, drawing.unit, "of the nodes, as given"))
         if predicted is not None:
             error = np.abs(predicted - drawing.values)
-            note = f"{run}: mean {error.mean():.3g}"
-            layers.append(Scale("absolute error", error, drawing.unit, note))
+            layers.append(Scale("absolute error", error, drawing.unit, f"{run}: mean {error.mean():.3g}"))
             layers.append(Scale("prediction", predicted, drawing.unit, f"by {run}"))
     layers += [*own_colors(columns), *elements(columns)]
     layers.append(Scale("edges of a node", drawing.degrees()[1].astype(np.float32), "", "that leave it"))
@@ -159,7 +151,7 @@ def record_graph(
     lines = lines[:, lines[0] != lines[1]]
     facts = f"{drawing.key}: {counted(len(drawing.pos), 'node')}, {counted(lines.shape[1], 'edge')}"
     place = f" ({drawing.place})" if drawing.place else ""
-    header = _page_header(_fitted(drawing.pos, up), lines, columns, layers, packer)
+    header = _page_header(_fitted(drawing.pos, up_axis(card)), lines, columns, layers, packer)
     test = data.test_mask.numpy() if "test_mask" in data else np.ones(len(drawing.pos), bool)
     header["facts"] = "; ".join(filter(None, [facts + place, as_values(card.parameters)]))
     crowded = lines.shape[1] > CROWDED * len(drawing.pos)
@@ -185,25 +177,24 @@ def _columns(dataset: ShardedDataset, data: Data) -> dict[str, NDArray[Any]]:
     """Every number of a node by its name."""
     found: dict[str, NDArray[Any]] = {}
     for column in dataset.schema.columns:
-        if column.level != "node" or column.attribute not in data:
-            continue
-        values = data[column.attribute].numpy().reshape(int(data.num_nodes), -1)
-        names = column.fields or [
-            column.attribute + (f" {i}" if values.shape[1] > 1 else "") for i in range(values.shape[1])
-        ]
-        found |= dict(zip(names, values.T, strict=False))
+        if column.level == "node" and (name := column.attribute) in data:
+            values = data[name].numpy().reshape(int(data.num_nodes), -1).T
+            names = column.fields or (
+                [name] if len(values) == 1 else [f"{name} {i}" for i in range(len(values))]
+            )
+            found |= dict(zip(names, values, strict=False))
     return found
 
 
-def own_colors(columns: Mapping[str, NDArray[Any]]) -> list[Layer]:
+def own_colors(columns: Values) -> list[Layer]:
     """The colours of the nodes themselves, where the features have them, of one, eight or sixteen bits."""
-    found: list[NDArray[Any]] = []
-    for color in COLORS:
-        names = [name for name in columns if name.removeprefix("mean ").startswith(color)]
-        found += [columns[name] for name in names[:1]]
-    if len(found) < len(COLORS):
+    names = [
+        next((name for name in columns if name.removeprefix("mean ").startswith(color)), "")
+        for color in COLORS
+    ]
+    if "" in names:
         return []
-    shades = np.stack(found, axis=1)
+    shades = np.stack([columns[name] for name in names], axis=1)
     shades = (shades / next((top for top in TOPS if shades.max(initial=0) <= top), TOPS[-1])).clip(0, 1)
     steps = np.rint(shades * (STEPS - 1)).astype(np.int64)
     distinct, codes = np.unique(steps, axis=0, return_inverse=True)
@@ -213,7 +204,7 @@ def own_colors(columns: Mapping[str, NDArray[Any]]) -> list[Layer]:
     return [Categories("colour", codes, tuple(colors), tuple(colors), note)]
 
 
-def elements(columns: Mapping[str, NDArray[Any]]) -> list[Layer]:
+def elements(columns: Values) -> list[Layer]:
     """The elements of a molecule's atoms."""
     if ATOM not in columns:
         return []
@@ -231,19 +222,8 @@ def _fitted(pos: NDArray[Any], up: str) -> NDArray[np.float64]:
     return fitted
 
 
-def _map_header(city: CityMap, layers: Sequence[Layer], packer: Packer) -> dict[str, Any]:
-    """Append the arrays of a city to ``packer``; return what its page says and where it finds them."""
-    facts = f"{counted(len(city.position), 'intersection')}, {counted(city.streets.shape[1], 'street')}"
-    header = _page_header(city.position, city.streets, city.columns, layers, packer)
-    return {"facts": f"{facts}; {city.options}", "metres": True, "degrees": list(city.columns)[:2], **header}
-
-
 def _page_header(
-    position: NDArray[Any],
-    pairs: NDArray[np.int64],
-    columns: Mapping[str, NDArray[Any]],
-    layers: Sequence[Layer],
-    packer: Packer,
+    position: NDArray[Any], pairs: I64, columns: Values, layers: Sequence[Layer], packer: Packer
 ) -> dict[str, Any]:
     """Return what any graph's page has: (N, 2 or 3) places, (2, S) lines, numbers of nodes, colours."""
     scales = {layer.name: layer.values for layer in layers if isinstance(layer, Scale)}
@@ -252,9 +232,7 @@ def _page_header(
         **{axis: packer.add(values) for axis, values in axes.items()},
         "streets": packer.add(pairs.T.astype(np.uint32)),
         "layers": [_layer(layer, packer) for layer in layers],
-        "columns": [
-            {"name": name, **packer.add_column(values)} for name, values in {**scales, **columns}.items()
-        ],
+        "columns": [{"name": name, **packer.add_column(of)} for name, of in {**scales, **columns}.items()],
         "ramp": ramp("viridis", 32),
     }
 

@@ -74,13 +74,11 @@ def layout(edge_index: I64, nodes: int) -> F64:
     Springs (Fruchterman and Reingold, 1991) from a fixed start: a graph is always drawn in the same way.
     Raises ``UsageError`` where there are more than :data:`MOST_NODES` nodes.
     """
-    if nodes > MOST_NODES:
-        raise UsageError(
-            f"The graph cannot be drawn: {nodes:,} nodes without a position, of at most {MOST_NODES:,}.",
-            next="choose smaller graphs with --records",
-        )
     from scipy import sparse
 
+    if nodes > MOST_NODES:
+        what = f"The graph cannot be drawn: {nodes:,} nodes without a position, of at most {MOST_NODES:,}."
+        raise UsageError(what, next="choose smaller graphs with --records")
     pos = np.zeros((nodes, 2))
     if not nodes:
         return pos

@@ -29,12 +29,12 @@ ATTRIBUTION: Final = "© OpenStreetMap contributors, ODbL 1.0"
 PART_NAMES: Final = (*NODE_PARTS, "no part")  #: by the codes of :attr:`CityMap.splits`
 PART_COLORS: Final = ("#d55e00", "#0072b2", "#b4b4b4", "#cc79a7")  #: of :data:`PART_NAMES`
 BUFFER: Final = "dropped by the buffer"  #: what "no part" is where blocks of the map are the parts
-RIGHT_WRONG: Final = (
-    ("right (test)", PALETTE[0]),
-    ("wrong (test)", PALETTE[1]),
-    ("right (train, val)", f"{PALETTE[0]}59"),  # 35 %: pale on light and dark ground
-    ("wrong (train, val)", f"{PALETTE[1]}59"),
-)
+RIGHT_WRONG: Final = {
+    "right (test)": PALETTE[0],
+    "wrong (test)": PALETTE[1],
+    "right (train, val)": f"{PALETTE[0]}59",  # 35 %: pale on light and dark ground
+    "wrong (train, val)": f"{PALETTE[1]}59",
+}
 LONGEST_SIDE: Final = 8.0  #: inches of a map
 MOST_ROWS: Final = 24  #: of a legend; of more classes every second, third … is named
 
@@ -59,11 +59,8 @@ class CityMap:
 
     def class_ranges(self) -> list[str]:
         """Least and largest eccentricity of each class, such as ``310–904 m``."""
-        ranges = []
-        for number in range(self.num_classes):
-            found = self.eccentricity[self.classes == number]
-            ranges.append(f"{found.min():,.0f}–{found.max():,.0f} {self.unit}" if len(found) else "none")
-        return ranges
+        found = (self.eccentricity[self.classes == number] for number in range(self.num_classes))
+        return [f"{of.min():,.0f}–{of.max():,.0f} {self.unit}" if len(of) else "none" for of in found]
 
 
 def read_city_map(build: Build) -> CityMap:
@@ -82,15 +79,18 @@ def read_city_map(build: Build) -> CityMap:
     store = open_store(build)
     shard = store.shards[0]
     refuse_faults(shard, content_faults(shard))
-    features = shard.read("node/x", 0, shard.nodes)
+
+    def nodes(key: str) -> NDArray[Any]:
+        return shard.read(key, 0, shard.nodes)
+
+    features = nodes("node/x")
     source, target = shard.read(EDGE_INDEX, 0, shard.edges).astype(np.int64)
-    labels, eccentricity = schema.column("node/y"), schema.column("node/eccentricity")
     names = column_names(schema.column("node/x").fields, vocabulary(card))
     columns = dict(zip(names, features.T, strict=False))
     known = {"node/x", "node/y", "node/eccentricity", COORDINATES}
     for column in schema.columns:
         if column.level == "node" and column.key not in known and not column.shape:
-            columns[column.attribute] = shard.read(column.key, 0, shard.nodes)
+            columns[column.attribute] = nodes(column.key)
     return CityMap(
         title=card.heading,
         options=as_values(card.parameters),
@@ -98,10 +98,10 @@ def read_city_map(build: Build) -> CityMap:
         streets=np.stack([source, target])[:, source < target],
         lengths=shard.read("edge/length", 0, shard.edges)[source < target],
         hops=hops if isinstance(hops, int) else None,
-        classes=shard.read("node/y", 0, shard.nodes).astype(np.int64),
-        num_classes=int(labels.num_classes or 0),
-        eccentricity=shard.read("node/eccentricity", 0, shard.nodes),
-        unit=eccentricity.unit,
+        classes=nodes("node/y").astype(np.int64),
+        num_classes=int(schema.column("node/y").num_classes or 0),
+        eccentricity=nodes("node/eccentricity"),
+        unit=schema.column("node/eccentricity").unit,
         splits={name: _codes(store, entry) for name, entry in card.splits.items()},
         columns=columns,
     )
@@ -115,8 +115,6 @@ def project(lon_lat: NDArray[Any]) -> NDArray[np.float64]:
     on the antimeridian stays in one piece.
     """
     lon, lat = lon_lat.astype(np.float64).T
-    if not len(lon):
-        return np.zeros((0, 2))
     # Measured from the first intersection, so that a city on the antimeridian is not torn apart.
     lon = (lon - lon[0] + 180) % 360 - 180
     middle_lon, middle_lat = ((axis.min() + axis.max()) / 2 for axis in (lon, lat))
@@ -159,8 +157,7 @@ class Categories:
     @property
     def counts(self) -> list[int]:
         """Number of intersections of each category."""
-        counts: list[int] = np.bincount(self.codes, minlength=len(self.labels)).tolist()
-        return counts
+        return np.bincount(self.codes, minlength=len(self.labels)).tolist()  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -176,16 +173,6 @@ class Scale:
 Layer = Categories | Scale
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """Predictions of a model for a city."""
-
-    run: str
-    classes: NDArray[np.int64]  #: (N,), as predicted
-    split: str | None  #: one of the card's, whose train and val nodes the model has seen; None: none
-    folder: Path | None = None  #: of the run
-
-
 def ramp(name: str, count: int, high: float = 0.94) -> tuple[str, ...]:
     """Hex colours, evenly spaced on one of matplotlib's scales, without the ends that the ground hides."""
     from matplotlib import colormaps
@@ -196,43 +183,38 @@ def ramp(name: str, count: int, high: float = 0.94) -> tuple[str, ...]:
 
 def city_layers(city: CityMap) -> list[Layer]:
     """Class, eccentricity and every split."""
+    title = "split {}" if len(city.splits) > 1 else "split"
     return [
         _classes(city, "class", city.classes, "equally large chunks by eccentricity"),
         Scale("eccentricity", city.eccentricity, city.unit, "longest shortest path around the intersection"),
-        *(
-            Categories(
-                f"split {name}" if len(city.splits) > 1 else "split", codes, *_parts(name, codes), note=name
-            )
-            for name, codes in city.splits.items()
-        ),
+        *(Categories(title.format(name), of, *_parts(name, of), name) for name, of in city.splits.items()),
     ]
 
 
-def prediction_layers(city: CityMap, prediction: Prediction) -> list[Layer]:
-    """Return maps of a prediction: right or wrong, and the predicted class."""
-    right = prediction.classes == city.classes
+def prediction_layers(city: CityMap, run: str, classes: NDArray[np.int64], split: str | None) -> list[Layer]:
+    """Return maps of the ``classes`` (N,) that a run predicts: right or wrong, and the predicted class.
+
+    ``split`` is one of the card's, whose train and val nodes the run has seen; None: none of them.
+    """
+    right = classes == city.classes
     code = np.where(right, 0, 1).astype(np.uint8)
-    note = f"{prediction.run}: {right.mean():.1%} right"
+    note = f"{run}: {right.mean():.1%} right"
     labels: tuple[str, ...] = ("right", "wrong")
-    colors = tuple(color for _, color in RIGHT_WRONG)[:2]
-    if prediction.split is not None:
-        labels, colors = zip(*RIGHT_WRONG, strict=True)
-        codes = city.splits[prediction.split]
-        code[codes < PART_NAMES.index("test")] += 2
-        none = PART_NAMES.index("no part")
+    colors = tuple(RIGHT_WRONG.values())[:2]
+    if split is not None:
+        labels, colors, codes = tuple(RIGHT_WRONG), tuple(RIGHT_WRONG.values()), city.splits[split]
+        test, none = PART_NAMES.index("test"), PART_NAMES.index("no part")
+        code[codes < test] += 2
         if (codes == none).any():
-            names, drawn = _parts(prediction.split, codes)
+            names, drawn = _parts(split, codes)
             code[codes == none] = len(labels)
             labels, colors = (*labels, names[none]), (*colors, drawn[none])
-        shares = [
-            f"{part} {right[codes == number].mean():.1%}"
-            for number, part in enumerate(PART_NAMES[:3])
-            if (codes == number).any()
-        ]
-        note = f"{prediction.run}: right in {', '.join(shares)}"
+        shares = {part: right[codes == number] for number, part in enumerate(PART_NAMES[:none])}
+        note = ", ".join(f"{part} {share.mean():.1%}" for part, share in shares.items() if len(share))
+        note = f"{run}: right in {note}"
     return [
         Categories("right or wrong", code, labels, colors, note),
-        _classes(city, "predicted class", prediction.classes, f"by {prediction.run}"),
+        _classes(city, "predicted class", classes, f"by {run}"),
     ]
 
 
@@ -328,10 +310,10 @@ def _legend(axes: Any, layer: Categories) -> None:
     from matplotlib.lines import Line2D
 
     step = -(-len(layer.labels) // MOST_ROWS)
-    rows = list(zip(layer.labels, layer.colors, layer.counts, strict=True))[::step]
+    style: Any = {"marker": "o", "linestyle": "", "markersize": 7}
     handles = [
-        Line2D([], [], marker="o", linestyle="", markersize=7, color=color, label=f"{label}  ({count:,})")
-        for label, color, count in rows
+        Line2D([], [], color=color, label=f"{label}  ({count:,})", **style)
+        for label, color, count in list(zip(layer.labels, layer.colors, layer.counts, strict=True))[::step]
     ]
     axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5), handletextpad=0.2)
 

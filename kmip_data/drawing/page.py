@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kmip_data.arrays import F32, I64
 from kmip_data.drawing.graphs import Graph, Packer
 from kmip_data.drawing.style import PALETTE, STYLES, Style
 from kmip_data.files.changes import write_output
 
-BINS: Final = 10  #: of equally many nodes, from the smallest eccentricity to the largest
 PAGE: Final = "explore.html"  #: in the folder of a build or run
 #: In the order in which they are read.
 SCRIPTS: Final = (
@@ -45,7 +43,7 @@ class Answer:
     words: str  #: prediction for the graph; empty without one
     nodes: I64  #: (S,), sorted: those whose chosen keys are in ``layers``
     layers: tuple[ChosenKeys, ...]  #: of each k-MIP layer; none where the network has none
-    values: NDArray[Any] | None = None  #: (N,) as predicted, where the run predicts one number for each node
+    values: F32 | None = None  #: (N,) as predicted, where the run predicts one number for each node
 
 
 def draw_explorer(graph: Graph, answer: Answer | None, curves: Sequence[Any], path: Path) -> None:
@@ -58,9 +56,7 @@ def draw_explorer(graph: Graph, answer: Answer | None, curves: Sequence[Any], pa
     curves: runs with a ``name``, and ``columns`` of pairs (epoch from 1, value).
     """
     explore = graph.header["explore"]
-    explore["curves"] = list(curves)
-    if answer is not None:
-        explore |= _answered(graph, answer)
+    explore |= {"curves": list(curves), **(_answered(graph, answer) if answer is not None else {})}
     header = {**graph.header, "thing": graph.thing}
     fields = {
         "title": escape(graph.title),
@@ -99,11 +95,8 @@ def _answered(graph: Graph, answer: Answer) -> dict[str, Any]:
     if answer.classes is not None and graph.truth is not None:
         measured = graph.test
         truth, predicted = graph.truth[measured], answer.classes[measured]
-        found["names"] = graph.names
-        found["measured"] = "test" if not measured.all() else "all"
+        found |= {"names": graph.names, "measured": "all" if measured.all() else "test"}
         found["confusion"] = confusion(truth, predicted, len(graph.names)).tolist()
-        if graph.eccentricity is not None:
-            found["errors"] = error_by(graph.eccentricity[measured], truth != predicted)
     if answer.layers:
         found["keys"] = _keys(answer, len(graph.test), graph.packer)
     return found
@@ -129,23 +122,4 @@ def _keys(answer: Answer, count: int, packer: Packer) -> dict[str, Any]:
 
 def confusion(truth: I64, predicted: I64, count: int) -> I64:
     """Return how many nodes of each class (row) were given each class (column), (C, C)."""
-    cells = np.bincount(truth * count + predicted, minlength=count * count)
-    return cells.reshape(count, count)
-
-
-def error_by(values: NDArray[Any], wrong: NDArray[np.bool_]) -> list[dict[str, float]]:
-    """Return the share of wrong nodes in :data:`BINS` of equally many, by rising value.
-
-    Ties are broken by the number of the node, as the classes of a city are cut.
-    """
-    order = np.argsort(values, kind="stable")
-    return [
-        {
-            "low": float(values[some[0]]),
-            "high": float(values[some[-1]]),
-            "count": len(some),
-            "wrong": int(wrong[some].sum()),
-        }
-        for some in np.array_split(order, BINS)
-        if len(some)
-    ]
+    return np.bincount(truth * count + predicted, minlength=count * count).reshape(count, count)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -12,7 +13,9 @@ from numpy.typing import NDArray
 
 from kmip_data.arrays import F32, I64, U8
 from kmip_data.drawing.style import NOTE, PALETTE, class_colors, look, new_figure, save, styled
+from kmip_data.format.card import Card
 from kmip_data.format.schema import Column, Schema
+from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.wording import counted
 
 if TYPE_CHECKING:
@@ -71,38 +74,26 @@ def drawing_of(dataset: ShardedDataset, position: int) -> Drawing:
         target = values[labels.attribute].reshape(-1).astype(np.float32)
     elif labels is not None and labels.level == "graph":
         label = label_words(labels, values[labels.attribute][0], dataset.class_names)
-    pos, picture, place = _own_position(schema, values, nodes), None, ""
-    if pos is None:
-        pos, picture, place = _placed(schema, values, edge_index, nodes)
+    pos, picture, place = _placed(schema, values, edge_index, nodes)
     unit = labels.unit if labels is not None else ""
     pos = pos.astype(np.float64)
     return Drawing(dataset.keys[position], pos, y, edge_index, picture, place, label, target, unit)
 
 
-def _own_position(schema: Schema, values: Values, nodes: int) -> NDArray[Any] | None:
-    """Return the stored positions in the plane or in space; rows of a picture go down."""
-    for column in schema.columns:
-        row = _row_field(column)
-        if row is not None:
-            pixels = values[column.attribute][:, row : row + 2].astype(np.float64)
-            return np.column_stack([pixels[:, 1], -pixels[:, 0]])
-    pos = values.get("pos")
-    return pos if pos is not None and pos.shape in {(nodes, 2), (nodes, 3)} else None
-
-
-def _row_field(column: Column) -> int | None:
-    """Return which field of a column of nodes is the row in a picture, where the column in it follows."""
-    pairs = enumerate(zip(column.fields, column.fields[1:], strict=False))
-    found = (i for i, (one, two) in pairs if one.startswith("row") and two.startswith("column"))
-    return next(found, None) if column.level == "node" else None
-
-
 def _placed(
     schema: Schema, values: Values, edge_index: I64, nodes: int
 ) -> tuple[NDArray[Any], U8 | None, str]:
-    """Return positions for nodes that have none, the picture they belong to, and where they come from."""
+    """Return positions, the picture they belong to, and where they come from if not from the data."""
     from kmip_data.drawing.layouts import draw_molecule, is_molecule, layout
 
+    for column in (column for column in schema.columns if column.level == "node"):
+        for number, pair in enumerate(pairwise(column.fields)):  # of a superpixel; rows of a picture go down
+            if pair[0].startswith("row") and pair[1].startswith("column"):
+                row, across = values[column.attribute][:, number : number + 2].astype(np.float64).T
+                return np.column_stack([across, -row]), None, ""
+    pos = values.get("pos")
+    if pos is not None and pos.shape in {(nodes, 2), (nodes, 3)}:
+        return pos, None, ""
     fields = next((column.fields for column in schema.columns if column.attribute == "x"), ())
     if "edge_attr" in values and is_molecule(fields):
         drawn = draw_molecule(values["x"], edge_index, values["edge_attr"])
@@ -124,14 +115,9 @@ def label_words(column: Column, value: NDArray[Any], names: Sequence[str]) -> st
 
 @styled
 def draw_png(
-    drawings: Sequence[Drawing],
-    path: Path,
-    *,
-    title: str,
-    footer: str,
-    class_names: Sequence[str] = (),
+    drawings: Sequence[Drawing], path: Path, *, title: str, footer: str, class_names: Sequence[str] = (),
     up: Literal["y", "z"] = "z",
-) -> None:
+) -> None:  # fmt: skip
     """Draw one row of four panels for each record into a PNG, SVG or PDF.
 
     The panels are the points by class, the edges (dark where they join two classes), the
@@ -145,13 +131,16 @@ def draw_png(
     colors = class_colors(max(len(class_names), largest + 1))
     for row, drawing in enumerate(drawings):
         spatial = {"projection": "3d"} if drawing.pos.shape[1] == 3 else {}
-        points = figure.add_subplot(grid[row, 0], **spatial)
-        edges = figure.add_subplot(grid[row, 1], **spatial)
-        _draw_points(points, drawing, colors, up)
-        _draw_edges(edges, drawing, colors, up)
+        _draw_points(figure.add_subplot(grid[row, 0], **spatial), drawing, colors, up)
+        _draw_edges(figure.add_subplot(grid[row, 1], **spatial), drawing, colors, up)
         _draw_degrees(figure.add_subplot(grid[row, 2]), drawing)
         _draw_classes(figure.add_subplot(grid[row, 3]), drawing, colors, class_names)
     save(figure, path)
+
+
+def up_axis(card: Card) -> Literal["y", "z"]:
+    """Return the axis of a dataset's clouds that points up."""
+    return load_manifest(card.dataset).up_axis if card.dataset in dataset_names() else "z"
 
 
 def class_name(number: int, names: Sequence[str]) -> str:
@@ -182,14 +171,8 @@ def _draw_points(axes: Any, drawing: Drawing, colors: Sequence[str], up: str) ->
     color: Any = drawing.values if drawing.values is not None else PLAIN
     if drawing.y is not None:
         color = np.array(colors)[drawing.y]
-    axes.scatter(
-        *drawing.pos.T,
-        c=color,
-        s=size * _scale(axes) ** 2,
-        linewidths=edge,
-        edgecolors="white",
-        clip_on=False,
-    )
+    style = {"s": size * _scale(axes) ** 2, "linewidths": edge, "edgecolors": "white", "clip_on": False}
+    axes.scatter(*drawing.pos.T, c=color, **style)
 
 
 def _draw_edges(axes: Any, drawing: Drawing, colors: Sequence[str], up: str) -> None:
@@ -270,13 +253,8 @@ def _draw_degrees(axes: Any, drawing: Drawing) -> None:
     log = last > 10 * max(1, len(drawing.edge_index[0]) / max(1, len(drawing.pos)))  # few hubs, one tall bar
     axes.hist(outgoing, bins=bins, color=PLAIN, label="out-degree", log=log)
     if constant:
-        axes.axvline(
-            incoming[0],
-            ymax=1 / (1 + room),
-            color=look().ink,
-            linewidth=1.2,
-            label=f"in-degree (all {incoming[0]})",
-        )
+        style = {"color": look().ink, "linewidth": 1.2, "label": f"in-degree (all {incoming[0]})"}
+        axes.axvline(incoming[0], ymax=1 / (1 + room), **style)
     else:
         axes.hist(incoming, bins=bins, histtype="step", color=look().ink, label="in-degree", log=log)
     axes.set(title="degrees", xlabel="edges of a node", ylabel="nodes")

@@ -96,9 +96,8 @@ def new_figure(
         lines = (textwrap.fill(line, max(40, int(8 * width))) for line in title.split("\n"))
         figure.suptitle("\n".join(lines))
     if footer:
-        figure.supxlabel(
-            textwrap.fill(footer, max(40, int(14 * scale * width))), fontsize=NOTE, color=now.quiet
-        )
+        text = textwrap.fill(footer, max(40, int(14 * scale * width)))
+        figure.supxlabel(text, fontsize=NOTE, color=now.quiet)
     return figure
 
 
@@ -116,9 +115,8 @@ def check_kind(path: Path) -> str:
     """
     kind = path.suffix.lower() or ".png"
     if kind not in KINDS:
-        raise UsageError(
-            f"A picture cannot be written as {path.name}.", expected=f"a name that ends in {', '.join(KINDS)}"
-        )
+        endings = f"a name that ends in {', '.join(KINDS)}"
+        raise UsageError(f"A picture cannot be written as {path.name}.", expected=endings)
     return kind
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -13,18 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.builds.home import Build
-from kmip_data.drawing.maps import (
-    ATTRIBUTION,
-    Prediction,
-    city_layers,
-    draw_map,
-    prediction_layers,
-    read_city_map,
-)
-from kmip_data.drawing.pictures import draw_png, drawing_of
+from kmip_data.drawing.maps import ATTRIBUTION, city_layers, draw_map, read_city_map
+from kmip_data.drawing.pictures import draw_png, drawing_of, up_axis
 from kmip_data.errors import UsageError
 from kmip_data.graphs.city_columns import is_city
-from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.wording import as_values
 
@@ -33,49 +25,24 @@ MOST: Final = 16  #: records in one picture
 Pictures = Callable[[Sequence[str]], Mapping[str, NDArray[np.uint8]]]
 
 
-@dataclass(frozen=True)
-class Preview:
-    """A picture that can be drawn, and its default place."""
-
-    draw: Callable[[Path], None]  #: write the picture to a path
-    path: Path  #: where it goes by default
-    facts: dict[str, Any]  #: what is on it, as JSON
-
-
 def view_of(
-    build: Build,
-    *,
-    records: str | None = None,
-    part: str | None = None,
-    predict: Callable[[], Prediction] | None = None,
-    pictures: Pictures | None = None,
-) -> Preview:
-    """Return the map of a city, or chosen records of any other build.
+    build: Build, *, records: str | None = None, part: str | None = None, pictures: Pictures | None = None
+) -> tuple[Callable[[Path], None], dict[str, Any]]:
+    """Return a function that writes a picture to a path, and what is on it, as JSON.
 
-    ``records`` are positions such as ``0,3,10..12`` in one ``part`` of the default split, or in the whole
-    build; by default three, evenly spread. ``predict`` says what a run says about the city. ``pictures``
-    gives, by the key of a record, the picture it was made from, (H, W, 3) uint8, which is drawn below its
-    nodes. Raises ``UsageError`` where an argument has no meaning for this build, or names no records.
+    The picture is the map of a city, or chosen records of any other build: ``records`` are positions such as
+    ``0,3,10..12`` in one ``part`` of the default split, or in the whole build; by default three, evenly
+    spread. ``pictures`` gives, by the key of a record, the picture it was made from, (H, W, 3) uint8, which
+    is drawn below its nodes. Raises ``UsageError`` where an argument has no meaning for this build, or names
+    no records.
     """
-    if not is_city(build.card):
-        if predict is not None:
-            what = f"{build.card.dataset} is not a city: there is no map to draw a run on."
-            raise UsageError(what, next="leave out --run")
-        return _records_view(build, records, part, pictures)
-    if records is not None or part is not None:
-        raise UsageError("A city is one graph, drawn whole.", next="leave out --records and --split")
-    city = read_city_map(build)
-    layers, path, folder = city_layers(city), build.path / "preview.png", None
-    if predict is not None:
-        prediction = predict()
-        layers += prediction_layers(city, prediction)
-        folder = prediction.folder
-        path = (folder or build.path) / "map.png"
-    facts = {"run": folder, "maps": [layer.name for layer in layers], "attribution": ATTRIBUTION}
-    return Preview(partial(draw_map, city, layers), path, facts)
-
-
-def _records_view(build: Build, records: str | None, part: str | None, pictures: Pictures | None) -> Preview:
+    if is_city(build.card):
+        if records is not None or part is not None:
+            raise UsageError("A city is one graph, drawn whole.", next="leave out --records and --split")
+        city = read_city_map(build)
+        layers = city_layers(city)
+        about = {"maps": [layer.name for layer in layers], "attribution": ATTRIBUTION}
+        return partial(draw_map, city, layers), about
     card, dataset = build.card, ShardedDataset(build, part)
     where = "the build" if part is None else f"the {part} part"
     if not len(dataset):
@@ -91,12 +58,11 @@ def _records_view(build: Build, records: str | None, part: str | None, pictures:
             title=f"{card.heading}\n{as_values(card.parameters)}".rstrip(),
             footer=str(card.license.get("notice", "")),
             class_names=card.class_names,
-            up=load_manifest(card.dataset).up_axis if card.dataset in dataset_names() else "z",
+            up=up_axis(card),
         )
 
     found, keys = dataset.records.tolist(), dataset.keys
-    facts = {"records": [{"position": found[i], "key": keys[i]} for i in chosen]}
-    return Preview(draw, build.path / "preview.png", facts)
+    return draw, {"records": [{"position": found[i], "key": keys[i]} for i in chosen]}
 
 
 def positions(text: str | None, count: int, where: str) -> list[int]:

@@ -40,16 +40,14 @@ _NO_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
 #: ``NAME.<machine>-<random>.partial``
 _PARTIAL_NAME = re.compile(r"(.+)\.([0-9a-f]{8})-[0-9a-f]{16}\.partial", re.DOTALL)
 _MACHINE = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
-_DAY = 86_400.0  #: seconds after which a partial file counts as left behind where its lock cannot be tried
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _CONTINUED = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def write_file(path: Path, data: bytes | Iterable[bytes], *, root: Path | None = None) -> None:
-    """Write ``data`` to ``path`` so that a crash at any moment, or another writer, leaves one whole file.
+    """Write ``data``, also in pieces, so that a crash at any moment or another writer leaves one whole file.
 
-    ``data`` may come in pieces; an error of whoever makes them leaves nothing of the file.
     What lies below ``root``, by default the folder of ``path``, must not be a link. Raises ``OutOfResources``
     where the disk, a quota or a limit on file sizes did not take the bytes, of which nothing is left;
     ``UsageError`` where the folder does not exist or may not be written to, or ``path`` is a link or device.
@@ -74,11 +72,10 @@ def write_file(path: Path, data: bytes | Iterable[bytes], *, root: Path | None =
                     os.replace(partial, path.name, src_dir_fd=folder, dst_dir_fd=folder)
                 finally:
                     os.close(descriptor)
-            except FileExistsError:  # not ours
-                raise
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    os.unlink(partial, dir_fd=folder)
+            except BaseException as error:
+                if not isinstance(error, FileExistsError):  # not ours
+                    with contextlib.suppress(OSError):
+                        os.unlink(partial, dir_fd=folder)
                 raise
             _sync(folder)
 
@@ -87,8 +84,7 @@ def write_file(path: Path, data: bytes | Iterable[bytes], *, root: Path | None =
 def continued_file(path: Path, partial: str, *, root: Path) -> Iterator[io.FileIO]:
     """Open the file ``partial`` next to ``path``, with what an earlier try left in it; then rename it.
 
-    An error in the block leaves it to the next try. One process at a time: hold the lock of the folder.
-    ``root`` and refusals as in :func:`write_file`.
+    An error leaves it to the next try. Hold the lock of the folder; refusals as in :func:`write_file`.
     """
     left = "what came so far; the same command resumes there"
     with writing(path, left=left), _opened(path.parent, root) as folder:
@@ -114,7 +110,7 @@ def open_partial(path: Path, folder: int | None = None) -> int:
 
 
 def write_json(path: Path, value: Mapping[str, Any], *, root: Path | None = None) -> None:
-    """Write ``value`` as readable JSON, whole or not at all; ``root`` as for :func:`write_file`."""
+    """Write ``value`` as readable JSON, as :func:`write_file` does."""
     write_file(path, readable_json(value).encode(), root=root)
 
 
@@ -266,64 +262,51 @@ def _sync(folder: int) -> None:
 
 def _partial_name(name: str) -> str:
     suffix = f".{_MACHINE}-{secrets.token_hex(8)}{PARTIAL}"
-    if len(os.fsencode(name)) + len(suffix) > 255 >= len(os.fsencode(name)):  # the longest name
+    size = len(os.fsencode(name))
+    if size <= 255 < size + len(suffix):  # the longest name of a file
         name = hashlib.sha256(os.fsencode(name)).hexdigest()
     return name + suffix
 
 
 def _remove_stale(folder: int, beginning: str) -> None:
+    """Remove partial files that nobody holds the lock of (of another machine: if they are a day old)."""
     for name in os.listdir(folder):
-        if name.startswith(beginning) and (found := _PARTIAL_NAME.fullmatch(name)):
-            with contextlib.suppress(OSError):  # another process may have removed it, or writes it
-                _remove_if_stale(name, found[2], folder)
-
-
-def _remove_if_stale(name: str, machine: str, folder: int) -> None:
-    """Remove a partial file that nobody holds the lock of (of another machine: if it is a day old)."""
-    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    if not stat.S_ISREG(status.st_mode):
-        return
-    descriptor = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
-    try:
-        stale = time.time() - status.st_mtime > _DAY
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            stale = stale or machine == _MACHINE
-        except OSError as error:
-            if error.errno not in _NO_FLOCK:  # it is locked; without locks its age alone counts
-                raise
-        if stale:  # while it is locked: its writer may be about to lock it
-            os.unlink(name, dir_fd=folder)
-    finally:
-        os.close(descriptor)
+        found = _PARTIAL_NAME.fullmatch(name)
+        if found is None or not name.startswith(beginning):
+            continue
+        with contextlib.suppress(OSError):  # another process writes it, or has removed it
+            descriptor = os.open(name, _CONTINUED & ~os.O_CREAT, dir_fd=folder)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                status = os.fstat(descriptor)
+                stale = found[2] == _MACHINE or time.time() - status.st_mtime > 86_400
+                if stale and stat.S_ISREG(status.st_mode):
+                    os.unlink(name, dir_fd=folder)  # while it is locked: its writer may be about to lock it
+            finally:
+                os.close(descriptor)
 
 
 def _refuse_irregular(path: Path, folder: int) -> None:
-    try:
+    """Refuse a link, and what a rename would replace: a device (``/dev/null`` too), a pipe or a socket."""
+    with contextlib.suppress(OSError):
         mode = os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mode
-    except OSError:
-        return
-    if stat.S_ISLNK(mode):
-        raise _is_a_link(path)
-    # A rename would replace a device, pipe or socket, ``/dev/null`` too.
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise UsageError(f"{path} is not a regular file: it is a device, a pipe or a socket.")
+        if stat.S_ISLNK(mode):
+            raise _is_a_link(path)
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise UsageError(f"{path} is not a regular file: it is a device, a pipe or a socket.")
 
 
 def _is_a_link(path: Path) -> UsageError:
-    return UsageError(
-        f"{path} is a symbolic link, and nothing is written or removed through it.",
-        next=f"replace the link {path} by what it leads to, or remove it",
-    )
+    what = f"{path} is a symbolic link, and nothing is written or removed through it."
+    return UsageError(what, next=f"replace the link {path} by what it leads to, or remove it")
 
 
 @contextlib.contextmanager
 def build_lock(folder: Path, *, quiet: bool = False, wait: bool = True) -> Iterator[None]:
     """Hold the lock of a folder, which need not exist; wait, with a message, while another process has it.
 
-    Whoever waited finds what that process left: look at the folder again. Raises ``FolderInUse`` where
-    another process has it and ``wait`` is off; ``UsageError`` where the lock file may not be written there;
-    ``OutOfResources`` where the disk did not take it.
+    Whoever waited looks at the folder again. Raises ``FolderInUse`` where another process has it and ``wait``
+    is off; ``UsageError`` or ``OutOfResources`` where the lock file cannot be written.
     """
     with writing(lock_path(folder)):
         path, descriptor = _acquire(folder, quiet=quiet, wait=wait)
@@ -334,7 +317,7 @@ def build_lock(folder: Path, *, quiet: bool = False, wait: bool = True) -> Itera
             os.pwrite(descriptor, owner.encode(), 0)
         yield
     finally:
-        # Gone before it is free: who has it open sees that and tries again, so nothing is left behind.
+        # Removed before it is free: who has it open sees that and tries again, so nothing is left behind.
         remove_file(path)
         os.close(descriptor)
         if path.parent.name == LOCKS:
@@ -377,13 +360,14 @@ def _acquire(folder: Path, *, quiet: bool, wait: bool) -> tuple[Path, int]:
             if os.fstat(descriptor).st_nlink:
                 return path, descriptor
         except BlockingIOError:
+            owner = _owner(path)
             if not wait:
                 os.close(descriptor)
                 next_step = "the same command when that process has ended"
-                raise FolderInUse(f"{folder} is in use by {_owner(path)}.", next=next_step) from None
+                raise FolderInUse(f"{folder} is in use by {owner}.", next=next_step) from None
             if time.monotonic() - said >= MESSAGE_SECONDS:
                 said = time.monotonic()
-                say(f"waiting for {folder.name}: {_owner(path)} has it", quiet=quiet)
+                say(f"waiting for {folder.name}: {owner} has it", quiet=quiet)
             time.sleep(0.2)
         except OSError as error:
             if error.errno not in _NO_FLOCK:
@@ -395,6 +379,7 @@ def _acquire(folder: Path, *, quiet: bool, wait: bool) -> tuple[Path, int]:
 
 def _owner(path: Path) -> str:
     """Return the holder of a lock as its file names it."""
-    with contextlib.suppress(OSError, ValueError):
-        return read_small(path, 500).decode() or "another process"
-    return "another process"
+    found = b""
+    with contextlib.suppress(OSError):
+        found = read_small(path, 500)
+    return found.decode(errors="replace") or "another process"

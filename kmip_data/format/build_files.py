@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from kmip_data.files.changes import write_file, write_json
 from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, SplitPart
-from kmip_data.format.schema import EDGE_INDEX, FORMAT_VERSION, NEIGHBOR, Column, Schema
+from kmip_data.format.schema import EDGE_INDEX, FORMAT_VERSION, NEIGHBOR, Schema
 from kmip_data.format.splits import in_order
 from kmip_data.manifest import Responsible, dataset_names, load_manifest
 from kmip_data.wording import without_controls
@@ -37,48 +37,44 @@ _MARKS: Final = re.compile(r"[\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 
 def render_card(card: Card) -> str:
     """Return the card as Markdown; equal cards give equal pages."""
-    schema = card.schema_
-    sections = [
-        _head(card),
-        _section("Columns", _columns(schema)),
-        _section("Splits", _splits(card)),
-        _section("Classes", _classes(card)),
-        _section("Sizes and degrees", _statistics(card.statistics)),
-        _section("How it was built", _origin(card)),
-        _section("Reading a shard with plain h5py", _reading(card, schema)),
-        _section("Licence and citation", _license(card)),
-    ]
-    return "\n\n".join(section for section in sections if section) + "\n"
+    sections = {
+        "Columns": _columns(card.schema_),
+        "Splits": _splits(card),
+        "Classes": _classes(card),
+        "Sizes and degrees": _statistics(card.statistics),
+        "How it was built": _origin(card),
+        "Reading a shard with plain h5py": _reading(card),
+        "Licence and citation": _license(card),
+    }
+    blocks = [_head(card), *(f"## {title}\n\n{body}" for title, body in sections.items() if body)]
+    return "\n\n".join(blocks) + "\n"
 
 
 def _head(card: Card) -> str:
-    counts = card.counts
     extents = {True: "; the complete published set", False: "; not the complete published set", None: ""}
+    size = ", ".join(f"{card.counts[name]:,} {name}" for name in ("graphs", "nodes", "edges"))
     shards = f"{len(card.shards)} shard" + "s" * (len(card.shards) != 1)
-    size = ", ".join(f"{counts[name]:,} {name}" for name in ("graphs", "nodes", "edges"))
     lines = [
         f"# {_text(card.heading)}",
         f"{size} in {shards}{extents[card.complete]}.",
         f"Dataset {_code(card.dataset)}, build key {_code(card.key)}.",
+        "\n".join(f"- {_text(note)}" for note in card.notes),
     ]
-    notes = "\n".join(f"- {_text(note)}" for note in card.notes)
-    return "\n\n".join([*lines, notes] if notes else lines)
-
-
-def _section(title: str, body: str) -> str:
-    return f"## {title}\n\n{body}" if body else ""
+    return "\n\n".join(line for line in lines if line)
 
 
 def _text(value: object) -> str:
     """Return foreign text with all markup of Markdown escaped."""
-    line = " ".join(without_controls(str(value)).split())
-    return _MARKS.sub(r"\\\g<0>", escape(line, quote=False))
+    return _MARKS.sub(r"\\\g<0>", escape(_line(value), quote=False))
 
 
 def _code(value: object) -> str:
     """Return text as inline code, with backticks replaced."""
-    line = " ".join(without_controls(str(value)).split())
-    return "`" + line.replace("`", "'").replace("|", "\\|") + "`"
+    return "`" + _line(value).replace("`", "'").replace("|", "\\|") + "`"
+
+
+def _line(value: object) -> str:
+    return " ".join(without_controls(str(value)).split())
 
 
 def code_block(kind: str, text: str) -> str:
@@ -94,11 +90,18 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _columns(schema: Schema) -> str:
-    rows = [_column(column) for column in schema.columns]
-    rows += [
-        (_code(view.source), _code(view.attribute), "", f"columns {view.start} to {view.stop - 1}")
-        for view in schema.views
-    ]
+    rows: list[tuple[str, str, str, str]] = []
+    for column in schema.columns:
+        kind = column.stored + (f" {list(column.shape)}" if column.shape else "")
+        if column.presented != column.stored:
+            kind += f", presented as {column.presented}"
+        meaning = column.doc + (f" [{column.unit}]" if column.unit else "")
+        if column.fields:
+            meaning += ": " * bool(meaning) + ", ".join(column.fields)
+        rows.append((_code(column.key), _code(column.attribute), kind, _text(meaning)))
+    for view in schema.views:
+        text = f"columns {view.start} to {view.stop - 1}"
+        rows.append((_code(view.source), _code(view.attribute), "", text))
     if schema.edges == "neighbor":
         text = f"row i holds the {schema.k} sources of node i, nearest first"
         rows.append((f"`{NEIGHBOR}`", "`edge_index`", f"{schema.index_dtype} (k = {schema.k})", text))
@@ -106,17 +109,6 @@ def _columns(schema: Schema) -> str:
         text = "row 0 sources, row 1 targets, as indices inside the graph"
         rows.append((f"`{EDGE_INDEX}`", "`edge_index`", schema.index_dtype, text))
     return _table(("stored as", "item attribute", "type", "meaning"), rows)
-
-
-def _column(column: Column) -> tuple[str, str, str, str]:
-    shape = f" {list(column.shape)}" if column.shape else ""
-    kind = column.stored + shape
-    if column.presented != column.stored:
-        kind += f", presented as {column.presented}"
-    meaning = column.doc + (f" [{column.unit}]" if column.unit else "")
-    if column.fields:
-        meaning += ": " * bool(meaning) + ", ".join(column.fields)
-    return _code(column.key), _code(column.attribute), kind, _text(meaning)
 
 
 def _splits(card: Card) -> str:
@@ -141,21 +133,20 @@ def _classes(card: Card) -> str:
     total = counts.get("total", [])
     if not total:
         return ""
-    names = card.class_names if len(card.class_names) == len(total) else [str(i) for i in range(len(total))]
+    names = card.class_names if len(card.class_names) == len(total) else list(map(str, range(len(total))))
     parts = counts.get("splits", {}).get(card.default_split, {})
-    split = {part: parts[part] for part in in_order(parts)}
-    every = sum(total) or 1
+    order, every = in_order(parts), sum(total) or 1
     rows = [
         (
             str(i),
             _text(name),
             f"{total[i]:,}",
             f"{total[i] / every:.2%}",
-            *(f"{part[i]:,}" for part in split.values()),
+            *(f"{parts[part][i]:,}" for part in order),
         )
         for i, name in enumerate(names)
     ]
-    return _table(("", "class", "all", "share", *map(_text, split)), rows)
+    return _table(("", "class", "all", "share", *map(_text, order)), rows)
 
 
 def _statistics(statistics: Mapping[str, Any]) -> str:
@@ -171,10 +162,8 @@ def _statistics(statistics: Mapping[str, Any]) -> str:
 def _bars(histogram: Mapping[str, Sequence[int]]) -> str:
     bins = list(zip(histogram["low"], histogram["high"], histogram["count"], strict=True))
     step = -(-len(bins) // _ROWS)
-    merged = [
-        (group[0][0], group[-1][1], sum(count for _, _, count in group))
-        for group in (bins[i : i + step] for i in range(0, len(bins), step))
-    ]
+    groups = (bins[i : i + step] for i in range(0, len(bins), step))
+    merged = [(group[0][0], group[-1][1], sum(count for _, _, count in group)) for group in groups]
     largest = max(count for _, _, count in merged)
     labels = [f"{low:,}" if low == high else f"{low:,}–{high:,}" for low, high, _ in merged]
     width = max(map(len, labels))
@@ -185,26 +174,24 @@ def _bars(histogram: Mapping[str, Sequence[int]]) -> str:
 
 
 def _origin(card: Card) -> str:
-    parameters = _table(
-        ("parameter", "value"), [(_text(key), _code(value)) for key, value in sorted(card.parameters.items())]
-    )
-    sources = _table(
-        ("source", "from", "bytes", "SHA-256"),
-        [
-            (_text(entry.name), _text(entry.origin), f"{entry.bytes:,}", _code(entry.sha256))
-            for entry in card.receipts
-        ],
-    )
+    values = [(_text(key), _code(value)) for key, value in sorted(card.parameters.items())]
+    files = [
+        (_text(entry.name), _text(entry.origin), f"{entry.bytes:,}", _code(entry.sha256))
+        for entry in card.receipts
+    ]
+    tables = [_table(("parameter", "value"), values)]
+    if files:
+        tables.append(_table(("source", "from", "bytes", "SHA-256"), files))
     versions = _text(", ".join(f"{name} {version}" for name, version in sorted(card.versions.items())))
     content = (
         f"Pipeline version {card.pipeline_version}, shard format version {card.format_version}; {versions}. "
         f"Content of the raw files: {_code(card.content_digest)}."
     )
-    return "\n\n".join([parameters, sources, content] if card.receipts else [parameters, content])
+    return "\n\n".join([*tables, content])
 
 
-def _reading(card: Card, schema: Schema) -> str:
-    edges = {"neighbor": NEIGHBOR, "index": EDGE_INDEX}.get(schema.edges)
+def _reading(card: Card) -> str:
+    schema = card.schema_
     node = next((column.key for column in schema.columns if column.level == "node"), None)
     lines = [
         "import h5py",
@@ -213,9 +200,9 @@ def _reading(card: Card, schema: Schema) -> str:
     ]
     if node is not None:
         lines.append(f"    rows = shard[{json.dumps(node)}][start:stop]")
-    if edges == NEIGHBOR:
-        lines.append(f'    neighbours = shard["{edges}"][start:stop]')
-    elif edges == EDGE_INDEX:
+    if schema.edges == "neighbor":
+        lines.append(f'    neighbours = shard["{NEIGHBOR}"][start:stop]')
+    elif schema.edges == "index":
         lines.append('    edges = shard["edge/index"][:, slice(*shard["graph/edge_ptr"][:2])]')
     return code_block("python", "\n".join(lines))
 
@@ -276,8 +263,19 @@ def build_croissant(card: Card) -> dict[str, Any]:
         "datePublished": (manifest.published if manifest else "") or time.strftime("%Y-%m-%d", time.gmtime()),
         "keywords": ["graph", "kmip-data"],
     }
-    files = [_file(shard.file, shard.sha256, shard.bytes) for shard in card.shards]
-    files += [_file(split.file, split.sha256) for split in card.splits.values()]
+    sizes = {shard.file: {"contentSize": f"{shard.bytes} B"} for shard in card.shards}
+    files = [
+        {
+            "@type": "cr:FileObject",
+            "@id": file,
+            "name": file,
+            "contentUrl": file,
+            **sizes.get(file, {}),
+            "encodingFormat": "application/x-hdf5",
+            "sha256": sha256,
+        }
+        for file, sha256 in card.digests.items()
+    ]
     rai = _GENERATED if card.sample else known
     return {
         "@context": {**_CONTEXT, **{term: f"cr:{term}" for term in _TERMS}},
@@ -289,18 +287,6 @@ def build_croissant(card: Card) -> dict[str, Any]:
         "rai:dataUseCases": rai.uses,
         "rai:personalSensitiveInformation": rai.personal,
         "distribution": files,
-    }
-
-
-def _file(name: str, sha256: str, size: int | None = None) -> dict[str, Any]:
-    return {
-        "@type": "cr:FileObject",
-        "@id": name,
-        "name": name,
-        "contentUrl": name,
-        **({} if size is None else {"contentSize": f"{size} B"}),
-        "encodingFormat": "application/x-hdf5",
-        "sha256": sha256,
     }
 
 

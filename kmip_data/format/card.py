@@ -39,9 +39,7 @@ def _plain(parameters: dict[str, JsonValue]) -> dict[str, JsonValue]:
     for name, value in parameters.items():
         items = value if isinstance(value, list) else [value]
         if any(isinstance(item, dict | list) for item in items):
-            raise ValueError(
-                f"{name[:80]} is neither a number, a string, true, false, null nor a list of these"
-            )
+            raise ValueError(f"{name[:80]} is neither a number, a string, a boolean nor a list of these")
     for name, kind in (("k", int), ("limit", int), ("compression", str)):
         value = parameters.get(name)
         if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
@@ -117,8 +115,7 @@ class _Statistics(_Open):
     standardisation: dict[str, Standardisation] = {}
 
 
-def check_statistics(statistics: dict[str, Any]) -> dict[str, Any]:
-    """Return the statistics of a card unchanged, after validation."""
+def _checked(statistics: dict[str, Any]) -> dict[str, Any]:
     _Statistics.model_validate(statistics)
     return statistics
 
@@ -209,7 +206,7 @@ class Card(Strict, frozen=False):
     shards: Annotated[list[ShardEntry], FailFast(), Field(min_length=1)]
     splits: dict[Name, SplitEntry]
     counts: dict[str, Count]
-    statistics: Annotated[dict[str, Any], AfterValidator(check_statistics)]
+    statistics: Annotated[dict[str, Any], AfterValidator(_checked)]
     versions: dict[str, str]
     notes: Annotated[list[str], FailFast()]
     digest: str = ""  #: SHA-256 of this card without this field; filled by to_json, checked by verify
@@ -252,9 +249,7 @@ class Card(Strict, frozen=False):
     @property
     def extent(self) -> str:
         """``sample``, ``part of the published set``, or an empty string."""
-        if self.sample:
-            return "sample"
-        return PART if self.complete is False else ""
+        return "sample" if self.sample else PART if self.complete is False else ""
 
     @property
     def schema_(self) -> Schema:

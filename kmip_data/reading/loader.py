@@ -112,16 +112,7 @@ class GraphLoader:
         self.batch_size, self.num_threads, self.prefetch = batch_size, num_threads, prefetch
         self.compact, self.follow_batch = compact, tuple(follow_batch or ())
         self.exclude_keys = tuple(exclude_keys or ())
-        self.rule = BatchRule(
-            batch_size=batch_size,
-            shuffle=bool(shuffle),
-            seed=seed,
-            max_nodes=max_nodes,
-            bucket=bucket,
-            drop_last=drop_last,
-            even=even,
-            divide=divide,
-        )
+        self.rule = BatchRule(batch_size, bool(shuffle), seed, max_nodes, bucket, drop_last, even, divide)
         self._sampler, self.batch_sampler = sampler, batch_sampler
         self._share = (rank, world_size)
         sizes = {"max_nodes": max_nodes, "bucket": bucket, "world_size": world_size}

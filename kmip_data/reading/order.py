@@ -10,7 +10,7 @@ import numpy as np
 from kmip_data.arrays import I64
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class BatchRule:
     """Rule that cuts an epoch into batches; the arguments are those of ``GraphLoader``."""
 

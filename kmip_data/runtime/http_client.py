@@ -68,9 +68,7 @@ class Patience:
     @classmethod
     def from_environment(cls) -> Self:
         """Return the defaults, with the stall time of ``KMIP_DATA_STALL_TIMEOUT``, if that is set."""
-        text = os.environ.get(ENVIRONMENT)
-        if not text:
-            return cls()
+        text = os.environ.get(ENVIRONMENT) or str(cls.stall)
         with contextlib.suppress(ValueError):
             if float(text) > 0:
                 return cls(stall=float(text))
@@ -155,20 +153,14 @@ class _Watched:
             return super().getresponse()  # type: ignore[misc]
 
 
-class _Connection(_Watched, HTTPConnection):
-    pass
-
-
-class _SecureConnection(_Watched, HTTPSConnection):
-    pass
-
-
 class _Pool(urllib3.HTTPConnectionPool):
-    ConnectionCls = _Connection
+    class ConnectionCls(_Watched, HTTPConnection):
+        pass
 
 
 class _SecurePool(urllib3.HTTPSConnectionPool):
-    ConnectionCls = _SecureConnection
+    class ConnectionCls(_Watched, HTTPSConnection):
+        pass
 
 
 class _Adapter(requests.adapters.HTTPAdapter):
@@ -236,16 +228,14 @@ def _follow(
         if not response.is_redirect:
             return response
         response.close()
-        try:
-            target = urllib.parse.urljoin(url, response.headers["Location"])
-            old, new = urllib.parse.urlsplit(url).scheme, urllib.parse.urlsplit(target).scheme
-        except ValueError as error:
-            raise MirrorFailed("redirects to something that is not a web address") from error
+        secure, new = url.lower().startswith("https:"), ""
+        with contextlib.suppress(ValueError):
+            url = urllib.parse.urljoin(url, response.headers["Location"])
+            new = urllib.parse.urlsplit(url).scheme
         if new not in {"http", "https"}:
             raise MirrorFailed(f"redirects to {new or 'nowhere'}, which is not a web address")
-        if old == "https" and new == "http":
+        if secure and new == "http":
             raise MirrorFailed("redirects from https to http, which is refused")
-        url = target
     raise MirrorFailed(f"redirects more than {MAX_REDIRECTS} times")
 
 
@@ -256,15 +246,18 @@ def body(response: requests.Response, patience: Patience) -> Iterator[bytes]:
     the time that the caller takes between two pieces does not count. Raises :class:`MirrorFailed` where the
     connection was cut, or too little comes.
     """
+    reason = f"sent less than {patience.rate / 1000:.0f} kB per second for {patience.stall:g} s"
     received, waited = 0, 0.0
     while True:
         before = time.monotonic()
+        limit: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # an answer at its end waits no more
+            limit = _WATCH.limit(response.raw.fileno(), patience.stall - waited)
         try:
-            # A piece may wait itself, for a line of a chunked answer that comes drop by drop.
-            with _limit(response, patience.stall - waited):
+            with limit:  # a piece may wait itself, for a line of a chunked answer that comes drop by drop
                 piece = response.raw.read1(PIECE, decode_content=False)
         except (TimeoutError, urllib3.exceptions.ReadTimeoutError) as error:
-            raise _stalled(patience) from error
+            raise MirrorFailed(reason, again=True, stalled=True) from error
         except (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError) as error:
             raise MirrorFailed("cut the connection", again=True) from error
         if not piece:
@@ -274,28 +267,14 @@ def body(response: requests.Response, patience: Patience) -> Iterator[bytes]:
         if received >= patience.rate * patience.stall:
             received, waited = 0, 0.0
         elif waited > patience.stall:
-            raise _stalled(patience)
+            raise MirrorFailed(reason, again=True, stalled=True)
         yield piece
-
-
-def _limit(response: requests.Response, seconds: float) -> contextlib.AbstractContextManager[None]:
-    """Limit a wait for the next bytes of an answer; one that has come to its end waits no more."""
-    try:
-        descriptor = response.raw.fileno()
-    except (AttributeError, OSError, ValueError):
-        return contextlib.nullcontext()
-    return _WATCH.limit(descriptor, seconds)
 
 
 def content_range(response: requests.Response) -> tuple[int, int, int | None] | None:
     """Return first and last byte and the size that ``Content-Range`` names; ``None`` without a valid one."""
     match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", "").strip())
     return match and (int(match[1]), int(match[2]), None if match[3] == "*" else int(match[3]))
-
-
-def _stalled(patience: Patience) -> MirrorFailed:
-    reason = f"sent less than {patience.rate / 1000:.0f} kB per second for {patience.stall:g} s"
-    return MirrorFailed(reason, again=True, stalled=True)
 
 
 def declared_length(response: requests.Response) -> int | None:
@@ -317,11 +296,8 @@ def kind_of(response: requests.Response) -> str:
 def from_status(response: requests.Response, longest_wait: float) -> MirrorFailed:
     """Return the failure that the status of ``response`` means."""
     code = response.status_code
-    try:
-        phrase = http.HTTPStatus(code).phrase
-    except ValueError:
-        phrase = "an unknown status"
-    reason = f"answers {code} {phrase}"
+    phrases = {status.value: status.phrase for status in http.HTTPStatus}
+    reason = f"answers {code} {phrases.get(code, 'an unknown status')}"
     wait = retry_after(response.headers.get("Retry-After"))
     if wait is not None and wait > longest_wait:
         return MirrorFailed(f"{reason} and asks to wait {wait:.0f} s")
@@ -338,25 +314,24 @@ def retry_after(value: str | None) -> float | None:
 
 def from_exception(error: requests.RequestException) -> MirrorFailed:
     """Return the failure that an exception of ``requests`` means."""
-    text = _innermost(error)
-    if isinstance(error, requests.exceptions.SSLError):
+    text, kinds = _innermost(error), requests.exceptions
+    if isinstance(error, kinds.SSLError):
         return MirrorFailed(
             f"has no TLS certificate that is trusted here ({text}); TLS is never switched off "
             "(is the clock of this machine right?)"
         )
-    if isinstance(error, requests.exceptions.ProxyError):
+    if isinstance(error, kinds.ProxyError):
         return MirrorFailed(f"cannot be reached through the proxy ({text})")
-    if isinstance(error, requests.exceptions.ConnectTimeout):
+    if isinstance(error, kinds.ConnectTimeout):
         return MirrorFailed("cannot be connected to in time")
-    if isinstance(error, requests.exceptions.ReadTimeout):
+    if isinstance(error, kinds.ReadTimeout):
         return MirrorFailed("sent nothing for too long", again=True, stalled=True)
     if "NameResolution" in repr(error) or "getaddrinfo" in text:
         return MirrorFailed("cannot be reached: its host name cannot be resolved")
-    if isinstance(error, requests.exceptions.ConnectionError | requests.exceptions.ChunkedEncodingError):
-        refused = "refused" in text or "unreachable" in text
-        return MirrorFailed(
-            f"cannot be connected to ({text})" if refused else "cut the connection", again=not refused
-        )
+    if "refused" in text or "unreachable" in text:
+        return MirrorFailed(f"cannot be connected to ({text})")
+    if isinstance(error, kinds.ConnectionError | kinds.ChunkedEncodingError):
+        return MirrorFailed("cut the connection", again=True)
     return MirrorFailed(f"failed ({text})")
 
 

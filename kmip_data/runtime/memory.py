@@ -7,7 +7,6 @@ once. A buffer of :func:`empty` comes back as soon as its last tensor is gone, a
 
 from __future__ import annotations
 
-import contextlib
 import math
 import mmap
 import re
@@ -47,9 +46,8 @@ def peak_host_memory() -> int:
     """Return the peak resident set of this process in bytes, since it began."""
     # getrusage's figure begins at that of the process that started this one.
     with suppress(OSError):
-        for line in Path("/proc/self/status").read_text("ascii", "replace").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
+        if found := re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text()):
+            return int(found[1]) * 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(peak if sys.platform == "darwin" else peak * 1024)
 
@@ -63,7 +61,7 @@ def free_host_memory() -> int:
 
 
 def _limits() -> Iterator[tuple[int, int]]:
-    """Limits of this process and what is used of each, by ``ulimit`` and by control groups."""
+    """Limits of this process and their use, by ``ulimit`` and by control groups."""
     import psutil
 
     held = psutil.Process().memory_info()
@@ -144,14 +142,12 @@ def _size_class(nbytes: int) -> int:
 
 
 def _map(size: int) -> NDArray[np.uint8]:
-    # Private: Python's default is memory shared with forked children, and their writes would show here.
-    private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
-    try:
-        memory = mmap.mmap(-1, size, **private)
+    try:  # private: Python's default is memory shared with forked children, whose writes would show here
+        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, OverflowError) as error:
         raise MemoryError(f"no {size:,} bytes of memory: {error}") from error
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):  # a kernel without huge pages
+        with suppress(OSError):  # a kernel without huge pages
             memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, np.uint8)
 
@@ -165,12 +161,8 @@ def _give_back(reference: weakref.ref[NDArray[Any]]) -> None:
 def _trim(more: int = 0) -> None:
     """Give free buffers up until few enough are left, with ``more`` bytes about to be used."""
     excess = kept_bytes() - max(KEEP, _most - _used_bytes() - more)
-    if excess <= 0:
-        return
-    for size, _ in sorted(_requested.items(), key=itemgetter(1)):
-        while excess > 0:
-            try:
+    for size, _ in sorted(_requested.items(), key=itemgetter(1)) if excess > 0 else ():
+        with suppress(IndexError):
+            while excess > 0:
                 _free[size].popleft()
-            except IndexError:
-                break
-            excess -= size
+                excess -= size

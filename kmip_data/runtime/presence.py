@@ -42,19 +42,12 @@ def install_command(extra: str) -> str:
 
 
 def require_extra(extra: str | None, what: str) -> None:
-    """Refuse ``what`` unless the packages of its extra are installed; without an extra there are none.
-
-    Raises ``UsageError`` with the command that installs them.
-    """
+    """Raise UsageError, with a command, unless the packages of an extra that ``what`` needs are installed."""
     for module in MODULES[extra] if extra is not None else ():
         try:
             importlib.import_module(module)
         except ImportError as error:
             from kmip_data.errors import UsageError
 
-            raise UsageError(
-                f"{what} needs the package {module.partition('.')[0]}, which is not installed here.",
-                expected=f"the extra {extra!r}",
-                found=str(error),
-                next=install_command(str(extra)),
-            ) from error
+            missing = f"{what} needs the package {module.partition('.')[0]}, which is not installed here."
+            raise UsageError(missing, found=str(error), next=install_command(str(extra))) from error

@@ -44,23 +44,19 @@ def repeating(
     """
 
     def hook(event: sys.UnraisableHookArgs) -> None:
-        number = _signal_of(event.exc_value)
-        if number is None:
-            shown(event)
-        else:  # after this hook is left: what comes before that would be swallowed, too
-            again = threading.Timer(AGAIN_AFTER, os.kill, (os.getpid(), number))
+        error = event.exc_value
+        code = error.code if isinstance(error, SystemExit) else None
+        came = [number for number in ENDING if code == 128 + number]
+        if isinstance(error, KeyboardInterrupt):
+            came = [signal.SIGINT]
+        if came:  # after this hook is left: what comes before that would be swallowed, too
+            again = threading.Timer(AGAIN_AFTER, os.kill, (os.getpid(), came[0]))
             again.daemon = True
             again.start()
+        else:
+            shown(event)
 
     return hook
-
-
-def _signal_of(error: BaseException | None) -> int | None:
-    """Return the signal that raised ``error``, if one did."""
-    if isinstance(error, KeyboardInterrupt):
-        return signal.SIGINT
-    code = error.code if isinstance(error, SystemExit) else None
-    return next((number for number in ENDING if code == 128 + number), None)
 
 
 @contextlib.contextmanager
@@ -72,7 +68,7 @@ def terminable() -> Iterator[None]:
     handlers are back afterwards.
     """
     mine = [number for number, handler in _USUAL.items() if signal.getsignal(number) is handler]
-    if not _in_main_thread() or not mine:
+    if threading.current_thread() is not threading.main_thread() or not mine:
         yield
         return
     came: list[int] = []
@@ -109,7 +105,7 @@ def held() -> Iterator[None]:
     # makes the main thread run the Python handler all the same: that one has to wait too.
     caught: list[int] = []
     before = []
-    if _in_main_thread():
+    if threading.current_thread() is threading.main_thread():
         before = [(n, handler) for n in _SIGNALS if callable(handler := signal.getsignal(n))]
         for number, _ in before:
             signal.signal(number, lambda number, _: caught.append(number))
@@ -128,7 +124,3 @@ def ignore_ends() -> None:
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-
-
-def _in_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()

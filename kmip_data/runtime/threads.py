@@ -31,9 +31,7 @@ _here = threading.local()  #: ``busy`` is set in a thread of the pool
 
 def available_cores() -> int:
     """Return the cores this process may use (its CPU affinity, not the machine's count)."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def set_num_threads(count: int | None) -> None:
@@ -142,10 +140,7 @@ def njit_nogil(**options: Any) -> Callable[[F], F]:
 
 
 class HelperThreads:
-    """Some threads that take parts of what the calling thread does; they end with :meth:`close`.
-
-    ``count`` besides the caller; 0: the caller does everything.
-    """
+    """``count`` threads, or none, that share the work of the calling one until :meth:`close`."""
 
     def __init__(self, count: int) -> None:
         self._executor = ThreadPoolExecutor(count, thread_name_prefix="kmip-data-help") if count else None
@@ -181,9 +176,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _NAME = "kmip-data-ahead"
-_abandoned: list[
-    ThreadPoolExecutor
-] = []  #: executors of the parent of a fork; their locks must not be touched
+#: Executors of the parent of a fork; their locks must not be touched.
+_abandoned: list[ThreadPoolExecutor] = []
 
 
 def ahead(items: Iterable[T], make: Callable[[T], R], *, threads: int, depth: int) -> Iterator[R]:
@@ -193,35 +187,34 @@ def ahead(items: Iterable[T], make: Callable[[T], R], *, threads: int, depth: in
     its item. The threads end when the iterator is exhausted, closed or collected, and start again in a child
     that was forked while the iterator was in use.
     """
+
     # (1) Submit items until ``depth`` results wait. (2) Yield the oldest, so the order never depends on the
     # threads. (3) After a fork the threads are gone: submit all waiting items to new ones.
-    executor, owner = _executor(threads), os.getpid()
+    def start() -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(threads, thread_name_prefix=_NAME)
+
+    def oldest() -> R:
+        item, future = waiting.popleft()
+        return future.result() if os.getpid() == owner else make(item)
+
+    executor, owner = start(), os.getpid()
     waiting: deque[tuple[T, Future[R]]] = deque()
     try:
         for item in items:
             if os.getpid() != owner:
                 _abandoned.append(executor)
-                executor, owner = _executor(threads), os.getpid()
+                executor, owner = start(), os.getpid()
                 waiting = deque((old, executor.submit(make, old)) for old, _ in waiting)
             waiting.append((item, executor.submit(make, item)))
             if len(waiting) > depth:
-                yield _result(waiting, make, owner)
+                yield oldest()
         while waiting:
-            yield _result(waiting, make, owner)
+            yield oldest()
     finally:
         if os.getpid() == owner:
             # Garbage collection in one of the threads may close the iterator; it must not wait for itself.
             inside = threading.current_thread().name.startswith(_NAME)
             executor.shutdown(wait=not inside, cancel_futures=True)
-
-
-def _executor(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, thread_name_prefix=_NAME)
-
-
-def _result(waiting: deque[tuple[T, Future[R]]], make: Callable[[T], R], owner: int) -> R:
-    item, future = waiting.popleft()
-    return future.result() if os.getpid() == owner else make(item)
 
 
 PROGRAM = (sys.executable, "-m", "kmip_data")  #: the same as ``kmip-data``

@@ -40,26 +40,22 @@ class PlainGraph:
 
 def plain_graph(data: Any, name: str) -> PlainGraph:
     """Return a homogeneous ``Data`` of dense tensors, numbers and texts as arrays; refuse all else."""
-    kind = type(data).__name__
+    unfit, kind = f"Graph {name} cannot be saved", type(data).__name__
     if not isinstance(data, Data) or isinstance(data, Batch):
-        advice = "save(data.to_homogeneous() …)" if isinstance(data, HeteroData) else None
-        raise _unfit(name, f"{kind} is not a homogeneous graph (torch_geometric.data.Data)", advice)
+        what = f"{unfit}: {kind} is not a homogeneous graph (torch_geometric.data.Data)."
+        raise UsageError(what, next="save(data.to_homogeneous() …)" if isinstance(data, HeteroData) else None)
     if any(inspect.getattr_static(type(data), n) is not Data.__dict__[n] for n in ("__inc__", "__cat_dim__")):
-        raise _unfit(name, f"{kind} has rules of its own for batching, which plain Data would not bring back")
+        raise UsageError(f"{unfit}: {kind} has rules of its own for batching, which would be lost.")
     if isinstance(data.batch, torch.Tensor) and data.batch.unique().numel() > 1:  # type: ignore[no-untyped-call]
-        raise _unfit(name, "it is several graphs", "save the graphs that it was made of, as a list")
+        raise UsageError(f"{unfit}: it is several graphs.", next="save those it was made of, as a list")
     plain = {attribute: _plain(value, attribute, name) for attribute, value in data.to_dict().items()}
     edges = plain["edge_index"][0] if "edge_index" in plain else None
     if edges is not None and (edges.dtype != np.int64 or edges.ndim != 2 or len(edges) != 2):
-        found = f"{edges.dtype} {list(edges.shape)}"
-        raise _unfit(name, f"its edge_index is not valid: {found}, not int64 [2, E]")
+        found = f"{edges.dtype} {list(edges.shape)}, not int64 [2, E]"
+        raise UsageError(f"{unfit}: its edge_index is not valid.", found=found)
     values = {attribute: value for attribute, (value, _) in plain.items()}
     kinds = {attribute: kind for attribute, (_, kind) in plain.items()}
     return PlainGraph(name, int(data.num_nodes or 0), values, kinds)
-
-
-def _unfit(name: str, why: str, advice: str | None = None) -> UsageError:
-    return UsageError(f"Graph {name} cannot be saved: {why}.", next=advice)
 
 
 def _plain(value: Any, attribute: str, name: str) -> tuple[NDArray[Any], Kind]:

@@ -51,30 +51,21 @@ def ask(
     data.check_part(split)
     count = 1 if data.unit == "nodes" else data.sizes[split]
     if not 0 <= position < count:
-        raise UsageError(
-            f"The part {split} has no record {position}.",
-            next=f"--record 0 to {count - 1}, or another --split",
-        )
+        step = f"--record 0 to {count - 1}, or another --split"
+        raise UsageError(f"The part {split} has no record {position}.", next=step)
     batch = data.record(split, position)
     with opened.applied("exploring") as module, recording(module.model) as recorder:
         logits = module(batch.to(opened.device.kind))[0].float().cpu()
     nodes, layers = chosen_keys(recorder, int(batch.num_nodes), pairs)
-    task, column = data.task, target_column(data.build.card.schema_)
+    task, card, words = data.task, data.build.card, ""
+    if task.level == "graph" and (column := target_column(card.schema_)) is not None:
+        words = label_words(column, prediction_of(task, logits[0]), card.class_names)
     named = task.level == "node" and task.kind == "single-label"
-    words = ""
-    if task.level == "graph" and column is not None:
-        words = label_words(column, prediction_of(task, logits[0]), data.build.card.class_names)
-    return opened, Answer(
-        run="/".join(opened.folder.parts[-3:]),
-        split=data.split_name,
-        classes=logits.argmax(dim=-1).numpy() if named else None,
-        words=words,
-        nodes=nodes.numpy(),
-        layers=tuple(layers),
-        values=logits[:, 0].numpy()
-        if (task.level, task.kind, task.outputs) == ("node", "regression", 1)
-        else None,
-    )
+    classes = logits.argmax(dim=-1).numpy() if named else None
+    valued = (task.level, task.kind, task.outputs) == ("node", "regression", 1)
+    values = logits[:, 0].numpy() if valued else None
+    name = "/".join(opened.folder.parts[-3:])
+    return opened, Answer(name, data.split_name, classes, words, nodes.numpy(), tuple(layers), values=values)
 
 
 def influence_by_hop(opened: OpenedRun, split: str = "test", position: int = 0) -> list[tuple[int, float]]:
@@ -161,15 +152,13 @@ def class_accuracy(run: str | Path, **where: Any) -> dict[str, Any]:
         if module.task.kind != "single-label":
             raise UsageError(f"{run} does not predict one class.", next="leave out --by-class")
         device = torch.device(opened.device.kind)
-        found = {
-            part: counted.rows.compute().long()  # (C, C) confusion: true class by predicted class
-            for part, counted in measure_parts(module, opened.data, opened.data.parts, device).items()
-        }
-    build = opened.data.build
-    names = list(build.card.class_names)
-    if is_city(build.card):
-        names = read_city_map(build).class_ranges()
-    rows = {part: confusion.sum(1).tolist() for part, confusion in found.items()}
-    names = names or [str(number) for number in range(len(next(iter(rows.values()))))]
-    right = {part: confusion.diag().tolist() for part, confusion in found.items()}
-    return {"names": names, "rows": rows, "right": right}
+        measured = measure_parts(module, opened.data, opened.data.parts, device)
+        #: Part -> (C, C), true class by predicted class.
+        found = {part: counted.rows.compute().long() for part, counted in measured.items()}
+    build, rows = opened.data.build, {part: confusion.sum(1).tolist() for part, confusion in found.items()}
+    names = read_city_map(build).class_ranges() if is_city(build.card) else list(build.card.class_names)
+    return {
+        "names": names or [str(number) for number in range(len(next(iter(rows.values()))))],
+        "rows": rows,
+        "right": {part: confusion.diag().tolist() for part, confusion in found.items()},
+    }

@@ -54,13 +54,9 @@ def by_distance(run: str | os.PathLike[str], *, split: str = "test", **where: An
     classes = found.about.kind == "single-label"
     each = found.pred == target if classes else np.abs(found.pred - target).mean(-1)
     band = np.searchsorted(STARTS, distance, side="right") - 1
-    chosen = [number for number in range(len(STARTS)) if (band == number).any()]
-    return ByDistance(
-        "accuracy" if classes else "mae",
-        tuple(_name(number) for number in chosen),
-        tuple(int((band == number).sum()) for number in chosen),
-        tuple(float(each[band == number].mean()) for number in chosen),
-    )
+    values = {_name(number): each[band == number] for number in range(len(STARTS)) if number in band}
+    means = tuple(float(of.mean()) for of in values.values())
+    return ByDistance("accuracy" if classes else "mae", (*values,), (*map(len, values.values()),), means)
 
 
 def _name(number: int) -> str:

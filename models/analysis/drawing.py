@@ -22,7 +22,6 @@ STUDIES: dict[str, tuple[str, str, float | None, dict[str, tuple[str, str, str]]
         None,
         {
             "k-MIP": ("k largest scores: k-MIP attention", PALETTE[0], "-"),
-            "as published": ("k smallest scores: as the published code computed", PALETTE[1], "--"),
             "normal outputs": ("standard normal outputs", "#888888", ":"),
         },
     ),
@@ -83,9 +82,8 @@ def draw_over_k(curves: Sequence[tuple[Sequence[Row], Sequence[Row]]], path: Pat
             axes.set(xlabel=xlabel, ylabel=ylabel)
             if y == "test" and is_share(ours[0]["metric"]):
                 axes.yaxis.set_major_formatter(percent)
-            for axis, set_scale in [(axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale)][
-                : 1 + (y == "seconds")
-            ]:
+            scales = [(axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale)]
+            for axis, set_scale in scales[: 1 + (y == "seconds")]:
                 set_scale("log", nonpositive="mask")
                 _plain_ticks(axis)
             axes.grid()

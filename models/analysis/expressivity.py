@@ -29,25 +29,25 @@ def known_pairs() -> dict[str, Pair]:
     """Return pairs that are not isomorphic, by name: of the paper's argument, and of families of BREC."""
     import networkx as nx
 
+    def rings(n: int) -> tuple[Any, Any]:
+        return nx.cycle_graph(2 * n), nx.disjoint_union(nx.cycle_graph(n), nx.cycle_graph(n))
+
     torus = [(a, b) for a in range(4) for b in range(4)]
     cayley = [((a, b), ((a + i) % 4, (b + j) % 4)) for a, b in torus for i, j in ((0, 1), (1, 0), (1, 1))]
     rook, shrikhande = nx.line_graph(nx.complete_bipartite_graph(4, 4)), nx.Graph(cayley)
-    rings = {
-        n: (nx.cycle_graph(2 * n), nx.disjoint_union(nx.cycle_graph(n), nx.cycle_graph(n))) for n in (5, 8)
-    }
-    for graph in (*rings[5], *rings[8]):
+    five, eight = rings(5), rings(8)
+    for graph in (*five, *eight):
         graph.add_edge(0, len(graph) // 2)  # two rings of n + 1 share it, or two of n are joined by it
+    leaves = (nx.Graph([*graph.edges, (next(iter(graph)), "leaf")]) for graph in (rook, shrikhande))
     pairs = {
         "P4, K1,3": (nx.path_graph(4), nx.star_graph(3)),
-        "2 C3, C6": (nx.disjoint_union(nx.cycle_graph(3), nx.cycle_graph(3)), nx.cycle_graph(6)),
-        "decalin, bicyclopentyl": rings[5],
-        "two rings of 9, of 8": rings[8],
+        "2 C3, C6": rings(3)[::-1],
+        "decalin, bicyclopentyl": five,
+        "two rings of 9, of 8": eight,
         "CSL(41, 2), CSL(41, 3)": (nx.circulant_graph(41, [1, 2]), nx.circulant_graph(41, [1, 3])),
         "dodecahedron, Desargues": (nx.dodecahedral_graph(), nx.desargues_graph()),
         "4x4 rook, Shrikhande": (rook, shrikhande),
-        "these, a leaf at a node": tuple(
-            nx.Graph([*g.edges, (next(iter(g)), "leaf")]) for g in (rook, shrikhande)
-        ),
+        "these, a leaf at a node": tuple(leaves),
     }
     matrix = nx.to_numpy_array
     return {name: (matrix(a, dtype=np.int64), matrix(b, dtype=np.int64)) for name, (a, b) in pairs.items()}
@@ -235,10 +235,8 @@ class TransformerBlock(nn.Module):
         """(B, N, d) to the same."""
         rows = x.flatten(0, 1)
         if self.full:
-            q, k, v = (
-                part.view(len(part), *x.shape[:2], -1).transpose(0, 1)
-                for part in self.attention.project(rows)
-            )
+            parts = self.attention.project(rows)
+            q, k, v = (part.view(len(part), *x.shape[:2], -1).transpose(0, 1) for part in parts)
             attended = self.attention.output(scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
         else:
             attended = self.attention(rows, range(0, len(rows) + 1, x.shape[1])).view_as(x)

@@ -1,10 +1,8 @@
 """Distance of k-MIP attention to full attention, and attention weight of the k best keys, over many graphs.
 
 Both put the keys of each query in order, a block of queries at a time. All sums are float64: these are
-analyses, whose figures should not depend on the order of a sum.
-
-The paper's figure of the distance (appendix "Not an approximation of full attention") was computed with the
-keys in the wrong order; ``published`` repeats that computation, ``error`` is the right one.
+analyses, whose figures should not depend on the order of a sum. The paper's own figure of the distance was
+computed with the keys in the wrong order (docs/analysis.md).
 """
 
 from __future__ import annotations
@@ -20,9 +18,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from kmip_data.arrays import F64
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.files.reading import csv_bytes
@@ -31,7 +29,7 @@ from kmip_data.models.layers.batch import pointers
 from kmip_data.runtime.progress import Progress
 
 SCRATCH = 64 * 2**20  #: bytes of a block
-Curves = Mapping[str, NDArray[np.float64]]
+Curves = Mapping[str, F64]
 Layer = tuple[Tensor, Tensor, Tensor]
 Measure = Callable[["Sample", Sequence[int]], Curves]
 
@@ -63,8 +61,7 @@ class Projections:
         for graph in graphs:
             rows = slice(ends[graph] - self.sizes[graph], ends[graph])
             for layer in layers:
-                queries, keys, values = (tensor[:, rows].float() for tensor in self.layers[layer])
-                yield Sample(layer, graph, queries, keys, values)
+                yield Sample(layer, graph, *(tensor[:, rows].float() for tensor in self.layers[layer]))
 
 
 def gaussian_projections(n: int, d: int, *, heads: int = 1, graphs: int = 1, seed: int = 0) -> Projections:
@@ -85,7 +82,7 @@ class Recorder:
 
     def hook(self, layer: int, module: KMIPAttention, args: tuple[Any, ...], options: dict[str, Any]) -> None:
         """Record the graphs of the right size from the input of a layer; layer 0 counts them."""
-        given = {**dict(zip(("x", "ptr"), args, strict=False)), **options}
+        given = dict(zip(("x", "ptr"), args, strict=False)) | options
         x, (least, most) = given["x"], self._range
         bounds = pairwise(pointers(given.get("ptr"), len(x)))
         graphs = [(start, stop) for start, stop in bounds if least <= stop - start <= (most or len(x))]
@@ -102,11 +99,10 @@ class Recorder:
         Raises ``UsageError`` if none was recorded.
         """
         if not self.sizes:
-            least, most = self._range
-            limits = f"{least} to {most or 'any number of'} nodes"
-            raise UsageError(f"There is no graph to record of {limits}.", next="another part, or other sizes")
-        sizes = self.sizes[:graphs]
-        layers = []
+            limits = "{:,} to {} nodes".format(self._range[0], self._range[1] or "any number of")
+            step = "another --nodes A..B (with --queries 1000, a large graph takes less time)"
+            raise UsageError(f"There is no graph to record of {limits}.", next=step)
+        sizes, layers = self.sizes[:graphs], list[Layer]()
         for calls in self.calls:
             queries, keys, values = (torch.cat(each, 1)[:, : sum(sizes)] for each in zip(*calls, strict=True))
             layers.append((queries, keys, values))
@@ -146,10 +142,9 @@ def record_run(
     """Record the first ``graphs`` graphs of a part of the split by the best weights of ``run``, in eval mode.
 
     Only graphs with a number of nodes in the range ``sizes`` count; a transductive run has one graph,
-    whatever the part. The other arguments are those of
-    :func:`kmip_data.models.training.run.evaluate.evaluate`. Raises ``UsageError`` if there is no such run,
-    part or build, or the model has no k-MIP attention; ``DamagedInput`` if the run is unfinished, or one of
-    its files is damaged.
+    whatever the part. Takes ``home`` and ``device``, and raises, as
+    :func:`kmip_data.models.training.run.evaluate.evaluate` does; ``UsageError`` also if the model has no
+    k-MIP attention.
     """
     from kmip_data.models.training.run.evaluate import open_run
 
@@ -164,16 +159,9 @@ def record_run(
                 module.model(batch.to(opened.device.kind))
                 if len(recorder.sizes) >= graphs:
                     break
-    return recorder.projections(
-        graphs,
-        run=str(opened.folder),
-        model=opened.result.model,
-        k=max(attention.k for attention in recorder.layers),
-        **data.build.card.identity,
-        split=data.split_name,
-        part=split,
-        legacy_padding=recorder.layers[0].legacy_padding,
-    )
+    about = {"run": str(opened.folder), "model": opened.result.model, **data.build.card.identity}
+    about |= {"k": max(attention.k for attention in recorder.layers), "split": data.split_name, "part": split}
+    return recorder.projections(graphs, **about, legacy_padding=recorder.layers[0].legacy_padding)
 
 
 @dataclass(frozen=True)
@@ -184,7 +172,7 @@ class Study:
     samples: tuple[tuple[int, int, int], ...]  #: (layer, graph, nodes) of each sample
     curves: Curves  #: name → (samples, len(ks))
 
-    def summary(self, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def summary(self, name: str) -> tuple[F64, F64]:
         """Return mean and standard deviation (ddof 0) over graphs of the mean over layers: (len(ks),)."""
         graphs = np.array([graph for _, graph, _ in self.samples])
         means = np.stack([self.curves[name][graphs == graph].mean(0) for graph in np.unique(graphs)])
@@ -205,32 +193,22 @@ def run_study(
     measure: Measure,
     *,
     ks: Sequence[int] | None = None,
-    graphs: int = 50,
-    sizes: tuple[int, int] = (1, 5000),
     queries: int | None = None,
     quiet: bool = True,
 ) -> Study:
     """Apply a measure, :func:`approximation` or :func:`weight_share`, to layers and graphs.
 
-    Takes the first ``graphs`` with a number of nodes in the range ``sizes`` (the work grows with its square),
-    and all layers but the first, whose input has many equal rows, unless it is alone. ``ks`` rise; default:
-    the paper's, up to the largest graph. ``queries``: so many random nodes of each graph, each against all
-    keys. The paper has 50 graphs of more than 1,000 nodes. Raises ``UsageError`` without such graphs.
+    Takes all graphs (the work grows with the square of their nodes), and all layers but the first, whose
+    input has many equal rows, unless it is alone. ``ks`` rise; default: the paper's, up to the largest graph.
+    ``queries``: so many random nodes of each graph, each against all keys.
     """
-    count, nodes = len(projections.layers), projections.sizes
+    count, sizes = len(projections.layers), projections.sizes
     layers = range(min(1, count - 1), count)
-    chosen = [graph for graph, size in enumerate(nodes) if sizes[0] <= size <= sizes[1]][:graphs]
-    if not chosen:
-        raise UsageError(
-            f"None of {len(nodes):,} graphs has {sizes[0]:,} to {sizes[1]:,} nodes.",
-            found=f"{min(nodes):,} to {max(nodes):,}" if nodes else None,
-            next="another --nodes A..B (with --queries 1000, a large graph takes less time)",
-        )
-    ks = check_ks(ks) if ks is not None else paper_ks(max(nodes[graph] for graph in chosen))
+    ks = tuple(ks) if ks is not None else paper_ks(max(sizes))
     samples, found = [], []
     generator = torch.Generator().manual_seed(0)
-    with Progress("layers of graphs", len(layers) * len(chosen), unit="layer", quiet=quiet) as progress:
-        for sample in projections.samples(layers, chosen):
+    with Progress("layers of graphs", len(layers) * len(sizes), unit="layer", quiet=quiet) as progress:
+        for sample in projections.samples(layers, range(len(sizes))):
             n = sample.keys.shape[1]
             if queries is not None and queries < n:
                 rows = torch.randperm(n, generator=generator)[:queries]
@@ -243,71 +221,45 @@ def run_study(
 
 
 def approximation(sample: Sample, ks: Sequence[int]) -> Curves:
-    """Return the distance to full attention of k-MIP attention, as published, and of normal outputs."""
-    found = approximation_error(sample.queries, sample.keys, sample.values, ks, seed=sample.graph)
-    random = np.full(len(ks), found.random)
-    return {"k-MIP": found.error, "as published": found.published, "normal outputs": random}
+    """Return the distance to full attention of k-MIP attention, and of normal outputs."""
+    error, random = approximation_error(sample.queries, sample.keys, sample.values, ks, seed=sample.graph)
+    return {"k-MIP": error, "normal outputs": np.full(len(ks), random)}
 
 
 def weight_share(sample: Sample, ks: Sequence[int]) -> Curves:
     """Return the cumulative attention weight of the sample, and of Gaussian data of its size."""
     generator = torch.Generator().manual_seed(1_000_003 + sample.graph)  # not those of gaussian_projections
-    queries, keys = (
-        torch.randn(rows[:1].shape, generator=generator) for rows in (sample.queries, sample.keys)
-    )
-    return {
-        "k-MIP": cumulative_weight(sample.queries, sample.keys, ks),
-        "Gaussian": cumulative_weight(queries, keys, ks),
-    }
-
-
-class ApproximationError(NamedTuple):
-    """Mean Euclidean distances to the output of full attention, over nodes and heads."""
-
-    error: NDArray[np.float64]  #: (len(ks),) of k-MIP attention; 0 where k ≥ n
-    published: NDArray[np.float64]  #: (len(ks),) of what the published code computed
-    random: float  #: of standard normal outputs, the paper's yardstick
+    queries, keys = (torch.randn(of[:1].shape, generator=generator) for of in (sample.queries, sample.keys))
+    found = cumulative_weight(sample.queries, sample.keys, ks)
+    return {"k-MIP": found, "Gaussian": cumulative_weight(queries, keys, ks)}
 
 
 def approximation_error(
     queries: Tensor, keys: Tensor, values: Tensor, ks: Sequence[int], *, seed: int = 0
-) -> ApproximationError:
-    """Compare k-MIP attention for each of rising k with full attention (both scaled by 1/√d).
+) -> tuple[F64, float]:
+    """Return mean Euclidean distances to full attention (scaled by 1/√d), over nodes and heads.
 
-    Queries are (H, m, d), keys (H, n, d), values (H, n, v): m queries against the n keys of one graph. Where
-    k ≥ n both are the same and the distance is 0. ``seed`` is that of the normal outputs of ``random``.
-
-    The published code sorted ascending, so its "k-MIP" output sums the k *smallest* scores; divided
-    that by the sum of k + 1 weights; and left graphs with n < k at 0 (at k = n it failed; 0 here).
+    First (len(ks),) those of k-MIP attention for each of rising k, 0 where k ≥ n; then that of standard
+    normal outputs, the paper's yardstick, drawn from ``seed``. Queries are (H, m, d), keys (H, n, d), values
+    (H, n, v): m queries against the n keys of one graph.
     """
     ks = check_ks(ks)
-    n = keys.shape[1]
     generator = torch.Generator().manual_seed(seed)
-    error, published = torch.zeros(len(ks), dtype=torch.float64), torch.zeros(len(ks), dtype=torch.float64)
-    random = 0.0
+    error, random = torch.zeros(len(ks), dtype=torch.float64), 0.0
     for head, scores in _score_blocks(queries, keys, values.shape[2]):
         value = values[head].double()
         full = torch.softmax(scores, -1) @ value
         noise = torch.randn(full.shape, generator=generator, dtype=torch.float64)
         random += float((noise - full).norm(dim=-1).sum())
-        for distances, largest_first in ((error, True), (published, False)):
-            weights, order = _ranked_weights(scores, largest_first=largest_first)
-            numerators, denominators = _prefix_sums(weights, value[order], ks)
-            if not largest_first:
-                beyond = [min(k, n - 1) for k in ks]  # the (k + 1)-th smallest joins the denominator only
-                denominators = denominators + weights[:, beyond]
-            distance = (numerators / denominators[..., None] - full[:, None]).norm(dim=-1)
-            distances += distance.sum(0)  # noqa: PLW2901 -- in place
+        weights, order = _ranked_weights(scores)
+        numerators, denominators = _prefix_sums(weights, value[order], ks)
+        error += (numerators / denominators[..., None] - full[:, None]).norm(dim=-1).sum(0)
     count = queries.shape[0] * queries.shape[1]
-    inside = torch.tensor(ks) < n
-    return ApproximationError(
-        torch.where(inside, error / count, 0.0).numpy(),
-        torch.where(inside, published / count, 0.0).numpy(),
-        random / count,
-    )
+    inside = torch.tensor(ks) < keys.shape[1]
+    return torch.where(inside, error / count, 0.0).numpy(), random / count
 
 
-def cumulative_weight(queries: Tensor, keys: Tensor, ks: Sequence[int]) -> NDArray[np.float64]:
+def cumulative_weight(queries: Tensor, keys: Tensor, ks: Sequence[int]) -> F64:
     """Return the sum of the k largest softmax weights, mean over queries and heads, for each k: (len(ks),).
 
     As the published code computes it: scores are scaled by 1/√d, and the sum over queries is a mean;
@@ -330,8 +282,7 @@ def paper_ks(largest: int) -> tuple[int, ...]:
     >>> paper_ks(20)
     (1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 15, 18, 20)
     """
-    found = []
-    value = 1.0
+    found, value = [], 1.0
     while round(value) < largest:
         found.append(round(value))
         value *= 1.2
@@ -358,9 +309,9 @@ def _score_blocks(queries: Tensor, keys: Tensor, width: int) -> Iterator[tuple[i
             yield head, some.double() @ every / math.sqrt(queries.shape[2])
 
 
-def _ranked_weights(scores: Tensor, *, largest_first: bool = True) -> tuple[Tensor, Tensor]:
-    """Return softmax weights and keys, both (rows, n), in order of score; equal ones by index."""
-    ranked, order = scores.sort(dim=-1, descending=largest_first, stable=True)
+def _ranked_weights(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Return softmax weights and keys, both (rows, n), the largest first; equal ones by index."""
+    ranked, order = scores.sort(dim=-1, descending=True, stable=True)
     return torch.softmax(ranked, -1), order
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from kmip_data.models.layers.adjacency import Adjacency
+from kmip_data.models.layers.adjacency import EdgeList
 from kmip_data.models.layers.batch import GraphBatch, Pointers, pointers
 from kmip_data.models.search.problem import check_heads, check_nodes
 
@@ -34,16 +33,13 @@ class BigBirdAttention(nn.Module):
 
     Parameters
     ----------
-    dim
-        Channels d of the input and the output.
-    heads
-        Attention heads, which share the channels.
+    dim, heads
+        Channels d of the input and the output, and attention heads, which share them.
     block_size
         Nodes of a block.
-    random_blocks
-        Random blocks that a block attends to, for each head; the same in every layer and step.
-    seed
-        Of their draw.
+    random_blocks, seed
+        Random blocks that a block attends to, for each head, and seed of their draw, the same in every layer
+        and step.
     dropout
         Probability, before each of the two residual connections; attention itself has none.
     norm_eps
@@ -77,12 +73,9 @@ class BigBirdAttention(nn.Module):
         check_heads(dim, heads)
         self.pattern = Pattern(heads, block_size, random_blocks, seed, legacy_padding)
         self.query, self.key, self.value = (nn.Linear(dim, dim, bias=False) for _ in range(3))
-        self.output = nn.Linear(dim, dim)
-        self.norm_attention = nn.LayerNorm(dim, eps=norm_eps)
-        self.feed_in = nn.Linear(dim, dim)
-        self.feed_out = nn.Linear(dim, dim)
-        self.norm_out = nn.LayerNorm(dim, eps=norm_eps)
-        self.dropout = nn.Dropout(dropout)
+        self.output, self.norm_attention = nn.Linear(dim, dim), nn.LayerNorm(dim, eps=norm_eps)
+        self.feed_in, self.feed_out = nn.Linear(dim, dim), nn.Linear(dim, dim)
+        self.norm_out, self.dropout = nn.LayerNorm(dim, eps=norm_eps), nn.Dropout(dropout)
 
     def forward(self, x: Tensor, ptr: Pointers = None) -> Tensor:
         """Attend within each graph: nodes of all graphs (N, d) to the same.
@@ -90,47 +83,35 @@ class BigBirdAttention(nn.Module):
         ``ptr`` (G + 1): graph g has the rows ``ptr[g]:ptr[g + 1]``; or a batch that has it; None: one graph.
         """
         x = check_nodes(x, self.query.weight)
-        x = self.norm_attention(x + self.dropout(self.output(self.attend(x, ptr))))
+        x = self.norm_attention(x + self.dropout(self.output(self._attend(x, ptr))))
         return self.norm_out(x + self.dropout(self.feed_out(self.feed_in(x).relu())))  # type: ignore[no-any-return]
 
-    def attend(self, x: Tensor, ptr: Pointers = None) -> Tensor:
-        """Attention alone, without what follows: (N, d), the heads side by side."""
+    def _attend(self, x: Tensor, ptr: Pointers) -> Tensor:
         plan = _plan(ptr, x, self.pattern)
-        blocks, size = plan.filled.shape
-        padded = x.new_zeros(blocks * size, x.shape[1]).index_copy(0, plan.rows, x)
-        work = torch.float64 if x.dtype == torch.float64 else torch.float32
+        padded = x.new_zeros(plan.filled.numel(), x.shape[1]).index_copy(0, plan.rows, x)
+        shape = (*plan.filled.shape, self.pattern.heads, -1)
+        work = torch.promote_types(x.dtype, torch.float32)
         queries, keys, values = (
-            linear(padded)
-            .to(work)
-            .view(blocks, size, self.pattern.heads, -1)
-            .permute(2, 0, 1, 3)
-            .contiguous()
+            linear(padded).to(work).view(shape).permute(2, 0, 1, 3).contiguous()
             for linear in (self.query, self.key, self.value)
         )
         with torch.autocast(x.device.type, enabled=False):  # as precise as it is without
             out: Tensor = _BlockAttention.apply(queries, keys, values, plan)  # type: ignore[no-untyped-call]
         return out.permute(1, 2, 0, 3).reshape(padded.shape).index_select(0, plan.rows).to(x.dtype)
 
-    def extra_repr(self) -> str:
-        """Options that the sub-modules do not show."""
-        return str(self.pattern).removeprefix("Pattern(").removesuffix(")")
-
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # sizes depend on the data
 def _plan(ptr: Pointers, x: Tensor, pattern: Pattern) -> BlockPlan:
     if not isinstance(ptr, GraphBatch):
-        return plan_blocks(torch.tensor(pointers(ptr, x.shape[0])), pattern).to(x.device)
+        return plan_blocks(torch.tensor(pointers(ptr, x.shape[0])), pattern, x.device)
     if pattern not in ptr.plans:  # which the layers of a network share
-        ptr.plans[pattern] = plan_blocks(ptr.ptr, pattern).to(x.device)
+        ptr.plans[pattern] = plan_blocks(ptr.ptr, pattern, x.device)
     plan: BlockPlan = ptr.plans[pattern]
     return plan
 
 
 class _BlockAttention(torch.autograd.Function):
-    """Softmax attention of blocks to the blocks of a plan. Keeps the weights, but no gathered row.
-
-    Queries, keys, values and the result are (H, B, R, d).
-    """
+    """Softmax attention of blocks (H, B, R, d) to those of a plan. Keeps the weights, no gathered row."""
 
     @staticmethod
     def forward(ctx: Any, queries: Tensor, keys: Tensor, values: Tensor, plan: BlockPlan) -> Tensor:
@@ -174,7 +155,7 @@ def _add(rows: Tensor, lists: Tensor, values: Tensor) -> None:
     if rows.device.type == "cpu":
         flat.index_add_(0, index, values)
     else:  # in one order
-        flat += Adjacency(index, index, len(flat)).sum(values, targets=True)
+        flat += EdgeList(index, index, len(flat)).sum(values, targets=True)
 
 
 def _flat(rows: Tensor, lists: Tensor) -> Tensor:
@@ -204,22 +185,16 @@ class Group(NamedTuple):
     keys: Tensor  #: (H or 1, M, S) int64; the last block of all holds no node: it fills empty slots
 
 
-@dataclass(frozen=True, eq=False)
-class BlockPlan:
+class BlockPlan(NamedTuple):
     """The blocks of a batch: those of one graph after those of another, and an empty one."""
 
     rows: Tensor  #: (N,) int64, place of each node among the rows of all blocks, B · R
     filled: Tensor  #: (B, R) bool, where there is a node
     groups: tuple[Group, ...]  #: what each block attends to; every block with a node is in one of them
 
-    def to(self, device: torch.device) -> BlockPlan:
-        """Return the plan on a device."""
-        groups = (Group(*(table.to(device) for table in group)) for group in self.groups)
-        return BlockPlan(self.rows.to(device), self.filled.to(device), tuple(groups))
 
-
-def plan_blocks(ptr: Tensor, pattern: Pattern) -> BlockPlan:
-    """Lay out the graphs ``ptr`` (G + 1), on the CPU."""
+def plan_blocks(ptr: Tensor, pattern: Pattern, device: torch.device) -> BlockPlan:
+    """Lay out the graphs ``ptr`` (G + 1) on the CPU, for use on a device."""
     # 1. Blocks of all graphs in one row; each graph's last block may be short.
     sizes, block = ptr.diff(), pattern.block_size
     held = (sizes + block - 1) // block  # blocks with nodes
@@ -241,8 +216,9 @@ def plan_blocks(ptr: Tensor, pattern: Pattern) -> BlockPlan:
         return torch.where(there, places + first[graph[blocks], None], total)
 
     # 3. Whole-graph blocks in groups of similar length: padded to a power of two, at most half is empty.
-    groups = []
-    for blocks in _alike(whole.nonzero()[:, 0], held[graph]):
+    groups, power = [], held[graph].double().log2().ceil()
+    for value in sorted(set(power[whole].tolist())):
+        blocks = (whole & (power == value)).nonzero()[:, 0]
         places = torch.arange(int(held[graph[blocks]].max())).expand(len(blocks), -1)
         groups.append(Group(blocks, of_all(places, blocks)[None]))
     # 4. All others in one group: first, left, itself, right, last (−1 where that would repeat a global
@@ -254,14 +230,8 @@ def plan_blocks(ptr: Tensor, pattern: Pattern) -> BlockPlan:
         near = of_all(torch.stack(window, 1), blocks).expand(pattern.heads, -1, -1)
         far = torch.stack([of_all(drawn, blocks) for drawn in _random_places(at, end, pattern)])
         groups.append(Group(blocks, torch.cat([near, far], 2)))
-    return BlockPlan(rows, filled.view(-1, block), tuple(groups))
-
-
-def _alike(blocks: Tensor, lengths: Tensor) -> Iterator[Tensor]:
-    """``blocks`` by the power of two that the length of their graph reaches, so that little is filled up."""
-    power = lengths[blocks].double().log2().ceil().long()
-    for value in power.bincount().nonzero()[:, 0].tolist():
-        yield blocks[power == value]
+    groups = [Group(*(table.to(device) for table in group)) for group in groups]
+    return BlockPlan(rows.to(device), filled.view(-1, block).to(device), tuple(groups))
 
 
 def _random_places(at: Tensor, end: Tensor, pattern: Pattern) -> Tensor:
@@ -273,10 +243,8 @@ def _random_places(at: Tensor, end: Tensor, pattern: Pattern) -> Tensor:
         chosen = alike == length
         # Drawn for a power of two, so that a few draws serve all lengths.
         blocks = 1 << (int(end.max()) - 1).bit_length() if length == long else length
-        drawn = torch.from_numpy(
-            draw_random_blocks(blocks, pattern.heads, pattern.random_blocks, pattern.seed)
-        )
-        out[:, chosen] = drawn[:, at[chosen]]
+        drawn = draw_random_blocks(blocks, pattern.heads, pattern.random_blocks, pattern.seed)
+        out[:, chosen] = torch.from_numpy(drawn)[:, at[chosen]]
     return out
 
 
@@ -286,8 +254,8 @@ def draw_random_blocks(blocks: int, heads: int, count: int, seed: int) -> NDArra
 
     Up to ``count`` + 5 blocks any may be drawn; up to twice ``count`` + 5 about half of them come from the
     first ``count`` + 5 and the others from the rest; in longer graphs all come from the first
-    2 · ``count`` + 5. What a block attends to anyway is not left out. Gives (heads, blocks, count); the first
-    and last block of a graph have no use for theirs.
+    2 · ``count`` + 5. Blocks that are attended anyway are not left out. Gives (heads, blocks, count), unused
+    for the first and last block of a graph.
     """
     generator = np.random.RandomState(seed)  # the stream of numpy.random.seed
     drawn = np.zeros((heads, blocks, count), np.int64)

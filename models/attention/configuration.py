@@ -19,7 +19,23 @@ if TYPE_CHECKING:
 Positive = Annotated[int, Field(ge=1)]
 
 
-class KMIPPart(Part):
+class MultiHead(Part):
+    """Attention whose heads share the channels."""
+
+    heads: int = Field(default=4, ge=1, description="attention heads; must divide hidden_dim")
+
+    @property
+    def multiple(self) -> int:
+        """Each head has as many channels."""
+        return self.heads
+
+    def check(self, layers: int, dim: int | None) -> None:
+        """The heads fill the channels."""
+        if dim is not None and dim % self.heads:
+            raise ValueError(f"hidden_dim = {dim} is not a multiple of heads = {self.heads}")
+
+
+class KMIPPart(MultiHead):
     """Each node attends to the k nodes of its graph with the largest inner product."""
 
     kind: Literal["k-mip"] = Field(default="k-mip", description="k-MIP attention")
@@ -41,30 +57,21 @@ class KMIPPart(Part):
     )
     search: str = Field(default="auto", description="search backend: auto, dense, cpu, cuda, keops")
 
-    @property
-    def multiple(self) -> int:
-        """The heads share the channels."""
-        return self.heads
-
     def k_of(self, layer: int) -> int:
         """Keys that a query attends to in a layer."""
         return self.k if isinstance(self.k, int) else self.k[layer]
 
     def check(self, layers: int, dim: int | None) -> None:
         """Every layer must have its k, and the heads fill the channels."""
-        heads, value_dim, msg = self.heads, self.value_dim, ""
+        heads, width, msg = self.heads, self.value_dim, ""
         if not isinstance(self.k, int) and len(self.k) != layers:
             msg = f"k lists {len(self.k)} numbers, and there are {layers} layers"
-        elif value_dim is None:
-            if dim is not None and dim % heads:
-                msg = f"hidden_dim = {dim} is not a multiple of heads = {heads}; or set value_dim"
+        elif width is None:
+            super().check(layers, dim)
         elif dim is None:
             msg = "value_dim follows from hidden_dim where parameter_budget chooses that; leave it unset"
-        elif not self.output_projection and heads * value_dim != dim:
-            msg = (
-                f"heads · value_dim = {heads * value_dim} must be hidden_dim = {dim}"
-                " unless output_projection is on"
-            )
+        elif not self.output_projection and heads * width != dim:
+            msg = f"heads · value_dim = {heads * width} must be hidden_dim = {dim}, or output_projection on"
         if msg:
             raise ValueError(msg)
 
@@ -83,22 +90,6 @@ class KMIPPart(Part):
             get_backend(self.search)  # an unknown name fails now, not at the first batch
         options = self.model_dump(exclude={"kind", "k", "search"}) | {"warm_start": bool(self.warm_start)}
         return KMIPAttention(place.dim, k=self.k_of(place.layer), backend=self.search, **options)
-
-
-class MultiHead(Part):
-    """Attention whose heads share the channels."""
-
-    heads: int = Field(default=4, ge=1, description="attention heads; must divide hidden_dim")
-
-    @property
-    def multiple(self) -> int:
-        """Each head has as many channels."""
-        return self.heads
-
-    def check(self, layers: int, dim: int | None) -> None:
-        """The heads fill the channels."""
-        if dim is not None and dim % self.heads:
-            raise ValueError(f"hidden_dim = {dim} is not a multiple of heads = {self.heads}")
 
 
 class TransformerPart(MultiHead):

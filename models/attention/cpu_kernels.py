@@ -42,15 +42,9 @@ def forward(values: Array, scores: Array, indices: Array, keep: Array, scale: fl
 
 
 def backward(
-    grad: Array,
-    queries: Array,
-    keys: Array,
-    values: Array,
-    indices: Array,
-    weights: Array,
-    keep: Array,
+    grad: Array, queries: Array, keys: Array, values: Array, indices: Array, weights: Array, keep: Array,
     scale: float,
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, Array, Array]:  # fmt: skip
     """Gradients of queries, keys and values from that of the output, (H, N, v).
 
     Queries take theirs row by row. Keys and values are written by the thread that owns them: each
@@ -65,14 +59,12 @@ def backward(
     grad_keys, grad_values = np.zeros(keys.shape, keys.dtype), np.zeros(values.shape, keys.dtype)
 
     def of_queries(start: int, stop: int) -> None:
-        _backward_queries(
-            grad, keys, values, indices, weights, keep, factor, start, stop, grad_scores, grad_queries
-        )
+        results = grad_scores, grad_queries
+        _backward_queries(grad, keys, values, indices, weights, keep, factor, start, stop, *results)
 
     def of_keys(start: int, stop: int) -> None:
-        _backward_keys(
-            grad, queries, indices, weights, keep, start, stop, grad_scores, grad_keys, grad_values
-        )
+        results = grad_scores, grad_keys, grad_values
+        _backward_keys(grad, queries, indices, weights, keep, start, stop, *results)
 
     for_ranges(of_queries, heads * rows, grain=max(1, PAIRS_A_RANGE // k))
     if k == 1:

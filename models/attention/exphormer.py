@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.encodings.expander import COMPLETE
-from kmip_data.models.layers.batch import EdgeList, Edges, GraphBatch, NeighborTable
+from kmip_data.models.layers.adjacency import EdgeList
+from kmip_data.models.layers.batch import Edges, GraphBatch, NeighborTable
 from kmip_data.models.search.problem import check_heads, check_nodes
 
 
@@ -52,19 +52,19 @@ class ExphormerEdges(nn.Module):
         real_edges: bool = True,
     ) -> None:
         super().__init__()
-        self.expander, self.self_loops, self.real_edges = expander, self_loops, real_edges
+        self.virtual_nodes, self.expander = virtual_nodes, expander
+        self.self_loops, self.real_edges = self_loops, real_edges
         self.expander_edge = nn.Embedding(1, dim)
         # Without a use it stays, for the parameter counts of upstream, but takes no gradient.
         self.expander_edge.requires_grad_(expander or virtual_nodes > 0)
-        self.virtual = nn.Embedding(virtual_nodes, dim) if virtual_nodes else None
-        self.edge_in = nn.Embedding(virtual_nodes, dim) if virtual_nodes else None
-        self.edge_out = nn.Embedding(virtual_nodes, dim) if virtual_nodes else None
+        if virtual_nodes:
+            self.virtual, self.edge_in, self.edge_out = (nn.Embedding(virtual_nodes, dim) for _ in range(3))
 
     def forward(self, e: Tensor | None, batch: GraphBatch) -> tuple[Carried]:
         """Encoded edge features, in the form of the edges or (1, d), to what the first layer is given."""
         kinds = self.expander_edge.weight
         virtual = kinds.new_empty(0, batch.num_graphs, kinds.shape[1])
-        if self.virtual is not None and self.edge_in is not None and self.edge_out is not None:
+        if self.virtual_nodes:
             kinds = torch.cat([kinds, self.edge_in.weight, self.edge_out.weight])
             virtual = self.virtual.weight[:, None].expand(-1, batch.num_graphs, -1)
         expander = expander_edges(batch, self_loops=self.self_loops) if self.expander else None
@@ -85,24 +85,22 @@ def expander_edges(batch: GraphBatch, *, self_loops: bool = True) -> Edges:
             "the network reads an expander (N, D), an added column that the data do not have",
             next="kmip-data encode TARGET expander3 adds it; or --set model.attention.expander=0",
         )
-    targets = targets.long()
-    nodes = torch.arange(len(targets), device=targets.device)[:, None].expand_as(targets)
-    sizes = batch.ptr.diff()
-    size = sizes.to(targets.device)[batch.graph, None]
-    if bool(((targets < -1) | (targets >= size)).any()):
+    targets, sizes, device = targets.long(), batch.ptr.diff(), targets.device
+    nodes = torch.arange(len(targets), device=device)[:, None].expand_as(targets)
+    if bool(((targets < -1) | (targets >= sizes.to(device)[batch.graph, None])).any()):
         raise DamagedInput(
             f"An expander names nodes {int(targets.min())} to {int(targets.max())}, which its graph has not.",
             next="kmip-data verify TARGET --repair",
         )
     there = targets >= 0
-    links = torch.where(there, targets + batch.ptr.to(targets.device)[batch.graph, None], nodes)
+    links = torch.where(there, targets + batch.ptr.to(device)[batch.graph, None], nodes)
     back = torch.full_like(links, -1).scatter_(0, links, nodes)
     small = (sizes <= COMPLETE) & (sizes > 1)
     if self_loops and not bool(small.any()) and bool((there & (back >= 0)).all()):
         return NeighborTable(torch.cat([links, back], 1))  # permutations: each node is a target once
     there = there if self_loops else there & (links != nodes)
     pairs = torch.stack([nodes[there], links[there]])
-    pairs = torch.cat([pairs, pairs.flip(0), _complete(batch.ptr, small).to(pairs.device)], 1)
+    pairs = torch.cat([pairs, pairs.flip(0), _complete(batch.ptr, small).to(device)], 1)
     return EdgeList(pairs[0], pairs[1], len(targets))
 
 
@@ -125,10 +123,8 @@ class ExphormerAttention(nn.Module):
 
     Parameters
     ----------
-    dim
-        Channels d in and out.
-    heads
-        Number of heads H.
+    dim, heads
+        Channels d in and out, and number of heads H.
     clamp
         Bound of what is exponentiated, in both directions.
     output_projection
@@ -180,12 +176,13 @@ class ExphormerAttention(nn.Module):
         if carried.expander is not None:
             sums.append(self._along(carried.expander, q * kinds[:1], k, v))
         if count := len(carried.virtual):
-            virtual_q, virtual_k, virtual_v = self._project(carried.virtual)
+            # Edges to and from virtual nodes (V, G, d): values of edges are (V, N, d).
+            nodes, (virtual_q, virtual_k, virtual_v) = batch.members, self._project(carried.virtual)
             edge_in, edge_out = kinds[1:, None].split(count)
-            into, out_of = _IntoVirtual(batch.members), _OutOfVirtual(batch.members)
-            sums.append(self._along(out_of, q, virtual_k * edge_out, virtual_v))
-            virtual = self._along(into, virtual_q * edge_in, k, v)
-            carried = carried._replace(virtual=self._divide(*virtual))
+            given = _at_nodes(virtual_k * edge_out, nodes) * q, _at_nodes(virtual_v, nodes)
+            sums.append(tuple(values.sum(0) for values in self._weighed(*given)))
+            pairs = self._weighed(k * _at_nodes(virtual_q * edge_in, nodes), v)
+            carried = carried._replace(virtual=self._divide(*(_in_graphs(values, nodes) for values in pairs)))
         messages, weights = sums[0]
         for more, heavier in sums[1:]:
             messages, weights = messages + more, weights + heavier
@@ -196,21 +193,21 @@ class ExphormerAttention(nn.Module):
         return self.query(x) / math.sqrt(x.shape[-1] / self.heads), self.key(x), self.value(x)
 
     def _along(
-        self, edges: _Sums, q: Tensor, k: Tensor, v: Tensor, features: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Sums at the targets of some edges: messages (…, d) and weights (…, H).
+        self, edges: Edges, q: Tensor, k: Tensor, v: Tensor, features: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        """Sums at the targets of some edges: messages (N, d) and weights (N, H).
 
-        Keys and values are those of the sources, queries those of the targets; ``features``, in the form of
-        the edges, are None where all have the same, by which the queries are then multiplied.
+        ``features``, in the form of the edges, are None where all have the same: then the queries hold them.
         """
         pairs = edges.at_source(k) * edges.at_target(q)
-        if features is not None:
-            pairs = pairs * features
-        score = self._by_head(pairs).sum(-1)
-        weight = score.clamp(-self.clamp, self.clamp).exp()
+        weighed = self._weighed(pairs if features is None else pairs * features, edges.at_source(v))
+        return tuple(edges.sum_at_target(values) for values in weighed)
+
+    def _weighed(self, pairs: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Messages (…, d) and weights (…, H) of edges from their products of queries and keys, and values."""
+        weight = self._by_head(pairs).sum(-1).clamp(-self.clamp, self.clamp).exp()
         kept = nn.functional.dropout(weight, self.dropout, self.training)
-        message = self._by_head(edges.at_source(v)) * kept[..., None]
-        return edges.sum_at_target(message.flatten(-2)), edges.sum_at_target(weight)
+        return (self._by_head(values) * kept[..., None]).flatten(-2), weight
 
     def _by_head(self, x: Tensor) -> Tensor:
         """(…, d) → (…, H, s)."""
@@ -221,53 +218,6 @@ class ExphormerAttention(nn.Module):
         mean = self._by_head(messages) / (weights + 1e-6)[..., None]
         return self.output(mean.flatten(-2))  # type: ignore[no-any-return]
 
-    def extra_repr(self) -> str:
-        """Options that the sub-modules do not show."""
-        return f"heads={self.heads}, clamp={self.clamp}, dropout={self.dropout}"
-
-
-class _Sums(Protocol):
-    """Interface of edges whose sources and targets may be two sorts of nodes."""
-
-    def at_source(self, x: Tensor) -> Tensor: ...
-    def at_target(self, x: Tensor) -> Tensor: ...
-    def sum_at_target(self, values: Tensor) -> Tensor: ...
-
-
-@dataclass(frozen=True, eq=False)
-class _OutOfVirtual:
-    """Edges from the virtual nodes of each graph, (V, G, d), to its nodes, (N, d): edge values (V, N, d)."""
-
-    nodes: EdgeList
-
-    def at_source(self, x: Tensor) -> Tensor:
-        return _at_nodes(x, self.nodes)
-
-    def at_target(self, x: Tensor) -> Tensor:
-        return x
-
-    def sum_at_target(self, values: Tensor) -> Tensor:
-        return values.sum(0)
-
-
-@dataclass(frozen=True, eq=False)
-class _IntoVirtual:
-    """The same the other way round."""
-
-    nodes: EdgeList
-
-    def at_source(self, x: Tensor) -> Tensor:
-        return x
-
-    def at_target(self, x: Tensor) -> Tensor:
-        return _at_nodes(x, self.nodes)
-
-    def sum_at_target(self, values: Tensor) -> Tensor:
-        if self.nodes.num_nodes == 1:
-            return values.sum(1, keepdim=True)
-        sums = self.nodes.sum_at_target(values.transpose(0, 1).flatten(1))  # (G, V · d)
-        return sums.view(self.nodes.num_nodes, len(values), -1).transpose(0, 1)
-
 
 def _at_nodes(x: Tensor, nodes: EdgeList) -> Tensor:
     """(V, G, d) → (V, N, d), or (V, 1, d), which broadcasts, where there is one graph."""
@@ -275,3 +225,11 @@ def _at_nodes(x: Tensor, nodes: EdgeList) -> Tensor:
         return x
     at_nodes = nodes.at_target(x.transpose(0, 1).flatten(1))  # (N, V · d)
     return at_nodes.view(len(nodes.target), len(x), -1).transpose(0, 1)
+
+
+def _in_graphs(values: Tensor, nodes: EdgeList) -> Tensor:
+    """Sum over the nodes of each graph: (V, N, d) → (V, G, d)."""
+    if nodes.num_nodes == 1:
+        return values.sum(1, keepdim=True)
+    sums = nodes.sum_at_target(values.transpose(0, 1).flatten(1))  # (G, V · d)
+    return sums.view(nodes.num_nodes, len(values), -1).transpose(0, 1)

@@ -79,7 +79,6 @@ def _parts(indices: Tensor, keys: int, width: int) -> Iterator[tuple[slice, Tens
 
 
 def _gather(rows: Tensor, chosen: Tensor) -> Tensor:
-    """(H, R, k, width)."""
     return rows.flatten(0, 1).index_select(0, chosen.flatten()).view(*chosen.shape, -1)
 
 

@@ -14,19 +14,11 @@ from kmip_data.errors import UsageError
 from kmip_data.models.attention.gathered import differentiable
 from kmip_data.models.attention.operators import attend, is_transformed, search
 from kmip_data.models.context import PLAIN, ForwardContext
-from kmip_data.models.layers.batch import GraphBatch, context_of
-from kmip_data.models.search.problem import (
-    FLOATS,
-    check_heads,
-    check_nodes,
-    check_problem,
-    check_ptr,
-    check_rows,
-    strided,
-)
+from kmip_data.models.layers.batch import GraphBatch, Pointers, context_of
+from kmip_data.models.search import problem
 from kmip_data.models.search.topk import get_backend, ranked
 
-Pointers = Tensor | Sequence[int]
+Ptr = Tensor | Sequence[int] | None
 
 
 def kmip_attention(  # noqa: PLR0913 -- options, by keyword
@@ -34,9 +26,9 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
     keys: Tensor,
     values: Tensor,
     k: int,
-    query_ptr: Pointers | None = None,
+    query_ptr: Ptr = None,
     *,
-    key_ptr: Pointers | None = None,
+    key_ptr: Ptr = None,
     dropout: float = 0.0,
     backend: str = "auto",
     repeat_first_key: bool = False,
@@ -45,10 +37,10 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
     """Softmax attention over the k best keys of each query (paper, Algorithm 1, lines 1 to 4).
 
     Differentiable in queries, keys and values through the chosen pairs only: once, or any number of times by
-    ``torch.func`` (grad, vjp, jvp; not vmap), which holds the (H, N, k, d) gathered rows. For the backward
-    pass it keeps, besides its operands, a weight and an index of each chosen pair. Gradients have the same
-    bits in every run, on the CPU for any number of threads; on CUDA those of float64, or where Triton does
-    not run, only under ``torch.use_deterministic_algorithms(True)``.
+    ``torch.func`` (grad, vjp, jvp; not vmap), which holds the (H, N, k, d) gathered rows. Besides operands
+    it keeps a weight and an index of each chosen pair for the backward pass. Gradients have the same bits in
+    every run, on the CPU for any number of threads; on CUDA those of float64, or where Triton does not run,
+    only under ``torch.use_deterministic_algorithms(True)``.
 
     Parameters
     ----------
@@ -61,8 +53,8 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
     dropout
         Probability with which an attention weight is dropped; survivors are scaled up.
     repeat_first_key
-        Where a graph has fewer than k keys, fill the slots left over with its first key again and
-        again, as the published code's search did.
+        Where a graph has fewer than k keys, repeat its first key in the slots left over, as the published
+        code's search did.
     context
         The forward pass that it is part of.
 
@@ -78,7 +70,7 @@ def kmip_attention(  # noqa: PLR0913 -- options, by keyword
     """
     options: dict[str, Any] = {"query_ptr": query_ptr, "key_ptr": key_ptr, "backend": backend}
     options |= {"dropout": dropout, "repeat_first_key": repeat_first_key, "context": context}
-    return attend_to_best(*_operands(queries, keys, values), k, **options).out
+    return attend_to_best(queries, keys, values, k, **options).out
 
 
 class Attended(NamedTuple):
@@ -95,8 +87,8 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     values: Tensor,
     k: int,
     *,
-    query_ptr: Pointers | None = None,
-    key_ptr: Pointers | None = None,
+    query_ptr: Ptr = None,
+    key_ptr: Ptr = None,
     dropout: float = 0.0,
     backend: str = "auto",
     repeat_first_key: bool = False,
@@ -107,10 +99,9 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     """:func:`kmip_attention` with its weights and indices.
 
     ``hint`` (H, N, k) are indices of an earlier search over like operands; orders the work, changes nothing.
-    ``trusted`` is as in :func:`~kmip_data.models.search.problem.check_problem`: no hint then. ``context`` may
-    time, record or replay the search.
+    ``trusted`` is as in :func:`~kmip_data.models.search.problem.check_problem`: no hint then.
     """
-    queries, keys, values = _operands(queries, keys, values, meta=True)
+    queries, keys, values = _operands(queries, keys, values)
     if backend != "auto":
         get_backend(backend)  # the operator takes no other type than text
     if not isinstance(k, int):
@@ -121,9 +112,8 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     def found() -> tuple[Tensor, Tensor]:
         if torch.compiler.is_compiling() or context.keep is None:
             return search(*given, *ptrs, backend, hint, trusted)  # type: ignore[no-any-return]
-        narrow = keys.shape[1] < 2**31
-        problem = check_problem(*given, *ptrs, hint, trusted=trusted, keep=context.keep, narrow=narrow)
-        return ranked(problem, backend)
+        options: dict[str, Any] = {"narrow": keys.shape[1] < 2**31, "trusted": trusted, "keep": context.keep}
+        return ranked(problem.check_problem(*given, *ptrs, hint, **options), backend)
 
     scores, indices = found() if torch.compiler.is_compiling() else context.searched(found)
     if repeat_first_key:
@@ -138,34 +128,29 @@ def attend_to_best(  # noqa: PLR0913 -- options, by keyword
     return Attended(out, weights, indices)
 
 
-def _operands(
-    queries: Tensor, keys: Tensor, values: Tensor, *, meta: bool = False
-) -> tuple[Tensor, Tensor, Tensor]:
+def _operands(queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values with their lazy signs applied; the search checks the first two further."""
-    queries, keys = check_rows("queries", queries, meta=meta), check_rows("keys", keys, meta=meta)
-    values = strided("values", values, meta=meta)
-    if values.ndim != 3 or values.shape[:2] != keys.shape[:2]:
-        expected = f"({', '.join(map(str, keys.shape[:2]))}, v), one row for each key"
-        raise UsageError(f"values have shape {tuple(values.shape)}, not {expected}")
-    if values.device != keys.device or values.dtype not in FLOATS:
-        expected = f"float16, bfloat16, float32 or float64 on {keys.device}, as the keys"
-        raise UsageError(f"values are {values.dtype} on {values.device}, not {expected}")
+    queries, keys = (
+        problem.check_rows(name, rows, meta=True) for name, rows in (("queries", queries), ("keys", keys))
+    )
+    values = problem.strided("values", values, meta=True)
+    fits = values.ndim == 3 and values.shape[:2] == keys.shape[:2] and values.dtype in problem.FLOATS
+    if not fits or not queries.device == keys.device == values.device:
+        heads, rows = keys.shape[:2]
+        found = f"{values.dtype} of shape {tuple(values.shape)} on {values.device}"
+        raise UsageError(f"values are {found}, not floats ({heads}, {rows}, v) on {queries.device}")
     return queries, keys, values
 
 
-def _tensor(name: str, ptr: Pointers | None, rows: Tensor) -> Tensor | None:
+def _tensor(name: str, ptr: Ptr, rows: Tensor) -> Tensor | None:
     if ptr is None or isinstance(ptr, Tensor):
-        return None if ptr is None else strided(name, ptr, meta=rows.device.type == "meta")
-    return torch.tensor(check_ptr(name, ptr, rows.shape[1]))
+        return None if ptr is None else problem.strided(name, ptr, meta=rows.device.type == "meta")
+    return torch.tensor(problem.check_ptr(name, ptr, rows.shape[1]))
 
 
 def _repeat_first_key(scores: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
-    """Fill missing slots with the graph's first key and its score.
-
-    Where a slot is missing the graph has fewer than k keys, so all are there: the first is the
-    lowest index.
-    """
-    missing = indices < 0
+    """Fill missing slots with the graph's first key and its score."""
+    missing = indices < 0  # the graph has fewer than k keys, so all are there: the first is the lowest index
     lowest = indices.masked_fill(missing, torch.iinfo(indices.dtype).max).amin(-1, keepdim=True)
     score = scores.masked_fill(indices != lowest, 0).sum(-1, keepdim=True)
     lowest = lowest.masked_fill(missing.all(-1, keepdim=True), -1)
@@ -177,10 +162,8 @@ class KMIPAttention(nn.Module):
 
     Parameters
     ----------
-    dim
-        Channels of the input and the output.
-    heads
-        Number of heads H.
+    dim, heads
+        Channels of the input and the output, and number of heads H.
     key_dim
         Length of a query and a key of one head, independent of ``dim``.
     k
@@ -188,22 +171,22 @@ class KMIPAttention(nn.Module):
     value_dim
         Length of a value of one head; ``dim / heads`` by default.
     output_projection
-        End with a linear layer (W_O of Algorithm 1). The published configurations have none: the
-        heads are concatenated, so ``heads · value_dim`` must be ``dim``.
+        End with a linear layer (W_O of Algorithm 1). The published configurations have none: the heads are
+        concatenated, so ``heads · value_dim`` must be ``dim``.
     dropout
-        Probability with which an attention weight is dropped in training. The paper names 0.5; its
-        code ignored that for k-MIP.
+        Probability with which an attention weight is dropped in training. The paper names 0.5; its code
+        ignored that for k-MIP.
     backend
         Search backend.
     legacy_padding
-        Reproduce the published code: graphs are padded with zero rows to the largest of the batch,
-        padding is attended like any node (its key and value are the biases), and where k exceeds
-        that size the first key counts several times. The result for a graph then depends on the
-        others in its batch. False: every graph as if alone.
+        Reproduce the published code: graphs are padded with zero rows to the largest of the batch, padding is
+        attended like any node (its key and value are the biases), and where k exceeds that size the first key
+        counts several times. The result for a graph then depends on the others in its batch. False: every
+        graph as if alone.
     warm_start
-        Give the search the indices of the call before, where their shape fits: it begins with the pairs
-        that were best then. Changes nothing but the time; made for training on one graph. The indices
-        take 4 bytes per pair between the calls and are not part of the ``state_dict``.
+        Begin each search with the pairs of the call before, where their shape fits. Changes nothing but the
+        time; made for training on one graph. They take 4 bytes per pair between the calls and are not part of
+        the ``state_dict``.
 
     Attributes
     ----------
@@ -228,7 +211,7 @@ class KMIPAttention(nn.Module):
     ) -> None:
         super().__init__()
         if value_dim is None:
-            check_heads(dim, heads)
+            problem.check_heads(dim, heads)
             value_dim = dim // heads
         if not output_projection and heads * value_dim != dim:
             raise UsageError(
@@ -244,16 +227,15 @@ class KMIPAttention(nn.Module):
         self.value = nn.Linear(dim, heads * value_dim)
         self.output = nn.Linear(heads * value_dim, dim) if output_projection else nn.Identity()
 
-    def forward(self, x: Tensor, ptr: Pointers | GraphBatch | None = None) -> Tensor:
+    def forward(self, x: Tensor, ptr: Pointers = None) -> Tensor:
         """Attend within each graph: nodes of all graphs (N, dim) to the same.
 
         ``ptr`` (G + 1): graph g has the rows ``ptr[g]:ptr[g + 1]``; or a batch that has it; None: one graph.
         """
-        x = check_nodes(x, self.query.weight)
-        options: dict[str, Any] = {"query_ptr": ptr, "key_ptr": ptr}
-        if isinstance(ptr, GraphBatch):
-            options = ptr.search_options
+        x = problem.check_nodes(x, self.query.weight)
         context, rows, last = context_of(ptr), x, self._last
+        options: dict[str, Any] = {"query_ptr": ptr, "key_ptr": ptr}
+        options = ptr.search_options if isinstance(ptr, GraphBatch) else options
         if self.legacy_padding:
             rows, options["key_ptr"] = _pad_to_longest(x, options["query_ptr"], context)
             options["repeat_first_key"] = True
@@ -279,20 +261,15 @@ class KMIPAttention(nn.Module):
         """Queries (H, N, d) of ``x`` (N, dim), keys and values (H, M, d), (H, M, v) of ``rows`` or ``x``."""
         maps = (self.query, self.key, self.value)
         if rows is None or rows is x:
-            projected: Any = mapped(x, maps)
+            projected = mapped(x, maps)
         else:
             projected = [of(each) for of, each in zip(maps, (x, rows, rows), strict=True)]
-        queries, keys, values = (
-            each.unflatten(1, (self.heads, each.shape[1] // self.heads)).transpose(0, 1) for each in projected
-        )
+        queries, keys, values = (each.unflatten(1, (self.heads, -1)).transpose(0, 1) for each in projected)
         return queries, keys, values
 
     def extra_repr(self) -> str:
         """Options that the sub-modules do not show."""
-        return (
-            f"heads={self.heads}, k={self.k}, backend={self.backend!r}, legacy_padding={self.legacy_padding}"
-            f"{', warm_start=True' if self.warm_start else ''}"
-        )
+        return f"heads={self.heads}, k={self.k}, backend={self.backend!r}"
 
 
 def mapped(x: Tensor, maps: Sequence[nn.Linear]) -> Any:
@@ -311,9 +288,9 @@ def set_training_k(model: nn.Module, k: int | None) -> None:
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator] # sizes depend on the data
-def _pad_to_longest(x: Tensor, ptr: Pointers | None, context: ForwardContext) -> tuple[Tensor, list[int]]:
+def _pad_to_longest(x: Tensor, ptr: Ptr, context: ForwardContext) -> tuple[Tensor, list[int]]:
     """Zero rows after each graph until all are as long as the longest, and the new pointers."""
-    rows, starts = context.kept(_places(check_ptr("ptr", ptr, x.shape[0]), x.device))
+    rows, starts = context.kept(_places(problem.check_ptr("ptr", ptr, x.shape[0]), x.device))
     return x.new_zeros(starts[-1], x.shape[1]).index_copy(0, rows, x), starts
 
 

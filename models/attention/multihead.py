@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,10 +15,10 @@ from kmip_data.models.search.problem import FLOATS, strided
 class KMIPMultiheadAttention(nn.MultiheadAttention):
     """Multi-head attention in which each query attends to its k best keys.
 
-    Its weights have the names and shapes of ``torch.nn.MultiheadAttention``'s, so ``load_state_dict``
-    takes those of a trained one. It runs wherever that is called: in ``torch_geometric.nn.GPSConv``
-    (as ``conv.attn``) or ``torch.nn.TransformerEncoderLayer`` (as ``layer.self_attn``). Padded rows are
-    left out, not masked: the work is that of the graphs alone.
+    Weights have the names and shapes of ``torch.nn.MultiheadAttention``'s: ``load_state_dict`` takes those of
+    a trained one. It runs wherever that is called: in ``torch_geometric.nn.GPSConv`` (as ``conv.attn``) or
+    ``torch.nn.TransformerEncoderLayer`` (as ``layer.self_attn``). Padded rows are left out, not masked: the
+    work is that of the graphs alone.
 
     Parameters
     ----------
@@ -68,7 +67,7 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Attend, as ``torch.nn.MultiheadAttention.forward``.
+        """Attend, as ``torch.nn.MultiheadAttention.forward``: output in the form of ``query``, and weights.
 
         Parameters
         ----------
@@ -84,21 +83,16 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         attn_mask, is_causal
             Not taken: None and False.
 
-        Returns
-        -------
-        tuple
-            Output in the form of ``query``, and weights or None.
-
         Raises
         ------
         UsageError
             A mask of another kind, or shapes that do not go together.
         """
-        _refuse_attention_mask(attn_mask, is_causal)
+        if attn_mask is not None or is_causal:
+            raise UsageError("k-MIP attention takes key_padding_mask, but no attn_mask and no is_causal=True")
         same = query is key
-        query, key, value = (
-            strided(name, rows) for name, rows in (("query", query), ("key", key), ("value", value))
-        )
+        given = {"query": query, "key": key, "value": value}
+        query, key, value = (strided(name, rows) for name, rows in given.items())
         alone = query.ndim == 2
         self._check(query, key, value)
         if alone:
@@ -108,23 +102,28 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         present = _present(key_padding_mask, key)
         # Rows of all sequences one after another, without padding.
         asked = present if same else present.new_ones(query.shape[:2])
-        weights = self._input_weights()
+        weights: Sequence[Tensor] = self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
+        if self.kdim == self.vdim == self.embed_dim:  # one parameter for all three
+            weights = self.in_proj_weight.chunk(3)
         biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
         rows = (query[asked], key[present], value[present])
-        projected = [nn.functional.linear(*given) for given in zip(rows, weights, biases, strict=True)]
+        projected = [nn.functional.linear(*each) for each in zip(rows, weights, biases, strict=True)]
         queries, keys, values = (
-            part.view(len(part), self.num_heads, self.head_dim).transpose(0, 1) for part in projected
+            each.view(len(each), self.num_heads, self.head_dim).transpose(0, 1) for each in projected
         )
-        ptrs: dict[str, Any] = {"query_ptr": _pointers(asked), "key_ptr": _pointers(present)}
-        dropout = self.dropout if self.training else 0.0
         attended = attend_to_best(
-            queries, keys, values, self.k, **ptrs, dropout=dropout, backend=self.backend
+            queries,
+            keys,
+            values,
+            self.k,
+            query_ptr=_pointers(asked),
+            key_ptr=_pointers(present),
+            dropout=self.dropout if self.training else 0.0,
+            backend=self.backend,
         )
-        packed = attended.out.transpose(0, 1).flatten(1)
-        heads = packed.new_zeros(*asked.shape, self.embed_dim)
-        heads[asked] = packed
-        out = self.out_proj(heads)
-        dense = None
+        heads = attended.out.new_zeros(*asked.shape, self.embed_dim)
+        heads[asked] = attended.out.transpose(0, 1).flatten(1)
+        out, dense = self.out_proj(heads), None
         if need_weights:
             dense = _dense_weights(attended.weights, attended.indices, asked, present)
             dense = dense.mean(1) if average_attn_weights else dense
@@ -132,22 +131,15 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
             return out[0], None if dense is None else dense[0]
         return out if self.batch_first else out.transpose(0, 1), dense
 
-    def _input_weights(self) -> Sequence[Tensor]:
-        """Weights of queries, keys and values: one parameter, or three where their widths differ."""
-        if self.kdim == self.vdim == self.embed_dim:
-            return self.in_proj_weight.chunk(3)
-        return self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
-
-    def _check(self, query: Tensor, key: Tensor, value: Tensor) -> None:
-        """Raise UsageError where the three tensors do not fit each other or the weights."""
-        given, weight = (query, key, value), self.out_proj.weight
-        widths = self.embed_dim, self.kdim, self.vdim
-        batch = 0 if self.batch_first else 1
+    def _check(self, *given: Tensor) -> None:
+        """Raise UsageError where query, key and value do not fit each other or the weights."""
+        (query, key, value), weight = given, self.out_proj.weight
+        widths, batch = (self.embed_dim, self.kdim, self.vdim), 0 if self.batch_first else 1
         fits = (
             query.ndim in (2, 3)
             and query.ndim == key.ndim == value.ndim
             and key.shape[:-1] == value.shape[:-1]
-            and (query.shape[-1], key.shape[-1], value.shape[-1]) == widths
+            and tuple(rows.shape[-1] for rows in given) == widths
             and (query.ndim == 2 or query.shape[batch] == key.shape[batch])
         )
         lowered = torch.is_autocast_enabled(weight.device.type)
@@ -157,23 +149,12 @@ class KMIPMultiheadAttention(nn.MultiheadAttention):
         )
         if not fits or not alike:
             shape = "batch, rows" if self.batch_first else "rows, batch"
-            expected = "({0}, {1}), ({0}, {2}) and ({0}, {3})".format(shape, *widths)
+            expected = ", ".join(f"({shape}, {width})" for width in widths)
             found = ", ".join(f"{tuple(rows.shape)} {rows.dtype} on {rows.device}" for rows in given)
             raise UsageError(
                 f"query, key and value do not go together: they are {found}",
                 expected=f"{expected} of {weight.dtype} on {weight.device}, or without batch",
             )
-
-    def extra_repr(self) -> str:
-        """Options that the sub-modules do not show."""
-        return f"num_heads={self.num_heads}, k={self.k}, backend={self.backend!r}"
-
-
-def _refuse_attention_mask(mask: Tensor | None, is_causal: bool) -> None:
-    if mask is not None or is_causal:
-        shape = tuple(mask.shape) if isinstance(mask, Tensor) and not mask.is_nested else type(mask).__name__
-        found = "is_causal=True" if mask is None else f"attn_mask {shape}"
-        raise UsageError(f"k-MIP attention takes no attention mask, but key_padding_mask: {found}")
 
 
 def _present(mask: Tensor | None, key: Tensor) -> Tensor:

@@ -1,8 +1,7 @@
 """Search and attention over chosen pairs as PyTorch operators, so that compiled graphs may hold them.
 
-``torch.compile`` sees two opaque operators with known shapes and a gradient; nothing inside is traced,
-whose loops depend on the data. On the CPU compiled kernels do the work, on CUDA those of Triton, elsewhere
-torch operations.
+``torch.compile`` sees opaque operators with known shapes and a gradient; their loops depend on the data. On
+the CPU compiled kernels do the work, on CUDA those of Triton, elsewhere torch operations.
 """
 
 # ruff: noqa: ARG001 -- each function of an operator takes all of its arguments
@@ -21,11 +20,10 @@ from kmip_data.models.context import LEFT_OUT, triton_runs
 from kmip_data.models.search.problem import check_problem
 from kmip_data.models.search.topk import ranked
 
-NAMESPACE = "kmip_data"
 MOST_K = 1024  #: a program in Triton holds all keys of a query
 
 
-@torch.library.custom_op(f"{NAMESPACE}::search", mutates_args=())
+@torch.library.custom_op("kmip_data::search", mutates_args=())
 def search(
     queries: Tensor,
     keys: Tensor,
@@ -51,7 +49,7 @@ def _(queries: Tensor, keys: Tensor, k: int, *_: Any) -> tuple[Tensor, Tensor]:
     return scores, queries.new_empty(shape, dtype=torch.int32 if keys.shape[1] < 2**31 else torch.int64)
 
 
-@torch.library.custom_op(f"{NAMESPACE}::attend", mutates_args=())
+@torch.library.custom_op("kmip_data::attend", mutates_args=())
 def attend(
     queries: Tensor,
     keys: Tensor,
@@ -86,7 +84,7 @@ def _(
     return out, values.new_empty(indices.shape, dtype=_working(values.dtype))
 
 
-@torch.library.custom_op(f"{NAMESPACE}::attend_backward", mutates_args=())
+@torch.library.custom_op("kmip_data::attend_backward", mutates_args=())
 def attend_backward(  # noqa: PLR0913, PLR0917 -- what a custom operator saves
     grad: Tensor,
     queries: Tensor,
@@ -118,8 +116,8 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 
 def _differentiate(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor | None, ...]:
-    queries, keys, values, indices, weights, keep = ctx.saved_tensors
-    grads = attend_backward(grad, queries, keys, values, indices, weights, ctx.scale, keep, ctx.kept_scale)
+    *saved, keep = ctx.saved_tensors
+    grads = attend_backward(grad, *saved, ctx.scale, keep, ctx.kept_scale)
     return *grads, None, None, None, None, None
 
 
@@ -133,9 +131,6 @@ def _refuse_second_derivative(*_: Any) -> Any:
     )
 
 
-attend_backward.register_autograd(_refuse_second_derivative)
-
-
 def _refuse_vmap(*_: Any) -> Any:
     raise UsageError(
         "torch.func.vmap cannot run k-MIP attention",
@@ -143,6 +138,7 @@ def _refuse_vmap(*_: Any) -> Any:
     )
 
 
+attend_backward.register_autograd(_refuse_second_derivative)
 for _operator in (search, attend, attend_backward):
     _operator.register_vmap(_refuse_vmap)
 
@@ -170,7 +166,7 @@ def _run(name: str, values: Tensor, indices: Tensor, inputs: tuple[Any, ...]) ->
 
 
 def kernels_for(values: Tensor, k: int = 1) -> Any:
-    """Whose ``forward`` and ``backward`` attend to k such values, widened, on another device than the CPU.
+    """Return the module whose ``forward`` and ``backward`` attend to k such values on another device.
 
     Triton's kernels in float32 where they run, else torch operations.
     """
@@ -183,8 +179,7 @@ def kernels_for(values: Tensor, k: int = 1) -> Any:
 
 
 def _working(dtype: torch.dtype) -> torch.dtype:
-    """Half precision is computed in float32."""
-    return dtype if dtype == torch.float64 else torch.float32
+    return torch.promote_types(dtype, torch.float32)  # half precision is computed in float32
 
 
 def _compiled(tensor: Tensor) -> bool:

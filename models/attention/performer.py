@@ -5,7 +5,7 @@ graph: the sums over keys are made once, and are small. φ takes m channels wher
 a whole batch would take most of the memory: they are made for some rows at a time, and again in the backward
 pass. Graphs of similar size form the tiles of rows that are worked on together.
 
-Shapes here besides the usual letters: m features; B graphs with W places each, of a tile.
+Letters besides the usual ones: m features; B graphs with W places each, of a tile.
 """
 
 from __future__ import annotations
@@ -20,36 +20,20 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
-from kmip_data.models.context import PLAIN, ForwardContext
 from kmip_data.models.layers.batch import Pointers, context_of, pointers
 from kmip_data.models.search.problem import check_heads, check_nodes
 
 
-def orthogonal_directions(count: int, dim: int, generator: torch.Generator | None = None) -> Tensor:
+def orthogonal_directions(count: int, dim: int) -> Tensor:
     """Draw (count, dim) Gaussian directions, of which each ``dim`` are orthogonal to each other.
 
     The draws are performer-pytorch's: the same seed gives the same directions. As there, signs are those of
     the QR factorisation, so that the mean is not quite zero.
     """
-    device = None if generator is None else generator.device
-
-    def normal(rows: int) -> Tensor:
-        return torch.randn(rows, dim, generator=generator, device=device)
-
-    blocks = [torch.linalg.qr(normal(dim)).Q.T for _ in range(-(-count // dim))]
-    lengths = normal(count).norm(dim=1, keepdim=True)
+    blocks = [torch.linalg.qr(torch.randn(dim, dim)).Q.T for _ in range(-(-count // dim))]
+    lengths = torch.randn(count, dim).norm(dim=1, keepdim=True)
     directions: Tensor = lengths * torch.cat(blocks)[:count]
     return directions
-
-
-class RandomFeatures(nn.Module):
-    """The random directions (features, head_dim) of a layer, in its ``state_dict``; drawn once."""
-
-    projection_matrix: Tensor
-
-    def __init__(self, head_dim: int, features: int) -> None:
-        super().__init__()
-        self.register_buffer("projection_matrix", orthogonal_directions(features, head_dim))
 
 
 class PerformerAttention(nn.Module):
@@ -59,10 +43,8 @@ class PerformerAttention(nn.Module):
 
     Parameters
     ----------
-    dim
-        Channels of the input and the output, a multiple of ``heads``.
-    heads
-        Number of heads H.
+    dim, heads
+        Channels of the input and the output, a multiple of the number of heads H.
     head_dim
         Channels of a query, key and value of one head, whatever ``dim`` is.
     features
@@ -97,7 +79,9 @@ class PerformerAttention(nn.Module):
         check_heads(dim, heads)
         inner = heads * head_dim
         self.heads, self.legacy_mask = heads, legacy_mask
-        self.fast_attention = RandomFeatures(head_dim, features or usual_features(head_dim))
+        features = features or max(1, int(head_dim * math.log(head_dim)))
+        self.fast_attention: Any = nn.Module()  # named as published
+        self.fast_attention.register_buffer("projection_matrix", orthogonal_directions(features, head_dim))
         self.to_q, self.to_k, self.to_v = (nn.Linear(dim, inner, bias=False) for _ in range(3))
         self.to_out = nn.Linear(inner, dim)
         self.dropout = nn.Dropout(dropout)
@@ -115,22 +99,21 @@ class PerformerAttention(nn.Module):
 
     @torch.compiler.disable  # type: ignore[untyped-decorator] # sizes depend on the data
     def _attend(self, projected: list[Tensor], directions: Tensor, ptr: Pointers) -> Tensor:
-        """Features are exponentials: in float32 at least, under autocast too."""
+        """Queries, keys and values (N, H, d) and directions (m, d) → (N, H, d)."""
+        # Features are exponentials: in float32 at least, under autocast too.
         dtype = torch.promote_types(projected[0].dtype, torch.float32)
-        starts = pointers(ptr, projected[0].shape[0])
         queries, keys, values, directions = (tensor.to(dtype) for tensor in (*projected, directions))
-        with torch.autocast(directions.device.type, enabled=False):
-            options: dict[str, Any] = {"legacy_mask": self.legacy_mask, "context": context_of(ptr)}
-            return favor_attention(queries, keys, values, directions, starts, **options)
-
-    def extra_repr(self) -> str:
-        """Options that the sub-modules do not show."""
-        return f"heads={self.heads}, legacy_mask={self.legacy_mask}"
-
-
-def usual_features(head_dim: int) -> int:
-    """Return the usual number of random features."""
-    return max(1, int(head_dim * math.log(head_dim)))
+        starts, device = pointers(ptr, queries.shape[0]), queries.device
+        most = max(1, SCRATCH // (self.heads * directions.shape[0] * dtype.itemsize))
+        groups = context_of(ptr).kept(tiles_of(starts, most, values.shape[2] + 1, device))
+        padding = None
+        if self.legacy_mask:
+            sizes = torch.tensor(starts).diff()
+            padding = (sizes.max() - sizes).to(queries)
+        with torch.autocast(device.type, enabled=False):
+            given = queries, keys, values, directions, groups, padding
+            out: Tensor = _Favor.apply(*given)  # type: ignore[no-untyped-call]
+        return out
 
 
 KEPT = 8  #: tilings that are remembered: all layers ask for the same one, recorded steps for that of a batch
@@ -148,6 +131,10 @@ class Tile(NamedTuple):
     def take(self, rows: Tensor) -> Tensor:
         """(N, H, c) → (B, H, W, c)."""
         return rows[self.rows].transpose(1, 2)
+
+    def with_one(self, rows: Tensor) -> Tensor:
+        """(N, H, c) → (B, H, W, c + 1), the last channel 1."""
+        return pad(self.take(rows), (0, 1), value=1.0)
 
     def clear(self, values: Tensor) -> Tensor:
         """(B, H, W, c) with zeros beyond the graphs' ends."""
@@ -172,9 +159,9 @@ class Group(NamedTuple):
 @functools.lru_cache(KEPT)
 @torch.inference_mode(False)  # remembered for training, too
 def tiles_of(ptr: tuple[int, ...], most: int, each: int, device: torch.device) -> tuple[Group, ...]:
-    """Put together graphs of like size, and divide large ones.
+    """Put together graphs of like size, and divide large ones, into tiles of at ``most`` so many rows.
 
-    At ``most`` so many rows are worked on at once; ``each`` graph counts for so many besides its own.
+    ``each`` graph counts for so many besides its own.
     """
     sizes, groups, members = np.diff(ptr), list[Group](), list[int]()
     for graph in np.argsort(-sizes, kind="stable").tolist():
@@ -190,60 +177,32 @@ def tiles_of(ptr: tuple[int, ...], most: int, each: int, device: torch.device) -
 def _group(members: list[int], ptr: tuple[int, ...], most: int, device: torch.device) -> Group:
     starts = torch.tensor([[ptr[graph]] for graph in members])
     ends = torch.tensor([[ptr[graph + 1]] for graph in members])
-    rows = starts + torch.arange(int((ends - starts).max()))
-    parts = torch.split(rows, most, 1) if len(members) == 1 else (rows,)
-    tiles = tuple(
-        Tile(
-            torch.minimum(part, ends - 1).to(device),
-            None if bool((part < ends).all()) else (part < ends).to(device),
-        )
-        for part in parts
-    )
-    return Group(torch.tensor(members).to(device), tiles)
-
-
-def favor_attention(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    projection: Tensor,
-    ptr: tuple[int, ...],
-    *,
-    legacy_mask: bool = False,
-    context: ForwardContext = PLAIN,
-) -> Tensor:
-    """Attend within each graph: queries and keys (N, H, d), values (N, H, v) → (N, H, v).
-
-    ``projection`` (m, d) are random directions; graph g has the rows ``ptr[g]:ptr[g + 1]``. The largest
-    exponents, which are subtracted before ``exp``, are taken as constants by the gradient; with
-    :data:`EPSILON` that makes a (small) difference. ``legacy_mask`` counts zero keys up to the largest graph
-    of the batch, as the published code did.
-    """
-    most = max(1, SCRATCH // (queries.shape[1] * projection.shape[0] * queries.element_size()))
-    groups = context.kept(tiles_of(ptr, most, values.shape[2] + 1, queries.device))
-    padding = None
-    if legacy_mask:
-        sizes = torch.tensor(ptr).diff()
-        padding = (sizes.max() - sizes).to(queries)
-    out: Tensor = _Favor.apply(queries, keys, values, projection, groups, padding)  # type: ignore[no-untyped-call]
-    return out
+    rows, tiles = starts + torch.arange(int((ends - starts).max())), []
+    for part in torch.split(rows, most, 1) if len(members) == 1 else (rows,):
+        inside = None if bool((part < ends).all()) else (part < ends).to(device)
+        tiles.append(Tile(torch.minimum(part, ends - 1).to(device), inside))
+    return Group(torch.tensor(members).to(device), tuple(tiles))
 
 
 class _Favor(torch.autograd.Function):
-    """Keeps its operands and its result, no features and no sums."""
+    """Keeps its operands and its result, no features and no sums.
+
+    The largest exponents, which are subtracted before ``exp``, are constants to the gradient; with
+    :data:`EPSILON` that makes a (small) difference. ``padding``: zero keys that count in each graph, or None.
+    """
 
     @staticmethod
     def forward(
         ctx: Any, queries: Tensor, keys: Tensor, values: Tensor, projection: Tensor,
         groups: tuple[Group, ...], padding: Tensor | None,
     ) -> Tensor:  # fmt: skip
-        kernel = _Kernel(queries, keys, values, projection, padding)
+        kernel = _Kernel(keys, values, projection, padding)
         out, tops = torch.empty_like(values), []
         for group in groups:
             sums, top = kernel.sums(group)
             tops.append(top)
             for tile in group.tiles:
-                found = _times(kernel.query_features(tile)[1], sums)
+                found = _times(kernel.features(queries, tile)[1], sums)
                 tile.put(out, found[..., :-1] / found[..., -1:])
         ctx.save_for_backward(queries, keys, values, projection, padding, out, *tops)
         ctx.groups = groups
@@ -253,23 +212,22 @@ class _Favor(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         queries, keys, values, projection, padding, out, *tops = ctx.saved_tensors
-        kernel = _Kernel(queries, keys, values, projection, padding)
+        kernel = _Kernel(keys, values, projection, padding)
         grad_queries, grad_keys, grad_values = (torch.empty_like(t) for t in (queries, keys, values))
         for group, top in zip(ctx.groups, tops, strict=True):
             sums, _ = kernel.sums(group, top)
             grad_sums = torch.zeros_like(sums)
             for tile in group.tiles:
-                rows, features = kernel.query_features(tile)
+                rows, features = kernel.features(queries, tile)
                 grad_out = tile.clear(tile.take(grad))
                 grad_found = torch.cat([grad_out, -(grad_out * tile.take(out)).sum(-1, keepdim=True)], -1)
                 grad_found /= _times(features, sums[..., -1:])
                 grad_sums += _times(features.mT, grad_found)
                 tile.put(grad_queries, kernel.back(rows, features, grad_found @ sums.mT))
             for tile in group.tiles:
-                rows, features = kernel.key_features(tile, top)
+                rows, features = kernel.features(keys, tile, top)
                 tile.put(grad_values, _times(features, grad_sums[..., :-1]))
-                with_one = pad(tile.take(values), (0, 1), value=1.0)
-                tile.put(grad_keys, kernel.back(rows, features, with_one @ grad_sums.mT))
+                tile.put(grad_keys, kernel.back(rows, features, tile.with_one(values) @ grad_sums.mT))
         return grad_queries, grad_keys, grad_values, None, None, None
 
 
@@ -279,22 +237,19 @@ class _Kernel:
     The published factor m^-½ of every feature cancels in the result.
     """
 
-    def __init__(
-        self, queries: Tensor, keys: Tensor, values: Tensor, projection: Tensor, padding: Tensor | None
-    ) -> None:
-        self.queries, self.keys, self.values, self.padding = queries, keys, values, padding
-        self.scale: float = queries.shape[2] ** -0.25
+    def __init__(self, keys: Tensor, values: Tensor, projection: Tensor, padding: Tensor | None) -> None:
+        self.keys, self.values, self.padding = keys, values, padding
+        self.scale: float = keys.shape[2] ** -0.25
         self.directions = projection * self.scale  # (m, d)
 
-    def query_features(self, tile: Tile) -> tuple[Tensor, Tensor]:
-        """Queries (B, H, W, d) and their features (B, H, W, m)."""
-        rows, exponents = self._exponents(self.queries, tile)
-        return rows, self._exp(rows, exponents, exponents.amax(-1, keepdim=True))
+    def features(self, rows: Tensor, tile: Tile, top: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Queries or keys of a tile (B, H, W, d) and their features (B, H, W, m).
 
-    def key_features(self, tile: Tile, top: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys (B, H, W, d) and their features (B, H, W, m), given the largest exponents (B, H, 1, 1)."""
-        rows, exponents = self._exponents(self.keys, tile)
-        return rows, self._exp(rows, exponents, top)
+        ``top`` are the largest exponents of the keys (B, H, 1, 1); None: each row's own, for queries.
+        """
+        taken, exponents = self._exponents(rows, tile)
+        top = exponents.amax(-1, keepdim=True) if top is None else top
+        return taken, self._exp(taken, exponents, top)
 
     def sums(self, group: Group, top: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Σ φ(k) [v, 1] over each graph's nodes (B, H, m, v + 1), and its largest exponents (B, H, 1, 1)."""
@@ -311,8 +266,8 @@ class _Kernel:
         held = held if len(group.tiles) == 1 else None
         total: Tensor | None = None
         for tile in group.tiles:
-            features = self._exp(*held, top) if held else self.key_features(tile, top)[1]
-            part = _times(features.mT, tile.clear(pad(tile.take(self.values), (0, 1), value=1.0)))
+            features = self._exp(*held, top) if held else self.features(self.keys, tile, top)[1]
+            part = _times(features.mT, tile.clear(tile.with_one(self.values)))
             total = part if total is None else total.add_(part)
         assert total is not None
         if zero is not None:

@@ -51,10 +51,8 @@ class TransformerAttention(nn.Module):
 
     Parameters
     ----------
-    dim
-        Channels of the input and the output.
-    heads
-        Number of heads H; ``dim`` must be a multiple of it.
+    dim, heads
+        Channels of the input and the output, a multiple of the number of heads H.
     dropout
         Probability with which an attention weight is dropped in training.
 
@@ -105,7 +103,3 @@ class TransformerAttention(nn.Module):
                 done.append(attended.transpose(1, 2).flatten(0, 1).flatten(1))
         out = torch.cat(done)
         return out if plan.inverse is None else out.index_select(0, plan.inverse)
-
-    def extra_repr(self) -> str:
-        """Options that the sub-modules do not show."""
-        return f"heads={self.heads}, dropout={self.dropout}"

@@ -1,4 +1,4 @@
-"""Sums over the edges of each node, or over the nodes of each graph, in one order on every device.
+"""Edges as a list, with sums over the edges of each node in one order on every device.
 
 ``index_add`` adds in the order of the index on a CPU; on a GPU by atomics, in another order each time, and
 slowly where many rows meet in one. There rows are sorted by their node first, and each list of them is summed
@@ -57,25 +57,44 @@ def sum_lists(rows: Tensor, start: Tensor, order: Tensor | None = None) -> Tenso
 
 
 @dataclass(frozen=True, eq=False)
-class Adjacency:
-    """Connections between nodes, sorted by source or target on first use: once for all layers of a batch."""
+class EdgeList:
+    """Any edges, in any order: edge values are (E, d). Sorted on first use, for all layers of a batch."""
 
     #: source, target: (E,) int64
     source: Tensor
     target: Tensor
     num_nodes: int  #: N
+    distance: Tensor | None = None  #: (E, 1), where nodes have positions
     by_target: bool = False  #: True if they are sorted by target
 
-    def ends(self, *, targets: bool) -> Tensor:
-        """(E,) the targets, or the sources."""
-        return self.target if targets else self.source
+    @property
+    def index(self) -> Tensor:
+        """(2, E)."""
+        return torch.stack([self.source, self.target])
+
+    @property
+    def adjacency(self) -> EdgeList:
+        """The edges themselves: a table has to be written out as a list."""
+        return self
+
+    def at_source(self, x: Tensor) -> Tensor:
+        """Value of each edge's source: (N, d) → (E, d)."""
+        return _LookUp.apply(x, self, False)  # type: ignore[no-any-return, no-untyped-call]
+
+    def at_target(self, x: Tensor) -> Tensor:
+        """Value of each edge's target: (N, d) → (E, d)."""
+        return _LookUp.apply(x, self, True)  # type: ignore[no-any-return, no-untyped-call]
+
+    def sum_at_target(self, values: Tensor) -> Tensor:
+        """Sum the values of each node's incoming edges, (E, d) → (N, d); half precision in float32."""
+        return _SumAtTargets.apply(values, self)  # type: ignore[no-any-return, no-untyped-call]
 
     def sum(self, values: Tensor, *, targets: bool) -> Tensor:
-        """Sum the values of the edges at their targets, or at their sources: (E, d) → (N, d)."""
+        """Sum the values of the edges at their targets, or at their sources, without a gradient."""
         if values.device.type == "cpu":
             out = values.new_zeros(self.num_nodes, values.shape[1])
             # Not in place: torch 2.11 compiled to a wrong gradient then.
-            return out.index_add(0, self.ends(targets=targets), values)
+            return out.index_add(0, self.target if targets else self.source, values)
         bags = self.incoming if targets else self.outgoing
         return sum_lists(values, bags.start, bags.edge)
 
@@ -111,78 +130,66 @@ class Adjacency:
         return Bags(other.contiguous() if edge is None else other[edge], start, edge)
 
 
-def look_up(adjacency: Adjacency, x: Tensor, *, targets: bool) -> Tensor:
-    """Value of each edge's target, or source: (N, d) → (E, d)."""
-    out: Tensor = _LookUp.apply(x, adjacency, targets)  # type: ignore[no-untyped-call]
-    return out
-
-
 class _LookUp(torch.autograd.Function):
     """``index_select`` whose gradient is summed in one order."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, adjacency: Adjacency, targets: bool) -> Tensor:
-        ctx.adjacency, ctx.targets = adjacency, targets
-        return x.index_select(0, adjacency.ends(targets=targets))
+    def forward(ctx: Any, x: Tensor, edges: EdgeList, targets: bool) -> Tensor:
+        ctx.edges, ctx.targets = edges, targets
+        return x.index_select(0, edges.target if targets else edges.source)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return ctx.adjacency.sum(grad, targets=ctx.targets), None, None
-
-
-def sum_at_targets(adjacency: Adjacency, values: Tensor) -> Tensor:
-    """Sum the values of each node's incoming edges, (E, d) → (N, d); half precision is summed in float32."""
-    out: Tensor = _SumAtTargets.apply(values, adjacency)  # type: ignore[no-untyped-call]
-    return out
+        return ctx.edges.sum(grad, targets=ctx.targets), None, None
 
 
 class _SumAtTargets(torch.autograd.Function):
     """``index_add`` that keeps no values; torch's keeps all of them, for their shape."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, adjacency: Adjacency) -> Tensor:
-        ctx.adjacency, ctx.dtype = adjacency, values.dtype
-        return adjacency.sum(values.to(torch.promote_types(values.dtype, torch.float32)), targets=True)
+    def forward(ctx: Any, values: Tensor, edges: EdgeList) -> Tensor:
+        ctx.target, ctx.dtype = edges.target, values.dtype
+        return edges.sum(values.to(torch.promote_types(values.dtype, torch.float32)), targets=True)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return grad.index_select(0, ctx.adjacency.target).to(ctx.dtype), None
+        return grad.index_select(0, ctx.target).to(ctx.dtype), None
 
 
-def neighbor_sum(adjacency: Adjacency, x: Tensor, weight: Tensor | None = None) -> Tensor:
+def neighbor_sum(edges: EdgeList, x: Tensor, weight: Tensor | None = None) -> Tensor:
     """Sum the rows of each node's sources: (N, d) to the same; half precision is summed in float32.
 
     ``weight`` is that of the edges, (E,); None: 1.
     """
     wide = x if x.dtype == torch.float64 else x.float()
     weight = weight if weight is None else weight.to(wide.dtype)
-    out: Tensor = _NeighborSum.apply(wide, weight, adjacency)  # type: ignore[no-untyped-call]
+    out: Tensor = _NeighborSum.apply(wide, weight, edges)  # type: ignore[no-untyped-call]
     return out
 
 
 class _NeighborSum(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor | None, adjacency: Adjacency) -> Tensor:
-        ctx.adjacency = adjacency
+    def forward(ctx: Any, x: Tensor, weight: Tensor | None, edges: EdgeList) -> Tensor:
+        ctx.edges = edges
         if weight is not None:
             ctx.save_for_backward(x, weight)
-        return adjacency.incoming.sum(x, weight)
+        return edges.incoming.sum(x, weight)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        adjacency, grad = ctx.adjacency, grad.contiguous()
+        edges, grad = ctx.edges, grad.contiguous()
         saved = ctx.saved_tensors  # read once: a recomputed layer gives them once
         if not saved:
-            return adjacency.outgoing.sum(grad, None), None, None
+            return edges.outgoing.sum(grad, None), None, None
         x, weight = saved
-        grad_x = adjacency.outgoing.sum(grad, weight) if ctx.needs_input_grad[0] else None
+        grad_x = edges.outgoing.sum(grad, weight) if ctx.needs_input_grad[0] else None
         if not ctx.needs_input_grad[1]:
             return grad_x, None, None
         with torch.enable_grad():  # its own gradient for weights has no row for each edge either
             weight = weight.detach().requires_grad_()
-            again = adjacency.incoming.sum(x, weight)
+            again = edges.incoming.sum(x, weight)
         (grad_weight,) = torch.autograd.grad(again, weight, grad)
         return grad_x, grad_weight, None

@@ -1,9 +1,8 @@
 """Graphs of a batch as a network reads them, from PyTorch Geometric's objects.
 
-Edges have one of two forms behind the three things that message passing asks of them. An edge list (2, E)
-gathers and scatters by index. Where every node has exactly k sources, the neighbour table (N, k) needs no
-index for the target side: values at the target broadcast along k and sums run over k. Both give the same
-numbers to float tolerance.
+Edges are a list (2, E), which gathers and scatters by index, or where every node has exactly k sources a
+neighbour table (N, k), which needs no index for the target side: values at the target broadcast along k and
+sums run over k. Both give the same numbers to float tolerance.
 
 Edge values have the channels last and one or two leading axes, by form: ``at_source`` gives them newly
 allocated, and what ``at_target`` gives broadcasts against them. ``distance`` is the squared distance of the
@@ -15,7 +14,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -25,46 +23,12 @@ from torch import Tensor, nn
 
 from kmip_data.errors import UsageError
 from kmip_data.models.context import PLAIN, ForwardContext
-from kmip_data.models.layers.adjacency import Adjacency, look_up, sum_at_targets
+from kmip_data.models.layers.adjacency import EdgeList
 from kmip_data.models.search.problem import check_ptr, strided
 from kmip_data.reading.batching import batch_neighbors, graph_pointers, pointers_on_cpu
 
 PARTS: Final = 16  #: of a neighbour table, for as many threads
 PARTS_OF_ONE_GRAPH: Final = 4  #: of one whose nodes have sources anywhere: each has a sum for every node
-
-
-@dataclass(frozen=True, eq=False)
-class EdgeList:
-    """Any edges, in any order: edge values are (E, d)."""
-
-    #: source, target: (E,) int64
-    source: Tensor
-    target: Tensor
-    num_nodes: int  #: N
-    distance: Tensor | None = None  #: (E, 1), where nodes have positions
-    by_target: bool = False  #: True if they are sorted by target
-
-    @property
-    def index(self) -> Tensor:
-        """(2, E)."""
-        return torch.stack([self.source, self.target])
-
-    @functools.cached_property
-    def adjacency(self) -> Adjacency:
-        """Made once."""
-        return Adjacency(self.source, self.target, self.num_nodes, self.by_target)
-
-    def at_source(self, x: Tensor) -> Tensor:
-        """Value of each edge's source: (N, d) → (E, d)."""
-        return look_up(self.adjacency, x, targets=False)
-
-    def at_target(self, x: Tensor) -> Tensor:
-        """Value of each edge's target: (N, d) → (E, d)."""
-        return look_up(self.adjacency, x, targets=True)
-
-    def sum_at_target(self, values: Tensor) -> Tensor:
-        """Sum of the values of each node's incoming edges: (E, d) → (N, d)."""
-        return sum_at_targets(self.adjacency, values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,10 +45,10 @@ class NeighborTable:
         return torch.stack([self.neighbor.long(), targets.expand_as(self.neighbor)]).flatten(1)
 
     @functools.cached_property
-    def adjacency(self) -> Adjacency:
-        """Made once."""
+    def adjacency(self) -> EdgeList:
+        """The edges as a list."""
         source, target = self.index
-        return Adjacency(source, target, len(self.neighbor), by_target=True)
+        return EdgeList(source, target, len(self.neighbor), by_target=True)
 
     def at_source(self, x: Tensor) -> Tensor:
         """Value of each edge's source: (N, d) → (N, k, d)."""
@@ -103,9 +67,8 @@ class NeighborTable:
     def parts(self) -> list[TableRange]:
         """The nodes in a few parts, by the data alone, with the range that each one's sources lie in.
 
-        For compiled kernels that sum at the sources: each part has sums of its own for that range, added
-        up in this order. In a batch of graphs the ranges are short; where they all are long there are
-        fewer parts.
+        Compiled kernels that sum at the sources have sums of each part's range, added up in this order. In a
+        batch of graphs the ranges are short; where they all are long there are fewer parts.
         """
         table = self.neighbor.contiguous().numpy()
         for count in (PARTS, PARTS_OF_ONE_GRAPH):
@@ -126,12 +89,12 @@ class NeighborTable:
 Edges = EdgeList | NeighborTable
 
 
-class UnformedEdges(ABC):
+class UnformedEdges:
     """New edges that no one has formed yet: the next layer does, in its first pass over them."""
 
-    @abstractmethod
     def tensor(self) -> Tensor:
         """Form them: edge values, as a layer would have given them."""
+        raise NotImplementedError
 
 
 def formed(edges: Any) -> Any:
@@ -186,42 +149,22 @@ ALL = Rows()
 
 @dataclass(frozen=True, eq=False)
 class GraphBatch:
-    """The graphs of a batch.
+    """The graphs of a batch."""
 
-    Attributes
-    ----------
-    x
-        (N, c) node features.
-    edges
-        All edges.
-    edge_attr
-        Edge features in the form of ``edges``, or None.
-    ptr
-        (G + 1) int64 on the CPU: graph g has the nodes ``ptr[g]:ptr[g + 1]``. (On the CPU because
-        search reads it in every layer; a tensor because ``torch.compile`` would compile anew for
-        other numbers.) Of a padded batch it is on the batch's device, and the host does not read it.
-    graph
-        (N,) int64, the graph of each node.
-    added
-        Further columns of the nodes by name, such as positional encodings.
-    counted
-        (2,) int64 on the device of ``x``: how many nodes and edges are not padding, which comes after them;
-        None: all. Layers read it by ``node_rows``, ``edge_rows`` and ``search_options``.
-    context
-        Settings and records of the forward pass.
-    plans
-        Results that the layers of one network share, such as the blocks of BigBird.
-    """
-
-    x: Tensor
+    x: Tensor  #: (N, c) node features
     edges: Edges
-    edge_attr: Tensor | None
+    edge_attr: Tensor | None  #: edge features in the form of ``edges``
+    #: (G + 1) int64 on the CPU: graph g has the nodes ``ptr[g]:ptr[g + 1]``. (On the CPU as search reads it
+    #: in every layer; a tensor as ``torch.compile`` would compile anew for other numbers.) Of a padded batch
+    #: it is on the batch's device, and the host does not read it.
     ptr: Tensor
-    graph: Tensor
-    added: Mapping[str, Tensor] = field(default_factory=dict)
+    graph: Tensor  #: (N,) int64, the graph of each node
+    added: Mapping[str, Tensor] = field(default_factory=dict)  #: further columns of the nodes, as encodings
+    #: (2,) int64 on the device of ``x``: how many nodes and edges are not padding, which comes after them;
+    #: None: all. Layers read it by ``node_rows``, ``edge_rows`` and ``search_options``.
     counted: Tensor | None = None
-    context: ForwardContext = PLAIN
-    plans: dict[Any, Any] = field(default_factory=dict)
+    context: ForwardContext = PLAIN  #: settings and records of the forward pass
+    plans: dict[Any, Any] = field(default_factory=dict)  #: what the layers share, such as BigBird's blocks
 
     @property
     def num_graphs(self) -> int:
@@ -236,7 +179,7 @@ class GraphBatch:
     @functools.cached_property
     def sizes(self) -> Tensor:
         """(G, 1) nodes of each graph, and 1 where it has none, on the device of ``graph``."""
-        return self.members.adjacency.incoming.start.diff().clamp_min(1)[:, None]
+        return self.members.incoming.start.diff().clamp_min(1)[:, None]
 
     @property
     def node_rows(self) -> Rows:
@@ -289,28 +232,35 @@ def read_batch(batch: Any, added: Sequence[str] = (), context: ForwardContext = 
     )
     if x.ndim != 2:
         raise UsageError(f"the batch's x has shape {tuple(x.shape)}, not (N, channels)")
-    count = x.shape[0]
-    counted = getattr(batch, COUNTED, None)
-    ptr, graph = read_graphs(batch, x) if counted is None else (batch.ptr, batch.batch)
-    more: dict[str, Any] = {"context": context, "counted": counted}
-    columns = {name: value for name in added if (value := getattr(batch, name, None)) is not None}
-    edge_attr = getattr(batch, "edge_attr", None)
-    neighbor, edge_index = getattr(batch, "neighbor", None), getattr(batch, "edge_index", None)
+    neighbor, edge_attr, counted = (getattr(batch, of, None) for of in ("neighbor", "edge_attr", COUNTED))
     if edge_attr is not None:
         edge_attr = strided("the batch's edge_attr", edge_attr, meta=True)
+    ptr, graph = read_graphs(batch, x) if counted is None else (batch.ptr, batch.batch)
+    edges: Edges
     if neighbor is not None:
-        neighbor = strided("the batch's neighbor", neighbor, meta=True)
-        fits = neighbor.ndim == 2 and neighbor.shape[0] == count
-        _check("neighbor", neighbor, fits, f"({count}, k)", (*_SIGNED, torch.uint16, torch.uint32))
-        if edge_attr is not None:
-            edge_attr = edge_attr.view(*neighbor.shape, -1)
-        return GraphBatch(x, NeighborTable(batch_neighbors(batch)), edge_attr, ptr, graph, columns, **more)
-    if edge_index is None:
+        _whole_numbers(neighbor, "neighbor", len(x), (*_SIGNED, torch.uint16, torch.uint32))
+        edges = NeighborTable(batch_neighbors(batch))
+        edge_attr = None if edge_attr is None else edge_attr.view(*neighbor.shape, -1)
+    elif getattr(batch, "edge_index", None) is None:
         raise UsageError("the batch has no edges: no neighbor (N, k) or edge_index (2, E)")
-    edge_index = strided("the batch's edge_index", edge_index, meta=True)
-    _check("edge_index", edge_index, edge_index.ndim == 2 and edge_index.shape[0] == 2, "(2, E)")
-    pairs = EdgeList(edge_index[0], edge_index[1], count)
-    return GraphBatch(x, pairs, edge_attr, ptr, graph, columns, **more)
+    else:
+        index = _whole_numbers(batch.edge_index, "edge_index", 2)
+        edges = EdgeList(index[0], index[1], len(x))
+    columns = {name: value for name in added if (value := getattr(batch, name, None)) is not None}
+    return GraphBatch(x, edges, edge_attr, ptr, graph, columns, counted, context)
+
+
+_SIGNED = (torch.int32, torch.int64)
+
+
+def _whole_numbers(given: Any, name: str, rows: int, dtypes: tuple[torch.dtype, ...] = _SIGNED) -> Tensor:
+    """Return a matrix of so many ``rows`` of such numbers; ``UsageError`` for anything else."""
+    index = strided(f"the batch's {name}", given, meta=True)
+    if index.ndim != 2 or len(index) != rows or index.dtype not in dtypes:
+        found = f"{index.dtype} of shape {tuple(index.shape)}"
+        expected = f"{' or '.join(map(str, dtypes))} of shape ({rows}, …)"
+        raise UsageError(f"{name} of the batch is {found}, not {expected}")
+    return index
 
 
 def read_graphs(batch: Any, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -354,16 +304,3 @@ def by_graph(rows: Tensor, graph: Tensor, ptr: Tensor, fill: float = 0) -> Tenso
     out = rows.new_full((len(ptr) - 1, max(ptr.diff().tolist()), rows.shape[1]), fill)
     out[graph, place] = rows
     return out
-
-
-_SIGNED = (torch.int32, torch.int64)
-
-
-def _check(
-    name: str, index: Tensor, fits: bool, expected: str, dtypes: tuple[torch.dtype, ...] = _SIGNED
-) -> None:
-    if not fits or index.dtype not in dtypes:
-        raise UsageError(
-            f"{name} of the batch is {index.dtype} of shape {tuple(index.shape)}, not"
-            f" {' or '.join(map(str, dtypes))} of shape {expected}"
-        )

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict, Unpack
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from kmip_data.models.layers.adjacency import neighbor_sum
 from kmip_data.models.layers.batch import Edges, GraphBatch, Rows
-from kmip_data.models.layers.norms import ACTIVATIONS, BatchNorm, relu_dropout
+from kmip_data.models.layers.norms import ACTIVATIONS, Activation, BatchNorm, relu_dropout
 
 Stack = Literal["lrgb", "graphgps", "graphgym"]
-
-
-class Options(TypedDict, total=False):
-    """Options of every :class:`Convolution` besides its channels."""
-
-    dropout: float
-    stack: Stack
-    activation: Literal["relu", "gelu"]
 
 
 class Convolution(nn.Module):
@@ -31,16 +23,11 @@ class Convolution(nn.Module):
     graphgym    no bias; batch norm, dropout, activation, rows scaled to length 1
     ==========  ==============================================================================
 
-    The activation is ``relu`` or ``gelu``.
+    Every convolution takes the options ``dropout``, ``stack`` and ``activation``.
     """
 
     def __init__(
-        self,
-        dim: int,
-        *,
-        dropout: float = 0.0,
-        stack: Stack = "lrgb",
-        activation: Literal["relu", "gelu"] = "relu",
+        self, dim: int, *, dropout: float = 0.0, stack: Stack = "lrgb", activation: Activation = "relu"
     ) -> None:
         super().__init__()
         self.dropout, self.stack, self.activation = dropout, stack, activation
@@ -69,18 +56,11 @@ class Convolution(nn.Module):
             return nn.functional.dropout(act(x), self.dropout, self.training)
         return act(nn.functional.dropout(x, self.dropout, self.training))
 
-    def extra_repr(self) -> str:
-        """Options that the sub-modules do not show."""
-        return f"dropout={self.dropout}, stack={self.stack}, activation={self.activation}"
-
 
 class MLP(Convolution):
-    """W x + b: no neighbours, to see what they are good for.
+    """W x + b, without neighbours."""
 
-    Parameters are those of :class:`Convolution`.
-    """
-
-    def __init__(self, dim: int, **options: Unpack[Options]) -> None:
+    def __init__(self, dim: int, **options: Any) -> None:
         super().__init__(dim, **options)
         self.lin = nn.Linear(dim, dim, bias=self.norm is None)
 
@@ -94,11 +74,9 @@ class GCN(Convolution):
 
     x_i' = Σ_j W x_j / √(g_i g_j) + b over the sources j of i and i itself, where g counts these: an edge
     from a node to itself is not counted again.
-
-    Parameters are those of :class:`Convolution`.
     """
 
-    def __init__(self, dim: int, **options: Unpack[Options]) -> None:
+    def __init__(self, dim: int, **options: Any) -> None:
         super().__init__(dim, **options)
         self.lin = nn.Linear(dim, dim, bias=False)
         nn.init.xavier_uniform_(self.lin.weight)
@@ -118,11 +96,9 @@ class GAT(Convolution):
 
     With h = W x, node i takes Σ_j a_ij h_j + b over its sources j and itself, where a_ij is the softmax over
     j of leaky_relu(s · h_j + t · h_i), slope 0.2. Edge features are not read.
-
-    Parameters are those of :class:`Convolution`.
     """
 
-    def __init__(self, dim: int, **options: Unpack[Options]) -> None:
+    def __init__(self, dim: int, **options: Any) -> None:
         super().__init__(dim, **options)
         self.lin = nn.Linear(dim, dim, bias=False)
         nn.init.xavier_uniform_(self.lin.weight)
@@ -154,11 +130,9 @@ class GINE(Convolution):
     x_i' = f(x_i + Σ_j relu(x_j + e_ij)) over the sources j of i. f is linear, activation, dropout, linear,
     dropout with nothing after it in the stack ``lrgb``; linear, ReLU, linear in the others, with what they
     put after it.
-
-    Parameters are those of :class:`Convolution`.
     """
 
-    def __init__(self, dim: int, **options: Unpack[Options]) -> None:
+    def __init__(self, dim: int, **options: Any) -> None:
         super().__init__(dim, **options)
         self.lin_in, self.lin_out = nn.Linear(dim, dim), nn.Linear(dim, dim)
 

@@ -30,10 +30,8 @@ class GatedGCN(nn.Module):
 
     Parameters
     ----------
-    dim
-        Channels d of nodes and edges, in and out.
-    dropout
-        Probability, on nodes and edges.
+    dim, dropout
+        Channels d, in and out, and probability of dropout, of nodes and edges.
     residual
         Add the input nodes to the output. The paper's code does not, for its GPS layers.
     update_edges
@@ -61,11 +59,9 @@ class GatedGCN(nn.Module):
     ) -> None:
         super().__init__()
         self.A, self.B, self.C, self.D, self.E = (nn.Linear(dim, dim) for _ in range(5))
-        self.closeness = (
-            nn.Sequential(nn.Linear(1, dim), nn.ReLU(), nn.Linear(dim, 1), nn.Sigmoid())
-            if by_distance
-            else None
-        )
+        self.closeness: nn.Module | None = None
+        if by_distance:
+            self.closeness = nn.Sequential(nn.Linear(1, dim), nn.ReLU(), nn.Linear(dim, 1), nn.Sigmoid())
         self.norm_x = BatchNorm(dim)
         self.norm_e = BatchNorm(dim).requires_grad_(update_edges)
         self.dropout, self.residual, self.update_edges = dropout, residual, update_edges
@@ -79,60 +75,43 @@ class GatedGCN(nn.Module):
         ``e`` is (E, d) or (N, k, d), or (1, d) where all edges share one vector; ``batch`` says who is
         connected to whom, and with ``by_distance`` how far the ends are apart.
         """
-        gathered, e_new = gated_edges(batch, x, e, self)
-        residual, dropout = x if self.residual else None, self.dropout if self.training else 0.0
-        rows = self.A(x), gathered, batch
-        x_new = normed(self.norm_x, *rows, activation=self.activation, after=dropout, residual=residual)
-        return x_new, e_new
+        dropout = self.dropout if self.training else 0.0
+        new: Any
+        fused = _fused(batch, x, e, self)
+        if fused is None:
+            gathered, new = self._by_operators(batch, x, formed(e))
+        else:
+            shared = False
+            if isinstance(e, Tensor):
+                table = isinstance(batch.edges, NeighborTable)
+                shared = e.ndim == 2 if table else len(e) == 1 < _count(batch.edges)
+            at_target = self.D(x) + (self.C(e) if shared else self.C.bias)
+            weight, norm = None if shared else self.C.weight, self.norm_e if self.update_edges else None
+            gathered, given = fused(batch, at_target, self.E(x), self.B(x), e, weight, norm, dropout)
+            new = e if given is None else given
+            # A compiled layer hands tensors on: what follows it was traced for them.
+            new = new if self.defer_edges and not torch.compiler.is_compiling() else formed(new)
+        residual = x if self.residual else None
+        options: Any = {"activation": self.activation, "after": dropout, "residual": residual}
+        return normed(self.norm_x, self.A(x), gathered, batch, **options), new
 
-    def extra_repr(self) -> str:
-        """Options that the sub-modules do not show."""
-        return f"dropout={self.dropout}, residual={self.residual}, update_edges={self.update_edges}"
-
-
-def gated_edges(
-    batch: GraphBatch, x: Tensor, old: Tensor | UnformedEdges, layer: GatedGCN
-) -> tuple[Tensor, Tensor | UnformedEdges]:
-    """Gate the edges, sum at the targets, and update the edges.
-
-    For an edge j → i: ê = D x_i + E x_j + C old, its gate s = sigmoid(ê), and its new features
-    old + dropout(activation(norm(ê))). ``x`` is (N, d); ``old`` is in the form of the edges, or (1, d) where
-    all edges share one vector, or what the previous layer left unformed.
-
-    Gives Σ s · B x_j / (Σ s + 10⁻⁶) over the edges of each node, (N, d), and the new edges in the same form,
-    or ``old`` itself where they are not updated.
-    """
-    edges, dropout = batch.edges, layer.dropout if layer.training else 0.0
-    fused = _fused(batch, x, old, layer)
-    if fused is None:
-        return _by_operators(batch, x, formed(old), layer)
-    shared = False
-    if isinstance(old, Tensor):
-        shared = old.ndim == 2 if isinstance(edges, NeighborTable) else len(old) == 1 < _count(edges)
-    weight, norm = None if shared else layer.C.weight, layer.norm_e if layer.update_edges else None
-    at_target = layer.D(x) + (layer.C(old) if shared else layer.C.bias)
-    quotient, new = fused(batch, at_target, layer.E(x), layer.B(x), old, weight, norm, dropout)
-    new = old if new is None else new
-    # A compiled layer hands tensors on: what follows it was traced for them.
-    return quotient, new if layer.defer_edges and not torch.compiler.is_compiling() else formed(new)
-
-
-def _by_operators(batch: GraphBatch, x: Tensor, old: Tensor, layer: GatedGCN) -> tuple[Tensor, Tensor]:
-    edges = batch.edges
-    # Edge tensors take most of the memory: this one is allocated once and added to in place.
-    pre = edges.at_source(layer.E(x))
-    pre += edges.at_target(layer.D(x))
-    pre += layer.C(old)
-    gate = torch.sigmoid(pre)
-    if layer.closeness is not None:
-        gate = gate * layer.closeness(edges.distance)
-    messages = edges.sum_at_target(gate * edges.at_source(layer.B(x)))
-    quotient = messages / (edges.sum_at_target(gate) + 1e-6)
-    if not layer.update_edges:
-        return quotient, old
-    normed = layer.norm_e(pre.view(-1, pre.shape[-1]), batch.edge_rows)
-    new = activated(normed, layer.activation, layer.dropout if layer.training else 0.0)
-    return quotient, new.view(pre.shape) + old
+    def _by_operators(self, batch: GraphBatch, x: Tensor, old: Tensor) -> tuple[Tensor, Tensor]:
+        """Σ s · B x_j / (Σ s + 10⁻⁶) of each node (N, d), and new edges, in torch operations."""
+        edges = batch.edges
+        # Edge tensors take most of the memory: this one is allocated once and added to in place.
+        pre = edges.at_source(self.E(x))
+        pre += edges.at_target(self.D(x))
+        pre += self.C(old)
+        gate = torch.sigmoid(pre)
+        if self.closeness is not None:
+            gate = gate * self.closeness(edges.distance)
+        messages = edges.sum_at_target(gate * edges.at_source(self.B(x)))
+        quotient = messages / (edges.sum_at_target(gate) + 1e-6)
+        if not self.update_edges:
+            return quotient, old
+        normed = self.norm_e(pre.view(-1, pre.shape[-1]), batch.edge_rows)
+        new = activated(normed, self.activation, self.dropout if self.training else 0.0)
+        return quotient, new.view(pre.shape) + old
 
 
 def _fused(
@@ -140,13 +119,9 @@ def _fused(
 ) -> Callable[..., Any] | None:
     """Return the function of compiled or fused passes for these, or None."""
     edges, kind, weight = batch.edges, x.device.type, layer.C.weight
-    if (
-        layer.closeness is not None
-        or layer.activation != "relu"
-        or kind not in {"cpu", "cuda"}
-        or layer.norm_e.together
-        or not _count(edges)
-    ):
+    if layer.closeness is not None or layer.activation != "relu" or layer.norm_e.together:
+        return None
+    if kind not in {"cpu", "cuda"} or not _count(edges):
         return None
     lowered = torch.is_autocast_enabled(kind)
     given = (x, weight, old) if isinstance(old, Tensor) else (x, weight)

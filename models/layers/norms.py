@@ -1,8 +1,8 @@
 """Normalisations of a layer by name, alone or fused with the operations around them.
 
-A batch norm is called as ``norm(x, rows)``, the others as ``norm(x, batch)``: padding is a graph of its own.
-:func:`normed` fuses a batch norm with its surroundings on a GPU: in training, of float32 and bfloat16, with
-statistics of this process alone. The fused kernels and torch draw other chances of dropout.
+A batch norm is called as ``norm(x, rows)``, those of graphs as ``norm(x, batch)``: padding is a graph of its
+own. :func:`normed` fuses a batch norm with its surroundings on a GPU: in training, of float32 and bfloat16,
+with statistics of this process alone. The fused kernels and torch draw other chances of dropout.
 """
 
 from __future__ import annotations
@@ -29,6 +29,12 @@ class BatchNorm(nn.BatchNorm1d):
     single row (normalised by the running statistics, as its own variance is zero).
     """
 
+    weight: nn.Parameter
+    bias: nn.Parameter
+    running_mean: Tensor
+    running_var: Tensor
+    num_batches_tracked: Tensor
+    momentum: float
     #: In training on several processes that share a batch: whether this one's rows count (1.0) or not (0.0).
     #: ``None`` takes the statistics of this process's rows alone.
     share: float | None = None
@@ -36,7 +42,7 @@ class BatchNorm(nn.BatchNorm1d):
     def forward(self, x: Tensor, rows: Rows = ALL) -> Tensor:
         """Normalise (N, d); a count of ``rows`` is at least two, and matters in training alone."""
         if rows.first is not None and self.training:
-            return self._normalised_by_first(x, rows)
+            return self._normalised_by_first(x, rows.first, rows.repeated)
         if self.together:
             normalised: Tensor = self._normalised_together(x, rows)
             return normalised
@@ -45,25 +51,25 @@ class BatchNorm(nn.BatchNorm1d):
         by_batch = self.uses_batch(x.shape[0])
         if not self.training or (by_batch and not rows.repeated):
             return super().forward(x)
-        return nn.functional.batch_norm(
-            x, self.running_mean, self.running_var, self.weight, self.bias, by_batch, 0.0, self.eps
-        )
+        return self._by_running(x, by_batch)
+
+    def _by_running(self, x: Tensor, by_batch: bool = False) -> Tensor:
+        """Normalise by running statistics, or by those of the batch; neither moves the running ones."""
+        statistics = self.running_mean, self.running_var
+        return nn.functional.batch_norm(x, *statistics, self.weight, self.bias, by_batch, 0.0, self.eps)
 
     def uses_batch(self, rows: int) -> bool:
         """True if this many rows are normalised by their own statistics, not by the running ones."""
         return self.training and rows > 1
 
-    def _normalised_by_first(self, x: Tensor, rows: Rows) -> Tensor:
-        count = rows.first
-        assert self.weight is not None
-        assert count is not None
+    def _normalised_by_first(self, x: Tensor, count: Tensor, repeated: bool) -> Tensor:
         work = x.to(torch.promote_types(x.dtype, torch.float32))
         there = (torch.arange(len(x), device=x.device) < count)[:, None]
         mean = work.where(there, 0).sum(0) / count
         away = work - mean
         # Not multiplied by a mask: whatever other rows hold stays out of sums, and of their gradients.
         variance = away.where(there, 0).square().sum(0) / count
-        self.note(mean, variance, count, repeated=rows.repeated)
+        self.note(mean, variance, count, repeated=repeated)
         return (away * (self.weight * (variance + self.eps).rsqrt()) + self.bias).to(x.dtype)
 
     @property
@@ -73,30 +79,23 @@ class BatchNorm(nn.BatchNorm1d):
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _normalised_together(self, x: Tensor, rows: Rows) -> Tensor:
-        count, mean, variance = _statistics(x, self.share or 0.0)
+        share = self.share or 0.0
+        count, mean, variance = _statistics(x, share)
         if count < 2:
-            return nn.functional.batch_norm(
-                x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps
-            )
+            return self._by_running(x)
         self.note(mean, variance, count, repeated=rows.repeated)
         deviation = (variance + self.eps).rsqrt()
-        found: Tensor = _Together.apply(  # type: ignore[no-untyped-call]
-            x, self.weight, self.bias, mean, deviation, (self.share or 0.0) / count
-        )
-        return found
+        given = x, self.weight, self.bias, mean, deviation, share / count
+        return _Together.apply(*given)  # type: ignore[no-any-return, no-untyped-call]
 
     @torch.no_grad()
     def note(self, mean: Tensor, variance: Tensor, rows: int | Tensor, *, repeated: bool) -> None:
         """Take up the mean and variance (d,) of a batch of ``rows`` rows that was normalised elsewhere.
 
-        The variance is that of the batch itself, divided by ``rows``. A ``repeated`` batch is not.
+        The variance is that of the batch itself, divided by ``rows``. A ``repeated`` batch is not taken up.
         """
         if repeated:
             return
-        assert self.running_mean is not None
-        assert self.running_var is not None
-        assert self.num_batches_tracked is not None
-        assert self.momentum is not None
         self.num_batches_tracked += 1
         self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
         if isinstance(rows, Tensor):  # a padded batch: counted in the dtype of the statistics, not in float32
@@ -158,8 +157,6 @@ def constants_of(
     if own is not None:
         norm.note(*own, rows, repeated=repeated)
     mean, variance = own or (norm.running_mean, norm.running_var)
-    assert mean is not None
-    assert variance is not None
     deviation = (variance.double() + norm.eps).rsqrt()
     factor = norm.weight * deviation
     return torch.stack([factor, norm.bias - mean * factor, mean]).float(), deviation
@@ -209,23 +206,12 @@ class GraphNorm(geometric.GraphNorm):  # type: ignore[misc]
         return out
 
 
-class NoNorm(nn.Module):
-    """Leaves rows as they are."""
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-
-    def forward(self, x: Tensor, batch: GraphBatch | None = None) -> Tensor:
-        """(N, dim) to the same."""
-        return x
-
-
 NORMS: dict[str, Callable[[int], nn.Module]] = {
     "batch": BatchNorm,  # point clouds
     "graph-layer": GraphLayerNorm,  # LRGB and cities
     "layer": partial(LayerNorm, mode="node"),  # one mean and variance per node: what the paper's word means
     "graph": GraphNorm,  # the thesis and Exphormer
-    "none": NoNorm,  # stacks of message passing
+    "none": nn.Identity,  # stacks of message passing
 }
 
 
@@ -259,7 +245,8 @@ def normed(
             return fused
     if more is not None:
         rows = rows + nn.functional.dropout(more, before)
-    rows = norm(rows, counted if isinstance(norm, BatchNorm) else batch)
+    if not isinstance(norm, nn.Identity):
+        rows = norm(rows, counted if isinstance(norm, BatchNorm) else batch)
     if activation is not None:
         rows = activated(rows, activation, after)
     return rows if residual is None else residual + rows
@@ -294,8 +281,7 @@ def relu_dropout(x: Tensor, p: float, training: bool) -> Tensor:
         return nn.functional.relu(x)
     if torch.compiler.is_compiling():  # fuses torch's own, and could not follow what draws the numbers here
         return nn.functional.dropout(nn.functional.relu(x), p)
-    out: Tensor = _ReLUDropout.apply(x, round(p * 2**16))  # type: ignore[no-untyped-call]
-    return out
+    return _ReLUDropout.apply(x, round(p * 2**16))  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _ReLUDropout(torch.autograd.Function):

@@ -57,10 +57,9 @@ class Measurer:
 
     def cell(self, method: Method, setting: Setting, n: int) -> Measurement:
         """Run ``method`` on n nodes; errors, also of memory, are left to the caller."""
-        protocol, training = self.protocol, setting == "training"
+        protocol, training, peak = self.protocol, setting == "training", Peak(self.device)
         first = sum(self._run(method, n, 0, training=training))  # compiles, fills caches; not counted
         repeats = max(1, min(protocol.repeats, int(protocol.time_limit / max(1e-9, first))))
-        peak = Peak(self.device)
         last = repeats + (first < LONG)
         runs = [self._run(method, n, number, training=training) for number in range(1, last)]
         runs.append(self._run(method, n, last, peak, training=training))
@@ -165,7 +164,7 @@ def measure(
                 not_run = partial(Measurement, method=name, setting=setting, n=n)
                 if why_not is not None:
                     cell = not_run(status="unavailable", note=why_not)
-                elif (last := ended.get(setting)) is not None:
+                elif last := ended.get(setting):
                     cell = not_run(status=last.status, note=f"not tried: {last.status} at {last.n:,} nodes")
                 else:
                     cell = worker.ask(name, setting, n)
@@ -205,9 +204,8 @@ class _Worker:
     def _start(self) -> None:
         context: Any = multiprocessing.get_context(METHOD)
         self._connection, its = context.Pipe()
-        process = context.Process(target=_serve, args=(its, *self._arguments), daemon=True)
-        process.start()
-        self._process = process
+        self._process = context.Process(target=_serve, args=(its, *self._arguments), daemon=True)
+        self._process.start()
         its.close()
         self._connection.poll(START)
         self._connection.recv()
@@ -223,21 +221,19 @@ class _Worker:
         """End the process and return its exit code."""
         if self._process is None:
             return None
+        process, self._process = self._process, None
         self._connection.close()
-        self._process.join(patience)
-        self._process.kill()
-        self._process.join()
-        code: int | None = self._process.exitcode
-        self._process = None
-        return code
+        process.join(patience)
+        process.kill()
+        process.join()
+        return process.exitcode  # type: ignore[no-any-return]
 
 
 def _serve(connection: Connection, shape: Shape, protocol: Protocol) -> None:
     """Answer questions until the other end is closed."""
     warnings.filterwarnings("ignore")
-    quiet = os.open(os.devnull, os.O_WRONLY)  # compilers print
-    for stream in (1, 2):
-        os.dup2(quiet, stream)
+    for stream in (1, 2):  # compilers print
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
     set_num_threads(protocol.threads)
     torch.set_num_threads(protocol.threads)
     measurer = Measurer(shape, protocol)
@@ -252,19 +248,14 @@ def _serve(connection: Connection, shape: Shape, protocol: Protocol) -> None:
 
 def _answer(measurer: Measurer, name: str, setting: Setting, n: int) -> Measurement:
     """Return the cell, with its times, or why there are none."""
-    method, cell = get_method(name), partial(Measurement, method=name, setting=setting, n=n)
     try:
-        return measurer.cell(method, setting, n)
+        return measurer.cell(get_method(name), setting, n)
     except Exception as error:  # noqa: BLE001 -- one cell; the next may work
-        status: Status = "failed"
-        note = (str(error).splitlines() or [type(error).__name__])[0]
-        if is_out_of_memory(error):
-            status = "oom"
-        elif isinstance(error, KmipDataError | NotImplementedError):
+        status: Status = "oom" if is_out_of_memory(error) else "failed"
+        if isinstance(error, KmipDataError | NotImplementedError):
             status = "unavailable"
-            detail = error.parts["found"] if isinstance(error, KmipDataError) else None
-            note += f" ({detail})" if detail else ""
-        return cell(status=status, note=note)
+        note = (str(error).splitlines() or [type(error).__name__])[0]
+        return Measurement(method=name, setting=setting, n=n, status=status, note=note)
 
 
 def _limit_memory(limit: int, device_type: str) -> None:

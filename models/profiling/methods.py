@@ -56,13 +56,15 @@ def pad(work: Workload) -> Workload:
     sizes = torch.tensor(work.ptr).diff()
     least, most = int(sizes.min()), int(sizes.max())
     real = (torch.arange(most) < sizes[:, None]).to(work.queries.device)
-    padded = []
-    for tensor in work.tensors:
+
+    def padded(tensor: Tensor) -> Tensor:
         rows = tensor.new_zeros(len(sizes), most, tensor.shape[0], tensor.shape[2])
         rows[real] = tensor.transpose(0, 1)
-        padded.append(rows.transpose(1, 2).contiguous())
-    k, some = min(work.k, least), None if least == most else real
-    return Workload(padded[0], padded[1], padded[2], work.ptr, k, some)
+        return rows.transpose(1, 2).contiguous()
+
+    queries, keys, values = map(padded, work.tensors)
+    some = None if least == most else real
+    return Workload(queries, keys, values, work.ptr, min(work.k, least), some)
 
 
 def draw(shape: Shape, n: int, *, seed: int = 0, device: str = "cpu") -> Workload:
@@ -218,6 +220,10 @@ def _flash(work: Workload, _chunk: int) -> Tensor:
         return functional.scaled_dot_product_attention(*work.tensors)
 
 
+def _cuda_only(device: str) -> str | None:
+    return None if device == "cuda" else f"it runs on CUDA only, not on {device}"
+
+
 _OTHERS = {
     method.name: method
     for method in (
@@ -226,11 +232,6 @@ _OTHERS = {
         Method(name="naive", search=_naive_search),
         Method(name="full", fused=_full),
         Method(name="sdpa", fused=_sdpa),
-        Method(
-            name="flash",
-            fused=_flash,
-            dtype=torch.float16,
-            unusable=lambda device: None if device == "cuda" else f"it runs on CUDA only, not on {device}",
-        ),
+        Method(name="flash", fused=_flash, dtype=torch.float16, unusable=_cuda_only),
     )
 }

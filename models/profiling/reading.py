@@ -50,9 +50,8 @@ def compare_reading(graphs: int, repeats: int = REPEATS) -> list[Compared]:
         for compact in (False, True):
             # Nothing is made ahead: this thread alone reads on both sides.
             loader = GraphLoader(dataset, BATCH, shuffle=True, compact=compact, num_threads=1, prefetch=0)
-            found.append(
-                batches(loader, memory, f"shuffled batch of {BATCH}{', compact' * compact}", repeats)
-            )
+            what = f"shuffled batch of {BATCH}{', compact' * compact}"
+            found.append(batches(loader, memory, what, repeats))
     return found
 
 
@@ -100,24 +99,21 @@ def random_access(dataset: ShardedDataset, folder: Path, repeats: int) -> Compar
         for index in order:
             source[index]
 
-    found = compared(
-        "one graph at random", partial(read, dataset), partial(read, stored), len(order), repeats
-    )
+    sides = partial(read, dataset), partial(read, stored)
+    found = compared("one graph at random", *sides, len(order), repeats)
     stored.close()
     return found
 
 
 def batches(loader: GraphLoader, memory: InMemoryDataset, what: str, repeats: int) -> Compared:
     """Read all batches; theirs is a loader of a dataset in memory, the faster of 0 and 2 workers."""
-    sides = []
+    found = []
     for workers in (0, 2):
-        other = DataLoader(
-            memory, loader.batch_size, shuffle=True, num_workers=workers, persistent_workers=workers > 0
-        )
-        sides.append(
-            compared(what, partial(deque, loader, 0), partial(deque, other, 0), len(loader), repeats)
-        )
-    return min(sides, key=lambda side: side.theirs)
+        options = {"num_workers": workers, "persistent_workers": workers > 0}
+        other = DataLoader(memory, loader.batch_size, shuffle=True, **options)
+        ours, theirs = (lambda side=side: deque(side, 0) for side in (loader, other))
+        found.append(compared(what, ours, theirs, len(loader), repeats))
+    return min(found, key=lambda side: side.theirs)
 
 
 def compared(

@@ -45,13 +45,13 @@ class Measurement:
 
     def as_dict(self) -> dict[str, Any]:
         """Return values for JSON and CSV; ``least`` and ``most`` are over the runs."""
-        totals, parts = self.totals, {"forward": self.forward, "backward": self.backward}
+        parts = {"forward": self.forward, "backward": self.backward}
         return {
             **{name: getattr(self, name) for name in ("method", "setting", "n", "status", "seconds")},
-            "least": min(totals, default=None),
-            "most": max(totals, default=None),
+            "least": min(self.totals, default=None),
+            "most": max(self.totals, default=None),
             **{name: statistics.median(values) if values else None for name, values in parts.items()},
-            "runs": len(totals),
+            "runs": len(self.forward),
             "peak_bytes": self.peak_bytes,
             "note": self.note,
         }
@@ -88,25 +88,27 @@ def draw_sweep(
     curves: dict[str, Any] = {}  # one legend: it would hide the curves of four
     plots = product(("seconds", "bytes"), SETTINGS)
     for axes, (quantity, setting) in zip(figure.subplots(2, 2).flat, plots, strict=True):
+        timed = quantity == "seconds"
+        key, scale, what, unit = (
+            ("milliseconds", 1e-3, "time", "s") if timed else ("megabytes", 2**20, "peak memory", "B")
+        )
         of_paper = [curve for curve in (paper or {"curve": ()})["curve"] if curve["setting"] == setting]
         for number, curve in enumerate(of_paper):
-            key, scale = ("milliseconds", 1e-3) if quantity == "seconds" else ("megabytes", 2**20)
             if key in curve:
                 label = f"paper, {paper and paper['machine']}: {curve['label']}"
                 style = {"color": look().quiet, "linestyle": DASHES[number % 4], "linewidth": 1}
                 axes.plot(curve["n"], [value * scale for value in curve[key]], label=label, **style)
         for number, name in enumerate(dict.fromkeys(cell.method for cell in cells)):
             of_it = [cell for cell in cells if (cell.method, cell.setting) == (name, setting)]
-            found = [(cell.n, cell.seconds if quantity == "seconds" else cell.peak_bytes) for cell in of_it]
+            found = [(cell.n, cell.seconds if timed else cell.peak_bytes) for cell in of_it]
             if points := [(n, value) for n, value in found if value]:
                 style = {"color": f"C{number % 10}", "markersize": 3}
                 axes.plot(*zip(*points, strict=True), "o-", label=f"{name}, here", **style)
                 for cell in [cell for cell in of_it if cell.status in {"oom", "time"}][:1]:
                     axes.plot(cell.n, points[-1][1], "x", color=style["color"])
-        what = "time" if quantity == "seconds" else "peak memory"
         axes.set(xscale="log", yscale="log", xlabel="nodes", ylabel=what, title=f"{setting}: {what}")
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-        axes.yaxis.set_major_formatter(EngFormatter("s" if quantity == "seconds" else "B"))
+        axes.yaxis.set_major_formatter(EngFormatter(unit))
         axes.grid()
         curves |= {curve.get_label(): curve for curve in axes.get_legend_handles_labels()[0]}
     figure.legend([*curves.values()], [*curves], loc="outside lower center", ncols=2)

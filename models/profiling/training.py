@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -78,9 +79,8 @@ class Contestant:
 
     def summarise(self, first: list[float]) -> None:
         """Fill in the pace; ``first``: :meth:`medians` of the first network."""
-        pace, done = self.pace, [batch for round_ in self.rounds for batch in round_]
-        pace.seconds = statistics.median(seconds for seconds, _ in done)
-        pace.graphs = statistics.mean(graphs for _, graphs in done)
+        pace, (seconds, graphs) = self.pace, zip(*itertools.chain(*self.rounds), strict=True)
+        pace.seconds, pace.graphs = statistics.median(seconds), statistics.mean(graphs)
         ratios = [own / other for own, other in zip(self.medians(), first, strict=True)]
         pace.ratio, pace.spread = statistics.median(ratios), (min(ratios), max(ratios))
         pace.hours = self.config.training.epochs * self.epoch * pace.seconds / 3600
@@ -100,9 +100,7 @@ def compare_training(
     uncounted round before the counted ``rounds`` compiles and warms up; a round has at most ``most`` batches,
     fewer if ``seconds`` for all rounds of one network do not suffice.
     """
-    paces: dict[str, Pace] = {}
-    ready: dict[Contestant, int] = {}
-    before = random_state()
+    paces, ready, before = list[Pace](), dict[Contestant, int](), random_state()
     for name, make in makers.items():
         log(f"{name} …")
         try:
@@ -111,10 +109,9 @@ def compare_training(
         except Exception as error:
             if not isinstance(error, KmipDataError | NotImplementedError) and not is_out_of_memory(error):
                 raise
-            note = (str(error).splitlines() or [type(error).__name__])[0]
-            paces[name] = Pace(name=name, note=note)
+            paces.append(Pace(name=name, note=(str(error).splitlines() or [type(error).__name__])[0]))
             continue
-        paces[name] = made.pace
+        paces.append(made.pace)
         ready[made] = max(1, min(most, int(seconds / rounds / max(warm, 1e-9))))
     for number in range(rounds):
         log(f"round {number + 1} of {rounds}")
@@ -125,4 +122,4 @@ def compare_training(
     for contestant in ready:
         contestant.summarise(first)
     set_random_state(before)
-    return list(paces.values())
+    return paces

@@ -71,6 +71,5 @@ def _over_seeds(runs: Sequence[Run], column: str, scale: float) -> tuple[list[in
         for epoch, value in metrics_columns(run.folder).get(column, []):
             if abs(value) < MOST:
                 found.setdefault(epoch, []).append(scale * value)
-    epochs = sorted(found)
-    means = [statistics.fmean(found[epoch]) for epoch in epochs]
-    return epochs, means, [statistics.pstdev(found[epoch]) for epoch in epochs]
+    values = [found[epoch] for epoch in sorted(found)]
+    return sorted(found), [*map(statistics.fmean, values)], [*map(statistics.pstdev, values)]

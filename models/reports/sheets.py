@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from kmip_data.models.reports.tables import BOUNDS, Row, Table
+from kmip_data.models.reports.tables import Row, Table
 from kmip_data.models.training.run.folder import is_share, title_of, value_text
 from kmip_data.wording import rough_time
 
@@ -33,12 +33,12 @@ class Sheet:
 
     def written(self, form: str) -> str:
         """Return the table as ``markdown``, ``latex`` or ``html``; ``places`` are marked in ``test``."""
-        quoted, write = _QUOTED[form], _WRITTEN[form]
+        quoted, marks, write = _FORMS[form]
         rows = [[quoted(cell) for cell in row] for row in (self.header, *self.cells)]
         at = self.header.index("test")
         for row, place in zip(rows[1:], self.places, strict=True):
             if place:
-                row[at] = _MARKS[form][place - 1].format(row[at])
+                row[at] = marks[place - 1].format(row[at])
         # A column of numbers is aligned to the right.
         numbers = [
             any(map(_NUMBER.match, cells)) and all(cell == "–" or _NUMBER.match(cell) for cell in cells)
@@ -68,16 +68,11 @@ def _html(title: str, rows: list[list[str]], numbers: list[bool], notes: str) ->
     return f'<h2>{title}</h2><div class="wide"><table>\n{lines}\n</table></div><p>{notes}</p>'
 
 
-_WRITTEN = {"markdown": _markdown, "latex": _latex, "html": _html}
-_MARKS = {  # of the best and the second
-    "markdown": ("**{}**", "*{}*"),
-    "latex": (r"\textbf{{{}}}", r"\underline{{{}}}"),
-    "html": ("<b>{}</b>", "<u>{}</u>"),
-}
-_QUOTED: dict[str, Callable[[str], str]] = {
-    "markdown": lambda text: text.replace("|", "\\|"),
-    "latex": lambda text: text.translate(_LATEX),
-    "html": escape,
+#: Form -> how it quotes a text, the marks of the best and the second, and how it writes a table.
+_FORMS: dict[str, tuple[Callable[[str], str], tuple[str, str], Callable[..., str]]] = {
+    "markdown": (lambda text: text.replace("|", "\\|"), ("**{}**", "*{}*"), _markdown),
+    "latex": (lambda text: text.translate(_LATEX), (r"\textbf{{{}}}", r"\underline{{{}}}"), _latex),
+    "html": (escape, ("<b>{}</b>", "<u>{}</u>"), _html),
 }
 
 
@@ -93,15 +88,16 @@ def sheet_of(table: Table, *, narrow: bool = False) -> Sheet:
     if narrow:
         named = table.reference not in {"", "the best"}
         against = "Δ paper" if any(row["Δ paper"] for row in rows) and not named else f"Δ {table.reference}"
-        names = map(short_name, table.rows)
-        rows = [
-            {"model": n, "test": r["test"], against: r[against]} for n, r in zip(names, rows, strict=True)
-        ]
+        both = zip(map(short_name, table.rows), rows, strict=True)
+        rows = [{"model": name, "test": row["test"], against: row[against]} for name, row in both]
     header = [name for name in rows[0] if any(row[name] for row in rows)]
     cells = [[row[name] or "–" for name in header] for row in rows]
-    few = [f"{FEW} of fewer runs than the paper's."] if any(FEW in row["test"] for row in rows) else []
+    notes = [f"{FEW} of fewer runs than the paper's."] if any(FEW in row["test"] for row in rows) else []
+    if pairs := sorted({row["pairs"] for row in table.rows if row["pairs"]}):
+        count = " or ".join(map(str, pairs))
+        notes.append(f"Δ {table.reference}: mean over the seeds that both rows have ({count}).")
     places = [row["place"] for row in table.rows]
-    return Sheet(f"{title} {split}", header, cells, places, " ".join([*few, *_notes(table)]))
+    return Sheet(f"{title} {split}", header, cells, places, " ".join(notes))
 
 
 def short_name(row: Row) -> str:
@@ -112,16 +108,6 @@ def short_name(row: Row) -> str:
     """
     changes = re.findall(r"(?:^|; )[^=]*?([^.=]+=\S+) ", row["changes"])
     return ", ".join([row["model"], *changes[:2], *["…"] * (len(changes) > 2)])
-
-
-def _notes(table: Table) -> Iterator[str]:
-    """Say what the differences shown are between."""
-    if any(row["to_paper"] is not None for row in table.rows):
-        yield "Δ paper: to the paper's mean, with the 95 % interval of Welch's test."
-    pairs = sorted({row["pairs"] for row in table.rows if row["pairs"]})
-    if pairs:
-        count, intervals = " or ".join(map(str, pairs)), ", with 95 % intervals" if pairs[-1] > 1 else ""
-        yield f"Δ {table.reference}: over the seeds that both rows have ({count}){intervals}."
 
 
 def _shown(row: Row, reference: str) -> dict[str, str]:
@@ -154,6 +140,4 @@ def _mean(row: Row, name: str, runs: int) -> str:
 def _difference(row: Row, name: str) -> str:
     """In percentage points where the metric is in percent."""
     scale, digits = (100, 2) if is_share(row["metric"]) else (1, 4)
-    values = [row[f"{name}{bound}"] for bound in BOUNDS]
-    words = [f"{scale * value:+.{digits}f}".replace("-", "−") for value in values if value is not None]
-    return f"{words[0]} [{words[1]}, {words[2]}]" if len(words) > 1 else "".join(words)
+    return "" if row[name] is None else f"{scale * row[name]:+.{digits}f}".replace("-", "−")

@@ -1,8 +1,7 @@
 """Finished runs, read without trust, and grouped into tables.
 
-A row is the seeds of one configuration, a table has rows on the same data. Differences of means have 95 %
-intervals by Student's t. Rows that differ in k alone are curves, next to those of the paper's experiment on
-the influence of k.
+A row is the seeds of one configuration, a table has rows on the same data. Rows that differ in k alone are
+curves, next to those of the paper's experiment on the influence of k.
 """
 
 from __future__ import annotations
@@ -62,9 +61,8 @@ def read_runs(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
         try:
             runs.append(_read(folder))
         except KmipDataError as error:
-            why = f"{error.what} {error.parts['found'] or ''}"
-            why = " ".join(why.split()).replace(f"{folder}/", "").replace(f"{folder} ", "it ")
-            notices.append(f"{folder} is left out: {why}")
+            why = " ".join(f"{error.what} {error.parts['found'] or ''}".split())
+            notices.append(f"{folder} is left out: {why.replace(f'{folder}/', '')}")
     return runs, notices
 
 
@@ -78,11 +76,10 @@ def _read(folder: Path) -> Run:
     base = config_from_mapping(own, "the defaults")
     with contextlib.suppress(UsageError):  # a preset of another version, or of somebody else
         dataset, _, model = config.preset.partition("/")
-        base = load_preset(dataset, model, config.variant)
-        preset, whole = read_preset(dataset, model), result.complete and not result.sample
-        if (dataset, model) == (result.dataset, result.model) and whole and config.variant not in preset.ours:
-            paper = preset.paper
-    paper = paper if paper and paper.metric == result.metric else None
+        base, preset = load_preset(dataset, model, config.variant), read_preset(dataset, model)
+        same = (dataset, model) == (result.dataset, result.model) and config.variant not in preset.ours
+        if same and result.complete and not result.sample and preset.paper:
+            paper = preset.paper if preset.paper.metric == result.metric else None
     changes = tuple(_changes(config, base, result))
     exact = paper is not None and not changes and config.variant in {paper.variant, "text"}
     return Run(folder, result, config, changes, paper, exact)
@@ -113,9 +110,9 @@ def _changes(config: RunConfig, base: RunConfig, result: RunResult) -> Iterator[
         alike = not names or re.sub(ending, "", result.split.name) in names
         usual["split"] = result.split.name if alike else ", ".join(published)
     for key in dict.fromkeys([*usual, *found]):
-        one, other = found.get(key), usual.get(key)
-        if one != other and not _APART.fullmatch(key):
-            yield f"{key}={'none' if one is None else one} ({'none' if other is None else other})"
+        values = found.get(key), usual.get(key)
+        if values[0] != values[1] and not _APART.fullmatch(key):
+            yield "{}={} ({})".format(key, *("none" if value is None else value for value in values))
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -127,8 +124,6 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 
 
 Row = dict[str, Any]  #: keys as in docs/reports.md; shares, not percent
-Interval = tuple[float, float | None, float | None]  #: the difference and its bounds; None for too few runs
-BOUNDS, NONE = ("", "_low", "_high"), (None, None, None)
 OVER_K = ("test", "test_std", "seconds", "seconds_std")  #: compared with the paper's
 
 
@@ -149,9 +144,8 @@ def tables_of(runs: Sequence[Run], against: str | None = None) -> tuple[list[Tab
     """
     models = sorted({run.result.model for run in runs})
     if against is not None and against not in models:
-        raise unknown_name(
-            "model among the runs", against, models, command="kmip-data report --against MODEL"
-        )
+        command = "kmip-data report --against MODEL"
+        raise unknown_name("model among the runs", against, models, command=command)
     groups: dict[str, dict[str, dict[int, Run]]] = {}
     notices = []
     for run in sorted(runs, key=lambda run: (run.result.dataset, run.result.model, run.changes)):
@@ -194,7 +188,7 @@ def _table(groups: Sequence[Sequence[Run]], against: str | None) -> Table:
             theirs = {(run.result.seed, _digest(run)): run.test for run in named[0][1]}
             both = [(run.test, theirs.get((run.result.seed, _digest(run)))) for run in runs]
             if pairs := [ours - their for ours, their in both if their is not None]:
-                row.update(pairs=len(pairs), **_bounds("to_reference", paired(pairs)))
+                row |= {"pairs": len(pairs), "to_reference": statistics.fmean(pairs)}
     return Table(rows, groups, (against or "the best") if named else "")
 
 
@@ -229,10 +223,8 @@ def _row(runs: Sequence[Run]) -> Row:
         "ours": ours and ours.mean,
         "ours_std": ours and ours.std,
         "ours_runs": ours and len(ours.seeds),
-        **_bounds(
-            "to_paper", welch(tests, scale * paper.mean, std, paper.runs) if paper and run.exact else NONE
-        ),
-        **_bounds("to_reference", NONE),
+        "to_paper": statistics.fmean(tests) - scale * paper.mean if paper and run.exact else None,
+        "to_reference": None,
         "pairs": None,
         "hours": statistics.fmean(run.result.seconds.total for run in runs) / 3600,
         "paper_source": paper and paper.source,
@@ -253,39 +245,6 @@ def _digest(run: Run) -> str:
     return json_digest(run.result.split.digests)[:12]
 
 
-def _bounds(name: str, values: Sequence[float | None]) -> Row:
-    return {f"{name}{bound}": value for bound, value in zip(BOUNDS, values, strict=True)}
-
-
-def welch(ours: Sequence[float], mean: float, std: float | None, runs: int) -> Interval:
-    """Return the mean of ``ours`` minus a published mean, with the interval for unequal variances.
-
-    ``std`` is published with ddof 0; its variance is converted to ``runs − 1`` first.
-    """
-    value = statistics.fmean(ours) - mean
-    if len(ours) < 2 or runs < 2 or std is None:
-        return value, None, None
-    # Squared standard errors of the two means; std² n / (n − 1) over n.
-    own, published = statistics.variance(ours) / len(ours), std**2 / (runs - 1)
-    spread = own**2 / (len(ours) - 1) + published**2 / (runs - 1)
-    return _around(value, own + published, (own + published) ** 2 / spread if spread else 1.0)
-
-
-def paired(differences: Sequence[float]) -> Interval:
-    """Return the mean of paired differences, and its interval."""
-    value = statistics.fmean(differences)
-    if (runs := len(differences)) < 2:
-        return value, None, None
-    return _around(value, statistics.variance(differences) / runs, runs - 1)
-
-
-def _around(value: float, variance: float, freedom: float) -> Interval:
-    from scipy.special import stdtrit
-
-    half = float(stdtrit(freedom, 0.975)) * math.sqrt(variance)
-    return value, value - half, value + half
-
-
 def published_over_k(dataset: str, metric: str) -> list[Row]:
     """Return the paper's rows: ``k``, :data:`OVER_K` and ``runs``; none for other datasets."""
     paper = read_shipped("results", "influence-of-k")
@@ -293,9 +252,8 @@ def published_over_k(dataset: str, metric: str) -> list[Row]:
         if (curve["name"], curve["metric"]) == (dataset, metric):
             tests = ([value / 100 for value in curve[name]] for name in ("mean", "std"))  # all are shares
             columns = zip(paper["k"], *tests, curve["seconds"], curve["seconds_std"], strict=True)
-            return [
-                dict(zip(("k", *OVER_K), each, strict=True)) | {"runs": paper["runs"]} for each in columns
-            ]
+            names = ("k", *OVER_K)
+            return [dict(zip(names, each, strict=True)) | {"runs": paper["runs"]} for each in columns]
     return []
 
 
@@ -317,11 +275,11 @@ def rows_over_k(table: Table) -> tuple[list[Row], list[Row]]:
         variant = [] if row["variant"] == "code" else [f"({row['variant']})"]
         others = [change for change in runs[0].changes if not change.startswith("model.attention.k=")]
         name = " ".join([f"{row['dataset']}{share},", row["model"], *variant, *others])
+        columns = ("dataset", "metric", "runs", "seeds", "device", "test", "test_std")
+        of_k = {"curve": name, "k": k, **{column: row[column] for column in columns}}
         seconds = [run.result.seconds.train_epoch for run in runs]
-        spent = {"seconds": statistics.fmean(seconds), "seconds_std": statistics.pstdev(seconds)}
-        shown = {column: row[column] for column in ("dataset", "metric", "runs", "seeds", "device")}
-        means = {"test": row["test"], "test_std": row["test_std"], **spent}
-        theirs = {f"paper_{column}": published.get(k, {}).get(column) for column in ("runs", *OVER_K)}
-        curves.setdefault(name, []).append({"curve": name, "k": k, **shown, **means, **theirs})
+        of_k |= {"seconds": statistics.fmean(seconds), "seconds_std": statistics.pstdev(seconds)}
+        of_k |= {f"paper_{column}": published.get(k, {}).get(column) for column in ("runs", *OVER_K)}
+        curves.setdefault(name, []).append(of_k)
     of_several = (sorted(rows, key=lambda row: row["k"]) for rows in curves.values() if len(rows) > 1)
     return [*chain(*of_several)], [{"curve": f"{first['dataset']}, the paper's", **row} for row in paper]

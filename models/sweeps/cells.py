@@ -49,12 +49,10 @@ def cells_of(plan: Plan, home: Home) -> list[Cell]:
     if plan.most_runs > MOST_RUNS:  # counted before anything is expanded
         raise UsageError(f"The sweep {plan.name} has {plan.most_runs:,} runs.", next=f"at most {MOST_RUNS:,}")
     axes = product(dict.fromkeys(plan.datasets), dict.fromkeys(plan.models), plan.changes or (UNCHANGED,))
-    cells = [
-        cell
-        for dataset, model, change in axes
-        if change.applies(dataset, model)
-        for cell in _cells(plan, dataset, model, change, home)
-    ]
+    cells = list[Cell]()
+    for dataset, model, change in axes:
+        if change.applies(dataset, model):
+            cells += _cells(plan, dataset, model, change, home)
     if not cells:
         raise UsageError(f"The sweep {plan.name} has no run.", next="kmip-data sweep NAME, or --dataset NAME")
     return cells
@@ -104,11 +102,10 @@ def _label(config: RunConfig, home: Home) -> str:
 
 def best_on_val(cells: Iterable[Cell]) -> dict[tuple[str, str], str]:
     """Return the change with the best mean on val for each dataset and model, of those that are done."""
-    changes: dict[tuple[str, str], list[str]] = {}
-    means = _means_on_val(cells)
-    for dataset, model, change in means:
-        changes.setdefault((dataset, model), []).append(change)
-    return {(d, m): _winner({each: means[d, m, each] for each in names}) for (d, m), names in changes.items()}
+    changes: dict[tuple[str, str], dict[str, Mean]] = {}
+    for (dataset, model, change), mean in _means_on_val(cells).items():
+        changes.setdefault((dataset, model), {})[change] = mean
+    return {key: _winner(means) for key, means in changes.items()}
 
 
 def best_of_each(plan: Plan, cells: list[Cell], home: Home) -> list[Cell]:
@@ -159,6 +156,6 @@ def _winner(means: dict[str, Mean]) -> str:
 
     best, highest = next(iter(means)), None
     for name, (metric, mean) in means.items():
-        if is_better(metric, mean, highest):
+        if is_better(metric, mean, highest):  # NaN, of a part without records, never is
             best, highest = name, mean
     return best

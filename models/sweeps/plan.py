@@ -18,7 +18,6 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
 Names = Annotated[tuple[str, ...], Field(min_length=1, max_length=1_000)]
 MOST_RUNS: Final = 10_000  #: in one sweep; checked before anything is expanded
 _MOST_BYTES: Final = 2**20  #: size of a plan file; 10,000 runs need a few kB
-DEFAULT_MODEL: Final = "gps-kmip"  #: of a sweep without a plan file
 UNNAMED: Final = "sweep"  #: name of a sweep without a plan file: prefix of its runs, and its folder
 
 
@@ -107,18 +106,16 @@ def sweep_names() -> list[str]:
 def read_plan(name: str | None) -> Plan:
     """Read a shipped plan by its name, or a file that ends in ``.toml``; None is a plan without datasets.
 
-    Raises ``UsageError`` if there is no such plan, it cannot be read, or a key or value is wrong.
+    Raises ``UsageError`` if there is no such plan or file, or a key or value of it is wrong.
     """
     if name is None:
-        return Plan.model_construct(name=UNNAMED, about="", datasets=(), models=(DEFAULT_MODEL,), seeds=(0,))
-    shipped = not name.endswith(".toml")
-    if shipped and name not in sweep_names():
-        raise unknown_name("sweep", name, sweep_names(), command="kmip-data sweep NAME, or FILE.toml")
+        return Plan.model_construct(name=UNNAMED, about="", datasets=(), models=("gps-kmip",), seeds=(0,))
+    if not name.endswith(".toml"):
+        if name not in sweep_names():
+            raise unknown_name("sweep", name, sweep_names(), command="kmip-data sweep NAME, or FILE.toml")
+        return Plan.model_validate({**read_shipped("sweeps", name), "name": name})
     try:
-        if shipped:
-            values = read_shipped("sweeps", name)
-        else:
-            values = tomllib.loads(read_small(Path(name), _MOST_BYTES).decode())
+        values = tomllib.loads(read_small(Path(name), _MOST_BYTES).decode())
         return Plan.model_validate({**values, "name": Path(name).stem})
     except (OSError, ValueError, RecursionError) as error:  # pydantic's is a ValueError
         raise UsageError(

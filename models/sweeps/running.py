@@ -17,12 +17,11 @@ from kmip_data.files.changes import (
     build_lock,
     make_folder,
     refuse_link,
-    refuse_links,
     write_file,
 )
 from kmip_data.files.reading import canonical_json
 from kmip_data.models.sweeps.cells import Cell
-from kmip_data.models.sweeps.state import ERROR, failure, is_free, job_path, log_of, read_job, state_of
+from kmip_data.models.sweeps.state import ERROR, failure, is_free, log_of, state_of
 from kmip_data.models.training.run.folder import CONFIG_NAME
 from kmip_data.pipelines.find import obtain, obtain_columns
 from kmip_data.runtime.progress import Progress, say
@@ -46,9 +45,8 @@ def run_cells(
 
     ``gpus`` are names for ``CUDA_VISIBLE_DEVICES``; ``folder``, the sweep's, is for its logs; ``options`` are
     those of the builds of missing data, which are built before the first cell starts. Cells that another
-    process runs are waited for. However this function ends, its processes end first; their checkpoints and
-    logs stay, and the outcome of every cell is on disk (:func:`state_of`). Raises ``UsageError`` before any
-    process starts if a folder or log is a symbolic link or a special file.
+    process runs are waited for. However this function ends, its processes end first; the outcome of every
+    cell is on disk (:func:`state_of`). Raises ``UsageError`` if a folder or log is a link or a special file.
     """
     quiet = options.get("quiet", False)
     make_folders(cells, home, folder)
@@ -63,8 +61,8 @@ def run_cells(
     ):
         while waiting or running:
             for path, (cell, process, held) in list(running.items()):
-                if process.poll() is not None:
-                    log, code = log_of(cell, folder), process.returncode
+                if (code := process.poll()) is not None:
+                    log = log_of(cell, folder)
                     if not cell.done and not failure(log):  # it could not say why itself
                         how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
                         with log.open("ab") as file:
@@ -82,15 +80,15 @@ def run_cells(
             time.sleep(LOOK)
 
 
-def make_folders(cells: Sequence[Cell], home: Home, folder: Path) -> None:
+def make_folders(cells: Sequence[Cell], home: Home, folder: Path, *more: Path) -> None:
     """Make the folders that a sweep writes to; raise UsageError if one is a link or no folder."""
     with writing(folder):
         home.root.mkdir(parents=True, exist_ok=True)
-        for path in dict.fromkeys([folder, *(cell.folder.parent for cell in cells)]):
+        for path in dict.fromkeys([folder, *more, *(cell.folder.parent for cell in cells)]):
             make_folder(path, root=home.root)
     for cell in cells:
-        for path in (cell.folder, log_of(cell, folder), job_path(cell, folder)):
-            refuse_link(path)
+        refuse_link(cell.folder)
+        refuse_link(log_of(cell, folder))
 
 
 def with_data(cells: Sequence[Cell], home: Home, folder: Path, options: BuildArguments) -> list[Cell]:
@@ -162,7 +160,6 @@ def _progress(cell: Cell, home: Home) -> str:
 CLUSTER = "slurm"  #: submitit's name of it
 MINUTES = 24 * 60  #: default time limit of a job; a run that needs more is queued again and resumes
 REQUEUES = 1000  #: of a job that reached its time limit; preemptions are not counted
-LIVE = {"PENDING", "RUNNING", "CONFIGURING", "REQUEUED", "SUSPENDED", "COMPLETING", "READY"}
 
 
 @dataclass(frozen=True)
@@ -179,11 +176,7 @@ class Submission:
         run_cells([self.cell], home=self.home, folder=self.folder, jobs=1, options=self.options)
 
     def checkpoint(self) -> Any:
-        """Return the work that submitit queues when the job is preempted or reaches its time limit.
-
-        The run keeps its own checkpoints: an exception leaves :meth:`__call__`, which ends the run and lets
-        it write its last one.
-        """
+        """Return the same work, queued when the job is preempted or out of time; the run resumes."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self)
@@ -197,25 +190,19 @@ def submit_cells(
     options: BuildArguments,
     settings: Mapping[str, int | str],
 ) -> None:
-    """Build missing data here, and submit the cells that are neither done nor queued.
+    """Build missing data here, and submit the cells that are not done; a job whose cell runs waits for it.
 
     ``settings`` are options of ``sbatch``: ``partition``, ``time`` in minutes, ``array_parallelism`` and so
     on. Raises ``UsageError`` if there is no cluster, it has no such setting, or a folder is a link.
     """
-    from submitit import AutoExecutor, SlurmJob
+    from submitit import AutoExecutor
     from submitit.core.utils import FailedJobError
 
     jobs = folder / "jobs"
-    make_folders(cells, home, folder)
-    with writing(jobs):
-        make_folder(jobs, root=home.root)
-        refuse_links(jobs)
+    make_folders(cells, home, folder, jobs)
     with build_lock(folder / "data", quiet=options.get("quiet", False)):
-        fresh = [cell for cell in cells if not cell.done]
-        known = [read_job(job_path(cell, folder)) for cell in fresh]
-        queued = [bool(job) and SlurmJob(jobs, job).state.partition(" ")[0] in LIVE for job in known]
-        fresh = [cell for cell, live in zip(fresh, queued, strict=True) if not live]
-        if not (fresh := with_data(fresh, home, folder, options)):
+        fresh = with_data([cell for cell in cells if not cell.done], home, folder, options)
+        if not fresh:
             return
         gpus = 0 if all(cell.config.system.device == "cpu" for cell in cells) else 1
         try:
@@ -223,11 +210,10 @@ def submit_cells(
             executor.update_parameters(name=folder.name, timeout_min=MINUTES, gpus_per_node=gpus)
             executor.update_parameters(**{f"slurm_{key}": value for key, value in settings.items()})
             with executor.batch():
-                submitted = [executor.submit(Submission(cell, home, folder, options)) for cell in fresh]
+                for cell in fresh:
+                    executor.submit(Submission(cell, home, folder, options))
         except (RuntimeError, NameError, ValueError, FailedJobError) as error:
             raise UsageError(
                 f"The runs of {folder.name} cannot be submitted: {' '.join(str(error).split())}",
                 next="a machine with sbatch and srun, other --slurm KEY=VALUE, or --jobs without --submit",
             ) from error
-        for cell, job in zip(fresh, submitted, strict=True):
-            write_file(job_path(cell, folder), job.job_id.encode())

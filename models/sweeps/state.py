@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
-import re
 import shlex
 import tomllib
 from collections.abc import Sequence
@@ -22,7 +21,6 @@ from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME, find_
 from kmip_data.wording import rough_time, timestamp
 
 ERROR = "Error: "  #: prefix of the message of a command that failed
-_JOB = re.compile(rb"[0-9]{1,18}(_[0-9]{1,9})?")  #: id of a SLURM job, or of a task of an array job
 #: Errors of reading untrusted files without their pydantic models, which would load PyTorch.
 _WRONG = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError)
 
@@ -34,7 +32,7 @@ class State(NamedTuple):
     epoch: int  #: epochs that are done
     epochs: int | None  #: of the configuration
     left: str = ""  #: estimated time of the remaining epochs
-    reason: str = ""  #: why it failed; of a run that waits, its job on a cluster
+    reason: str = ""  #: why it failed
 
 
 def state_of(run: Path, home: Home) -> State:
@@ -48,15 +46,13 @@ def state_of(run: Path, home: Home) -> State:
         return State("done", done, epochs)
     with contextlib.suppress(ArithmeticError, ValueError):  # no epoch yet, or absurd figures in the file
         left = rough_time(sum(seconds) / done * max(0, (epochs or 0) - done))
-    own = f"sweeps/*/{glob.escape('.'.join(run.parts[-3:]))}"
-    log, job = (next(home.root.glob(f"{own}.{ending}"), None) for ending in ("log", "job"))
+    log = next(home.root.glob(f"sweeps/*/{glob.escape('.'.join(run.parts[-3:]))}.log"), None)
     # In this order: a sweep that starts a run holds the first lock and must find the second one free.
     if not ((log is None or is_free(log)) and is_free(run)):
         return State("running", done, epochs, left)
     if log is not None and (reason := failure(log)):
         return State("failed", done, epochs, left, reason)
-    submitted = f"submitted as job {number}" if job is not None and (number := read_job(job)) else ""
-    return State("stopped" if (run / CONFIG_NAME).is_file() else "waiting", done, epochs, left, submitted)
+    return State("stopped" if (run / CONFIG_NAME).is_file() else "waiting", done, epochs, left)
 
 
 def log_of(cell: Cell, folder: Path) -> Path:
@@ -64,30 +60,15 @@ def log_of(cell: Cell, folder: Path) -> Path:
     return folder / f"{'.'.join(cell.folder.parts[-3:])}.log"
 
 
-def job_path(cell: Cell, folder: Path) -> Path:
-    """Return the file with the id of the job that was submitted for a cell."""
-    return log_of(cell, folder).with_suffix(".job")
-
-
-def read_job(path: Path) -> str:
-    """Return the id in such a file; empty if there is none."""
-    with contextlib.suppress(OSError, ValueError):
-        found = read_small(path, most=100).strip()
-        return found.decode() if _JOB.fullmatch(found) else ""
-    return ""
-
-
 def is_free(path: Path) -> bool:
-    """Return True if no process holds the lock of ``path``."""
+    """True if no process holds the lock of ``path``."""
     if not any((path.parent / LOCKS).glob(f"{glob.escape(path.name)}.lock*")):
         return True  # without making a lock file
     try:
         with build_lock(path, wait=False):
             return True
-    except FolderInUse:
-        return False
-    except KmipDataError:  # something else lies where the lock file would: nobody can hold it
-        return True
+    except KmipDataError as error:  # where something else lies there, nobody can hold it
+        return not isinstance(error, FolderInUse)
 
 
 def failure(log: Path) -> str:
@@ -110,9 +91,10 @@ def folders_of(names: Sequence[str], home: Home) -> list[Path]:
         return sorted(path.parent for path in home.runs.glob(f"*/*/*/{RESULT_NAME}"))
     found = list[Path]()
     for name in names:
-        sweep = name in {*sweep_names(), UNNAMED} or name.endswith(".toml")
-        plan = read_plan(None if name == UNNAMED else name) if sweep else None
-        found += [find_run(name, home)] if plan is None else runs_of(plan, home)
+        if name in {*sweep_names(), UNNAMED} or name.endswith(".toml"):
+            found += runs_of(read_plan(None if name == UNNAMED else name), home)
+        else:
+            found.append(find_run(name, home))
     return [*dict.fromkeys(found)]
 
 
@@ -124,7 +106,7 @@ def runs_of(plan: Plan, home: Home) -> list[Path]:
 
 def list_runs(home: Home) -> list[dict[str, Any]]:
     """Return the runs below ``home.runs``, the latest first, as :func:`described`."""
-    configs = [path for path in home.runs.glob(f"*/*/*/{CONFIG_NAME}") if path.is_file()]
+    configs = (path for path in home.runs.glob(f"*/*/*/{CONFIG_NAME}") if path.is_file())
     found = sorted(((path.stat().st_mtime, path.parent) for path in configs), reverse=True)
     return [described(folder, home) | {"begun": timestamp(begun)} for begun, folder in found]
 
@@ -136,7 +118,7 @@ def described(folder: Path, home: Home) -> dict[str, Any]:
     (that chose the epoch), ``test`` (its value), ``left`` (estimated time), ``reason`` (of a failure) and
     ``resume``: the command that resumes it, unless it runs or is done.
     """
-    dataset, model, name = folder.parts[-3:]
+    run = dict(zip(("dataset", "model", "name"), folder.parts[-3:], strict=True))
     state, metric, test, resume = state_of(folder, home), None, None, None
     if state.kind == "done":
         try:
@@ -148,7 +130,7 @@ def described(folder: Path, home: Home) -> dict[str, Any]:
             state = state._replace(kind="stopped", reason=why)
     if state.kind in {"stopped", "failed"} and (folder / CONFIG_NAME).is_file():
         elsewhere = "" if home == Home.locate() else f" --home {shlex.quote(str(home.root))}"
-        resume = f"kmip-data train --resume {shlex.quote(f'{dataset}/{model}/{name}')}{elsewhere}"
-    about = {"path": folder, "dataset": dataset, "model": model, "name": name, "state": state.kind}
-    far = {"epoch": state.epoch, "epochs": state.epochs, "metric": metric, "test": test}
-    return {**about, **far, "left": state.left, "reason": state.reason, "resume": resume}
+        resume = f"kmip-data train --resume {shlex.quote('/'.join(run.values()))}{elsewhere}"
+    kind, epoch, epochs, left, reason = state
+    found = {"path": folder, **run, "state": kind, "epoch": epoch, "epochs": epochs, "metric": metric}
+    return {**found, "test": test, "left": left, "reason": reason, "resume": resume}

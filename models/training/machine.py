@@ -22,7 +22,6 @@ import torch
 from torch import distributed
 
 from kmip_data.errors import UsageError
-from kmip_data.models.context import triton_runs
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.wording import counted
 
@@ -79,21 +78,6 @@ def check_precision(precision: str, device: Device) -> None:
     if precision in ("tf32", "bf16x3", "16-mixed") and device.kind == "cpu":
         raise UsageError(
             f"A CPU cannot train in {precision}.", next="--precision 32 or bf16-mixed, or --device cuda"
-        )
-
-
-def check_compile(config: RunConfig, device: Device) -> None:
-    """Raise UsageError where ``torch.compile`` takes minutes and is not known to gain anything.
-
-    That is with GatedGCN or attention, whose time is spent in kernels that are compiled already: on a CPU,
-    and where Triton runs on a GPU. There compiled layers can neither be recorded nor use its fused norms.
-    """
-    model, gpu = config.model, device.kind == "cuda"
-    kernels = model.attention.kind != "none" or model.local.kind == "gated-gcn"
-    if config.system.compile and kernels and (not gpu or triton_runs(torch.device("cuda"))):
-        raise UsageError(
-            f"torch.compile does not make {model.name} faster: its kernels are compiled already.",
-            next="leave out system.compile, which helps message passing such as gcn, gat or gine alone",
         )
 
 

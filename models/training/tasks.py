@@ -81,7 +81,7 @@ PADDING = -100  #: the whole number that is no target: what torch's losses leave
 
 
 def weighted_cross_entropy(logits: Tensor, target: Tensor, count: Tensor | None = None) -> Tensor:
-    """Cross-entropy in which a class weighs the more, the rarer it is in the batch.
+    """Cross-entropy in which a class weighs the more, the rarer it is in the batch; a scalar float32.
 
     With V labels in the batch and n_c of class c, the weight of class c is (V - n_c) / V, and the
     loss is the weighted mean of the negative log-likelihoods (divided by the sum of the weights).
@@ -97,11 +97,6 @@ def weighted_cross_entropy(logits: Tensor, target: Tensor, count: Tensor | None 
         ``(N,)`` int64 class indices.
     count
         ``(C,)`` labels of each class, where the batch is larger than these rows.
-
-    Returns
-    -------
-    Tensor
-        Scalar float32.
 
     Notes
     -----
@@ -135,16 +130,10 @@ def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
 
 
 def binary_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
-    """Mean over the known labels of the binary cross-entropy, in float32.
+    """Mean over the known labels of the binary cross-entropy, in float32; without any known label 0.
 
-    Parameters
-    ----------
-    logits, target
-        ``(N, T)``; targets 0 or 1, NaN where unknown. Without any known label the loss is 0.
-
-    Notes
-    -----
-    Source: ``graphgps/loss/multilabel_classification_loss.py`` of the LRGB re-evaluation.
+    ``logits`` and ``target`` are ``(N, T)``; targets are 0 or 1, NaN where unknown. Source:
+    ``graphgps/loss/multilabel_classification_loss.py`` of the LRGB re-evaluation.
     """
     logits, target, known = _known(logits, target)
     each = F.binary_cross_entropy_with_logits(logits, target, reduction="none")

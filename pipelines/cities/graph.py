@@ -26,8 +26,6 @@ from kmip_data.pipelines.base import About, Params, Pipeline, Prepared, Records,
 from kmip_data.pipelines.cities.splits import CitySplitParams, city_split, split_codes
 from kmip_data.pipelines.shared.records import class_column, feature_column
 
-Weight = Literal["length", "travel_time"]
-
 #: The 37 raw columns. Those that the published files do not identify are named by position: the
 #: number of a category in the vocabulary (by frequency), which the card of an own build has.
 FEATURES: Final = (
@@ -49,7 +47,7 @@ class CityParams(Params):
     )
     hops: int = Field(default=16, le=1_000, description="radius in hops of the eccentricity, from 1")
     classes: int = Field(default=10, ge=2, le=255, description="quantile chunks of the eccentricity")
-    weight: Weight = Field(
+    weight: Literal["length", "travel_time"] = Field(
         default="length",
         description="what the eccentricity adds up: length in metres, or travel_time in seconds at the "
         "speed of each street",
@@ -77,11 +75,6 @@ class CityTensors:
     labels: NDArray[Any] | None = None  #: (N,) integers, as published
     facts: Mapping[str, Any] = field(default_factory=dict)  #: JSON, for ``statistics.city`` of the card
     warnings: tuple[str, ...] = ()  #: sentences for the notes of the card, shown when the city is built
-
-    @property
-    def num_nodes(self) -> int:
-        """Number of intersections."""
-        return len(self.features)
 
 
 def symmetrise(edge_index: I64, edge_features: F32, num_nodes: int) -> tuple[I64, F32]:
@@ -140,7 +133,7 @@ def chunk_labels(eccentricity: F32, classes: int) -> U8:
 
 def check_tensors(tensors: CityTensors, where: str) -> None:
     """Refuse a city whose arrays do not fit together or hold impossible values; ``where`` is its name."""
-    n, e = tensors.num_nodes, tensors.edge_index.shape[1]
+    n, e = len(tensors.features), tensors.edge_index.shape[1]
     features, lengths = tensors.features, tensors.edge_length
     if features.shape != (n, len(FEATURES)) or lengths.shape != (e,):
         shapes = f"features {features.shape}, lengths {lengths.shape} of {e} edges"
@@ -161,7 +154,7 @@ def check_tensors(tensors: CityTensors, where: str) -> None:
             raise DamagedInput(f"{where}: {what}: {values[at]}, row {at[0]}.")
 
 
-def street_weights(tensors: CityTensors, weight: Weight) -> F32:
+def street_weights(tensors: CityTensors, weight: str) -> F32:
     """Return what the eccentricity adds up, (E,) float32: metres, or seconds at the street's speed.
 
     Raises ``DamagedInput`` where the travel time is asked for, and a speed is missing or not positive.
@@ -237,7 +230,7 @@ class CityPipeline(Pipeline[P, CitySplitParams]):
 
         with np.load(prepared.path / _FILE, allow_pickle=False) as stored:
             city = CityTensors(**{name: stored[name] for name in stored.files})
-        n, eccentricity, labels = city.num_nodes, city.eccentricity, city.labels
+        n, eccentricity, labels = len(city.features), city.eccentricity, city.labels
         as_published = (params.hops, params.classes, params.weight) == (16, 10, "length")
         if not as_published or eccentricity is None or labels is None:
             weights = street_weights(city, params.weight)
@@ -288,7 +281,7 @@ def store_city(tensors: CityTensors, workdir: Path) -> Prepared:
     """
     arrays = {name: getattr(tensors, name) for name in _ARRAYS if getattr(tensors, name) is not None}
     np.savez(workdir / _FILE, **arrays)
-    train = tensors.features[split_codes(tensors.num_nodes) == 0].astype(np.float64)
+    train = tensors.features[split_codes(len(tensors.features)) == 0].astype(np.float64)
     std = train.std(axis=0, ddof=1) if len(train) > 1 else np.zeros(train.shape[1])
     bounds = coordinate_range(train[:, :2].astype(np.float32)).astype(float)
     features = {"mean": train.mean(axis=0), "std": std, "coordinate_range": bounds}

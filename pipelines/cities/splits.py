@@ -90,17 +90,6 @@ def spatial_codes(lon_lat: F32, seed: int, block_size: float) -> U8:
     return codes
 
 
-def derived_block_size(lon_lat: F32) -> int:
-    """Return the largest of :data:`BLOCK_SIZES` whose blocks have a fifteenth of the nodes at most.
-
-    Fewer than :func:`spatial_codes` takes, so that train and val are not far larger than a tenth. Where
-    none is small enough (nodes at one place) the smallest.
-    """
-    most = max(1.0, len(lon_lat) / 15)
-    fitting = (size for size in BLOCK_SIZES if _blocks(lon_lat, size)[1].max() <= most)
-    return next(fitting, BLOCK_SIZES[-1])
-
-
 def drop_buffer(codes: U8, edge_index: NDArray[np.integer[Any]], hops: int) -> U8:
     """Return the codes with :data:`DROPPED` at the borders: no two parts are within ``hops`` of each other.
 
@@ -143,7 +132,9 @@ def city_split(records: Records, params: CitySplitParams) -> Split:
         note = "10/10/80 of the intersections, numpy.random.RandomState, the authors' recipe"
         return Split(f"random-seed{seed}", "random", {}, note=note, node_code=split_codes(n, seed))
     lon_lat = records.column("node/x")[:, :2]
-    size, hops = params.block_size or derived_block_size(lon_lat), params.buffer
+    # A fifteenth at most, fewer than spatial_codes takes: train and val are not far larger than a tenth.
+    fitting = (size for size in BLOCK_SIZES if _blocks(lon_lat, size)[1].max() <= max(1.0, n / 15))
+    size, hops = params.block_size or next(fitting, BLOCK_SIZES[-1]), params.buffer
     codes = drop_buffer(spatial_codes(lon_lat, seed, size), records.column(EDGE_INDEX), hops)
     dropped = f"{np.count_nonzero(codes == DROPPED):,} of {n:,}"
     if empty := [part for code, part in enumerate(PARTS) if not (codes == code).any()]:

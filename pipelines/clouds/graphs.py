@@ -70,11 +70,7 @@ def knn_schema(
 def connect(
     key: str, pos: F32, columns: dict[str, NDArray[Any]], params: PointParams, index_dtype: str
 ) -> GraphRecord | None:
-    """Return the record of one cloud with its k-NN edges, or ``None`` when it is skipped.
-
-    ``pos`` (N, 3) is finite. Raises ``DamagedInput`` where the cloud has fewer than k + 1 points and
-    ``short_graphs`` is not set.
-    """
+    """Return the record of one cloud with its k-NN edges, or ``None`` when it is skipped."""
     n = len(pos)
     if n <= params.k and params.short_graphs == "skip":
         return None

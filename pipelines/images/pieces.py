@@ -32,8 +32,7 @@ _AT_ONCE: Final = 4_096  #: entries written at a time
 def index_pickle(path: Path, folder: Path, max_nodes: int) -> int:
     """Note where the graphs of a pickle lie, a list of ``(x, edge_attr, edge_index, y)``; return how many.
 
-    ``folder`` gets ``<part>.index`` and ``<part>.bytes``. Raises ``DamagedInput`` where the file is damaged,
-    asks for anything but data, or a graph has other arrays.
+    ``folder`` gets ``<part>.index`` and ``<part>.bytes``.
     """
     with _Index(path, folder, max_nodes) as index:
         for graphs, end in stream_list(index.mapping, {**NUMPY, **PICKLED_TENSORS}, name=path.name):

@@ -31,8 +31,7 @@ def read_picture(path: Path, name: str) -> U8:
     """Return a picture as (H, W, 3) red, green, blue.
 
     Grey becomes three equal channels, 16 bits the upper 8, and an alpha channel is left out: its colours are
-    those that lie under it. Raises ``DamagedInput`` where it is not a picture, is cut off, or has too many
-    pixels.
+    those that lie under it.
     """
     with _decoded(path, name) as image:
         if image.mode in _DEEP:

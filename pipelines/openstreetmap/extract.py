@@ -87,9 +87,8 @@ def file_format(path: Path) -> str:
 def read_extract(path: Path, network_type: str, workdir: Path, *, name: str | None = None) -> Extract:
     """Read one file; the same content gives the same extract, whatever its format and order.
 
-    ``workdir`` takes a sorted copy of a file in which ways come before their nodes, or elements twice. Raises
-    ``DamagedInput`` if the file cannot be read to its end, is not a map of one point in time, or has elements
-    that were never uploaded, which editors number from -1 downwards.
+    ``workdir`` takes a sorted copy of a file in which ways come before their nodes, or elements twice.
+    Elements that were never uploaded, which editors number from -1 downwards, are refused.
     """
     import osmium
 

@@ -88,11 +88,7 @@ def _vocabulary(target: str, home: Home) -> Vocabulary:
 
 
 def download(place: str, network_type: str, folder: Path, *, dataset: str, offline: bool) -> list[Path]:
-    """Write the simplified street graph of a place and its land use, where it has any, into ``folder``.
-
-    Raises ``SourceUnavailable`` where ``offline``, or the servers of OpenStreetMap do not answer;
-    ``UsageError`` where no place with an outline has this name; ``DamagedInput`` where it has no streets.
-    """
+    """Write the simplified street graph of a place and its land use, where it has any, into ``folder``."""
     if offline:
         raise _unavailable(place, dataset, "offline nothing is downloaded")
     import osmnx

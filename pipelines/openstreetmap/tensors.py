@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import field_validator
+from pydantic import Field
 
 from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import first_fault, read_small
@@ -36,16 +36,9 @@ FLAGS: Final = ("False", "True", "[False, True]")
 class Vocabulary(Strict):
     """The category of each one-hot column, in order; a city with fewer leaves the last columns zero."""
 
-    landuse: tuple[str, ...]
-    lanes: tuple[str, ...]
-    highway: tuple[str, ...]
-
-    @field_validator("landuse", "lanes", "highway")
-    @classmethod
-    def _fits(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if len(value) > WIDTH or len(set(value)) < len(value):
-            raise ValueError(f"at most {WIDTH} distinct categories")
-        return value
+    landuse: tuple[str, ...] = Field(max_length=WIDTH)
+    lanes: tuple[str, ...] = Field(max_length=WIDTH)
+    highway: tuple[str, ...] = Field(max_length=WIDTH)
 
 
 def by_frequency(counts: Mapping[str, int]) -> tuple[str, ...]:
@@ -104,11 +97,10 @@ def city_tensors(
     facts: dict[str, Any],
     warnings: tuple[str, ...] = (),
 ) -> CityTensors:
-    """Return the city of a simplified street graph.
+    """Return the city of a simplified street graph; its vocabulary and counts are added to ``facts``.
 
     Without ``land_use``, or areas in it, its nine columns stay zero, with a warning. The ``vocabulary`` is
-    another build's; by default the city's own, by frequency. It and counts are added to ``facts``, for the
-    card.
+    another build's; by default the city's own, by frequency.
     """
     coded = {key: _tagged(graph, key) for key in ("lanes", "highway")}
     uses = _land_uses(graph, land_use)

@@ -6,7 +6,7 @@ import importlib
 from pathlib import Path
 
 import click
-from benchmarks.table import Row, cells_of, print_rows
+from benchmarks.table import Row, cells_of, markdown_table, print_rows
 
 from kmip_data.cli.bench import machine_line, quantity
 
@@ -20,8 +20,7 @@ TOPICS = sorted({path.stem for path in Path(__file__).parent.glob("*.py")} - {"_
 @click.option(
     "--alone", is_flag=True, help="Of attention_gpu only our searches, without what they are compared with."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def main(topics: tuple[str, ...], quick: bool, markdown: bool, alone: bool, as_json: bool) -> None:
+def main(topics: tuple[str, ...], quick: bool, markdown: bool, alone: bool) -> None:
     """Measure the rows of TOPICS, by default of all that need no GPU."""
     found: list[tuple[str, Row]] = []
     for topic in topics or [name for name in TOPICS if not name.endswith("_gpu")]:
@@ -32,7 +31,10 @@ def main(topics: tuple[str, ...], quick: bool, markdown: bool, alone: bool, as_j
             captured = "" if row.captured is None else f", captured {quantity(row.captured, row.unit)}"
             click.echo(f"  {what}: {ours}{captured}; {against}: {theirs}; {ratio}", err=True)
             found.append((topic, row))
-    print_rows(found, machine_line(), quick=quick, markdown=markdown, as_json=as_json)
+    if markdown:
+        click.echo(markdown_table(found, machine_line()))
+    else:
+        print_rows(found, machine_line(), quick=quick)
 
 
 main(prog_name="make bench")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -19,6 +20,7 @@ from kmip_data.models.training.capture.graphs import CudaGraphs
 from kmip_data.runtime.memory import is_out_of_memory
 
 Search = Callable[[], tuple[Tensor, Tensor]]
+Sides = tuple[Callable[[], object], Callable[[], object] | None]  #: ours and theirs
 
 
 class Case(NamedTuple):
@@ -151,13 +153,7 @@ def _attention(
         yield row if row.ratio is None else replace(row, target="≥ 1×", met=row.ratio >= 1)
 
 
-def _row(
-    what: str,
-    against: str,
-    sides: tuple[Callable[[], object], Callable[[], object] | None],
-    device: torch.device,
-    repeats: int,
-) -> Row:
+def _row(what: str, against: str, sides: Sides, device: torch.device, repeats: int) -> Row:
     ours, theirs = (None if side is None else _finished(side, device) for side in sides)
     assert ours is not None
     first, other = (None if side is None else _seconds(side) for side in (ours, theirs))
@@ -188,10 +184,5 @@ def _seconds(side: Callable[[], object]) -> float | None:
 
 def _finished(side: Callable[[], object], device: torch.device) -> Callable[[], object]:
     """The same until the device is done with it."""
-
-    def run() -> None:
-        side()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-
-    return run
+    wait = partial(torch.cuda.synchronize, device) if device.type == "cuda" else lambda: None
+    return lambda: (side(), wait())

@@ -1,8 +1,7 @@
-"""Positional encodings: against PyTorch Geometric's transform, and the two eigenvalue solvers."""
+"""Positional encodings against PyTorch Geometric's transform."""
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ def rows(*, quick: bool = False) -> list[Row]:
     from torch_geometric.data import Data
     from torch_geometric.transforms import AddRandomWalkPE
 
-    from kmip_data.graphs.encodings.lappe import laplacian_encoding
     from kmip_data.graphs.encodings.rwse import random_walk_encoding
 
     count = QUICK_GRAPHS if quick else GRAPHS
@@ -35,27 +33,18 @@ def rows(*, quick: bool = False) -> list[Row]:
         for item in items:
             pyg(item)
 
-    repeats = 3
     pyg(items[0])
     with thread_count(1):  # a graph of 150 nodes gains nothing by more
-        times = compare(walks, pyg_walks, repeats=repeats, warmup=0)
+        times = compare(walks, pyg_walks, repeats=3, warmup=0)
     note = "encodings: graph by graph and with one thread on both sides"
     what = f"RWSE-{STEPS} on {count:,} graphs like the peptides"
-    found = [Row.compared(what, "PyG AddRandomWalkPE", times, target=3, note=note)]
-    for nodes in (300, 600, 1_200):
-        edges, _ = _molecule(0, nodes)
-        sparse, dense = (
-            partial(laplacian_encoding, edges, nodes, 10, dense_nodes=most) for most in (0, nodes)
-        )
-        what = f"LapPE-10 of one graph of {nodes:,} nodes, sparse solver"
-        found.append(Row.compared(what, "dense solver", compare(sparse, dense, repeats=repeats)))
-    return found
+    return [Row.compared(what, "PyG AddRandomWalkPE", times, target=3, note=note)]
 
 
-def _molecule(seed: int, nodes: int | None = None) -> tuple[Any, int]:
+def _molecule(seed: int) -> tuple[Any, int]:
     """A random chain with side branches and a bond that closes a ring for every twelve atoms."""
     rng = np.random.default_rng(seed)
-    nodes = int(rng.integers(100, 200)) if nodes is None else nodes
+    nodes = int(rng.integers(100, 200))
     child = np.arange(1, nodes)
     parent = np.maximum(0, child - 1 - rng.geometric(0.6, nodes - 1) + 1)
     ring = rng.integers(6, nodes, nodes // 12)

@@ -43,35 +43,20 @@ def rows(*, quick: bool = False) -> list[Row]:
 
         def ours() -> None:
             with tempfile.TemporaryDirectory(dir=folder) as work:
-                build_raw(
-                    BuildPlan.of(pipeline, params, raw, Home(Path(work)), quiet), pipeline.SplitParams()
-                )
+                plan = BuildPlan.of(pipeline, params, raw, Home(Path(work)), quiet)
+                build_raw(plan, pipeline.SplitParams())
 
-        def warm() -> None:
-            prepared = pipeline.prepare(raw, params, folder)
-            list(pipeline.records(prepared, pipeline.units(prepared, params)[0], params))
-
-        warm()  # compiles what no earlier run has compiled
+        ours()  # compiles what no earlier run has compiled
         mine = [_seconds(ours) for _ in range(1 if quick else 5)]
-        inside = [_seconds(warm) for _ in range(1 if quick else 5)]
         made, labels, total = _upstream(folder, nodes)
     note = (
         f"helsinki: upstream is OSMnx on XML, land use, features ({made:.3g} s) and labels "
         f"({labels:.3g} s, EXTRAPOLATED from {nodes} of {total:,} nodes); ours has its files in it"
     )
-    both = "OSMnx + upstream's code"
-    return [
-        _row("Helsinki: extract to finished build", both, mine, made + labels, note, target=20.0),
-        _row("the same without files", both, inside, made + labels, note),
-        _row("the same, labels left out of theirs", "OSMnx + upstream's features", inside, made, note),
-    ]
-
-
-def _row(
-    what: str, against: str, mine: list[float], theirs: float, note: str, target: float | None = None
-) -> Row:
-    ours, spread = statistics.median(mine), (theirs / max(mine), theirs / min(mine))
-    return Row.of(what, against, ours, theirs, "s", target, spread=spread, note=note)
+    theirs = made + labels
+    spread = theirs / max(mine), theirs / min(mine)
+    what, against = "Helsinki: extract to finished build", "OSMnx + upstream's code"
+    return [Row.of(what, against, statistics.median(mine), theirs, "s", 20.0, spread=spread, note=note)]
 
 
 def _upstream(folder: Path, sample: int) -> tuple[float, float, int]:

@@ -44,15 +44,9 @@ def _row(what: str, clouds: Clouds, k: int, repeats: int, *, target: float | Non
 
     for cloud in clouds:
         check_equal(np.array_equal(knn_table(cloud, k), ckdtree_in_order(cloud, k)))
-    times = compare(
-        lambda: [knn_table(cloud, k) for cloud in clouds],
-        lambda: [ckdtree_in_order(cloud, k) for cloud in clouds],
-        repeats=repeats,
-    )
-    what, against = (
-        f"k-NN of {what}, in the exact order",
-        "scipy cKDTree, one worker, with the same order fixed up",
-    )
+    ours, theirs = (lambda of=of: [of(cloud, k) for cloud in clouds] for of in (knn_table, ckdtree_in_order))
+    times = compare(ours, theirs, repeats=repeats)
+    what, against = f"k-NN of {what}, in the exact order", "scipy cKDTree, one worker, order fixed up"
     note = "k-NN: sample rooms, whose blocks hold 15 to 30 % coincident points; one thread on both sides"
     return Row.compared(what, against, times, per=len(clouds), target=target, note=note)
 

@@ -10,14 +10,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
 from kmip_data.cli.bench import quantity
-from kmip_data.cli.shared.output import print_json, table
+from kmip_data.cli.shared.output import table
 
 Times = tuple[float, float, float, tuple[float, float]]  #: ours, theirs, ratio, its smallest and largest
 
@@ -45,20 +45,12 @@ class Row:
 
     @classmethod
     def compared(
-        cls,
-        what: str,
-        against: str,
-        times: Times,
-        *,
-        per: int = 1,
-        target: float | None = None,
-        note: str = "",
+        cls, what: str, against: str, times: Times, *, per: int = 1, target: float | None = None, **more: Any
     ) -> Row:
         """Make the row of what :func:`compare` gave, in seconds of each of ``per`` things done."""
         ours, theirs, ratio, spread = times
-        return cls.of(
-            what, against, ours / per, theirs / per, "s", target, ratio=ratio, spread=spread, note=note
-        )
+        more |= {"ratio": ratio, "spread": spread}
+        return cls.of(what, against, ours / per, theirs / per, "s", target, **more)
 
     @classmethod
     def of(
@@ -69,19 +61,13 @@ class Row:
         theirs: float,
         unit: str,
         target: float | None = None,
-        *,
-        ratio: float | None = None,
-        spread: tuple[float, float] | None = None,
-        note: str = "",
+        **more: Any,
     ) -> Row:
-        """Make the row of two figures, of which less is better."""
-        ratio = theirs / ours if ratio is None else ratio
-        aim = "" if target is None else f"≥ {target:,g}×"
-        met = None if target is None else ratio >= target
-        return cls(
-            what=what, against=against, ours=ours, theirs=theirs, unit=unit, ratio=ratio, spread=spread,
-            target=aim, met=met, note=note,
-        )  # fmt: skip
+        """Make the row of two figures, of which less is better; ``more`` are fields of it."""
+        ratio = more.setdefault("ratio", theirs / ours)
+        if target is not None:
+            more |= {"target": f"≥ {target:,g}×", "met": ratio >= target}
+        return cls(what=what, against=against, ours=ours, theirs=theirs, unit=unit, **more)
 
 
 def apart(topic: str, call: str) -> Any:
@@ -105,8 +91,7 @@ def grown(run: Callable[[], object]) -> int:
 
 def check_equal(same: bool) -> None:
     """Raise AssertionError unless both sides of a row give the same."""
-    if not same:
-        raise AssertionError("the two sides do not agree")
+    assert same, "the two sides do not agree"
 
 
 def bytes_below(folder: Path) -> int:
@@ -156,26 +141,13 @@ def _seconds(function: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def print_rows(
-    found: list[tuple[str, Row]], machine: str, *, quick: bool, markdown: bool, as_json: bool
-) -> None:
-    """Print (topic, row) pairs as a table, as lines of docs/performance.md, or as JSON."""
-    if as_json:
-        rows = [{"topic": topic, **asdict(row)} for topic, row in found]
-        print_json({"machine": machine, "quick": quick, "rows": rows})
-    elif markdown:
-        click.echo(markdown_table(found, machine))
-    else:
-        header = ["what", "against", "ours", "theirs", "ratio", "spread", "target", "met"]
-        lines = [cells_of(row) for _, row in found]
-        if any(row.captured is not None for _, row in found):
-            header.insert(3, "captured")
-            for line, (_, row) in zip(lines, found, strict=True):
-                line.insert(3, quantity(row.captured, row.unit))
-        click.echo(table(header, lines))
-        for note in dict.fromkeys(row.note for _, row in found if row.note):
-            click.echo(note)
-        click.echo(f"{machine}{' (quick: not the figures of a full run)' if quick else ''}")
+def print_rows(found: list[tuple[str, Row]], machine: str, *, quick: bool) -> None:
+    """Print (topic, row) pairs as a table."""
+    header = ["what", "against", "ours", "theirs", "ratio", "spread", "target", "met", "captured"]
+    click.echo(table(header, [[*cells_of(row), quantity(row.captured, row.unit)] for _, row in found]))
+    for note in dict.fromkeys(row.note for _, row in found if row.note):
+        click.echo(note)
+    click.echo(f"{machine}{' (quick: not the figures of a full run)' if quick else ''}")
 
 
 def cells_of(row: Row) -> list[str]:

@@ -112,13 +112,10 @@ def rows(*, quick: bool = False) -> list[Row]:
                 replace(made.module.model, made.config.model)
             return made
 
-        makers = {
-            name or "gps-kmip": partial(contestant, replace=replace) for name, replace in others.items()
-        }
+        makers = {name or "gps-kmip": partial(contestant, replace=each) for name, each in others.items()}
         rounds, most, seconds = (1, 1, 1.0) if quick else (5, 20, 60.0)
-        paces = compare_training(
-            makers, rounds=rounds, most=most, seconds=seconds, log=partial(click.echo, err=True)
-        )
+        log = partial(click.echo, err=True)
+        paces = compare_training(makers, rounds=rounds, most=most, seconds=seconds, log=log)
     what = "training step of gps-kmip, 2,526 nodes, 12 layers"
     return [
         Row(

@@ -18,7 +18,7 @@ from kmip_data.models.profiling import reading
 def test_attention_prints_and_saves(tmp_path):
     outcome = done("bench", "attention", "--methods", "naive", "--max-n", "1000", "--save", tmp_path / "a")
     assert outcome.out.splitlines()[0].split()[:4] == ["inference", "100", "316", "1,000"]
-    for pattern in (r"^naive +\S+ [µm]s", r"^A100: symbolic.* 1.67 ms", "not of this machine"):
+    for pattern in (r"^naive +\S+ [µm]s", r"^A100: symbolic.* 1.67 ms.* n\^1.9\d +[\d,–]+$", "not of this"):
         assert re.search(pattern, outcome.out, re.MULTILINE)
     assert "naive, training, 316 nodes" in outcome.err
     with (tmp_path / "a.csv").open() as file:
@@ -32,27 +32,18 @@ def test_attention_prints_and_saves(tmp_path):
 def test_wrong_usage_is_named_before_anything_is_measured():
     cases = {
         "attention --methods naiv": "Did you mean 'naive'",
-        "attention --max-n many": "is not a valid float",
         "attention --max-n 50": "is not in the range 100",
-        "attention --data uniform": "'uniform' is not one of",
         "attention --save /no/such/folder/a": "cannot be saved there",
         "train helsinki --model gcm": "'city/gcn'",
-        "reeding": "'reading'",
     }
 
     def check(line):
         assert cases[line] in refused("bench", *line.split())
 
     check_each(check, cases)
-
-
-def test_attention_has_at_most_ten_options_and_examples_that_parse():
     command = root.get_command(None, "bench").get_command(None, "attention")
     assert len([param for param in command.params if param.name not in {"as_json", "quiet"}]) <= 10
-    for example in command.examples:
-        command.make_context("attention", example.split()[3:]).close()
-    assert bench.quantity(0.0021, "s") == "2.1 ms"
-    assert bench.quantity(None, "s") == "–"
+    assert [bench.quantity(value, "s") for value in (0.0021, 2000, None)] == ["2.1 ms", "2,000 s", "–"]
 
 
 @pytest.mark.slow
@@ -79,14 +70,13 @@ def test_train_has_times_and_ratios_and_the_reason_of_a_network_that_does_not_fi
     assert ours["seconds"] > 0
     assert (ours["ratio"], ours["graphs"]) == (1, 1)
     assert gcn["ratio"] > 0
-    assert "sample" in found["data"]
     batches = ours["hours"] * 3600 / ours["seconds"] / 200  # epochs of the preset
     assert batches == pytest.approx(round(batches))
-    text = done(*words, "gps-kmip").out
-    assert "hours: for the 200 epochs of s3dis/gps-kmip on these data (sample: generated" in text
 
     def too_small(config, data, device):
         raise MemoryError("no memory for it")
 
     monkeypatch.setattr("kmip_data.models.profiling.training.plan_memory", too_small)
-    assert "gcn: no memory for it" in done(*words, "gcn").out
+    text = done(*words, "gcn").out
+    assert "gcn: no memory for it" in text
+    assert "epochs of s3dis/gcn on these data (sample: generated" in text

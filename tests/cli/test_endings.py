@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import os
@@ -25,7 +24,6 @@ from kmip_data.cli.shared.commands import Command
 from kmip_data.cli.shared.output import print_json
 from kmip_data.runtime.progress import Progress
 
-ENDINGS = [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
 CLASSES = {
     errors.CheckFailed: 1,
     errors.UsageError: 2,
@@ -37,8 +35,7 @@ CLASSES = {
 }
 #: Runs ``body`` as the command ``list``, in a process.
 AS_LIST = (
-    "import sys, os, signal, time, warnings, weakref, click; from kmip_data.cli import main\n"
-    "from kmip_data.runtime.progress import Progress\n"
+    "import sys, os, time, weakref, click; from kmip_data.cli import main\n"
     "{body}\n"
     "main.root.get_command = lambda ctx, name: click.Command('list', callback=body)\n"
     "sys.argv = ['kmip-data', 'list']; main.main()"
@@ -84,19 +81,12 @@ def test_exit_codes_of_other_errors(command_that):
         command_that(body)
         assert word in refused("x", "--json", code=code)
 
-    full = [errno.ENOSPC, errno.EDQUOT, errno.EFBIG]
     denied = PermissionError(errno.EACCES, "Permission denied", "/root/secret")
-    check_each(
-        check,
-        [
-            *((OSError(number, os.strerror(number), "/somewhere"), 6, "/somewhere") for number in full),
-            (MemoryError(), 6, ""),
-            (lambda: torch.empty(2**60), 6, "memory"),
-            (denied, 2, "/root/secret cannot be used"),
-            (KeyboardInterrupt(), 130, "Interrupted"),
-            (SystemExit(143), 143, ""),
-        ],
-    )
+    numbers = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    full = [(OSError(number, os.strerror(number), "/somewhere"), 6, "/somewhere") for number in numbers]
+    others = [(MemoryError(), 6, ""), (lambda: torch.empty(2**60), 6, "memory")]
+    others += [(denied, 2, "/root/secret cannot be used"), (KeyboardInterrupt(), 130, "Interrupted")]
+    check_each(check, [*full, *others, (SystemExit(143), 143, "")])
 
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\r\x7f\x9b31m\u202egnp.exe\u2066"
@@ -117,35 +107,6 @@ def test_no_text_moves_the_cursor(command_that):
     assert [word for word in ("class", "\tof\nlines") if word not in outcome.out] == []
     assert [word for word in ("said", "is damaged", "gnp.exe") if word not in outcome.err] == []
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", outcome.out + outcome.err)
-
-
-def test_on_a_terminal_only_bars_of_progress_move_the_cursor():
-    """As a process with a terminal: the bar is drawn, the name next to it is not obeyed."""
-    import pty
-    import termios
-
-    body = (
-        "def body():\n"
-        "    warnings.warn('warned \\x1b[2J')\n"
-        "    with Progress('unpack a\\x1b[2Jb', 10) as bar: bar.update(10)\n"
-        "    click.echo('class \\x1b[2J\\x9b')"
-    )
-    main_end, other_end = pty.openpty()
-    termios.tcsetwinsize(main_end, (40, 120))
-    environment = {**os.environ, "PYTHONIOENCODING": "utf-8", "TERM": "xterm"}
-    words, end = [sys.executable, "-c", AS_LIST.format(body=body)], other_end
-    with subprocess.Popen(words, stdin=end, stdout=end, stderr=end, env=environment) as process:
-        os.close(other_end)
-        pieces = []
-        with contextlib.suppress(OSError):  # Linux: EIO when the other end is closed
-            while piece := os.read(main_end, 65536):
-                pieces.append(piece)
-        os.close(main_end)
-    assert process.returncode == 0
-    shown = b"".join(pieces).decode()
-    expected = ("warned \ufffd[2J", "10/10", "\r", "unpack a\ufffd[2Jb")
-    assert [word for word in expected if word not in shown] == []
-    assert "\x1b[2J" not in shown
 
 
 def test_json_error_is_one_object_on_stdout_and_text_on_stderr(command_that):
@@ -175,7 +136,7 @@ def test_json_has_no_nan_and_is_ascii(command_that, home):
 
 
 def test_signals_end_a_process_with_its_code_and_without_a_traceback():
-    """Also in a callback of a weak reference, where Python prints and forgets what is raised."""
+    """In a callback of a weak reference, too, where Python prints and forgets what is raised."""
 
     def check(case):
         number, code = case
@@ -188,16 +149,8 @@ def test_signals_end_a_process_with_its_code_and_without_a_traceback():
             "    time.sleep(20)"
         )
         assert "Traceback" not in python("-c", AS_LIST.format(body=body), code=code).err
-        words = [sys.executable, "-c"]
-        words += [AS_LIST.format(body="body = lambda: (print('ready', flush=True), time.sleep(7200))")]
-        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert process.stdout.readline() == "ready\n"
-        process.send_signal(number)
-        _, err = process.communicate(timeout=600)
-        assert process.returncode == code
-        assert "Traceback" not in err
 
-    check_each(check, ENDINGS)
+    check_each(check, [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
 
 
 def test_unforeseen_error_keeps_its_traceback_in_a_file(command_that):
@@ -205,43 +158,34 @@ def test_unforeseen_error_keeps_its_traceback_in_a_file(command_that):
     message = refused("x", code=main.UNKNOWN_ERROR)
     assert "ZeroDivisionError: by zero" in message
     path = Path(next(word for word in message.split() if word.endswith(".txt")))
-    text = path.read_text("utf-8")
-    assert "Traceback" in text
-    assert "test_endings.py" in text
+    assert "test_endings.py" in path.read_text("utf-8")
     path.unlink()
 
 
 def test_broken_pipe_is_quiet():
     """`kmip-data … | head -1`: nothing on stderr, the code of a closed pipe."""
-    program = (
-        "import sys; sys.argv = ['kmip-data', 'list', '--help']; from kmip_data.cli.main import main; main()"
-    )
+    words = [sys.executable, "-m", "kmip_data", "list", "--help"]
     reader, writer = os.pipe()
     os.close(reader)
-    done = subprocess.run([sys.executable, "-c", program], stdout=writer, stderr=subprocess.PIPE, check=False)
+    done = subprocess.run(words, stdout=writer, stderr=subprocess.PIPE, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (main.PIPE_CLOSED, b"")
 
 
-def test_python_m_kmip_data_is_the_command_also_on_a_terminal_without_every_letter(home):
-    """The datasets' pages have © and ×, which neither of these terminals knows in the same place."""
-    assert python("-m", "kmip_data", "list", "--help").out.startswith("Usage: kmip-data list")
-    for encoding in ("ascii", "cp500"):
-        words = [sys.executable, "-m", "kmip_data", "info", "s3dis"]
-        environment = {**os.environ, "PYTHONIOENCODING": encoding}
-        ended = subprocess.run(words, capture_output=True, check=False, env=environment)
-        assert (ended.returncode, ended.stderr) == (0, b""), encoding
+def test_a_terminal_without_every_letter_gets_the_rest_of_the_line(home):
+    """The datasets' pages have © and ×, which ASCII has not; ``python -m kmip_data`` is the command."""
+    words = [sys.executable, "-m", "kmip_data", "info", "s3dis"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    ended = subprocess.run(words, capture_output=True, check=False, env=environment)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert ended.stdout.startswith(b"s3dis: ")
 
 
 def test_threads_of_torch_wait_passively(monkeypatch):
     monkeypatch.setattr(main.signal, "signal", lambda *_: None)
     monkeypatch.setattr(main.sys, "unraisablehook", main.sys.unraisablehook)
     monkeypatch.setattr(main, "run", lambda _: 0)
-    for given, expected in ((None, "PASSIVE"), ("ACTIVE", "ACTIVE")):
-        monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-        if given:
-            monkeypatch.setenv("OMP_WAIT_POLICY", given)
-        with pytest.raises(SystemExit):
-            main.main()
-        assert os.environ["OMP_WAIT_POLICY"] == expected
-    monkeypatch.delenv("OMP_WAIT_POLICY")
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    with pytest.raises(SystemExit):
+        main.main()
+    assert os.environ.pop("OMP_WAIT_POLICY") == "PASSIVE"

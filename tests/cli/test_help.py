@@ -9,10 +9,11 @@ from pathlib import Path
 
 import click
 import pytest
+from support.cases import check_each
 from support.cli import done, kmip, python
 
 import kmip_data
-from kmip_data.cli.main import COMMANDS, root
+from kmip_data.cli.main import COMMANDS, COMPLETE, root, run
 from kmip_data.cli.shared.commands import number_list
 from kmip_data.errors import UsageError
 
@@ -32,18 +33,14 @@ def _sections(group: click.Group, path: str, level: int) -> Iterator[str]:
         command = group.get_command(context, name)
         assert command is not None
         full = f"{path} {name}".strip()
-        arguments = [
-            param.make_metavar(context) for param in command.params if isinstance(param, click.Argument)
-        ]
-        line = " ".join(["kmip-data", full, *arguments])
+        options = [param for param in command.params if isinstance(param, click.Option)]
+        arguments = [param.make_metavar(context) for param in command.params if param not in options]
+        needed = [f"{each.opts[0]} {each.make_metavar(context)}" for each in options if each.required]
+        line = " ".join(["kmip-data", full, *arguments, *needed])
         yield f"{'#' * level} {full}\n"
-        needed = [f"{param.opts[0]} {param.make_metavar(context)}" for param in command.params
-                  if isinstance(param, click.Option) and param.required]  # fmt: skip
-        line = " ".join([line, *needed])
         shown = "" if isinstance(command, click.Group) else f"    {line}\n\n"
         yield f"{shown}{' '.join((command.help or '').replace('|', '').split())}\n"
-        rows = [_row(param, context) for param in command.params if isinstance(param, click.Option)]
-        if rows := [row for row in rows if row is not None]:
+        if rows := [row for option in options if (row := _row(option, context)) is not None]:
             yield "\n".join(["| option | what |", "|---|---|", *rows, ""])
         if isinstance(command, click.Group):
             yield from _sections(command, full, level + 1)
@@ -86,20 +83,25 @@ def test_every_command_has_help_with_examples_of_options_that_exist(home, monkey
 def test_parameters_of_a_dataset_are_options_or_listed_by_info(home):
     text = done("build", "--help").out
     assert [
-        option for option in ("--k N", "--test-area N", "--limit N", "--split-rule") if option not in text
+        word for word in ("--k N", "--test-area N", "--limit N", "--split-rule") if word not in text
     ] == []
     text = done("info", "s3dis").out
-    shown = (
-        "--k ",
-        "--set knn_rule=",
-        "exact | torch-cluster",
-        "--test-area",
-        "--set val_fraction=",
-        "--limit",
-    )
+    shown = ("--k ", "--set knn_rule=", "exact | torch-cluster", "--test-area", "--set val_fraction=")
     assert [option for option in shown if option not in text] == []
-    assert "--set category=" in done("info", "shapenet-part").out
     assert "--place" in done("info", "city").out
+
+
+def test_commands_and_options_are_completed(monkeypatch, capfd):
+    cases = {"kmip-data ": set(COMMANDS), "kmip-data build s3dis --te": {"--test-area"}}
+    monkeypatch.setenv(COMPLETE, "bash_complete")
+
+    def check(words):
+        monkeypatch.setenv("COMP_WORDS", words)
+        monkeypatch.setenv("COMP_CWORD", str(len(words.split(" ")) - 1))
+        assert run([]) == 0
+        assert cases[words] <= {line.partition(",")[2] for line in capfd.readouterr().out.splitlines()}
+
+    check_each(check, cases)
 
 
 def test_lists_of_numbers_are_read_in_the_order_given():

@@ -26,7 +26,6 @@ def test_info_of_a_recipe_names_what_it_needs(home):
     text = done("info", "points").out
     assert "kmip-data build points --name NAME" in text
     assert "kmip_data.open(NAME)" in text
-    assert "--archive" not in text
 
 
 def test_info_of_a_build(make_build):
@@ -50,21 +49,14 @@ def test_info_has_degrees_and_the_classes_of_each_part(home_of_sample):
     assert f"{card['statistics']['out_degree']['mean']:,.2f}" in text
 
 
-def test_info_of_a_sample_says_so(make_build):
+def test_a_sample_several_builds_and_a_damaged_card_are_said(make_build):
     make_build("s3dis-sample-k4", sample=True)
     assert "sample: generated" in done("info", "s3dis", "--sample", "--k", "4").out
     refused("info", "s3dis", "--k", "4")  # a sample is never a silent substitute
-
-
-def test_several_builds_that_match_are_listed(make_build):
     first, second = make_build("one"), make_build("two")
     message = refused("info", "s3dis", "--k", "4")
     assert first.path.name in message
     assert second.path.name in message
-
-
-def test_damaged_card_is_4(make_build):
-    build = make_build()
-    (build.path / "card.json").write_text(json.dumps({"version": 1}))
-    assert "card.json" in refused("info", build.path, code=4)
+    (first.path / "card.json").write_text(json.dumps({"version": 1}))
+    assert "card.json" in refused("info", first.path, code=4)
     done("list")  # one damaged build does not hide the others

@@ -16,10 +16,11 @@ def test_empty_home_names_the_build_command(home):
 
 
 def test_builds_with_their_counts(make_build, tmp_path):
-    build = make_build()
+    build = make_build(complete=False)
     make_build("s3dis-sample-k4", sample=True)
     found = done("list", "--json").json
     assert [entry["sample"] for entry in found["builds"]] == [False, True]
+    assert found["builds"][0]["complete"] is False
     entry = found["builds"][0]
     assert entry["path"] == str(build.path)
     assert entry["counts"]["graphs"] == 10
@@ -28,6 +29,7 @@ def test_builds_with_their_counts(make_build, tmp_path):
     row = next(number for number, line in enumerate(lines) if line.startswith("s3dis-sample-k4"))
     assert "k=4" in lines[row + 1]
     assert lines[row + 2] == "    sample"
+    assert "    part of the published set" in lines
     assert done("list", "--home", tmp_path / "other", "--json").json["builds"] == []
 
 
@@ -48,11 +50,3 @@ def test_unfinished_builds_say_how_far_they_are(home):
     (folder / "work" / "journal.jsonl").write_text('{"journal":1,"key":"0123456789ab"}\n{"units":7}\n{"uni')
     assert "has 1 of 7 shards" in done("list").out
     assert done("list", "--json").json["unfinished"] == [{"path": str(folder), "finished": 1, "shards": 7}]
-
-
-def test_part_of_the_published_set_says_so(make_build):
-    build = make_build("s3dis-k4", complete=False)
-    for words in (["list"], ["info", build.path]):
-        assert "part of the published set" in done(*words).out
-    assert done("list", "--json").json["builds"][0]["complete"] is False
-    assert done("info", build.path, "--json").json["complete"] is False

@@ -37,17 +37,15 @@ def test_part_that_is_not_there_or_changed(make_build):
 
 
 def test_records_that_are_not_there_are_2(sample, tmp_path):
-    named = {"0,99": "99", "99,0": "99", "0,20..30": "20..30", "0,": "", "0,-1": "-1", "9" * 5_000: "999"}
-    odd = ("12", "0..99", "a", "", "2..1", "1..2..3", "1..", "-999999999999..1", "1_0", "٣")
-    picture = tmp_path / "no.png"
+    named = {"0,99": "99", "0,20..30": "20..30", "0,": "", "0,-1": "-1", "9" * 5_000: "999"}
 
     def check(records):
-        message = refused("preview", sample, f"--records={records}", "--output", picture)
+        message = refused("preview", sample, f"--records={records}", "--output", tmp_path / "no.png")
         assert "from 0 to 11" in message
         assert f"{named.get(records, records)}'" in message
-        assert not picture.exists()
+        assert not (tmp_path / "no.png").exists()
 
-    check_each(check, [*named, *odd])
+    check_each(check, [*named, "12", "0..99", "2..1", "1..", "1_0", "٣"])
 
 
 def test_nothing_is_written_into_a_read_only_build_a_device_or_through_a_link(

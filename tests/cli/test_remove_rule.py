@@ -38,46 +38,35 @@ def test_folders_outside_of_the_home_are_left_alone(run, make_build, tmp_path, m
     folders: dict[str, Callable[[Path], object]] = {
         "a project": lambda to: write(to, PROJECT),
         "a project with a result": lambda to: write(to, [*PROJECT, "result.json"]),
-        "a config alone": lambda to: write(to, ["config.toml"]),
         "a build": lambda to: shutil.copytree(build.path, to),
         "a run": lambda to: shutil.copytree(run, to),
         "a card alone": lambda to: (to.mkdir(), shutil.copy(build.path / "card.json", to)),
     }
-    others = (home, home / "built", home / "runs", tmp_path, "/", "/etc", "..", "~", "~nobody-here", "x\0y")
     with Cases() as cases:
         for number, (name, make) in enumerate(folders.items()):
             folder = tmp_path / f"outside-{number}"
-            folder.mkdir()
-            words = ((folder, tmp_path), (".", folder), (f"../{folder.name}", tmp_path / "outside-0"))
-            for target, work in words:
-                with cases(f"{name} as {'.' if target == '.' else 'a path'} in {work.name}"):
-                    shutil.rmtree(folder, ignore_errors=True)
-                    make(folder)
+            make(folder)
+            for target, work in ((folder, tmp_path), (".", folder)):
+                with cases(f"{name} as {'.' if target == '.' else 'a path'}"):
                     before = contents(folder)
                     monkeypatch.chdir(work)
                     message = refused("remove", target, "--yes")
                     assert contents(folder) == before
                     assert {"a build": "card.json", "a run": "result.json"}.get(name, "") in message
-        for target in (*others, "x" * 300, "x/" * 3000):
+        before = contents(tmp_path)
+        for target in (home, home / "built", tmp_path, "/", "/etc", "..", "~", "~nobody", "x\0y", "x" * 300):
             with cases(f"{str(target)[:40]!r}"):
-                before = contents(tmp_path)
                 refused("remove", target, "--yes")
                 assert contents(tmp_path) == before
-        with cases("/etc exists"):
-            assert "There is no" not in refused("remove", "/etc", "--yes")
 
 
 #: Name of a journal that somebody else wrote, or a disk damaged, and its text.
 JOURNALS = {
     "torn": '{"journal":1,"ke',
-    "empty": "",
     "the user's": "my diary\n",
     "units": '{"journal":1,"key":"k"}\n{"units":9' + "9" * 30 + "}\n",
-    "no number": '{"journal":1,"key":"k"}\n{"units":"9"}\n{"prepared":7}\n',
-    "no folder": '{"journal":1,"key":"k"}\n{"prepared":{"folder":[],"files":{}}}\n',
     "climbing": '{"journal":1,"key":"k"}\n{"prepared":{"folder":"../../../away","files":["a"]}}\n',
     "odd names": '{"journal":1,"key":"k"}\n{"prepared":{"folder":"a","files":["\\u0000","../b"]}}\n',
-    "absolute": '{"journal":1,"key":"k"}\n{"prepared":{"folder":"/tmp","files":["a"]}}\n',
     "no text": "\udcff\udc80",
 }
 #: Files of the user below a build.
@@ -134,16 +123,10 @@ def test_files_that_are_not_proven_to_be_ours_stay(run, make_build, home, tmp_pa
 def test_nothing_is_removed_through_a_link(run, make_build, home, tmp_path, monkeypatch) -> None:
     def targets() -> dict[str, tuple[Path, Path]]:
         """Name to the folder that is removed, and the one of its path that becomes a link."""
-        build = make_build()
-        folder, half = home / "runs/mine/gcn/one", home / "built/half"
+        build, folder = make_build(), home / "runs/mine/gcn/one"
         shutil.copytree(run, folder)
-        write(half, ["shards/00000.h5"])
-        (half / "work").mkdir()
-        (half / "work/journal.jsonl").write_text('{"journal":1,"key":"k"}\n{"units":2}\n')
         found = {"build": (build.path, build.path), "shards": (build.path, build.path / "shards")}
-        found |= {f"run {up}": (folder, [folder, *folder.parents][up]) for up in range(3)}
-        found |= {"checkpoints": (folder, folder / "checkpoints")}
-        return found | {"half": (half, half), "half's": (half, half / "shards")}
+        return found | {f"run {up}": (folder, [folder, *folder.parents][up]) for up in range(3)}
 
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     with Cases() as cases:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.cli import done, kmip_process
+from support.cli import done
 from support.training_data import learnable_build, tiny_config
 
 from kmip_data.builds.home import Home
@@ -47,7 +46,9 @@ def runs(trained: Path, home: Path) -> Iterator[Path]:
         yield folder
 
 
-def test_each_state_with_its_next_command(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_state_with_its_next_command(runs: Path, monkeypatch, tmp_path) -> None:
+    assert "No such runs in" in done("runs", "--home", tmp_path / "none").out
+    assert not (tmp_path / "none").exists()
     found = done("runs", "--json").json["runs"]
     assert [(run["name"], run["state"], run["epoch"], run["epochs"]) for run in found] == [
         ("damaged", "stopped", 2, 2),
@@ -70,13 +71,11 @@ def test_each_state_with_its_next_command(runs: Path, monkeypatch: pytest.Monkey
     row = next(number for number, line in enumerate(lines) if line.startswith("clouds/gps-kmip/stopped "))
     assert lines[row].split()[1:] == ["stopped", "2", "of", "2"]
     assert lines[row + 1] == "    resume: kmip-data train --resume clouds/gps-kmip/stopped"
-    line = next(line for line in lines if line.startswith("clouds/gps-kmip/done "))
-    assert line.endswith(f"{by_name['done']['metric']} {100 * by_name['done']['test']:.2f} %")
+    test = f"{by_name['done']['metric']} {100 * by_name['done']['test']:.2f} %"
+    assert any(line.startswith("clouds/gps-kmip/done ") and line.endswith(test) for line in lines)
     assert max(map(len, lines)) <= 80
     cases = {
         "--dataset clouds --model gcn": ["early"],
-        "--dataset clouds-sample": ["early"],
-        "--state failed": ["failed"],
         "--model gps-kmip --state stopped": ["damaged", "stopped"],
         "--dataset s3dis": [],
     }
@@ -86,29 +85,3 @@ def test_each_state_with_its_next_command(runs: Path, monkeypatch: pytest.Monkey
     monkeypatch.delenv("KMIP_DATA_HOME")
     (run,) = done("runs", "--home", home, "--state", "failed", "--json").json["runs"]
     assert run["resume"] == f"kmip-data train --resume clouds/gps-kmip/failed --home {home}"
-
-
-def test_damaged_and_odd_runs_are_listed(trained: Path, home: Path) -> None:
-    assert "No such runs in" in done("runs").out
-    assert not home.exists()
-    folder, finished = home / "runs/clouds/gps-kmip", trained / "runs/clouds/gps-kmip/done"
-    huge = "9" * 400
-    for name in ("a**b", "new\nline", "epochs", "seconds", "result", "log"):
-        shutil.copytree(finished, folder / name)
-    config = (finished / "config.toml").read_text()
-    (folder / "epochs/config.toml").write_text(re.sub("(?m)^epochs = .*$", f"epochs = {huge}", config))
-    (folder / "seconds/metrics.csv").write_text("epoch,seconds\n" + "1,1e308\n" * 3)
-    (folder / "result/result.json").write_text('{"metric": "a", "metrics": {"test": {"a": ' + huge + "}}}")
-    for name in ("epochs", "seconds", "log"):
-        (folder / name / "result.json").unlink()
-    (home / "sweeps/plan").mkdir(parents=True)
-    os.mkfifo(home / "sweeps/plan/clouds.gps-kmip.log.log")
-    done("runs")
-    assert len(done("runs", "--json").json["runs"]) == 6
-
-
-@pytest.mark.slow
-def test_a_list_loads_no_pytorch(runs: Path) -> None:
-    found = kmip_process("runs", PYTHONPROFILEIMPORTTIME="1", KMIP_DATA_HOME=str(runs.parents[2]))
-    assert "clouds/gps-kmip/done" in found.out
-    assert " torch\n" not in found.err

@@ -26,7 +26,6 @@ NAMES = {
     "NUL": "a\0b",
     "no UTF-8": "a\udcff",
     "too long": "x" * 300,
-    "254 bytes": "x" * 254,
     "a deep path": "x/" * 2500,
     "no user": "~nobody-here/x",
 }
@@ -34,14 +33,10 @@ TEXTS = {
     "empty": b"",
     "no UTF-8": b"\xff\xfe{}",
     "no object": b"[1]",
-    "a number": b"7",
     "deep": b"[" * 100_000,
-    "text": b"hello",
     "NUL": b'{"journal":1,"key":"a\\u0000b"}\n{"units":3}\n',
-    "half a pair": b'{"journal":1,"key":"\\ud800"}\n{"units":true}\n',
     "other types": b'{"journal":1,"key":[1]}\n{"units":{}}\n{"prepared":[1]}\n{"unit":5}\n',
     "long number": b'{"journal":1,"key":"k"}\n{"units":' + b"9" * 5000 + b"}\n",
-    "prepared": b'{"journal":1,"key":"k"}\n{"prepared":{"folder":"\\u0000","files":["\\ud800"]}}\n',
     "numbers": b'{"journal":1,"key":"k"}\n{"prepared":{"folder":1,"files":[2],"inside":3,"plan":4}}\n',
 }
 COMMANDS = ("list", "list --json", "runs", "runs --json", "remove {} --yes", "verify {}", "info {}")
@@ -113,21 +108,14 @@ def test_strange_names_of_what_is_written(home, tmp_path) -> None:
                 pull(str(tmp_path / "share"), Home(home), to=Path(folder), quiet=True)
             with cases(f"build: {name}"), pytest.raises(UsageError):
                 build_dataset("helsinki", sample=True, output=Path(folder), home=Home(home), quiet=True)
-        for kind in ("a folder", "nothing", "a file", "itself"):
-            with cases(f"save: a link to {kind}"):
-                link, target = tmp_path / f"link {kind}", tmp_path / f"away {kind}"
-                if kind == "a folder":
-                    target.mkdir()
-                elif kind == "a file":
-                    target.write_text("mine")
-                link.symlink_to(link if kind == "itself" else target)
-                with pytest.raises(UsageError):
-                    kmip_data.save(graphs(), link, name="rings")
-                assert link.is_symlink()
+        (tmp_path / "away").mkdir()
+        (tmp_path / "link").symlink_to(tmp_path / "away")
+        with cases("save: a link"), pytest.raises(UsageError):
+            kmip_data.save(graphs(), tmp_path / "link", name="rings")
         with cases("nothing was written"):
-            assert {
-                name for name in contents(tmp_path) if not name.startswith(("link", "away", "home"))
-            } == set(before)
+            assert {name for name in contents(tmp_path) if not name.startswith(("link", "home"))} == set(
+                before
+            )
 
 
 def test_a_share_of_too_many_files(tmp_path) -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import shutil
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from support.cases import check_each, contents
-from support.cli import ROOT, Outcome, done, kmip, python
+from support.cli import done, kmip, refused
 from support.sweeps import SMALL, write_plan
 from support.training_data import learnable_build
 
@@ -27,30 +28,13 @@ def plan(home: Path, tmp_path: Path, stand_in: None) -> Path:
     return write_plan(tmp_path / "small.toml", set=SMALL, models=["gps-none"], seeds=[0])
 
 
-def tried(*words: object, seconds: float = 60) -> Outcome:
-    """Run a command; code 99 if it hangs."""
-
-    def late(*_: object) -> None:
-        raise TimeoutError
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        return kmip(*words)
-    except TimeoutError:
-        return Outcome(99, "", "it hangs")
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
+@pytest.mark.timeout(600)  # a pipe that is waited for
 def test_nothing_is_written_through_a_link_or_into_a_pipe(home, plan, tmp_path):
     run = done("sweep", plan, "--dry-run", "--json").json["runs"][0]["name"]
     log, outside = f"sweeps/small/clouds.gps-none.{run}.log", tmp_path / "outside"
     parents = ("sweeps", "sweeps/small", "runs", "runs/clouds", "runs/clouds/gps-none")
     cases = [(name, "folder") for name in (*parents, f"runs/clouds/gps-none/{run}")]
     cases += [(log, kind) for kind in ("link", "dangling", "hard link", "pipe", "folder of its name")]
-    cases += [(log.replace(".log", ".job"), kind) for kind in ("link", "pipe", "dangling")]
 
     def check(case):
         name, kind = case
@@ -69,87 +53,64 @@ def test_nothing_is_written_through_a_link_or_into_a_pipe(home, plan, tmp_path):
             path.mkdir()
         else:
             path.symlink_to({"folder": outside, "link": outside / "mine", "dangling": outside / "new"}[kind])
-        outcome = tried("sweep", plan, "-q")
-        taken = kind == "hard link" or (name.endswith(".job") and kind == "pipe")
-        assert outcome.code == (0 if taken else 2), outcome.err
+        outcome = kmip("sweep", plan, "-q")
+        assert outcome.code == (0 if kind == "hard link" else 2), outcome.err
         assert contents(outside) == {"mine": MINE}
 
     check_each(check, cases)
 
 
-#: Runs each line in a process of little memory: a plan that is expanded fails this test and not the machine.
-LIMITED = """
-import json, resource, sys
-from support.cli import kmip
-resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
-found = [kmip(*line) for line in json.load(open(sys.argv[1]))]
-print(json.dumps([(each.code, each.err) for each in found]))
-"""
-
-
 def test_a_plan_has_at_most_ten_thousand_runs(home, tmp_path):
+    """Counted before anything is expanded: a plan that is expanded runs into the limit of memory."""
     names = [f"d{number}" for number in range(200)]
     changes = [{"name": f"c{number}"} for number in range(600)]
     plans: list[dict[str, Any]] = [
         {"seeds": "0..300000000"},
         {"seeds": "0..10000", "models": ["gcn"]},  # one too many
-        {"seeds": list(range(5001))},
-        {"datasets": names, "models": names},
-        {"changes": changes, "models": names[:20]},
         {"changes": changes, "models": names, "datasets": names, "seeds": "0..9"},
         {"set_of": {"gps-kmip": ["x" * 2_000_000]}},  # a large file
     ]
     lines = [[str(write_plan(tmp_path / f"p{n}.toml", **keys))] for n, keys in enumerate(plans)]
     of_line = ["malnet", "--dataset", "helsinki", "--model"]
     lines += [
-        [*of_line, "gcn", "--seeds", seeds] for seeds in (",".join(["0..9999"] * 2000), "0..9999,10000")
+        [*of_line, "gcn", "--seeds", "0..9999,10000"],
+        [*of_line, ",".join(f"m{i}" for i in range(10_001))],
     ]
-    lines.append([*of_line, ",".join(f"m{i}" for i in range(10_001))])
-    (tmp_path / "lines").write_text(
-        json.dumps([["sweep", *words, "--dry-run", "--home", str(home)] for words in lines])
-    )
-    paths = os.pathsep.join([str(ROOT / "tests"), str(ROOT)])
-    found = json.loads(python("-c", LIMITED, tmp_path / "lines", PYTHONPATH=paths).out)
-    right = [code == 2 and re.search("10,000|1,048,576|at most 1000", err) for code, err in found]
-    assert len(right) == len(lines)
-    assert all(right), found
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (psutil.Process().memory_info().vms + (6 << 30), hard))
+    try:
+        for words in lines:
+            message = refused("sweep", *words, "--dry-run", "--home", home)
+            assert re.search("10,000|1,048,576|at most 1000", message), words[0][:80]
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 def _odd_homes(home: Path, run: Path, plan: Path) -> Iterator[tuple[str, Callable[[], object]]]:
     """Yield the name of each strange file that a sweep may find, and a function that makes it."""
-    job = home / f"sweeps/small/clouds.gps-none.{run.name}.job"
-    log, lock = job.with_suffix(".log"), run.parent / f".locks/{run.name}.lock"
+    log = home / f"sweeps/small/clouds.gps-none.{run.name}.log"
+    lock = run.parent / f".locks/{run.name}.lock"
     result = json.loads((run / "result.json").read_text())
     (run / "result.json").unlink()
-    for data in (b"\xff\xfe", b"\0", b"", b"../../x", b"12 34", b"9" * 50_000, b"12_0\n", "١٢".encode()):
-        yield f"job {data[:9]!r}", lambda data=data: job.write_bytes(data)
-    yield "job a folder", job.mkdir
-    yield "job a pipe", lambda: os.mkfifo(job)
-    yield "job a loop", lambda: job.symlink_to(job)
-    for data in (b"\xff\xfe\n", b"Error: \0\x1b[31m\n", b"Error: \xff\n"):
+    for data in (b"\xff\xfe\n", b"Error: \0\x1b[31m\n"):
         yield f"log {data!r}", lambda data=data: log.write_bytes(data)
     yield "log a pipe", lambda: (log.unlink(), os.mkfifo(log))
     yield "lock a folder", lambda: lock.mkdir(parents=True)
     seconds = b"epoch,seconds\n0,"
-    for data in (b"\xff", seconds + b"1e308\n1,1e308\n", seconds + b"nan,1,2\n\0", b"epoch\n" + b"," * 99):
+    for data in (b"\xff", seconds + b"1e308\n1,1e308\n", seconds + b"nan,1,2\n\0"):
         yield f"metrics {data[:20]!r}", lambda data=data: (run / "metrics.csv").write_bytes(data)
-    epochs = b"[training]\nepochs = "
-    for data in (b"\xff", b"training = 3", epochs + b"1e400", epochs + b"-5", b"a" * 99_999):
+    for data in (b"\xff", b"training = 3", b"[training]\nepochs = 1e400", b"a" * 99_999):
         yield f"config {data[:20]!r}", lambda data=data: (run / "config.toml").write_bytes(data)
-    odd: list[Any] = [[], "x", None, 3, {}, {**result, "metrics": []}, {**result, "metric": "\ud800"}]
+    odd: list[Any] = [[], None, {}, {**result, "metrics": []}, {**result, "metric": "\ud800"}]
     odd += [{**result, "seed": 10**400}, {**result, "seconds": {"train_epoch": 1e308, "total": 1e308}}]
-    odd += [{**result, "metrics": {"val": {"accuracy": 1e308}, "test": {"accuracy": 1e308}}}]
     odd += [{**result, "config": {"data": {"dataset": "\0"}}}, {**result, "versions": {"kmip-data": 3}}]
     for number, value in enumerate(odd):
         yield f"result {number}", lambda value=value: (run / "result.json").write_text(json.dumps(value))
-    yield "result not UTF-8", lambda: (run / "result.json").write_bytes(b"\xff")
     yield "result a pipe", lambda: ((run / "result.json").unlink(), os.mkfifo(run / "result.json"))
-    for name in ("a[b", "**", "a\nb", os.fsdecode(b"\xff"), "small-0123abcd-seed99999999999999999999"):
+    for name in ("a[b", "a\nb", os.fsdecode(b"\xff"), "small-0123abcd-seed99999999999999999999"):
         yield f"run called {name!r}", lambda name=name: shutil.copytree(run, run.parent / name)
     yield "plan with NUL", lambda: plan.write_bytes(b'about = "\0"')
     yield "plan not UTF-8", lambda: plan.write_bytes(b"\xff")
-    numbers = b'about="a"\ndatasets=[1]\nmodels=3\nseeds="' + b"9" * 5000 + b'..x"'
-    yield "plan of numbers", lambda: plan.write_bytes(numbers)
     yield "plan with a NUL name", lambda: write_plan(plan, datasets=["\0"], models=["a\0"])
 
 
@@ -169,19 +130,15 @@ def test_a_strange_home_ends_in_a_usual_error(home, plan, tmp_path):
         change()
         html = ["report", plan, "--format", "html"]
         for words in (["sweep", plan, "--status"], ["runs"], ["report"], html):
-            outcome = tried(*words)
+            outcome = kmip(*words)
             assert outcome.code in {0, 2, 4}, (words[0], outcome.err[:300])
 
     check_each(check, list(_odd_homes(home, run, plan)))
 
 
 def test_status_remembers_runs_of_other_options(home, plan):
-    for options in ("--epochs 3", "--epochs 2", "--set model.layers=2", "--seeds 4,5", "--model gcn"):
+    for options in ("--epochs 3", "--set model.layers=2", "--seeds 4", "--model gcn"):
         done("sweep", plan, *options.split(), "-q")
     found = kmip("sweep", plan, "--status", "--json").json
-    runs = [(run["model"], run["name"][-5:], run["epoch"], run["state"]) for run in found["runs"]]
-    assert sorted(runs) == [
-        ("gcn", "seed0", 3, "done"),
-        *[("gps-none", f"seed{seed}", 3, "done") for seed in (0, 0, 0, 4, 5)],
-    ]
-    assert sum(row["runs"] for row in found["results"]) == 4  # the stand-in writes one configuration a model
+    runs = [(run["model"], run["name"][-5:], run["state"]) for run in found["runs"]]
+    assert sorted(runs) == [("gcn", "seed0", "done"), *(("gps-none", f"seed{s}", "done") for s in (0, 0, 4))]

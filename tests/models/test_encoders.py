@@ -14,13 +14,6 @@ from kmip_data.models.layers.batch import read_batch
 EDGES = torch.tensor([[0, 1, 2], [1, 2, 0]])
 
 
-def test_dummy_edges_share_one_learned_vector() -> None:
-    encoder = EDGE_ENCODERS["dummy"](None, 6)
-    vector = encoder(read_batch(Data(x=torch.ones(3, 1), edge_index=EDGES)))
-    assert vector.shape == (1, 6)
-    assert vector is encoder.embedding.weight
-
-
 def test_missing_edge_features() -> None:
     with pytest.raises(UsageError, match="edge features"):
         EDGE_ENCODERS["linear"](None, 6)

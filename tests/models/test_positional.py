@@ -9,7 +9,7 @@ from torch_geometric.data import Batch, Data
 from kmip_data.errors import UsageError
 from kmip_data.models import ModelConfig, build_model
 from kmip_data.models.config import POSITIONAL
-from kmip_data.models.encoders import build_positional
+from kmip_data.models.encoders import POSITIONAL_ENCODERS
 from kmip_data.models.layers.batch import read_batch
 
 K, STEPS = 10, 20
@@ -26,7 +26,7 @@ def batch() -> Data:
 
 
 def test_eigenvalues_may_come_once_a_graph() -> None:
-    encoder, data = build_positional(POSITIONAL["lappe"], 8).eval(), batch()
+    encoder, data = POSITIONAL_ENCODERS["lappe"](8).eval(), batch()
     data.ptr, data.batch = torch.tensor([0, 3, 7]), torch.tensor([0] * 3 + [1] * 4)
     values = torch.rand(2, K)
     data[LAPPE_VALUES] = values
@@ -51,15 +51,13 @@ def test_they_take_their_channels_from_the_node_encoder(name, width) -> None:
         ModelConfig(hidden_dim=16, positional=name)
 
 
-def equivstable(**options) -> ModelConfig:
-    return ModelConfig(
-        layers=2,
-        hidden_dim=8,
-        attention={"heads": 2, "k": 2, "key_dim": 3},
-        dropout=0.0,
-        positional="equivstable",
-        **options,
-    )
+EQUIVSTABLE = ModelConfig(
+    layers=2,
+    hidden_dim=8,
+    attention={"heads": 2, "k": 2, "key_dim": 3},
+    dropout=0.0,
+    positional="equivstable",
+)
 
 
 def changed(data: Data, change) -> Data:
@@ -68,14 +66,10 @@ def changed(data: Data, change) -> Data:
     return other
 
 
-def eight(data: Data) -> Data:
-    return changed(data, lambda vectors: vectors[:, :8])
-
-
 def test_stable_positions_know_no_direction() -> None:
     torch.manual_seed(0)
-    model = build_model(equivstable(), in_channels=4, num_classes=3).eval()
-    data = eight(batch())
+    model = build_model(EQUIVSTABLE, in_channels=4, num_classes=3).eval()
+    data = changed(batch(), lambda vectors: vectors[:, :8])
     # Two edges to a node: the gate of a single one cancels out.
     data.edge_index = torch.tensor([[0, 1, 0, 3, 4, 3], [1, 2, 2, 4, 5, 5]])
     found = model(data)
@@ -94,4 +88,4 @@ def test_stable_positions_know_no_direction() -> None:
 def test_stable_positions_need_their_column() -> None:
     plain = Data(x=torch.ones(2, 4), edge_index=torch.zeros(2, 0, dtype=torch.int64))
     with pytest.raises(UsageError, match="lappe8"):
-        build_model(equivstable(), in_channels=4, num_classes=3)(plain)
+        build_model(EQUIVSTABLE, in_channels=4, num_classes=3)(plain)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from kmip_data.errors import KmipDataError, UsageError
+from kmip_data.errors import KmipDataError
 from kmip_data.models import (
     BigBirdAttention,
     ExphormerAttention,
@@ -204,17 +204,3 @@ def test_functional_transforms() -> None:
     torch.testing.assert_close(torch.func.jacrev(loss)(rows.detach()), expected)
     (again,) = torch.func.vjp(loss, rows.detach())[1](torch.ones((), dtype=torch.float64))
     torch.testing.assert_close(again, expected)
-    layer = k_mip()
-    weights = {name: weight.detach() for name, weight in layer.named_parameters()}
-    grads = torch.func.grad(
-        lambda w: torch.func.functional_call(layer, w, (torch.ones(5, 8).cumsum(0),)).sum()
-    )(weights)
-    layer(torch.ones(5, 8).cumsum(0)).sum().backward()
-    for name, weight in layer.named_parameters():
-        torch.testing.assert_close(grads[name], weight.grad, rtol=1e-4, atol=1e-5)
-
-
-def test_a_missing_value_is_named() -> None:
-    rows = torch.randn(2, 6, 4)
-    with pytest.raises(UsageError, match=r"values .*(?s:.)*NoneType"):
-        kmip_attention(rows, rows, None, 3)  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from contextlib import nullcontext
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,6 +47,41 @@ WHOLE = [
 ]
 
 
+#: Options that no preset sets, by model.
+OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "gps-kmip": [
+        *({"norm": norm} for norm in ("graph-layer", "layer", "graph")),
+        {"norm": "none", "feed_forward": False, "local": "none"},
+        *({"head": "graph", "pooling": pooling} for pooling in ("mean", "max", "sum")),
+        {"head_layers": 3, "head_l2norm": False, "ffn_activation": "gelu"},
+        {"local": {"residual": "inside"}},
+        {"local": {"residual": "outside", "activation": "gelu"}},
+        {"attention": {"k": 1, "key_dim": 7}},
+        {"attention": {"value_dim": 6, "output_projection": True}},
+        {"positional": "equivstable", "node_encoder_norm": True, "input_layers": 2},
+    ],
+    "gps-bigbird": [
+        {"attention": {"block_size": 2, "random_blocks": 1, "seed": 5}},
+        {"attention": {"block_size": 1, "random_blocks": 0, "norm_eps": 1e-3}},
+    ],
+    "gps-performer": [{"attention": {"features": 7}}],
+    "exphormer": [
+        {"attention": {"self_loops": False}},
+        {"attention": {"expander": 0, "output_projection": True}},
+        {"attention": {"virtual_nodes": 0, "clamp": 0.1}},
+        {"attention": {"real_edges": False, "virtual_nodes": 1}, "local": "none"},
+    ],
+    **{
+        model: [
+            {"local": {"stack": stack, "activation": activation}}
+            for stack in ("lrgb", "graphgym", "graphgps")[: 3 if model == "gine" else 2]
+            for activation in ("relu", "gelu")
+        ]
+        for model in ("gcn", "gat", "gine", "mlp")
+    },
+}
+
+
 def model_of(name: str, variant: str = "code") -> ModelConfig:
     """The preset's network without dropout."""
     config = load_preset(*name.split("/"), variant).model
@@ -79,6 +115,9 @@ def cases_of(model: str, *, variants: bool = True) -> dict[str, tuple[ModelConfi
             if key not in known:
                 known.add(key)
                 found[f"{name}, {variant}"] = config, graphs_of(config, sizes_of(name), table=table), table
+    for options in OPTIONS.get(model, []) if variants else ():
+        config = ModelConfig(name=model, layers=2, hidden_dim=WIDTH + 8, dropout=0.0, **options)
+        found[f"{model}, {options}"] = config, graphs_of(config, [31, 1, 12]), 0
     return found
 
 

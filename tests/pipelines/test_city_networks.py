@@ -85,9 +85,6 @@ def test_labels_of_other_parameters(home: Path, archive: Path) -> None:
     assert torch.bincount(item.y).tolist() == [88, 88, 88, 86]
     order = item.eccentricity.argsort(stable=True)
     assert (item.y[order].diff() >= 0).all()
-    sizes = [int(item[f"{part}_mask"].sum()) for part in ("train", "val", "test")]
-    assert 35 <= sizes[0] < 70
-    assert 20 <= sizes[1] < 70
     assert list(build.card.splits) == ["random-seed0", "spatial-150m-buffer1-seed0"]
     assert parts_that_meet(item) == set()
     kept = item.train_mask | item.val_mask | item.test_mask
@@ -116,7 +113,8 @@ def test_no_street_joins_two_parts_of_a_real_city(name: str, source, split: str,
     options = {"home": Home(tmp_path), "jobs": 1, "quiet": True, "offline": True}
     options["split_parameters"] = {"split": "spatial"}
     if source:
-        build = build_own("city", name, {"archive": shared_data(*source.split("/"))}, **options)
+        kind = "osm_file" if source.endswith(".pbf") else "archive"
+        build = build_own("city", name, {kind: shared_data(*source.split("/"))}, **options)
     else:
         build = build_dataset(name, **options)
     assert list(build.card.splits) == ["random-seed0", split]

@@ -95,17 +95,9 @@ def test_the_dataset(tmp_path):
     assert [shard.sha256 for shard in again.card.shards] == [s.sha256 for s in parts["test"].card.shards]
     other = LongRange(home=tmp_path, graphs=120, nodes=16, seed=1, split="test")
     assert other[0].x.shape != data.x.shape or not torch.equal(other[0].x, data.x)
-
-
-def test_limits_take_some_of_the_same_graphs(tmp_path):
-    """A build of ten graphs has the first ten of the whole."""
-    whole = LongRange(home=tmp_path, graphs=60, nodes=16, split=None)
-    some = LongRange(home=tmp_path, graphs=60, nodes=16, limit=10, split=None)
+    # A build of ten graphs has the first ten of the whole.
+    whole, some = (LongRange(home=tmp_path, graphs=120, nodes=16, split=None, limit=n) for n in (None, 10))
     assert len(some) == 10
-    for i, item in enumerate(some):
-        assert torch.equal(item.x, whole[i].x)
-
-
-def test_there_is_nothing_to_fetch(tmp_path):
+    assert all(torch.equal(item.x, whole[i].x) for i, item in enumerate(some))
     with pytest.raises(UsageError, match="generated"):
         fetch_dataset(load_manifest("long-range"), Home.locate(tmp_path))

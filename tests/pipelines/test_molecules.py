@@ -11,7 +11,6 @@ from support.small_graphs import real_rows
 
 from kmip_data.pipelines.molecules import RefusedSmilesError, read_smiles
 
-NAMES = ("x", "edge_index", "edge_attr")
 SMILES = [
     "C", "[H][H]", "CC", "O=C=O", "C#N", "[NH4+].[Cl-]", "[13CH3][2H]", "[CH3]", "[CH2]", "C[C@H](N)C(=O)O",
     "C[C@@](F)(Cl)Br", "F/C=C/F", "F/C=C\\F", "C/C=N/O", "c1ccc2[nH]ccc2c1", "c1ccsc1", "FS(F)(F)(F)(F)F",
@@ -25,9 +24,8 @@ SMILES = [
 def assert_equals_ogb(smiles):
     with rdBase.BlockLogs():
         theirs = smiles2graph(smiles)
-    ours = read_smiles(smiles)
-    for name, key in zip(NAMES, ("node_feat", "edge_index", "edge_feat"), strict=True):
-        assert np.array_equal(getattr(ours, name), theirs[key]), (smiles, name)
+    for ours, key in zip(read_smiles(smiles), ("node_feat", "edge_index", "edge_feat"), strict=True):
+        assert np.array_equal(ours, theirs[key]), (smiles, key)
 
 
 def test_equals_ogb():

@@ -15,14 +15,7 @@ from support.cases import check_each
 from support.cli import kmip
 from support.same import assert_same
 from support.shared import shared_data
-from support.small_graphs import (
-    FUNC_LISTS,
-    FUNC_TABLE,
-    prepare,
-    pyg_peptides,
-    real_rows,
-    write_func,
-)
+from support.small_graphs import FUNC_LISTS, FUNC_TABLE, prepare, pyg_peptides, real_rows, write_func
 from torch_geometric.loader import DataLoader
 
 from kmip_data import GraphLoader, PeptidesFunc, PeptidesStruct

@@ -52,32 +52,23 @@ def write(folder: Path, kind: str, rows: np.ndarray) -> Path:
     lines = [" ".join(f"{value:.6g}" for value in row) for row in numbers]
     kinds = {"f8": "double", "u1": "uchar"}
     properties = [f"property {kinds[rows.dtype[name].str[1:]]} {name}" for name in names]
-    header = [
-        f"element vertex {len(rows)}",
-        *properties,
-        "element face 0",
-        "property list uchar int i",
-        "end_header",
-    ]
-    if kind == "npy":
-        np.save(path, rows)
-    elif kind == "plain npy":
-        np.save(path, numbers.astype(np.float32))
-    elif kind == "csv":
-        path.write_text("\n".join([",".join(names), *(line.replace(" ", ",") for line in lines)]))
-    elif kind == "commented txt":
-        path.write_text("\r\n".join(["# " + " ".join(names), *lines, ""]))
-    elif kind == "txt":
-        path.write_text("\n".join(lines))
-    elif kind == "pts":
-        path.write_text("\n".join([str(len(lines)), *lines]))
-    elif kind == "xyz":
-        path.write_text("\n".join(line.replace(" ", "\t") for line in lines))
-    elif kind == "ascii ply":
-        path.write_text("\n".join(["ply", "format ascii 1.0", "comment made here", *header, *lines, ""]))
-    elif kind in {"little ply", "big ply"}:
-        order = "<" if kind.startswith("little") else ">"
+    header = [f"element vertex {len(rows)}", *properties]
+    header += ["element face 0", "property list uchar int i", "end_header"]
+    texts = {
+        "csv": [",".join(names), *(line.replace(" ", ",") for line in lines)],
+        "commented txt": ["# " + " ".join(names), *lines, ""],
+        "txt": lines,
+        "pts": [str(len(lines)), *lines],
+        "xyz": [line.replace(" ", "\t") for line in lines],
+        "ascii ply": ["ply", "format ascii 1.0", "comment made here", *header, *lines, ""],
+    }
+    if kind in texts:
+        path.write_text(("\r\n" if kind == "commented txt" else "\n").join(texts[kind]))
+    elif path.suffix == ".npy":
+        np.save(path, rows if kind == "npy" else numbers.astype(np.float32))
+    else:
         head = "\n".join(["ply", f"format binary_{kind.split()[0]}_endian 1.0", *header, ""])
+        order = "<" if kind.startswith("little") else ">"
         path.write_bytes(head.encode() + rows.astype(rows.dtype.newbyteorder(order)).tobytes())
     return path
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -27,25 +26,15 @@ SMALL = {"superpixels": 40, "classes": 3}
 
 
 def write_sample(folder: Path, *, pictures: int) -> None:
-    """Write pictures and masks of discs and boxes of two classes on a shaded ground."""
-    for name in ("images", "masks"):
-        (folder / name).mkdir(parents=True, exist_ok=True)
-    rows, columns = np.indices((90, 120))
+    """Write pictures of coloured blocks with some noise, and masks of their classes."""
     for number in range(pictures):
         rng = Generator(PCG64([0, number]))
-        mask = np.zeros((90, 120), np.uint8)
-        for _ in range(4):
-            label, (row, column) = int(rng.integers(1, 3)), rng.uniform(0, (90, 120))
-            size = rng.uniform(10, 30)
-            inside = np.hypot(rows - row, columns - column) < size
-            if label == 2:
-                inside = (np.abs(rows - row) < size / 2) & (np.abs(columns - column) < size)
-            mask[inside] = label
-        shade = (rows / 90 * 40)[:, :, None]
+        mask = np.kron(rng.integers(0, 3, (6, 8)), np.ones((15, 15), int))
         ground = np.array([(70, 110, 70), (190, 60, 50), (60, 80, 190)])[mask]
-        picture = np.clip(ground + shade + rng.normal(0, 6, (90, 120, 3)), 0, 255).astype(np.uint8)
-        Image.fromarray(picture).save(folder / "images" / f"picture_{number:03d}.png")
-        Image.fromarray(mask).save(folder / "masks" / f"picture_{number:03d}.png")
+        picture = np.clip(ground + rng.normal(0, 6, (90, 120, 3)), 0, 255)
+        for kind, pixels in (("images", picture), ("masks", mask)):
+            (folder / kind).mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels.astype(np.uint8)).save(folder / kind / f"picture_{number:03d}.png")
 
 
 @pytest.fixture
@@ -147,7 +136,7 @@ def test_one_slic_for_each_grid_gives_what_the_loop_gives(pictures, most):
     edge_index, attr = ours.connect(picture, segments, "rag-boundary", 8)
     assert list(map(tuple, edge_index.T.tolist())) == list(edges)
     np.testing.assert_allclose(attr, np.array(list(edges.values())), rtol=1e-5, atol=1e-7)
-    if most > 8:
+    if most == 40:  # of 300, some are equally far
         edge_index, attr = ours.connect(picture, segments, "knn", 8)
         _, _, edges = slow(picture, np.zeros(picture.shape[:2]), most, "knn")
         assert list(map(tuple, edge_index.T.tolist())) == list(edges)
@@ -289,15 +278,3 @@ def test_wrong_folders_and_names_leave_nothing(pictures, home, tmp_path):
     with pytest.raises(DamagedInput, match="have one name"):
         build(pictures, home)
     assert [path.name for path in home.root.rglob("*") if path.is_file()] == []
-
-
-def test_an_original_that_is_gone_later_is_not_missed(pictures, home):
-    made = build(pictures, home)
-    expected = {entry.file: entry.sha256 for entry in made.card.shards}
-    shutil.rmtree(pictures)
-    shard = made.path / made.card.shards[0].file
-    shard.chmod(0o644)
-    shard.write_bytes(shard.read_bytes()[:-100])
-    assert kmip("verify", made.path, "--repair").code == 0
-    card = json.loads((made.path / "card.json").read_text())
-    assert {entry["file"]: entry["sha256"] for entry in card["shards"]} == expected

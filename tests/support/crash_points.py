@@ -1,4 +1,4 @@
-"""Faults at the n-th ``os.write``, ``os.fsync`` or ``os.replace`` of a child process or its workers.
+"""Death at the n-th ``os.write``, ``os.fsync`` or ``os.replace`` of a child process or its workers.
 
 The package has no hooks for this. A child gets a ``sitecustomize`` on its ``PYTHONPATH`` that
 imports this module and wraps the functions; loky workers inherit the environment, so they are
@@ -7,7 +7,6 @@ wrapped too. Calls are counted in each process for itself, and only those on fil
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import signal
@@ -19,35 +18,20 @@ from typing import Any, Literal
 
 ROOT = Path(__file__).resolve().parents[2]
 VARIABLE = "KMIP_TEST_FAULT"
-CALLS = ("write", "fsync", "replace")
 RUN = "from support.toy_pipeline import main; main()"
 RUN_ONE_UNIT = "from support.toy_pipeline import main; main(one_unit=True)"
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault and its place.
-
-    Attributes
-    ----------
-    folder, within
-        Only calls on paths below ``folder`` that contain ``within`` count.
-    role
-        The builder itself, or its workers.
-    how
-        ``kill`` this process, ``kill-group`` with all others of its group, ``no-space`` from this
-        call on, or ``count``: only log.
-    when
-        Before the call, after it, or (``write``) in the middle of it.
-    """
+    """A kill and its place: the ``n``-th ``call`` on a path below ``folder`` that contains ``within``."""
 
     folder: str
     role: Literal["builder", "worker"]
     call: str
     n: int
-    when: Literal["before", "middle", "after"] = "before"
-    how: Literal["kill", "kill-group", "no-space", "count"] = "kill"
-    log: str = ""
+    when: Literal["before", "middle", "after"] = "before"  #: the middle of a write
+    how: Literal["kill", "kill-group"] = "kill"  #: this process, or with all others of its group
     within: str = ""
 
 
@@ -85,52 +69,36 @@ def arm() -> None:
     fault = Fault(**json.loads(text))
     worker = any("loky" in argument for argument in sys.orig_argv)
     if worker == (fault.role == "worker"):
-        counter = _Counter(fault)
-        for name in CALLS:
-            setattr(os, name, counter.wrapped(name, getattr(os, name)))
+        setattr(os, fault.call, _dying(fault, getattr(os, fault.call)))
 
 
-class _Counter:
-    def __init__(self, fault: Fault) -> None:
-        self.fault, self.seen = fault, 0
+def _dying(fault: Fault, function: Any) -> Any:
+    seen = 0
 
-    def wrapped(self, name: str, function: Any) -> Any:
-        fault = self.fault
+    def call(first: Any, *rest: Any, **options: Any) -> Any:
+        nonlocal seen
+        place = first
+        if "src_dir_fd" in options:  # a name inside a folder
+            place = Path(f"/proc/self/fd/{options['src_dir_fd']}").readlink() / os.fspath(first)
+        concerned = _concerns(place, fault)
+        seen += concerned
+        last = concerned and seen == fault.n
+        if last and fault.when == "middle":
+            function(first, bytes(rest[0])[: len(rest[0]) // 2])
+        if last and fault.when != "after":
+            _die(fault)
+        result = function(first, *rest, **options)
+        if last:
+            _die(fault)
+        return result
 
-        def call(first: Any, *rest: Any, **options: Any) -> Any:
-            if "src_dir_fd" in options:  # a name inside a folder
-                place = Path(f"/proc/self/fd/{options['src_dir_fd']}").readlink() / os.fspath(first)
-            else:
-                place = first
-            if not _concerns(place, fault):
-                return function(first, *rest, **options)
-            if fault.log:
-                with Path(fault.log).open("a") as file:
-                    file.write(f"{name}\n")
-            if name != fault.call or fault.how == "count":
-                return function(first, *rest, **options)
-            self.seen += 1
-            if fault.how == "no-space" and self.seen >= fault.n:
-                if name == "write":
-                    function(first, bytes(rest[0])[: len(rest[0]) // 2])
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            if self.seen == fault.n:
-                if fault.when == "before":
-                    self.die()
-                if fault.when == "middle":
-                    function(first, bytes(rest[0])[: len(rest[0]) // 2])
-                    self.die()
-            result = function(first, *rest, **options)
-            if self.seen == fault.n and fault.when == "after":
-                self.die()
-            return result
+    return call
 
-        return call
 
-    def die(self) -> None:
-        if self.fault.how == "kill-group":
-            os.killpg(0, signal.SIGKILL)
-        os.kill(os.getpid(), signal.SIGKILL)
+def _die(fault: Fault) -> None:
+    if fault.how == "kill-group":
+        os.killpg(0, signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _concerns(target: Any, fault: Fault) -> bool:

@@ -19,8 +19,5 @@ def numbers(kind: str, generator: np.random.Generator, shape: tuple[int, ...]) -
     if kind == "any bits":
         bits = generator.integers(0, 2**32, shape, dtype=np.uint32).view(np.float32)
         return np.where(np.isfinite(bits), bits, np.float32(0.5))
-    return np.where(
-        generator.random(shape) < 0.5,
-        numbers("coarse", generator, shape),
-        numbers("extreme", generator, shape),
-    )
+    mixed = (numbers(of, generator, shape) for of in ("coarse", "extreme"))
+    return np.where(generator.random(shape) < 0.5, *mixed)

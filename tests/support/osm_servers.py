@@ -15,12 +15,12 @@ from typing import Any
 import osmium
 import osmnx
 import shapely
-from support.http_server import File, Handler, Server, running
+from support.http_server import Handler, Server, running
 
 from kmip_data.pipelines.openstreetmap.streets import is_street
 
 STATUS = "Connected as: 1\nCurrent time: 2026-01-01T00:00:00Z\nAnnounced endpoint: none\nRate limit: 2\n"
-STATUS += "2 slots available now.\n"
+Elements = list[dict[str, Any]]
 
 
 class Servers(Server):
@@ -34,20 +34,21 @@ class Servers(Server):
         self.instead: dict[str, tuple[int, Any]] = {}
         west, south, east, north = outline.bounds
         self.places = [
-            dict.fromkeys(("class", "type", "addresstype", "name", "display_name"), "Here")
+            dict.fromkeys(("class", "type", "addresstype", "name", "display_name", "licence"), "Here")
             | {"place_id": 1, "osm_type": "relation", "osm_id": 34914, "importance": 0.7, "place_rank": 16}
-            | {"lat": str(outline.centroid.y), "lon": str(outline.centroid.x), "licence": "ODbL"}
+            | {"lat": str(outline.centroid.y), "lon": str(outline.centroid.x)}
             | {"boundingbox": [str(south), str(north), str(west), str(east)]}
             | {"geojson": json.loads(shapely.to_geojson(outline))}
         ]
 
     def answer(self, handler: Handler) -> None:
         url = urllib.parse.urlsplit(handler.path)
+        usual: Any
         if url.path == "/api/status":
-            File(STATUS.encode(), kind="text/plain")(handler)
+            kind, usual = "status", f"{STATUS}2 slots available now.\n"
         elif handler.command == "GET":
             self.searched.append(urllib.parse.parse_qs(url.query)["q"][0])
-            self._answer(handler, "search", self.places)
+            kind, usual = "search", self.places
         else:
             body = handler.rfile.read(int(handler.headers["Content-Length"])).decode()
             query = urllib.parse.parse_qs(body)["data"][0]
@@ -55,57 +56,56 @@ class Servers(Server):
             kind = "land use" if "landuse" in query else "streets"
             elements = self.land_use() if kind == "land use" else self.streets(query)
             usual = {"version": 0.6, "generator": "Overpass API", "osm3s": {}, "elements": elements}
-            self._answer(handler, kind, usual)
-
-    def _answer(self, handler: Handler, kind: str, usual: Any) -> None:
         status, content = self.instead.get(kind, (200, usual))
         if isinstance(content, dict):
-            content = {**usual, **content} if isinstance(usual, dict) else content
-        text = content if isinstance(content, str) else json.dumps(content)
+            content = usual | content
+        text = (content if isinstance(content, str) else json.dumps(content)).encode()
         media = "text/html" if isinstance(content, str) else "application/json"
-        handler.head(status, len(text.encode()), Content_Type=media)
-        handler.body(text.encode())
+        handler.head(status, len(text), Content_Type=media)
+        handler.body(text)
 
-    def streets(self, query: str) -> list[dict[str, Any]]:
+    def streets(self, query: str) -> Elements:
         """Ways that a query of streets selects, and their nodes, as far as the extract has them."""
-        out = {key: set(values.split("|")) for key, values in re.findall(r'\["([^"]+)"!~"([^"]+)"\]', query)}
+        rules = re.findall(r'\["([^"]+)"!~"([^"]+)"\]', query)
+        out = [(key, value) for key, values in rules for value in values.split("|")]
         return self._with_nodes(
             way
-            for way in elements_of(self._extract)["way"]
+            for way in elements_of(self._extract)["w"]
             if is_street(way["tags"], "any")
-            and not any(value in way["tags"].get(key, "") for key, values in out.items() for value in values)
+            and not any(value in way["tags"].get(key, "") for key, value in out)
         )
 
-    def land_use(self) -> list[dict[str, Any]]:
+    def land_use(self) -> Elements:
         """Areas of land use, and what they are made of."""
         found = elements_of(self._extract)
-        whole = [relation for relation in found["relation"] if "landuse" in relation["tags"]]
+        whole = [relation for relation in found["r"] if "landuse" in relation["tags"]]
         members = {m["ref"] for relation in whole for m in relation["members"] if m["type"] == "way"}
-        ways = (way for way in found["way"] if "landuse" in way["tags"] or way["id"] in members)
+        ways = (way for way in found["w"] if "landuse" in way["tags"] or way["id"] in members)
         return [*self._with_nodes(ways), *whole]
 
-    def _with_nodes(self, ways: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-        nodes = {node["id"]: node for node in elements_of(self._extract)["node"]}
+    def _with_nodes(self, ways: Iterable[dict[str, Any]]) -> Elements:
+        nodes = {node["id"]: node for node in elements_of(self._extract)["n"]}
         # An extract is cut at its border; the real servers have all nodes of a way.
         whole = [way for way in ways if all(ref in nodes for ref in way["nodes"])]
         return [*(nodes[ref] for ref in sorted({ref for way in whole for ref in way["nodes"]})), *whole]
 
 
 @functools.lru_cache(1)
-def elements_of(extract: Path) -> dict[str, list[dict[str, Any]]]:
-    """Return nodes, ways and relations of an extract as Overpass has them."""
+def elements_of(extract: Path) -> dict[str, Elements]:
+    """Return nodes, ways and relations of an extract, by their first letter, as Overpass has them."""
     kinds = {"n": "node", "w": "way", "r": "relation"}
-    found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in kinds.values()}
+    found: dict[str, Elements] = {kind: [] for kind in kinds}
     for element in osmium.FileProcessor(str(extract)):
-        kind = kinds[element.type_str()]
-        if kind == "node":
-            values: dict[str, Any] = {"lat": element.lat, "lon": element.lon}
-        elif kind == "way":
-            values = {"nodes": [node.ref for node in element.nodes]}
+        kind = element.type_str()
+        values: dict[str, Any] = {"type": kinds[kind], "id": element.id, "tags": dict(element.tags)}
+        if kind == "n":
+            values |= {"lat": element.lat, "lon": element.lon}
+        elif kind == "w":
+            values["nodes"] = [node.ref for node in element.nodes]
         else:
-            members = [(kinds[member.type], member.ref, member.role) for member in element.members]
-            values = {"members": [dict(zip(("type", "ref", "role"), row, strict=True)) for row in members]}
-        found[kind].append({"type": kind, "id": element.id, "tags": dict(element.tags), **values})
+            members = ((kinds[member.type], member.ref, member.role) for member in element.members)
+            values["members"] = [dict(zip(("type", "ref", "role"), row, strict=True)) for row in members]
+        found[kind].append(values)
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,8 @@ def make_record(schema: Schema, key: str, nodes: int, edges: int, random: np.ran
         neighbor = random.integers(0, max(nodes, 1), (nodes, schema.k), dtype=np.int64)
     elif schema.edges == "index":
         edge_index = random.integers(0, max(nodes, 1), (2, edges if nodes else 0), dtype=np.int64)
-    count = {"node": nodes, "edge": _edges(neighbor, edge_index)}
+    empty = GraphRecord(key=key, num_nodes=nodes, neighbor=neighbor, edge_index=edge_index)
+    count = {"node": nodes, "edge": empty.num_edges}
     columns = {}
     for column in schema.columns:
         shape = (*((count[column.level],) if column.level != "graph" else ()), *column.shape)
@@ -58,7 +60,7 @@ def make_record(schema: Schema, key: str, nodes: int, edges: int, random: np.ran
             else random.random(shape) * (high - low) + low
         )
         columns[column.key] = np.asarray(values).astype(column.stored)
-    return GraphRecord(key=key, num_nodes=nodes, columns=columns, neighbor=neighbor, edge_index=edge_index)
+    return dataclasses.replace(empty, columns=columns)
 
 
 def make_records(schema: Schema, sizes: Sequence[int], seed: int = 0) -> list[GraphRecord]:
@@ -76,7 +78,6 @@ def make_build(
     schema: Schema,
     *,
     compression: Any = None,
-    dataset: str = "sample-points",
 ) -> Card:
     """Write a complete build folder (shards, one split, card) by the writers of the package; sample data."""
     (folder / "splits").mkdir(parents=True)
@@ -84,28 +85,20 @@ def make_build(
     positions = np.arange(len(everything))
     parts = {"train": positions[::2], "val": positions[1::4], "test": positions[3::4]}
     rule: dict[str, Any] = {"rule": "stride", "parameters": {"step": 2}}
-    sizes = np.array([(1, record.num_nodes, record.num_edges) for record in everything]).reshape(-1, 3)
-    split = write_split_file(
-        folder,
-        "stride",
-        encode_split(parts, keys=[record.key for record in everything], **rule),
-        {name: tuple(sizes[part].sum(axis=0).tolist()) for name, part in parts.items()},
-        **rule,
-    )
+    encoded = encode_split(parts, keys=[record.key for record in everything], **rule)
+    rows = np.array([(1, record.num_nodes, record.num_edges) for record in everything]).reshape(-1, 3)
+    sizes = {name: tuple(rows[part].sum(axis=0).tolist()) for name, part in parts.items()}
     return put_build(
         folder,
         shards,
         schema,
-        dataset=dataset,
+        dataset="sample-points",
         key="0123456789ab",
         compression=compression,
-        title="Random graphs (sample)",
         sample=True,
         complete=False,
         parameters={"k": schema.k},
-        license={"name": "none"},
-        content_digest="",
-        splits={"stride": split},
+        splits={"stride": write_split_file(folder, "stride", encoded, sizes, **rule)},
         statistics={"mean": 0.1},
         notes=["letters beyond ASCII: ä, ö, ü"],
     ).card
@@ -138,23 +131,13 @@ def assert_same_records(found: Sequence[GraphRecord], wanted: Sequence[GraphReco
     """Fail unless both are equal to the last bit (indices by value: they are stored narrower)."""
     assert [record.key for record in found] == [record.key for record in wanted]
     for left, right in zip(found, wanted, strict=True):
-        assert left.num_nodes == right.num_nodes
-        assert left.num_edges == right.num_edges
-        assert set(left.columns) == set(right.columns)
-        for key, array in right.columns.items():
-            assert left.columns[key].dtype == array.dtype, key
-            assert left.columns[key].shape == array.shape, key
-            assert left.columns[key].tobytes() == array.tobytes(), key
-        for a, b in ((left.neighbor, right.neighbor), (left.edge_index, right.edge_index)):
-            assert (a is None) == (b is None)
-            if a is not None:
-                np.testing.assert_array_equal(a, b)
-
-
-def _edges(neighbor: Any, edge_index: Any) -> int:
-    if neighbor is not None:
-        return int(neighbor.size)
-    return 0 if edge_index is None else int(edge_index.shape[1])
+        assert (left.num_nodes, left.num_edges) == (right.num_nodes, right.num_edges)
+        forms = [
+            {key: (array.dtype, array.shape, array.tobytes()) for key, array in record.columns.items()}
+            for record in (left, right)
+        ]
+        assert forms[0] == forms[1]
+        np.testing.assert_equal((left.neighbor, left.edge_index), (right.neighbor, right.edge_index))
 
 
 def random_schema(random: np.random.Generator) -> Schema:

@@ -6,19 +6,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from support.slow_models import Weights, linear
 from torch import Tensor
-from torch.nn.functional import one_hot
+from torch.nn.functional import one_hot, pad
 
 from kmip_data.models.attention.bigbird import draw_random_blocks
 
 
-def by_head(x: Tensor, heads: int) -> list[Tensor]:
-    return list(x.chunk(heads, dim=1))
+def by_head(part: Any, weights: Weights, x: Tensor, *names: str) -> Iterator[tuple[Tensor, ...]]:
+    """Linear maps of the nodes by these names, head by head."""
+    return zip(*(linear(weights, name, x).chunk(part.heads, dim=1) for name in names), strict=True)
 
 
 def softmax_of(scores: Tensor, times: Tensor) -> Tensor:
@@ -30,8 +31,7 @@ def softmax_of(scores: Tensor, times: Tensor) -> Tensor:
 def k_mip(part: Any, weights: Weights, x: Tensor, layer: int) -> Tensor:
     """Softmax over the k keys with the largest inner product."""
     parts = []
-    projected = [by_head(linear(weights, name, x), part.heads) for name in ("query", "key", "value")]
-    for q, k, v in zip(*projected, strict=True):
+    for q, k, v in by_head(part, weights, x, "query", "key", "value"):
         scores = q @ k.T
         best = scores.argsort(dim=1, descending=True, stable=True)[:, : part.k_of(layer)]
         chosen = one_hot(best, len(x)).sum(1)
@@ -44,13 +44,16 @@ def transformer(part: Any, weights: Weights, x: Tensor, layer: int) -> Tensor:
     """Softmax over all nodes; queries, keys and values are thirds of one matrix."""
     projected = (x @ weights["in_proj_weight"].T + weights["in_proj_bias"]).chunk(3, dim=1)
     parts = []
-    for q, k, v in zip(*(by_head(rows, part.heads) for rows in projected), strict=True):
+    for q, k, v in zip(*(rows.chunk(part.heads, dim=1) for rows in projected), strict=True):
         parts.append(softmax_of(q @ k.T / math.sqrt(q.shape[1]), torch.ones(len(x), len(x))) @ v)
     return linear(weights, "out_proj", torch.cat(parts, 1))
 
 
-def performer(part: Any, weights: Weights, x: Tensor, layer: int) -> Tensor:
-    """Products of positive features; their largest exponents are no functions of the input."""
+def performer(part: Any, weights: Weights, x: Tensor, layer: int, zeros: int = 0) -> Tensor:
+    """Products of positive features; their largest exponents are no functions of the input.
+
+    So many ``zeros`` count as keys, too.
+    """
     directions, parts = weights["fast_attention.projection_matrix"], []
 
     def features(rows: Tensor, largest: Callable[[Tensor], Tensor]) -> Tensor:
@@ -58,8 +61,8 @@ def performer(part: Any, weights: Weights, x: Tensor, layer: int) -> Tensor:
         squares = (rows**2).sum(1, keepdim=True) / (2 * part.head_dim**0.5)
         return torch.exp(exponents - squares - largest(exponents).detach()) + 1e-4
 
-    projected = [by_head(linear(weights, name, x), part.heads) for name in ("to_q", "to_k", "to_v")]
-    for q, k, v in zip(*projected, strict=True):
+    for q, *others in by_head(part, weights, x, "to_q", "to_k", "to_v"):
+        k, v = (pad(rows, (0, 0, 0, zeros)) for rows in others)
         of_queries = features(q, lambda exponents: exponents.max(1, keepdim=True).values)
         products = of_queries @ features(k, lambda exponents: exponents.max()).T
         parts.append(products @ v / products.sum(1, keepdim=True))
@@ -70,18 +73,12 @@ def bigbird(part: Any, weights: Weights, x: Tensor, layer: int) -> Tensor:
     """A whole encoder layer: attention to some blocks, then linear layers, each with a layer norm."""
     size = part.block_size
     blocks, parts = -(-len(x) // size), []
-    random = None
-    if blocks >= 4:
-        random = draw_random_blocks(blocks, part.heads, part.random_blocks, part.seed)
-    projected = [by_head(linear(weights, name, x), part.heads) for name in ("query", "key", "value")]
-    for head, (q, k, v) in enumerate(zip(*projected, strict=True)):
-        times = torch.zeros(blocks, blocks)
-        for block in range(blocks):
-            if random is None or block in {0, blocks - 1}:
-                times[block] = 1
-                continue
-            for other in {0, block - 1, block, block + 1, blocks - 1}:
-                times[block, other] = 1
+    random = draw_random_blocks(max(blocks, 4), part.heads, part.random_blocks, part.seed)
+    for head, (q, k, v) in enumerate(by_head(part, weights, x, "query", "key", "value")):
+        times = torch.ones(blocks, blocks)
+        for block in range(1, blocks - 1) if blocks >= 4 else ():
+            times[block] = 0
+            times[block, [0, block - 1, block, block + 1, blocks - 1]] = 1
             for other in random[head, block].tolist():  # one that is there already counts again
                 times[block, other] += 1
         of_nodes = times.repeat_interleave(size, 0).repeat_interleave(size, 1)[: len(x), : len(x)]
@@ -104,16 +101,12 @@ def exphormer_edges(
     part: Any, begin: Weights, edge_index: Tensor, e: Tensor, expander: Tensor | None, nodes: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Sources, targets and features of all edges of one graph; virtual nodes come after the others."""
-    pairs, features = [(int(a), int(b)) for a, b in edge_index.T.tolist()], [*e]
-    if not part.real_edges:
-        pairs, features = [], []
+    pairs, features = (edge_index.T.tolist(), [*e]) if part.real_edges else ([], [])
     links: list[tuple[int, int]] = []
     if part.expander and nodes <= 10:
         links = [(i, j) for i in range(nodes) for j in range(nodes) if i != j]
     elif part.expander and expander is not None:
-        for i in range(nodes):
-            for j in expander[i].tolist():
-                links += [(i, j), (j, i)]
+        links = [pair for i in range(nodes) for j in expander[i].tolist() for pair in ((i, j), (j, i))]
     links = [(i, j) for i, j in links if i != j or part.self_loops]
     pairs += links
     features += [begin["expander_edge.weight"][0]] * len(links)
@@ -128,9 +121,9 @@ def exphormer(part: Any, weights: Weights, states: Tensor, edges: tuple[Tensor, 
     """Attention along edges; ``states`` are the nodes and the virtual nodes after them."""
     source, target, features = edges
     at_source, at_target = (one_hot(ends, len(states)).double() for ends in (source, target))
-    projected = [by_head(linear(weights, name, states), part.heads) for name in ("query", "key", "value")]
+    projected = by_head(part, weights, states, "query", "key", "value")
     parts = []
-    for q, k, v, e in zip(*projected, by_head(linear(weights, "edge", features), part.heads), strict=True):
+    for (q, k, v), (e,) in zip(projected, by_head(part, weights, features, "edge"), strict=True):
         pairs = (at_source @ k) * (at_target @ q) / math.sqrt(q.shape[1]) * e
         weight = pairs.sum(1, keepdim=True).clamp(-part.clamp, part.clamp).exp()
         parts.append(at_target.T @ (weight * (at_source @ v)) / (at_target.T @ weight + 1e-6))

@@ -25,67 +25,44 @@ def slow_search(
 ) -> tuple[Tensor, Tensor]:
     """Sort all keys of the query's graph by (score descending, index); cut to k."""
     heads, rows, _ = queries.shape
-    scores = torch.full((heads, rows, k), -math.inf)
-    indices = torch.full((heads, rows, k), -1)
-    for head in range(heads):
-        for graph in range(len(query_ptr) - 1):
-            for row in range(query_ptr[graph], query_ptr[graph + 1]):
-                ranked = [
-                    (slow_score(queries[head, row], keys[head, j]), j)
-                    for j in range(key_ptr[graph], key_ptr[graph + 1])
-                ]
-                ranked.sort(key=lambda pair: (-pair[0], pair[1]))
-                for slot, (score, j) in enumerate(ranked[:k]):
-                    scores[head, row, slot] = score
-                    indices[head, row, slot] = j
+    scores, indices = torch.full((heads, rows, k), -math.inf), torch.full((heads, rows, k), -1)
+    ranges = zip(itertools.pairwise(query_ptr), itertools.pairwise(key_ptr), strict=True)
+    for head, (asked, there) in itertools.product(range(heads), ranges):
+        for row in range(*asked):
+            ranked = [(slow_score(queries[head, row], keys[head, j]), j) for j in range(*there)]
+            ranked.sort(key=lambda pair: (-pair[0], pair[1]))
+            for slot, (score, j) in enumerate(ranked[:k]):
+                scores[head, row, slot], indices[head, row, slot] = score, j
     return scores, indices
 
 
-def full_attention(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """Softmax attention over all keys of one graph, (H, N, d) → (H, N, v)."""
-    return torch.softmax(queries @ keys.mT / math.sqrt(queries.shape[-1]), -1) @ values
-
-
-def slow_attention(queries: Tensor, keys: Tensor, values: Tensor, k: int, ptr: Sequence[int]) -> Tensor:
-    """Each query, each graph alone: softmax over the k best keys."""
-    out = torch.zeros(*queries.shape[:2], values.shape[2], dtype=values.dtype)
-    for head in range(queries.shape[0]):
-        for start, stop in itertools.pairwise(ptr):
-            for row in range(start, stop):
-                scores = keys[head, start:stop] @ queries[head, row]
-                best = scores.argsort(descending=True, stable=True)[:k]
-                weights = torch.softmax(scores[best] / math.sqrt(queries.shape[2]), 0)
-                out[head, row] = weights @ values[head, start:stop][best]
-    return out
-
-
-def slow_padded_attention(
+def slow_attention(
     queries: Tensor,
     keys: Tensor,
     values: Tensor,
-    key_bias: Tensor,
-    value_bias: Tensor,
     k: int,
     ptr: Sequence[int],
+    pads: Sequence[Tensor] | None = None,
 ) -> Tensor:
-    """The published layer: every graph padded to the longest, pads attended, key 0 in missing slots.
+    """Each query, each graph alone: softmax over the k best keys.
 
-    A pad is a zero row, so its key and value are the biases, (H, d) and (H, v). KeOps keeps the
-    lowest index of equal scores and fills with index 0 where k exceeds the padded length.
+    With ``pads``, a key (H, d) and a value (H, v), it is the published layer: every graph is padded to the
+    longest, pads are attended, and key 0 fills slots beyond that length.
     """
     longest = max(b - a for a, b in itertools.pairwise(ptr))
     out = torch.zeros(*queries.shape[:2], values.shape[2], dtype=values.dtype)
-    for head in range(queries.shape[0]):
-        for start, stop in itertools.pairwise(ptr):
-            pads = longest - (stop - start)
-            all_keys = torch.cat([keys[head, start:stop], key_bias[head].expand(pads, -1)])
-            all_values = torch.cat([values[head, start:stop], value_bias[head].expand(pads, -1)])
-            for row in range(start, stop):
-                scores = all_keys @ queries[head, row]
-                best = scores.argsort(descending=True, stable=True)[:k]
+    for head, (start, stop) in itertools.product(range(len(queries)), itertools.pairwise(ptr)):
+        rows = [keys[head, start:stop], values[head, start:stop]]
+        if pads is not None:
+            more = longest - (stop - start)
+            rows = [torch.cat([a, b[head].expand(more, -1)]) for a, b in zip(rows, pads, strict=True)]
+        for row in range(start, stop):
+            scores = rows[0] @ queries[head, row]
+            best = scores.argsort(descending=True, stable=True)[:k]
+            if pads is not None:
                 best = torch.cat([best, best.new_zeros(k - len(best))])
-                weights = torch.softmax(scores[best] / math.sqrt(queries.shape[2]), 0)
-                out[head, row] = weights @ all_values[best]
+            weights = torch.softmax(scores[best] / math.sqrt(queries.shape[2]), 0)
+            out[head, row] = weights @ rows[1][best]
     return out
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from support.slow_attention import ATTENTION, exphormer, exphormer_edges
@@ -31,7 +31,7 @@ class State(NamedTuple):
     e: Tensor  #: (E, d), a row for every edge even where they are alike
     distance: Tensor | None  #: (E, 1) squared distance of the ends
     virtual: Tensor  #: (V, d)
-    attended: tuple[Tensor, Tensor, Tensor] | None  #: edges of Exphormer
+    attended: Any  #: edges of Exphormer
 
 
 class SlowNetwork:
@@ -47,7 +47,7 @@ class SlowNetwork:
         states = self.encode(graphs)
         for number in range(self.config.layers):
             states = self.layer(f"layers.{number}.", number, states)
-        return self.head(states)
+        return self.head([state.x for state in states])
 
     def under(self, prefix: str) -> dict[str, Tensor]:
         """Weights and buffers whose names begin with ``prefix``, without it."""
@@ -62,12 +62,10 @@ class SlowNetwork:
         rows = torch.cat(list(parts))
         mean, variance = (self.buffers[f"{name}.running_{of}"] for of in ("mean", "var"))
         if self.training:
-            old_mean, old_variance = mean, variance
-            mean, variance = rows.mean(0), rows.var(0, unbiased=False)
-            unbiased = variance * len(rows) / (len(rows) - 1)
-            self.buffers[f"{name}.running_mean"] = (0.9 * old_mean + 0.1 * mean).detach()
-            self.buffers[f"{name}.running_var"] = (0.9 * old_variance + 0.1 * unbiased).detach()
+            self.buffers[f"{name}.running_mean"] = (0.9 * mean + 0.1 * rows.mean(0)).detach()
+            self.buffers[f"{name}.running_var"] = (0.9 * variance + 0.1 * rows.var(0)).detach()
             self.buffers[f"{name}.num_batches_tracked"] = self.buffers[f"{name}.num_batches_tracked"] + 1
+            mean, variance = rows.mean(0), rows.var(0, unbiased=False)
         scaled = (rows - mean) / (variance + 1e-5).sqrt()
         scaled = scaled * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
         return list(scaled.split([len(part) for part in parts]))
@@ -94,24 +92,21 @@ class SlowNetwork:
             tables = self.under(f"{name}features.embeddings.")
             return sum(tables[f"{i}.weight"][rows[:, i]] for i in range(rows.shape[1]))
         if kind in {"voc", "coco"}:
-            rows = (rows - self.buffers[f"{name}standardise.mean"]) / self.buffers[f"{name}standardise.std"]
+            rows = (rows - self.buffers[f"{name}mean"]) / self.buffers[f"{name}std"]
         return self.linear(f"{name}linear", rows)
 
     def encode(self, graphs: Sequence[Data]) -> list[State]:
         config, beside = self.config, self.config.positional in {"lappe", "rwse"}
-        nodes = [
-            self.raw("node_encoder." + "features." * beside, config.node_encoder, graph.x) for graph in graphs
-        ]
+        name = "node_encoder." + "features." * beside
+        nodes = [self.raw(name, config.node_encoder, graph.x) for graph in graphs]
         if beside:
             positions = self.lappe(graphs) if config.positional == "lappe" else self.rwse(graphs)
             nodes = [torch.cat(pair, 1) for pair in zip(nodes, positions, strict=True)]
         if config.node_encoder_norm:
             nodes = self.batch_norm("node_encoder_norm", nodes)
         for number in range(config.input_layers):
-            mapped = self.batch_norm(
-                f"input.{number}.norm", [self.linear(f"input.{number}.linear", x) for x in nodes]
-            )
-            nodes = [normalize(torch.relu(x), dim=1) for x in mapped]
+            mapped = [self.linear(f"input.{number}.linear", x) for x in nodes]
+            nodes = [normalize(torch.relu(x), dim=1) for x in self.batch_norm(f"input.{number}.norm", mapped)]
         return [self.state(graph, x) for graph, x in zip(graphs, nodes, strict=True)]
 
     def state(self, graph: Data, x: Tensor) -> State:
@@ -176,26 +171,24 @@ class SlowNetwork:
         part, weights = self.config.attention, self.under(at)
         if part.kind != "exphormer":
             return [ATTENTION[part.kind](part, weights, state.x, number) for state in states], states
-        found, after = [], []
-        for state in states:
-            assert state.attended is not None
-            both = exphormer(part, weights, torch.cat([state.x, state.virtual]), state.attended)
-            found.append(both[: len(state.x)])
-            after.append(state._replace(virtual=both[len(state.x) :]))
-        return found, after
+        found = [exphormer(part, weights, torch.cat([s.x, s.virtual]), s.attended) for s in states]
+        after = [s._replace(virtual=both[len(s.x) :]) for s, both in zip(states, found, strict=True)]
+        return [both[: len(s.x)] for s, both in zip(states, found, strict=True)], after
 
     def message_passing(self, at: str, number: int, states: list[State]) -> tuple[list[Tensor], list[State]]:
         kind = self.config.local.kind
         if kind == "gated-gcn":
             return self.gated_gcn(at, states, last=number == self.config.layers - 1)
-        act = ACTIVATIONS[self.config.local.activation]
-        stack, convolve = self.config.local.stack, {"gcn": self.gcn, "gat": self.gat}.get(kind)
-        if convolve is not None:
-            found = [convolve(at, state) for state in states]
+        act, stack = ACTIVATIONS[self.config.local.activation], self.config.local.stack
+        if kind in {"gcn", "gat"}:
+            convolve = {"gcn": slow_gcn, "gat": slow_gat}[kind]
+            found = [convolve(self.under(at), state.x, state.graph.edge_index) for state in states]
         elif kind == "mlp":
             found = [self.linear(f"{at}lin", state.x) for state in states]
         else:
-            found = [self.gine(at, state, act if stack == "lrgb" else torch.relu) for state in states]
+            sums = [slow_gine_sums(state.x, state.e, state.graph.edge_index) for state in states]
+            inner = [(act if stack == "lrgb" else torch.relu)(self.linear(f"{at}lin_in", x)) for x in sums]
+            found = [self.linear(f"{at}lin_out", x) for x in inner]
             if stack == "lrgb":
                 return found, states
         if stack == "graphgym":
@@ -220,31 +213,15 @@ class SlowNetwork:
             states = [s._replace(e=s.e + act(new)) for s, new in zip(states, rows, strict=True)]
         return found, states
 
-    def gcn(self, at: str, state: State) -> Tensor:
-        return slow_gcn(self.under(at), state.x, state.graph.edge_index)
-
-    def gat(self, at: str, state: State) -> Tensor:
-        return slow_gat(self.under(at), state.x, state.graph.edge_index)
-
-    def gine(self, at: str, state: State, act: Callable[[Tensor], Tensor]) -> Tensor:
-        sums = slow_gine_sums(state.x, state.e, state.graph.edge_index)
-        return self.linear(f"{at}lin_out", act(self.linear(f"{at}lin_in", sums)))
-
-    def head(self, states: list[State]) -> Tensor:
-        config, rows = self.config, [state.x for state in states]
+    def head(self, rows: list[Tensor]) -> Tensor:
+        config, found = self.config, []
         if config.head == "graph":
-            pooled = {
-                "mean": lambda x: x.mean(0),
-                "max": lambda x: x.max(0).values,
-                "sum": lambda x: x.sum(0),
-            }
-            rows = [pooled[config.pooling](x)[None] for x in rows]
-        found = []
-        for x in rows:
-            h = x
+            pool = {"mean": torch.mean, "max": torch.amax, "sum": torch.sum}[config.pooling]
+            rows = [pool(x, 0, keepdim=True) for x in rows]
+        for h in rows:
             for number in range(config.head_layers - 1):
-                h = ACTIVATIONS[config.head_activation](self.linear(f"head.hidden.{number}", h))
-                h = normalize(h, dim=1) if config.head_l2norm else h
+                h = ACTIVATIONS[config.head_activation](self.linear(f"head.hidden.{number}", h))  # noqa: PLW2901
+                h = normalize(h, dim=1) if config.head_l2norm else h  # noqa: PLW2901
             found.append(self.linear("head.out", h))
         if config.head != "link":
             return torch.cat(found)

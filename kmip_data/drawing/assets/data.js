@@ -3,9 +3,6 @@
 const KINDS = { u8: Uint8Array, u32: Uint32Array, f32: Float32Array, f64: Float64Array, u16: Uint16Array };
 
 async function readArrays(text) {
-  if (!("DecompressionStream" in window)) {
-    throw new Error("This map needs a browser of 2023 or later.");
-  }
   // fetch() of a data: address is no network request; it is the fastest way from base64 to bytes.
   const packed = await fetch("data:application/octet-stream;base64," + text);
   const stream = packed.body.pipeThrough(new DecompressionStream("gzip"));

@@ -32,51 +32,42 @@ const FRAGMENT = `#version 300 es
 
 function makeDrawing(canvas, { x, y, streets }) {
   const places = new Float32Array(2 * x.length);
-  let gl, at, placeBuffer, valueBuffer, lines, points;
-  let order = Uint32Array.from(x.keys()); // the points as they are drawn, the nearest last
-  let colors = { values: new Float32Array(x.length).fill(NONE), palette: new Uint8Array(4), smooth: false };
-
-  function start() {
-    // Smooth lines, unless there are so many of them that a machine without a GPU would notice.
-    gl = canvas.getContext("webgl2", { antialias: x.length < 30000, alpha: false });
-    if (!gl) throw new Error("This browser has no WebGL 2: the map cannot be drawn.");
-    const program = compiled(gl);
-    gl.useProgram(program);
-    at = (name) => gl.getUniformLocation(program, name);
-    [placeBuffer, valueBuffer] = [["place", 2], ["value", 1]].map(([name, size]) => {
-      const [buffer, location] = [gl.createBuffer(), gl.getAttribLocation(program, name)];
-      gl.bindBuffer(gl.ARRAY_BUFFER, buffer);
-      gl.enableVertexAttribArray(location);
-      gl.vertexAttribPointer(location, size, gl.FLOAT, false, 0, 0);
-      return buffer;
-    });
-    // Drawn by index: quads of their own, one instance a street, take thirty times as long without a GPU.
-    [lines, points] = [gl.createBuffer(), gl.createBuffer()];
-    put(gl.ELEMENT_ARRAY_BUFFER, lines, streets);
-    gl.bindTexture(gl.TEXTURE_2D, gl.createTexture());
-    gl.enable(gl.BLEND);
-    gl.blendFunc(gl.SRC_ALPHA, gl.ONE_MINUS_SRC_ALPHA);
-    move(order);
-    paint(colors);
-  }
+  // Smooth lines, unless there are so many of them that a machine without a GPU would notice.
+  const gl = canvas.getContext("webgl2", { antialias: x.length < 30000, alpha: false });
+  if (!gl) throw new Error("This browser has no WebGL 2: the map cannot be drawn.");
+  const program = compiled(gl);
+  gl.useProgram(program);
+  const at = (name) => gl.getUniformLocation(program, name);
+  const [placeBuffer, valueBuffer] = [["place", 2], ["value", 1]].map(([name, size]) => {
+    const [buffer, location] = [gl.createBuffer(), gl.getAttribLocation(program, name)];
+    gl.bindBuffer(gl.ARRAY_BUFFER, buffer);
+    gl.enableVertexAttribArray(location);
+    gl.vertexAttribPointer(location, size, gl.FLOAT, false, 0, 0);
+    return buffer;
+  });
+  // Drawn by index: quads of their own, one instance a street, take thirty times as long without a GPU.
+  const [lines, points] = [gl.createBuffer(), gl.createBuffer()];
+  put(gl.ELEMENT_ARRAY_BUFFER, lines, streets);
+  gl.bindTexture(gl.TEXTURE_2D, gl.createTexture());
+  gl.enable(gl.BLEND);
+  gl.blendFunc(gl.SRC_ALPHA, gl.ONE_MINUS_SRC_ALPHA);
+  move(Uint32Array.from(x.keys()));
+  paint({ values: new Float32Array(x.length).fill(NONE), palette: new Uint8Array(4), smooth: false });
 
   function put(kind, buffer, values) {
     gl.bindBuffer(kind, buffer);
     gl.bufferData(kind, values, gl.DYNAMIC_DRAW);
   }
 
-  // Take x and y as they are now, and draw the points in this order.
-  function move(next) {
-    order = next;
+  // Take x and y as they are now, and draw the points in this order, the nearest last.
+  function move(order) {
     for (let i = 0; i < x.length; i++) [places[2 * i], places[2 * i + 1]] = [x[i], y[i]];
     put(gl.ARRAY_BUFFER, placeBuffer, places);
     put(gl.ELEMENT_ARRAY_BUFFER, points, order);
   }
 
   // Take a colour position in [0, 1] for each node, and the RGBA bytes that they point into.
-  function paint(next) {
-    colors = next;
-    const { values, palette, smooth } = colors;
+  function paint({ values, palette, smooth }) {
     put(gl.ARRAY_BUFFER, valueBuffer, values);
     gl.texImage2D(gl.TEXTURE_2D, 0, gl.RGBA, palette.length / 4, 1, 0, gl.RGBA, gl.UNSIGNED_BYTE, palette);
     for (const side of ["WRAP_S", "WRAP_T"]) gl.texParameteri(gl.TEXTURE_2D, gl[`TEXTURE_${side}`], gl.CLAMP_TO_EDGE);
@@ -98,7 +89,7 @@ function makeDrawing(canvas, { x, y, streets }) {
     gl.uniform4f(at("faint"), ...faint);
     for (const [kind, buffer, size, count] of [
       [gl.LINES, lines, 0, streets.length],
-      [gl.POINTS, points, diameter, order.length],
+      [gl.POINTS, points, diameter, x.length],
     ]) {
       gl.uniform1f(at("diameter"), size);
       gl.bindBuffer(gl.ELEMENT_ARRAY_BUFFER, buffer);
@@ -106,9 +97,7 @@ function makeDrawing(canvas, { x, y, streets }) {
     }
   }
 
-  start();
-  canvas.addEventListener("webglcontextlost", (event) => event.preventDefault());
-  return { draw, move, paint, restart: start };
+  return { draw, move, paint };
 }
 
 function compiled(gl) {
@@ -120,7 +109,7 @@ function compiled(gl) {
     gl.attachShader(program, shader);
   }
   gl.linkProgram(program);
-  if (!gl.getProgramParameter(program, gl.LINK_STATUS) && !gl.isContextLost()) {
+  if (!gl.getProgramParameter(program, gl.LINK_STATUS)) {
     throw new Error(`The map cannot be drawn: ${gl.getProgramInfoLog(program)}`);
   }
   return program;

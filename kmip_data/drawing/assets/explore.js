@@ -29,11 +29,6 @@ function startExplorer() {
     event.preventDefault();
     search($("query").value);
   });
-  document.addEventListener("keydown", (event) => {
-    if (event.key !== "/" || event.target === $("query")) return;
-    event.preventDefault();
-    $("query").focus();
-  });
   $("query").addEventListener("input", () => $("query").setCustomValidity(""));
   showFigures(explore);
   tell();
@@ -108,9 +103,7 @@ function listKeys() {
     state.links.sort((a, b) => b.weight - a.weight);
     $("kept").textContent = all ? "" : `Keys of ${nodes.length.toLocaleString("en")} ${header.thing}s, drawn at random, are in the page.`;
   } else {
-    const near = nodes.reduce((best, node) => (away(node) < away(best) ? node : best));
-    const none = `This ${header.thing} is none of those whose keys are in the page. `;
-    $("kept").replaceChildren(none, jump(near, `Show ${near}, the nearest that is.`));
+    $("kept").textContent = `This ${header.thing} is none of those whose keys are in the page.`;
   }
   const heading = ["key", "head", "weight", ...(header.metres ? ["away"] : [])];
   $("chosen-keys").tHead.replaceChildren(element("tr", {}, ...heading.map((textContent) => element("th", { textContent }))));
@@ -227,20 +220,18 @@ function readKeys(keys) {
   return { nodes, place, of, all: keys.all };
 }
 
-function showFigures({ run, words, label, names, confusion, measured, errors, unit, curves }) {
+function showFigures({ run, words, label, names, confusion, measured, curves }) {
   const line = (text) => text.replaceAll("\n", ", ");
   const right = label === words ? ": right" : "";
   const said = [label && `Label: ${line(label)}`, words && `Predicted: ${line(words)}${right}`, run && `Run ${run}`].filter(Boolean);
   $("words").hidden = !said.length;
   $("words").textContent = said.join("\n");
-  const put = (id, text, ...figures) => {
-    $(id).hidden = false;
-    $(id).querySelector("p").textContent = text;
-    $(id).querySelector("div").replaceChildren(...figures);
-  };
-  const of = measured === "test" ? "Nodes of the test part." : "All nodes.";
-  if (confusion) put("confusion", `${of} Rows are what is true.`, confusionTable(names, confusion));
-  if (errors) put("errors", `${of} Tenths by eccentricity, and the share of each that is wrong.`, errorTable(errors, unit));
+  if (confusion) {
+    const of = measured === "test" ? "Nodes of the test part." : "All nodes.";
+    $("confusion").hidden = false;
+    $("confusion").querySelector("p").textContent = `${of} Rows are what is true.`;
+    $("confusion").querySelector("div").replaceChildren(confusionTable(names, confusion));
+  }
   $("curves").hidden = !showCurves(curves || [], $("column"), $("curves").querySelector("div"));
 }
 

@@ -1,7 +1,6 @@
-// Small figures beside the graph: tables of counts and errors, and curves. Names are text and nothing else.
+// Small figures next to the graph: a table of counts, and curves. Names are text and nothing else.
 
 const [WIDE, HIGH, LEFT, BELOW] = [310, 170, 44, 24];
-const tableOf = (head, rows) => element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows));
 
 function drawn(name, attributes, ...children) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -28,23 +27,10 @@ function confusionTable(all, matrix) {
     });
     return element("tr", {}, heading(i), ...cells);
   });
-  return tableOf(head, rows);
+  return element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows));
 }
 
 const along = (low, high, from, to) => (value) => from + ((value - low) / (high - low || 1)) * (to - from);
-
-// Shares of wrong nodes, one row a bin; the bar behind a row is as long as its share.
-function errorTable(errors, unit) {
-  const heading = ["eccentricity", "nodes", "wrong"].map((textContent) => element("th", { textContent }));
-  const rows = errors.map(({ low, high, count, wrong }) => {
-    const share = `${Math.round((100 * wrong) / count)} %`;
-    const texts = [`${written(low)}–${written(high)} ${unit}`, count.toLocaleString("en"), share];
-    const row = element("tr", {}, ...texts.map((textContent) => element("td", { textContent })));
-    row.style.background = `linear-gradient(to right, ${HUES[1]}59 ${share.replace(" ", "")}, transparent 0)`;
-    return row;
-  });
-  return tableOf(element("tr", {}, ...heading), rows);
-}
 
 // One column of several runs over epochs.
 function curveChart(runs, column) {

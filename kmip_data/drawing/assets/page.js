@@ -36,10 +36,6 @@ async function startPage() {
   listen(canvas, view, { hover, leave: () => hover(NaN, NaN), pick: (...place) => hold(nodeAt(...place)) });
   // A window that changes its size still shows the whole graph, until someone moves it.
   new ResizeObserver(() => (view.moved ? redraw() : view.fit())).observe(canvas);
-  canvas.addEventListener("webglcontextrestored", () => {
-    drawing.restart();
-    redraw();
-  });
   DARK.addEventListener("change", redraw);
   $("scale").hidden = !header.metres;
   startExplorer();

@@ -28,6 +28,10 @@ _INTEGERS = ir.VectorType(ir.IntType(32), LANES)
 _KIND = Lanes(types.float32)
 
 
+_NUMBERS = ir.Constant(_INTEGERS, list(range(LANES)))
+_ALIGNED = ir.Constant(ir.IntType(32), 4)
+
+
 def _every(value: float) -> Any:
     return ir.Constant(_FLOATS, [float(value)] * LANES)
 
@@ -36,21 +40,12 @@ def _every_integer(value: int) -> Any:
     return ir.Constant(_INTEGERS, [value] * LANES)
 
 
-_NUMBERS = ir.Constant(_INTEGERS, list(range(LANES)))
-
-
-def _there(builder: Any, count: Any) -> Any:
-    """Mask of the first ``count`` lanes."""
-    limit = broadcast(builder, builder.trunc(count, ir.IntType(32)), LANES)
-    return builder.icmp_signed("<", _NUMBERS, limit)
-
-
-def _place(context: Any, builder: Any, kind: Any, array: Any, start: Any) -> Any:
-    data = cgutils.create_struct_proxy(kind)(context, builder, value=array).data
-    return builder.bitcast(builder.gep(data, [start]), _FLOATS.as_pointer())
-
-
-_ALIGNED = ir.Constant(ir.IntType(32), 4)
+def _lanes(context: Any, builder: Any, signature: Any, args: Any) -> tuple[Any, Any]:
+    """Address of an array's elements from ``start``, and mask of the first ``count`` lanes."""
+    data = cgutils.create_struct_proxy(signature.args[0])(context, builder, value=args[0]).data
+    limit = broadcast(builder, builder.trunc(args[2], ir.IntType(32)), LANES)
+    place = builder.bitcast(builder.gep(data, [args[1]]), _FLOATS.as_pointer())
+    return place, builder.icmp_signed("<", _NUMBERS, limit)
 
 
 @primitive
@@ -58,8 +53,7 @@ def load(typing: Any, array: Any, start: Any, count: Any) -> Any:
     """The first ``count`` elements from ``start`` of a flat float32 array; nothing checks that they exist."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        place = _place(context, builder, signature.args[0], args[0], args[1])
-        there = _there(builder, args[2])
+        place, there = _lanes(context, builder, signature, args)
         return llvm(builder, "masked.load.v16f32.p0", _FLOATS, [place, _ALIGNED, there, _every(0)])
 
     return _KIND(array, types.int64, types.int64), generate
@@ -70,8 +64,7 @@ def store(typing: Any, array: Any, start: Any, count: Any, lanes: Any) -> Any:
     """Write the first ``count`` lanes to the elements from ``start`` of a flat float32 array."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        place = _place(context, builder, signature.args[0], args[0], args[1])
-        there = _there(builder, args[2])
+        place, there = _lanes(context, builder, signature, args)
         llvm(builder, "masked.store.v16f32.p0", ir.VoidType(), [args[3], place, _ALIGNED, there])
         return context.get_dummy_value()
 
@@ -130,9 +123,9 @@ def where_above(typing: Any, lanes: Any, limit: Any, value: Any) -> Any:
 def where_drawn(typing: Any, seed: Any, number: Any, dropped: Any, value: Any) -> Any:
     """``value`` in the lanes that dropout keeps, else 0: lane i asks for element ``number + i``.
 
-    The chance of an element is a hash of its number and the 64 bits of ``seed``, so that it can be asked
-    for again, in any order: Wellons' "triple32", with half of the seed before its first round of
-    multiplication and half before its second. It is dropped where the hash is below ``dropped``, of 2³².
+    The chance of an element is a hash of its number and the 64 bits of ``seed``, asked for again in any
+    order: Wellons' "triple32", with half of the seed before its first round of multiplication and half
+    before its second. It is dropped where the hash is below ``dropped``, of 2³².
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:

@@ -1,9 +1,8 @@
 """GatedGCN on a neighbour table, on the CPU: the edges' part of a layer as one differentiable function.
 
-Written out in torch operations a layer makes ten tensors of the size of its edges and keeps four. Here
-compiled passes make two, z and the new edges, and keep z alone: gates and dropout are computed again
-in the backward pass. Large tensors come from :mod:`kmip_data.runtime.memory`, because fresh memory costs as
-much as a matrix product.
+In torch operations a layer makes ten tensors of the size of its edges and keeps four. Here compiled passes
+make two, z and the new edges, and keep z alone: gates and dropout are computed again in the backward pass.
+Large tensors come from :mod:`kmip_data.runtime.memory`, as fresh memory costs as much as a matrix product.
 """
 
 from __future__ import annotations
@@ -67,9 +66,9 @@ def gated_edges(
     dropped = round(dropout * 2**32) if norm is not None else 0
     seed = int(torch.empty((), dtype=torch.int64).random_()) if dropped else 0
     keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
-    edges, repeated = batch.edges, batch.context.repeated
-    assert isinstance(edges, NeighborTable)
-    options = _Options(edges, norm, repeated, (seed, dropped, 1 / (1 - dropout)), keep)
+    assert isinstance(batch.edges, NeighborTable)
+    drawn = seed, dropped, 1 / (1 - dropout)
+    options = _Options(batch.edges, norm, batch.context.repeated, drawn, keep)
     messages, gates, new = _GatedEdges.apply(*tensors, options)  # type: ignore[no-untyped-call]
     return messages / (gates + 1e-6), new
 
@@ -90,15 +89,9 @@ class _GatedEdges(torch.autograd.Function):
         messages, gates, sums, squares = (torch.empty(nodes, d) for _ in range(4))
         neighbor = table.contiguous().numpy()
         options.edges.parts  # noqa: B018 -- checks the table
-        inputs = _flat(at_target, at_source, message)
+        arrays = neighbor, _flat(at_target, at_source, message), flat(pre), weight is not None, own
         results = _flat(messages, gates, sums, squares)
-        for_ranges(
-            lambda a, b: gate_kernels.gate(
-                a, b, d, neighbor, inputs, flat(pre), weight is not None, own, results
-            ),
-            nodes,
-            grain=GRAIN,
-        )
+        for_ranges(lambda a, b: gate_kernels.gate(a, b, d, *arrays, results), nodes, grain=GRAIN)
         ctx.options, ctx.own = options, own
         if norm is None:
             ctx.save_for_backward(message, old, weight, pre)
@@ -106,8 +99,8 @@ class _GatedEdges(torch.autograd.Function):
         statistics = _statistics(sums, squares, k) if own else None
         constants, deviation = constants_of(norm, statistics, nodes * k, repeated=options.repeated)
         new = _new_edges(nodes * k, d) if options.keep else pre
-        arrays = flat(pre), flat(constants), options.dropout, flat(old), flat(new)
-        for_ranges(lambda a, b: gate_kernels.update(a, b, d, k, *arrays), nodes, grain=GRAIN)
+        given = flat(pre), flat(constants), options.dropout, flat(old), flat(new)
+        for_ranges(lambda a, b: gate_kernels.update(a, b, d, k, *given), nodes, grain=GRAIN)
         if options.keep:
             ctx.save_for_backward(message, old, weight, pre, constants, deviation)
         return messages, gates, new.view(nodes, k, d)
@@ -131,9 +124,7 @@ class _GatedEdges(torch.autograd.Function):
             total, product = of_nodes.sum(1, dtype=torch.float64)  # Σ g and Σ g · (z − mean) over all edges
             share = float(ctx.own) / (nodes * k)
             grad_scale, grad_shift, norm = gradients_of(norm, deviation, total, product, share)
-        of_sums = [
-            torch.zeros(nodes, d) if tensor is None else tensor for tensor in (grad_messages, grad_gates)
-        ]
+        of_sums = (torch.zeros(nodes, d) if t is None else t for t in (grad_messages, grad_gates))
         neighbor = options.edges.neighbor.contiguous().numpy()
         grad_target, at_sources = torch.empty(nodes, d), torch.zeros(2, nodes, d)
         of_edges = _flat(pre, torch.zeros(0) if grad is None else grad)
@@ -167,13 +158,11 @@ class _OldGradients:
     """Gradients of the old edges and of the weight that multiplies them, from that of z, part by part."""
 
     def __init__(self, old: Tensor, weight: Tensor | None, grad_new: Tensor | None, *, wanted: bool) -> None:
-        self._old, self._weight, self._grad_new = old, weight, grad_new
+        self._old, self._weight, self._grad_new = old.reshape(-1, old.shape[-1]), weight, grad_new
         self.edges = self.weight = None
         if weight is not None:
-            self._old = old.reshape(-1, old.shape[-1])
-            self._edges = _new_edges(*self._old.shape) if wanted else None
-            self.edges = None if self._edges is None else self._edges.view(old.shape)
             self.weight = torch.zeros_like(weight)
+            self.edges = _new_edges(*self._old.shape).view(old.shape) if wanted else None
         elif wanted and grad_new is not None:  # ``old`` is one row, and was only added to the new edges
             self.edges = grad_new.sum(0, keepdim=True)
 
@@ -183,10 +172,12 @@ class _OldGradients:
             return
         rows = grad_pre[: last - first]
         self.weight.addmm_(rows.t(), self._old[first:last])
-        if self._edges is not None and self._grad_new is not None:
-            torch.addmm(self._grad_new[first:last], rows, self._weight, out=self._edges[first:last])
-        elif self._edges is not None:
-            torch.mm(rows, self._weight, out=self._edges[first:last])
+        if self.edges is not None:
+            edges = self.edges.view(self._old.shape)[first:last]
+            if self._grad_new is None:
+                torch.mm(rows, self._weight, out=edges)
+            else:
+                torch.addmm(self._grad_new[first:last], rows, self._weight, out=edges)
 
 
 def flat(array: Any) -> F32:

@@ -190,7 +190,6 @@ def why_plain(config: RunConfig, data: RunData, device: Device, *, recompute: bo
         "system.capture = off": system.capture == "off",
         "the self-check of this GPU failed": "capture" in LEFT_OUT,
         "several processes exchange gradients": config.processes > 1,
-        "system.compile": system.compile,
         "16-mixed looks at the gradients before it steps": training.precision == "16-mixed",
         "k_schedule changes k in every epoch, of one step": training.k_schedule and one_graph,
         "recomputed layers": recompute,

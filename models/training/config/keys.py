@@ -174,7 +174,6 @@ class SystemConfig(Strict):
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: a GPU if there is one")
     devices: int = Field(default=1, ge=1, description="processes per machine, one per GPU")
     nodes: int = Field(default=1, ge=1, description="machines, under torchrun or SLURM")
-    compile: bool = Field(default=False, description="torch.compile the model")
     capture: Literal["auto", "off"] = Field(
         default="auto", description="GPU: replay steps as CUDA graphs where possible"
     )
@@ -193,10 +192,10 @@ class SystemConfig(Strict):
     @model_validator(mode="before")
     @classmethod
     def _without_gone_keys(cls, values: Any) -> Any:
-        """Leave out ``log_every`` of earlier runs: steps per row of a file that is no longer written."""
+        """Leave out keys of earlier runs that changed nothing of what is learned."""
         if not isinstance(values, dict):
             return values
-        return {name: value for name, value in values.items() if name != "log_every"}
+        return {name: value for name, value in values.items() if name not in {"compile", "log_every"}}
 
 
 class RunConfig(Strict):

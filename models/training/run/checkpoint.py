@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from kmip_data.errors import CheckFailed, DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.changes import write_file
 from kmip_data.files.reading import first_fault, open_regular
 from kmip_data.models.training.config.keys import RunConfig, ScheduleConfig
@@ -113,10 +113,8 @@ class Average:
 
 def random_state() -> dict[str, Any]:
     """State of PyTorch's generators on every device; nothing of a run draws from another global one."""
-    return {
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-    }
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return {"torch": torch.get_rng_state(), "cuda": cuda}
 
 
 def set_random_state(state: Mapping[str, Any]) -> None:
@@ -149,46 +147,15 @@ def write_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """Read a checkpoint with ``weights_only=True``, so nothing in it is executed.
-
-    Raises ``DamagedInput`` where it is not one.
-    """
+    """Read a checkpoint with ``weights_only=True``, so nothing in it is executed; DamagedInput for others."""
     try:
         with open_regular(path) as file:
-            state: dict[str, Any] = torch.load(
-                io.BytesIO(file.readall()), map_location="cpu", weights_only=True
-            )
+            data = io.BytesIO(file.readall())
+        state: dict[str, Any] = torch.load(data, map_location="cpu", weights_only=True)
     except Exception as error:
-        raise DamagedInput(
-            f"{path} cannot be read as a checkpoint: {first_fault(error)}", next="begin another run"
-        ) from error
+        what = f"{path} cannot be read as a checkpoint: {first_fault(error)}"
+        raise DamagedInput(what, next="begin another run") from error
     return state
-
-
-def check_state(state: Mapping[str, Any], own: Mapping[str, Any], metric: str, batches: int) -> None:
-    """Check that a run can continue from ``state``; ``own`` is that of a run at its beginning.
-
-    Raises ``CheckFailed`` for other data, ``UsageError`` within an epoch of other processes, and
-    ``ValueError`` for another network or an impossible history.
-    """
-    if state["data"] != own["data"]:
-        raise CheckFailed(
-            f"The data are not those that the run began with: {own['data']}, not {state['data']}.",
-            next="build the dataset as it was (the run's config.toml has the parameters), or a new run",
-        )
-    if state["batch"] and len(state["processes"]) != len(own["processes"]):
-        raise UsageError(
-            f"The checkpoint lies within an epoch that {len(state['processes'])} processes share.",
-            next="resume with as many devices as it began with",
-        )
-    shapes = {name: tensor.shape for name, tensor in own["model"].items()}
-    kept = [{name: tensor.shape for name, tensor in best.items()} for best in state["kept"].values()]
-    measured = all(epoch >= 0 and metric in state["history"][epoch] for epoch in state["kept"])
-    rows = [(row["epoch"], row["seconds"] >= 0, row["seconds_train"] >= 0) for row in state["history"]]
-    if not measured or rows != [(epoch, True, True) for epoch in range(state["epoch"])]:
-        raise ValueError("its history is not that of a run")
-    if any(best != shapes for best in kept) or not 0 <= state["batch"] < batches:
-        raise ValueError("its best weights or its position are of another run")
 
 
 def copy_weights(module: nn.Module) -> dict[str, Tensor]:
@@ -240,11 +207,7 @@ def fitting_weights(model: nn.Module, source: Path, log: Callable[[str], None]) 
     Raises ``DamagedInput`` where its file cannot be read; ``UsageError`` where no matrix of it fits.
     """
     found, own = read_weights(source / WEIGHTS), model.state_dict()
-    taken = {
-        name: found[name]
-        for name, tensor in own.items()
-        if name in found and (found[name].shape, found[name].dtype) == (tensor.shape, tensor.dtype)
-    }
+    taken = {n: found[n] for n, tensor in own.items() if n in found and found[n].shape == tensor.shape}
     if all(tensor.ndim < 2 for tensor in taken.values()):
         raise UsageError(
             f"No weights of {source} fit the model.",

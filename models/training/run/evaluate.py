@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from kmip_data.builds.home import Build, Home
 from kmip_data.datasets.inputs import check_vocabulary
@@ -109,24 +107,6 @@ def evaluate(
         metrics = evaluate_parts(module, opened.data, opened.data.parts, torch.device(opened.device.kind))
     build, split = opened.data.build, SplitUsed.of(opened.data)
     return Evaluation(opened.folder, opened.result, build, split, opened.device.name, metrics)
-
-
-def predict_nodes(
-    run: str | os.PathLike[str], build: Build, *, home: Home | None = None
-) -> tuple[NDArray[np.int64], RunResult, Path]:
-    """Return the class of each node of one graph, (N,) int64, by the best weights of ``run``.
-
-    Also its result and its folder. ``build`` is the run's own, or another with its features and classes.
-    Raises as :func:`evaluate` does; ``UsageError`` also where the run predicts no classes of nodes.
-    """
-    opened = open_run(run, target=str(build.path), home=home)
-    if opened.data.unit != "nodes" or opened.data.task.kind != "single-label":
-        raise UsageError(
-            f"{opened.folder} does not classify the nodes of one graph.", next="preview without --run"
-        )
-    with opened.applied("predicting") as module:
-        logits, _ = module(opened.data.example.to(opened.device.kind))
-    return logits.argmax(dim=-1).cpu().numpy(), opened.result, opened.folder
 
 
 @dataclass(frozen=True)

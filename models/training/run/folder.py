@@ -132,14 +132,13 @@ def metrics_columns(run: Path) -> dict[str, list[tuple[int, float]]]:
     Cells that cannot be read are left out.
     """
     found: dict[str, list[tuple[int, float]]] = {}
-    try:
-        rows = list(csv.DictReader(read_small(run / METRICS_NAME).decode().splitlines()))
-    except (OSError, ValueError, csv.Error):
-        return found
-    for name in rows[0] if rows else ():
-        with contextlib.suppress(ValueError, TypeError):
-            points = [(epoch, float(row[name])) for epoch, row in enumerate(rows, start=1) if row.get(name)]
-            found[name] = [point for point in points if math.isfinite(point[1])]
+    with contextlib.suppress(OSError, ValueError, csv.Error):
+        lines = read_small(run / METRICS_NAME).decode().splitlines()
+        for epoch, row in enumerate(csv.DictReader(lines), start=1):
+            for name, cell in row.items():
+                with contextlib.suppress(ValueError, TypeError):
+                    if math.isfinite(float(cell)):
+                        found.setdefault(name, []).append((epoch, float(cell)))
     return found
 
 

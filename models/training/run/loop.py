@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 
+from kmip_data.errors import CheckFailed, UsageError
 from kmip_data.files.changes import write_file
 from kmip_data.files.reading import csv_bytes
 from kmip_data.format.splits import PARTS
@@ -293,13 +294,31 @@ class Loop:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Continue from :meth:`state`; raises what :func:`.check_state` does."""
-        # 1. Nothing is taken over before all of it is known to fit: data, history, best weights, position.
-        checkpoint.check_state(state, self.state(), f"val_{self.metric}", self.count)
-        self.history, self.kept = state["history"], state["kept"]
+        """Continue from :meth:`state`.
+
+        Raises ``CheckFailed`` for other data, ``UsageError`` within an epoch of other processes, and whatever
+        an impossible history or weights of another network bring about.
+        """
+        # 1. Nothing is taken over before all of it is known to fit: data, position, history, best weights.
+        if state["data"] != self.data.identity:
+            raise CheckFailed(
+                f"The data are not those that the run began with: {self.data.identity}, not {state['data']}.",
+                next="build the dataset as it was (the run's config.toml has the parameters), or a new run",
+            )
+        epoch, batch, history = state["epoch"], state["batch"], state["history"]
+        if batch and len(state["processes"]) != self.config.processes:
+            raise UsageError(
+                f"The checkpoint lies within an epoch that {len(state['processes'])} processes share.",
+                next="resume with as many devices as it began with",
+            )
+        measured = all(f"val_{self.metric}" in history[best] for best in state["kept"])
+        if not measured or len(history) != epoch or not 0 <= batch < self.count:
+            raise ValueError("its history is not that of a run")
+        for weights in (*state["kept"].values(), state["model"]):
+            self.module.model.load_state_dict(weights)
+        # 2. What moves the weights, and what is known of them.
+        self.history, self.kept = history, state["kept"]
         self.validation_loss = state["validation_loss"]
-        # 2. Weights, and what moves them.
-        self.module.model.load_state_dict(state["model"])
         self.optimiser.load_state_dict(state["optimiser"])
         self.schedule.load_state_dict(state["schedule"])
         self.scaler.load_state_dict(state["scaler"])
@@ -307,11 +326,11 @@ class Loop:
             self.average.weights = state["average"]
         # 3. The position. Loaders read it when the epoch begins: the order of an epoch is a function of
         #    its number, so the batches before ``batch`` are skipped, not loaded.
-        self.epoch, self.batch, self.step = state["epoch"], state["batch"], state["step"]
+        self.epoch, self.batch, self.step = epoch, batch, state["step"]
         # 4. What this process had measured of an unfinished epoch, and its random numbers: last, because
         #    nothing may draw any between here and the next batch.
         mine = state["processes"][rank() % len(state["processes"])]
-        self._unfinished = mine["unfinished"] if self.batch else None
+        self._unfinished = mine["unfinished"] if batch else None
         checkpoint.set_random_state(mine["random"])
         self.write()  # metrics and weights of an epoch that was not saved may lie there
 

@@ -43,11 +43,6 @@ class TrainingModule(nn.Module):
         self.config, self.task = with_task(config, data.task), data.task
         model = self.config.model.model_copy(update={"checkpoint_layers": recompute})
         self.model = build_model(model, **data.channels)
-        if config.system.compile and not recompute:  # recomputing needs the same tensors to be saved again
-            # Layer by layer: the code of one serves all like it, where the whole network takes minutes.
-            # In place, so that the names of the weights do not change.
-            for layer in self.model.get_submodule("layers").children():
-                layer.compile(dynamic=True)
         self.loss = LOSSES[str(self.config.training.loss)]
         self.metrics = SplitMetrics(self.task)
         self.meter = Meter(scaled=config.training.precision == "16-mixed")

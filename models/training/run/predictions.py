@@ -155,12 +155,12 @@ def read_predictions(path: Path) -> Predictions:
             with np.load(stream, allow_pickle=False) as arrays:
                 about = About.model_validate_json(str(arrays["about"])) if "about" in arrays else None
                 return Predictions(**{name: arrays[name] for name in ARRAYS if name in arrays}, about=about)
+    except FileNotFoundError:
+        raise
     except (OSError, ValueError, LookupError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        if isinstance(error, OSError) and error.filename:
-            raise
+        what = f"{path} cannot be read as predictions: {first_fault(error)}"
         raise DamagedInput(
-            f"{path} cannot be read as predictions: {first_fault(error)}",
-            next="kmip-data predict RUN --output FILE writes one; or np.savez(FILE, logits=…)",
+            what, next="kmip-data predict RUN --output FILE, or np.savez(FILE, logits=…)"
         ) from error
 
 
@@ -197,11 +197,11 @@ def evaluate_predictions(
     Parameters
     ----------
     predictions
-        A file that ``kmip-data predict`` wrote, an ``.npz`` file, or arrays by name: ``logits``, or
-        ``pred`` for classes and values, in the order of the part, shaped as in :class:`Predictions`.
-        ``key`` and ``ptr`` are checked where they are there; the split is that of the file, or the default.
+        A file of ``kmip-data predict``, an ``.npz`` file, or arrays by name: ``logits``, or ``pred`` for
+        classes and values, in the order of the part, shaped as in :class:`Predictions`; ``key`` and ``ptr``
+        are checked where they are there.
     target
-        A dataset or build folder.
+        A dataset or build folder; its split is that of the file, or the default.
     split
         ``train``, ``val`` or ``test``; default: that of the file, else test.
     sample

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, OutOfResources, UsageError
+from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, OutOfResources
 from kmip_data.files.changes import build_lock, refuse_links, write_file
 from kmip_data.models.context import float32_products
 from kmip_data.models.network import build_model, count_parameters
@@ -96,7 +96,6 @@ def train(
         run_folder.check_name(name)
     home, device = home or Home.locate(), _check_machine(config)
     log = partial(say, quiet=quiet or not is_main_process())
-    machine.check_compile(config, device)  # not where a run is resumed: it continues as it began
     if source := config.training.init_from:
         training = config.training.model_copy(update={"init_from": str(run_folder.find_run(source, home))})
         config = config.model_copy(update={"training": training})
@@ -295,8 +294,7 @@ def _announcement(
     many = f", {config.processes} processes share each batch" if config.processes > 1 else ""
     yield f"device: {run.device.name} ({run.device.reason}){many}, precision {config.training.precision}"
     again = "; layers are recomputed in the backward pass" if run.memory.recompute else ""
-    compiled = ", and for that not compiled" if again and config.system.compile else ""
-    yield f"memory: {run.memory}{many and ' each'}{again}{compiled}"
+    yield f"memory: {run.memory}{many and ' each'}{again}"
     yield f"run: {shlex.quote(str(run.folder))}{', from its last checkpoint' if resumed else ''}"
     if run.device.kind == "cuda":
         how = "captured as CUDA graphs" + (", batches padded to few sizes" if run.data.ragged else "")
@@ -310,8 +308,6 @@ def _explained(error: BaseException, loop: Loop, last: Path | None) -> BaseExcep
     ``last``.
     """
     fault = next(iter(str(error).strip().splitlines()), type(error).__name__)
-    if loop.config.system.compile and type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
-        return UsageError(f"torch.compile failed: {fault}", next="--set system.compile=false")
     if is_out_of_memory(error):
         return out_of_memory(error, loop.module, loop.data)
     ours = not isinstance(error, Exception) or isinstance(error, KmipDataError | OSError)

@@ -135,13 +135,6 @@ def test_a_split_of_other_nodes(copy):
         ShardedDataset(folder)
 
 
-def test_parts_that_the_card_does_not_name(copy):
-    folder = copy("index")
-    change_card(folder, lambda card: card["splits"]["default"]["parts"].pop("train"))
-    with pytest.raises(DamagedInput, match="does not fit the shards"):
-        ShardedDataset(folder, "train")
-
-
 # Added columns
 
 

@@ -45,7 +45,7 @@ def graph_of(pairs, lengths, count):
     return graph
 
 
-@pytest.mark.parametrize("hops", [1, 3, 16])
+@pytest.mark.parametrize("hops", [1, 16])
 @pytest.mark.parametrize("whole", [True, False], ids=["ties", "reals"])
 def test_balls_and_paths_are_those_of_networkx(hops, whole):
     rng = np.random.default_rng(hops)

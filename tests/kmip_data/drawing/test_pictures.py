@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.image import imread
 from support.builds import s3dis_records, s3dis_schema, write_build
 from support.cases import Cases
 
@@ -27,9 +27,7 @@ def drawing(nodes=50, dimensions=3, classes=3, edges=200, seed=0):
 
 
 def pixels(path: Path):
-    from matplotlib.image import imread
-
-    return imread(io.BytesIO(path.read_bytes()), format="png")
+    return imread(path, format="png")
 
 
 def test_drawing_of_a_record_is_the_record(tmp_path):
@@ -82,70 +80,28 @@ def test_many_edges_are_drawn_as_a_fixed_subset():
 
 def test_every_kind_of_graph_gives_a_picture(tmp_path):
     path, alone = tmp_path / "p.png", {"nodes": 1, "edges": 0}
-    kinds = [
-        {},
-        {"dimensions": 2},
-        {"classes": 0},
-        {"edges": 0},
-        alone,
-        {**alone, "nodes": 0},
-        {"classes": 50},
-    ]
+    kinds = [{}, {"dimensions": 2}, {"classes": 0}, alone, {**alone, "nodes": 0}, {"classes": 50}]
     with Cases() as cases:
         for kind in kinds:
             with cases(str(kind)):
-                draw_png(
-                    [drawing(**kind)], path, title="a $sample", footer=r"$\foot$", class_names=[r"$\frac{"]
-                )
+                texts = {"title": "a $sample", "footer": r"$\foot$", "class_names": [r"$\frac{"]}
+                draw_png([drawing(**kind)], path, **texts)
                 image = pixels(path)
                 assert image.shape[1] == 1760
                 assert image.std() > 0.01, "something is drawn; a dollar sign begins no formula"
 
 
-def test_more_records_make_a_taller_picture_and_equal_ones_equal_bytes(tmp_path):
-    one, two, again = (tmp_path / name for name in ("1.png", "2.png", "3.png"))
+def test_more_records_make_a_taller_picture(tmp_path):
+    one, two = tmp_path / "1.png", tmp_path / "2.png"
     draw_png([drawing()], one, title="t", footer="f")
     draw_png([drawing(), drawing(seed=1)], two, title="t", footer="f")
-    draw_png([drawing()], again, title="t", footer="f")
-    assert pixels(two).shape[0] > pixels(one).shape[0]
-    assert one.read_bytes() == again.read_bytes()
-
-
-@pytest.mark.parametrize("up", ["y", "z"])
-def test_tall_and_flat_graphs_stay_below_the_title(tmp_path, up):
-    """The panels' content must not run into the titles above it: the zoom follows the extent."""
-    from kmip_data.drawing.pictures import _zoom
-
-    tall = np.array([1.0, 4.0, 1.0]) if up == "y" else np.array([1.0, 1.0, 4.0])
-    flat = np.array([4.0, 0.2, 4.0]) if up == "y" else np.array([4.0, 4.0, 0.2])
-    assert _zoom(tall, up) < 1.15
-    assert _zoom(tall, up) != _zoom(flat, up)
-    assert _zoom(tall, up) == pytest.approx(_zoom(tall * 7, up)), "only the shape counts"
-
-
-def test_few_hubs_leave_the_other_degrees_visible(tmp_path, monkeypatch):
-    from matplotlib.axes import Axes
-
-    logs = []
-    hist = Axes.hist
-    monkeypatch.setattr(
-        Axes, "hist", lambda *args, **style: logs.append(style["log"]) or hist(*args, **style)
-    )
-    star = np.stack([np.zeros(60, np.int64), np.arange(60)])
-    hubs = Drawing("star", np.random.default_rng(0).random((60, 2)), None, star)
-    draw_png([drawing(), hubs], tmp_path / "p.png", title="a sample", footer="")
-    assert logs[0] is False
-    assert logs[-1] is True
-
-
-# --- nodes without a position ----------------------------------------------------------------------
+    assert len(pixels(two)) > len(pixels(one))
 
 
 def test_layout_places_parts_apart_and_is_repeatable():
     ring = np.array([np.arange(12), (np.arange(12) + 1) % 12])
-    edges = np.concatenate(
-        [ring, ring[::-1], [[12, 13, 14], [13, 12, 14]]], axis=1
-    )  # a pair, a self loop, two alone
+    more = [[12, 13, 14], [13, 12, 14]]  # a pair, a self loop, two alone
+    edges = np.concatenate([ring, ring[::-1], more], axis=1)
     pos = layout(edges, 16)
     assert np.isfinite(pos).all()
     assert len(np.unique(pos.round(6), axis=0)) == 16
@@ -156,10 +112,8 @@ def test_layout_places_parts_apart_and_is_repeatable():
     assert len(np.unique(layout(none, 5), axis=0)) == 5
     # Springs: neighbours on the ring are nearer than opposite nodes.
     apart = np.linalg.norm(pos[:12, None] - pos[None, :12], axis=2)
-    assert (
-        apart[np.arange(12), (np.arange(12) + 1) % 12].max()
-        < apart[np.arange(12), (np.arange(12) + 6) % 12].min()
-    )
+    near, opposite = (apart[np.arange(12), (np.arange(12) + step) % 12] for step in (1, 6))
+    assert near.max() < opposite.min()
 
 
 def test_molecules_are_drawn_from_their_features():

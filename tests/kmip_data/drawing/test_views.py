@@ -16,18 +16,11 @@ def build(tmp_path):
     return write_build(tmp_path / "b", s3dis_records(9), s3dis_schema(4), parts=parts)
 
 
-def test_three_records_of_a_part_by_their_place_in_the_build(build):
-    assert [record["position"] for record in view_of(build).facts["records"]] == [1, 4, 7]
-    assert [record["position"] for record in view_of(build, part="test").facts["records"]] == [7, 8]
-
-
-def test_a_run_is_drawn_on_a_city_alone_before_it_is_asked(build):
-    with pytest.raises(UsageError, match="not a city"):
-        view_of(build, predict=lambda: pytest.fail("asked"))
-
-
-def test_a_picture_is_drawn(build, tmp_path):
-    view_of(build, records="0").draw(tmp_path / "p")
+def test_three_records_of_a_part_by_their_place_in_the_build(build, tmp_path):
+    draw, facts = view_of(build)
+    assert [record["position"] for record in facts["records"]] == [1, 4, 7]
+    assert [record["position"] for record in view_of(build, part="test")[1]["records"]] == [7, 8]
+    draw(tmp_path / "p")
     assert (tmp_path / "p").read_bytes().startswith(b"\x89PNG")
 
 

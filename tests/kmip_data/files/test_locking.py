@@ -9,9 +9,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support import crash_points
@@ -66,34 +64,22 @@ def test_a_waiter_says_on_whom_and_goes_on_when_the_owner_is_killed(
     assert re.search(r" \(since 20\d\d-\S+Z\) has it$", lines[0])
 
 
-def test_quiet_waits_without_a_word(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    child = _holder(tmp_path / "x", tmp_path / "bootstrap", 0.5)
-    with build_lock(tmp_path / "x", quiet=True):
-        pass
-    child.wait()
-    assert capfd.readouterr().err == ""
-
-
 def test_without_waiting_a_folder_in_use_is_an_error(tmp_path: Path) -> None:
     folder = tmp_path / "x"
     with build_lock(folder):
+        assert [path.name for path in (tmp_path / ".locks").iterdir()] == ["x.lock"]
         owner = rf"is in use by process {os.getpid()} on "
         with pytest.raises(UsageError, match=owner), build_lock(folder, wait=False):
             pass
         assert lock_path(folder).exists()  # still the holder's
     with build_lock(folder, wait=False):
         pass
-
-
-def test_nothing_of_the_lock_is_left_behind(tmp_path: Path) -> None:
-    with build_lock(tmp_path / "x"):
-        assert [path.name for path in (tmp_path / ".locks").iterdir()] == ["x.lock"]
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_lock_without_an_owner_is_held_all_the_same(tmp_path: Path) -> None:
     with build_lock(tmp_path / "x"):
-        for text in (b"", b"\xff", b"long" * 1000):
+        for text in (b"", b"long" * 1000):
             lock_path(tmp_path / "x").write_bytes(text)
             with (
                 pytest.raises(UsageError, match="is in use by another process"),
@@ -102,25 +88,14 @@ def test_a_lock_without_an_owner_is_held_all_the_same(tmp_path: Path) -> None:
                 pass
 
 
-def test_a_parent_that_cannot_be_written_to_has_the_lock_inside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / ".locks").write_text("in the way")
-    with build_lock(tmp_path / "x"):
-        assert (tmp_path / "x/.lock").exists()
-
-
-@pytest.mark.parametrize("dangling", [False, True])
-def test_no_lock_is_made_behind_a_link(tmp_path: Path, dangling: bool) -> None:
+def test_no_lock_is_made_behind_a_link(tmp_path: Path) -> None:
     away = tmp_path / "away"
-    if not dangling:
-        away.mkdir()
-        (away / "x.lock").write_text("mine")
+    away.mkdir()
+    (away / "x.lock").write_text("mine")
     (tmp_path / ".locks").symlink_to(away)
     with build_lock(tmp_path / "x"):
         assert (tmp_path / "x/.lock").is_file()
-    assert dangling is not away.exists()
-    assert dangling or [path.read_text() for path in away.iterdir()] == ["mine"]
+    assert [path.read_text() for path in away.iterdir()] == ["mine"]
 
 
 def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
@@ -178,26 +153,3 @@ def test_eight_processes_build_once_and_agree(tmp_path: Path) -> None:
     assert sum("built toy" in err for _, err in ends) == 1
     path = Path(ends[0][0].strip())
     assert digests(path) == digests(build_toy(tmp_path, home=tmp_path / "reference").path)
-
-
-def test_the_folder_of_locks_may_go_while_it_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process removes the empty folder before it is looked at, or before the file in it is opened."""
-    folder = tmp_path / "built" / "toy"
-    locks = lock_path(folder).parent
-    removed: list[object] = []
-
-    def removing(real: Callable[..., Any]) -> Callable[..., Any]:
-        def call(path: object, *args: Any, **options: Any) -> Any:
-            if path in {locks, locks / "toy.lock"} and len(removed) < 6:
-                removed.append(path)
-                if locks.exists():
-                    locks.rmdir()
-            return real(path, *args, **options)
-
-        return call
-
-    monkeypatch.setattr(Path, "lstat", removing(Path.lstat))
-    monkeypatch.setattr(os, "open", removing(os.open))
-    with build_lock(folder):
-        assert lock_path(folder).is_file()
-    assert len(removed) == 6

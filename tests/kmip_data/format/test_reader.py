@@ -393,39 +393,3 @@ def test_example_of_the_format_page(tmp_path, monkeypatch):
     np.testing.assert_array_equal(found["x"], records[7].columns["node/x"])
     np.testing.assert_array_equal(found["y"], records[7].columns["node/y"])
     np.testing.assert_array_equal(found["neighbor"], records[7].neighbor)
-
-
-def test_shard_written_by_plain_h5py(tmp_path):
-    """The page is enough to write a shard without this package: even the bytes are the same."""
-    records = write(tmp_path / "ours.h5", EDGE_SCHEMA)
-    nodes, edges = [record.num_nodes for record in records], [record.num_edges for record in records]
-    texts = {
-        "format": "kmip-data",
-        "format_version": np.int64(1),
-        "dataset": "points",
-        "build_key": "k",
-        "counts": f'{{"edges":{sum(edges)},"graphs":{len(records)},"nodes":{sum(nodes)}}}',
-        "schema": EDGE_SCHEMA.to_json(),
-    }
-    columns = {
-        key: np.concatenate([record.columns[key] for record in records]) for key in ("node/x", "edge/attr")
-    }
-    data = {
-        "graph/node_ptr": np.cumsum([0, *nodes]),
-        "graph/edge_ptr": np.cumsum([0, *edges]),
-        "graph/key": np.array([record.key for record in records], "S64"),
-        "graph/y": np.stack([record.columns["graph/y"] for record in records]),
-        "node/x": columns["node/x"],
-        "edge/index": np.concatenate([record.edge_index for record in records], axis=1).astype("<u4"),
-        "edge/attr": columns["edge/attr"],
-    }
-    options = dict(driver="core", backing_store=False, libver="earliest")
-    with h5py.File("any", "w", **options, alignment_threshold=1, alignment_interval=64) as file:
-        for name, value in texts.items():
-            file.attrs[name] = np.bytes_(value) if isinstance(value, str) else value
-        for key, array in data.items():
-            file.create_dataset(key, data=array)
-        file.flush()
-        (tmp_path / "theirs.h5").write_bytes(file.id.get_file_image())
-    assert_same_records(read_records(Shard(tmp_path / "theirs.h5")), records)
-    assert (tmp_path / "theirs.h5").read_bytes() == (tmp_path / "ours.h5").read_bytes()

@@ -401,3 +401,27 @@ def test_pinning_without_a_gpu_says_so(numbers):
     with pytest.warns(UserWarning, match="no GPU"):
         loader = GraphLoader(numbers, 10, pin_memory=True)
     assert len(list(loader)) == 5
+
+
+def test_ranks_of_torch_distributed_share_the_graphs_out(numbers, monkeypatch):
+    found = []
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    for rank in range(2):
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
+        loader = GraphLoader(numbers, batch_size=4, shuffle=True, seed=3)
+        found.append(numbers_of(loader))
+        assert len(found[-1]) == len(loader)
+    assert sorted(flat(found[0]) + flat(found[1])) == list(range(50))
+
+
+@pytest.mark.parametrize(
+    ("method", "compression"),
+    [("fork", None), ("fork", "gzip"), pytest.param("forkserver", "gzip", marks=pytest.mark.slow)],
+)
+def test_worker_processes_of_pyg_give_what_one_process_gives(tmp_path, method, compression):
+    options = {"compression": compression, "per_shard": 3}
+    dataset = ShardedDataset(write_build(tmp_path / "b", s3dis_records(24), s3dis_schema(), **options))
+    list(dataset[:5])  # some shards are mapped, or open, before the workers start
+    loader = DataLoader(dataset, 5, num_workers=2, multiprocessing_context=method, timeout=600)
+    assert_batches(loader, DataLoader(dataset, 5))

@@ -10,7 +10,6 @@ from pathlib import Path
 import h5py
 import numpy as np
 import torch
-from support.shares import share_folder
 from support.strangers_builds import ENCODING, copy_build, reseal
 from torch_geometric.data import Data
 
@@ -124,24 +123,6 @@ def large_files(originals: Path, tmp_path: Path) -> Iterator[tuple[str, Callable
 
 def test_sizes_are_limited_before_files_are_read(originals, tmp_path):
     assert not failures(large_files(originals, tmp_path), refused=True)
-
-
-def test_remote_builds_whose_cached_files_have_grown(originals, tmp_path, monkeypatch):
-    monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path / "home"))
-    share_folder(originals / "index", tmp_path / "share")
-    address = (tmp_path / "share").as_uri()
-    expected = len(kmip_data.open(address, "train"))
-
-    def cases() -> Iterator[tuple[str, Callable[[], object]]]:
-        for file in (CARD_NAME, SPLIT, COLUMNS):
-            (cached,) = (tmp_path / "home/cache/afar").glob(f"*/{file}")
-            grow(cached)
-            yield file, lambda: len(kmip_data.open(address, "train")) == expected
-
-    assert not failures(cases())
-
-
-# Strange contents
 
 
 DEEP = "[" * 50_000 + "]" * 50_000

@@ -1,9 +1,8 @@
 """Kernels compile also where nothing can be cached."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
+
+from support.cli import python
 
 CODE = (
     "import sys; sys.path.insert(0, {folder!r})\n"
@@ -14,15 +13,7 @@ KERNEL = "from kmip_data.runtime.threads import njit_nogil\n@njit_nogil()\ndef d
 
 def run(folder: Path, **environment: str) -> str:
     (folder / "kernel.py").write_text(KERNEL)
-    done = subprocess.run(
-        [sys.executable, "-B", "-c", CODE.format(folder=str(folder))],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    return python("-B", "-c", CODE.format(folder=str(folder)), **environment).out.strip()
 
 
 def test_machine_code_is_kept(tmp_path):

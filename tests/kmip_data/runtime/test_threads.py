@@ -1,6 +1,5 @@
 """Threads: the pool of kernels, helpers that share work, results made ahead; after a fork, too."""
 
-import gc
 import os
 import subprocess
 import sys
@@ -22,14 +21,29 @@ def two_threads():
     threads.set_num_threads(None)
 
 
+def gone(name):
+    """Return whether the threads of this name end."""
+    deadline = time.monotonic() + 600
+    while running(name) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return not running(name)
+
+
+def running(name):
+    return [thread for thread in threading.enumerate() if thread.name.startswith(f"kmip-data-{name}")]
+
+
 def test_every_row_once():
     seen = np.zeros(1000, int)
 
     def work(start, stop):
+        assert stop - start <= 100
         seen[start:stop] += 1
 
-    threads.for_ranges(work, 1000)
+    threads.for_ranges(work, 1000, most=100)
     assert (seen == 1).all()
+    with pytest.raises(ZeroDivisionError):
+        threads.for_ranges(lambda a, b: 1 // a, 1000)
 
 
 def test_a_call_from_inside_runs_where_it_is():
@@ -51,25 +65,6 @@ def test_a_call_from_inside_runs_where_it_is():
     assert (seen == 1).all()
 
 
-def test_many_threads_share_one_pool(monkeypatch):
-    made = []
-    pool = threads.ThreadPoolExecutor
-
-    def slow(*args, **kwargs):
-        made.append(args)
-        threading.Event().wait(0.05)
-        return pool(*args, **kwargs)
-
-    monkeypatch.setattr(threads, "ThreadPoolExecutor", slow)
-    monkeypatch.setattr(threads, "_pool", None)
-    runners = [threading.Thread(target=threads.for_ranges, args=(lambda a, b: None, 100)) for _ in range(8)]
-    for runner in runners:
-        runner.start()
-    for runner in runners:
-        runner.join()
-    assert len(made) == 1
-
-
 def test_a_child_forked_from_a_busy_pool_has_its_own():
     code = (
         "import os; from kmip_data.runtime import threads; threads.set_num_threads(2)\n"
@@ -86,39 +81,7 @@ def test_a_child_forked_from_a_busy_pool_has_its_own():
     assert done.returncode == 0
 
 
-def test_interrupt_while_ranges_are_handed_over(monkeypatch) -> None:
-    """Ranges that have not begun are dropped; the pool is free for the next call."""
-    release = threading.Event()
-    begun: list[int] = []
-
-    def work(start: int, _stop: int) -> None:
-        begun.append(start)
-        release.wait(600)
-
-    try:
-        pool = threads._get_pool()
-        submit, handed = pool.submit, []
-
-        def interrupted(*arguments):
-            handed.append(submit(*arguments))
-            if len(handed) == 20:
-                raise KeyboardInterrupt
-            return handed[-1]
-
-        monkeypatch.setattr(pool, "submit", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            threads.for_ranges(work, 1000, most=1)
-        # The 20th was lost with the interrupt before anyone knew it.
-        assert sum(future.cancelled() for future in handed[:19]) >= 19 - pool._max_workers
-    finally:
-        release.set()
-
-
 # Helpers
-
-
-def helping():
-    return [thread for thread in threading.enumerate() if thread.name.startswith("kmip-data-help")]
 
 
 @pytest.fixture
@@ -164,22 +127,15 @@ def test_errors_are_raised_after_all_parts_ended(helpers, broken):
     assert len(ended) == 3
 
 
-def test_without_helpers():
-    helpers = HelperThreads(0)
-    seen = []
-    helpers.run(lambda start, stop: seen.append((start, stop, threading.current_thread())), [0, 3, 7])
+def test_none_and_closed_helpers(helpers):
+    none, seen = HelperThreads(0), []
+    none.run(lambda start, stop: seen.append((start, stop, threading.current_thread())), [0, 3, 7])
     assert seen == [(0, 7, threading.current_thread())]
-    helpers.close()
-
-
-def test_closed_helpers_end(helpers):
+    none.close()
     helpers.run(lambda start, stop: None, [0, 1, 2])
-    assert helping()
+    assert running("help")
     helpers.close()
-    deadline = time.monotonic() + 600
-    while helping() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not helping()
+    assert gone("help")
 
 
 def test_a_forked_child_does_it_all(helpers):
@@ -194,10 +150,6 @@ def test_a_forked_child_does_it_all(helpers):
 
 
 # Results made ahead
-
-
-def making():
-    return [thread for thread in threading.enumerate() if thread.name.startswith("kmip-data-ahead")]
 
 
 def test_in_order_whatever_takes_long():
@@ -221,18 +173,6 @@ def test_no_more_is_made_than_asked_for():
     assert len(made) <= 8
 
 
-def test_the_source_is_read_in_the_callers_thread():
-    seen = set()
-
-    def items():
-        for number in range(6):
-            seen.add(threading.current_thread())
-            yield number
-
-    assert list(ahead(items(), abs, threads=3, depth=3)) == list(range(6))
-    assert seen == {threading.current_thread()}
-
-
 def test_errors_come_in_their_place():
     def make(number):
         return 1 // (number - 4)
@@ -242,24 +182,7 @@ def test_errors_come_in_their_place():
         next(results)
     with pytest.raises(ZeroDivisionError):
         next(results)
-    assert not making()
-
-
-def test_closed_by_a_collection():
-    class Holder:
-        pass
-
-    holder = Holder()
-    holder.results = ahead(range(1000), abs, threads=2, depth=4)
-    holder.itself = holder
-    next(holder.results)
-    assert making()
-    del holder
-    gc.collect()
-    deadline = time.monotonic() + 600
-    while making() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not making()
+    assert not running("ahead")
 
 
 def test_collected_in_one_of_its_own_threads():
@@ -276,8 +199,5 @@ def test_collected_in_one_of_its_own_threads():
     results["it"] = ahead(range(50), make, threads=1, depth=2)
     assert next(results["it"]) == 0
     only_one_left.set()
-    deadline = time.monotonic() + 600
-    while making() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not making()
+    assert gone("ahead")
     assert closed_by[0] is not threading.current_thread()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 from matplotlib.figure import Figure
 
@@ -37,12 +39,10 @@ def test_shares_and_short_logarithmic_axes(drawn, tmp_path):
 
 
 def test_a_sweep_has_one_legend_and_ticks_without_markup(drawn, tmp_path):
+    known = {"setting": "inference", "status": "ok"}
     cells = [
-        Measurement(
-            method=method, setting="inference", n=n, status="ok", forward=(n / 1e6,), peak_bytes=n * 100
-        )
-        for method in ("auto", "full")
-        for n in (100, 1000, 10_000)
+        Measurement(method=method, n=n, forward=(n / 1e6,), peak_bytes=n * 100, **known)
+        for method, n in product(("auto", "full"), (100, 1000, 10_000))
     ]
     draw_sweep(cells, tmp_path / "p.png", title="", paper=read_shipped("results", "efficiency"))
     labels = [text.get_text() for text in drawn[0].legends[0].get_texts()]

@@ -24,102 +24,78 @@ from kmip_data.models.analysis.study import (
 
 
 def slow_curves(queries, keys, values, ks):
-    """Row by row in Python floats: error, what was published, cumulative weight."""
+    """Row by row in Python floats: error and cumulative weight."""
     heads, m, d = queries.shape
     n = keys.shape[1]
-    error, published, weight = ([0.0] * len(ks) for _ in range(3))
+    error, weight = [0.0] * len(ks), [0.0] * len(ks)
     for h in range(heads):
         for i in range(m):
             scores = [float(queries[h, i].double() @ keys[h, j].double()) / math.sqrt(d) for j in range(n)]
             exps = [math.exp(score) for score in scores]
             full = sum(e * values[h, j].double() for j, e in enumerate(exps)) / sum(exps)
-            up = sorted(range(n), key=lambda j: scores[j])
-            down = up[::-1]
+            down = sorted(range(n), key=lambda j: -scores[j])
             for place, k in enumerate(ks):
-                best, worst = down[:k], up[:k]
-                weight[place] += sum(exps[j] for j in best) / sum(exps)
-                if k >= n:
-                    continue
-                out = sum(exps[j] * values[h, j].double() for j in best) / sum(exps[j] for j in best)
-                error[place] += float((out - full).norm())
-                bad = sum(exps[j] * values[h, j].double() for j in worst) / sum(exps[j] for j in up[: k + 1])
-                published[place] += float((bad - full).norm())
-    return tuple(np.array(curve) / (heads * m) for curve in (error, published, weight))
+                total = sum(exps[j] for j in down[:k])
+                weight[place] += total / sum(exps)
+                if k < n:
+                    out = sum(exps[j] * values[h, j].double() for j in down[:k]) / total
+                    error[place] += float((out - full).norm())
+    return tuple(np.array(curve) / (heads * m) for curve in (error, weight))
 
 
-def test_curves_equal_a_loop(monkeypatch):
-    def check(scratch):
+def test_curves_equal_a_loop_and_the_attention_we_ship(monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    queries, keys = torch.randn(2, 2, 9, 3, generator=generator)
+    values = torch.randn(2, 9, 4, generator=generator)
+    ks = (1, 2, 5, 8, 9, 20)
+    error, weight = slow_curves(queries, keys, values, ks)
+    for scratch in (2**26, 1):
         monkeypatch.setattr(study, "SCRATCH", scratch)
-        generator = torch.Generator().manual_seed(0)
-        queries, keys = torch.randn(2, 2, 9, 3, generator=generator)
-        values = torch.randn(2, 9, 4, generator=generator)
-        ks = (1, 2, 5, 8, 9, 20)
-        error, published, weight = slow_curves(queries, keys, values, ks)
-        found = approximation_error(queries, keys, values, ks)
-        np.testing.assert_allclose(found.error, error, atol=1e-12)
-        np.testing.assert_allclose(found.published, published, atol=1e-12)
+        np.testing.assert_allclose(approximation_error(queries, keys, values, ks)[0], error, atol=1e-12)
         np.testing.assert_allclose(cumulative_weight(queries, keys, ks), weight, atol=1e-12)
-
-    check_each(check, [2**26, 1])
-
-
-def test_error_is_that_of_the_attention_we_ship():
-    queries, keys, values = torch.randn(3, 2, 40, 5, generator=torch.Generator().manual_seed(1))
     full = torch.nn.functional.scaled_dot_product_attention(queries, keys, values)
-    found = approximation_error(queries, keys, values, (3, 17)).error
-    for k, error in zip((3, 17), found, strict=True):
-        distance = (kmip_attention(queries, keys, values, k) - full).norm(dim=-1).mean()
-        assert float(distance) == pytest.approx(error, rel=1e-4)
+    distance = (kmip_attention(queries, keys, values, 5) - full).norm(dim=-1).mean()
+    assert float(distance) == pytest.approx(error[2], rel=1e-4)
 
 
-def test_published_figures_of_normal_data():
-    """N = 2500, d = 16: the archived figure is the ascending one; queries are a sample of the rows."""
+def test_figures_of_normal_data():
+    """N = 2500, d = 16; queries are a sample of the rows."""
     generator = torch.Generator().manual_seed(5)
     queries, keys, values = torch.randn(3, 1, 2500, 16, generator=generator)
     ks = (1, 5, 11, 46, 95, 198, 1021)
-    found = approximation_error(queries[:, :500], keys, values, ks)
+    error, random = approximation_error(queries[:, :500], keys, values, ks)
     right = (3.886, 1.791, 1.196, 0.559, 0.365, 0.226, 0.045)
-    np.testing.assert_allclose(found.error, right, rtol=0.06, atol=0.003)
-    archived = {1: 1.724, 5: 1.435, 11: 1.097, 95: 0.435, 198: 0.319}
-    for k, value in archived.items():
-        assert found.published[ks.index(k)] == pytest.approx(value, rel=0.05)
+    np.testing.assert_allclose(error, right, rtol=0.06, atol=0.003)
+    assert random == pytest.approx(4.0, rel=0.02)
     weights = cumulative_weight(queries[:, :500], keys, (1, 10, 100, 200, 1000))
     np.testing.assert_allclose(weights, (0.009, 0.050, 0.225, 0.339, 0.764), rtol=0.05, atol=5e-4)
 
 
-def test_ks_of_the_paper():
+def test_ks_of_the_paper_and_wrong_ones():
     ks = paper_ks(5000)
-    assert len(ks) == 43
-    assert ks[-1] == 5000
+    assert (len(ks), ks[-1]) == (43, 5000)
     assert {1, 2, 5, 11, 46, 95, 198, 1021, 2540} <= set(ks)
-    assert paper_ks(1) == (1,)
-    assert paper_ks(2) == (1, 2)
-
-
-def test_ks_must_rise():
-    def check(ks):
-        rows = torch.zeros(1, 4, 2)
+    assert (paper_ks(1), paper_ks(2)) == ((1,), (1, 2))
+    rows = torch.zeros(1, 4, 2)
+    for wrong in ((), (0, 1), (2, 2), (3, 1)):
         with pytest.raises(UsageError, match="values of k"):
-            cumulative_weight(rows, rows, ks)
-
-    check_each(check, [(), (0, 1), (2, 2), (3, 1)])
+            cumulative_weight(rows, rows, wrong)
 
 
 def test_study_takes_the_layers_graphs_and_rows_asked_for():
     one = gaussian_projections(6, 3, graphs=4)
-    three = Projections(one.layers * 3, (6, 4, 8, 6), {})
-    found = run_study(three, approximation, graphs=2, sizes=(5, 7), ks=(1, 6, 9))
-    assert found.samples == ((1, 0, 6), (2, 0, 6), (1, 3, 6), (2, 3, 6))  # the first layer is left out
+    three = Projections(one.layers * 3, (6, 18), {})
+    found = run_study(three, approximation, ks=(1, 18, 19))
+    assert found.samples == ((1, 0, 6), (2, 0, 6), (1, 1, 18), (2, 1, 18))  # the first layer is left out
     mean, std = found.summary("k-MIP")
     assert mean[0] > 0
     assert mean[1] == mean[2] == std[2] == 0
     lines = found.to_csv().decode().splitlines()
-    assert lines[0] == "layer,graph,nodes,k,k-MIP,as published,normal outputs"
+    assert lines[0] == "layer,graph,nodes,k,k-MIP,normal outputs"
     assert len(lines) == 1 + 4 * 3
-    few = run_study(one, approximation, queries=2, graphs=1, ks=(1,))
-    assert few.samples == ((0, 0, 6),)  # the only layer
-    with pytest.raises(UsageError, match="None of 4 graphs has 9"):
-        run_study(three, approximation, sizes=(9, 99))
+    few = run_study(one, approximation, queries=2, ks=(1,))
+    assert few.samples == tuple((0, graph, 6) for graph in range(4))  # the only layer
+    assert run_study(one, approximation).ks == paper_ks(6)
 
 
 class TwoLayers(nn.Module):

@@ -1,91 +1,59 @@
-"""Full attention and its estimate: batches, precision, sizes of their networks."""
+"""Full attention and its estimate by random features; their formulas are in test_whole_networks.py."""
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
+from support.allocations import saved_for_backward
 from support.cases import check_each
-from support.paper_networks import Network, size
+from support.slow_attention import performer as slow_performer
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from kmip_data.errors import UsageError
 from kmip_data.models import ModelConfig, PerformerAttention, TransformerAttention
-from kmip_data.models.attention.performer import tiles_of
+from kmip_data.models.attention import performer, transformer
+from kmip_data.models.attention.configuration import PerformerPart
+from kmip_data.models.attention.performer import orthogonal_directions, tiles_of
 from kmip_data.models.attention.transformer import equal_sizes
+from kmip_data.models.parts import Place
 
 PTR = [0, 4, 4, 5, 17, 21, 23, 40]
-DIM, HEADS = 6, 2
+DIM, HEADS, WIDE = 6, 2, 5
 LAYERS = {"transformer": TransformerAttention, "performer": PerformerAttention}
-#: The widths that upstream's search finds, and the number of parameters of its networks.
-UPSTREAM = {
-    "transformer": [
-        Network("voc", 8, 2, "none", 64, 443_925),  # best of each
-        Network("func", 10, 3, "lappe", 60, 498_190),  # best of each
-    ],
-    "performer": [
-        Network("voc", 6, 2, "none", 52, 476_237),
-        Network("voc", 6, 1, "none", 52, 473_481),  # best of each
-        Network("coco", 6, 1, "rwse", 52, 476_869),
-        Network("coco", 8, 2, "none", 40, 454_641),  # where its search began
-        Network("func", 8, 2, "none", 40, 458_490),
-        Network("func", 6, 2, "lappe", 52, 482_282),  # best of each
-        Network("struct", 8, 2, "none", 40, 458_531),
-        Network("struct", 6, 3, "rwse", 52, 483_007),  # best of each
-        Network("city", 12, 1, "none", 32, 513_642),  # the narrowest that is tried: over the budget
-        Network("city", 5, 1, "none", 60, 479_650),  # London, as deep as the paper says
-    ],
-    "bigbird": [  # widths and counts are computed from upstream's files and rule, which do not state them
-        Network("voc", 10, 2, "none", 56, 489_797),
-        Network("voc", 10, 1, "lappe", 56, 486_989),  # best of each
-        Network("coco", 8, 1, "none", 60, 450_021),
-        Network("coco", 10, 1, "lappe", 56, 490_409),  # best of each
-        Network("func", 8, 2, "lappe", 60, 457_330),
-        Network("func", 6, 1, "lappe", 72, 489_394),  # best of each
-        Network("struct", 10, 2, "none", 56, 498_691),
-        Network("struct", 10, 3, "lappe", 56, 499_723),  # best of each
-        Network("city", 16, 1, "none", 44, 485_726),
-    ],
-}
-#: Widths that a file names, and the number of parameters, counted here where upstream does not say.
-FIXED = {
-    "transformer": [
-        Network("voc", 8, 2, "lappe", 68, 500_613, "batch"),  # Tönshoff et al.: over the budget
-        Network("coco", 8, 1, "none", 68, 499_677, "batch"),
-        Network("func", 6, 2, "lappe", 76, 479_234, "batch"),
-        Network("struct", 8, 2, "lappe", 64, 451_931, "batch"),
-        Network("shapenet", 8, 2, "none", 52, 296_190, "batch"),
-        Network("s3dis", 8, 2, "none", 52, 294_385, "batch"),
-    ],
-    "performer": [
-        Network("shapenet", 8, 2, "none", 28, 292_566, "batch"),
-        Network("s3dis", 8, 2, "none", 28, 291_577, "batch"),
-    ],
-    "bigbird": [
-        Network("s3dis", 8, 2, "none", 48, 289_597, "batch"),
-        Network("shapenet", 8, 2, "none", 48, 291_266, "batch"),
-    ],
-}
 
 
 @pytest.fixture(params=LAYERS)
 def kind(request) -> str:
-    torch.manual_seed(7)
     return request.param
 
 
-def test_networks_of_the_paper_have_their_counts() -> None:
-    def holds(case) -> None:
-        name, row, budget = case
-        with torch.device("meta"):
-            assert size(f"gps-{name}", row, budget=budget) == (row.dim, row.count)
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(7)
 
-    tables = [*UPSTREAM.items(), *FIXED.items()]
-    # Each search counts a dozen networks: one of a model, and the sizes of the others.
-    searched = [(name, rows[0], 500_000) for name, rows in UPSTREAM.items()]
-    check_each(holds, [*searched, *((name, row, None) for name, rows in tables for row in rows)])
+
+def layer(kind: str, **options) -> nn.Module:
+    return LAYERS[kind](DIM, heads=HEADS, **options).double()
+
+
+def nodes(count: int = 40) -> Tensor:
+    return torch.randn(count, DIM, dtype=torch.float64, requires_grad=True)
+
+
+def test_a_batch_is_its_graphs_alone(kind: str) -> None:
+    def holds(ptr) -> None:
+        attention, x = layer(kind), nodes(ptr[-1])
+        alone = [attention(x[a:b]) for a, b in itertools.pairwise(ptr)]
+        torch.testing.assert_close(attention(x, torch.tensor(ptr)), torch.cat([*alone, x[:0]]))
+
+    check_each(holds, [PTR, [0, 1], [0, 2], [0, 0], [0], [0, 3, 3, 6]])
 
 
 def test_half_precision_and_autocast(kind: str) -> None:
-    attention, x = LAYERS[kind](DIM, heads=HEADS), torch.randn(40, DIM, requires_grad=True)
+    attention, x = layer(kind).float(), nodes().detach().float().requires_grad_()
     with torch.autocast("cpu", torch.bfloat16):
         out = attention(x, PTR)
     assert out.dtype == torch.bfloat16
@@ -102,8 +70,7 @@ def test_heads_share_the_channels(kind: str) -> None:
 
 
 def test_what_inference_remembers_serves_training(kind: str) -> None:
-    attention, ptr = LAYERS[kind](DIM, heads=HEADS).double(), [0, 11, 20, 40]  # sizes of no other test
-    x = torch.randn(40, DIM, dtype=torch.float64, requires_grad=True)
+    attention, x, ptr = layer(kind), nodes(), [0, 11, 20, 40]  # sizes of no other test
     with torch.inference_mode():
         expected = attention(x, ptr)
     found = attention(x, ptr)
@@ -113,12 +80,55 @@ def test_what_inference_remembers_serves_training(kind: str) -> None:
 
 
 def test_compiles_once_for_batches_of_any_size(kind: str) -> None:
-    attention, x = LAYERS[kind](DIM, heads=HEADS).double(), torch.randn(40, DIM, dtype=torch.float64)
+    attention, x = layer(kind), nodes().detach()
     expected = [attention(x, PTR), attention(x[:23], [0, 9, 23])]
     attention.compile(dynamic=True, backend="eager")
     torch.testing.assert_close(attention(x, torch.tensor(PTR)), expected[0])
     with torch._dynamo.config.patch(error_on_recompile=True):
         torch.testing.assert_close(attention(x[:23], torch.tensor([0, 9, 23])), expected[1])
+
+
+def test_recomputing_draws_the_same_dropout(kind: str) -> None:
+    attention, x = layer(kind, dropout=0.5), nodes()
+    results = []
+    for again in (False, True):
+        torch.manual_seed(1)
+        out = checkpoint(attention, x, PTR, use_reentrant=False) if again else attention(x, PTR)
+        results.append((out, *torch.autograd.grad(out.square().sum(), x)))
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+    assert not torch.equal(results[0][0], attention.eval()(x, PTR))
+
+
+def test_weights_and_results_are_those_of_torchs_layer_with_padding() -> None:
+    torch.manual_seed(3)
+    ours = TransformerAttention(DIM, heads=HEADS)
+    torch.manual_seed(3)
+    theirs = nn.MultiheadAttention(DIM, HEADS, batch_first=True)
+    assert all(torch.equal(value, ours.state_dict()[name]) for name, value in theirs.state_dict().items())
+    nn.init.normal_(theirs.in_proj_bias)
+    ours.load_state_dict(theirs.state_dict(), strict=True)
+    ours, theirs, x = ours.double(), theirs.double(), nodes()
+    sizes = torch.tensor(PTR).diff()
+    mask = torch.arange(17) < sizes[:, None]
+    dense = x.new_zeros(len(sizes), 17, DIM)
+    dense[mask] = x
+    full = [graph for graph, count in enumerate(sizes) if count]  # torch gives NaN for a graph of none
+    padded = theirs(*[dense[full]] * 3, key_padding_mask=~mask[full], need_weights=False)[0][mask[full]]
+    torch.testing.assert_close(ours(x, PTR), padded, atol=1e-12, rtol=0)
+    gradients = [torch.autograd.grad(out.square().sum(), x)[0] for out in (ours(x, PTR), padded)]
+    torch.testing.assert_close(*gradients, atol=1e-10, rtol=0)
+
+
+def test_graphs_are_divided_among_calls_where_dropout_needs_all_weights(monkeypatch) -> None:
+    """Two graphs of one size go together, so one draw masks both; the third has the next one."""
+    attention, x = layer("transformer", dropout=0.4), nodes(12)
+    monkeypatch.setattr(transformer, "WEIGHTS", 2 * HEADS * 4**2)
+    torch.manual_seed(1)
+    found = attention(x, [0, 4, 8, 12])
+    torch.manual_seed(1)
+    apart = [attention(x[:8], [0, 4, 8]), attention(x[8:])]
+    torch.testing.assert_close(found, torch.cat(apart), atol=1e-12, rtol=0)
+    assert not torch.allclose(found, attention.eval()(x, [0, 4, 8, 12]))
 
 
 def test_graphs_of_one_size_go_together_and_none_are_padded() -> None:
@@ -131,12 +141,77 @@ def test_graphs_of_one_size_go_together_and_none_are_padded() -> None:
 
 @pytest.mark.parametrize(("most", "each"), [(1000, 2), (12, 2), (5, 1), (1, 1)])
 def test_tiles_hold_each_row_once_and_no_more_than_they_may(most: int, each: int) -> None:
-    groups = tiles_of(tuple(PTR), most, each, torch.device("cpu"))
     rows = []
-    for group in groups:
+    for group in tiles_of(tuple(PTR), most, each, torch.device("cpu")):
         assert len(group.tiles) == 1 or len(group.graphs) == 1
         for tile in group.tiles:
             assert tile.rows.numel() <= most
             assert len(group.graphs) == 1 or tile.rows.numel() + each * len(group.graphs) <= most
             rows += tile.rows.flatten().tolist() if tile.inside is None else tile.rows[tile.inside].tolist()
     assert sorted(rows) == list(range(40))
+
+
+def test_random_features_equal_the_formula_however_rows_are_cut(monkeypatch) -> None:
+    """With zero keys up to the largest graph for ``legacy_mask``, as in the published code."""
+
+    def holds(case) -> None:
+        legacy, rows = case
+        monkeypatch.setattr(performer, "SCRATCH", rows * HEADS * 8 * 8)
+        part = PerformerPart(heads=HEADS, head_dim=WIDE, legacy_mask=legacy)
+        attention, ptr = part.build(Place(DIM)).double(), [0, 3, 4, 4, 6, 11]
+        assert attention.fast_attention.projection_matrix.shape == (8, WIDE)  # int(5 · ln 5)
+        x, weights = nodes(11), dict(attention.named_parameters()) | dict(attention.named_buffers())
+        graphs = [x[a:b] for a, b in itertools.pairwise(ptr) if a < b]
+        zeros = [5 - len(graph) if legacy else 0 for graph in graphs]
+        slow = [slow_performer(part, weights, *given) for given in zip(graphs, [0] * 4, zeros, strict=True)]
+        found, expected = attention(x, ptr), torch.cat(slow)
+        torch.testing.assert_close(found, expected, atol=1e-10, rtol=0)
+        pull, inputs = torch.randn_like(found), [x, *attention.parameters()]
+        gradients = [torch.autograd.grad((out * pull).sum(), inputs) for out in (found, expected)]
+        for a, b in zip(*gradients, strict=True):
+            torch.testing.assert_close(a, b, atol=1e-10, rtol=0)
+
+    check_each(holds, itertools.product([False, True], [10_000, 4]))
+
+
+@torch.no_grad()
+def test_more_features_come_closer_to_full_attention() -> None:
+    attention, x, gaps = layer("performer", head_dim=WIDE), nodes() / 2, []
+    projections = attention.to_q, attention.to_k, attention.to_v
+    q, k, v = (to(x).unflatten(1, (HEADS, WIDE)).transpose(0, 1) for to in projections)
+    full = nn.functional.scaled_dot_product_attention(q, k, v).transpose(0, 1).flatten(1)
+    for features in (5, 100, 5000):  # Gaussian: few channels show the signs of the orthogonal ones
+        attention.fast_attention.projection_matrix = torch.randn(features, WIDE, dtype=torch.float64)
+        gaps.append(float((attention(x) - attention.to_out(full)).norm()))
+    assert gaps == sorted(gaps, reverse=True)
+    assert gaps[-1] < 0.1 * gaps[0]
+
+
+def test_directions_are_orthogonal_gaussians() -> None:
+    directions = orthogonal_directions(266, 64).double()
+    units = directions / directions.norm(dim=1, keepdim=True)
+    for block in units.split(64):
+        torch.testing.assert_close(block @ block.T, torch.eye(len(block)).double(), atol=1e-5, rtol=0)
+    lengths = orthogonal_directions(4096, 64).norm(dim=1)
+    assert lengths.square().mean() == pytest.approx(64, rel=0.02)
+    assert float(lengths.std()) > 0.5
+
+
+def test_random_features_have_the_names_and_usual_sizes_of_the_published_class() -> None:
+    shapes = {name: tuple(value.shape) for name, value in PerformerAttention(20).state_dict().items()}
+    assert shapes == {
+        "fast_attention.projection_matrix": (266, 64),
+        **dict.fromkeys(("to_q.weight", "to_k.weight", "to_v.weight"), (256, 20)),
+        "to_out.weight": (20, 256),
+        "to_out.bias": (20,),
+    }
+
+
+def test_no_features_are_kept() -> None:
+    attention, x = PerformerAttention(8), torch.randn(2000, 8)
+    with saved_for_backward() as kept:
+        attention(x)
+    given = {tensor.untyped_storage().data_ptr() for tensor in attention.state_dict().values()}
+    rows = 2000 * 256 * 4
+    # Queries, keys, values and the result; features would take 4.2 times that.
+    assert sum(size for at, size in kept.items() if at not in given) < 4 * rows + x.numel() * 4 + 1000

@@ -8,8 +8,8 @@ import pytest
 import torch
 from support.cases import check_each
 
-from kmip_data.models.layers.adjacency import Adjacency, neighbor_sum, sum_lists
-from kmip_data.models.layers.batch import EdgeList, NeighborTable
+from kmip_data.models.layers.adjacency import EdgeList, neighbor_sum, sum_lists
+from kmip_data.models.layers.batch import NeighborTable
 
 N, K, D = 9, 3, 4
 
@@ -43,23 +43,6 @@ def test_oracle_of_sums_and_their_gradients(form: str, weighted: bool) -> None:
         torch.autograd.grad(fast, wanted, pull), torch.autograd.grad(slow, wanted, pull), strict=True
     ):
         torch.testing.assert_close(a, b, atol=1e-12, rtol=0)
-
-
-@pytest.mark.parametrize("form", ["table", "list"])
-def test_what_is_counted_of_each_node(form: str) -> None:
-    graph = edges(form)
-    source, target = graph.index
-    others, loops = graph.adjacency.degrees
-    for i in range(N):
-        assert others[i] == ((target == i) & (source != i)).sum()
-        assert loops[i] == ((target == i) & (source == i)).sum()
-
-
-def test_edges_are_sorted_once() -> None:
-    graph = edges("list")
-    assert graph.adjacency is graph.adjacency
-    assert graph.adjacency.outgoing is graph.adjacency.outgoing
-    assert edges("table").adjacency.incoming.edge is None
 
 
 def test_no_edges_and_no_gradient_for_either() -> None:
@@ -115,7 +98,7 @@ def test_gradients_of_lists_are_those_of_index_add(monkeypatch) -> None:
         bags = self.incoming if targets else self.outgoing
         return sum_lists(values, bags.start, bags.edge)
 
-    monkeypatch.setattr(Adjacency, "sum", by_lists)
+    monkeypatch.setattr(EdgeList, "sum", by_lists)
     ((graph.at_source(x) + graph.at_target(x)) * pull).sum().backward()
     expected = torch.zeros(N, D, dtype=torch.float64).index_add(0, source, pull).index_add(0, target, pull)
     torch.testing.assert_close(x.grad, expected, atol=1e-12, rtol=0)

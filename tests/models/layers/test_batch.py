@@ -38,20 +38,21 @@ def test_a_batch_on_another_device() -> None:
     assert pointers_on_cpu(graph(), 3) is None
 
 
-def test_a_single_graph() -> None:
-    batch = read_batch(graph())
-    assert batch.ptr.tolist() == [0, 3]
-    assert batch.graph.tolist() == [0, 0, 0]
+def test_pointers_and_graph_numbers_follow_from_each_other() -> None:
+    def holds(case) -> None:
+        nodes, given, ptr, graph = case
+        found = read_batch(Data(x=torch.ones(nodes, 1), edge_index=EDGES, **given))
+        assert (found.ptr.tolist(), found.graph.tolist()) == (ptr, graph)
 
-
-def test_pointers_without_graph_numbers() -> None:
-    batch = read_batch(Data(x=torch.ones(3, 1), edge_index=EDGES, ptr=torch.tensor([0, 1, 1, 3])))
-    assert batch.graph.tolist() == [0, 2, 2]
-
-
-def test_graph_numbers_without_pointers() -> None:
-    batch = read_batch(Data(x=torch.ones(4, 1), edge_index=EDGES, batch=torch.tensor([0, 2, 2, 3])))
-    assert batch.ptr.tolist() == [0, 1, 1, 3, 4]
+    numbers = {"batch": torch.tensor([0, 2, 2, 3])}
+    check_each(
+        holds,
+        [
+            (3, {}, [0, 3], [0, 0, 0]),
+            (3, {"ptr": torch.tensor([0, 1, 1, 3])}, [0, 1, 1, 3], [0, 2, 2]),
+            (4, numbers, [0, 1, 1, 3, 4], [0, 2, 2, 3]),
+        ],
+    )
 
 
 def test_graph_numbers_that_would_let_attention_cross_graphs() -> None:
@@ -108,8 +109,8 @@ def test_refusals() -> None:
             (Data(x=torch.ones(3), edge_index=EDGES), "(N, channels)"),
             (Data(x=torch.ones(3, 1)), "neighbor (N, k) or edge_index (2, E)"),
             (Data(x=torch.ones(3, 1), edge_index=EDGES.float()), "int64"),
-            (Data(x=torch.ones(3, 1), edge_index=EDGES[:1]), "(2, E)"),
-            (Data(x=torch.ones(3, 1), neighbor=torch.zeros(2, 4, dtype=torch.int32)), "(3, k)"),
+            (Data(x=torch.ones(3, 1), edge_index=EDGES[:1]), "(2, …)"),
+            (Data(x=torch.ones(3, 1), neighbor=torch.zeros(2, 4, dtype=torch.int32)), "(3, …)"),
             (Data(x=torch.ones(3, 1), edge_index=EDGES, ptr=torch.tensor([0, 2])), "ptr"),
         ],
     )

@@ -24,9 +24,7 @@ from kmip_data.pipelines.openstreetmap.network import from_ways, largest_compone
 from kmip_data.pipelines.openstreetmap.streets import IMPLICIT, read_speed
 from kmip_data.pipelines.openstreetmap.tensors import (
     Vocabulary,
-    by_frequency,
     city_tensors,
-    lanes_by_frequency,
 )
 
 
@@ -105,20 +103,6 @@ def test_the_vocabulary_is_upstreams_choice(city, theirs):
         assert Counter(words[name]) == Counter(theirs_by_frequency.index)
         ranks = [theirs_by_frequency[word] for word in words[name]]
         assert ranks == sorted(ranks, reverse=True)
-
-
-@given(st.dictionaries(st.text("abcdef", min_size=1, max_size=2), st.integers(1, 5), max_size=14))
-def test_choice_of_categories(counts):
-    chosen = by_frequency(counts)
-    assert len(chosen) == min(len(counts), 9)
-    assert ("others" in chosen) == (len(counts) > 8)
-    left_out = set(counts) - set(chosen)
-    totals = {**counts, "others": sum(counts[name] for name in left_out)}
-    assert [totals[name] for name in chosen] == sorted((totals[name] for name in chosen), reverse=True)
-    assert all(counts[name] <= min(counts[kept] for kept in set(chosen) - {"others"}) for name in left_out)
-    assert by_frequency(dict(reversed(counts.items()))) == chosen
-    assert lanes_by_frequency(counts)[0] == "nan"
-    assert len(lanes_by_frequency(counts)) <= 9
 
 
 def test_a_city_without_tags_has_zero_columns_and_says_so(tmp_path):

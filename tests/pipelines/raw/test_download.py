@@ -303,7 +303,7 @@ BAD = {
     "no header": (lambda handler: handler.server.held.wait(5), "sent nothing for too long"),
     "too long declared": (File(DATA[:1000], length=SIZE), "has another file now"),
     "hang up": (lambda handler: handler.hang_up(), "cut the connection"),
-    "no address": (redirect("http://[bad/"), "redirects to something that is not a web address"),
+    "no address": (redirect("http://[bad/"), "redirects to nowhere, which is not a web address"),
     "endless redirect": (endless_redirect, "cannot be connected to"),
     "huge length": (File(DATA, length="9" * 5000), "declares a length that is not a number of bytes"),
     "huge chunk": (raw_body(b"f" * 5000 + b"\r\n" + DATA, "Transfer-Encoding: chunked"), "cut"),

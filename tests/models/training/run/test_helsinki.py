@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import shutil
 
-import numpy as np
 import pytest
 import torch
-from sklearn.linear_model import LogisticRegression
 
 import kmip_data
 from kmip_data.builds.home import Home
@@ -69,17 +67,3 @@ def test_weights_fit_cities_of_the_same_vocabulary(home, tmp_path):
         (folder / CARD_NAME).write_text(card.to_json(), "utf-8")
         with pytest.raises(UsageError, match="categories of helsinki are not those"):
             evaluate(run.runs[0], target=str(folder), home=home)
-
-
-@pytest.mark.slow
-def test_it_beats_the_largest_class_and_the_coordinates_alone(home, graph):
-    longer = ["model.layers=4", "model.hidden_dim=32", "training.epochs=40", "training.eval_every=40"]
-    longer += ["schedule.warmup_epochs=4", "optimiser.lr=5e-3"]
-    config = apply_overrides(config_for("helsinki"), [*SMALL, *longer])
-    found = train(config, home=home, quiet=True).results[0].metrics["test"]["accuracy"]
-    y, fit, test = (graph[name].numpy() for name in ("y", "train_mask", "test_mask"))
-    largest = (y[test] == np.bincount(y[fit]).argmax()).mean()
-    place = graph.x[:, :2].numpy()
-    place = (place - place[fit].mean(0)) / place[fit].std(0)
-    coordinates = LogisticRegression(max_iter=1000).fit(place[fit], y[fit]).score(place[test], y[test])
-    assert found > 1.3 * coordinates > 1.3 * largest

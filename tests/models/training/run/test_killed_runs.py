@@ -121,27 +121,6 @@ def state(home: Path) -> dict[str, Any]:
     return found
 
 
-def test_a_run_that_is_killed_is_resumed_by_the_command_it_names(place: Path, operations: Any) -> None:
-    def find(name: str, file: str, which: int = 0) -> int:
-        """Index of the operation on a file, or on the half-written one that is to be it."""
-        return [n for n, (each, of) in enumerate(operations) if each == name and file in of][which]
-
-    cases = [
-        Case(find("mkdir", "run", -2), "after"),  # the folder is there
-        Case(find("write", "config.toml"), "middle"),
-        Case(find("replace", "metrics.csv"), "after"),  # an epoch, and no checkpoint
-        Case(find("write", "last.ckpt", 1), "middle"),
-        Case(find("replace", "last.ckpt", 3), "after"),  # trained, and nothing measured
-        Case(find("replace", "model.safetensors"), "after"),
-        Case(find("replace", "result.json"), "after"),  # finished, but for the lock
-        Case(find("open", "config.toml"), how="no-space"),
-        Case(find("write", "last.ckpt"), how="no-space"),
-        Case(find("write", "metrics.csv", 2), how="no-space"),
-        Case(find("write", "result.json"), how="no-space"),
-    ]
-    check(place, cases)
-
-
 @pytest.mark.parametrize("part", range(4))
 def test_runs_killed_at_200_moments(
     place: Path, operations: Any, part: int, torture_count: Callable[..., None]

@@ -80,7 +80,7 @@ def test_times_are_sums_over_the_batches(monkeypatch):
     assert meter.seconds() == resumed.seconds() == [(5.0, 2), (5.0, 2)]
 
 
-@pytest.mark.parametrize("what", ["loss", "gradient", "input"])
+@pytest.mark.parametrize("what", ["loss", "gradient", "input", "weights"])
 def test_a_run_that_diverges_names_batch_and_step_and_keeps_its_checkpoint(
     build, tmp_path, monkeypatch, what
 ):
@@ -91,6 +91,8 @@ def test_a_run_that_diverges_names_batch_and_step_and_keeps_its_checkpoint(
         spoilt = self.epoch == 1 and calls.count(1) == 3
         if spoilt and what == "input":
             data.x[0, 0] = math.inf
+        elif spoilt and what == "weights":
+            next(self.parameters()).data.fill_(math.inf)
         logits, target, loss, backward = learn(self, data, *keep)
         if spoilt and what == "loss":
             loss = backward = loss * math.nan
@@ -106,6 +108,7 @@ def test_a_run_that_diverges_names_batch_and_step_and_keeps_its_checkpoint(
         "loss": "The loss is nan, training in epoch 2, batch 3 (step 5 of the run).",
         "gradient": "The gradient's norm is nan, training in epoch 2, batch 4 (step 5 of the run).",
         "input": "The numbers inside the network are not finite numbers, training in epoch 2, batch 3.",
+        "weights": "The weights are not finite numbers, training in epoch 2, batch 3.",
     }
     assert caught.value.what == words[what]
     (run,) = tmp_path.glob("runs/*/*/astray")

@@ -6,7 +6,6 @@ import math
 
 import pytest
 import torch
-from support.cases import check_each
 from support.training_data import learnable_build, tiny_config
 from torch import nn
 
@@ -15,7 +14,7 @@ from kmip_data.cli.train import configuration
 from kmip_data.errors import UsageError
 from kmip_data.models.attention import kmip
 from kmip_data.models.training.config.keys import KSchedule, ScheduleConfig
-from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping, read_config
+from kmip_data.models.training.config.overrides import config_from_mapping, read_config
 from kmip_data.models.training.run.checkpoint import (
     build_optimiser,
     build_schedule,
@@ -42,17 +41,14 @@ def learn(model, optimiser):
 
 
 def test_optimisers_are_pytorchs_own():
-    def check(case):
-        name, more = case
+    further = {"adamw": {"betas": (0.8, 0.95)}, "adam": {"betas": (0.8, 0.95)}, "sgd": {"momentum": 0.7}}
+    for name, more in [*further.items(), *((name, {}) for name in further)]:
         ours, theirs = network(), network()
         settings = {"name": name, "lr": 0.01, "weight_decay": 0.1, **more}
         config = config_from_mapping({"data": {"dataset": "s3dis"}, "optimiser": settings}, "the test")
         found = learn(ours, build_optimiser(ours, config, torch.device("cpu")))
         optimiser = CLASSES[name](theirs.parameters(), lr=0.01, weight_decay=0.1, **more)
-        assert all(map(torch.equal, found, learn(theirs, optimiser)))
-
-    further = {"adamw": {"betas": (0.8, 0.95)}, "adam": {"betas": (0.8, 0.95)}, "sgd": {"momentum": 0.7}}
-    check_each(check, [(name, more) for name in CLASSES for more in ({}, further[name])])
+        assert all(map(torch.equal, found, learn(theirs, optimiser))), (name, more)
 
 
 def options(*overrides):
@@ -87,8 +83,7 @@ def rates(config, epochs, losses, steps=1):
 
 
 def test_cosine_with_warmup_is_stepped_once_an_epoch():
-    def check(case):
-        warmup, epochs = case
+    for warmup, epochs in ((10, 200), (10, 1500), (0, 5), (3, 3), (10, 5)):
         expected = [
             0.5 * max(1e-6, e / warmup)
             if e < warmup
@@ -97,8 +92,6 @@ def test_cosine_with_warmup_is_stepped_once_an_epoch():
         ]
         found = rates(ScheduleConfig(warmup_epochs=warmup), epochs, [None] * epochs)
         assert found == pytest.approx(expected, rel=1e-12)
-
-    check_each(check, [(10, 200), (5, 250), (10, 1500), (0, 5), (3, 3), (10, 5)])
     points = [cosine_with_warmup(epoch, warmup=10, epochs=200) for epoch in (0, 1, 9, 10, 105, 200)]
     assert points == pytest.approx([1e-6, 0.1, 0.9, 1.0, 0.5, 0.0], abs=1e-12)
 
@@ -118,13 +111,12 @@ def test_reduce_on_plateau_halves_after_patience_and_skips_epochs_without_a_loss
 
 
 def test_a_schedule_of_k_begins_and_ends_where_it_says():
-    for text in ("linear:50:5", "cosine:50:5", "cosine:3:9"):
-        schedule = KSchedule.parse(text)
-        values = [schedule.at(epoch, 10) for epoch in range(10)]
-        assert (values[0], values[-1], schedule.at(0, 1)) == (schedule.first, schedule.last, schedule.last)
-        assert values == sorted(values, reverse=schedule.first > schedule.last)
-    assert [KSchedule.parse("linear:10:2").at(epoch, 5) for epoch in range(5)] == [10, 8, 6, 4, 2]
-    assert [KSchedule.parse("cosine:101:0001").at(epoch, 3) for epoch in range(3)] == [101, 51, 1]
+    for text, expected in (
+        ("linear:10:2", [10, 8, 6, 4, 2]),
+        ("cosine:50:5", [50, 43, 28, 12, 5]),
+        ("cosine:3:9", [3, 4, 6, 8, 9]),
+    ):
+        assert [KSchedule.parse(text).at(epoch, 5) for epoch in range(5)] == expected
     for text in ("cosine:5", "cosine:5:0", "step:5:2"):
         with pytest.raises(ValueError, match="not a schedule of k"):
             KSchedule.parse(text)
@@ -160,8 +152,7 @@ def test_a_number_for_each_layer(tmp_path):
 def test_a_gpu_steps_in_one_launch_unless_half_precision_is_clipped():
     fused = []
     for precision, clip in (("32", 1), ("16-mixed", 0), ("16-mixed", 1)):
-        settings = [f"training.precision={precision}", f"training.clip_norm={clip}"]
-        config = apply_overrides(options(), settings)
+        config = options(f"training.precision={precision}", f"training.clip_norm={clip}")
         optimiser = build_optimiser(network().to("meta"), config, torch.device("cpu"))
         assert not optimiser.defaults.get("fused")
         try:

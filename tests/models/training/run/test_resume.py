@@ -100,7 +100,7 @@ def stopped(monkeypatch, tmp_path, config, **when):
     return home, run
 
 
-@pytest.mark.parametrize(("where", "epoch"), [("batch", 0), ("unsaved", 1), ("batch", 3), ("saved", 3)])
+@pytest.mark.parametrize(("where", "epoch"), [("unsaved", 0), ("unsaved", 1), ("batch", 3), ("saved", 3)])
 def test_a_stopped_run_resumes_to_the_same_weights(
     build, options, whole, tmp_path, monkeypatch, epoch, where
 ):
@@ -120,13 +120,9 @@ def test_every_model_resumes_to_the_same_weights(build, name, tmp_path, monkeypa
         "training": {"epochs": 2, "batch_size": 2},
         "system": {"device": "cpu"},
     }
-    config, home = config_from_mapping(values, "the test"), Home(tmp_path / "home")
+    config = config_from_mapping(values, "the test")
     undisturbed = train(config, home=Home(tmp_path / "whole"), quiet=True).runs[0]
-    with monkeypatch.context() as patch:
-        stop_in(patch, epoch=1, where="batch")
-        with pytest.raises(Stop):
-            train(config, home=home, quiet=True)
-    (run,) = home.runs.glob("*/*/[!.]*")
+    home, run = stopped(monkeypatch, tmp_path, config, epoch=1, where="batch")
     torch.manual_seed(999)
     assert resume(run, home=home, quiet=True).runs == [run]
     same_run(run, undisturbed)
@@ -135,8 +131,8 @@ def test_every_model_resumes_to_the_same_weights(build, name, tmp_path, monkeypa
 #: What has a state within an epoch, beside weights and their optimiser.
 WITHIN = {
     "plain": {"model": {"dropout": 0.3}},
-    "average, rate per step": {
-        "training": {"ema": 0.8, "clip_norm": 0.1},
+    "average, patience, rate per step": {
+        "training": {"ema": 0.8, "clip_norm": 0.1, "patience": 2},
         "schedule": {"per": "step", "warmup_epochs": 1},
         "optimiser": {"name": "sgd", "momentum": 0.9},
     },
@@ -197,36 +193,6 @@ def test_a_run_stopped_within_an_epoch_needs_as_many_processes(longer, tmp_path,
         resume(run, home=Home(tmp_path), quiet=True)
 
 
-@pytest.fixture(scope="module")
-def moving():
-    """Everything that has a state of its own beside weights, one optimiser and one schedule."""
-    return {
-        "training": {"epochs": 9, "ema": 0.8, "patience": 2, "metric": "accuracy"},
-        "model": {"dropout": 0.3},
-        "optimiser": {"name": "sgd", "lr": 30.0, "momentum": 0.9, "weight_decay": 1e-3},
-        "schedule": {"per": "step", "warmup_epochs": 2},
-    }
-
-
-@pytest.fixture(scope="module")
-def moved(build, moving, tmp_path_factory):
-    home = Home(tmp_path_factory.mktemp("moved"))
-    run = train(tiny_config(build, **moving), home=home, quiet=True).runs[0]
-    assert 3 <= len(read_history(run)) < 9, "it was to stop early"
-    return run
-
-
-@pytest.mark.parametrize(("where", "epoch"), [("batch", 0), ("unsaved", 1), ("saved", -1)])
-def test_average_patience_and_a_rate_per_step_resume_to_the_same_weights(
-    build, moving, moved, tmp_path, monkeypatch, epoch, where
-):
-    epoch %= len(read_history(moved))  # the last one is where its patience ended
-    config = tiny_config(build, **moving)
-    home, run = stopped(monkeypatch, tmp_path, config, epoch=epoch, where=where)
-    assert resume(run, home=home, quiet=True).runs == [run]
-    same_run(run, moved)
-
-
 def test_weights_have_the_names_that_published_files_have(whole):
     part = {f"{name}.{end}" for name in "ABCDE" for end in ("weight", "bias")}
     norm = {f"norm_{name}.{end}" for name in "xe" for end in ("weight", "bias")}
@@ -254,32 +220,6 @@ def test_a_finished_run_stays_as_it_is_and_a_damaged_result_is_written_anew(whol
     found, expected = (read_result(folder) for folder in (run, whole))
     for name in ("metrics", "best_epoch", "epochs", "split", "num_parameters"):
         assert getattr(found, name) == getattr(expected, name)
-
-
-def test_a_run_stopped_while_its_first_epoch_was_saved_begins_anew(
-    build, options, whole, tmp_path, monkeypatch, capsys
-):
-    config = tiny_config(build, **options)
-    home, run = stopped(monkeypatch, tmp_path, config, epoch=0, where="unsaved")
-    assert len(read_history(run)) == 1
-    assert not (run / LAST).exists()
-    resume(run, home=home)
-    same_run(run, whole)
-
-
-def test_metrics_of_an_epoch_that_was_not_saved_go_when_the_run_goes_on(
-    build, options, whole, tmp_path, monkeypatch
-):
-    config = tiny_config(build, **options)
-    home, run = stopped(monkeypatch, tmp_path, config, epoch=2, where="unsaved")
-    assert len(read_history(run)) == 3
-    with monkeypatch.context() as patch:
-        stop_in(patch, epoch=2, where="batch")
-        with pytest.raises(Stop):
-            resume(run, home=home, quiet=True)
-    assert len(read_history(run)) == 2
-    resume(run, home=home, quiet=True)
-    same_run(run, whole)
 
 
 def test_a_run_in_use_is_not_resumed_beside(build, options, whole, tmp_path, monkeypatch):

@@ -130,21 +130,19 @@ def losses() -> dict[str, Any]:
     values[0][:6, 1:] = math.nan
     labels = [torch.where(v.isnan(), v, (v > 0).float()) for v in values]
     weight = torch.randn(6, 4, generator=draw)
-    none = [rows[0], rows[1][:0]]
-    found = {name: (name, weight, rows, classes) for name in ("weighted_cross_entropy", "cross_entropy")}
-    found |= {"binary_cross_entropy": ("binary_cross_entropy", weight, rows, labels)}
-    found |= {"l1": ("l1", weight, rows, values)}
-    found |= {"no rows in one": ("weighted_cross_entropy", weight, none, [classes[0], classes[1][:0]])}
-    found |= {"one class": ("weighted_cross_entropy", weight, rows, [c * 0 + 2 for c in classes])}
-    found |= {"nothing known": ("l1", weight, rows, [v * math.nan for v in values])}
     pairs = [torch.randint(-1, 2, (g, 4, 4), generator=draw).to(torch.int8) for g in (3, 2)]
-    found["link_cross_entropy"] = (
-        "link_cross_entropy",
-        weight,
-        [torch.randn(g, 4, 6, generator=draw) for g in (3, 2)],
-        pairs,
-    )
-    return found
+    of_pairs = [torch.randn(g, 4, 6, generator=draw) for g in (3, 2)]
+    none = [rows[0], rows[1][:0]]
+    return {
+        "weighted_cross_entropy": ("weighted_cross_entropy", weight, rows, classes),
+        "cross_entropy": ("cross_entropy", weight, rows, classes),
+        "binary_cross_entropy": ("binary_cross_entropy", weight, rows, labels),
+        "l1": ("l1", weight, rows, values),
+        "no rows in one": ("weighted_cross_entropy", weight, none, [classes[0], classes[1][:0]]),
+        "one class": ("weighted_cross_entropy", weight, rows, [c * 0 + 2 for c in classes]),
+        "nothing known": ("l1", weight, rows, [v * math.nan for v in values]),
+        "link_cross_entropy": ("link_cross_entropy", weight, of_pairs, pairs),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -238,13 +236,8 @@ def test_a_batch_that_cannot_be_divided_is_refused(tmp_path: Path) -> None:
 @pytest.mark.torture
 def test_two_nodes_of_torchrun_make_one_run(tmp_path: Path) -> None:
     build = learnable_build(tmp_path / "build", graphs=12)
-    small = [
-        "model.layers=1",
-        "model.hidden_dim=8",
-        "model.attention.heads=2",
-        "model.attention.k=3",
-        "training.batch_size=3",
-    ]
+    small = ["model.layers=1", "model.hidden_dim=8", "model.attention.heads=2", "model.attention.k=3"]
+    small += ["training.batch_size=3"]
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"]
     torchrun += ["--master-addr", "127.0.0.1", "--master-port", _free_port()]
     command = ["-m", "kmip_data", "train", "--dataset", str(build.path), "--device", "cpu", "--json"]

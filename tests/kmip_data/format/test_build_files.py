@@ -1,7 +1,9 @@
-"""The readable page of a card: complete, the same for equal cards, and its code runs."""
+"""The last files of a build: its page, and Croissant metadata, valid to their own validator."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from pathlib import Path
 
@@ -10,8 +12,9 @@ import pytest
 from support.toy_pipeline import build_toy, write_raw
 
 from kmip_data.builds.home import Build
-from kmip_data.format.build_files import render_card
+from kmip_data.format.build_files import CROISSANT_NAME, build_croissant, render_card
 from kmip_data.format.card import Card, read_card
+from kmip_data.manifest import dataset_names, load_manifest
 
 
 @pytest.fixture(scope="module")
@@ -22,12 +25,9 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
     return build_toy(folder, jobs=1, quiet=True)
 
 
-def test_the_page_of_the_card_on_disk_is_the_one_beside_it(build: Build) -> None:
-    assert (build.path / "README.md").read_text() == render_card(read_card(build.path))
-
-
 def test_the_page_says_what_a_user_needs(build: Build) -> None:
-    page = render_card(build.card)
+    page = (build.path / "README.md").read_text()
+    assert page == render_card(read_card(build.path))
     for text in (
         "# Toy rings",
         "20 graphs, 130 nodes, 260 edges in 7 shards; the complete published set.",
@@ -110,3 +110,48 @@ def test_the_code_on_the_page_reads_the_first_graph(
         exec(code[1], found)  # what the page tells users to type
         assert found["rows"].shape == (5, 2)  # type: ignore[attr-defined]
         assert found[key].shape == shape  # type: ignore[attr-defined]
+
+
+def check(found: dict, caplog: pytest.LogCaptureFixture, folder: Path) -> None:
+    """Read it by mlcroissant: no error and no warning, neither kept nor logged."""
+    mlcroissant = pytest.importorskip("mlcroissant", reason="mlcroissant is not installed")
+    file = folder / "found.json"
+    file.write_text(json.dumps(found))
+    metadata = mlcroissant.Dataset(file).metadata
+    assert not metadata.ctx.issues.errors
+    assert not metadata.ctx.issues.warnings
+    assert not caplog.records
+    assert metadata.ctx.conforms_to.value == "http://mlcommons.org/croissant/1.1"
+    assert all((metadata.data_collection, metadata.data_biases, metadata.data_use_cases))
+    assert metadata.personal_sensitive_information
+    assert len(metadata.distribution) == len(found["distribution"])
+
+
+def test_croissant_of_a_build_of_every_dataset(tmp_path, caplog, build) -> None:
+    for name in dataset_names():
+        card = build.card.model_copy(update={"dataset": name, "manifest": name, "license": {"name": "MIT"}})
+        found = build_croissant(card)
+        check(found, caplog, tmp_path)
+        assert found["datePublished"] >= (load_manifest(name).published or "2026"), name
+        assert "Not stated" not in json.dumps(found), name
+    states = {"manifest": "", "license": {}, "citation": "", "title": 'A "title"\n of two lines \\ é'}
+    found = build_croissant(build.card.model_copy(update=states))
+    check(found, caplog, tmp_path)
+    assert found["license"] == found["rai:dataCollection"] == "Not stated."
+    with pytest.raises((AssertionError, ValueError)):
+        check({**found, "version": "one"}, caplog, tmp_path)
+    found = build_croissant(build.card.model_copy(update={"sample": True}))
+    assert found["rai:dataCollection"].startswith("Generated")
+    assert "sample" in found["description"]
+
+
+def test_croissant_names_the_files_of_the_build(build) -> None:
+    found = json.loads((build.path / CROISSANT_NAME).read_text())
+    assert found == json.loads(json.dumps(build_croissant(build.card)))
+    names = {file["contentUrl"] for file in found["distribution"]}
+    assert names == set(build.card.digests)
+    for file in found["distribution"]:
+        data = (build.path / file["contentUrl"]).read_bytes()
+        assert file["encodingFormat"] == "application/x-hdf5"
+        assert file["sha256"] == hashlib.sha256(data).hexdigest()
+        assert file.get("contentSize", f"{len(data)} B") == f"{len(data)} B"

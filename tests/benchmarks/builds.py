@@ -1,0 +1,173 @@
+"""Builds and their bytes: peptides, MalNet-Tiny and COCO-SP against PyTorch Geometric's classes.
+
+Raw files are generated and in the page cache; both sides begin with them and end with files on disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.table import Row, apart, bytes_below, compare
+
+from kmip_data.builds.home import Home
+from kmip_data.files.changes import remove_scratch
+from kmip_data.manifest import load_manifest
+from kmip_data.pipelines.base import RawFolder, check_params, load_pipeline
+from kmip_data.pipelines.build import build_dataset
+from kmip_data.pipelines.engine.workers import BuildTask, build_unit
+from kmip_data.runtime.memory import peak_host_memory
+
+PICTURES = 200  #: that are made; the files of COCO-SP repeat them
+SHARES = {"train": 0.9, "val": 0.05, "test": 0.05}
+
+
+def rows(*, quick: bool = False) -> Iterator[Row]:
+    """Measure each on generated data."""
+    for topic, graphs, few in ((peptides, 8_000, 200), (malnet, 1_000, 50), (coco, 20_000, 400)):
+        with tempfile.TemporaryDirectory(prefix="kmip-data-bench-") as place:
+            yield from topic(Path(place), few if quick else graphs, quick=quick)
+
+
+def build_shards(name: str, raw: Path, build: Path, **parameters: str) -> Path:
+    """Run a pipeline and write its shards, as a worker does; return their folder."""
+    pipeline: Any = load_pipeline(load_manifest(name))
+    params = check_params(pipeline.Params, parameters, name)
+    (build / "shards").mkdir(parents=True, exist_ok=True)
+    prepared = pipeline.prepare(RawFolder(raw, {}, (), sample=True), params, build)
+    for unit in pipeline.units(prepared, params):
+        build_unit(BuildTask(pipeline, params, prepared, unit, build, build / "stop", "0" * 12, None))
+    return build / "shards"
+
+
+def peptides(folder: Path, graphs: int, *, quick: bool) -> Iterator[Row]:
+    """Build from SMILES, against serial smiles2graph and PyTorch Geometric's collate."""
+    raw, home = folder / "raw", folder / "home"
+    raw.mkdir()
+    load_pipeline(load_manifest("peptides-func")).sample(raw, limit=graphs)
+
+    def ours(jobs: int) -> Any:
+        remove_scratch(home)
+        return build_dataset("peptides-func", home=Home(home), archives=[raw], jobs=jobs, quiet=True)
+
+    build = ours(1)
+    for jobs, target in ((1, 1.2), (2, 2.0)):
+        theirs = partial(peptides_as_pyg, raw, folder / "data.pt")
+        times = compare(partial(ours, jobs), theirs, repeats=1 if quick else 3, warmup=0)
+        what = f"peptides-func build, {graphs:,} peptides, {jobs} process{'es' * (jobs > 1)}"
+        yield Row.compared(what, "serial smiles2graph, PyG collate and save", times, target=target)
+    size, pyg = bytes_below(build.path), (folder / "data.pt").stat().st_size
+    what, against = "bytes on disk a graph, peptides-func", "PyG InMemoryDataset.save"
+    yield Row.of(what, against, size / graphs, pyg / graphs, "B", 5, note="peptides: the whole build folder")
+
+
+def peptides_as_pyg(raw: Path, file: Path) -> None:
+    """Do the work of LRGB's loader: every SMILES by OGB, one list, one file."""
+    import csv
+    import gzip
+    import json
+
+    import torch
+    from ogb.utils import smiles2graph
+    from torch_geometric.data import Data, InMemoryDataset
+
+    from kmip_data.pipelines.peptides import PeptidesFuncPipeline
+
+    graphs = []
+    with gzip.open(raw / PeptidesFuncPipeline.table, "rt") as table:
+        for row in csv.DictReader(table):
+            graph = smiles2graph(row["smiles"])
+            names = {"x": "node_feat", "edge_index": "edge_index", "edge_attr": "edge_feat"}
+            tensors = {name: torch.from_numpy(graph[key]) for name, key in names.items()}
+            graphs.append(Data(**tensors, y=torch.tensor([json.loads(row["labels"])], dtype=torch.float32)))
+    InMemoryDataset.save(graphs, str(file))
+
+
+def malnet(folder: Path, graphs: int, *, quick: bool) -> Iterator[Row]:
+    """Build from edge lists, against PyTorch Geometric's own class."""
+    from torch_geometric.datasets import MalNetTiny
+
+    raw = folder / "raw"
+    raw.mkdir()
+    load_pipeline(load_manifest("malnet-tiny")).sample(raw, limit=graphs)
+    shutil.copytree(raw, folder / "pyg/raw/malnet-graphs-tiny")
+    shutil.copytree(raw / "type", folder / "pyg/raw/split_info_tiny/type")
+    keys = {"isolated": "keep", "label_order": "first-seen"}
+
+    def theirs() -> None:
+        remove_scratch(folder / "pyg/processed")
+        with contextlib.redirect_stderr(io.StringIO()):
+            MalNetTiny(str(folder / "pyg"))
+
+    ours = partial(build_shards, "malnet-tiny", raw, folder / "build", **keys)
+    times = compare(ours, theirs, repeats=1 if quick else 7)
+    note = f"malnet: {graphs:,} generated call graphs, one process"
+    yield Row.compared("MalNet-Tiny build", "PyG MalNetTiny.process", times, target=8, note=note)
+    size, pyg = bytes_below(folder / "build/shards"), (folder / "pyg/processed/data.pt").stat().st_size
+    what, against = "bytes on disk a graph, malnet-tiny", "PyG MalNetTiny's data.pt"
+    yield Row.of(what, against, size / graphs, pyg / graphs, "B", 3.5, note=note)
+
+
+def coco(folder: Path, graphs: int, *, quick: bool) -> Iterator[Row]:
+    """Build from the authors' pickles, each run a process of its own, so that its peak memory is its own."""
+    raw = folder / "coco-sp/raw"
+    raw.mkdir(parents=True)
+    write_pickles(raw, graphs)
+    runs: dict[str, list[dict[str, float]]] = {"ours": [], "theirs": []}
+    for _ in range(1 if quick else 3):
+        for who, found in runs.items():
+            found.append(apart("builds", f"coco_measured({who!r}, {str(folder)!r})"))
+    seconds = [[run["seconds"] for run in found] for found in runs.values()]
+    ratios = [b / a for a, b in zip(*seconds, strict=True)]
+    times = (*map(statistics.median, seconds), statistics.median(ratios), (min(ratios), max(ratios)))
+    memory = [max(run["peak"] for run in found) for found in runs.values()]
+    size = [found[0]["bytes"] / graphs for found in runs.values()]
+    note, against = (
+        f"coco-sp: {graphs:,} generated graphs of 441 to 529 superpixels",
+        "PyG LRGBDataset.process",
+    )
+    yield Row.compared(f"COCO-SP-like pickle of {graphs:,} graphs", against, times, target=5, note=note)
+    yield Row.of("peak memory of it", against, *memory, "MiB", 4, note=note)
+    yield Row.of("bytes on disk a graph, coco-sp", against, *size, "B", 2, note=note)
+
+
+def write_pickles(raw: Path, graphs: int) -> None:
+    """Write pictures of published size as upstream's pickles."""
+    import numpy as np
+
+    from kmip_data.pipelines.samples.superpixel_graphs import make_picture
+    from kmip_data.pipelines.samples.writers import write_pickled_list
+    from kmip_data.pipelines.superpixel_graphs import COCO_IDS
+
+    ids, random = np.array(COCO_IDS, np.uint8), np.random.Generator(np.random.PCG64(0))
+    made = [make_picture(n, len(ids), random, side=(21, 23)) for n in range(min(PICTURES, graphs))]
+    for part, share in SHARES.items():
+        pictures = itertools.islice(itertools.cycle(made), int(graphs * share))
+        write_pickled_list(raw / f"{part}.pickle", ((*tensors, ids[y]) for *tensors, y in pictures))
+
+
+def coco_measured(who: str, place: str) -> dict[str, float]:
+    """Seconds without imports, peak memory in MiB, and bytes of one side's build."""
+    if who != "ours":
+        from torch_geometric.datasets import LRGBDataset
+    folder = Path(place)
+    made = folder / ("build/shards" if who == "ours" else "coco-sp/processed")
+    remove_scratch(made)
+    start = time.perf_counter()
+    if who == "ours":
+        build_shards("coco-sp", folder / "coco-sp/raw", folder / "build")
+    else:
+        with contextlib.redirect_stderr(io.StringIO()):
+            LRGBDataset(str(folder), "coco-sp")
+    seconds = time.perf_counter() - start
+    size = sum(path.stat().st_size for path in made.iterdir() if path.name[:3] != "pre")
+    return {"seconds": seconds, "peak": peak_host_memory() / 2**20, "bytes": size}
