@@ -42,12 +42,6 @@ DIRECTED_WARNING: Final = (
 class CityNetworksPipeline(CityPipeline[CityParams]):
     """The pipeline of ``manifests/datasets/{paris,shanghai,la,london}.toml``."""
 
-    def sample(self, folder: Path, *, limit: int | None, seed: int = 0) -> None:
-        """Write a generated city in the upstream layout."""
-        from kmip_data.pipelines.samples.city_networks import write_sample
-
-        write_sample(folder / self.manifest.name, limit=limit, seed=seed)
-
     def prepare(self, raw: RawFolder, params: CityParams, workdir: Path) -> Prepared:
         """Read the tensors and check them against what is published."""
         tensors = read_city_archive(raw.path)
@@ -101,7 +95,7 @@ def read_city_archive(folder: Path) -> CityTensors:
 
 def check_published(tensors: CityTensors, manifest: Manifest) -> None:
     """Compare the counts of a city with the published ones; ``DamagedInput`` where they differ."""
-    n, expected = tensors.num_nodes, manifest.expected
+    n, expected = len(tensors.features), manifest.expected
     labels = np.zeros(0, np.int64) if tensors.labels is None else tensors.labels
     chunk = n // CLASSES + 1
     counts = {

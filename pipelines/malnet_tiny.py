@@ -38,7 +38,6 @@ LABEL_ORDERS = {
     "first-seen": ("adware", "benign", "downloader", "trojan", "addisplay"),
 }
 TEXT_PER_UNIT = 8 * 2**20  #: bytes of edge lists that become one shard, about a third of them
-KEY_LENGTH = 64  #: hex digits of the app's SHA-256
 
 
 class MalNetTinyParams(Params):
@@ -67,7 +66,7 @@ class MalNetTinyPipeline(Pipeline[MalNetTinyParams, PublishedSplitParams]):
         names = LABEL_ORDERS[params.label_order]
         label = class_column("graph/y", len(names), f"type of the app: {', '.join(names)}")
         most = self.manifest.max_nodes
-        return Schema(columns=(label,), edges="index", max_nodes=most, key_length=KEY_LENGTH)
+        return Schema(columns=(label,), edges="index", max_nodes=most, key_length=64)
 
     def class_names(self, params: MalNetTinyParams) -> Sequence[str]:
         """Types of apps in the chosen order."""

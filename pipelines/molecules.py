@@ -19,6 +19,8 @@ from kmip_data.format.schema import Column, Schema
 from kmip_data.format.splits import PARTS
 from kmip_data.format.writer import GraphRecord, Skipped
 from kmip_data.pipelines.base import Params, Pipeline, Prepared, Records, Split, SplitParams, Unit
+from kmip_data.pipelines.formats.pickles import read_pickle
+from kmip_data.pipelines.formats.tensors import NUMPY, read_torch_file
 from kmip_data.pipelines.formats.text import Rows
 from kmip_data.pipelines.shared.records import index_column, split_by_lists, units_of_rows
 
@@ -149,10 +151,6 @@ class MoleculePipeline(Pipeline[P, S]):
         """Return the column that is to be predicted."""
 
     @abstractmethod
-    def load_lists(self, path: Path) -> Any:
-        """Return what a file of row numbers holds, unchecked."""
-
-    @abstractmethod
     def reader(self, prepared: Prepared) -> Callable[[int, str, str], GraphRecord]:
         """Return what makes the record of a row of its number, key and SMILES; `RefusedSmilesError`."""
 
@@ -198,8 +196,11 @@ class MoleculePipeline(Pipeline[P, S]):
 
     def read_lists(self, folder: Path, rule: str, rows: int | None = None) -> dict[str, NDArray[np.int64]]:
         """Read a split; ``rows`` is the number of rows used, ``None`` where that was checked."""
-        name = self.lists[rule]
-        return check_partition(self.load_lists(folder / name), rows, name=name)
+        path = folder / self.lists[rule]
+        if path.suffix == ".pt":
+            return check_partition(read_torch_file(path, NUMPY), rows, name=path.name)
+        found, _ = read_pickle(path.read_bytes(), NUMPY, name=path.name)
+        return check_partition(found, rows, name=path.name)
 
     def name_parts(self, params: P) -> list[str]:
         """Parts of the folder's name for values other than the defaults."""

@@ -20,7 +20,6 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import Prepared, RawFolder, SplitParams
-from kmip_data.pipelines.formats.tensors import NUMPY, read_torch_file
 from kmip_data.pipelines.formats.text import read_columns, write_rows
 from kmip_data.pipelines.molecules import MoleculeParams, MoleculePipeline, RefusedSmilesError, featurise
 
@@ -61,10 +60,6 @@ class PCQMContactPipeline(MoleculePipeline[MoleculeParams, PCQMContactSplitParam
         for rule in LISTS:
             self.read_lists(raw.path, rule, rows)
         return Prepared(workdir, {"rows": rows})
-
-    def load_lists(self, path: Path) -> Any:
-        """Read a file of ``torch.save``."""
-        return read_torch_file(path, NUMPY)
 
     def reader(self, prepared: Prepared) -> Callable[[int, str, str], GraphRecord]:
         """Read the SMILES with its contacts."""

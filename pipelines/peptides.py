@@ -24,8 +24,6 @@ from kmip_data.format.schema import Column
 from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import About, Prepared, PublishedSplitParams, RawFolder
-from kmip_data.pipelines.formats.pickles import read_pickle
-from kmip_data.pipelines.formats.tensors import NUMPY
 from kmip_data.pipelines.formats.text import read_columns, write_rows
 from kmip_data.pipelines.molecules import MoleculeParams, MoleculePipeline, read_smiles
 
@@ -81,10 +79,6 @@ class PeptidesPipeline(MoleculePipeline[P, PublishedSplitParams]):
         write_rows(workdir, smiles)
         np.save(workdir / "y.npy", y)
         return Prepared(workdir, {"rows": len(smiles), **facts})
-
-    def load_lists(self, path: Path) -> Any:
-        """Read a pickle."""
-        return read_pickle(path.read_bytes(), NUMPY, name=path.name)[0]
 
     def reader(self, prepared: Prepared) -> Callable[[int, str, str], GraphRecord]:
         """Read the SMILES; ``y`` is there already."""

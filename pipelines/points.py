@@ -22,14 +22,7 @@ from kmip_data.graphs.splits import grouped_split
 from kmip_data.manifest import Strict
 from kmip_data.pipelines.base import Prepared, RawFolder, Records, Split, Unit
 from kmip_data.pipelines.clouds.files import READERS, read_points
-from kmip_data.pipelines.clouds.graphs import (
-    BLOCK_POINTS,
-    PointParams,
-    block_rows,
-    connect,
-    knn_schema,
-    normalised,
-)
+from kmip_data.pipelines.clouds.graphs import PointParams, block_rows, connect, knn_schema, normalised
 from kmip_data.pipelines.shared.own import OwnParams, OwnPipeline, OwnSplitParams, ascii_key, files_below
 from kmip_data.pipelines.shared.records import class_column, feature_column
 
@@ -81,7 +74,7 @@ class OwnPointParams(PointParams, OwnParams):
     block: float | None = Field(
         default=None, gt=0, description="cut clouds in blocks of this width by the rule of S3DIS"
     )
-    block_points: int = Field(default=BLOCK_POINTS, ge=2, le=1_000_000, description="points per block")
+    block_points: int = Field(default=4_096, ge=2, le=1_000_000, description="points per block")
     block_seed: int = Field(default=0, ge=0, description="seed of the points drawn for each block")
 
     @model_validator(mode="after")

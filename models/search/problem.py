@@ -22,7 +22,6 @@ class NotFinite(UsageError):
 
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  #: dtypes of queries, keys and values
-_WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,19 +190,15 @@ def strided(name: str, value: Any, expected: str = "a torch.Tensor", *, meta: bo
 
 def _as_array(name: str, ptr: Tensor | Sequence[int]) -> NDArray[Any]:
     expected = "a one-dimensional integer tensor, or a list, of G + 1 row numbers"
-    given: Any = ptr
     if isinstance(ptr, Tensor):
-        given = strided(name, ptr, expected)
-        whole = given.dtype in _WHOLE
-        starts = given.cpu().numpy() if whole else np.empty(0)
-    else:
-        try:
-            given = starts = np.asarray(ptr)
-        except (ValueError, TypeError, OverflowError):  # such as a list of lists of different lengths
-            given = starts = np.empty(0, object)[None]
-        whole = not len(np.atleast_1d(starts)) or starts.dtype.kind in "iu"
-    if not whole or given.ndim != 1:
-        raise UsageError(f"{name} is not {expected}, but has shape {tuple(given.shape)}, {given.dtype}")
+        ptr = strided(name, ptr, expected).detach().cpu()
+        ptr = ptr.float() if ptr.is_floating_point() else ptr  # NumPy has no bfloat16
+    try:
+        starts = np.asarray(ptr)
+    except (ValueError, TypeError, OverflowError):  # such as a list of lists of different lengths
+        starts = np.empty((0, 0))
+    if starts.ndim != 1 or (len(starts) and starts.dtype.kind not in "iu"):
+        raise UsageError(f"{name} is not {expected}, but has shape {starts.shape}, {starts.dtype}")
     return starts
 
 

@@ -259,9 +259,9 @@ def main(part: str, device: str, sizes: str) -> None:
     given = torch.device(device), json.loads(sizes)
     if part == "capture":
         capture(*given)
-    elif part == "search":
-        search(*given) if cuda.unusable(device) is None else None
-    elif device == "cpu" or triton_runs(given[0]):
+    elif part == "search" and cuda.unusable(device) is None:
+        search(*given)
+    elif part != "search" and (device == "cpu" or triton_runs(given[0])):
         layers(part, *given)
     if device == "cuda":
         torch.cuda.synchronize()

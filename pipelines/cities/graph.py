@@ -76,11 +76,6 @@ class CityTensors:
     facts: Mapping[str, Any] = field(default_factory=dict)  #: JSON, for ``statistics.city`` of the card
     warnings: tuple[str, ...] = ()  #: sentences for the notes of the card, shown when the city is built
 
-    @property
-    def num_nodes(self) -> int:
-        """Number of intersections."""
-        return len(self.features)
-
 
 def symmetrise(edge_index: I64, edge_features: F32, num_nodes: int) -> tuple[I64, F32]:
     """Return streets in both directions, parallel ones averaged, without self loops.
@@ -138,7 +133,7 @@ def chunk_labels(eccentricity: F32, classes: int) -> U8:
 
 def check_tensors(tensors: CityTensors, where: str) -> None:
     """Refuse a city whose arrays do not fit together or hold impossible values; ``where`` is its name."""
-    n, e = tensors.num_nodes, tensors.edge_index.shape[1]
+    n, e = len(tensors.features), tensors.edge_index.shape[1]
     features, lengths = tensors.features, tensors.edge_length
     if features.shape != (n, len(FEATURES)) or lengths.shape != (e,):
         shapes = f"features {features.shape}, lengths {lengths.shape} of {e} edges"
@@ -235,7 +230,7 @@ class CityPipeline(Pipeline[P, CitySplitParams]):
 
         with np.load(prepared.path / _FILE, allow_pickle=False) as stored:
             city = CityTensors(**{name: stored[name] for name in stored.files})
-        n, eccentricity, labels = city.num_nodes, city.eccentricity, city.labels
+        n, eccentricity, labels = len(city.features), city.eccentricity, city.labels
         as_published = (params.hops, params.classes, params.weight) == (16, 10, "length")
         if not as_published or eccentricity is None or labels is None:
             weights = street_weights(city, params.weight)
@@ -286,7 +281,7 @@ def store_city(tensors: CityTensors, workdir: Path) -> Prepared:
     """
     arrays = {name: getattr(tensors, name) for name in _ARRAYS if getattr(tensors, name) is not None}
     np.savez(workdir / _FILE, **arrays)
-    train = tensors.features[split_codes(tensors.num_nodes) == 0].astype(np.float64)
+    train = tensors.features[split_codes(len(tensors.features)) == 0].astype(np.float64)
     std = train.std(axis=0, ddof=1) if len(train) > 1 else np.zeros(train.shape[1])
     bounds = coordinate_range(train[:, :2].astype(np.float32)).astype(float)
     features = {"mean": train.mean(axis=0), "std": std, "coordinate_range": bounds}

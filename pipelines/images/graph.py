@@ -11,9 +11,8 @@ from kmip_data.arrays import F64, I64, U8
 from kmip_data.pipelines.images.reading import VOID
 
 EdgeRule = Literal["rag-boundary", "knn"]
-CHANNELS = ("red", "green", "blue")
 FIELDS = (
-    *(f"{what} {channel} [0-1]" for what in ("mean", "std", "max", "min") for channel in CHANNELS),
+    *(f"{what} {hue} [0-1]" for what in ("mean", "std", "max", "min") for hue in ("red", "green", "blue")),
     "row [pixels]", "column [pixels]",
 )  # fmt: skip
 EXTRA: Final = 50  #: segments requested at first beyond those wanted; LRGB's 550 for 500

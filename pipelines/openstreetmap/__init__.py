@@ -53,10 +53,10 @@ class OpenStreetMapPipeline(CityPipeline[OpenStreetMapParams]):
         tensors = read_city(raw, params, workdir)
         check_tensors(tensors, self.manifest.name)
         # Refused now, before any work: the labels will be chunks of this many nodes.
-        chunk_labels(np.zeros(tensors.num_nodes, np.float32), params.classes)
-        if tensors.num_nodes > self.manifest.max_nodes:
+        chunk_labels(np.zeros(len(tensors.features), np.float32), params.classes)
+        if len(tensors.features) > self.manifest.max_nodes:
             raise DamagedInput(
-                f"{self.manifest.name} has {tensors.num_nodes:,} nodes; {self.manifest.max_nodes:,} fit.",
+                f"{self.manifest.name} has {len(tensors.features):,} nodes; {self.manifest.max_nodes:,} fit.",
                 next="choose a part of the map: --set bbox=W,S,E,N",
             )
         return store_city(tensors, workdir)

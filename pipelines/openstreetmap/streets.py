@@ -94,56 +94,37 @@ def direction(tags: Mapping[str, str], network_type: str) -> int:
 KM_A_MILE: Final = 1.60934  #: as OSMnx has it
 _NUMBER: Final = re.compile(r"([0-9][.,0-9]*)(?: ?(?:km/h|kmh|kph|mph|knots))?")
 
-#: Speeds that are meant where only a rule is given (``maxspeed=FI:urban``): country -> zone and km/h.
+#: Speeds that are meant where only a rule is given (``maxspeed=FI:urban``): zone -> countries and km/h.
 #: From https://wiki.openstreetmap.org/wiki/Key:maxspeed, in OSMnx's selection.
 _ZONES: Final = {
-    "AR": "rural 110, urban 40, urban:primary 60, urban:secondary 60",
-    "AT": "bicycle_road 30, motorway 130, rural 100, trunk 100, urban 50",
-    "BE": "cyclestreet 30, living_street 20, motorway 120, trunk 120, zone30 30",
-    "BE-BRU": "rural 70, urban 30",
-    "BE-VLG": "rural 70, urban 50",
-    "BE-WAL": "rural 90, urban 50",
-    "BG": "living_street 20, motorway 140, rural 90, trunk 120, urban 50",
-    "BY": "living_street 20, motorway 110, rural 90, urban 60",
-    "CA-AB": "rural 90, urban 65",
-    "CA-BC": "rural 80, urban 50",
-    "CA-MB": "rural 90, urban 50",
-    "CA-ON": "rural 80, urban 50",
-    "CA-QC": "motorway 100, rural 75, urban 50",
-    "CA-SK": "nsl 80",
-    "CH": "motorway 120, rural 80, trunk 100, urban 50",
-    "CZ": "living_street 20, motorway 130, pedestrian_zone 20, rural 90, trunk 110, urban 50, "
-    "urban_motorway 80, urban_trunk 80",
-    "DE": "bicycle_road 30, living_street 15, motorway 120, rural 80, urban 50",
-    "DK": "motorway 130, rural 80, urban 50",
-    "EE": "rural 90, urban 50",
-    "ES": "living_street 20, motorway 120, rural 90, trunk 90, urban 50, zone30 30",
-    "FI": "motorway 120, rural 80, trunk 100, urban 50",
-    "FR": "motorway 120, rural 80, urban 50, zone30 30",
-    "GB": "nsl_restricted 48.28",
-    "GR": "motorway 130, rural 90, trunk 110, urban 50",
-    "HU": "living_street 20, motorway 130, rural 90, trunk 110, urban 50",
-    "IT": "motorway 130, rural 90, trunk 110, urban 50",
-    "JP": "express 100, nsl 60",
-    "LT": "rural 90, urban 50",
-    "NO": "rural 80, urban 50",
-    "PH": "express 100, rural 80, urban 30",
-    "PT": "motorway 120, rural 90, trunk 100, urban 50",
-    "RO": "motorway 130, rural 90, trunk 100, urban 50",
-    "RS": "living_street 10, motorway 130, rural 80, trunk 100, urban 50",
-    "RU": "living_street 20, motorway 110, rural 90, urban 60",
-    "SE": "rural 70, urban 50",
-    "SI": "motorway 130, rural 90, trunk 110, urban 50",
-    "SK": "living_street 20, motorway 130, motorway_urban 90, rural 90, trunk 90, urban 50",
-    "TR": "living_street 20, motorway 130, rural 90, trunk 110, urban 50, zone30 30",
-    "UA": "living_street 20, motorway 130, rural 90, trunk 110, urban 50",
-    "UK": "motorway 112.65, nsl_dual 112.65, nsl_single 96.56",
-    "UZ": "living_street 30, motorway 110, rural 100, urban 70",
+    "bicycle_road": "AT DE 30",
+    "cyclestreet": "BE 30",
+    "express": "JP PH 100",
+    "living_street": "RS 10, DE 15, BE BG BY CZ ES HU RU SK TR UA 20, UZ 30",
+    "motorway": "CA-QC 100, BY RU UZ 110, UK 112.65, BE CH DE ES FI FR PT 120, AT CZ DK GR HU IT RO RS SI SK "
+    "TR UA 130, BG 140",
+    "motorway_urban": "SK 90",
+    "nsl": "JP 60, CA-SK 80",
+    "nsl_dual": "UK 112.65",
+    "nsl_restricted": "GB 48.28",
+    "nsl_single": "UK 96.56",
+    "pedestrian_zone": "CZ 20",
+    "rural": "BE-BRU BE-VLG SE 70, CA-QC 75, CA-BC CA-ON CH DE DK FI FR NO PH RS 80, BE-WAL BG BY CA-AB "
+    "CA-MB CZ EE ES GR HU IT LT PT RO RU SI SK TR UA 90, AT UZ 100, AR 110",
+    "trunk": "ES SK 90, AT CH FI PT RO RS 100, CZ GR HU IT SI TR UA 110, BE BG 120",
+    "urban": "BE-BRU PH 30, AR 40, AT BE-VLG BE-WAL BG CA-BC CA-MB CA-ON CA-QC CH CZ DE DK EE ES FI FR GR HU "
+    "IT LT NO PT RO RS SE SI SK TR UA 50, BY RU 60, CA-AB 65, UZ 70",
+    "urban:primary": "AR 60",
+    "urban:secondary": "AR 60",
+    "urban_motorway": "CZ 80",
+    "urban_trunk": "CZ 80",
+    "zone30": "BE ES FR TR 30",
 }
 IMPLICIT: Final = {
-    f"{country}:{zone.rpartition(' ')[0]}": float(zone.rpartition(" ")[2])
-    for country, zones in _ZONES.items()
-    for zone in zones.split(", ")
+    f"{country}:{zone}": float(speed)
+    for zone, groups in _ZONES.items()
+    for *countries, speed in map(str.split, groups.split(", "))
+    for country in countries
 }
 
 

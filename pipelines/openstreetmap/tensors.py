@@ -13,13 +13,7 @@ from pydantic import Field
 from kmip_data.errors import DamagedInput
 from kmip_data.files.reading import first_fault, read_small
 from kmip_data.manifest import Strict
-from kmip_data.pipelines.cities.graph import (
-    FEATURES,
-    NODE_FEATURES,
-    CityTensors,
-    mean_over_streets,
-    symmetrise,
-)
+from kmip_data.pipelines.cities.graph import FEATURES, CityTensors, mean_over_streets, symmetrise
 from kmip_data.pipelines.openstreetmap.land_use import LandUse, nearest_land_use
 from kmip_data.pipelines.openstreetmap.network import StreetGraph, count_streets
 from kmip_data.pipelines.openstreetmap.streets import street_speeds
@@ -117,9 +111,10 @@ def city_tensors(
     features = np.zeros((n, len(FEATURES)), np.float32)
     features[:, 0], features[:, 1] = graph.lon, graph.lat
     features[:, 2] = count_streets(graph) if graph.street_count is None else graph.street_count
-    features[:, NODE_FEATURES:] = mean_over_streets(edge_index, street_features, n)
+    features[:, LAND_USE + WIDTH :] = mean_over_streets(edge_index, street_features, n)
     if uses:
-        features[:, LAND_USE:NODE_FEATURES], without["landuse"] = uses.one_hot(vocabulary.landuse, WIDTH)
+        hot, without["landuse"] = uses.one_hot(vocabulary.landuse, WIDTH)
+        features[:, LAND_USE : LAND_USE + WIDTH] = hot
     else:
         warnings += ("The source has no land-use areas: the nine land-use columns are zero.",)
     no_speed = not np.isfinite(speed).any()

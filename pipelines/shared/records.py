@@ -101,7 +101,8 @@ def check_digests(raw: RawFolder, manifest: Manifest) -> None:
     for name, expected in manifest.known_sha256.items():
         found = hashlib.sha256((raw.path / name).read_bytes()).hexdigest()
         if found != expected:
-            raise DamagedInput(f"{name} has SHA-256 {found}, and the complete set's list {expected}.")
+            what = f"{name} is not the list of the complete set."
+            raise DamagedInput(what, expected=f"SHA-256 {expected}", found=found)
 
 
 def split_by_lists(

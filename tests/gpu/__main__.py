@@ -35,13 +35,13 @@ class Section(NamedTuple):
 SECTIONS = (
     Section("versions, ceilings, all kernels compiled", "machine", "run", 90),
     Section("self-check, fuzzed searches, tests of the search", "exactness", "run", 70),
-    Section("compute-sanitizer", "sanitizer", "run", 50),
-    Section("tests of attention, edges and norms", "pytests", "kernels", 60),
-    Section("tests of captured steps", "pytests", "capture", 45),
+    Section("compute-sanitizer", "tools", "sanitizer", 50),
+    Section("tests of attention, edges and norms", "tools", "kernels", 60),
+    Section("tests of captured steps", "tools", "capture", 45),
     Section("searches", "searches", "run", 60),
     Section("training steps", "steps", "run", 60),
     Section("a city of 570,000 nodes", "steps", "city", 45),
-    Section("profile of kernels", "profiles", "run", 15),
+    Section("profile of kernels", "tools", "profile", 15),
 )
 
 

@@ -13,8 +13,8 @@ from unittest.mock import patch
 
 import torch
 from gpu.fuzz import Search, differs, problems
-from gpu.pytests import run_tests
 from gpu.results import Recorder
+from gpu.tools import run_tests
 
 from kmip_data.models.config import ModelConfig
 from kmip_data.models.search.gpu import launch, plan

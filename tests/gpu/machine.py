@@ -9,7 +9,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
-from gpu import children
+from gpu import tools
 from gpu.results import Recorder, milliseconds
 from gpu.steps import WARMED
 
@@ -80,11 +80,11 @@ def _compile(record: Recorder) -> None:
 
     def compile_one(work: tuple[str, int]) -> None:
         program, number = work
-        done = children.run([sys.executable, "-c", program, str(number)])
+        done = tools.run([sys.executable, "-c", program, str(number)])
         if done.returncode:
             record.show(done.stdout + done.stderr)
             name = f"search program {number}" if program == PROGRAM else f"step of {WARMED[number]}"
-            record(f"compiling: {name}", status="failed", note=children.last_line(done))
+            record(f"compiling: {name}", status="failed", note=tools.last_line(done))
 
     works = [(STEP, number) for number in range(len(WARMED))] + [
         (PROGRAM, number) for number in range(SEARCHES)

@@ -54,8 +54,7 @@ def kth_largest(values: Any, start: int, stop: int, k: int, spare: int) -> Any:
         least = lanes.minimum(load(values, i), least)
         most = lanes.maximum(load(values, i), most)
     low, high = ordered(lanes.smallest_lane(least)), ordered(lanes.largest_lane(most)) + 1
-    reach_low, reach_high = stop - start, 0
-    halvings = 0
+    reach_low, reach_high, halvings = stop - start, 0, 0
     while reach_low > k + spare and high - low > 1:
         middle = (low + high) >> 1
         if halvings < _HALVINGS:
@@ -63,8 +62,7 @@ def kth_largest(values: Any, start: int, stop: int, k: int, spare: int) -> Any:
             near = ordered(np.float32(0.5) * unordered(low) + np.float32(0.5) * unordered(high))
             if low < near < high:
                 middle = near
-        reach = 0
-        limit = splat(unordered(middle))
+        reach, limit = 0, splat(unordered(middle))
         for i in range(start, stop, 16):
             reach += count_bits(at_least(load(values, i), limit))
         if reach >= k:
@@ -96,9 +94,8 @@ def write_sorted(packed: Any, count: int, k: int, low: int, scores: Any, indices
     numbers = pointer(packed)
     store(numbers, count, splat(_EMPTY))
     for i in range(count):
-        value = numbers[i]
+        value, place = numbers[i], 0
         limit = splat(value)
-        place = 0
         for j in range(0, count, 8):  # how many are better: no branch to guess, unlike sorting
             place += count_bits(lanes.above(load(numbers, j), limit))
         if place < k:

@@ -138,11 +138,10 @@ def _begin(queries: Any, head: int, first: int, rows: int, size: int, memory: _M
         at = row // TILE * dim * TILE + row % TILE
         for c in range(dim):
             memory.wide[at + c * TILE] = np.float64(queries[head, first + row, c]) if row < rows else 0.0
-    halves = (rows + 7) // 8
-    for i in range(halves * size):
-        store(memory.best, i * 8, splat(_EMPTY))
-    for half in range(halves):
+    for half in range((rows + 7) // 8):
         memory.filled[half] = 0
+        for i in range(half * size, (half + 1) * size):
+            store(memory.best, i * 8, splat(_EMPTY))
 
 
 @njit_nogil(error_model="numpy")
@@ -213,8 +212,7 @@ def search_rows(
     and ends, graphs may be left out. ``row_graph`` (G + 1,) has R and how many of the R queries come before
     each graph. Scores and indices (H, N, k) come filled with −inf and −1; those rows are written.
     """
-    dim = queries.shape[2]
-    most = LEAST
+    dim, most = queries.shape[2], LEAST
     while most < k:
         most *= 2
     tiles = max(1, _STATE // most)
@@ -224,9 +222,7 @@ def search_rows(
     counts = np.zeros(2 * tiles, np.int64)
     memory = _Memory(pointer(blocks), pointer(wides), pointer(bests), pointer(freshes), pointer(counts))
     to_scores, to_indices = pointer(scores), pointer(indices)
-    count = row_graph[-1]
-    at = start
-    graph = 0
+    count, at, graph = row_graph[-1], start, 0
     while at < stop:
         head, offset = at // count, at % count
         if row_graph[graph] > offset or row_graph[graph + 1] <= offset:
@@ -234,8 +230,7 @@ def search_rows(
         first = query_ptr[graph, 0] + offset - row_graph[graph]
         rows = min(tiles * TILE, query_ptr[graph, 1] - first, stop - at)
         low, high = key_ptr[graph, 0], key_ptr[graph, 1]
-        few = min(k, high - low)
-        size = LEAST
+        few, size = min(k, high - low), LEAST
         while size < few:
             size *= 2
         _begin(queries, head, first, rows, size, memory)

@@ -96,10 +96,9 @@ def _reach(cones: Any, group: int, dim: int, unit: Any, base: int) -> Any:
 @njit_nogil(error_model="numpy", forceinline=True)
 def _visit(points: Any, cones: Any, dim: int, twig: int, block: Block, i: int) -> int:
     """Search one twig for one query; returns how many of its leaves were."""
-    base = i * dim
+    base, leaves = i * dim, 0
     reach = _reach(cones, twig, dim, block.unit, base)
     mask = at_least(reach, splat(block.limit[i]))
-    leaves = 0
     while mask:
         leaf = twig * 16 + lanes.lowest_bit(mask)
         mask &= mask - 1

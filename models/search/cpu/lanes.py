@@ -24,8 +24,8 @@ types: Any = numba.types
 #: What kernels call has other arguments than its code generator.
 primitive: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic
 
-_WHOLE, _HALF = ir.IntType(64), ir.IntType(32)
-_LLVM = {types.float32: ir.FloatType(), types.float64: ir.DoubleType(), types.int64: _WHOLE}
+_WHOLE, _HALF, _REAL = ir.IntType(64), ir.IntType(32), ir.FloatType()
+_LLVM = {types.float32: _REAL, types.float64: ir.DoubleType(), types.int64: _WHOLE}
 _LINE = 512  # bits
 
 
@@ -96,17 +96,6 @@ def store(typing: Any, data: Any, start: Any, lanes: Any) -> Any:
         return context.get_dummy_value()
 
     return types.none(data, types.int64, lanes), generate
-
-
-@primitive
-def splat(typing: Any, value: Any) -> Any:
-    """A register whose lanes all hold ``value``."""
-    kind = Lanes(value)
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return broadcast(builder, args[0], kind.count)
-
-    return kind(value), generate
 
 
 def broadcast(builder: Any, value: Any, count: int) -> Any:
@@ -187,6 +176,8 @@ def _of_bits(name: str, *more: Any) -> Any:
     return unary(emit, lambda _: types.int64, types.int64)
 
 
+#: A register whose lanes all hold a value.
+splat = unary(lambda builder, a: broadcast(builder, a, 16 if a.type == _REAL else 8), Lanes)
 _REALS, _WHOLES = "fcmp_ordered", "icmp_signed"
 _LARGER, _SMALLER = _choose(_WHOLES, ">"), _choose(_WHOLES, "<")
 minus = binary(lambda builder, a, b: builder.fsub(a, b))  #: ``a − b``
@@ -203,16 +194,8 @@ smallest_lane = _across("fmin")  #: of float32, without NaN
 lowest_bit = _of_bits("cttz", ir.Constant(ir.IntType(1), 1))  #: number of the lowest bit set; not of 0
 count_bits = _of_bits("ctpop")  #: how many bits are set
 #: The 32 bits of a float32 as a signed integer, and the float32 whose bits are the low 32 of an integer.
-float_bits = unary(
-    lambda builder, value: builder.sext(builder.bitcast(value, _HALF), _WHOLE),
-    lambda _: types.int64,
-    types.float32,
-)
-bits_float = unary(
-    lambda builder, bits: builder.bitcast(builder.trunc(bits, _HALF), ir.FloatType()),
-    lambda _: types.float32,
-    types.int64,
-)
+float_bits = unary(lambda b, x: b.sext(b.bitcast(x, _HALF), _WHOLE), lambda _: types.int64, types.float32)
+bits_float = unary(lambda b, x: b.bitcast(b.trunc(x, _HALF), _REAL), lambda _: types.float32, types.int64)
 
 
 @primitive
@@ -231,7 +214,7 @@ def packed(typing: Any, sums: Any, low: Any) -> Any:
     kind = Lanes(types.int64)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        reals, halves, wholes = (ir.VectorType(each, sums.count) for each in (ir.FloatType(), _HALF, _WHOLE))
+        reals, halves, wholes = (ir.VectorType(each, sums.count) for each in (_REAL, _HALF, _WHOLE))
 
         def constant(kind: Any, value: Any) -> Any:
             return ir.Constant(kind, [value] * sums.count)

@@ -10,7 +10,6 @@ import pytest
 from support.cases import check_each
 
 from kmip_data.errors import FULL, OutOfResources, UsageError, disk_error, human_bytes, require_room, writing
-from kmip_data.files.reading import sha256_file
 
 CASES = [
     *((number, OutOfResources, "There is no room to write") for number in FULL),
@@ -44,11 +43,3 @@ def test_bytes_for_people():
     assert [human_bytes(n) for n in (0, 999, 3000, 1_234_567, 1.7e9, 5e12)] == [
         *("0 B", "999 B", "3 kB", "1.2 MB", "1.7 GB", "5.0 TB"),
     ]
-
-
-def test_digest_of_a_file(tmp_path):
-    (tmp_path / "x").write_bytes(b"abc")
-    assert sha256_file(tmp_path / "x") == (
-        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
-        3,
-    )

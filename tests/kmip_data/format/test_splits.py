@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import itertools
 
 import h5py
 import numpy as np
@@ -104,19 +104,13 @@ def test_faulty_splits_are_refused(tmp_path):
 
 
 def test_truncated_and_mutated(tmp_path):
-    data = encode()[0]
-    path = tmp_path / "s.h5"
+    data, path = encode()[0], tmp_path / "s.h5"
     for size in range(0, len(data), 64):
         path.write_bytes(data[:size])
         with pytest.raises(DamagedInput):
             read_split(path)
     random = np.random.default_rng(0)
-    for _, width in itertools.product(range(80), (1, 8)):
-        changed = bytearray(data)
-        at = int(random.integers(0, len(data)))
-        changed[at : at + width] = random.bytes(width)
-        path.write_bytes(changed)
-        try:
+    for at in random.integers(0, len(data), 160):
+        path.write_bytes(data[:at] + random.bytes(8) + data[at + 8 :])
+        with contextlib.suppress(KmipDataError):
             read_split(path)
-        except KmipDataError:
-            continue

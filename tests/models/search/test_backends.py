@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import multiprocessing
-import os
 import threading
 
 import numpy as np
@@ -211,24 +209,6 @@ def test_permuting_nodes_permutes_the_result() -> None:
     permuted = topk_inner_product(rows[:, order], rows[:, order], 6)
     assert torch.equal(permuted[0], scores[:, order])
     assert torch.equal(order[permuted[1]], indices[:, order])
-
-
-def _search_in_child(pipe, rows: torch.Tensor) -> None:
-    pipe.send(topk_inner_product(rows, rows, 5, backend="cpu")[1].sum().item())
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_after_a_fork() -> None:
-    """The parent has searched with its threads; the child, which has none of them, does so too."""
-    rows = torch.randn(1, 3000, 6, generator=torch.Generator().manual_seed(4))
-    expected = topk_inner_product(rows, rows, 5, backend="cpu")[1].sum().item()
-    here, there = multiprocessing.Pipe()
-    child = multiprocessing.get_context("fork").Process(target=_search_in_child, args=(there, rows))
-    child.start()
-    assert here.poll(60)
-    assert here.recv() == expected
-    child.join(600)
-    assert child.exitcode == 0
 
 
 def test_memory_stays() -> None:

