@@ -1,1 +1,1 @@
-"""Reports: results of runs as tables with the paper's figures and confidence intervals."""
+"""Reports: results of runs as tables with the paper's figures."""
