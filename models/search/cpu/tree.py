@@ -46,8 +46,10 @@ def grow(keys: F32, *, cones: bool = True, places: bool = False) -> Tree:
     """
     count, dim = keys.shape
     centre = keys.mean(0, dtype=np.float64)
-    shifted = keys - centre
-    length = np.sqrt(np.einsum("ij,ij->i", shifted, shifted))
+    length = np.empty(count)
+    for first in range(0, count, 2**16):  # in parts: all at once take 8 bytes for each number
+        shifted = keys[first : first + 2**16] - centre
+        length[first : first + 2**16] = np.sqrt(np.einsum("ij,ij->i", shifted, shifted))
     order = np.argsort(-length)
     scale = float(length[order[0]])
     leaves, twigs, branches = (-(-count // size) for size in (LEAF, TWIG, BRANCH))
