@@ -185,7 +185,7 @@ def test_complete_set(published):
     path = published / "train_test_split/shuffled_val_file_list.json"
     listed = json.loads(path.read_bytes())
     path.write_text(json.dumps([listed[1], listed[0], *listed[2:]]))
-    with pytest.raises(DamagedInput, match=r"shuffled_val_file_list\.json has SHA-256"):
+    with pytest.raises(DamagedInput, match=r"shuffled_val_file_list\.json is not the list"):
         units_of(published)
     # A sample of that size is no claim to be it, but the published lists are not disjoint.
     params = PIPELINE.Params()

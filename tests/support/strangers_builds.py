@@ -111,7 +111,7 @@ def uses(folder: Path) -> list[Callable[[], object]]:
     from kmip_data.builds.columns import added_facts
     from kmip_data.builds.home import Build
     from kmip_data.builds.verify import verify_build
-    from kmip_data.cli.info import _build as describe
+    from kmip_data.cli.info import _tables
     from kmip_data.drawing.pictures import drawing_of
     from kmip_data.format.build_files import render_card
     from kmip_data.format.card import read_card
@@ -120,8 +120,7 @@ def uses(folder: Path) -> list[Callable[[], object]]:
         return Build(folder, read_card(folder))
 
     def facts() -> None:
-        _, text = describe(build())
-        text()
+        _tables(build(), added_facts(build()))
 
     def items(**options: Any) -> None:
         dataset = ShardedDataset(folder, **options)
