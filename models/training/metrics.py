@@ -87,8 +87,8 @@ def r_squared(sums: Tensor) -> Tensor:
     """
     rows, _, squares, targets, target_squares = sums[:, sums[0] > 0]
     spread = target_squares - targets**2 / rows
-    exact = (squares == 0).double()
-    return torch.where(spread > 0, 1 - squares / spread.where(spread > 0, 1), exact).mean()
+    of_constant = torch.where(squares == 0, 1, 0 * squares)  # NaN of NaN
+    return torch.where(spread > 0, 1 - squares / spread.where(spread > 0, 1), of_constant).mean()
 
 
 def link_ranks(scores: Tensor, target: Tensor) -> Tensor:

@@ -169,7 +169,8 @@ HOSTILE: dict[str, Callable[[dict], None]] = {
 }
 
 
-def test_a_hostile_manifest_writes_nothing(build, tmp_path, home) -> None:
+def test_a_hostile_manifest_writes_nothing(build, tmp_path, home, monkeypatch) -> None:
+    monkeypatch.setattr(remote, "_ATTEMPTS", 1)
     share = tmp_path / "share"
     push_build(build, str(share), quiet=True)
     sound, odd = (share / SHARE_NAME).read_bytes(), (b"", b"[]", b"\xff", b"[" * 100_000, b"{}")
@@ -282,7 +283,7 @@ def trickle(handler: Handler) -> None:
 
 def test_a_server_that_redirects_elsewhere_fails_or_is_silent_is_named(home, build, monkeypatch) -> None:
     """None of these answers makes a push into none."""
-    monkeypatch.setenv("KMIP_DATA_STALL_TIMEOUT", "2")
+    monkeypatch.setenv("KMIP_DATA_STALL_TIMEOUT", "1")
     monkeypatch.setattr(remote, "_ATTEMPTS", 1)
     card = (build.path / "card.json").read_bytes()
     answers = {
