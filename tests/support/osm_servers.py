@@ -11,6 +11,7 @@ import urllib.parse
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import osmium
 import osmnx
@@ -111,10 +112,10 @@ def elements_of(extract: Path) -> dict[str, Elements]:
 
 @contextlib.contextmanager
 def osm_servers(extract: Path, outline: shapely.Geometry) -> Iterator[Servers]:
-    """Run both, and let OSMnx ask them by its own public settings."""
+    """Run both, and let OSMnx ask them by its own public settings, without its pauses before each search."""
     settings, lookup = osmnx.settings, socket.getaddrinfo
     before = settings.overpass_url, settings.nominatim_url, settings.use_cache
-    with running(Servers(extract, outline)) as server:
+    with running(Servers(extract, outline)) as server, mock.patch("osmnx._nominatim.time"):
         here = f"http://127.0.0.1:{server.server_port}"
         settings.overpass_url, settings.nominatim_url, settings.use_cache = f"{here}/api", here, False
         try:
