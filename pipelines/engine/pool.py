@@ -21,10 +21,14 @@ from kmip_data.runtime import signals, threads
 
 GRACE_SECONDS = 1.0  #: wait for workers to stop by themselves after an interrupt
 
-_ONE_THREAD = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "NUMBA")
 #: Environment of the workers: one thread each, and no hash seed that differs between runs.
-ENVIRONMENT = {f"{name}_NUM_THREADS": "1" for name in _ONE_THREAD} | {
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
     "VECLIB_MAXIMUM_THREADS": "1",
+    "NUMEXPR_NUM_THREADS": "1",
+    "NUMBA_NUM_THREADS": "1",
     "PYTHONHASHSEED": "0",
 }
 
