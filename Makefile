@@ -43,7 +43,7 @@ test-pythons:  ## the tests on each of Python 3.11 to 3.13 that is here, each in
 	done; \
 	echo "Python: passed on$${passed:- none}, failed on$${failed:- none}, not here$${missing:- none}"; [ -z "$$failed" ]
 
-torture: $(STAMP)  ## mass fault injection: kills, bit flips, links, two writers, hostile servers …; counts by kind
+torture: $(STAMP)  ## mass fault injection: kills, bit flips, links, full disks …; counts by kind
 	$(TEST) -m torture
 
 bench: $(STAMP)  ## the speed table, or TOPIC of it; prints ratios measured in one run
