@@ -151,10 +151,10 @@ def command(
 
 
 def _refuse_others(option: str, value: str, allowed: Sequence[str]) -> None:
-    """Refuse options that would change a run which is to be as it was begun."""
+    """Refuse options that would change a run or row, which has settings of its own."""
     if others := _on_line() - {option, *allowed, "--home", "--json", "--quiet"}:
         raise UsageError(
-            f"{option} trains as it was begun, without {', '.join(sorted(others))}.",
+            f"{value} is trained with its own settings, without {', '.join(sorted(others))}.",
             next=f"{option} {value} alone, or another run with --dataset",
         )
 

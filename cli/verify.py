@@ -50,7 +50,8 @@ def command(
 
         repaired = repair_build(path, home=home, **options)
         report = verify_build(path)
-    if published and report.ok:
+    compared = published and report.ok
+    if compared:
         from kmip_data.builds.published import unlike_published
         from kmip_data.format.card import read_card
 
@@ -59,7 +60,6 @@ def command(
                 f"{path} is sound, but not the published build: {', '.join(unlike)}.",
                 next="compare the versions of numpy, h5py and scipy with those of the constraints file",
             )
-        report.remarks.append("All digests are the published ones.")
     if as_json:
         facts = {"path": path, "ok": report.ok, "checked": report.checked}
         facts |= {"broken_shards": report.broken_shards, "problems": [vars(each) for each in report.problems]}
@@ -68,6 +68,7 @@ def command(
         checked = ", ".join(counted(count, what.removesuffix("s")) for what, count in report.checked.items())
         lines = [f"Rebuilt: {', '.join(repaired)}"] if repaired else []
         lines += [f"{path} is sound: {checked}."] if report.ok else []
+        lines += ["All digests are the published ones."] if compared else []
         for line in [*lines, *report.remarks]:
             click.echo(line)
     if not report.ok:

@@ -41,5 +41,6 @@ def unlike_published(card: Card) -> list[str]:
             next=f"kmip-data verify {card.dataset}",
         )
     found = file_digests(card)
-    shards = {file: digest for file, digest in table.items() if file in found or file.startswith("shards/")}
-    return [file for file in {**shards, **found} if table.get(file, found.get(file)) != found.get(file)]
+    other = {file for file in found.keys() & table.keys() if found[file] != table[file]}
+    one_sided = {file for file in found.keys() ^ table.keys() if file.startswith("shards/")}
+    return sorted(other | one_sided)
