@@ -21,16 +21,23 @@ import re
 import reprlib
 import struct
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.formats.pickles import Allowed, Pending, RefusedError, never_called, read_pickle
+from kmip_data.pipelines.formats.pickles import (
+    Allowed,
+    Pending,
+    RefusedError,
+    never_called,
+    read_pickle,
+    stream_list,
+)
 
 STORAGES: Final[Mapping[str, str]] = {
     "torch.DoubleStorage": "<f8", "torch.FloatStorage": "<f4", "torch.HalfStorage": "<f2",
@@ -59,9 +66,29 @@ def read_torch_file(
     try:
         with path.open("rb") as file:
             if file.read(4) == b"PK\x03\x04":
-                return _read_zip(file, path, allowed, mapping)
+                with zipfile.ZipFile(file) as archive:
+                    pickled, resolve = _opened_zip(archive, path, mapping)
+                    return read_pickle(pickled, allowed, name=path.name, persistent=resolve)[0]
             data = mapping or mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             return _read_legacy(data, path.name, allowed)
+    except DamagedInput:
+        raise
+    except Exception as error:  # whatever hostile bytes provoke in zipfile
+        raise _damaged(path.name, str(error) or type(error).__name__) from error
+
+
+def stream_torch_list(path: Path, extra: Allowed) -> Iterator[Any]:
+    """Yield the items of the list that a zip of ``torch.save`` holds; tensors as numpy arrays.
+
+    One part of the list is in memory at a time, and arrays are views of the mapped file.
+    """
+    try:
+        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+            mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            data, resolve = _opened_zip(archive, path, mapping)
+            allowed = {**_GLOBALS, **extra}
+            for items, _ in stream_list(data, allowed, name=path.name, persistent=resolve):
+                yield from items
     except DamagedInput:
         raise
     except Exception as error:  # whatever hostile bytes provoke in zipfile
@@ -89,27 +116,28 @@ def _damaged(name: str, found: str, expected: str = "a whole file written by tor
     return DamagedInput(f"{name} cannot be read as tensors.", expected=expected, found=found)
 
 
-def _read_zip(file: BinaryIO, path: Path, allowed: Allowed, mapping: mmap.mmap | None) -> Any:
-    with zipfile.ZipFile(file) as archive:
-        entries = {info.filename: info for info in archive.infolist()}
-        roots = [name.removesuffix("data.pkl") for name in entries if name.endswith("/data.pkl")]
-        if len(roots) != 1:
-            raise _damaged(path.name, f"{len(roots)} members called data.pkl")
-        if any(info.compress_type != zipfile.ZIP_STORED for info in entries.values()):
-            raise _damaged(path.name, "a compressed member")
-        if sum(info.file_size for info in entries.values()) > path.stat().st_size:
-            raise _damaged(path.name, "members that overlap")
-        order = f"{roots[0]}byteorder"
-        if order in entries and archive.read(order) != b"little":
-            raise _damaged(path.name, "the byte order of another machine")
+def _opened_zip(
+    archive: zipfile.ZipFile, path: Path, mapping: mmap.mmap | None
+) -> tuple[bytes, Callable[[Any], NDArray[Any]]]:
+    """Return the pickle of a zip of ``torch.save``, and what resolves its persistent ids."""
+    entries = {info.filename: info for info in archive.infolist()}
+    roots = [name.removesuffix("data.pkl") for name in entries if name.endswith("/data.pkl")]
+    if len(roots) != 1:
+        raise _damaged(path.name, f"{len(roots)} members called data.pkl")
+    if any(info.compress_type != zipfile.ZIP_STORED for info in entries.values()):
+        raise _damaged(path.name, "a compressed member")
+    if sum(info.file_size for info in entries.values()) > path.stat().st_size:
+        raise _damaged(path.name, "members that overlap")
+    order = f"{roots[0]}byteorder"
+    if order in entries and archive.read(order) != b"little":
+        raise _damaged(path.name, "the byte order of another machine")
 
-        def make(key: str, dtype: str, _count: int) -> NDArray[Any]:
-            name = f"{roots[0]}data/{key}"
-            data = archive.read(name) if mapping is None else _view_member(archive, name, mapping)
-            return np.frombuffer(data, dtype)
+    def make(key: str, dtype: str, _count: int) -> NDArray[Any]:
+        name = f"{roots[0]}data/{key}"
+        data = archive.read(name) if mapping is None else _view_member(archive, name, mapping)
+        return np.frombuffer(data, dtype)
 
-        data = archive.read(f"{roots[0]}data.pkl")
-        return read_pickle(data, allowed, name=path.name, persistent=_resolver({}, make))[0]
+    return archive.read(f"{roots[0]}data.pkl"), _resolver({}, make)
 
 
 def _view_member(archive: zipfile.ZipFile, name: str, mapping: mmap.mmap) -> memoryview:

@@ -111,7 +111,14 @@ class TrainingConfig(Strict):
     clip_norm: float = Field(default=1.0, ge=0, description="largest norm of the gradient; 0: no clipping")
     shuffle: bool = Field(default=True, description="shuffle the train graphs each epoch")
     loss: (
-        Literal["weighted_cross_entropy", "cross_entropy", "binary_cross_entropy", "l1", "link_cross_entropy"]
+        Literal[
+            "weighted_cross_entropy",
+            "cross_entropy",
+            "binary_cross_entropy",
+            "l1",
+            "log10_mse",
+            "link_cross_entropy",
+        ]
         | None
     ) = Field(default=None, description="loss function; none: the usual one for the targets")
     metric: (
@@ -121,6 +128,7 @@ class TrainingConfig(Strict):
             "miou",
             "ap",
             "mae",
+            "mae_batches",
             "r2",
             "mrr",
             "mrr_filtered",

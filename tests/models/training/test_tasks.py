@@ -33,7 +33,7 @@ def test_targets_decide_task_loss_metric_and_head(tmp_path, kind):
     assert (result.metric, result.num_classes) == (metric, outputs)
     assert result.config["training"]["loss"] == loss
     assert result.config["model"]["head"] == "graph"
-    others = {"accuracy": {"f1", "miou"}, "mae": {"r2"}}.get(metric, set())
+    others = {"accuracy": {"f1", "miou"}, "mae": {"mae_batches", "r2"}}.get(metric, set())
     assert set(result.metrics["test"]) == {"loss", metric} | others
     found = evaluate(summary.runs[0], home=Home(tmp_path))
     assert found.same
