@@ -83,9 +83,3 @@ def test_stable_positions_know_no_direction() -> None:
     torch.testing.assert_close(
         model(data), model(changed(data, lambda v: v @ turns[1])), rtol=1e-4, atol=1e-5
     )
-
-
-def test_stable_positions_need_their_column() -> None:
-    plain = Data(x=torch.ones(2, 4), edge_index=torch.zeros(2, 0, dtype=torch.int64))
-    with pytest.raises(UsageError, match="lappe8"):
-        build_model(EQUIVSTABLE, in_channels=4, num_classes=3)(plain)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -67,12 +67,13 @@ def build_schedule(optimiser: Optimizer, config: ScheduleConfig, epochs: int, st
     return LambdaLR(optimiser, lambda moment: cosine_with_warmup(moment, warmup=warmup, epochs=length))
 
 
-def step_schedule(schedule: LRScheduler, validation_loss: float | None) -> None:
+def step_schedule(schedule: LRScheduler, history: Sequence[Mapping[str, float]]) -> None:
     """End an epoch; without an evaluation the last known validation loss counts, as upstream."""
+    losses = [row["val_loss"] for row in history if "val_loss" in row]
     if not isinstance(schedule, ReduceLROnPlateau):
         schedule.step()
-    elif validation_loss is not None:
-        schedule.step(validation_loss)
+    elif losses:
+        schedule.step(losses[-1])
 
 
 class Average:

@@ -6,18 +6,14 @@ import pytest
 import torch
 from support.cases import check_each
 
-from kmip_data.models.analysis import expressivity
 from kmip_data.models.analysis.expressivity import (
-    DIM,
     EQUAL,
-    FITTED,
     NODES,
     Check,
     check_networks,
     copied,
     fit,
     known_pairs,
-    transformer,
 )
 from kmip_data.models.config import ATTENTION
 
@@ -48,37 +44,11 @@ def test_no_attention_sees_more_than_the_test_and_encodings_tell_more_apart(chec
     assert Check("k-mip", "none", 1e-3, 1e-12, {}).verdict == "not bounded"
 
 
-def test_pairs_do_not_depend_on_what_they_are_checked_with(monkeypatch):
-    """Encodings are rounded pair by pair: of many graphs different values would become one."""
-    monkeypatch.setattr(expressivity, "ATTENTION", ["k-mip"])
-    names = ("2 C3, C6", "two rings of 9, of 8", "decalin, bicyclopentyl")
-    together = [*check_networks({name: known_pairs()[name] for name in names}, draws=1)][1]  # of RWSE
-    alone = [[*check_networks({name: known_pairs()[name]}, draws=1)][1] for name in names]
-    assert {name: gap for one in alone for name, gap in one.by_encoding.items()} == pytest.approx(
-        together.by_encoding, rel=1e-9
-    )
-
-
 def test_copied_weights_come_nearer_with_k_and_with_all_nodes_are_full_attention():
     errors = [copied(k)[0] for k in (1, 2, 4, NODES)]
     assert errors == sorted(errors, reverse=True)
     assert errors[0] > 0.1  # of a sharp target no single key is enough
     assert max(copied(NODES, seed=1) + copied(NODES + 5)) < 1e-5
-
-
-def test_the_class_is_that_of_the_theorem():
-    block = transformer(FITTED, 3, 1, seed=0)[0]
-    shapes = {name: tuple(weights.shape) for name, weights in block.named_parameters()}
-    heads, size, hidden = FITTED
-    assert (heads, size, hidden) == (2, 1, 4)
-    assert shapes == {
-        **{f"attention.{name}.weight": (heads * size, DIM) for name in ("query", "key", "value")},
-        "attention.output.weight": (DIM, heads * size),
-        "mlp.0.weight": (hidden, DIM),
-        "mlp.0.bias": (hidden,),
-        "mlp.2.weight": (DIM, hidden),
-        "mlp.2.bias": (DIM,),
-    }
 
 
 def test_deeper_is_nearer_and_the_same_seed_gives_the_same():
