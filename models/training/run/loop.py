@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 
@@ -66,7 +67,8 @@ class Loop:
         self.captured, self.logger, self.quiet = captured, logger, quiet
         self.learn = self.plain_step if captured is None else partial(captured, self.plain_step)
         if module.shared:
-            module.distribute(device)
+            devices = [device] if device.type == "cuda" else None
+            module.network = DistributedDataParallel(module.model, devices)
         # The position of the run: finished epochs, batches of the current one, steps of the optimiser.
         self.epoch = self.batch = self.step = 0
         #: The loaders ask for the position when an epoch begins, so a resumed one begins at its batch.
@@ -151,7 +153,7 @@ class Loop:
         """
         module, training = self.module, self.training
         waits = module.shared and not steps  # gradients are exchanged once, at the end of a step
-        with module.accumulating() if waits else nullcontext():
+        with module.network.no_sync() if waits else nullcontext():
             logits, target, loss, backward = module.learn(batch, keep)
             if first:
                 # In place for captured steps: all of them know where gradients lie.

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from kmip_data.errors import CheckFailed
 from kmip_data.models.attention.kmip import set_training_k
@@ -45,18 +44,10 @@ class TrainingModule(nn.Module):
         self.meter = Meter(config.training.accumulate, scaled=config.training.precision == "16-mixed")
         self.shared = self.config.processes > 1  #: True if several processes share each batch
         self._norms = [m for m in self.model.modules() if self.shared and isinstance(m, BatchNorm)]
-        self._network: Any = self.model  #: or DDP around it
+        self.network: Any = self.model  #: or DistributedDataParallel around it
         self.epoch = 0  #: current epoch, from 0
         self.size: BatchSize | None = None  #: of the current batch, for the error when it does not fit
         self.doing = "starting"  #: for errors
-
-    def distribute(self, device: torch.device) -> None:
-        """Average gradients over processes in the backward pass, by DistributedDataParallel."""
-        self._network = DistributedDataParallel(self.model, [device] if device.type == "cuda" else None)
-
-    def accumulating(self) -> Any:
-        """Context without an exchange of gradients, for all batches of a step but the last."""
-        return self._network.no_sync()
 
     def forward(self, batch: Any, keep: list[Any] | None = None) -> tuple[Tensor, Tensor]:
         """Predictions (rows, outputs) and targets of every node, graph or pair of a batch.
@@ -67,7 +58,7 @@ class TrainingModule(nn.Module):
         self.size = BatchSize.of(batch)
         try:
             # DDP is for training alone: it would exchange buffers in an evaluation, too.
-            network = self._network if self.training else self.model
+            network = self.network if self.training else self.model
             context = ForwardContext(self.config.training.precision, keep=keep)
             return network(batch, context), self.task.targets(batch)
         except NotFinite as error:  # raised by the search: add the step of the run, and a cause

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
+import networkx as nx
+import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from support.cases import check_each
 
 from kmip_data.models.analysis.expressivity import (
     EQUAL,
     NODES,
     Check,
+    all_tests,
     check_networks,
     copied,
     fit,
@@ -57,3 +64,75 @@ def test_deeper_is_nearer_and_the_same_seed_gives_the_same():
     assert 1 > errors[0] > errors[1]
     assert list(fit(1, (1, 2), steps=3, seed=7)) == list(fit(1, (1, 2), steps=3, seed=7))
     assert torch.equal(torch.get_rng_state(), state)
+
+
+PAIRS = known_pairs()
+TESTS = {name: all_tests(pair) for name, pair in PAIRS.items()}
+
+
+@st.composite
+def graphs(draw, nodes: int):
+    """A random graph as an adjacency matrix."""
+    matrix = np.zeros((nodes, nodes), np.int64)
+    for a, b in combinations(range(nodes), 2):
+        matrix[a, b] = matrix[b, a] = draw(st.booleans())
+    return matrix
+
+
+small_pairs = st.integers(1, 7).flatmap(lambda nodes: st.tuples(graphs(nodes), graphs(nodes)))
+
+
+def iteration(test) -> float:
+    return np.inf if test.separated is None else test.separated
+
+
+def test_iterations_of_the_known_pairs():
+    def check(case):
+        pair, figures = case
+        assert [test.separated for test in TESTS[pair].values()] == figures
+
+    check_each(
+        check,
+        [  # 1-WL, S-SEG-WL, with RWSE of 20 steps and of 3, with the spectrum
+            ("P4, K1,3", [1, 1, 0, 0, 0]),
+            ("2 C3, C6", [None, None, 0, 0, 0]),
+            ("decalin, bicyclopentyl", [None, None, 0, None, 0]),
+            ("CSL(41, 2), CSL(41, 3)", [None, None, 0, 0, 0]),
+            ("4x4 rook, Shrikhande", [None] * 5),
+            ("these, a leaf at a node", [None] * 5),
+        ],
+    )
+
+
+def test_known_pairs_are_not_isomorphic_and_rook_and_shrikhande_are_strongly_regular():
+    for first, second in PAIRS.values():
+        assert first.shape == second.shape
+        assert not nx.is_isomorphic(nx.from_numpy_array(first), nx.from_numpy_array(second))
+    for matrix in PAIRS["4x4 rook, Shrikhande"]:  # (16, 6, 2, 2), of which there are two
+        eye = np.eye(16, dtype=np.int64)
+        np.testing.assert_array_equal(matrix @ matrix, 6 * eye + 2 * matrix + 2 * (1 - eye - matrix))
+
+
+@given(small_pairs)
+def test_separates_as_networkx(pair):
+    hashes = [
+        nx.weisfeiler_lehman_graph_hash(nx.from_numpy_array(matrix), iterations=len(matrix) + 1)
+        for matrix in pair
+    ]
+    assert (all_tests(pair)["1-WL"].separated is None) == (hashes[0] == hashes[1])
+
+
+@given(small_pairs)
+def test_a_finer_scheme_separates_what_a_coarser_does_and_no_later(pair):
+    found = {name: iteration(test) for name, test in all_tests(pair).items()}
+    assert found["S-SEG-WL"] <= found["1-WL"]
+    for name in ("+ rwse20", "+ rwse3", "+ lappe10"):
+        assert found[name] <= found["S-SEG-WL"], name
+    assert found["+ rwse20"] <= found["+ rwse3"]
+
+
+@given(st.integers(1, 8).flatmap(graphs), st.randoms())
+def test_a_graph_is_never_told_from_itself(matrix, random):
+    order = random.sample(range(len(matrix)), len(matrix))
+    for name, test in all_tests([matrix, matrix[order][:, order]]).items():
+        assert test.separated is None, name
