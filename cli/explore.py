@@ -49,7 +49,6 @@ def command(
     needs no network.
     """
     from kmip_data.drawing.page import PAGE, draw_explorer
-    from kmip_data.drawing.style import chosen
 
     if output is not None:
         check_prefix(output, "--output")
@@ -71,8 +70,7 @@ def command(
         if len(targets) > 1:
             step = f"kmip-data explore {' '.join(targets[1:])}"
             raise UsageError(f"A run names its own data, without {targets[0]}.", next=step)
-    with chosen("dark"):  # whose scales of colours are seen on light ground, too
-        graph = _graph(build, answer, record, part)
+    graph = _graph(build, answer, record, part)
     page = output or default_output(folder / PAGE)
     draw_explorer(graph, answer, curves, page)
     about = {"run": answer and answer.run, "sample": build.card.sample}
