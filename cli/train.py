@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @click.option("--model", default="gps-kmip", show_default=True, metavar="NAME", help="Model name.")
 @click.option(
     "--as", "variant", metavar="VARIANT", default="code", show_default=True,
-    help="Variant of the preset: what the paper's code ran, its text, or another such as paper-depth.",
+    help="Variant of the preset: code (what the paper ran), text, or another such as paper-depth.",
 )  # fmt: skip
 @shared.keys_option(
     "Any key of the configuration, such as optimiser.lr=1e-3; may be repeated (docs/training.md)."
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @click.option("--name", metavar="NAME", help="Name of the run folder.  [default: time, variant and seed]")
 @click.option("--resume", metavar="RUN", type=shared.RUN, help="Continue a run that was stopped.")
-@click.option("--reproduce", metavar="ROW", help="Train a row of our results, such as helsinki/gcn; compare.")
+@click.option("--reproduce", metavar="ROW", help="Train a row of our results again, such as helsinki/gcn.")
 @click.option(
     "--init-from", metavar="RUN", type=shared.RUN,
     help="Fine-tune: start from the weights of a finished run, where name and shape fit.",
