@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 @click.argument("targets", metavar="TARGET|RUN…", nargs=-1, type=shared.RUN_OR_TARGET)
 @shared.number_option("--record", "Position of the record.  [default: 0]", type=click.IntRange(min=0))
 @shared.part_option("Count positions in this part.  [default: test for a run, else the whole build]")
-@shared.path_option(
-    "--output", help="File of the page.  [default: explore.html in the folder of the run or build]"
-)
+@shared.path_option("--output", help="File of the page.  [default: explore.html in the run or build]")
 @click.option("--no-open", is_flag=True, help="Write the page, and leave the browser alone.")
 @shared.device_option("as the run was trained")
 @shared.look_options
