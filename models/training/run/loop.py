@@ -65,7 +65,7 @@ class Loop:
         self.module, self.data, self.device, self.folder = module.to(device), data, device, folder
         self.config, self.training = module.config, module.config.training
         self.captured, self.logger, self.quiet = captured, logger, quiet
-        self.learn = self.plain_step if captured is None else partial(captured, self.plain_step)
+        self.learn: Any = self.plain_step if captured is None else partial(captured, self.plain_step)
         if module.shared:
             devices = [device] if device.type == "cuda" else None
             module.network = DistributedDataParallel(module.model, devices)

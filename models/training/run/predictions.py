@@ -125,10 +125,10 @@ def predict(
         run=str(opened.folder),
         batch_size=opened.config.training.batch_size,
     )
-    logits = None if task.kind == "regression" else values.numpy()
+    scores = None if task.kind == "regression" else values.numpy()
     classes = {"regression": values, "multilabel": values > 0, "single-label": values.argmax(dim=-1)}
     pred = classes[task.kind].numpy() if task.kind in classes else None
-    return Predictions(logits, pred, key, ptr, about)
+    return Predictions(scores, pred, key, ptr, about)
 
 
 def write_predictions(path: Path, predictions: Predictions) -> None:
