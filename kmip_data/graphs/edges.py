@@ -28,7 +28,7 @@ SLACK = 1e-9  #: relative; far above the rounding of a sum of squares, far below
 class Near(NamedTuple):
     """The k nearest other points of each point, by (squared distance, index)."""
 
-    index: NDArray[Any]  #: (n, k)
+    table: NDArray[Any]  #: (n, k)
     square: NDArray[Any]  #: (n, k) squared distances, in the arithmetic that decided
 
 
@@ -88,7 +88,7 @@ def knn_graph(
         points = points / np.where(length > 0, length, 1)
     parts = []
     for start, stop in pairwise(ptr):
-        near = _nearest(points[start:stop], min(k - loop, stop - start - 1)).index + start
+        near = _nearest(points[start:stop], min(k - loop, stop - start - 1)).table + start
         own = np.arange(start, stop)
         table = np.concatenate([own[:, None], near], 1) if loop else near
         parts.append(np.stack([table.ravel(), np.repeat(own, table.shape[1])]))
@@ -128,7 +128,7 @@ def radius_graph(
         while k < most and bool((near.square[:, -1] < square).any()):  # more may follow the last one
             k = min(2 * k, most)
             near = _nearest(points[start:stop], k)
-        inside, table = near.square < square, near.index + start
+        inside, table = near.square < square, near.table + start
         own = np.arange(start, stop)
         if loop and r > 0:
             table = np.concatenate([own[:, None], table], 1)
@@ -205,7 +205,7 @@ def _in_order(points: NDArray[np.float64], k: int) -> Near:
             square = np.square(delta, out=delta).sum(-1)
             square[index == part[:, None]] = np.inf  # a point is not its own neighbour
             best = np.lexsort((index, square))[:, :k]
-            near.index[part] = np.take_along_axis(index, best, 1)
+            near.table[part] = np.take_along_axis(index, best, 1)
             near.square[part] = np.take_along_axis(square, best, 1)
             left.append(part[(near.square[part, -1] >= bound) & (asked < len(kept))])
         todo, asked = np.concatenate(left), asked * 2
