@@ -110,18 +110,15 @@ class EchoPipeline(Pipeline[Params, PublishedSplitParams]):
 
     def _checked(self, graph: Mapping[str, Any], where: str) -> dict[str, NDArray[Any]]:
         """Return the arrays of a graph as they are stored; raise ``DamagedInput`` for another layout."""
-        task = self.task
-        wanted = {"x": "fiu", "y": "fiu", "edge_index": "iu"} | (
-            {"edge_attr": "fiu"} if task.molecules else {}
-        )
-        found = {name: graph.get(name) for name in wanted}
-        for name, kinds in wanted.items():
-            array = found[name]
+        task, found = self.task, dict[str, NDArray[Any]]()
+        for name in ("x", "y", "edge_index", *(["edge_attr"] if task.molecules else [])):
+            array, kinds = graph.get(name), "iu" if name == "edge_index" else "fiu"
             if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind not in kinds:
                 shape = (
                     f"{getattr(array, 'dtype', type(array).__name__)} {getattr(array, 'shape', '')}".strip()
                 )
                 raise DamagedInput(f"{where}: {name} is {shape}, not numbers with two axes.")
+            found[name] = array
         x, y, edges = found["x"], found["y"], found["edge_index"]
         rows = 1 if task.of_graph and task.molecules else len(x)
         shapes = {name: array.shape for name, array in found.items()}
