@@ -38,7 +38,7 @@ def rows(*, quick: bool = False) -> list[Row]:
             ours, theirs = bytes_below(build.path), file.stat().st_size
         what, against = f"bytes on disk a graph, {name}", "PyG InMemoryDataset.save, PyG's class with edges"
         note = f"generated {name} graphs: {graphs} of {nodes} nodes, k = {build.card.parameters['k']}"
-        found.append(Row.of(what, against, ours / graphs, theirs / graphs, "B", target, note=note))
+        found.append(Row.of(what, against, ours / graphs, theirs / graphs, "B", target=target, note=note))
     return found
 
 

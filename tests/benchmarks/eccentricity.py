@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from benchmarks.table import Row, apart, check_equal, compare, grown, thread_count
+from benchmarks.table import Row, compare, thread_count
 from numpy.typing import NDArray
 
 SIDE = 755  #: of the grid: 570,025 nodes, as London has
@@ -35,9 +35,6 @@ def rows(*, quick: bool = False) -> list[Row]:
         if most > 1:
             times = compare(lambda: ours(2), lambda: ours(1), repeats=1 if quick else 3, warmup=0)
             found.append(Row.compared(f"{whole}, 2 threads", "itself with one thread", times, target=1.7))
-        peak = apart("eccentricity", f"peak({150 if quick else SIDE}, {most})") / 2**30
-        what = f"{whole}: memory beside the graph"
-        found.append(Row(what=what, against="", ours=peak, unit="GiB", target="1 GiB", met=peak < 1))
         return found
     finally:
         set_num_threads(None)
@@ -85,7 +82,7 @@ def _against_networkx(graph: Graph) -> Row:
 
     with thread_count(1):
         found = local_eccentricity(edges, lengths, n, HOPS, quiet=True)
-        check_equal([np.float32(upstream(node)) for node in nodes] == found[nodes].tolist())
+        assert [np.float32(upstream(node)) for node in nodes] == found[nodes].tolist()
         mine, other, _, _ = compare(
             lambda: local_eccentricity(edges, lengths, n, HOPS, quiet=True),
             lambda: [upstream(node) for node in nodes],
@@ -94,14 +91,4 @@ def _against_networkx(graph: Graph) -> Row:
         )
     what = f"{WHAT}, one node, one thread"
     against = f"k_hop_subgraph and networkx.eccentricity, {SAMPLED} nodes of {n:,}"
-    return Row.of(what, against, mine / n, other / SAMPLED, "s", 1_500)
-
-
-def peak(side: int, threads: int) -> int:
-    """Bytes that a fresh process grows by."""
-    from kmip_data.graphs.eccentricity import local_eccentricity
-
-    graph = road_like(side)
-    local_eccentricity(*road_like(20), HOPS, quiet=True)  # compiles
-    with thread_count(threads):
-        return grown(lambda: local_eccentricity(*graph, HOPS, quiet=True))
+    return Row.of(what, against, mine / n, other / SAMPLED, "s", target=1_500)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from benchmarks.table import Row, _seconds
+from benchmarks.table import Row, seconds
+from support.osm_maps import write_areas, write_streets
 
 from kmip_data.builds.home import BuildOptions, Home
 from kmip_data.manifest import load_manifest
@@ -18,10 +18,6 @@ from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.build import build_raw
 from kmip_data.pipelines.engine.finish import BuildPlan
 from kmip_data.pipelines.raw.obtain import obtain_raw
-
-if TYPE_CHECKING:
-    import osmium
-
 
 UPSTREAM_NODES = 40  #: nodes whose label upstream's code makes; the rest is extrapolated
 HOPS = 16
@@ -47,7 +43,7 @@ def rows(*, quick: bool = False) -> list[Row]:
                 build_raw(plan, pipeline.SplitParams())
 
         ours()  # compiles what no earlier run has compiled
-        mine = [_seconds(ours) for _ in range(1 if quick else 5)]
+        mine = [seconds(ours) for _ in range(1 if quick else 5)]
         made, labels, total = _upstream(folder, nodes)
     note = (
         f"helsinki: upstream is OSMnx on XML, land use, features ({made:.3g} s) and labels "
@@ -56,7 +52,9 @@ def rows(*, quick: bool = False) -> list[Row]:
     theirs = made + labels
     spread = theirs / max(mine), theirs / min(mine)
     what, against = "Helsinki: extract to finished build", "OSMnx + upstream's code"
-    return [Row.of(what, against, statistics.median(mine), theirs, "s", 20.0, spread=spread, note=note)]
+    return [
+        Row.of(what, against, statistics.median(mine), theirs, "s", target=20.0, spread=spread, note=note)
+    ]
 
 
 def _upstream(folder: Path, sample: int) -> tuple[float, float, int]:
@@ -104,71 +102,3 @@ def _one_hot(values: Any) -> Any:
     text = values.astype(str)
     kept = text.where(text.isin(text.value_counts().index[:8]), "others")
     return np.stack([(kept == name).to_numpy(np.float32) for name in kept.value_counts().index], axis=1)
-
-
-def write_streets(source: Path, target: Path, network_type: str = "all") -> None:
-    """Write the streets of an extract as XML that OSMnx can read.
-
-    OSMnx takes every way of a file for a street and stops at one that leaves the file, so only streets are
-    written, cut at the border. A way's number is a hundred times its own and the number of its piece.
-    """
-    import osmium
-
-    from kmip_data.pipelines.openstreetmap.streets import is_street
-
-    with osmium.SimpleWriter(str(target), overwrite=True) as writer:
-        known = _write_nodes(source, writer)
-        for way in _elements(source, osmium.osm.WAY):
-            tags, refs = dict(way.tags), [node.ref for node in way.nodes]
-            if is_street(tags, network_type):
-                inside = np.array([False, *(ref in known for ref in refs), False])
-                border = np.flatnonzero(inside[1:] != inside[:-1])
-                for piece, (first, last) in enumerate(border.reshape(-1, 2)):
-                    writer.add_way(_way(way.id * 100 + piece, refs[first:last], tags))
-
-
-def write_areas(source: Path, target: Path) -> None:
-    """Write what is tagged ``landuse`` and lies in the file whole, with the ways it is made of."""
-    import osmium
-
-    with osmium.SimpleWriter(str(target), overwrite=True) as writer:
-        known = _write_nodes(source, writer)
-        ways = {
-            way.id: (way.id, [node.ref for node in way.nodes], dict(way.tags))
-            for way in _elements(source, osmium.osm.WAY)
-        }
-        whole = {number for number, refs, _ in ways.values() if known.issuperset(refs)}
-        wanted = {number for number in whole if "landuse" in ways[number][2]}
-        relations = []
-        for relation in _elements(source, osmium.osm.RELATION):
-            parts = [("w", member.ref, member.role) for member in relation.members if member.type == "w"]
-            if "landuse" in relation.tags and whole.issuperset(part[1] for part in parts):
-                wanted.update(part[1] for part in parts)
-                relations.append((relation.id, parts, dict(relation.tags)))
-        for number in sorted(wanted):
-            writer.add_way(_way(*ways[number]))
-        for number, parts, tags in relations:
-            writer.add_relation(osmium.osm.mutable.Relation(id=number, version=1, members=parts, tags=tags))
-
-
-def _elements(source: Path, kinds: Any) -> Iterator[Any]:
-    import osmium
-
-    yield from osmium.FileProcessor(str(source), kinds)
-
-
-def _write_nodes(source: Path, writer: osmium.SimpleWriter) -> set[int]:
-    """Write all nodes, and return their numbers."""
-    import osmium
-
-    known = set()
-    for node in _elements(source, osmium.osm.NODE):
-        known.add(node.id)
-        writer.add_node(osmium.osm.mutable.Node(id=node.id, version=1, location=node.location))
-    return known
-
-
-def _way(number: int, refs: list[int], tags: dict[str, str]) -> Any:
-    import osmium
-
-    return osmium.osm.mutable.Way(id=number, version=1, nodes=refs, tags=tags)

@@ -90,16 +90,16 @@ class Server(ThreadingHTTPServer):
 
 
 class FolderServer(Server):
-    """Serves a folder, with ranges, at ``rate`` bytes per second of all answers together (0: no limit)."""
+    """Serves a folder, with ranges."""
 
-    def __init__(self, folder: Path, *, rate: float = 0.0, latency: float = 0.0) -> None:
+    def __init__(self, folder: Path) -> None:
         super().__init__()
-        self.folder, self.rate, self.latency = folder.resolve(), rate, latency
+        self.folder = folder.resolve()
         self.asked: list[tuple[str, int, int]] = []  #: file, first byte and end of each answer
         self.resets = 0  #: requests that are hung up on from now on
         self.wrong_file, self.wrong_byte = "", 0  #: a byte that is sent with another last bit
         self.ranges, self.more = True, 0  #: ``Range`` is understood; bytes sent beyond what was asked for
-        self.lock, self._free_at = threading.Lock(), 0.0
+        self.lock = threading.Lock()
         self.address = self.url("")
 
     def answer(self, handler: Handler) -> None:
@@ -123,20 +123,12 @@ class FolderServer(Server):
         handler.head(206 if headers else 200, stop - start + self.more, **headers)
         with self.lock:
             self.asked.append((name, start, stop))
-        time.sleep(self.latency)
         with path.open("rb") as file:
             file.seek(start)
             data = bytearray(file.read(stop - start))
         if name == self.wrong_file and start <= self.wrong_byte < stop:
             data[self.wrong_byte - start] ^= 1
-        for at in range(0, len(data), PIECE):
-            if self.rate:  # wait until the link, which all answers share, has carried these bytes
-                with self.lock:
-                    # A busy machine wakes threads late: what they missed of the last moment is not lost.
-                    free_at = max(self._free_at, time.monotonic() - 0.05) + PIECE / self.rate
-                    self._free_at = free_at
-                time.sleep(max(0.0, free_at - time.monotonic()))
-            handler.body(data[at : at + PIECE])
+        handler.body(data)
         handler.wfile.write(bytes(self.more))
 
 
@@ -145,9 +137,9 @@ def serving(certificate: Any = None) -> AbstractContextManager[Any]:
     return running(Server(certificate))
 
 
-def serving_folder(folder: Path, **options: float) -> AbstractContextManager[Any]:
+def serving_folder(folder: Path) -> AbstractContextManager[Any]:
     """Run a :class:`FolderServer`."""
-    return running(FolderServer(folder, **options))
+    return running(FolderServer(folder))
 
 
 @contextlib.contextmanager
