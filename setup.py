@@ -88,6 +88,7 @@ setup(
         "kmip_data.manifests.experiments": ["*.toml"],
         "kmip_data.manifests.models": ["*.toml"],
         "kmip_data.manifests.results": ["*.toml"],
+        "kmip_data.manifests.results.leaderboards": ["*.toml"],
         "kmip_data.manifests.results.ours": ["*.toml"],
         "kmip_data.manifests.digests": ["*.toml"],
         "kmip_data.manifests.sweeps": ["*.toml"],

@@ -6,6 +6,7 @@ from kmip_data.datasets.lightning import GraphDataModule as GraphDataModule
 from kmip_data.datasets.points import S3DIS as S3DIS
 from kmip_data.datasets.points import ShapeNetPart as ShapeNetPart
 from kmip_data.datasets.small_graphs import COCOSP as COCOSP
+from kmip_data.datasets.small_graphs import ECHO as ECHO
 from kmip_data.datasets.small_graphs import CIFAR10Superpixels as CIFAR10Superpixels
 from kmip_data.datasets.small_graphs import LongRange as LongRange
 from kmip_data.datasets.small_graphs import MalNetTiny as MalNetTiny

@@ -14,6 +14,7 @@ from kmip_data.manifest import dataset_names
 pytestmark = pytest.mark.slow
 
 CLASSES = {"accuracy", "f1", "miou"}
+VALUES = {"mae", "mae_batches", "r2"}
 RANKS = {"mrr", "mrr_filtered", "mrr_extended", "hits1", "hits3", "hits10"}
 #: Dataset -> metric that chooses, all metrics, records (none: one graph), the column that is added.
 EXPECTED = {
@@ -27,11 +28,12 @@ EXPECTED = {
     "pascalvoc-sp": ("f1", CLASSES, 20, None),
     "coco-sp": ("f1", CLASSES, 20, None),
     "peptides-func": ("ap", {"ap"}, 20, None),
-    "peptides-struct": ("mae", {"mae", "r2"}, 20, None),
+    "peptides-struct": ("mae", VALUES, 20, None),
     "cifar10": ("accuracy", CLASSES, 24, "lappe8"),
     "malnet-tiny": ("accuracy", CLASSES, 20, None),
     "pcqm-contact": ("mrr", RANKS, 24, None),
     "helsinki": ("accuracy", CLASSES, None, None),
+    **{f"echo-{task}": ("mae", VALUES, 20, "rwse20") for task in ("sssp", "ecc", "diam", "charge", "energy")},
 }
 
 
