@@ -21,6 +21,8 @@ EXPECTED = {
     "s3dis": ("miou", CLASSES, 4, None),
     "shapenet-part": ("f1", CLASSES, 10, None),
     "long-range": ("accuracy", CLASSES, 120, None),
+    "city-roads-m": ("r2", {"mae", "r2"}, None, None),
+    "city-roads-l": ("r2", {"mae", "r2"}, 300, None),
     "paris": ("accuracy", CLASSES, None, None),
     "shanghai": ("accuracy", CLASSES, None, None),
     "la": ("accuracy", CLASSES, None, None),
