@@ -198,6 +198,7 @@ UNSTORABLE = [
     (changed(attribute="a b"), "identifier"),
     (dict(edges="none", k=None, columns=(dataclasses.replace(COLUMN, key="edge/a"),)), "none are stored"),
     (dict(views=(View(attribute="pos", source="node/x", start=0, stop=7),)), "not within a stored column"),
+    (dict(views=(View(attribute="pos", source="node/none", start=0, stop=1),)), "not within a stored column"),
 ]
 
 
