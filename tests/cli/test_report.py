@@ -128,7 +128,7 @@ def test_each_row_has_a_curve_of_its_own_colour_with_mean_and_band(home, tmp_pat
             (run / "metrics.csv").write_text("\n".join(["epoch,seconds,val_accuracy", *rows]) + "\n")
     done("report", "--format", "html", "--output", tmp_path / "r.html")
     text = (tmp_path / "r.html").read_text("utf-8")
-    lines = re.findall(r'id="line2d_\d+">\s*<path d="([^"]*)" [^>]*stroke: (#\w+);', text)
+    lines = re.findall(r'id="line2d_\d+">\s*<path d="([^"]*)" [^>]*stroke: light-dark\((#\w+),', text)
     curves = {color: path.count("L") for path, color in lines if path.count("L") == 7}
     bands = re.findall(r'<g id="FillBetweenPolyCollection_\d+">', text)
     assert len(curves) == len(bands) == len(MODELS)
