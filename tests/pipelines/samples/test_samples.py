@@ -21,7 +21,7 @@ from kmip_data.pipelines.samples.peptides import SIDE_CHAINS, smiles
 from kmip_data.pipelines.shapenet_part import CATEGORIES, list_name
 
 SMALL = ["cifar10", "coco-sp", "malnet-tiny", "pascalvoc-sp", "pcqm-contact"]
-SMALL += ["peptides-func", "peptides-struct"]
+SMALL += ["peptides-func", "peptides-struct", "echo-sssp", "echo-energy"]
 
 
 def write(name, folder, **options):
