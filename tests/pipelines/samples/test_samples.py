@@ -5,15 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from support.cases import contents
-from support.pyg_point_clouds import records_of
-from support.small_graphs import records_of_folder
+from support.small_graphs import records_of, records_of_folder
 
 from kmip_data.format.writer import encode_shard
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
 
 SMALL = ["cifar10", "coco-sp", "malnet-tiny", "pascalvoc-sp", "pcqm-contact"]
-SMALL += ["peptides-func", "peptides-struct"]
+SMALL += ["peptides-func", "peptides-struct", "echo-sssp", "echo-energy"]
 
 
 def write(name, folder, **options):
