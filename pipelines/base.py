@@ -174,7 +174,8 @@ class Pipeline(ABC, Generic[P, S]):
 
         By the module of :mod:`kmip_data.pipelines.samples` that has the name of the pipeline's own.
         """
-        generator = importlib.import_module(f"kmip_data.pipelines.samples.{self.manifest.pipeline}")
+        name = self.manifest.pipeline.rpartition(".")[2]
+        generator = importlib.import_module(f"kmip_data.pipelines.samples.{name}")
         generator.write_sample(folder, limit=limit, seed=seed, **self.sample_arguments)
 
     def resolve(self, params: P, raw: RawFolder) -> P:

@@ -95,13 +95,8 @@ def save(  # noqa: PLR0913 -- options, by keyword
     folder = located(folder, "folder")
     name = name or folder.name
     _check_target(folder, name)
-    about = dict(
-        dataset=name,
-        title=title or name,
-        class_names=list(class_names),
-        license={"name": license, "url": "", "notice": ""},
-        citation=citation,
-    )
+    about: dict[str, Any] = {"dataset": name, "title": title or name, "citation": citation}
+    about |= {"class_names": list(class_names), "license": {"name": license, "url": "", "notice": ""}}
     partial = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.partial")
     with writing(folder):
         partial.mkdir(parents=True)

@@ -181,12 +181,10 @@ class BuildAfar(Build):
 
     def bring(self, rows: Sequence[tuple[Shard, str, int, int]]) -> None:
         """Fetch the blocks of these rows (shard, key, first, end) together."""
-        ranges = [
-            (shard.file, *place)
-            for shard, key, first, end in rows
-            if isinstance(shard, ShardAfar)
-            for place in shard.places(key, first, end)
-        ]
+        ranges = []
+        for shard, key, first, end in rows:
+            if isinstance(shard, ShardAfar):
+                ranges += [(shard.file, *place) for place in shard.places(key, first, end)]
         # What does not fit into memory is a MemoryError before it is fetched.
         np.empty(sum(stop - start for _, start, stop in ranges), np.uint8)
         self.copies.bring(block for place in ranges for block in blocks_between(*place))
@@ -206,12 +204,8 @@ class ShardAfar(Shard):
                 break
             except DamagedInput as error:
                 if not source.missing:
-                    raise DamagedInput(
-                        error.what.replace(str(self.path), f"{build.address}/{file}"),
-                        expected=error.parts["expected"],
-                        found=error.parts["found"],
-                        next=build.remedy,
-                    ) from error
+                    what = error.what.replace(str(self.path), f"{build.address}/{file}")
+                    raise DamagedInput(what, found=error.parts["found"], next=build.remedy) from error
             build.copies.bring(source.missing)
         for key, entry in self.layout.items():
             if self._offsets[key] is None and 0 not in entry.shape(self.graphs, self.nodes, self.edges):

@@ -102,7 +102,9 @@ def read_pickle(data: bytes, allowed: Allowed, *, name: str, persistent: Persist
         return machine.result()
 
 
-def stream_list(data: mmap.mmap, allowed: Allowed, *, name: str) -> Iterator[tuple[list[Any], int]]:
+def stream_list(
+    data: bytes | mmap.mmap, allowed: Allowed, *, name: str, persistent: Persistent = None
+) -> Iterator[tuple[list[Any], int]]:
     """Yield the items of the list that a pickle of protocol 0 to 5 holds, as they are appended.
 
     The list comes in parts of up to 1,000 items, as Python's own pickler writes them, each with the position
@@ -110,7 +112,7 @@ def stream_list(data: mmap.mmap, allowed: Allowed, *, name: str) -> Iterator[tup
     Raises ``DamagedInput`` as :func:`read_pickle`, or where an item refers to a part of an earlier one.
     """
     with _damaged_if_refused(name, "a pickle of a list of plain data"):
-        machine = _Machine(data, allowed, None, streamed=True)
+        machine = _Machine(data, allowed, persistent, streamed=True)
         for items, end in machine.run():
             if items:
                 yield items, end

@@ -20,16 +20,24 @@ import re
 import reprlib
 import struct
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.formats.pickles import Allowed, Pending, RefusedError, never_called, read_pickle
+from kmip_data.pipelines.formats.pickles import (
+    Allowed,
+    Pending,
+    RefusedError,
+    never_called,
+    read_pickle,
+    stream_list,
+)
 
 STORAGES: Final[Mapping[str, str]] = {
     "torch.DoubleStorage": "<f8", "torch.FloatStorage": "<f4", "torch.HalfStorage": "<f2",
@@ -52,13 +60,19 @@ def read_torch_file(
     ``DamagedInput`` where the file is cut, damaged, compressed, of the layout before PyTorch 1.6, or names
     anything but data.
     """
-    try:
-        with path.open("rb") as file:
-            return _read_zip(file, path, {**_GLOBALS, **extra}, mapping)
-    except DamagedInput:
-        raise
-    except Exception as error:  # whatever hostile bytes provoke in zipfile
-        raise _damaged(path.name, str(error) or type(error).__name__) from error
+    with _opened(path, mapping) as (pickled, resolve):
+        return read_pickle(pickled, {**_GLOBALS, **extra}, name=path.name, persistent=resolve)
+
+
+def stream_torch_list(path: Path, extra: Allowed) -> Iterator[Any]:
+    """Yield the items of the list that a zip of ``torch.save`` holds; tensors as numpy arrays.
+
+    One part of the list is in memory at a time, and arrays are views of the mapped file.
+    """
+    with _opened(path, streamed=True) as (pickled, resolve):
+        allowed = {**_GLOBALS, **extra}
+        for items, _ in stream_list(pickled, allowed, name=path.name, persistent=resolve):
+            yield from items
 
 
 def read_tensor(path: Path, dtype: str, shape: tuple[int | None, ...]) -> NDArray[Any]:
@@ -82,29 +96,50 @@ def _damaged(name: str, found: str, expected: str = "a whole file written by tor
     return DamagedInput(f"{name} cannot be read as tensors.", expected=expected, found=found)
 
 
-def _read_zip(file: BinaryIO, path: Path, allowed: Allowed, mapping: mmap.mmap | None) -> Any:
-    if file.read(len(_BEFORE_1_6)) == _BEFORE_1_6:
-        raise _damaged(path.name, "the layout before PyTorch 1.6: load it and save it again with a newer one")
-    with zipfile.ZipFile(file) as archive:
-        entries = {info.filename: info for info in archive.infolist()}
-        roots = [name.removesuffix("data.pkl") for name in entries if name.endswith("/data.pkl")]
-        if len(roots) != 1:
-            raise _damaged(path.name, f"{len(roots)} members called data.pkl")
-        if any(info.compress_type != zipfile.ZIP_STORED for info in entries.values()):
-            raise _damaged(path.name, "a compressed member")
-        if sum(info.file_size for info in entries.values()) > path.stat().st_size:
-            raise _damaged(path.name, "members that overlap")
-        order = f"{roots[0]}byteorder"
-        if order in entries and archive.read(order) != b"little":
-            raise _damaged(path.name, "the byte order of another machine")
+@contextmanager
+def _opened(
+    path: Path, mapping: mmap.mmap | None = None, *, streamed: bool = False
+) -> Iterator[tuple[bytes, Callable[[Any], NDArray[Any]]]]:
+    """Open a file of ``torch.save``: its pickle, and what resolves the persistent ids in it.
 
-        def make(key: str, dtype: str) -> NDArray[Any]:
-            name = f"{roots[0]}data/{key}"
-            data = archive.read(name) if mapping is None else _view_member(archive, name, mapping)
-            return np.frombuffer(data, dtype)
+    Whatever hostile bytes provoke in zipfile, or in what reads the pickle, is ``DamagedInput``.
+    """
+    try:
+        with path.open("rb") as file:
+            if file.read(len(_BEFORE_1_6)) == _BEFORE_1_6:
+                old = "the layout before PyTorch 1.6: load it and save it again with a newer one"
+                raise _damaged(path.name, old)  # noqa: TRY301 -- not caught below
+            if streamed:
+                mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            with zipfile.ZipFile(file) as archive:
+                yield _of_zip(archive, path, mapping)
+    except DamagedInput:
+        raise
+    except Exception as error:
+        raise _damaged(path.name, str(error) or type(error).__name__) from error
 
-        data = archive.read(f"{roots[0]}data.pkl")
-        return read_pickle(data, allowed, name=path.name, persistent=_resolver(make))
+
+def _of_zip(
+    archive: zipfile.ZipFile, path: Path, mapping: mmap.mmap | None
+) -> tuple[bytes, Callable[[Any], NDArray[Any]]]:
+    entries = {info.filename: info for info in archive.infolist()}
+    roots = [name.removesuffix("data.pkl") for name in entries if name.endswith("/data.pkl")]
+    if len(roots) != 1:
+        raise _damaged(path.name, f"{len(roots)} members called data.pkl")
+    if any(info.compress_type != zipfile.ZIP_STORED for info in entries.values()):
+        raise _damaged(path.name, "a compressed member")
+    if sum(info.file_size for info in entries.values()) > path.stat().st_size:
+        raise _damaged(path.name, "members that overlap")
+    order = f"{roots[0]}byteorder"
+    if order in entries and archive.read(order) != b"little":
+        raise _damaged(path.name, "the byte order of another machine")
+
+    def make(key: str, dtype: str) -> NDArray[Any]:
+        name = f"{roots[0]}data/{key}"
+        data = archive.read(name) if mapping is None else _view_member(archive, name, mapping)
+        return np.frombuffer(data, dtype)
+
+    return archive.read(f"{roots[0]}data.pkl"), _resolver(make)
 
 
 def _view_member(archive: zipfile.ZipFile, name: str, mapping: mmap.mmap) -> memoryview:

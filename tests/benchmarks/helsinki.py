@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from benchmarks.eccentricity import upstream
 from benchmarks.table import Row, seconds
 from support.osm_maps import write_areas, write_streets
 
@@ -20,7 +21,6 @@ from kmip_data.pipelines.engine.finish import BuildPlan
 from kmip_data.pipelines.raw.obtain import obtain_raw
 
 UPSTREAM_NODES = 40  #: nodes whose label upstream's code makes; the rest is extrapolated
-HOPS = 16
 
 
 def rows(*, quick: bool = False) -> list[Row]:
@@ -63,10 +63,9 @@ def _upstream(folder: Path, sample: int) -> tuple[float, float, int]:
     The steps of City-Networks' generator, with the names that functions have in OSMnx 2.
     """
     import geopandas
-    import networkx as nx
     import osmnx
     import torch
-    from torch_geometric.utils import k_hop_subgraph, remove_self_loops, scatter, to_undirected
+    from torch_geometric.utils import remove_self_loops, scatter, to_undirected
 
     start = time.perf_counter()
     graph = osmnx.add_edge_speeds(osmnx.graph_from_xml(folder / "streets.osm"))
@@ -89,12 +88,7 @@ def _upstream(folder: Path, sample: int) -> tuple[float, float, int]:
     chosen = np.linspace(0, len(nodes) - 1, sample).astype(int).tolist()
     start = time.perf_counter()
     for node in chosen:
-        ball, _, _, inside = k_hop_subgraph(node, HOPS, index, num_nodes=len(nodes))
-        near = nx.Graph()
-        near.add_nodes_from(ball.tolist())
-        pairs, lengths = index[:, inside].T.tolist(), attr[inside, 0].tolist()
-        near.add_weighted_edges_from((u, v, length) for (u, v), length in zip(pairs, lengths, strict=True))
-        nx.eccentricity(near, v=node, weight="weight")
+        upstream(node, index, attr[:, 0], len(nodes))
     return made, (time.perf_counter() - start) / sample * len(nodes), len(nodes)
 
 

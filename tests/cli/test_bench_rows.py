@@ -77,7 +77,7 @@ def test_rows_of_reading_and_disk():
     found = list(reading.rows(quick=True))
     assert [row.target for row in found] == [f"≥ {n}×" for n in (5, 3, 15, 5, 15, 3, 3)]
     assert all(row.spread[0] <= row.ratio <= row.spread[1] for row in found)
-    bytes_on_disk = disk.rows(quick=True)
+    bytes_on_disk = list(disk.rows(quick=True))
     assert [row.target for row in bytes_on_disk] == ["≥ 5×", "≥ 3.5×"]
     assert all(row.met for row in bytes_on_disk)  # bytes do not depend on the machine
     assert "| disk | bytes on disk a graph, s3dis | PyG " in bytes_on_disk[0].markdown("disk")

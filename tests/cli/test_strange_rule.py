@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -17,10 +17,8 @@ from torch_geometric.data import Data
 import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.errors import KmipDataError, UsageError
-from kmip_data.files.reading import sealed_json
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.sharing.pull import pull
-from kmip_data.sharing.share import SHARE_NAME
 
 NAMES = {
     "NUL": "a\0b",
@@ -73,6 +71,10 @@ def test_strange_homes(home, make_build) -> None:
             for text, data in TEXTS.items():
                 shutil.rmtree(home, ignore_errors=True)
                 folder = home / place if place else make_build().path
+                for file in files:
+                    put(folder / file, data)
+                with cases(f"open: {kind} is {text}"), contextlib.suppress(KmipDataError):
+                    list(kmip_data.open(folder, columns=["rwse4"]))
                 for command in COMMANDS:
                     with cases(f"{command}: {kind} is {text}"):
                         for file in files:
@@ -116,15 +118,3 @@ def test_strange_names_of_what_is_written(home, tmp_path) -> None:
             assert {name for name in contents(tmp_path) if not name.startswith(("link", "home"))} == set(
                 before
             )
-
-
-def test_a_share_of_too_many_files(tmp_path) -> None:
-    files = [{"bytes": 0, "file": f"a{number}", "sha256": "0" * 64} for number in range(120_000)]
-    content = {"version": 1, "kind": "run", "name": "x", "files": files, "blocks": "0" * 64}
-    (tmp_path / "share").mkdir()
-    (tmp_path / "share" / SHARE_NAME).write_text(sealed_json(content))
-    (tmp_path / "share/blocks.sha256").write_bytes(b"")
-    for call in (pull, lambda address, home: kmip_data.open(f"file://{address}", home=home.root)):
-        with pytest.raises(KmipDataError) as raised:
-            call(str(tmp_path / "share"), Home(tmp_path / "home"))
-        assert "100000" in json.dumps(raised.value.parts)

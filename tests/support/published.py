@@ -16,7 +16,6 @@ from typing import Any
 import tomli_w
 
 from kmip_data.builds.home import Home, list_builds
-from kmip_data.builds.published import file_digests
 from kmip_data.files.reading import json_digest, sha256_file
 from kmip_data.models.reports.ours import our_rows
 from kmip_data.models.reports.tables import read_runs, tables_of
@@ -40,7 +39,7 @@ def write_digests(home: Home) -> None:
             f"{name}={value}" for name, value in card.parameters.items() if value is not None
         )
         about = f"{card.label}, pipeline {card.pipeline_version}" + (f": {parameters}" if parameters else "")
-        tables[card.key] = {"about": about, **file_digests(card)}
+        tables[card.key] = {"about": about, **card.digests}
         file.write_text(tomli_w.dumps(dict(sorted(tables.items(), key=lambda item: item[1]["about"]))))
 
 

@@ -23,7 +23,8 @@ function element(name, properties = {}, ...children) {
 const swatch = (color) => Object.assign(element("i"), { style: `background: ${color}` });
 const keyed = (color, textContent) => element("span", { className: "key" }, swatch(color), element("span", { textContent }));
 
+// Three significant digits; whole numbers, which may be identifiers, as they are.
 function written(value) {
   if (!Number.isFinite(value)) return "none";
-  return Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(7)));
+  return Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(3)));
 }

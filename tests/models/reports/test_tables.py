@@ -15,7 +15,11 @@ from support.reports import write_run
 
 from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
-from kmip_data.models.reports.tables import published_over_k, read_runs, rows_over_k, tables_of
+from kmip_data.manifest import dataset_names
+from kmip_data.models.config import models
+from kmip_data.models.reports.leaderboards import leaderboards
+from kmip_data.models.reports.sheets import sheet_of
+from kmip_data.models.reports.tables import read_runs, rows_over_k, tables_of
 from kmip_data.models.sweeps.state import folders_of
 from kmip_data.models.training.config.presets import preset_names
 from kmip_data.pipelines.find import record_parameters
@@ -179,14 +183,6 @@ def test_rows_that_differ_in_k_alone_make_a_curve(runs):
     assert len(curves) == 2  # the part of the data has one k alone
 
 
-def test_published_figures_are_those_of_the_paper():
-    malnet = {row["k"]: row for row in published_over_k("malnet-tiny", "accuracy")}
-    assert list(malnet) == [1, 2, 3, 5, 10, 20, 30, 50, 100]
-    assert (malnet[10]["test"], malnet[10]["test_std"]) == pytest.approx((0.9352, 0.0049))
-    assert (malnet[100]["seconds"], malnet[100]["seconds_std"], malnet[100]["runs"]) == (666.36, 9.46, 5)
-    assert published_over_k("malnet-tiny", "f1") == published_over_k("helsinki", "accuracy") == []
-
-
 def test_the_paper_stands_beside_its_own_k_and_whole_data(tmp_path):
     def check(case, base=tmp_path):
         ks, complete, wanted = case
@@ -334,3 +330,33 @@ def test_runs_and_sweeps_by_name(tmp_path):
     assert "is not a finished run" in notice
     with pytest.raises(UsageError, match="There is no run 'nothing'"):
         folders_of(["nothing"], home)
+
+
+def test_the_leaderboard_shows_the_same_network_or_the_best(tmp_path):
+    """Figures of ECHO's README; the best of shortest paths is GRIT, and no entry is k-MIP."""
+    wanted = {"gps-transformer": ("GPS", 0.472, 0.050), "gcn": ("GCN", 2.102, 0.094)}
+    wanted["gps-kmip"] = ("GRIT", 0.121, 0.013)
+    for model in wanted:
+        write_run(tmp_path, 1.5, dataset="echo-sssp", model=model, metric="mae", metrics=MAE, complete=False)
+    rows = rows_of(tmp_path)
+    found = {row["model"]: row for row in rows}
+    for model, (name, mean, std) in wanted.items():
+        row = found[model]
+        assert (row["leaderboard_entry"], row["leaderboard"], row["leaderboard_std"]) == (name, mean, std)
+        assert (row["paper"], row["ours"]) == (None, None)
+    [table], _ = report(tmp_path)
+    sheet = sheet_of(table)
+    assert "0.4720 ± 0.0500 GPS" in sheet.written("markdown")
+    assert "complete published data, and these rows are not" in sheet.notes
+    write_run(tmp_path, 0.9)
+    assert [row["leaderboard"] for row in rows_of(tmp_path) if row["dataset"] == "malnet-tiny"] == [None]
+
+
+MAE = {"val": {"mae": 1.6}, "test": {"mae": 1.5}}
+
+
+def test_entries_of_leaderboards_are_of_shipped_datasets_and_models():
+    for board in leaderboards():
+        assert set(board.entries) <= set(dataset_names())
+        assert set(board.models) <= set(models())
+        assert set(board.models.values()) <= set().union(*board.entries.values())

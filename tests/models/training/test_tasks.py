@@ -38,7 +38,7 @@ def test_targets_decide_task_loss_metric_and_head(tmp_path, kind):
     assert (result.metric, result.num_classes) == (metric, outputs)
     assert result.config["training"]["loss"] == loss
     assert result.config["model"]["head"] == "graph"
-    others = {"accuracy": {"f1", "miou"}, "mae": {"r2"}}.get(metric, set())
+    others = {"accuracy": {"f1", "miou"}, "mae": {"mae_batches", "r2"}}.get(metric, set())
     assert set(result.metrics["test"]) == {"loss", metric} | others
     found = evaluate(summary.runs[0], home=Home(tmp_path))
     assert found.same
@@ -149,14 +149,18 @@ def test_a_batch_of_one_class_is_the_plain_mean_and_has_a_gradient():
     assert logits.grad.abs().sum() > 0
 
 
-@pytest.mark.parametrize("name", ["binary_cross_entropy", "l1"])
+@pytest.mark.parametrize("name", ["binary_cross_entropy", "l1", "log10_mse"])
 def test_unknown_targets_are_left_out(name):
     generator = torch.Generator().manual_seed(3)
     logits = torch.randn(9, 4, generator=generator, requires_grad=True)
     target = torch.rand(9, 4, generator=generator).round()
     unknown = torch.rand(9, 4, generator=generator) < 0.3
     target = target.masked_fill(unknown, torch.nan)
-    plain = {"binary_cross_entropy": F.binary_cross_entropy_with_logits, "l1": F.l1_loss}[name]
+    plain = {
+        "binary_cross_entropy": F.binary_cross_entropy_with_logits,
+        "l1": F.l1_loss,
+        "log10_mse": lambda *rows: F.mse_loss(*rows).log10(),
+    }[name]
     loss = LOSSES[name](logits, target)
     torch.testing.assert_close(loss, plain(logits[~unknown], target[~unknown]))
     (gradient,) = torch.autograd.grad(loss, logits)

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from support.builds import numbered_build
@@ -19,8 +18,6 @@ from kmip_data.builds.home import Build, added_names
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs.encoding import parse_encoding
-from kmip_data.graphs.encodings.lappe import laplacian_encoding
-from kmip_data.graphs.encodings.rwse import random_walk_encoding
 from kmip_data.pipelines.engine import encode
 from kmip_data.pipelines.engine.encode import encode_build
 from kmip_data.pipelines.engine.pool import InProcess
@@ -62,19 +59,6 @@ def copy(encoded: Build, tmp_path: Path) -> Build:
     for path in folder.rglob("*.h5"):
         path.chmod(0o644)
     return Build(folder, encoded.card)
-
-
-def test_items_have_what_the_functions_give(encoded: Build) -> None:
-    dataset = ShardedDataset(encoded, columns=list(NAMES))
-    assert len(dataset) == 20
-    for data in dataset:
-        edges, nodes = data.edge_index.numpy(), data.num_nodes
-        np.testing.assert_array_equal(data.rwse, random_walk_encoding(edges, nodes, 5))
-        values, vectors = laplacian_encoding(edges, nodes, 4)
-        np.testing.assert_array_equal(data.lappe_values, values[None])
-        np.testing.assert_array_equal(data.lappe_vectors, vectors)
-        assert data.degree_profile.shape == (nodes, 5)
-        assert {"x", "y", "edge_index"} <= set(data.keys())
 
 
 def test_batches_are_those_of_pytorch_geometric_on_the_fast_path(encoded: Build) -> None:

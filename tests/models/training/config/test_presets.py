@@ -210,15 +210,6 @@ def test_ours_keep_what_belongs_to_the_dataset() -> None:
     assert load_preset("cifar10", "exphormer").model.positional == "equivstable"
 
 
-def test_results_taken_from_others_say_so() -> None:
-    for dataset in ("pascalvoc-sp", "coco-sp", "peptides-func", "peptides-struct"):
-        for model in PAPER:
-            result = read_preset(dataset, model).paper
-            borrowed = model in {"gcn", "gine", "gated-gcn", "gps-transformer", "exphormer"}
-            assert ("takes it from" in result.source) is borrowed
-            assert ("Tönshoff" in result.source) is (borrowed and model != "exphormer")
-
-
 def test_each_city_has_its_result() -> None:
     assert read_preset("paris", "gat").paper.mean == 55.83
     assert read_preset("london", "gat").paper.mean == 57.19

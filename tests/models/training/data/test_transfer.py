@@ -9,12 +9,10 @@ from support.training_data import learnable_build, tiny_config
 from torch_geometric.data import Data
 
 from kmip_data.builds.home import Home
-from kmip_data.models.training.data import graphs as graphs_file
 from kmip_data.models.training.data.graphs import open_data
 from kmip_data.models.training.data.run_data import SentAhead
 from kmip_data.models.training.run import module as module_file
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
-from kmip_data.reading.loader import GraphLoader
 
 CPU = torch.device("cpu")
 
@@ -51,25 +49,3 @@ def test_an_evaluation_is_sent_ahead_too(build, tmp_path, streams, monkeypatch):
     assert streams[:2] == ["copied", "copied" if data.unit == "graphs" else "the step waits for copies"]
     if data.unit == "nodes":  # it is trained on, too
         assert not data.graph.train_rows.is_inference()
-
-
-def test_all_batches_for_a_gpu_are_page_locked(tmp_path, monkeypatch):
-    found = []
-
-    def loader(*args, pin_memory, **options):
-        found.append(pin_memory)
-        return GraphLoader(*args, **options)
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(graphs_file, "GraphLoader", loader)
-    monkeypatch.setattr(Data, "pin_memory", lambda batch: found.append(True) or batch)
-    for device in ("cuda", "cpu"):
-        clouds = tiny_config(learnable_build(tmp_path / device / "clouds"), system={"device": device})
-        data = open_data(clouds, home=Home(tmp_path))
-        data.batches(lambda: 0)
-        data.passes(["train", "val"])
-        city = streets_build(tmp_path / device / "streets")
-        sampling = {"training": {"neighbors": [3], "batch_size": 16}, "system": {"device": device}}
-        batches = list(open_data(tiny_config(city, **sampling), home=Home(tmp_path)).batches(lambda: 0))
-        assert found == ([True] * (3 + len(batches)) if device == "cuda" else [False] * 3)
-        found.clear()
