@@ -11,8 +11,7 @@ import pytest
 from h5py._hl.filters import guess_chunk
 from rdkit import Chem
 from support.cases import contents
-from support.pyg_point_clouds import pipeline_records, records_of
-from support.small_graphs import records_of_folder
+from support.small_graphs import records_of, records_of_folder
 
 from kmip_data.format.writer import encode_shard
 from kmip_data.manifest import load_manifest
@@ -22,7 +21,7 @@ from kmip_data.pipelines.samples.peptides import SIDE_CHAINS, smiles
 from kmip_data.pipelines.shapenet_part import CATEGORIES, list_name
 
 SMALL = ["cifar10", "coco-sp", "malnet-tiny", "pascalvoc-sp", "pcqm-contact"]
-SMALL += ["peptides-func", "peptides-struct"]
+SMALL += ["peptides-func", "peptides-struct", "echo-sssp", "echo-energy"]
 
 
 def write(name, folder, **options):
@@ -105,7 +104,7 @@ def test_shapes_have_the_upstream_layout_every_part_and_unit_normals(tmp_path):
     assert files == {f"{path.removeprefix('shape_data/')}.txt" for path in listed}
     line = rb"(-?\d+\.\d{6} ){6}\d+\.000000\n"
     assert all(re.fullmatch(rb"(?:%b){1500,4000}" % line, (shapes / name).read_bytes()) for name in files)
-    _, records = pipeline_records("shapenet-part", shapes)
+    _, records = records_of_folder("shapenet-part", shapes)
     x, y = (np.concatenate([record.columns[key] for record in records]) for key in ("node/x", "node/y"))
     assert set(np.unique(y)) == set(range(50))
     assert np.bincount(y).min() >= 100
