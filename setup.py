@@ -107,7 +107,6 @@ setup(
         "pyyaml>=6.0.1",
         "pyproj>=3.6",
         "h5py>=3.10",
-        "pyyaml>=6.0",
         "tqdm>=4.66",
         "click>=8.2",
         "numpy>=1.26",
