@@ -98,15 +98,6 @@ def test_edges_equal_brute_force(raw):
 # --- schema, units, parameters -------------------------------------------------------------------
 
 
-def test_units_cover_the_chosen_blocks_once(real):
-    for limit in (None, 1, 24, 25, 1000):
-        prepared, params = prepare(real, limit=limit)
-        items = [unit.items for unit in PIPELINE.units(prepared, params)]
-        number = min(limit or 49, 49)
-        seen = [item["first"] + row for item in items for row in item["rows"]]
-        assert seen == [i * 49 // number for i in range(number)]
-
-
 def test_units_of_the_full_set_are_whole_chunks_and_fit_in_a_shard():
     files = [[f"ply_data_all_{i}.h5", 1000 if i < 23 else 585, 4096, 63] for i in range(24)]
     prepared = type("Prepared", (), {"plan": {"files": files}, "path": None})()

@@ -58,25 +58,6 @@ def raw(request):
 # --- equal to the references ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("everything", [True, False])
-def test_equals_pyg(raw, tmp_path, everything):
-    # PyTorch Geometric fails where a part is empty: take the categories that the lists begin with.
-    synsets = {keys[0][:8] for keys in read_split_lists(raw).values()}
-    categories = None if everything else [c.name for c in CATEGORIES if c.synset in synsets]
-    _, records = records_of_folder("shapenet-part", raw, k=2, category=tuple(categories or ()))
-    parts = PIPELINE.split(records_of([record.key for record in records]), SPLIT, raw).parts
-    assert [i for part in ("train", "val", "test") for i in parts[part]] == list(range(len(records)))
-    for part, positions in parts.items():
-        theirs = pyg_shapenet(raw, tmp_path / part, split=part, categories=categories)
-        assert len(theirs) == len(positions)
-        for data, position in zip(theirs, positions, strict=True):
-            columns = records[position].columns
-            assert columns["node/x"][:, :3].tobytes() == data.x.numpy().tobytes()
-            assert columns["node/x"][:, 3:].tobytes() == data.pos.numpy().tobytes()
-            assert np.array_equal(columns["node/y"], data.y.numpy())
-            assert int(columns["graph/category"]) == int(data.category)
-
-
 def test_built_items_equal_those_of_pyg(real, tmp_path):
     """From the archive through the shards to ``Data``: dtypes, shapes and order as a user gets them."""
     from kmip_data import ShapeNetPart
