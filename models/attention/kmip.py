@@ -257,7 +257,7 @@ class KMIPAttention(nn.Module):
         if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != x.shape[:2]:
             found = f"{mask.dtype} {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
             raise UsageError(f"mask is {found}, not bool {tuple(x.shape[:2])}, one for each row of x")
-        rows = self(x[mask], nn.functional.pad(mask.sum(1).cumsum(0), (1, 0)).cpu())
+        rows: Tensor = self(x[mask], nn.functional.pad(mask.sum(1).cumsum(0), (1, 0)).cpu())
         return rows.new_zeros(*mask.shape, rows.shape[1]).index_put((mask,), rows)
 
     def _remember(self, indices: Tensor) -> None:

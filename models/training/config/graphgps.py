@@ -180,8 +180,9 @@ def _as_its_code(base: RunConfig, kind: str, *, budgeted: bool) -> tuple[RunConf
         kept = {"local": code.local, "ffn_activation": code.ffn_activation, "edge_encoder": code.edge_encoder}
     graphgps = kind == "GPSModel" and not (budgeted or (model.head, model.node_encoder) == ("node", "linear"))
     if graphgps:
-        residual = "inside" if model.local.residual == "none" else model.local.residual
-        kept["local"] = model.local.model_copy(update={"residual": residual})
+        local: Any = model.local  # never none in a GPSModel
+        residual = "inside" if local.residual == "none" else local.residual
+        kept["local"] = local.model_copy(update={"residual": residual})
         if model.node_encoder in {"voc", "coco"}:
             kept["edge_encoder"] = model.node_encoder
     return base.model_copy(update={"model": model.model_copy(update=kept)}), graphgps
@@ -213,7 +214,9 @@ def _network(file: _File, kind: str, base: RunConfig, *, reads_activation: bool)
         norms = {(True, False): "batch", (False, False): "none"}
         norms[False, True] = "graph" if kind == "MultiModel" else "graph-layer"
         both = file.get("gt.batch_norm", True), file.get("gt.layer_norm", False)
-        found["norm"] = norms.get(both) or file.refuse("gt.batch_norm")
+        if both not in norms:
+            file.refuse("gt.batch_norm")
+        found["norm"] = norms.get(both)
         found["attention"] = _attention(file, base, found)
         if reads_activation:
             found |= {"ffn_activation": activation, "local": {"activation": activation}}
