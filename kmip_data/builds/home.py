@@ -155,11 +155,9 @@ def named_build(
     words = " ".join(filter(None, [dataset, as_options(unusual), "--sample" if sample else ""]))
     others = [build.path.name for build in builds if build.card.dataset == dataset]
     again = f"kmip-data build {dataset}" if dataset in names else own_command(builds, dataset)
-    raise UsageError(
-        f"There is no finished build of {words} under {home.built}.",
-        found=f"others: {', '.join(others)}" if others else "none",
-        next=words.replace(dataset, again, 1) + otherwise,
-    )
+    what, found_there = f"There is no finished build of {words} under {home.built}.", ", ".join(others)
+    step = words.replace(dataset, again, 1) + otherwise
+    raise UsageError(what, found=f"others: {found_there}" if others else "none", next=step)
 
 
 def own_command(builds: Sequence[Build], dataset: str) -> str:

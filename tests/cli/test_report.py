@@ -17,7 +17,7 @@ from support.sweeps import SMALL
 from support.training_data import learnable_build
 
 from kmip_data.builds.home import Home
-from kmip_data.models.reports import page
+from kmip_data.models.reports import sheets as page
 from kmip_data.models.reports.tables import read_runs, tables_of
 from kmip_data.models.sweeps.state import folders_of
 

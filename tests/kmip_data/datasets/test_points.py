@@ -7,7 +7,6 @@ import pytest
 import torch
 import torch_geometric.transforms as T
 from support.same import assert_same
-from support.shared import shared_data
 from torch_geometric.loader import DataLoader
 
 from kmip_data import S3DIS, CityNetwork, GraphLoader, ShapeNetPart
@@ -146,17 +145,6 @@ def test_defaults_are_the_pipelines(kind):
     for parameter, value in record_parameters(name, {}).items():
         if parameter != "category":
             assert signature[parameter].default == value
-
-
-def test_real_blocks(tmp_path):
-    archive = shared_data("indoor3d_sem_seg_hdf5_data_small.zip")
-    dataset = S3DIS(tmp_path, split=None, archives=[archive], offline=True, quiet=True, jobs=1, k=8)
-    assert not dataset.card.sample
-    assert len(dataset) == 49
-    for batch, wanted in zip(GraphLoader(dataset[:9], 4), DataLoader(dataset[:9], 4), strict=True):
-        assert_same(batch, wanted)
-    again = S3DIS(tmp_path, split="train", k=8, offline=True)  # the finished build is enough
-    assert again.build.path == dataset.build.path
 
 
 def test_a_part_without_graphs_is_warned_about(tmp_path):

@@ -156,19 +156,6 @@ def test_what_it_is(build, records, tmp_path):
         ShardedDataset(sample.build, "train")
 
 
-def test_in_place_transform_never_changes_the_next_read(build, records):
-    def spoil(data):
-        for name in ("x", "pos", "y", "edge_index"):
-            data[name].mul_(-7).sub_(1)
-        return data
-
-    dataset = ShardedDataset(build, transform=spoil)
-    first, second = dataset[11], dataset[11]
-    assert_same(first, second)
-    assert_same(first, spoil(expected(records[11])))
-    assert_same(ShardedDataset(build)[11], expected(records[11]))
-
-
 def test_chosen_columns_and_views(build, records):
     dataset = ShardedDataset(build, columns=["y", "pos"])
     wanted = expected(records[2])

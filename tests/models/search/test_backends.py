@@ -11,10 +11,10 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from gpu.fuzz import numbers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.cases import check_each
-from support.odd_numbers import numbers
 from support.slow_models import slow_search
 
 from kmip_data.models.search import topk_inner_product
