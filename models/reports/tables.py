@@ -205,11 +205,8 @@ def _row(runs: Sequence[Run]) -> Row:
     def each(of: Callable[[Run], str]) -> str:
         return ", ".join(dict.fromkeys(map(of, runs)))
 
-    ours = (
-        None
-        if any(not change.startswith("training.epochs=") for change in run.changes)
-        else row_of_result(first)
-    )
+    same = all(change.startswith("training.epochs=") for change in run.changes)
+    ours = row_of_result(first) if same else None
     return {
         "dataset": first.dataset,
         "share": remark(first.sample, first.complete).strip(" ()") or ("all" if first.complete else ""),

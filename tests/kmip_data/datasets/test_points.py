@@ -60,16 +60,6 @@ def test_features_and_lengths(home):
         s3dis(home, features="colour")
 
 
-def test_a_missing_split_is_added_to_the_build(home):
-    before, rule = s3dis(home).card.splits, {"split_rule": "room", "split_seed": 3, "test_area": 2}
-    val, train = (s3dis(home, split=part, **rule) for part in ("val", "train"))
-    assert val.split_name == "room-area2-seed3"
-    assert val.split_name not in before
-    rooms = [{key.rpartition("/")[0] for key in part.keys} for part in (val, train)]
-    assert not rooms[0] & rooms[1]
-    assert s3dis(home, split="val", **rule).split_digest == val.split_digest
-
-
 def test_shapenet_part(home):
     dataset = ShapeNetPart(home, split="train", k=4, limit=32, sample=True, build=False)
     item = dataset[0]

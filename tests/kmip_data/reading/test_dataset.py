@@ -1,4 +1,4 @@
-"""Items of a sharded dataset against the records they were written from, and the PyG interface."""
+"""Items of a sharded dataset (kernel: gather) are the records that were written; PyG's interface."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""GraphLoader against PyTorch Geometric's DataLoader, bit for bit, and everything around the order."""
+"""GraphLoader (kernel: gather) against PyTorch Geometric's DataLoader, bit for bit, and its order."""
 
 import pickle
 import threading
@@ -171,15 +171,6 @@ def test_transform_takes_the_slow_path(build):
         [T.NormalizeFeatures(), T.Distance(norm=False)]
     )  # after the loader was made
     assert_batches(loader, DataLoader(dataset, 4, **options))
-
-
-def test_one_graph_with_masks(tmp_path):
-    code = np.arange(40, dtype=np.uint8) % 3
-    build = write_build(tmp_path / "b", s3dis_records(1, nodes=(40, 40)), s3dis_schema(), node_code=code)
-    (batch,) = GraphLoader(ShardedDataset(build))
-    (wanted,) = DataLoader(ShardedDataset(build))
-    assert_same(batch, wanted)
-    assert batch.train_mask.sum() == 14
 
 
 def test_seed_fixes_the_order_for_any_number_of_threads(numbers):

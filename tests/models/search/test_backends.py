@@ -1,4 +1,4 @@
-"""Every backend gives the rule's answer, bit for bit."""
+"""Every backend (on a CPU exact_scan, filter_scan, tree) gives the answer of the rule, bit for bit."""
 
 from __future__ import annotations
 
