@@ -16,7 +16,9 @@ from kmip_data.cli.shared.commands import (
     number_list,
     number_option,
     path_option,
+    plugin_option,
     sample_option,
+    seek_names,
     work_options,
 )
 from kmip_data.cli.shared.datasets import RECORDS, SPLITS, DatasetCommand, given
@@ -85,6 +87,7 @@ if TYPE_CHECKING:
     metavar="N,N",
     help="For one large graph: train on parts of it, with at most N neighbours per node in each hop.",
 )
+@plugin_option
 @sample_option
 @work_options
 def command(
@@ -152,7 +155,7 @@ def command(
 
 def _refuse_others(option: str, value: str, allowed: Sequence[str]) -> None:
     """Refuse options that would change a run or row, which has settings of its own."""
-    if others := _on_line() - {option, *allowed, "--home", "--json", "--quiet"}:
+    if others := _on_line() - {option, *allowed, "--home", "--json", "--quiet", "--plugin"}:
         raise UsageError(
             f"{value} is trained with its own settings, without {', '.join(sorted(others))}.",
             next=f"{option} {value} alone, or another run with --dataset",
@@ -197,9 +200,10 @@ def configuration(
     from kmip_data.models.training.config.presets import config_for
 
     if file is None:
+        seek_names(model=options["model"])
         config = config_for(str(target), options["model"], options["variant"], home=home)
     else:
-        config = read_config(file)
+        config = read_config(file, import_plugins=True)
         named = {} if target is None else {"dataset": target}
         config = config.model_copy(update={"data": config.data.model_copy(update=named)})
     data = {
