@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 save_option = click.option(
     "--save", metavar="PREFIX",
-    help="Write PREFIX.png (or PREFIX.svg, PREFIX.pdf) and PREFIX.csv.  [default: named as the analysis, in "
-    "the run folder or here]",
+    help="Write PREFIX.png (or .svg, .pdf) and PREFIX.csv.  [default: the analysis, in the run or here]",
 )  # fmt: skip
 
 
@@ -43,9 +42,7 @@ def _pair(separator: str) -> Callable[..., Any]:
 #: Source of the projections, their selection, values of k, and where results go.
 analysis_options = shared.several(
     click.argument("run", required=False, type=shared.RUN),
-    click.option(
-        "--gaussian", callback=_pair("x"), metavar="NxD", help="Standard normal numbers, such as 2500x16."
-    ),
+    click.option("--gaussian", callback=_pair("x"), metavar="NxD", help="Normal numbers, such as 2500x16."),
     shared.number_option("--graphs", "First N graphs; with --gaussian, N draws.  [default: 50; 1]"),
     click.option(
         "--nodes", callback=_pair(".."), default="1..5000", show_default=True, metavar="A..B",
@@ -139,10 +136,8 @@ def _projections(name: str, options: Mapping[str, Any]) -> Projections:
 
     run, gaussian, graphs = options["run"], options["gaussian"], options["graphs"]
     if bool(run) == bool(gaussian):
-        raise UsageError(
-            f"{'Both RUN and --gaussian are' if run else 'Neither RUN nor --gaussian is'} given.",
-            next=f"kmip-data analyze {name} RUN, or --gaussian 2500x16",
-        )
+        what = f"{'Both RUN and --gaussian are' if run else 'Neither RUN nor --gaussian is'} given."
+        raise UsageError(what, next=f"kmip-data analyze {name} RUN, or --gaussian 2500x16")
     if gaussian:
         return gaussian_projections(*gaussian, graphs=graphs or 1)
     return record_run(run, graphs=graphs or 50, sizes=options["nodes"], home=options["home"])

@@ -54,10 +54,7 @@ def command() -> None:
 )
 @click.option("--methods", metavar="LIST", help="Such as auto,symbolic,naive,full,sdpa; `all`: every method.")
 @shared.number_option(
-    "--max-n",
-    "Largest number of nodes; sizes are 100, 316, 1,000 …",
-    100_000,
-    type=click.FloatRange(100, 1e9),
+    "--max-n", "Largest number of nodes; sizes are 100, 316 …", 100_000, type=click.FloatRange(100, 1e9)
 )
 @click.option("--setting", type=click.Choice([*SETTINGS, "both"]), default="both", show_default=True)
 @shared.number_option("--heads", "Attention heads.", 1)
@@ -185,14 +182,9 @@ def reading(graphs: int, as_json: bool) -> None:
 @shared.keys_option("Configuration key, as in `train`.")
 @shared.work_options
 def train(
-    target: str,
-    models: str,
-    overrides: tuple[str, ...],
-    home: Home,
-    as_json: bool,
-    quiet: bool,
+    target: str, models: str, overrides: tuple[str, ...], home: Home, as_json: bool, quiet: bool,
     **options: Any,
-) -> None:
+) -> None:  # fmt: skip
     """Time the training steps of models.
 
     Runs batches of the loop of `train`, several models in turn: seconds, graphs per second, memory, hours
@@ -210,10 +202,8 @@ def train(
 
     config, device = configs[names[0]], choose_device(configs[names[0]].system.device)
     data = {name: open_data(each, home=home, quiet=quiet) for name, each in configs.items()}
-    makers = {
-        name: partial(Contestant, config=each, data=data[name], device=device)
-        for name, each in configs.items()
-    }
+    made = partial(Contestant, device=device)
+    makers = {name: partial(made, config=each, data=data[name]) for name, each in configs.items()}
     log = partial(say, quiet=quiet)
     paces = compare_training(makers, rounds=ROUNDS, most=BATCHES, seconds=SECONDS, log=log)
     about = {"machine": machine_line(), "device": device.name, "data": data[names[0]].description}

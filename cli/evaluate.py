@@ -27,17 +27,11 @@ if TYPE_CHECKING:
 )
 @click.argument("run", required=False, type=shared.RUN)
 @shared.path_option(
-    "--predictions",
-    help="Instead of RUN: a file of kmip-data predict, or an .npz with logits (or pred) of any model and "
-    "--dataset.",
+    "--predictions", help="Instead of RUN: a file of predict, or an .npz with logits (or pred) and --dataset."
 )
 @shared.part_option("With --predictions: part of the split.  [default: that of the file, else test]")
 @shared.trained_options
-@click.option(
-    "--by-class",
-    is_flag=True,
-    help="Also by class, a city's by eccentricity; or by distance to the answer, where known.",
-)
+@click.option("--by-class", is_flag=True, help="Also by class, or by distance to the answer where known.")
 @shared.look_options
 def command(
     run: str | None, predictions: Path | None, part: str | None, by_class: bool, as_json: bool, **data: Any

@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 @click.argument("targets", metavar="TARGET|RUN…", nargs=-1, type=shared.RUN_OR_TARGET)
 @shared.number_option("--record", "Position of the record.  [default: 0]", type=click.IntRange(min=0))
 @shared.part_option("Count positions in this part.  [default: test for a run, else the whole build]")
-@shared.path_option(
-    "--output", help="File of the page.  [default: explore.html in the folder of the run or build]"
-)
+@shared.path_option("--output", help="File of the page.  [default: explore.html in the run or build]")
 @click.option("--no-open", is_flag=True, help="Write the page, and leave the browser alone.")
 @shared.device_option("as the run was trained")
 @shared.look_options
@@ -49,7 +47,6 @@ def command(
     needs no network.
     """
     from kmip_data.drawing.page import PAGE, draw_explorer
-    from kmip_data.drawing.style import chosen
 
     if output is not None:
         check_prefix(output, "--output")
@@ -71,8 +68,7 @@ def command(
         if len(targets) > 1:
             step = f"kmip-data explore {' '.join(targets[1:])}"
             raise UsageError(f"A run names its own data, without {targets[0]}.", next=step)
-    with chosen("dark"):  # whose scales of colours are seen on light ground, too
-        graph = _graph(build, answer, record, part)
+    graph = _graph(build, answer, record, part)
     page = output or default_output(folder / PAGE)
     draw_explorer(graph, answer, curves, page)
     about = {"run": answer and answer.run, "sample": build.card.sample}

@@ -27,9 +27,7 @@ ROWS = {"graph": "1", "node": "N", "edge": "E"}  #: rows of a column on an item 
     examples=["kmip-data info s3dis", "kmip-data info s3dis --k 32", "kmip-data info helsinki --model gcn"],
 )
 @click.argument("target", type=TARGET)
-@click.option(
-    "--model", metavar="NAME", help="Show the preset of a model: its keys, and where text and code differ."
-)
+@click.option("--model", metavar="NAME", help="Show the preset: its keys, and where text and code differ.")
 @plugin_option
 @look_options
 def command(target: str, model: str | None, sample: bool, home: Home, as_json: bool) -> None:

@@ -7,31 +7,24 @@ from typing import Any
 
 import click
 
-from kmip_data.cli.shared.commands import (
-    RUN,
-    Command,
-    look_options,
-    part_option,
-    path_option,
-    trained_options,
-)
+from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.output import check_prefix, show
 from kmip_data.errors import UsageError
 from kmip_data.wording import counted
 
 
 @click.command(
-    cls=Command,
+    cls=shared.Command,
     examples=[
         "kmip-data predict 20261120-071806-code-seed0 --output predictions.npz",
         "kmip-data predict helsinki/gps-kmip/mine --dataset marais --split val --output marais.npz",
     ],
 )
-@click.argument("run", type=RUN)
-@path_option("--output", required=True, help="File for the predictions, FILE.npz.")
-@part_option("Part of the split.", "test")
-@trained_options
-@look_options
+@click.argument("run", type=shared.RUN)
+@shared.path_option("--output", required=True, help="File for the predictions, FILE.npz.")
+@shared.part_option("Part of the split.", "test")
+@shared.trained_options
+@shared.look_options
 def command(run: str, output: Path, part: str, as_json: bool, **data: Any) -> None:
     """Write the predictions of a trained model.
 

@@ -30,18 +30,13 @@ if TYPE_CHECKING:
     ],
 )
 @click.argument("target", type=TARGET)
-@click.option(
-    "--records", metavar="LIST", help="Positions, such as 0,3,10..12.  [default: three, evenly spread]"
-)
+@click.option("--records", metavar="LIST", help="Such as 0,3,10..12.  [default: three, evenly spread]")
 @part_option("Count positions in this part of the default split, not in the whole build.")
 @path_option("--output", help="PNG, SVG or PDF by its ending.  [default: preview.png in the build folder]")
 @click.option(
-    "--style",
-    type=click.Choice(["light", "dark", "paper"]),
-    default="light",
-    show_default=True,
+    "--style", type=click.Choice(["light", "dark", "paper"]), default="light", show_default=True,
     help="Colours and size; paper: no headline, at most 7 inches wide, 300 dots per inch.",
-)
+)  # fmt: skip
 @look_options
 def command(
     target: str, records: str | None, part: str | None, output: Path | None, style: str, sample: bool,

@@ -29,9 +29,7 @@ FORMS = ("text", "markdown", "csv", "json", "latex", "html")
     ],
 )
 @click.argument("names", metavar="[SWEEP|RUN…]", nargs=-1, type=SWEEP_OR_RUN)
-@click.option(
-    "--against", metavar="MODEL", help="Compare with this model, seed by seed.  [default: the best]"
-)
+@click.option("--against", metavar="MODEL", help="Compare with it, seed by seed.  [default: the best]")
 @click.option("--format", "form", type=click.Choice(FORMS), default="text", help="[default: text]")
 @path_option("--output", help="Write to FILE, not stdout.")
 @plugin_option

@@ -23,10 +23,8 @@ if TYPE_CHECKING:
     ],
 )
 @click.option("--dataset", metavar="NAME", help="Only runs on this dataset.")
-@click.option("--model", metavar="NAME", help="Runs of this model only.")
-@click.option(
-    "--state", type=click.Choice(["done", "running", "stopped", "failed"]), help="Runs in this state only."
-)
+@click.option("--model", metavar="NAME", help="Only runs of this model.")
+@click.option("--state", type=click.Choice(["done", "running", "stopped", "failed"]), help="Only these runs.")
 @home_option
 @json_option
 def command(dataset: str | None, model: str | None, state: str | None, home: Home, as_json: bool) -> None:

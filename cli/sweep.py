@@ -32,19 +32,13 @@ if TYPE_CHECKING:
     ],
 )
 @click.argument("plan", metavar="[SWEEP]", required=False, type=shared.SWEEP)
-@click.option(
-    "--dataset", "datasets", metavar="A,B", help="Datasets or build folders.  [default: the plan's]"
-)
+@click.option("--dataset", "datasets", metavar="A,B", help="Names or build folders.  [default: the plan's]")
 @click.option("--model", "models", metavar="M,N", help="Models.  [default: the plan's; without: gps-kmip]")
-@click.option(
-    "--seeds", metavar="LIST", help="Seeds, such as 0..4 or 0,5.  [default: the plan's; without: 0]"
-)
+@click.option("--seeds", metavar="LIST", help="Such as 0..4 or 0,5.  [default: the plan's; without: 0]")
 @shared.number_option("--epochs", "Epochs of every run.")
 @shared.keys_option("Configuration key of every run.")
 @shared.number_option("--jobs", "Runs at a time; on a CPU they share its cores.", 1)
-@click.option(
-    "--gpus", metavar="LIST", help="GPUs, such as 0,1,3: one run at a time on each, instead of --jobs."
-)
+@click.option("--gpus", metavar="LIST", help="GPUs, such as 0,1,3, each with one run at a time.")
 @click.option("--submit", type=click.Choice(["slurm"]), help="Submit the runs as one array job, and return.")
 @click.option("--slurm", multiple=True, metavar="KEY=VALUE", help="SLURM option, such as partition=gpu.")
 @shared.plugin_option

@@ -8,19 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from kmip_data.cli.shared.commands import (
-    RUN,
-    TARGET,
-    device_option,
-    keys_option,
-    number_list,
-    number_option,
-    path_option,
-    plugin_option,
-    sample_option,
-    seek_names,
-    work_options,
-)
+from kmip_data.cli.shared import commands as shared
 from kmip_data.cli.shared.datasets import RECORDS, SPLITS, DatasetCommand, given
 from kmip_data.cli.shared.output import show
 from kmip_data.errors import UsageError
@@ -46,50 +34,38 @@ if TYPE_CHECKING:
         "kmip-data train --reproduce long-range/gps-kmip --seeds 0",
     ],
 )
-@click.option("--dataset", metavar="TARGET", type=TARGET, help="Dataset name, or a build folder.")
+@click.option("--dataset", metavar="TARGET", type=shared.TARGET, help="Dataset name, or a build folder.")
 @click.option("--model", default="gps-kmip", show_default=True, metavar="NAME", help="Model name.")
 @click.option(
-    "--as",
-    "variant",
-    metavar="VARIANT",
-    default="code",
-    show_default=True,
-    help="Variant of the preset, where the paper's code and text disagree: code (what ran), text, or another"
-    " such as paper-depth.",
+    "--as", "variant", metavar="VARIANT", default="code", show_default=True,
+    help="Variant of the preset: code (what the paper ran), text, or another such as paper-depth.",
+)  # fmt: skip
+@shared.keys_option(
+    "Any key of the configuration, such as optimiser.lr=1e-3; may be repeated (docs/training.md)."
 )
-@keys_option("Any key of the configuration, such as optimiser.lr=1e-3; may be repeated (docs/training.md).")
-@path_option(
-    "--config", "config_file", exists=True, help="Configuration to use instead of a preset: a config.toml."
-)
+@shared.path_option("--config", "config_file", exists=True, help="A config.toml to use instead of a preset.")
 @click.option("--seeds", metavar="LIST", help="Seeds, such as 0..3 or 0,5: one run each, and their mean.")
-@number_option("--epochs", "Number of epochs.  [default: the preset's]")
-@device_option()
-@number_option("--devices", "Number of devices of this machine.  [default: 1]")
+@shared.number_option("--epochs", "Number of epochs.  [default: the preset's]")
+@shared.device_option()
+@shared.number_option("--devices", "Number of devices of this machine.  [default: 1]")
 @click.option(
-    "--precision",
-    type=click.Choice(["32", "tf32", "bf16x3", "16-mixed", "bf16-mixed"]),
+    "--precision", type=click.Choice(["32", "tf32", "bf16x3", "16-mixed", "bf16-mixed"]),
     help="Arithmetic of the model.  [default: the preset's]",
-)
+)  # fmt: skip
 @click.option("--name", metavar="NAME", help="Name of the run folder.  [default: time, variant and seed]")
-@click.option("--resume", metavar="RUN", type=RUN, help="Continue a run that was stopped.")
+@click.option("--resume", metavar="RUN", type=shared.RUN, help="Continue a run that was stopped.")
+@click.option("--reproduce", metavar="ROW", help="Train a row of our results again, such as helsinki/gcn.")
 @click.option(
-    "--reproduce", metavar="ROW", help="Train a row of our results again and compare, such as helsinki/gcn."
-)
-@click.option(
-    "--init-from",
-    metavar="RUN",
-    type=RUN,
+    "--init-from", metavar="RUN", type=shared.RUN,
     help="Fine-tune: start from the weights of a finished run, where name and shape fit.",
-)
+)  # fmt: skip
 @click.option(
-    "--neighbor-sampling",
-    "neighbors",
-    metavar="N,N",
+    "--neighbor-sampling", "neighbors", metavar="N,N",
     help="For one large graph: train on parts of it, with at most N neighbours per node in each hop.",
-)
-@plugin_option
-@sample_option
-@work_options
+)  # fmt: skip
+@shared.plugin_option
+@shared.sample_option
+@shared.work_options
 def command(
     dataset: str | None,
     config_file: Path | None,
@@ -130,12 +106,10 @@ def command(
             dataset, seeds = row.dataset, seeds or ",".join(map(str, row.seeds))
             chosen |= {"model": row.model, "variant": row.variant, "epochs": row.epochs}
         if config_file is not None and (ignored := sorted({"--model", "--as"} & _on_line())):
-            raise UsageError(
-                f"A configuration names its model itself, so {ignored[-1]} has no effect.",
-                next=f"leave out {ignored[-1]}, or --set model.name=… to change the model",
-            )
+            what = f"A configuration names its model itself, so {ignored[-1]} has no effect."
+            raise UsageError(what, next=f"leave out {ignored[-1]}, or --set model.name=… to change the model")
         config = configuration(dataset, given(RECORDS), given(SPLITS), home=home, file=config_file, **chosen)
-        numbers = None if seeds is None else list(dict.fromkeys(number_list("--seeds", seeds)))
+        numbers = None if seeds is None else list(dict.fromkeys(shared.number_list("--seeds", seeds)))
         # Names, keys and values were checked above, before torch is imported, which takes seconds.
         from kmip_data.models.training.run.train import train
 
@@ -200,7 +174,7 @@ def configuration(
     from kmip_data.models.training.config.presets import config_for
 
     if file is None:
-        seek_names(model=options["model"])
+        shared.seek_names(model=options["model"])
         config = config_for(str(target), options["model"], options["variant"], home=home)
     else:
         config = read_config(file, import_plugins=True)
@@ -214,7 +188,7 @@ def configuration(
     }
     config = config.model_copy(update={"data": config.data.model_copy(update=data)})
     if (text := options.get("neighbors")) is not None:
-        options["neighbors"] = number_list("--neighbor-sampling", text)
+        options["neighbors"] = shared.number_list("--neighbor-sampling", text)
     chosen = {key: options.get(name) for name, key in KEYS.items()}
     settings = [f"{key}={value}" for key, value in chosen.items() if value is not None and value is not False]
     config = apply_overrides(config, settings)

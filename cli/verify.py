@@ -21,11 +21,7 @@ if TYPE_CHECKING:
     examples=["kmip-data verify s3dis", "kmip-data verify built/s3dis-k32-0123456789ab --repair"],
 )
 @click.argument("target", type=TARGET)
-@click.option(
-    "--repair",
-    is_flag=True,
-    help="Build a damaged build again; files that are not its own are named and stay.",
-)
+@click.option("--repair", is_flag=True, help="Build what is damaged again; files not of the build stay.")
 @click.option("--published", is_flag=True, help="Compare its digests with the published ones, too.")
 @sample_option
 @raw_options

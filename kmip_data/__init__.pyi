@@ -1,11 +1,13 @@
 # The public names, each imported on use: type checkers read this file, and so does __init__.py.
 from kmip_data.datasets.base import open as open  # noqa: A004
 from kmip_data.datasets.city import CityNetwork as CityNetwork
+from kmip_data.datasets.city import GraphLandDataset as GraphLandDataset
 from kmip_data.datasets.inputs import LocalDegreeProfile as LocalDegreeProfile
 from kmip_data.datasets.lightning import GraphDataModule as GraphDataModule
 from kmip_data.datasets.points import S3DIS as S3DIS
 from kmip_data.datasets.points import ShapeNetPart as ShapeNetPart
 from kmip_data.datasets.small_graphs import COCOSP as COCOSP
+from kmip_data.datasets.small_graphs import ECHO as ECHO
 from kmip_data.datasets.small_graphs import CIFAR10Superpixels as CIFAR10Superpixels
 from kmip_data.datasets.small_graphs import LongRange as LongRange
 from kmip_data.datasets.small_graphs import MalNetTiny as MalNetTiny

@@ -217,7 +217,7 @@ def read_shipped(folder: str, name: str) -> dict[str, Any]:
 
 @functools.cache
 def load_manifest(name: str) -> Manifest:
-    """Read and check the manifest of dataset ``name``.
+    """Read and check the manifest of dataset ``name``, with the keys of its ``base`` that it lacks.
 
     Raises ``UsageError``, with the nearest name, if there is no such dataset; ``DamagedInput``, with every
     fault, if the file does not follow the model.
@@ -228,7 +228,10 @@ def load_manifest(name: str) -> Manifest:
     if name not in (names := dataset_names()):
         raise unknown_name("dataset", name, names)
     try:
-        return Manifest.model_validate({**read_shipped("datasets", name), "file": name})
+        values = read_shipped("datasets", name)
+        while "base" in values:
+            values = read_shipped("datasets", values.pop("base")) | values
+        return Manifest.model_validate(values | {"file": name})
     except (tomllib.TOMLDecodeError, ValidationError) as error:
         raise DamagedInput(f"The manifest of {name!r} is not valid.", found=str(error)) from error
 

@@ -51,8 +51,8 @@ def load(source: str | os.PathLike[str]) -> Plugin:
     """Import a plugin, and add its names to those of this package.
 
     ``source`` is the path of a Python file, which ends in ``.py``, or the name of an installed package. Child
-    processes, such as the runs of a sweep, inherit it by ``KMIP_DATA_PLUGINS``. Raises ``UsageError`` where it
-    cannot be found or imported, names something that exists, or an object of it lacks attributes.
+    processes, such as the runs of a sweep, inherit it by ``KMIP_DATA_PLUGINS``. Raises ``UsageError`` where
+    it cannot be found or imported, names something that exists, or an object of it lacks attributes.
     """
     text = os.fspath(source)
     is_file = text.endswith(".py") or os.sep in text

@@ -143,6 +143,11 @@ class ModelConfig(Strict):
         default=0.0, ge=0, lt=1, description="dropout before each linear layer of the head"
     )
     head_activation: Literal["relu", "gelu"] = Field(default="relu", description="activation of the head")
+    output_scale: float = Field(
+        default=1.0,
+        gt=0,
+        description="factor of the head's output: 40 learns targets of at most 40 as shares",
+    )
     pooling: Literal["mean", "max", "sum"] = Field(default="mean", description="pooling before a graph head")
     node_encoder: Literal["linear", "atom", "voc", "coco"] = Field(
         default="linear",

@@ -233,6 +233,7 @@ class GPSNetwork(nn.Module):
             activation=config.head_activation,
             pooling=config.pooling,
         )
+        self.output_scale = config.output_scale
         self.reads = (*POSITIONAL[name].reads, *(name for part in parts for name in part.reads))
 
     def forward(self, batch: Any, context: ForwardContext = PLAIN) -> Tensor:
@@ -255,7 +256,8 @@ class GPSNetwork(nn.Module):
                 x, e, *carried = recomputed(layer, x, e, graphs, *carried)
             else:
                 x, e, *carried = layer(x, e, graphs, *carried)
-        return self.head(x, graphs)  # type: ignore[no-any-return]
+        out: Tensor = self.head(x, graphs)
+        return out if self.output_scale == 1 else out * self.output_scale
 
 
 class InputBlock(nn.Module):

@@ -178,7 +178,8 @@ class Pipeline(ABC, Generic[P, S]):
         """
         if self.manifest.file in ADDED["datasets"]:
             raise UsageError(f"{self.manifest.name} has no sample: its class has no method `sample`.")
-        generator = importlib.import_module(f"kmip_data.pipelines.samples.{self.manifest.pipeline}")
+        name = self.manifest.pipeline.rpartition(".")[2]
+        generator = importlib.import_module(f"kmip_data.pipelines.samples.{name}")
         generator.write_sample(folder, limit=limit, seed=seed, **self.sample_arguments)
 
     def resolve(self, params: P, raw: RawFolder) -> P:

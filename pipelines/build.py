@@ -77,6 +77,7 @@ def build_dataset(
             before = {copy.path for copy in list_copies(home.raw / name)}
             raw = obtain_raw(pipeline, params, home, chosen, sample=sample)
             try:
+                params = pipeline.resolve(params, raw)
                 build = build_raw(BuildPlan.of(pipeline, params, raw, home, chosen), split_params)
             except DamagedInput as error:
                 if chosen.archives and raw.path not in before:

@@ -21,7 +21,12 @@ from kmip_data.format.schema import Column
 from kmip_data.format.writer import GraphRecord
 from kmip_data.pipelines.base import Prepared, RawFolder, SplitParams
 from kmip_data.pipelines.formats.text import read_columns, write_rows
-from kmip_data.pipelines.molecules import MoleculeParams, MoleculePipeline, RefusedSmilesError, featurise
+from kmip_data.pipelines.shared.molecules import (
+    MoleculeParams,
+    MoleculePipeline,
+    RefusedSmilesError,
+    featurise,
+)
 
 TABLE: Final = "pcqm4m-contact.tsv.gz"
 LISTS: Final = {"shuffle": "530k_shuffle_split_dict.pt", "num-atoms": "530k_num-atoms_split_dict.pt"}

@@ -25,7 +25,7 @@ from kmip_data.format.writer import GraphRecord
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import About, Prepared, PublishedSplitParams, RawFolder
 from kmip_data.pipelines.formats.text import read_columns, write_rows
-from kmip_data.pipelines.molecules import MoleculeParams, MoleculePipeline, read_smiles
+from kmip_data.pipelines.shared.molecules import MoleculeParams, MoleculePipeline, read_smiles
 
 LABELS = (
     "antifungal", "cell_cell_communication", "anticancer", "drug_delivery_vehicle", "antimicrobial",

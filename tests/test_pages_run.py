@@ -1,4 +1,4 @@
-"""Snippets of the pages quickstart, reproduce and bring-your-own run as they stand, offline, in a new home."""
+"""Snippets of the pages quickstart, reproduce and bring-your-own run as they stand, offline."""
 
 from __future__ import annotations
 

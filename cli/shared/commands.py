@@ -167,12 +167,9 @@ def several(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 
 home_option = click.option(
-    "--home",
-    metavar="DIR",
-    is_eager=True,  # names are looked up in it while the line is read
-    callback=_home,
+    "--home", metavar="DIR", callback=_home, is_eager=True,  # names are looked up in it
     help="Home folder of raw files, builds and runs.  [default: $KMIP_DATA_HOME, else the user data folder]",
-)
+)  # fmt: skip
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="No progress on stderr.")
 sample_option = click.option(

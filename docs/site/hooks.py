@@ -34,6 +34,8 @@ MODULES = {
     "builds": ("kmip_data.pipelines.find", "kmip_data.builds.home"),
     "errors": ("kmip_data.errors",),
     "graphs": (
+        "kmip_data.graphs.edges",
+        "kmip_data.graphs.neighbor_loader",
         "kmip_data.graphs.eccentricity",
         "kmip_data.graphs.encodings.lappe",
         "kmip_data.graphs.encodings.rwse",

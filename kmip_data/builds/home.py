@@ -256,7 +256,7 @@ class BuildOptions:
 
     archives: Sequence[Path] = ()  #: local copies to take instead of a download
     offline: bool = False  #: open no socket
-    #: agreement to a license that needs one before a download; ``None`` asks on a terminal
+    #: agreement to a license that needs one before a download; ``None``: ``KMIP_DATA_ACCEPT_LICENSE``
     accept_license: bool | None = None
     jobs: int | None = None  #: worker processes; ``None``: the cores this process may use
     output: Path | None = None  #: build into this folder instead of ``built/`` in the home

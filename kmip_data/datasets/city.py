@@ -1,4 +1,4 @@
-"""City-Networks, and cities of your own."""
+"""City-Networks, cities of your own, and the streets of GraphLand."""
 
 from __future__ import annotations
 
@@ -104,7 +104,57 @@ class CityNetwork(BuiltDataset):
         return sinusoids + stored - (0 if self._coordinates == "append" else 2)
 
 
+class GraphLandDataset(BuiltDataset):
+    """GraphLand's ``city-roads-M`` and ``city-roads-L``: the streets of a city, with a number to predict.
+
+    The item is ``Data(x=[N, F], edge_index=[2, E], y=[N], train_mask=[N], val_mask=[N], test_mask=[N],
+    x_numerical_mask=[F], x_fraction_mask=[F], x_categorical_mask=[F])``, equal to that of PyTorch Geometric
+    2.8's class with its defaults; ``y`` is float32, NaN where unknown. ``schema.column("node/x").fields`` are
+    the names of the features.
+
+    Parameters
+    ----------
+    name
+        ``"city-roads-m"`` or ``"city-roads-l"``, in any case.
+    split_rule
+        ``"RL"``: 10/10/80 of the streets, ``"RH"``: 50/25/25, both published; ``"stratified"`` with
+        ``split_seed``: see :class:`~kmip_data.datasets.points.ShapeNetPart`.
+    target_scaling
+        Published split whose train streets standardise ``y``; default: that of ``split_rule`` (``"RL"`` for
+        ``"stratified"``). ``"none"``: ``y`` as published. ``card.statistics["roads"]`` has the constants.
+    root, home, transform, columns, build, sample, limit, **arguments
+        See :class:`~kmip_data.datasets.points.S3DIS`. ``limit`` is the number of streets of a sample.
+
+    Raises
+    ------
+    UsageError
+        There is no such dataset of GraphLand here.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        root: Folder | None = None,
+        split_rule: Literal["RL", "RH", "stratified"] = "RL",
+        split_seed: int = 0,
+        target_scaling: Literal["RL", "RH", "none"] | None = None,
+        **arguments: Unpack[Arguments],
+    ) -> None:
+        known = _names(GraphLandDataset)
+        if name.lower() not in known:
+            raise unknown_name("dataset of GraphLand", name, known)
+        scaling = target_scaling or ("RL" if split_rule == "stratified" else split_rule)
+        rule = {"split": split_rule, "split_seed": split_seed}
+        build, split = self._find(name.lower(), root, {"target_scaling": scaling}, rule, arguments)
+        self._read(build, split, arguments)
+
+
+def _names(dataset_class: type[BuiltDataset]) -> list[str]:
+    """Return the names of the shipped datasets of a class."""
+    return [name for name in dataset_names() if load_manifest(name).dataset_class == dataset_class.__name__]
+
+
 def _not_a_city(name: str, found: str) -> UsageError:
-    cities = [city for city in dataset_names() if load_manifest(city).dataset_class == CityNetwork.__name__]
-    expected = f"{', '.join(cities)}, or a city built under a name of its own"
+    expected = f"{', '.join(_names(CityNetwork))}, or a city built under a name of its own"
     return UsageError(f"{name!r} is not a city.", expected=expected, found=found, next="kmip-data list")

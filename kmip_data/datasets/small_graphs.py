@@ -265,3 +265,27 @@ class LongRange(BuiltDataset):
     ) -> None:
         chosen = {"task": task, "graphs": graphs, "nodes": nodes, "seed": seed}
         self._open(root, chosen, {}, arguments)
+
+
+class ECHO(BuiltDataset):
+    """ECHO (ICLR 2026): distances in generated graphs, charges and energies of molecules.
+
+    Items are ``Data(x=[N, 2], edge_index=[2, E], y)``, of molecules with ``edge_attr=[E, 2]``. ``y`` is
+    float32, (N, 1) for ``sssp``, ``ecc`` and ``charge``, (1, 1) for ``diam`` and ``energy``: distances in
+    edges, which the authors' class divides by 40, charges, and decimal logarithms of energies.
+
+    Parameters
+    ----------
+    task
+        ``"sssp"``, ``"ecc"``, ``"diam"``, ``"charge"`` or ``"energy"``.
+    root, home, split, split_rule, split_seed, transform, columns, build, sample, limit, **arguments
+        See :class:`~kmip_data.datasets.points.ShapeNetPart`.
+    """
+
+    def __init__(
+        self,
+        task: Literal["sssp", "ecc", "diam", "charge", "energy"],
+        root: Folder | None = None,
+        **arguments: Unpack[RuleArguments],
+    ) -> None:
+        self._read(*self._find(f"echo-{task}", root, {}, {}, arguments), arguments)

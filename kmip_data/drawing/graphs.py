@@ -13,20 +13,19 @@ from numpy.typing import NDArray
 
 from kmip_data.arrays import I64
 from kmip_data.builds.home import Build
+from kmip_data.drawing.colors import class_colors, element_colors, on_grounds, ramp
 from kmip_data.drawing.layouts import ATOM
 from kmip_data.drawing.maps import (
     ATTRIBUTION,
-    RIGHT_WRONG,
     Categories,
     Layer,
     Scale,
     city_layers,
     prediction_layers,
-    ramp,
     read_city_map,
+    right_wrong,
 )
 from kmip_data.drawing.pictures import Values, class_name, drawing_of, up_axis
-from kmip_data.drawing.style import class_colors
 from kmip_data.errors import UsageError
 from kmip_data.wording import as_values, counted
 
@@ -134,9 +133,9 @@ def record_graph(dataset: ShardedDataset, position: int, predicted: NDArray[Any]
         layers.append(_classes("class", drawing.y, names, "of the nodes, as labelled"))
         if predicted is not None:
             wrong, note = drawing.y != predicted, f"{run}: {(drawing.y == predicted).mean():.1%} right"
-            colors = tuple(RIGHT_WRONG.values())[:2]
+            code = wrong.astype(np.uint8)
             layers.append(
-                Categories("right or wrong", wrong.astype(np.uint8), ("right", "wrong"), colors, note)
+                Categories("right or wrong", code, ("right", "wrong"), lambda: right_wrong(2), note)
             )
             layers.append(_classes("predicted class", predicted, names, f"by {run}"))
     elif drawing.values is not None:
@@ -170,7 +169,7 @@ def record_graph(dataset: ShardedDataset, position: int, predicted: NDArray[Any]
 
 def _classes(name: str, codes: I64, names: tuple[str, ...], note: str) -> Categories:
     narrow = np.uint8 if len(names) <= 256 else np.uint16
-    return Categories(name, codes.astype(narrow), names, tuple(class_colors(len(names))), note)
+    return Categories(name, codes.astype(narrow), names, lambda: class_colors(len(names), names), note)
 
 
 def _columns(dataset: ShardedDataset, data: Data) -> dict[str, NDArray[Any]]:
@@ -201,7 +200,7 @@ def own_colors(columns: Values) -> list[Layer]:
     colors = ["#" + "".join(f"{step * 255 // (STEPS - 1):02x}" for step in row) for row in distinct.tolist()]
     note = "the nodes' own, in 16 shades a channel"
     codes = codes.reshape(-1).astype(np.uint16)
-    return [Categories("colour", codes, tuple(colors), tuple(colors), note)]
+    return [Categories("colour", codes, tuple(colors), lambda: colors, note)]
 
 
 def elements(columns: Values) -> list[Layer]:
@@ -209,8 +208,11 @@ def elements(columns: Values) -> list[Layer]:
     if ATOM not in columns:
         return []
     found, codes = np.unique(columns[ATOM].astype(np.int64) + 1, return_inverse=True)
-    names = tuple(SYMBOLS.get(number, f"element {number}") for number in found.tolist())
-    return [_classes("element", codes, names, "of the atoms")]
+    numbers = found.tolist()
+    names = tuple(SYMBOLS.get(number, f"element {number}") for number in numbers)
+    return [
+        Categories("element", codes.astype(np.uint8), names, lambda: element_colors(numbers), "of the atoms")
+    ]
 
 
 def _fitted(pos: NDArray[Any], up: str) -> NDArray[np.float64]:
@@ -233,7 +235,7 @@ def _page_header(
         "streets": packer.add(pairs.T.astype(np.uint32)),
         "layers": [_layer(layer, packer) for layer in layers],
         "columns": [{"name": name, **packer.add_column(of)} for name, of in {**scales, **columns}.items()],
-        "ramp": ramp("viridis", 32),
+        "ramp": on_grounds(lambda: ramp(32)),
     }
 
 
@@ -241,5 +243,5 @@ def _layer(layer: Layer, packer: Packer) -> dict[str, Any]:
     shown: dict[str, Any] = {"name": layer.name, "note": layer.note}
     if isinstance(layer, Scale):
         return {**shown, "unit": layer.unit}
-    labels = {"labels": layer.labels, "colors": layer.colors, "counts": layer.counts}
+    labels = {"labels": layer.labels, "colors": on_grounds(layer.paint), "counts": layer.counts}
     return {**shown, **labels, "codes": packer.add(layer.codes)}

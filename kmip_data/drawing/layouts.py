@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.arrays import F32, F64, I64, U8
+from kmip_data.drawing.colors import CPK, element_colors
 from kmip_data.drawing.style import look
 from kmip_data.errors import UsageError
 from kmip_data.runtime.threads import for_ranges, njit_nogil
@@ -59,6 +60,7 @@ def draw_molecule(x: NDArray[Any], edge_index: I64, edge_attr: NDArray[Any]) -> 
     if look().ink > look().ground:
         rdMolDraw2D.SetDarkMode(options)
     options.setBackgroundColour(to_rgb(look().ground))
+    options.updateAtomPalette(dict(zip(CPK, map(to_rgb, element_colors([*CPK])), strict=True)))
     molecule.UpdatePropertyCache(strict=False)
     Chem.FastFindRings(molecule)
     drawer.DrawMolecule(rdMolDraw2D.PrepareMolForDrawing(molecule, kekulize=False, addChiralHs=False))

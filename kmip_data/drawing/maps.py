@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.builds.home import Build
+from kmip_data.drawing.colors import Paint, class_colors, ramp, readable, strong_and_pale
 from kmip_data.drawing.pictures import broken_line
-from kmip_data.drawing.style import NOTE, PALETTE, look, new_figure, save, styled
+from kmip_data.drawing.style import NOTE, look, new_figure, save, styled
 from kmip_data.errors import UsageError
 from kmip_data.format.card import SplitEntry
 from kmip_data.format.reader import content_faults, refuse_faults
@@ -27,14 +28,8 @@ from kmip_data.wording import as_values
 EARTH_RADIUS: Final = 6_371_009.0  #: metres
 ATTRIBUTION: Final = "© OpenStreetMap contributors, ODbL 1.0"
 PART_NAMES: Final = (*NODE_PARTS, "no part")  #: by the codes of :attr:`CityMap.splits`
-PART_COLORS: Final = ("#d55e00", "#0072b2", "#b4b4b4", "#cc79a7")  #: of :data:`PART_NAMES`
 BUFFER: Final = "dropped by the buffer"  #: what "no part" is where blocks of the map are the parts
-RIGHT_WRONG: Final = {
-    "right (test)": PALETTE[0],
-    "wrong (test)": PALETTE[1],
-    "right (train, val)": f"{PALETTE[0]}59",  # 35 %: pale on light and dark ground
-    "wrong (train, val)": f"{PALETTE[1]}59",
-}
+RIGHT_WRONG: Final = ("right (test)", "wrong (test)", "right (train, val)", "wrong (train, val)")
 LONGEST_SIDE: Final = 8.0  #: inches of a map
 MOST_ROWS: Final = 24  #: of a legend; of more classes every second, third … is named
 
@@ -151,8 +146,13 @@ class Categories:
     name: str
     codes: NDArray[np.integer[Any]]  #: (N,) uint8 or uint16, position in ``labels``
     labels: tuple[str, ...]
-    colors: tuple[str, ...]  #: #rrggbb or #rrggbbaa
+    paint: Paint  #: #rrggbb of each, on the ground of the style
     note: str = ""  #: a sentence below the title
+
+    @property
+    def colors(self) -> tuple[str, ...]:
+        """Colours of the categories on the ground of the caller's style."""
+        return tuple(self.paint())
 
     @property
     def counts(self) -> list[int]:
@@ -173,21 +173,16 @@ class Scale:
 Layer = Categories | Scale
 
 
-def ramp(name: str, count: int, high: float = 0.94) -> tuple[str, ...]:
-    """Hex colours, evenly spaced on one of matplotlib's scales, without the ends that the ground hides."""
-    from matplotlib import colormaps
-    from matplotlib.colors import to_hex
-
-    return tuple(to_hex(colormaps[name](float(at))) for at in np.linspace(look().darkest, high, count))
-
-
 def city_layers(city: CityMap) -> list[Layer]:
     """Class, eccentricity and every split."""
     title = "split {}" if len(city.splits) > 1 else "split"
     return [
         _classes(city, "class", city.classes, "equally large chunks by eccentricity"),
         Scale("eccentricity", city.eccentricity, city.unit, "longest shortest path around the intersection"),
-        *(Categories(title.format(name), of, *_parts(name, of), name) for name, of in city.splits.items()),
+        *(
+            Categories(title.format(name), of, names := _parts(name, of), _part_colors(len(names)), name)
+            for name, of in city.splits.items()
+        ),
     ]
 
 
@@ -200,35 +195,49 @@ def prediction_layers(city: CityMap, run: str, classes: NDArray[np.int64], split
     code = np.where(right, 0, 1).astype(np.uint8)
     note = f"{run}: {right.mean():.1%} right"
     labels: tuple[str, ...] = ("right", "wrong")
-    colors = tuple(RIGHT_WRONG.values())[:2]
     if split is not None:
-        labels, colors, codes = tuple(RIGHT_WRONG), tuple(RIGHT_WRONG.values()), city.splits[split]
+        labels, codes = RIGHT_WRONG, city.splits[split]
         test, none = PART_NAMES.index("test"), PART_NAMES.index("no part")
         code[codes < test] += 2
         if (codes == none).any():
-            names, drawn = _parts(split, codes)
             code[codes == none] = len(labels)
-            labels, colors = (*labels, names[none]), (*colors, drawn[none])
+            labels = (*labels, _parts(split, codes)[none])
         shares = {part: right[codes == number] for number, part in enumerate(PART_NAMES[:none])}
         note = ", ".join(f"{part} {share.mean():.1%}" for part, share in shares.items() if len(share))
         note = f"{run}: right in {note}"
     return [
-        Categories("right or wrong", code, labels, colors, note),
+        Categories("right or wrong", code, labels, lambda: right_wrong(len(labels)), note),
         _classes(city, "predicted class", classes, f"by {run}"),
     ]
 
 
 def _classes(city: CityMap, name: str, classes: NDArray[np.int64], note: str) -> Categories:
     labels = tuple(f"{number}: {extent}" for number, extent in enumerate(city.class_ranges()))
-    colors = ramp("viridis", city.num_classes)  # classes are ordered, as the eccentricities they are made of
-    return Categories(name, classes.astype(np.uint8), labels, colors, note)
+    # Classes are ordered, as the eccentricities that they are made of.
+    return Categories(name, classes.astype(np.uint8), labels, lambda: ramp(city.num_classes), note)
 
 
-def _parts(split: str, codes: NDArray[np.uint8]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names and colours of the parts; "no part", or why, only where an intersection is in none."""
+def right_wrong(count: int) -> list[str]:
+    """Colours of right and wrong; paler ones for nodes that the run has seen; of those in no part."""
+    if count == 2:  # no node is paler
+        return class_colors(count)
+    (right, pale_right), (wrong, pale_wrong) = map(strong_and_pale, class_colors(2))
+    return [right, wrong, pale_right, pale_wrong, class_colors(4)[3]][:count]
+
+
+def _part_colors(count: int) -> Paint:
+    def paint() -> list[str]:
+        hues = class_colors(4)
+        return [hues[1], hues[0], readable("#b4b4b4"), hues[3]][:count]
+
+    return paint
+
+
+def _parts(split: str, codes: NDArray[np.uint8]) -> tuple[str, ...]:
+    """Names of the parts; "no part", or why, only where an intersection is in none."""
     count = max(3, int(codes.max(initial=0)) + 1)
     names = (*PART_NAMES[:-1], BUFFER) if split.startswith("spatial-") else PART_NAMES
-    return names[:count], PART_COLORS[:count]
+    return names[:count]
 
 
 @styled
@@ -261,7 +270,7 @@ def draw_map(city: CityMap, layers: Sequence[Layer], path: Path) -> None:
         marks = {"s": area, "linewidths": 0, "zorder": 2}
         x, y = city.position.T
         if isinstance(layer, Scale):
-            colors = ListedColormap(ramp("viridis", 256))
+            colors = ListedColormap(ramp(256))
             drawn = axes.scatter(x, y, c=layer.values, cmap=colors, **marks)
             # Inside the place of the map: a colour bar of its own would stand where the panel ends.
             beside = axes.inset_axes((1.04, 0.25, 0.04, 0.5))

@@ -15,7 +15,7 @@ import numpy as np
 
 from kmip_data.arrays import F32, I64
 from kmip_data.drawing.graphs import Graph, Packer
-from kmip_data.drawing.style import PALETTE, STYLES, Style
+from kmip_data.drawing.style import STYLES, Style
 from kmip_data.files.changes import write_output
 
 PAGE: Final = "explore.html"  #: in the folder of a build or run
@@ -81,12 +81,13 @@ def asset(name: str) -> str:
 def page_style() -> str:
     """Return the style sheet, with the colours and fonts of pictures, for light and dark mode."""
 
-    def root(style: Style, link: str) -> str:
+    def root(style: Style) -> str:
+        hues = {f"hue-{i}": color for i, color in enumerate(style.palette)}
         colors = {"ground": style.ground, "ink": style.ink, "pale": style.quiet, "line": style.faint}
-        variables = {**colors, "link": link, "font": f'"{style.font}"', "palette": " ".join(PALETTE)}
+        variables = {**colors, "link": style.palette[0], "font": f'"{style.font}"', **hues}
         return f":root {{ {' '.join(f'--{name}: {value};' for name, value in variables.items())} }}"
 
-    light, dark = root(STYLES["light"], PALETTE[0]), root(STYLES["dark"], PALETTE[5])
+    light, dark = root(STYLES["light"]), root(STYLES["dark"])
     return f"{light}\n@media (prefers-color-scheme: dark) {{ {dark} }}\n{asset('page.css')}"
 
 

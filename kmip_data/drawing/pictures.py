@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.arrays import F32, I64, U8
-from kmip_data.drawing.style import NOTE, PALETTE, class_colors, look, new_figure, save, styled
+from kmip_data.drawing.colors import class_colors
+from kmip_data.drawing.style import NOTE, look, new_figure, save, styled
 from kmip_data.format.card import Card
 from kmip_data.format.schema import Column, Schema
 from kmip_data.manifest import dataset_names, load_manifest
@@ -25,7 +26,6 @@ Values = Mapping[str, NDArray[Any]]  #: the attributes of an item as arrays
 
 MAX_EDGES = 20_000  #: edges drawn of a larger graph; a fixed draw, the title says how many
 FEW = 1_000  #: nodes in the plane that are drawn as larger dots
-PLAIN = PALETTE[0]  #: colour of points without classes and of degree bars
 ELEVATION, AZIMUTH = 22.0, -58.0  #: where a record in space is seen from, in degrees
 NO_CLASS = "nodes have no class"
 _LINE = {"alpha": 0.65, "clip_on": False}
@@ -128,7 +128,7 @@ def draw_png(
     figure = new_figure(WIDTH, 1.3 + 4.1 * len(drawings), title=title, footer=footer)
     grid = figure.add_gridspec(len(drawings), 4, width_ratios=[1.15, 1.15, 0.85, 1.0])
     largest = max((int(d.y.max(initial=-1)) for d in drawings if d.y is not None), default=-1)
-    colors = class_colors(max(len(class_names), largest + 1))
+    colors = class_colors(max(len(class_names), largest + 1), class_names)
     for row, drawing in enumerate(drawings):
         spatial = {"projection": "3d"} if drawing.pos.shape[1] == 3 else {}
         _draw_points(figure.add_subplot(grid[row, 0], **spatial), drawing, colors, up)
@@ -168,7 +168,7 @@ def _draw_points(axes: Any, drawing: Drawing, colors: Sequence[str], up: str) ->
             return  # a molecule: its picture shows the atoms
     few = drawing.pos.shape[1] == 2 and len(drawing.pos) <= FEW
     size, edge = (14.0 if few else 3.0, 0.0) if drawing.picture is None else (14.0, 0.5)
-    color: Any = drawing.values if drawing.values is not None else PLAIN
+    color: Any = drawing.values if drawing.values is not None else look().palette[0]
     if drawing.y is not None:
         color = np.array(colors)[drawing.y]
     style = {"s": size * _scale(axes) ** 2, "linewidths": edge, "edgecolors": "white", "clip_on": False}
@@ -190,7 +190,9 @@ def _draw_edges(axes: Any, drawing: Drawing, colors: Sequence[str], up: str) -> 
     collection: Any = Line3DCollection if drawing.pos.shape[1] == 3 else LineCollection
     sources, targets = np.zeros_like(shown) if drawing.y is None else drawing.y[shown]
     crossing = sources != targets
-    inside: Any = PLAIN if drawing.y is None else [colors[number] for number in targets[~crossing]]
+    inside: Any = (
+        look().palette[0] if drawing.y is None else [colors[number] for number in targets[~crossing]]
+    )
     axes.add_collection(collection(segments[~crossing], colors=inside, **line))
     axes.add_collection(collection(segments[crossing], colors=look().ink, **line))
     if drawing.y is not None:
@@ -251,7 +253,7 @@ def _draw_degrees(axes: Any, drawing: Drawing) -> None:
     bins = np.arange(0, last + step + 1, step) - 0.5
     room = 0.3 / _scale(axes)  # for the legend above the bars
     log = last > 10 * max(1, len(drawing.edge_index[0]) / max(1, len(drawing.pos)))  # few hubs, one tall bar
-    axes.hist(outgoing, bins=bins, color=PLAIN, label="out-degree", log=log)
+    axes.hist(outgoing, bins=bins, color=look().palette[0], label="out-degree", log=log)
     if constant:
         style = {"color": look().ink, "linewidth": 1.2, "label": f"in-degree (all {incoming[0]})"}
         axes.axvline(incoming[0], ymax=1 / (1 + room), **style)
@@ -270,7 +272,7 @@ def _draw_classes(axes: Any, drawing: Drawing, colors: Sequence[str], names: Seq
     from matplotlib.ticker import MaxNLocator
 
     if drawing.values is not None:
-        axes.hist(drawing.values, bins=20, color=PLAIN)
+        axes.hist(drawing.values, bins=20, color=look().palette[0])
         axes.set(title="targets", xlabel=drawing.unit or "target", ylabel="nodes")
         return
     axes.set_title("classes" if drawing.y is not None else "label of the graph" if drawing.label else "")

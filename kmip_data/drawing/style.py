@@ -15,8 +15,20 @@ from typing import Any, Final, Literal, ParamSpec
 from kmip_data.errors import UsageError
 from kmip_data.files.changes import write_output
 
-#: Okabe and Ito's colours, which differ for colour-blind eyes too; black and yellow are left to texts.
-PALETTE: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d46")
+#: 24 hues on light ground, 3:1 and more against it; the first seven are Okabe and Ito's, darkened where they
+#: were paler, and differ for colour-blind eyes too.
+PALETTE: Final = (
+    "#0072b2", "#c94f00", "#009e73", "#8f2f7a", "#ad8200", "#2b8cc4", "#6b4226", "#f830f8",
+    "#3000a0", "#8018f8", "#f80080", "#c078b0", "#007000", "#004868", "#0020f8", "#680040",
+    "#b00020", "#c000c0", "#8870f8", "#004818", "#5840b0", "#f85868", "#786810", "#007068",
+)  # fmt: skip
+#: As many on dark ground.
+DARK_PALETTE: Final = (
+    "#3d9ae0", "#e8722a", "#00b386", "#d98bb8", "#e69f00", "#7cc4f0", "#a88a62", "#a800e0",
+    "#50f800", "#d00060", "#e0f0b0", "#3850f8", "#088000", "#f840f8", "#805890", "#00f0b8",
+    "#f8c8f8", "#b04810", "#008088", "#80c018", "#a070f8", "#f84098", "#f81808", "#e0f800",
+)  # fmt: skip
+CYCLE: Final = 7  #: hues of curves
 BODY, BODY_IN_PRINT = 10, 8  #: sizes of letters, in points
 NOTE, TITLE = "small", "x-large"  #: against them
 #: Picture formats by file suffix, and their metadata: nothing that changes between runs.
@@ -42,12 +54,12 @@ class Style:
     headline: bool = True  #: True if the title stands above: a paper has captions
     dots: int = 110  #: per inch of a PNG
     body: int = BODY
-    darkest: float = 0.0  #: where ramps of colours begin, so that their ends differ from the ground
+    palette: tuple[str, ...] = PALETTE
 
 
 STYLES: Final = {
     "light": Style(),
-    "dark": Style(ground="#16181d", ink="#e6e6e6", quiet="#a0a0a0", faint="#50545d", darkest=0.25),
+    "dark": Style(ground="#16181d", ink="#e6e6e6", quiet="#a0a0a0", faint="#50545d", palette=DARK_PALETTE),
     "paper": Style(
         ink="#000000", font="STIXGeneral", widest=7.0, headline=False, dots=300, body=BODY_IN_PRINT
     ),
@@ -129,18 +141,6 @@ def percent(share: float, _: int | None = None) -> str:
     return f"{100 * share:g} %"
 
 
-def class_colors(count: int) -> list[str]:
-    """Hex colour of each class: the palette, then darker and paler shades of it, again and again."""
-    from matplotlib.colors import to_hex, to_rgb
-
-    shades = []
-    for end, share in ((0.0, 0.0), (0.0, 0.45), (1.0, 0.5)):
-        for color in PALETTE:
-            red, green, blue = (part + share * (end - part) for part in to_rgb(color))
-            shades.append(to_hex((red, green, blue)))
-    return [shades[i % len(shades)] for i in range(count)]
-
-
 def _settings(look: Style) -> Any:
     from matplotlib.rcsetup import cycler
 
@@ -153,7 +153,7 @@ def _settings(look: Style) -> Any:
         **dict.fromkeys(("legend.fontsize", "xtick.labelsize", "ytick.labelsize"), NOTE),
         "figure.titlesize": TITLE,
         "font.size": look.body,
-        "axes.prop_cycle": cycler(color=PALETTE),
+        "axes.prop_cycle": cycler(color=look.palette[:CYCLE]),
         "axes.spines.top": False,
         "axes.spines.right": False,
         "font.family": look.font,

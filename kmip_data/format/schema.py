@@ -28,6 +28,7 @@ KEY: Final = "graph/key"  #: fixed-length bytes [G], upstream identity of each g
 NEIGHBOR: Final = "edge/neighbor"  #: uint16|uint32 [ΣN, k], sources of each target, nearest first
 EDGE_INDEX: Final = "edge/index"  #: uint16|uint32 [2, ΣE], indices inside the graph
 COORDINATES: Final = "node/coordinate_encoding"  #: a column of cities only
+LOG10: Final = "log10"  #: unit of a column of decimal logarithms; metrics are of 10 to their power
 LINKS: Final = "contact"  #: attribute of links to predict: a row of bits per node
 
 EdgeLayout = Literal["neighbor", "index", "none"]

@@ -55,20 +55,18 @@ class Projections:
     #: plain values on their origin: ``sample`` (generated data), dataset, run, k …
     about: Mapping[str, Any] = field(default_factory=dict)
 
-    def samples(self, layers: Sequence[int], graphs: Sequence[int]) -> Iterator[Sample]:
-        """Yield every chosen layer on every chosen graph, graph by graph."""
-        ends = np.cumsum(self.sizes)
-        for graph in graphs:
-            rows = slice(ends[graph] - self.sizes[graph], ends[graph])
+    def samples(self, layers: Sequence[int]) -> Iterator[Sample]:
+        """Yield every chosen layer on every graph, graph by graph."""
+        for graph, end in enumerate(np.cumsum(self.sizes)):
+            rows = slice(end - self.sizes[graph], end)
             for layer in layers:
                 yield Sample(layer, graph, *(tensor[:, rows].float() for tensor in self.layers[layer]))
 
 
-def gaussian_projections(n: int, d: int, *, heads: int = 1, graphs: int = 1, seed: int = 0) -> Projections:
-    """Return standard normal queries, keys and values: ``graphs`` graphs of n nodes, one layer."""
-    generator = torch.Generator().manual_seed(seed)
-    queries, keys, values = torch.randn(3, heads, graphs * n, d, generator=generator)
-    about = {"data": "Gaussian", "n": n, "d": d, "seed": seed}
+def gaussian_projections(n: int, d: int, *, graphs: int = 1) -> Projections:
+    """Return standard normal queries, keys and values: ``graphs`` graphs of n nodes, one layer and head."""
+    queries, keys, values = torch.randn(3, 1, graphs * n, d, generator=torch.Generator().manual_seed(0))
+    about = {"data": "Gaussian", "n": n, "d": d, "seed": 0}
     return Projections(((queries, keys, values),), (n,) * graphs, about)
 
 
@@ -208,7 +206,7 @@ def run_study(
     samples, found = [], []
     generator = torch.Generator().manual_seed(0)
     with Progress("layers of graphs", len(layers) * len(sizes), unit="layer", quiet=quiet) as progress:
-        for sample in projections.samples(layers, range(len(sizes))):
+        for sample in projections.samples(layers):
             n = sample.keys.shape[1]
             if queries is not None and queries < n:
                 rows = torch.randperm(n, generator=generator)[:queries]

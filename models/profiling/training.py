@@ -5,13 +5,16 @@ from __future__ import annotations
 import gc
 import itertools
 import statistics
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from kmip_data.errors import KmipDataError
 from kmip_data.models.context import float32_products
+from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.profiling.measuring import Peak
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.models.training.data.run_data import RunData
@@ -37,6 +40,38 @@ class Pace:
     note: str = ""  #: why it could not be measured
 
 
+def timed_epoch(loop: Loop, most: int | None = None) -> list[tuple[float, int]]:
+    """Train on an epoch, or at most so many batches of it; return the seconds and graphs of each.
+
+    Waiting for a batch counts. Steps on a GPU are timed by events, so that nothing waits for them.
+    """
+    on_gpu, learn = loop.device.type == "cuda", loop.learn
+
+    def now() -> Any:
+        if not on_gpu:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record()
+        return event
+
+    def timed(batch: Any, *given: Any, **moment: bool) -> Any:
+        learned = learn(batch, *given, **moment)
+        ends.append(now())
+        graphs.append(BatchSize.of(batch).graphs)
+        return learned
+
+    ends, graphs, loop.learn = [now()], list[int](), timed
+    loop.train_epoch(most)
+    loop.learn = learn
+    if on_gpu:
+        ends[-1].synchronize()
+    pairs = itertools.pairwise(ends)
+    return [
+        (begun.elapsed_time(ended) / 1000 if on_gpu else ended - begun, count)
+        for (begun, ended), count in zip(pairs, graphs, strict=True)
+    ]
+
+
 class Contestant:
     """One network in the training loop, each step launched kernel by kernel (no CUDA graphs)."""
 
@@ -54,11 +89,10 @@ class Contestant:
         # A step takes the gradients of several batches; an epoch's last step may have fewer.
         of_one = min(self.config.training.accumulate, loop.count)
         steps = -(-(batches + 1) // of_one)
-        found: list[tuple[float, int]] = []
+        found = list[tuple[float, int]]()
         with float32_products(self.config.training.precision):
             while loop.step < steps:
-                loop.train_epoch(of_one * (steps - loop.step))
-                found += self.module.meter.seconds()
+                found += timed_epoch(loop, of_one * (steps - loop.step))
                 loop.epoch, loop.batch = loop.epoch + 1, 0
                 self.module.metrics.reset()
         self.epoch = loop.count

@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import statistics
 from collections.abc import Sequence
+from functools import partial
 from html import escape
 
-from kmip_data.drawing.style import KINDS, STYLES, class_colors, look, new_figure, styled
+from kmip_data.drawing.colors import class_colors, on_grounds
+from kmip_data.drawing.style import KINDS, STYLES, look, new_figure, styled
 from kmip_data.models.reports.sheets import Sheet, short_name
 from kmip_data.models.reports.tables import MOST, Run, Table
 from kmip_data.models.training.run.folder import is_share, metrics_columns, title_of
@@ -37,6 +39,8 @@ def page_of(title: str, sheets: Sequence[Sheet], tables: Sequence[Table], notice
         draw_curves(table, picture)
         # Letters and axes take the colour of the page, so that one picture is read on light and dark ground.
         svg = picture.getvalue().replace(look().ink, "currentColor")
+        for one, other in zip(*on_grounds(partial(class_colors, len(table.rows))), strict=True):
+            svg = svg.replace(one, f"light-dark({one}, {other})")
         parts += [sheet.written("html"), svg[svg.index("<svg") :]]
     return "\n".join([*parts, *(f"<p>{escape(notice)}</p>" for notice in notices), "</body></html>", ""])
 

@@ -93,6 +93,8 @@ def sheet_of(table: Table, *, narrow: bool = False) -> Sheet:
     header = [name for name in rows[0] if any(row[name] for row in rows)]
     cells = [[row[name] or "–" for name in header] for row in rows]
     notes = [f"{FEW} of fewer runs than the paper's."] if any(FEW in row["test"] for row in rows) else []
+    if first["leaderboard"] is not None and first["share"] != "all":
+        notes.append("The leaderboard is of the complete published data, and these rows are not.")
     if pairs := sorted({row["pairs"] for row in table.rows if row["pairs"]}):
         count = " or ".join(map(str, pairs))
         notes.append(f"Δ {table.reference}: mean over the seeds that both rows have ({count}).")
@@ -120,6 +122,7 @@ def _shown(row: Row, reference: str) -> dict[str, str]:
         "test": _mean(row, "test", row["runs"]) + (f" {FEW}" if few else ""),
         "n": f"{row['runs']} of {of}" if few else str(row["runs"]),
         "paper": _mean(row, "paper", of),
+        "leaderboard": f"{_mean(row, 'leaderboard', 2)} {row['leaderboard_entry'] or ''}".strip(),
         "ours": _mean(row, "ours", row["ours_runs"] or 0),
         "Δ paper": _difference(row, "to_paper"),
         f"Δ {reference}": _difference(row, "to_reference"),

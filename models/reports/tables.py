@@ -20,6 +20,7 @@ from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.files.reading import json_digest
 from kmip_data.format.card import remark
 from kmip_data.manifest import dataset_names, load_manifest, read_shipped, unknown_name
+from kmip_data.models.reports.leaderboards import entry_for
 from kmip_data.models.reports.ours import row_of_result
 from kmip_data.models.sweeps.cells import digest
 from kmip_data.models.training.config.keys import RunConfig, SystemConfig
@@ -197,7 +198,7 @@ def _table(groups: Sequence[Sequence[Run]], against: str | None) -> Table:
 def _row(runs: Sequence[Run]) -> Row:
     run, first = runs[0], runs[0].result
     tests, scale = [run.test for run in runs], 0.01 if is_share(first.metric) else 1
-    paper = run.paper
+    paper, board = run.paper, entry_for(first.dataset, first.model, first.metric)
     std = None if paper is None or paper.std is None else scale * paper.std
 
     def each(of: Callable[[Run], str]) -> str:
@@ -222,6 +223,10 @@ def _row(runs: Sequence[Run]) -> Row:
         "paper": paper and scale * paper.mean,
         "paper_std": std,
         "paper_runs": paper and paper.runs,
+        "leaderboard": board and board.mean,
+        "leaderboard_std": board and board.std,
+        "leaderboard_entry": board and board.name,
+        "leaderboard_source": board and board.source,
         "ours": ours and ours.mean,
         "ours_std": ours and ours.std,
         "ours_runs": ours and len(ours.seeds),

@@ -195,8 +195,10 @@ def check_logger(name: str) -> None:
         )
 
 
-def build_logger(config: RunConfig, folder: Path, project: str) -> Logger:
-    """Return the run's logger; ``metrics.csv`` is always written."""
+def build_logger(config: RunConfig, folder: Path | None, project: str) -> Logger:
+    """Return the run's logger; ``metrics.csv`` is always written, and without a folder nothing else."""
+    if folder is None or config.system.logger == "csv":
+        return lambda *_: None
     if config.system.logger == "tensorboard":
         from torch.utils.tensorboard import SummaryWriter
 
@@ -208,9 +210,7 @@ def build_logger(config: RunConfig, folder: Path, project: str) -> Logger:
             writer.flush()
 
         return to_tensorboard
-    if config.system.logger == "wandb":
-        import wandb
+    import wandb
 
-        run = wandb.init(dir=folder, name=folder.name, project=project, config=config.model_dump(mode="json"))
-        return lambda values, epoch: run.log({**values, "epoch": epoch})
-    return lambda *_: None
+    run = wandb.init(dir=folder, name=folder.name, project=project, config=config.model_dump(mode="json"))
+    return lambda values, epoch: run.log({**values, "epoch": epoch})

@@ -75,9 +75,19 @@ def _average_precision(score: Tensor, target: Tensor) -> Tensor:
 
 
 def mean_absolute_error(sums: Tensor) -> Tensor:
-    """Mean over targets of their mean absolute error, of the sums ``(5, T)`` of :func:`_regression_sums`."""
+    """Mean over targets of their mean absolute error, of the sums ``(7, T)`` of :func:`_regression_sums`."""
     rows, errors = sums[0], sums[1]
     return (errors / rows)[rows > 0].mean()
+
+
+def mean_error_of_batches(sums: Tensor) -> Tensor:
+    """Mean over batches of the mean absolute error of each, then over targets; sums as above.
+
+    What ECHO reports: unlike :func:`mean_absolute_error` it depends on the batch size, as batches of few
+    nodes count as much as others. A batch that several processes share counts once for each.
+    """
+    errors, batches = sums[5], sums[6]
+    return (errors / batches)[batches > 0].mean()
 
 
 def r_squared(sums: Tensor) -> Tensor:
@@ -85,7 +95,7 @@ def r_squared(sums: Tensor) -> Tensor:
 
     A constant target has 1 where it is predicted exactly, else 0, as scikit-learn's ``r2_score``.
     """
-    rows, _, squares, targets, target_squares = sums[:, sums[0] > 0]
+    rows, _, squares, targets, target_squares = sums[:5, sums[0] > 0]
     spread = target_squares - targets**2 / rows
     of_constant = torch.where(squares == 0, 1, 0 * squares)  # NaN of NaN
     return torch.where(spread > 0, 1 - squares / spread.where(spread > 0, 1), of_constant).mean()
@@ -155,6 +165,7 @@ METRICS: dict[str, Metric] = {
     "miou": Metric(mean_iou, "higher", "mIoU", "single-label"),
     "ap": Metric(mean_average_precision, "higher", "AP", "multilabel"),
     "mae": Metric(mean_absolute_error, "lower", "MAE", "regression"),
+    "mae_batches": Metric(mean_error_of_batches, "lower", "MAE of batches", "regression"),
     "r2": Metric(r_squared, "higher", "R²", "regression"),
     **{
         name: Metric(partial(mean_over_graphs, place), "higher", title, "links")
@@ -196,13 +207,20 @@ class _Sums(Accumulator):
         return self.sums.cpu()
 
 
-def _regression_sums(logits: Tensor, target: Tensor) -> Tensor:
-    """``(5, T)`` over known targets: rows, absolute errors, squared errors, targets, their squares."""
-    target = target.double().view(logits.shape)
+def _regression_sums(log10: bool, logits: Tensor, target: Tensor) -> Tensor:
+    """``(7, T)`` over known targets: rows, absolute errors, squared errors, targets, their squares.
+
+    Then the mean absolute error of this batch, and 1, or 0 where no target is known. With ``log10`` of
+    10 to the power of both arguments.
+    """
+    values, target = logits.double(), target.double().view(logits.shape)
+    if log10:
+        values, target = 10**values, 10**target
     known = ~target.isnan()  # a prediction of NaN stays, and makes the metrics NaN
-    error = (logits.double() - target).masked_fill(~known, 0.0)
+    error = (values - target).masked_fill(~known, 0.0)
     target = target.masked_fill(~known, 0.0)
-    return torch.stack([each.sum(0) for each in (known, error.abs(), error**2, target, target**2)])
+    sums = [each.sum(0) for each in (known, error.abs(), error**2, target, target**2)]
+    return torch.stack([*sums, sums[1] / sums[0].clamp_min(1), sums[0].clamp_max(1)])
 
 
 def _loss_of_rows(loss: Tensor, rows: Tensor) -> Tensor:
@@ -248,10 +266,10 @@ class _Rows(Accumulator):
         return dim_zero_cat(self.scores).double().cpu(), dim_zero_cat(self.targets).double().cpu()
 
 
-_ACCUMULATORS: dict[Kind, Callable[[int], Accumulator]] = {
-    "single-label": lambda classes: _Sums(_confusion, classes, classes),
-    "multilabel": _Rows,
-    "regression": lambda targets: _Sums(_regression_sums, 5, targets),
+_ACCUMULATORS: dict[Kind, Callable[[Task], Accumulator]] = {
+    "single-label": lambda task: _Sums(_confusion, task.outputs, task.outputs),
+    "multilabel": lambda task: _Rows(task.outputs),
+    "regression": lambda task: _Sums(partial(_regression_sums, task.log10), 7, task.outputs),
     "links": lambda _: _Sums(link_ranks, len(RANKINGS) + len(HITS) + 1),
 }
 
@@ -270,7 +288,7 @@ class SplitMetrics(nn.Module):
     def __init__(self, task: Task) -> None:
         super().__init__()
         self.kind = task.kind
-        self.rows = _ACCUMULATORS[task.kind](task.outputs)
+        self.rows = _ACCUMULATORS[task.kind](task)
         self.loss = _Sums(_loss_of_rows, 2)
 
     @torch.no_grad()
@@ -302,7 +320,10 @@ class SplitMetrics(nn.Module):
         """Continue from the result of :meth:`state`."""
         for name, values in state.items():
             for key, value in values.items():
-                setattr(self.get_submodule(name), key, _moved(value, self.loss.device))
+                found = _moved(value, self.loss.device)
+                if self.kind == "regression" and name == "rows" and len(found) == 5:
+                    found = pad(found, (0, 0, 0, 2))  # of a version without means of batches
+                setattr(self.get_submodule(name), key, found)
 
     def reset(self) -> None:
         """Forget all batches."""

@@ -54,6 +54,9 @@ class Task:
     level: Level  #: unit that a prediction belongs to
     kind: Kind
     outputs: int  #: columns of the network's output
+    log10: bool = (
+        False  #: True if targets are decimal logarithms, whose metrics are of the numbers themselves
+    )
 
     def targets(self, batch: Any) -> Tensor:
         """Return the targets of a batch, in the form of the network's output."""
@@ -146,6 +149,21 @@ def l1(logits: Tensor, target: Tensor) -> Tensor:
     return ((logits - target).abs() * known).sum() / known.sum().clamp_min(1)
 
 
+def squared_error(logits: Tensor, target: Tensor) -> Tensor:
+    """Mean over the known targets of ``(prediction - target)²``, both ``(N, T)``, in float32; without any 1.
+
+    The mean that ``log10_mse`` is the logarithm of, so that a batch without targets has loss 0.
+    """
+    logits, target, known = _known(logits, target)
+    count = known.sum()
+    return ((logits - target) ** 2 * known).sum() / count.clamp_min(1) + (count == 0)
+
+
+def log10_of(mean: Tensor) -> Tensor:
+    """Return the decimal logarithm of a mean; of the smallest float32 for 0, without a gradient."""
+    return mean.clamp_min(torch.finfo(torch.float32).tiny).log10()
+
+
 def link_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     """Binary cross-entropy over the links and, for each, two pairs apart with the same first node, a float32.
 
@@ -190,17 +208,21 @@ class Loss:
     kind: Kind
     weight: Callable[..., Tensor]  #: of the targets: the sum of the weights
     by_class: bool = False  #: True if both also take the number of rows of each class in the batch
+    of_mean: Callable[[Tensor], Tensor] | None = None  #: function of the mean over all rows of a batch
 
     def __call__(self, logits: Tensor, target: Tensor) -> Tensor:
         """Scalar float32."""
-        return self.compute(logits, target)
+        return self._finished(self.compute(logits, target))
+
+    def _finished(self, mean: Tensor) -> Tensor:
+        return mean if self.of_mean is None else self.of_mean(mean)
 
     def padded(self, logits: Tensor, target: Tensor) -> Tensor:
         """Scalar float32, of the rows whose target is neither :data:`PADDING` nor NaN."""
         counts = []
         if self.by_class:
             counts.append(_class_counts(logits, target.clamp_min(0), target != PADDING))
-        return self.compute(logits, target, *counts)
+        return self._finished(self.compute(logits, target, *counts))
 
     def divided(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """Loss of a batch of which this process has the rows given, and the others the rest.
@@ -218,7 +240,11 @@ class Loss:
         weight = self.weight(target, *counts).double()
         share = weight / _over_processes(weight).clamp_min(torch.finfo(torch.float32).tiny)
         own = self.compute(logits, target, *counts) * share.float()
-        return own * distributed.get_world_size(), _over_processes(own)
+        learned, whole = own * distributed.get_world_size(), _over_processes(own)
+        if self.of_mean is None:
+            return learned, whole
+        # The value of the whole with the gradient of this process: f'(whole) times that of ``learned``.
+        return self.of_mean(whole + (learned - learned.detach())), self.of_mean(whole)
 
 
 LOSSES: dict[str, Loss] = {
@@ -231,5 +257,6 @@ LOSSES: dict[str, Loss] = {
     "cross_entropy": Loss(cross_entropy, "single-label", _known_targets),
     "binary_cross_entropy": Loss(binary_cross_entropy, "multilabel", _known_targets),
     "l1": Loss(l1, "regression", _known_targets),
+    "log10_mse": Loss(squared_error, "regression", _known_targets, of_mean=log10_of),
     "link_cross_entropy": Loss(link_cross_entropy, "links", lambda target: link_weights(target).sum()),
 }

@@ -191,7 +191,8 @@ def finish_build(
         if split.name in splits:
             continue
         splits[split.name], split_classes[split.name] = write_split(folder, split, records, asked.asked())
-    known, differing, usual = manifest.expected.graphs is not None, [], params == type(params)()
+    usual = params.model_dump() == type(params)().model_dump()
+    known, differing = manifest.expected.graphs is not None, list[str]()
     if known and not raw.sample:
         differing = list(differing_counts(manifest, statistics, splits, statistics["classes"], usual=usual))
     complete = not raw.sample and not differing if known else None

@@ -69,6 +69,7 @@ def _build_again(path: Path, home: Home, options: BuildOptions) -> None:
     require_extra(pipeline.extra, card.dataset)
     with signals.terminable():
         raw = obtain_raw(pipeline, params, home, options, sample=card.sample)
+        params = pipeline.resolve(params, raw)
         plan = BuildPlan.of(pipeline, params, raw, home, options)
         if plan.key != _stored_key(path, card):
             raise CheckFailed(

@@ -90,26 +90,21 @@ class _Global:
         self.name, self.call = name, call
 
 
-def read_pickle(
-    data: bytes | mmap.mmap,
-    allowed: Allowed,
-    *,
-    name: str,
-    start: int = 0,
-    persistent: Persistent = None,
-) -> tuple[Any, int]:
-    """Return the value of a pickle of protocol 0 to 5 that begins at ``start``, and the position behind it.
+def read_pickle(data: bytes, allowed: Allowed, *, name: str, persistent: Persistent = None) -> Any:
+    """Return the value of a pickle of protocol 0 to 5.
 
     Only the globals that are ``allowed`` may be named; ``persistent`` resolves a persistent id, a tensor's
     storage. Raises ``DamagedInput`` where the pickle is cut off or broken, or asks for anything else.
     """
     with _damaged_if_refused(name, "a pickle of plain data"):
         machine = _Machine(data, allowed, persistent, streamed=False)
-        ((_, end),) = machine.run(start)
-        return machine.result(), end
+        next(machine.run())
+        return machine.result()
 
 
-def stream_list(data: mmap.mmap, allowed: Allowed, *, name: str) -> Iterator[tuple[list[Any], int]]:
+def stream_list(
+    data: bytes | mmap.mmap, allowed: Allowed, *, name: str, persistent: Persistent = None
+) -> Iterator[tuple[list[Any], int]]:
     """Yield the items of the list that a pickle of protocol 0 to 5 holds, as they are appended.
 
     The list comes in parts of up to 1,000 items, as Python's own pickler writes them, each with the position
@@ -117,8 +112,8 @@ def stream_list(data: mmap.mmap, allowed: Allowed, *, name: str) -> Iterator[tup
     Raises ``DamagedInput`` as :func:`read_pickle`, or where an item refers to a part of an earlier one.
     """
     with _damaged_if_refused(name, "a pickle of a list of plain data"):
-        machine = _Machine(data, allowed, None, streamed=True)
-        for items, end in machine.run(0):
+        machine = _Machine(data, allowed, persistent, streamed=True)
+        for items, end in machine.run():
             if items:
                 yield items, end
         if type(machine.result()) is not list:
@@ -156,10 +151,10 @@ class _Machine:
         return _ready(value)
 
     # Long: one branch per opcode, without a call for each.
-    def run(self, position: int) -> Iterator[tuple[list[Any], int]]:  # noqa: C901, PLR0912 -- a branch each
+    def run(self) -> Iterator[tuple[list[Any], int]]:  # noqa: C901, PLR0912 -- a branch each
         """Yield items that are appended to the outermost list, where it is streamed, and at last none."""
         data, view, stack, end = self._data, memoryview(self._data), self._stack, len(self._data)
-        memo, streamed = self._memo, self._streamed
+        memo, streamed, position = self._memo, self._streamed, 0
         while position < end:
             code = data[position]
             position += 1
@@ -212,7 +207,7 @@ class _Machine:
                 if streamed and len(stack) == 1 and type(stack[0]) is list:
                     yield self._hand_out(items), position
                 else:
-                    self._gather("APPENDS", items)
+                    _of_type(stack[-1], list).extend(items)
             elif code == _STOP:
                 whole = streamed and type(self.result()) is list
                 yield self._hand_out([]) if whole else [], position
@@ -248,11 +243,15 @@ class _Machine:
             self._memo[argument] = stack[-1]
         elif opcode == "GET":
             stack.append(self._recall(argument))
-        elif opcode in {"SETITEMS", "LIST", "DICT", "POP_MARK"}:
-            self._gather(opcode, self._since_mark())
+        elif opcode in {"LIST", "DICT", "SETITEMS", "POP_MARK"}:
+            items = self._since_mark()
+            if opcode == "SETITEMS":
+                _of_type(stack[-1], dict).update(_pairs(items))
+            elif opcode != "POP_MARK":
+                stack.append(items if opcode == "LIST" else _pairs(items))
         elif opcode == "SETITEM":
             value, key = stack.pop(), stack.pop()
-            self._gather("SETITEMS", [key, value])
+            _of_type(stack[-1], dict).update(_pairs([key, value]))
         elif opcode == "POP":
             stack.pop()
         elif opcode == "DUP":
@@ -318,17 +317,6 @@ class _Machine:
         items = self._stack[at + 1 :]
         del self._stack[at:]
         return items
-
-    def _gather(self, opcode: str, items: list[Any]) -> None:
-        """Put items into the container on the stack, or make a new one of them."""
-        if opcode == "DICT":
-            self._stack.append(_pairs(items))
-        elif opcode == "SETITEMS":
-            _of_type(self._stack[-1], dict).update(_pairs(items))
-        elif opcode == "LIST":
-            self._stack.append(items)
-        elif opcode == "APPENDS":
-            _of_type(self._stack[-1], list).extend(items)
 
 
 def _ready(value: Any) -> Any:

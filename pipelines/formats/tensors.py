@@ -1,13 +1,12 @@
 """Read numpy arrays and tensors from pickles and ``.pt`` files, without torch and without running anything.
 
-Both layouts of ``torch.save``: the zip of version 1.6 and later (``<name>/data.pkl`` and one stored
-member a storage), and the older one (five pickles, then the storages one after the other). A storage becomes
-a numpy array and a tensor a view of it. A worker that imported torch would start in 2.7 s with 295 MiB, not
-in 0.8 s with 111 MiB.
+``torch.save`` of version 1.6 and later writes a zip of ``<name>/data.pkl`` and one stored member a storage. A
+storage becomes a numpy array and a tensor a view of it. A worker that imported torch would start in 2.7 s
+with 295 MiB, not in 0.8 s with 111 MiB.
 
-An ordinary pickle of tensors (``pickle.dump``) calls ``torch.storage._load_from_bytes`` with a whole file of
-the older layout for every tensor, which torch would load, and run. Here those bytes are read as data, too:
-where they are as torch writes them without even the pickles, so that the array is a view of the bytes.
+An ordinary pickle of tensors (``pickle.dump``) calls ``torch.storage._load_from_bytes`` for every tensor with
+a whole file of the layout before version 1.6, which torch would load, and run. Here its header must be the
+one that torch writes, and the array is a view of the numbers behind it.
 
 Arrays are of plain numbers, and views of exactly as many bytes as their shape says. Other values are only
 looked at by type: the text and the hash of nested tuples can take time that doubles with each level.
@@ -21,27 +20,32 @@ import re
 import reprlib
 import struct
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.formats.pickles import Allowed, Pending, RefusedError, never_called, read_pickle
+from kmip_data.pipelines.formats.pickles import (
+    Allowed,
+    Pending,
+    RefusedError,
+    never_called,
+    read_pickle,
+    stream_list,
+)
 
 STORAGES: Final[Mapping[str, str]] = {
     "torch.DoubleStorage": "<f8", "torch.FloatStorage": "<f4", "torch.HalfStorage": "<f2",
     "torch.LongStorage": "<i8", "torch.IntStorage": "<i4", "torch.ShortStorage": "<i2",
     "torch.CharStorage": "i1", "torch.ByteStorage": "u1", "torch.BoolStorage": "?",
 }  # fmt: skip
-_LEGACY_MAGIC: Final = 0x1950A86A20F9469CFC6C
-_LEGACY_PROTOCOL: Final = 1_001
+_BEFORE_1_6: Final = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  #: pickle of the magic number
 _REPEATED: Final = 1 << 20  #: elements of a tensor that repeats its storage: a stride of 0 makes any size
-
-Storages = dict[str, NDArray[Any]]
 
 
 def read_torch_file(
@@ -53,19 +57,22 @@ def read_torch_file(
     did and cannot be written to; the memory needed is about the size of the file, or small where the caller
     gives a ``mapping`` of it, of which arrays of a zip are then views. The pickle may name ``extra`` globals,
     such as :data:`NUMPY` where numpy arrays were saved. Raises
-    ``DamagedInput`` where the file is cut, damaged, compressed or names anything but data.
+    ``DamagedInput`` where the file is cut, damaged, compressed, of the layout before PyTorch 1.6, or names
+    anything but data.
     """
-    allowed = {**_GLOBALS, **extra}
-    try:
-        with path.open("rb") as file:
-            if file.read(4) == b"PK\x03\x04":
-                return _read_zip(file, path, allowed, mapping)
-            data = mapping or mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            return _read_legacy(data, path.name, allowed)
-    except DamagedInput:
-        raise
-    except Exception as error:  # whatever hostile bytes provoke in zipfile
-        raise _damaged(path.name, str(error) or type(error).__name__) from error
+    with _opened(path, mapping) as (pickled, resolve):
+        return read_pickle(pickled, {**_GLOBALS, **extra}, name=path.name, persistent=resolve)
+
+
+def stream_torch_list(path: Path, extra: Allowed) -> Iterator[Any]:
+    """Yield the items of the list that a zip of ``torch.save`` holds; tensors as numpy arrays.
+
+    One part of the list is in memory at a time, and arrays are views of the mapped file.
+    """
+    with _opened(path, streamed=True) as (pickled, resolve):
+        allowed = {**_GLOBALS, **extra}
+        for items, _ in stream_list(pickled, allowed, name=path.name, persistent=resolve):
+            yield from items
 
 
 def read_tensor(path: Path, dtype: str, shape: tuple[int | None, ...]) -> NDArray[Any]:
@@ -89,27 +96,50 @@ def _damaged(name: str, found: str, expected: str = "a whole file written by tor
     return DamagedInput(f"{name} cannot be read as tensors.", expected=expected, found=found)
 
 
-def _read_zip(file: BinaryIO, path: Path, allowed: Allowed, mapping: mmap.mmap | None) -> Any:
-    with zipfile.ZipFile(file) as archive:
-        entries = {info.filename: info for info in archive.infolist()}
-        roots = [name.removesuffix("data.pkl") for name in entries if name.endswith("/data.pkl")]
-        if len(roots) != 1:
-            raise _damaged(path.name, f"{len(roots)} members called data.pkl")
-        if any(info.compress_type != zipfile.ZIP_STORED for info in entries.values()):
-            raise _damaged(path.name, "a compressed member")
-        if sum(info.file_size for info in entries.values()) > path.stat().st_size:
-            raise _damaged(path.name, "members that overlap")
-        order = f"{roots[0]}byteorder"
-        if order in entries and archive.read(order) != b"little":
-            raise _damaged(path.name, "the byte order of another machine")
+@contextmanager
+def _opened(
+    path: Path, mapping: mmap.mmap | None = None, *, streamed: bool = False
+) -> Iterator[tuple[bytes, Callable[[Any], NDArray[Any]]]]:
+    """Open a file of ``torch.save``: its pickle, and what resolves the persistent ids in it.
 
-        def make(key: str, dtype: str, _count: int) -> NDArray[Any]:
-            name = f"{roots[0]}data/{key}"
-            data = archive.read(name) if mapping is None else _view_member(archive, name, mapping)
-            return np.frombuffer(data, dtype)
+    Whatever hostile bytes provoke in zipfile, or in what reads the pickle, is ``DamagedInput``.
+    """
+    try:
+        with path.open("rb") as file:
+            if file.read(len(_BEFORE_1_6)) == _BEFORE_1_6:
+                old = "the layout before PyTorch 1.6: load it and save it again with a newer one"
+                raise _damaged(path.name, old)  # noqa: TRY301 -- not caught below
+            if streamed:
+                mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            with zipfile.ZipFile(file) as archive:
+                yield _of_zip(archive, path, mapping)
+    except DamagedInput:
+        raise
+    except Exception as error:
+        raise _damaged(path.name, str(error) or type(error).__name__) from error
 
-        data = archive.read(f"{roots[0]}data.pkl")
-        return read_pickle(data, allowed, name=path.name, persistent=_resolver({}, make))[0]
+
+def _of_zip(
+    archive: zipfile.ZipFile, path: Path, mapping: mmap.mmap | None
+) -> tuple[bytes, Callable[[Any], NDArray[Any]]]:
+    entries = {info.filename: info for info in archive.infolist()}
+    roots = [name.removesuffix("data.pkl") for name in entries if name.endswith("/data.pkl")]
+    if len(roots) != 1:
+        raise _damaged(path.name, f"{len(roots)} members called data.pkl")
+    if any(info.compress_type != zipfile.ZIP_STORED for info in entries.values()):
+        raise _damaged(path.name, "a compressed member")
+    if sum(info.file_size for info in entries.values()) > path.stat().st_size:
+        raise _damaged(path.name, "members that overlap")
+    order = f"{roots[0]}byteorder"
+    if order in entries and archive.read(order) != b"little":
+        raise _damaged(path.name, "the byte order of another machine")
+
+    def make(key: str, dtype: str) -> NDArray[Any]:
+        name = f"{roots[0]}data/{key}"
+        data = archive.read(name) if mapping is None else _view_member(archive, name, mapping)
+        return np.frombuffer(data, dtype)
+
+    return archive.read(f"{roots[0]}data.pkl"), _resolver(make)
 
 
 def _view_member(archive: zipfile.ZipFile, name: str, mapping: mmap.mmap) -> memoryview:
@@ -122,41 +152,9 @@ def _view_member(archive: zipfile.ZipFile, name: str, mapping: mmap.mmap) -> mem
     return memoryview(mapping)[start : start + info.file_size]
 
 
-def _read_legacy(data: bytes | mmap.mmap, name: str, allowed: Allowed) -> Any:
-    storages: Storages = {}
-
-    def make(key: str, dtype: str, count: int) -> NDArray[Any]:
-        if count * np.dtype(dtype).itemsize > len(data):
-            raise RefusedError(f"storage {key} of {count} elements in a file of {len(data)} bytes")
-        return np.zeros(count, dtype)  # filled below: the bytes come after the pickles
-
-    found, position = [], 0
-    for known in ({}, {}, {}, allowed, {}):
-        persistent = _resolver(storages, make)
-        value, position = read_pickle(data, known, name=name, start=position, persistent=persistent)
-        found.append(value)
-    magic, protocol, system, value, keys = found
-    if (magic, protocol) != (_LEGACY_MAGIC, _LEGACY_PROTOCOL):
-        raise _damaged(name, "another beginning")
-    if not isinstance(system, Mapping) or system.get("little_endian") is not True:
-        raise _damaged(name, "the byte order of another machine")
-    texts = isinstance(keys, list) and all(isinstance(key, str) for key in keys)
-    if not texts or sorted(keys) != sorted(storages):
-        raise _damaged(name, f"a list of storages other than the {len(storages)} that it refers to")
-    for key in keys:
-        target = storages[key]
-        (count,) = struct.unpack_from("<q", data, position)
-        if count != len(target) or position + 8 + target.nbytes > len(data):
-            raise _damaged(name, f"storage {key} of {count} elements, not {len(target)}, or cut")
-        target[:] = np.frombuffer(data, target.dtype, count, position + 8)
-        position += 8 + target.nbytes
-    return value
-
-
-def _resolver(
-    storages: Storages, make: Callable[[str, str, int], NDArray[Any]]
-) -> Callable[[Any], NDArray[Any]]:
+def _resolver(make: Callable[[str, str], NDArray[Any]]) -> Callable[[Any], NDArray[Any]]:
     """Return the storage of a persistent id, made once."""
+    storages: dict[str, NDArray[Any]] = {}
 
     def resolve(pid: Any) -> NDArray[Any]:
         if not isinstance(pid, tuple) or len(pid) < 5 or pid[0] != "storage":
@@ -166,7 +164,7 @@ def _resolver(
         if dtype is None or not isinstance(key, str) or not _is_count(count) or any(views):
             raise RefusedError("something other than a storage")
         if key not in storages:
-            storages[key] = make(key, dtype, count)
+            storages[key] = make(key, dtype)
         if len(storages[key]) != count or storages[key].dtype != dtype:
             raise RefusedError(f"storage {key} of {len(storages[key])} elements, not {count}")
         return storages[key]
@@ -227,15 +225,13 @@ def storage_of(data: Any, *rest: Any) -> NDArray[Any]:
     if rest or not isinstance(data, bytes | bytearray | memoryview):
         raise RefusedError("a storage that is not given as bytes")
     header = _HEADER.match(data)
-    if header is not None:
-        dtype = _DTYPES.get(header["type"])
-        count = int.from_bytes(header["count"], "little")
-        if dtype is not None and len(data) - header.end() == count * dtype.itemsize:
-            return np.frombuffer(data, dtype, count, header.end())
-    found = _read_legacy(bytes(data), "a tensor", _TYPES)
-    if not isinstance(found, np.ndarray):
-        raise RefusedError(f"a {type(found).__name__} instead of a storage")
-    return found
+    dtype = None if header is None else _DTYPES.get(header["type"])
+    if header is None or dtype is None:
+        raise RefusedError("a storage that PyTorch would not write so")
+    count = int.from_bytes(header["count"], "little")
+    if len(data) - header.end() != count * dtype.itemsize:
+        raise RefusedError(f"a storage of {count} numbers in {len(data) - header.end()} bytes")
+    return np.frombuffer(data, dtype, count, header.end())
 
 
 #: What may be named in a pickle of tensors.
@@ -298,13 +294,6 @@ def _encode(text: Any, encoding: Any = "utf-8") -> bytes:
     return text.encode("latin-1")
 
 
-def _bytes(*arguments: Any) -> bytes:
-    """``bytes()``: how protocol 2 writes no bytes."""
-    if arguments:
-        raise RefusedError("bytes of something")
-    return b""
-
-
 _CORE: Final[Allowed] = {
     "multiarray._reconstruct": _Array,
     "multiarray.scalar": lambda dtype, data: _of_bytes(data, dtype, ())[()],
@@ -316,8 +305,7 @@ NUMPY: Final[Allowed] = {
     "numpy.ndarray": never_called("numpy.ndarray"),
     "numpy.dtype": _DType,
     "_codecs.encode": _encode,
-    "__builtin__.bytes": _bytes,
-    "builtins.bytes": _bytes,
+    **dict.fromkeys(("__builtin__.bytes", "builtins.bytes"), lambda: b""),  # protocol 2 writes no bytes so
     **{f"numpy.core.{name}": call for name, call in _CORE.items()},  # before numpy 2
     **{f"numpy._core.{name}": call for name, call in _CORE.items()},
 }

@@ -106,16 +106,10 @@ def _first_mistake(text: bytes, columns: int, name: str) -> DamagedInput:
     for number, line in enumerate(text.removesuffix(b"\n").decode("latin-1").split("\n"), 1):
         words = [word for word in re.split("[ \t]", line) if word]
         with np.errstate(over="ignore"):
-            bad = [w for w in words if not (_DECIMAL.fullmatch(w) and np.isfinite(np.float32(float(w))))]
-        if not text:
-            what, found = "the file is empty", "no line"
-        elif bad and words.index(bad[0]) < columns:
-            what, found = "not a finite decimal number", repr(bad[0][:80])
-        elif len(words) != columns:
-            what, found = "wrong number of columns", f"{len(words)}: {line[:80]!r}"
-        else:
-            continue
-        return DamagedInput(f"{name}, line {number}: {what}.", expected=f"{columns} numbers", found=found)
+            good = [w for w in words if _DECIMAL.fullmatch(w) and np.isfinite(np.float32(float(w)))]
+        if not len(good) == len(words) == columns:
+            what = f"{name}, line {number}: not {columns} finite decimal numbers."
+            return DamagedInput(what, found=repr(line[:80]))
     raise AssertionError(f"{name}: every line is well-formed, and yet numpy reads something else")
 
 

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.formats.pickles import Allowed, Pending, RefusedError, never_called, stream_list
+from kmip_data.pipelines.formats.pickles import stream_list
+from kmip_data.pipelines.formats.pyg import PYG, PickledData
 from kmip_data.pipelines.formats.tensors import NUMPY, PICKLED_TENSORS, read_torch_file
 
 FEATURES: Final = 14  #: columns of x
@@ -50,9 +51,9 @@ def index_torch_file(path: Path, folder: Path, max_nodes: int) -> int:
     As :func:`index_pickle`; no class but ``Data`` and those of its storage is accepted.
     """
     with _Index(path, folder, max_nodes) as index:
-        found = read_torch_file(path, _DATA, mapping=index.mapping)
+        found = read_torch_file(path, PYG, mapping=index.mapping)
         data, slices = found[:2] if isinstance(found, tuple) and len(found) in {2, 3} else (None, None)
-        data = data.mapping if isinstance(data, _Stub) else data
+        data = data.mapping if isinstance(data, PickledData) else data
         if not isinstance(data, Mapping) or not isinstance(slices, Mapping):
             raise index.wrong(f"{type(found).__name__} instead of the joined graphs and where each begins")
         axes = {"x": 2, "edge_attr": 2, "edge_index": 2, "y": 1}
@@ -172,30 +173,3 @@ class _Index:
         """Take the pages before ``end`` out of memory: they are read once."""
         with contextlib.suppress(AttributeError, OSError):  # not on every system
             self.mapping.madvise(mmap.MADV_DONTNEED, 0, end - end % mmap.PAGESIZE)
-
-
-class _Stub(Pending):
-    """An object of PyTorch Geometric whose attributes are taken for data."""
-
-    __slots__ = ("mapping",)
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__()
-        if arguments:
-            raise RefusedError("a Data object made with arguments")
-        self.mapping: Any = None
-
-    def finish(self, state: Any) -> None:
-        """Take the attributes: those of ``Data`` lie in its storage, those of a storage in a mapping."""
-        store = state.get("_store", state) if isinstance(state, dict) else None
-        store = store.mapping if isinstance(store, _Stub) else store
-        self.mapping = store.get("_mapping", store) if isinstance(store, dict) else None
-        self.value = self
-
-
-_DATA: Final[Allowed] = {
-    "torch_geometric.data.data.Data": _Stub,
-    "torch_geometric.data.storage.GlobalStorage": _Stub,
-    "torch_geometric.data.data.DataTensorAttr": never_called("a class of PyTorch Geometric"),
-    "torch_geometric.data.data.DataEdgeAttr": never_called("a class of PyTorch Geometric"),
-}

@@ -112,10 +112,8 @@ class FolderArchive(Archive):
             paths = [path for name in sorted(names) if (path := Path(place, name)).is_file()]
             found += [Entry(path.relative_to(self.path).as_posix(), path.stat().st_size) for path in paths]
             if len(found) > most:
-                raise UsageError(
-                    f"{self.path} holds more than {most:,} files, too many to be searched.",
-                    next="give --archive the folder that holds the data itself",
-                )
+                what = f"{self.path} holds more than {most:,} files, too many to be searched."
+                raise UsageError(what, next="give --archive the folder that holds the data itself")
         return found
 
     def pieces(self, wanted: Iterable[Entry]) -> Iterator[tuple[Entry, bytes]]:
@@ -291,7 +289,7 @@ def _relative(name: str) -> str:
     return name
 
 
-def _kind(first: bytes) -> str:
+def kind_of(first: bytes) -> str:
     """Return ``zip``, ``tar`` or the compression that the first 512 bytes of a file indicate, if any."""
     if first.startswith((b"PK\3\4", b"PK\5\6")):
         return "zip"
@@ -299,11 +297,6 @@ def _kind(first: bytes) -> str:
         tarfile.TarInfo.frombuf(first[:HEAD], "utf-8", "surrogateescape")
         return "tar"
     return next((form for magic, form in _MAGIC.items() if first.startswith(magic)), "")
-
-
-def is_packed(first: bytes) -> bool:
-    """True if a file that begins with these 512 bytes can be a zip, a tar or a compressed tar."""
-    return bool(_kind(first))
 
 
 def open_archive(path: Path) -> Archive:
@@ -327,14 +320,14 @@ def open_archive(path: Path) -> Archive:
             first = file.read(HEAD)
     except OSError as error:
         raise unreadable(path, error) from error
-    kind = _kind(first)
+    kind, compression = kind_of(first), None
     if kind == "zip":
         return ZipArchive(path)
     if kind in _OPENERS:
+        compression = kind
         with contextlib.suppress(*_BROKEN, OSError), _OPENERS[kind](path) as file:
-            first = file.read(HEAD)
-    form = kind if kind in _OPENERS else None
-    return TarArchive(path, form) if _kind(first) == "tar" else BareFile(path)
+            kind = kind_of(file.read(HEAD))
+    return TarArchive(path, compression) if kind == "tar" else BareFile(path)
 
 
 def refusal(archive: Path, member: str, why: str) -> DamagedInput:

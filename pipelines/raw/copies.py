@@ -123,22 +123,19 @@ class RawCopy(RawFolder):
         """Read every member again and return what differs from the receipt."""
         if self.path.name != _name(self.members):
             return [f"{RECEIPT_NAME} does not belong to this folder"]
-        found = (_check(self.path / name, digest) for name, digest in self.members.items())
-        return [problem for problem in found if problem]
+        found = []
+        for path, sha256 in ((self.path / name, digest) for name, digest in self.members.items()):
+            try:
+                with open_regular(path, follow=False) as file:
+                    if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
+                        found.append(f"{path.name}: another content")
+            except OSError as error:
+                found.append(f"{path.name}: {error.strerror or error}")
+        return found
 
 
 def _name(members: Mapping[str, str]) -> str:
     return _PREFIX + json_digest(members)[:12]
-
-
-def _check(path: Path, sha256: str) -> str | None:
-    """Return the problem of a member, if it has one."""
-    try:
-        with open_regular(path, follow=False) as file:
-            same = hashlib.file_digest(file, "sha256").hexdigest() == sha256
-    except OSError as error:
-        return f"{path.name}: {error.strerror or error}"
-    return None if same else f"{path.name}: another content"
 
 
 def local_source(name: str, origin: str, members: Mapping[str, str], size: int) -> StoredSource:

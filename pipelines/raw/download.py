@@ -1,8 +1,8 @@
 """Download a source: mirror after mirror, resumed where it was cut, checked, and renamed in when complete.
 
 An unfinished download is ``NAME.partial`` with a side file that identifies it, and never the bytes of two
-different files: it is continued only on the same mirror with a strong validator, or on any with the same
-pinned digest. The time-outs are those of :mod:`~kmip_data.runtime.http_client`.
+different files: it is continued only on the same mirror, with a strong validator or a pinned digest. The
+time-outs are those of :mod:`~kmip_data.runtime.http_client`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kmip_data.files import changes as files
 from kmip_data.files.reading import digest_file, read_small, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Mirror, Source, Strict
-from kmip_data.pipelines.raw.archives import HEAD, is_packed
+from kmip_data.pipelines.raw.archives import HEAD, kind_of
 from kmip_data.pipelines.raw.copies import DownloadReceipt, receipt_path, verified_receipt
 from kmip_data.runtime import http_client as http
 from kmip_data.runtime.http_client import MirrorFailed, Patience
@@ -150,11 +150,11 @@ class _Download:
         raise MirrorFailed(f"was asked {_MAX_TRIES} times")
 
     def _belongs_to(self, mirror: Mirror) -> bool:
-        """True if the bytes came from ``mirror``, with a validator, or both have the same pinned digest."""
-        if self.state is None or not self.size or mirror.sha256 != self.state.sha256:
+        """True if the bytes came from ``mirror``, and a validator or digest proves what continues them."""
+        state = self.state
+        if state is None or not self.size or (mirror.address, mirror.sha256) != (state.url, state.sha256):
             return False
-        same = mirror.address == self.state.url and self.state.validator is not None
-        return same or mirror.sha256 is not None
+        return (state.validator or state.sha256) is not None
 
     def _request(self, mirror: Mirror) -> None:
         """Make one request and append the answer to the partial file, which is complete on return."""
@@ -162,12 +162,12 @@ class _Download:
         offset = self.size if self._belongs_to(mirror) else 0
         if offset and self.state:
             headers["Range"] = f"bytes={offset}-"
-            if self.state.url == mirror.address and self.state.validator:
+            if self.state.validator:
                 headers["If-Range"] = self.state.validator
         with http.open_response(mirror.url, headers, self.patience) as response:
             pieces = http.body(response, self.patience)
             status = response.status_code
-            if status == 416 or (status == 206 and offset and not self._continues(response, mirror, offset)):
+            if status == 416 or (status == 206 and offset and not self._continues(response)):
                 self._discard()
                 raise MirrorFailed("has another file now", again=True)
             if status == 200:
@@ -176,13 +176,13 @@ class _Download:
                 raise http.from_status(response, self.patience.longest_wait)
             self._receive(mirror, pieces)
 
-    def _continues(self, response: Response, mirror: Mirror, offset: int) -> bool:
+    def _continues(self, response: Response) -> bool:
         """True if an answer continues the same file exactly at the end of the partial one."""
         span, state, etag = http.content_range(response), self.state, response.headers.get("ETag")
-        if span is None or state is None or span[0] != offset:
+        if span is None or state is None or span[0] != self.size:
             return False
         same_total = None in {span[2], state.total} or span[2] == state.total
-        return same_total and not (state.url == mirror.address and etag and state.etag and etag != state.etag)
+        return same_total and (None in {etag, state.etag} or etag == state.etag)
 
     def _start(self, mirror: Mirror, response: Response, pieces: Iterator[bytes]) -> Iterator[bytes]:
         """Check the size and the first bytes of a new file, and only then drop the previous partial file."""
@@ -293,6 +293,6 @@ class _Download:
 def _plausible(source: Source, head: bytes, response: Response) -> bool:
     """True if the first bytes can be the source's: dead hosts like to answer 200 with a web page."""
     if source.container == "archive":
-        return is_packed(head)
+        return bool(kind_of(head))
     page = head.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html"))
     return bool(head) and not page and "text/html" not in response.headers.get("Content-Type", "")

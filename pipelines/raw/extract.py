@@ -5,7 +5,6 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import itertools
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from kmip_data.errors import DamagedInput, UsageError, require_room, writing
-from kmip_data.files.changes import remove_scratch, write_all
+from kmip_data.files.changes import remove_scratch
 from kmip_data.files.reading import json_digest, sha256_file
 from kmip_data.manifest import Content, Member
 from kmip_data.pipelines.raw.archives import Archive, Entry, FolderArchive, check_name, folded, refusal
@@ -86,21 +85,19 @@ def recognise(archive: Archive, content: Content) -> Selection:
 
 def _roots(entries: Sequence[Entry], anchor: str) -> list[str]:
     """Return the folders, each once, below which a file lies at ``anchor``."""
-    pattern = anchor.split("/")
-    depth = len(pattern)
-    split = [entry.name.split("/") for entry in entries]
-    found = [parts[:-depth] for parts in split if _matches(parts[-depth:], pattern)]
+    depth = anchor.count("/") + 1
+    split = (entry.name.split("/") for entry in entries)
+    found = (parts[:-depth] for parts in split if _matches("/".join(parts[-depth:]), anchor))
     return list(dict.fromkeys("".join(f"{part}/" for part in parts) for parts in found))
 
 
 def _select(archive: Archive, entries: Sequence[Entry], root: str, content: Content) -> dict[str, Entry]:
     """Return the members below ``root``, whose names any file system can hold next to each other."""
-    patterns = [member.pattern.split("/") for member in content.members]
     chosen: dict[str, Entry] = {}
     seen: set[str] = set()
     for entry in entries:
         name = entry.name[len(root) :]
-        if not entry.name.startswith(root) or not any(_matches(name.split("/"), p) for p in patterns):
+        if not entry.name.startswith(root) or not any(_matches(name, m.pattern) for m in content.members):
             continue
         if entry.fault:
             raise refusal(archive.path, entry.name, entry.fault)
@@ -111,11 +108,11 @@ def _select(archive: Archive, entries: Sequence[Entry], root: str, content: Cont
     return dict(sorted(chosen.items()))
 
 
-def _matches(parts: list[str], pattern: list[str]) -> bool:
+def _matches(name: str, pattern: str) -> bool:
     # Part by part, because "*" must not reach into sub-folders, nor take the hidden files of some system.
-    return len(parts) == len(pattern) and all(
+    return name.count("/") == pattern.count("/") and all(
         fnmatch.fnmatchcase(part, wanted) and (not part.startswith(".") or wanted.startswith("."))
-        for part, wanted in zip(parts, pattern, strict=True)
+        for part, wanted in zip(name.split("/"), pattern.split("/"), strict=True)
     )
 
 
@@ -123,8 +120,7 @@ def _check_members(chosen: Selection, content: Content) -> list[str]:
     """Return the wanted members of which there are too few or too many."""
     faults = []
     for member in content.members:
-        pattern = member.pattern.split("/")
-        entries = [entry for name, entry in chosen.members.items() if _matches(name.split("/"), pattern)]
+        entries = [entry for name, entry in chosen.members.items() if _matches(name, member.pattern)]
         if not member.min_count <= len(entries) <= member.max_count:
             faults.append(f"{len(entries)} of {member.pattern} (expected {_count(member)})")
         for entry in entries:
@@ -162,15 +158,15 @@ def _not_recognised(
 
 
 def write_members(selection: Selection, target: Path, *, quiet: bool = True) -> dict[str, str]:
-    """Write the members of ``selection`` below the new folder ``target``; all of them or nothing.
+    """Write the members of ``selection``, none of which is there, below ``target``; on any error remove it.
 
     Returns member path to SHA-256, sorted. Raises ``DamagedInput`` where the archive is damaged, and
-    ``OutOfResources`` or ``UsageError`` where ``target`` cannot be written: it does not exist then.
+    ``OutOfResources`` or ``UsageError`` where ``target`` cannot be written.
     """
     archive = selection.archive
     with writing(target):
         require_room(target.parent, selection.bytes, f"Unpacking {archive.path.name}")
-        target.mkdir(mode=0o755)
+        target.mkdir(mode=0o755, exist_ok=True)
     digests: dict[str, str] = {}
     try:
         with Progress(f"unpack {archive.path.name}", selection.bytes, unit="B", quiet=quiet) as progress:
@@ -191,20 +187,14 @@ def _write_member(
     digest, size = hashlib.sha256(), 0
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Mode bits of the archive are never taken over.
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(path, flags, 0o644)
-    try:
-        for piece in pieces:
-            size += len(piece)
-            if size > entry.size:
-                break
-            digest.update(piece)
-            with writing(path):
-                write_all(descriptor, piece)
-            progress.update(len(piece))
-    finally:
-        os.close(descriptor)
+        with path.open("xb") as file:  # mode bits of the archive are never taken over
+            for piece in pieces:
+                size += len(piece)
+                if size > entry.size:
+                    break
+                digest.update(piece)
+                file.write(piece)
+                progress.update(len(piece))
     if size != entry.size:
         amount = "more bytes" if size > entry.size else f"{size} bytes"
         raise refusal(archive.path, entry.name, f"holds {amount}, and declares {entry.size}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import Any
 
 from kmip_data.builds.home import Home
@@ -40,9 +39,8 @@ def accepted_licenses(home: Home) -> dict[str, dict[str, Any]]:
 def require_agreement(manifest: Manifest, home: Home, accept: bool | None = None) -> None:
     """Return when the license was agreed to, now or before; an agreement is recorded once.
 
-    ``accept=None`` looks at ``KMIP_DATA_ACCEPT_LICENSE`` and then asks, if both stdin and stderr are a
-    terminal; False never asks. Raises ``LicenseNotAccepted``, with the text and the ways to agree, where
-    nobody agreed.
+    ``accept=None`` looks at ``KMIP_DATA_ACCEPT_LICENSE``. Raises ``LicenseNotAccepted``, with the terms and
+    the ways to agree, where nobody agreed.
     """
     if not manifest.license.agreement:
         return
@@ -50,28 +48,14 @@ def require_agreement(manifest: Manifest, home: Home, accept: bool | None = None
     known = accepted_licenses(home).get(manifest.name, {})
     if {key: known.get(key) for key in terms} == terms:
         return
-    how = "flag" if accept else None
-    if accept is None and os.environ.get(ENVIRONMENT, "").strip().lower() in _YES:
-        how = "environment"
-    elif accept is None and _ask(manifest):
-        how = "terminal"
-    if how is None:
+    if not (os.environ.get(ENVIRONMENT, "").strip().lower() in _YES if accept is None else accept):
         raise LicenseNotAccepted(
             f"Downloading {manifest.name} needs agreement to: {manifest.license.name}.",
             expected=f"agreement to {manifest.license.url} — {manifest.license.notice}",
-            next=f"kmip-data fetch {manifest.name} --accept-license, or {ENVIRONMENT}=1, or answer the "
-            "question on a terminal; a copy you have already needs none: --archive PATH",
+            next=f"kmip-data fetch {manifest.name} --accept-license, or {ENVIRONMENT}=1; a copy you have "
+            "already needs none: --archive PATH",
         )
     with writing(home.root):
         home.root.mkdir(parents=True, exist_ok=True)
-    record = {**accepted_licenses(home), manifest.name: {**terms, "how": how, "time": timestamp()}}
-    write_json(home.root / RECORD_NAME, record)
-
-
-def _ask(manifest: Manifest) -> bool:
-    if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
-        return False
-    terms = manifest.license
-    say(f"{manifest.title}: {terms.notice}\n  {terms.name}\n  {terms.url}")
-    print("Do you agree to these terms? [y/N] ", end="", file=sys.stderr, flush=True)  # noqa: T201
-    return sys.stdin.readline().strip().lower() in _YES
+    entry = {**terms, "how": "flag" if accept else "environment", "time": timestamp()}
+    write_json(home.root / RECORD_NAME, {**accepted_licenses(home), manifest.name: entry})

@@ -9,7 +9,6 @@ from typing import Any, Unpack
 
 from kmip_data.builds.home import BuildArguments, BuildOptions, Home
 from kmip_data.errors import DamagedInput, KmipDataError, SourceUnavailable, UsageError, writing
-from kmip_data.files.changes import move
 from kmip_data.files.reading import sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import PACKAGE, Content, Manifest, Source
@@ -166,30 +165,24 @@ class _Import:
             if digests in known and downloaded <= copy.downloaded and not copy.problems():
                 return copy
         with staging(self.folder) as stage:
-            members = self._unpack(inputs, stage)
+            members = self._unpack(inputs, stage / "0")
             copy = copies.store(self.folder, stage / "0", members, stored, dataset=self.manifest.name)
         self._say(f"unpacked {counted(len(members), 'file')} into {copy.path}")
         return copy
 
-    def _unpack(self, inputs: Sequence[Found], stage: Path) -> dict[str, str]:
-        """Write the members of all sources below ``stage/0``."""
+    def _unpack(self, inputs: Sequence[Found], target: Path) -> dict[str, str]:
+        """Write the members of all sources below ``target``."""
         members: dict[str, str] = {}
-        for number, (source, (selection, stored)) in enumerate(zip(self.sources, inputs, strict=True)):
+        for source, (selection, stored) in zip(self.sources, inputs, strict=True):
+            if twice := sorted(members.keys() & selection.members.keys()):
+                raise DamagedInput(f"Two sources of {self.manifest.name} hold {twice[0]}.")
             try:
-                written = write_members(selection, stage / str(number), quiet=self.options.quiet)
+                members |= write_members(selection, target, quiet=self.options.quiet)
             except DamagedInput as error:
                 if stored.downloaded:
                     copies.discard_download(self.folder / source.name)
                     error.parts["on disk"] = "nothing: the download was removed, and the next run repeats it"
                 raise
-            if twice := sorted(members.keys() & written.keys()):
-                raise DamagedInput(f"Two sources of {self.manifest.name} hold {twice[0]}.")
-            for name in written if number else ():
-                target = stage / "0" / name
-                with writing(target):
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    move(stage / str(number) / name, target)
-            members.update(written)
         return dict(sorted(members.items()))
 
     def _look_into(self, path: Path) -> dict[str, Found]:

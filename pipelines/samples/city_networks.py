@@ -30,7 +30,7 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
     """
     n = max(30, DEFAULT_NODES if limit is None else limit)
     rng = Generator(PCG64(seed))
-    lon_lat, streets = _network(n, rng)
+    lon_lat, streets = bent_grid(n, rng)
     length = np.linalg.norm((lon_lat[streets[0]] - lon_lat[streets[1]]) * DEGREE, axis=1)
     columns = [length * rng.uniform(1.0, 1.4, len(length)), rng.choice([20.0, 30.0, 50.0], len(length))]
     columns += [_one_hot(rng, len(length), count) for count in CATEGORIES]
@@ -56,7 +56,7 @@ def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> No
         write_torch_file(folder / f"{name}.pt", array)
 
 
-def _network(n: int, rng: Generator) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def bent_grid(n: int, rng: Generator) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Return places (n, 2) and streets (2, S) of a connected part of the grid, numbered at random."""
     side = int(np.ceil(np.sqrt(1.7 * n))) + 3
     number = np.arange(side * side).reshape(side, side)

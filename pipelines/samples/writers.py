@@ -47,6 +47,17 @@ def write_torch_file(path: Path, value: Any) -> None:
     write_archive(path, pickled, storages)
 
 
+def write_graphs(path: Path, graphs: Sequence[Mapping[str, NDArray[Any]]]) -> None:
+    """Write a list of PyTorch Geometric's ``Data`` with these attributes, as ``torch.save`` does."""
+    storages: list[NDArray[Any]] = []
+    # A Data object (memo 0) holds its storage; the storage a mapping, and its parent, the object.
+    begin = b"ctorch_geometric.data.data\nData\n)\x81q\x00}(" + _opcodes("_store", [])
+    begin += b"ctorch_geometric.data.storage\nGlobalStorage\n)\x81}(" + _opcodes("_mapping", [])
+    end = _opcodes("_parent", []) + b"h\x00ubub"
+    items = [begin + _opcodes(dict(graph), storages) + end for graph in graphs]
+    write_archive(path, b"\x80\x02](" + b"".join(items) + b"e.", storages)
+
+
 def write_archive(path: Path, pickled: bytes, storages: Sequence[NDArray[Any]] = ()) -> None:
     """Write the zip of ``torch.save`` around a pickle."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:

@@ -143,7 +143,7 @@ def _stratified_split(
         name += seed
     if own.node_code is not None:
         codes = _deal_nodes(own.node_code, records, params.split_seed)
-        note = "nodes dealt at random with equal shares of the classes"
+        note = "nodes dealt at random" + (", with equal shares of the classes" if records.node_labels else "")
         return Split(name, "stratified", own.parameters, note=note, node_code=codes)
     labels, what = graph_labels(records, pipeline.background)
     chosen = [part for part in PARTS if part in pipeline.stratified_parts]

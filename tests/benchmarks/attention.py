@@ -70,13 +70,15 @@ def flat(work: Workload) -> Callable[[], object] | None:
     return search
 
 
-def both_passes(attend: Callable[[Workload, int], Tensor], work: Workload) -> Callable[[], object]:
+def both_passes(
+    attend: Callable[[Workload, int], Tensor], work: Workload, chunk: int = CHUNK["cpu"]
+) -> Callable[[], object]:
     """Return one forward and backward pass, ready to run."""
     leaves = [tensor.clone().requires_grad_() for tensor in work.tensors]
     ready = replace(work, queries=leaves[0], keys=leaves[1], values=leaves[2])
 
     def step() -> None:
-        torch.autograd.grad(attend(ready, 0).sum(), leaves)
+        torch.autograd.grad(attend(ready, chunk).sum(), leaves)
 
     return step
 
@@ -101,24 +103,16 @@ def _row(
 def _against_keops(sizes: Sizes) -> Iterator[Row]:
     """KeOps takes minutes: once, after a small run that compiles its kernel."""
     work, small = (draw(Shape(), n) for n in (sizes.nodes, 200))
-    symbolic = get_method("symbolic")
     theirs, compile_it = peer("symbolic", work), peer("symbolic", small)
     _search(work)()
     if compile_it is not None:
         compile_it()
     what = f"search, {sizes.nodes:,} nodes, d = 10, k = 10, Gaussian"
     yield _row(what, "KeOps argKmin", (_search(work), theirs), target=40, repeats=1, warmup=0)
-    padded = pad(work)
-
-    def as_the_paper(ready: Workload, _chunk: int) -> Tensor:
-        queries, keys, values = (tensor[None] for tensor in ready.tensors)
-        one = replace(padded, queries=queries, keys=keys, values=values)
-        return symbolic.attend(one, CHUNK["cpu"])
-
     ours = both_passes(get_method("auto").attend, work)
     ours()
     what = f"attention forward + backward, {sizes.nodes:,} nodes, d = 10, k = 10"
-    sides = ours, None if theirs is None else both_passes(as_the_paper, work)
+    sides = ours, None if theirs is None else both_passes(get_method("symbolic").attend, pad(work))
     yield _row(what, "the paper's path", sides, target=20, repeats=1, warmup=0)
 
 

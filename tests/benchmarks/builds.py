@@ -9,23 +9,22 @@ import contextlib
 import io
 import itertools
 import shutil
-import statistics
 import tempfile
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.table import Row, apart, bytes_below, compare
+import torch
+from benchmarks.table import Row, bytes_below, compare
 
 from kmip_data.builds.home import Home
 from kmip_data.files.changes import remove_scratch
 from kmip_data.manifest import load_manifest
+from kmip_data.models.profiling.measuring import Peak
 from kmip_data.pipelines.base import RawFolder, check_params, load_pipeline
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.pipelines.engine.workers import BuildTask, build_unit
-from kmip_data.runtime.memory import peak_host_memory
 
 PICTURES = 200  #: that are made; the files of COCO-SP repeat them
 SHARES = {"train": 0.9, "val": 0.05, "test": 0.05}
@@ -67,7 +66,9 @@ def peptides(folder: Path, graphs: int, *, quick: bool) -> Iterator[Row]:
         yield Row.compared(what, "serial smiles2graph, PyG collate and save", times, target=target)
     size, pyg = bytes_below(build.path), (folder / "data.pt").stat().st_size
     what, against = "bytes on disk a graph, peptides-func", "PyG InMemoryDataset.save"
-    yield Row.of(what, against, size / graphs, pyg / graphs, "B", 5, note="peptides: the whole build folder")
+    yield Row.of(
+        what, against, size / graphs, pyg / graphs, "B", target=5, note="peptides: the whole build folder"
+    )
 
 
 def peptides_as_pyg(raw: Path, file: Path) -> None:
@@ -76,7 +77,6 @@ def peptides_as_pyg(raw: Path, file: Path) -> None:
     import gzip
     import json
 
-    import torch
     from ogb.utils import smiles2graph
     from torch_geometric.data import Data, InMemoryDataset
 
@@ -114,30 +114,38 @@ def malnet(folder: Path, graphs: int, *, quick: bool) -> Iterator[Row]:
     yield Row.compared("MalNet-Tiny build", "PyG MalNetTiny.process", times, target=8, note=note)
     size, pyg = bytes_below(folder / "build/shards"), (folder / "pyg/processed/data.pt").stat().st_size
     what, against = "bytes on disk a graph, malnet-tiny", "PyG MalNetTiny's data.pt"
-    yield Row.of(what, against, size / graphs, pyg / graphs, "B", 3.5, note=note)
+    yield Row.of(what, against, size / graphs, pyg / graphs, "B", target=3.5, note=note)
 
 
 def coco(folder: Path, graphs: int, *, quick: bool) -> Iterator[Row]:
-    """Build from the authors' pickles, each run a process of its own, so that its peak memory is its own."""
-    raw = folder / "coco-sp/raw"
+    """Build from the authors' pickles; memory is what the process grows by."""
+    from torch_geometric.datasets import LRGBDataset
+
+    raw, made, pyg = folder / "coco-sp/raw", folder / "build", folder / "coco-sp/processed"
     raw.mkdir(parents=True)
     write_pickles(raw, graphs)
-    runs: dict[str, list[dict[str, float]]] = {"ours": [], "theirs": []}
-    for _ in range(1 if quick else 3):
-        for who, found in runs.items():
-            found.append(apart("builds", f"coco_measured({who!r}, {str(folder)!r})"))
-    seconds = [[run["seconds"] for run in found] for found in runs.values()]
-    ratios = [b / a for a, b in zip(*seconds, strict=True)]
-    times = (*map(statistics.median, seconds), statistics.median(ratios), (min(ratios), max(ratios)))
-    memory = [max(run["peak"] for run in found) for found in runs.values()]
-    size = [found[0]["bytes"] / graphs for found in runs.values()]
-    note, against = (
-        f"coco-sp: {graphs:,} generated graphs of 441 to 529 superpixels",
-        "PyG LRGBDataset.process",
-    )
+    memory = {made: 0, pyg: 0}
+
+    def measured(folder_of: Path, build: Callable[[], object]) -> None:
+        remove_scratch(folder_of)
+        peak = Peak(torch.device("cpu"))
+        peak.start(())
+        with contextlib.redirect_stderr(io.StringIO()):
+            build()
+        peak.stop()
+        memory[folder_of] = max(memory[folder_of], peak.bytes or 0)
+
+    ours = partial(measured, made, partial(build_shards, "coco-sp", raw, made))
+    theirs = partial(measured, pyg, partial(LRGBDataset, str(folder), "coco-sp"))
+    times = compare(ours, theirs, repeats=1 if quick else 3, warmup=0)
+    note = f"coco-sp: {graphs:,} generated graphs of 441 to 529 superpixels"
+    against = "PyG LRGBDataset.process"
     yield Row.compared(f"COCO-SP-like pickle of {graphs:,} graphs", against, times, target=5, note=note)
-    yield Row.of("peak memory of it", against, *memory, "MiB", 4, note=note)
-    yield Row.of("bytes on disk a graph, coco-sp", against, *size, "B", 2, note=note)
+    mebibytes = [size / 2**20 for size in memory.values()]
+    yield Row.of("peak memory of it", against, *mebibytes, "MiB", target=4, note=note)
+    files = (made / "shards").iterdir(), (path for path in pyg.iterdir() if path.name[:3] != "pre")
+    size = [sum(path.stat().st_size for path in each) / graphs for each in files]
+    yield Row.of("bytes on disk a graph, coco-sp", against, *size, "B", target=2, note=note)
 
 
 def write_pickles(raw: Path, graphs: int) -> None:
@@ -153,21 +161,3 @@ def write_pickles(raw: Path, graphs: int) -> None:
     for part, share in SHARES.items():
         pictures = itertools.islice(itertools.cycle(made), int(graphs * share))
         write_pickled_list(raw / f"{part}.pickle", ((*tensors, ids[y]) for *tensors, y in pictures))
-
-
-def coco_measured(who: str, place: str) -> dict[str, float]:
-    """Seconds without imports, peak memory in MiB, and bytes of one side's build."""
-    if who != "ours":
-        from torch_geometric.datasets import LRGBDataset
-    folder = Path(place)
-    made = folder / ("build/shards" if who == "ours" else "coco-sp/processed")
-    remove_scratch(made)
-    start = time.perf_counter()
-    if who == "ours":
-        build_shards("coco-sp", folder / "coco-sp/raw", folder / "build")
-    else:
-        with contextlib.redirect_stderr(io.StringIO()):
-            LRGBDataset(str(folder), "coco-sp")
-    seconds = time.perf_counter() - start
-    size = sum(path.stat().st_size for path in made.iterdir() if path.name[:3] != "pre")
-    return {"seconds": seconds, "peak": peak_host_memory() / 2**20, "bytes": size}

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import networkx as nx
 import numpy as np
-from benchmarks.table import Row, apart, check_equal, compare, grown, thread_count
+import torch
+from benchmarks.table import Row, compare, thread_count
 from numpy.typing import NDArray
+from torch_geometric.utils import k_hop_subgraph
 
 SIDE = 755  #: of the grid: 570,025 nodes, as London has
 STREETS = 756_502  #: London's
@@ -35,9 +40,6 @@ def rows(*, quick: bool = False) -> list[Row]:
         if most > 1:
             times = compare(lambda: ours(2), lambda: ours(1), repeats=1 if quick else 3, warmup=0)
             found.append(Row.compared(f"{whole}, 2 threads", "itself with one thread", times, target=1.7))
-        peak = apart("eccentricity", f"peak({150 if quick else SIDE}, {most})") / 2**30
-        what = f"{whole}: memory beside the graph"
-        found.append(Row(what=what, against="", ours=peak, unit="GiB", target="1 GiB", met=peak < 1))
         return found
     finally:
         set_num_threads(None)
@@ -63,45 +65,33 @@ def road_like(side: int, seed: int = 0) -> Graph:
     return edges[:, order], np.concatenate([length, length])[order], side * side
 
 
-def _against_networkx(graph: Graph) -> Row:
-    """Compare with what City-Networks' own generator does, on a few nodes."""
-    import networkx as nx
-    import torch
-    from torch_geometric.utils import k_hop_subgraph
+def upstream(node: int, index: Any, lengths: Any, num_nodes: int) -> float:
+    """Label a node as City-Networks' own generator does."""
+    inside, _, _, mask = k_hop_subgraph(node, HOPS, index, num_nodes=num_nodes)
+    ball = nx.Graph()
+    ball.add_nodes_from(inside.tolist())
+    kept = zip(index[:, mask].T.tolist(), lengths[mask].tolist(), strict=True)
+    ball.add_weighted_edges_from((u, v, length) for (u, v), length in kept)
+    return float(nx.eccentricity(ball, node, weight="weight"))
 
+
+def _against_networkx(graph: Graph) -> Row:
+    """Compare with upstream on a few nodes."""
     from kmip_data.graphs.eccentricity import local_eccentricity
 
     edges, lengths, n = graph
-    index = torch.from_numpy(edges)
+    index, of_edges = torch.from_numpy(edges), torch.from_numpy(lengths)
     nodes = np.linspace(0, n - 1, SAMPLED).astype(int).tolist()
 
-    def upstream(node: int) -> float:
-        _, inside, _, mask = k_hop_subgraph(node, HOPS, index, num_nodes=n)
-        ball = nx.Graph()
-        ball.add_node(node)
-        kept = zip(inside.T.tolist(), lengths[mask.numpy()].tolist(), strict=True)
-        ball.add_weighted_edges_from((u, v, length) for (u, v), length in kept)
-        return float(nx.eccentricity(ball, node, weight="weight"))
+    def theirs() -> list[float]:
+        return [upstream(node, index, of_edges, n) for node in nodes]
+
+    def ours() -> NDArray[np.float32]:
+        return local_eccentricity(edges, lengths, n, HOPS, quiet=True)
 
     with thread_count(1):
-        found = local_eccentricity(edges, lengths, n, HOPS, quiet=True)
-        check_equal([np.float32(upstream(node)) for node in nodes] == found[nodes].tolist())
-        mine, other, _, _ = compare(
-            lambda: local_eccentricity(edges, lengths, n, HOPS, quiet=True),
-            lambda: [upstream(node) for node in nodes],
-            repeats=3,
-            warmup=0,
-        )
+        assert np.float32(theirs()).tolist() == ours()[nodes].tolist()
+        mine, other, _, _ = compare(ours, theirs, repeats=3, warmup=0)
     what = f"{WHAT}, one node, one thread"
     against = f"k_hop_subgraph and networkx.eccentricity, {SAMPLED} nodes of {n:,}"
-    return Row.of(what, against, mine / n, other / SAMPLED, "s", 1_500)
-
-
-def peak(side: int, threads: int) -> int:
-    """Bytes that a fresh process grows by."""
-    from kmip_data.graphs.eccentricity import local_eccentricity
-
-    graph = road_like(side)
-    local_eccentricity(*road_like(20), HOPS, quiet=True)  # compiles
-    with thread_count(threads):
-        return grown(lambda: local_eccentricity(*graph, HOPS, quiet=True))
+    return Row.of(what, against, mine / n, other / SAMPLED, "s", target=1_500)

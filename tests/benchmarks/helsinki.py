@@ -5,12 +5,13 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from benchmarks.table import Row, _seconds
+from benchmarks.eccentricity import upstream
+from benchmarks.table import Row, seconds
+from support.osm_maps import write_areas, write_streets
 
 from kmip_data.builds.home import BuildOptions, Home
 from kmip_data.manifest import load_manifest
@@ -19,12 +20,7 @@ from kmip_data.pipelines.build import build_raw
 from kmip_data.pipelines.engine.finish import BuildPlan
 from kmip_data.pipelines.raw.obtain import obtain_raw
 
-if TYPE_CHECKING:
-    import osmium
-
-
 UPSTREAM_NODES = 40  #: nodes whose label upstream's code makes; the rest is extrapolated
-HOPS = 16
 
 
 def rows(*, quick: bool = False) -> list[Row]:
@@ -47,7 +43,7 @@ def rows(*, quick: bool = False) -> list[Row]:
                 build_raw(plan, pipeline.SplitParams())
 
         ours()  # compiles what no earlier run has compiled
-        mine = [_seconds(ours) for _ in range(1 if quick else 5)]
+        mine = [seconds(ours) for _ in range(1 if quick else 5)]
         made, labels, total = _upstream(folder, nodes)
     note = (
         f"helsinki: upstream is OSMnx on XML, land use, features ({made:.3g} s) and labels "
@@ -56,7 +52,9 @@ def rows(*, quick: bool = False) -> list[Row]:
     theirs = made + labels
     spread = theirs / max(mine), theirs / min(mine)
     what, against = "Helsinki: extract to finished build", "OSMnx + upstream's code"
-    return [Row.of(what, against, statistics.median(mine), theirs, "s", 20.0, spread=spread, note=note)]
+    return [
+        Row.of(what, against, statistics.median(mine), theirs, "s", target=20.0, spread=spread, note=note)
+    ]
 
 
 def _upstream(folder: Path, sample: int) -> tuple[float, float, int]:
@@ -65,10 +63,9 @@ def _upstream(folder: Path, sample: int) -> tuple[float, float, int]:
     The steps of City-Networks' generator, with the names that functions have in OSMnx 2.
     """
     import geopandas
-    import networkx as nx
     import osmnx
     import torch
-    from torch_geometric.utils import k_hop_subgraph, remove_self_loops, scatter, to_undirected
+    from torch_geometric.utils import remove_self_loops, scatter, to_undirected
 
     start = time.perf_counter()
     graph = osmnx.add_edge_speeds(osmnx.graph_from_xml(folder / "streets.osm"))
@@ -91,12 +88,7 @@ def _upstream(folder: Path, sample: int) -> tuple[float, float, int]:
     chosen = np.linspace(0, len(nodes) - 1, sample).astype(int).tolist()
     start = time.perf_counter()
     for node in chosen:
-        ball, _, _, inside = k_hop_subgraph(node, HOPS, index, num_nodes=len(nodes))
-        near = nx.Graph()
-        near.add_nodes_from(ball.tolist())
-        pairs, lengths = index[:, inside].T.tolist(), attr[inside, 0].tolist()
-        near.add_weighted_edges_from((u, v, length) for (u, v), length in zip(pairs, lengths, strict=True))
-        nx.eccentricity(near, v=node, weight="weight")
+        upstream(node, index, attr[:, 0], len(nodes))
     return made, (time.perf_counter() - start) / sample * len(nodes), len(nodes)
 
 
@@ -104,71 +96,3 @@ def _one_hot(values: Any) -> Any:
     text = values.astype(str)
     kept = text.where(text.isin(text.value_counts().index[:8]), "others")
     return np.stack([(kept == name).to_numpy(np.float32) for name in kept.value_counts().index], axis=1)
-
-
-def write_streets(source: Path, target: Path, network_type: str = "all") -> None:
-    """Write the streets of an extract as XML that OSMnx can read.
-
-    OSMnx takes every way of a file for a street and stops at one that leaves the file, so only streets are
-    written, cut at the border. A way's number is a hundred times its own and the number of its piece.
-    """
-    import osmium
-
-    from kmip_data.pipelines.openstreetmap.streets import is_street
-
-    with osmium.SimpleWriter(str(target), overwrite=True) as writer:
-        known = _write_nodes(source, writer)
-        for way in _elements(source, osmium.osm.WAY):
-            tags, refs = dict(way.tags), [node.ref for node in way.nodes]
-            if is_street(tags, network_type):
-                inside = np.array([False, *(ref in known for ref in refs), False])
-                border = np.flatnonzero(inside[1:] != inside[:-1])
-                for piece, (first, last) in enumerate(border.reshape(-1, 2)):
-                    writer.add_way(_way(way.id * 100 + piece, refs[first:last], tags))
-
-
-def write_areas(source: Path, target: Path) -> None:
-    """Write what is tagged ``landuse`` and lies in the file whole, with the ways it is made of."""
-    import osmium
-
-    with osmium.SimpleWriter(str(target), overwrite=True) as writer:
-        known = _write_nodes(source, writer)
-        ways = {
-            way.id: (way.id, [node.ref for node in way.nodes], dict(way.tags))
-            for way in _elements(source, osmium.osm.WAY)
-        }
-        whole = {number for number, refs, _ in ways.values() if known.issuperset(refs)}
-        wanted = {number for number in whole if "landuse" in ways[number][2]}
-        relations = []
-        for relation in _elements(source, osmium.osm.RELATION):
-            parts = [("w", member.ref, member.role) for member in relation.members if member.type == "w"]
-            if "landuse" in relation.tags and whole.issuperset(part[1] for part in parts):
-                wanted.update(part[1] for part in parts)
-                relations.append((relation.id, parts, dict(relation.tags)))
-        for number in sorted(wanted):
-            writer.add_way(_way(*ways[number]))
-        for number, parts, tags in relations:
-            writer.add_relation(osmium.osm.mutable.Relation(id=number, version=1, members=parts, tags=tags))
-
-
-def _elements(source: Path, kinds: Any) -> Iterator[Any]:
-    import osmium
-
-    yield from osmium.FileProcessor(str(source), kinds)
-
-
-def _write_nodes(source: Path, writer: osmium.SimpleWriter) -> set[int]:
-    """Write all nodes, and return their numbers."""
-    import osmium
-
-    known = set()
-    for node in _elements(source, osmium.osm.NODE):
-        known.add(node.id)
-        writer.add_node(osmium.osm.mutable.Node(id=node.id, version=1, location=node.location))
-    return known
-
-
-def _way(number: int, refs: list[int], tags: dict[str, str]) -> Any:
-    import osmium
-
-    return osmium.osm.mutable.Way(id=number, version=1, nodes=refs, tags=tags)

@@ -86,7 +86,8 @@ def test_exit_codes_of_other_errors(command_that):
     full = [(OSError(number, os.strerror(number), "/somewhere"), 6, "/somewhere") for number in numbers]
     others = [(MemoryError(), 6, ""), (lambda: torch.empty(2**60), 6, "memory")]
     others += [(denied, 2, "/root/secret cannot be used"), (KeyboardInterrupt(), 130, "Interrupted")]
-    check_each(check, [*full, *others, (SystemExit(143), 143, "")])
+    ends = [(SystemExit(143), 143, ""), (SystemExit("text"), errors.UNKNOWN_ERROR, "")]
+    check_each(check, [*full, *others, *ends])
 
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\r\x7f\x9b31m\u202egnp.exe\u2066"
@@ -155,7 +156,7 @@ def test_signals_end_a_process_with_its_code_and_without_a_traceback():
 
 def test_unforeseen_error_keeps_its_traceback_in_a_file(command_that):
     command_that(ZeroDivisionError("by zero"))
-    message = refused("x", code=main.UNKNOWN_ERROR)
+    message = refused("x", code=errors.UNKNOWN_ERROR)
     assert "ZeroDivisionError: by zero" in message
     path = Path(next(word for word in message.split() if word.endswith(".txt")))
     assert "test_endings.py" in path.read_text("utf-8")
@@ -169,7 +170,7 @@ def test_broken_pipe_is_quiet():
     os.close(reader)
     done = subprocess.run(words, stdout=writer, stderr=subprocess.PIPE, check=False)
     os.close(writer)
-    assert (done.returncode, done.stderr) == (main.PIPE_CLOSED, b"")
+    assert (done.returncode, done.stderr) == (errors.PIPE_CLOSED, b"")
 
 
 def test_a_terminal_without_every_letter_gets_the_rest_of_the_line(home):

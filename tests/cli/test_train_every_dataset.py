@@ -14,12 +14,15 @@ from kmip_data.manifest import dataset_names
 pytestmark = pytest.mark.slow
 
 CLASSES = {"accuracy", "f1", "miou"}
+VALUES = {"mae", "mae_batches", "r2"}
 RANKS = {"mrr", "mrr_filtered", "mrr_extended", "hits1", "hits3", "hits10"}
 #: Dataset -> metric that chooses, all metrics, records (none: one graph), the column that is added.
 EXPECTED = {
     "s3dis": ("miou", CLASSES, 4, None),
     "shapenet-part": ("f1", CLASSES, 10, None),
     "long-range": ("accuracy", CLASSES, 120, None),
+    "city-roads-m": ("r2", {"mae", "r2"}, None, None),
+    "city-roads-l": ("r2", {"mae", "r2"}, 300, None),
     "paris": ("accuracy", CLASSES, None, None),
     "shanghai": ("accuracy", CLASSES, None, None),
     "la": ("accuracy", CLASSES, None, None),
@@ -27,11 +30,12 @@ EXPECTED = {
     "pascalvoc-sp": ("f1", CLASSES, 20, None),
     "coco-sp": ("f1", CLASSES, 20, None),
     "peptides-func": ("ap", {"ap"}, 20, None),
-    "peptides-struct": ("mae", {"mae", "r2"}, 20, None),
+    "peptides-struct": ("mae", VALUES, 20, None),
     "cifar10": ("accuracy", CLASSES, 24, "lappe8"),
     "malnet-tiny": ("accuracy", CLASSES, 20, None),
     "pcqm-contact": ("mrr", RANKS, 24, None),
     "helsinki": ("accuracy", CLASSES, None, None),
+    **{f"echo-{task}": ("mae", VALUES, 20, "rwse20") for task in ("sssp", "ecc", "diam", "charge", "energy")},
 }
 
 

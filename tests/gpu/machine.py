@@ -21,9 +21,8 @@ PACKAGES = ("torch", "triton", "cuda-core", "cuda-bindings", "numpy", "numba", "
 #: Searches of section 5 whose programs differ.
 PROGRAM = """
 import sys, torch
-from benchmarks.attention_gpu import CASES, CITY, _searching, _work
-case = [*CASES[:4], *CASES[5:], CITY][int(sys.argv[1])]
-_searching(_work(case, torch.device("cuda")))()
+from gpu.searches import CASES, searching
+searching([*CASES[:4], *CASES[5:]][int(sys.argv[1])], torch.device("cuda"))()
 """
 SEARCHES = 9
 STEP = "import sys; from gpu.steps import warm; warm(int(sys.argv[1]))"

@@ -16,6 +16,7 @@ from torch.profiler import ProfilerActivity, profile
 import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.models.context import float32_products
+from kmip_data.models.profiling.training import timed_epoch
 from kmip_data.models.training.capture.graphs import CudaGraphs
 from kmip_data.models.training.capture.steps import CapturedSteps, why_plain
 from kmip_data.models.training.config.overrides import apply_overrides
@@ -122,8 +123,7 @@ def _measure(record: Recorder, work: Work, folder: Path) -> None:
         until, epoch = time.monotonic() + SECONDS, 0
         while epoch < least or (epoch < most and time.monotonic() < until):
             loop.epoch, loop.batch, epoch = epoch, 0, epoch + 1
-            loop.train_epoch()
-            seconds += [each for each, _ in loop.module.meter.seconds()]
+            seconds += [each for each, _ in timed_epoch(loop)]
             loop.module.metrics.reset()
         found = sorted(seconds[len(seconds) // 2 :])  # the first ones compile, warm up and record
         peak = round(torch.cuda.max_memory_allocated() / 2**30, 2) if cuda else None

@@ -52,7 +52,7 @@ KERNELS = (
     "tests/models/layers/normed_kernels.py",
 )
 CAPTURE = "tests/models/training/capture/test_on_a_gpu.py"
-OTHERS = ("tests/models/training/run/test_meter.py", "tests/kmip_data/reading/test_loader.py")
+OTHERS = ("tests/kmip_data/reading/test_loader.py",)
 
 
 def kernels(record: Recorder) -> None:

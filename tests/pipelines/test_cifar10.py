@@ -30,16 +30,12 @@ def lists(raw):
     return torch.load(raw / FILE, weights_only=True)
 
 
-@pytest.mark.parametrize("legacy", [False, True])
-def test_items_equal_pyg(raw, lists, tmp_path, legacy):
-    """From the file of ``torch.save`` (of either layout) to ``Data``."""
-    folder = tmp_path / "raw"
-    folder.mkdir()
-    torch.save(lists, folder / FILE, _use_new_zipfile_serialization=not legacy)
-    archive = folder if legacy else folder / FILE  # a folder, or the file itself
+@pytest.mark.parametrize("archive", ["", FILE])  # a folder, or the file itself
+def test_items_equal_pyg(raw, tmp_path, archive):
+    build = {"home": tmp_path / "home", "archives": [raw / archive], "jobs": 1, "quiet": True}
     for part in PARTS:
-        ours = CIFAR10Superpixels(home=tmp_path / "home", split=part, archives=[archive], jobs=1, quiet=True)
-        theirs = pyg_cifar10(tmp_path / "pyg", folder / FILE, part)
+        ours = CIFAR10Superpixels(split=part, **build)
+        theirs = pyg_cifar10(tmp_path / "pyg", raw / FILE, part)
         assert len(ours) == len(theirs)
         for item, data in zip(ours, theirs, strict=True):
             assert torch.equal(item.x, torch.cat([data.x, data.pos], dim=1))

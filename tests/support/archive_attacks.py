@@ -128,17 +128,10 @@ def good_tar(
             archive.addfile(info, io.BytesIO(data))
 
 
-def _raw_header(name: bytes, size: bytes, kind: bytes = b"0") -> bytes:
-    block = bytearray(512)
-    block[: len(name)] = name
-    block[100:108] = b"0000644\0"
-    block[108:116] = block[116:124] = b"0000000\0"
-    block[124 : 124 + len(size)] = size
-    block[136:148] = b"00000000000\0"
-    block[156:157] = kind
-    block[257:265] = b"ustar\x0000"
-    block[148:156] = b"%06o\0 " % (sum(block[:148]) + 8 * 32 + sum(block[156:]))
-    return bytes(block)
+def _header(
+    name: str, size: int = 0, kind: bytes = tarfile.REGTYPE, form: int = tarfile.USTAR_FORMAT
+) -> bytes:
+    return tar_info(name, kind, size=size).tobuf(form)
 
 
 def _tar_raw(*blocks: bytes, end: bool = True) -> Callable[[Path], None]:
@@ -150,7 +143,7 @@ def _tar_raw(*blocks: bytes, end: bool = True) -> Callable[[Path], None]:
 
 
 def _empty_members_tar(path: Path) -> None:
-    block = _raw_header(b"x/", b"00000000000\0", b"5")
+    block = _header("x", kind=tarfile.DIRTYPE)
     with gzip.open(path, "wb", compresslevel=1) as file:
         for _ in range(130):
             file.write(block * 1000)
@@ -158,7 +151,7 @@ def _empty_members_tar(path: Path) -> None:
 
 
 def _pax_headers_only(path: Path) -> None:
-    block = _raw_header(b"x", b"00000000014\0", b"x") + b"12 path=abc\n".ljust(512, b"\0")
+    block = _header("x", 12, tarfile.XHDTYPE) + b"12 path=abc\n".ljust(512, b"\0")
     with gzip.open(path, "wb", compresslevel=1) as file:
         for _ in range(450):
             file.write(block * 1000)
@@ -187,17 +180,8 @@ def _huge_xz_dictionary(data: bytes) -> bytes:
     return bytes(packed)
 
 
-def _pax_records(records: bytes, kind: bytes = b"x", after: bytes = b"") -> Callable[[Path], None]:
-    header = _raw_header(b"pax", b"%011o\0" % len(records), kind)
-    return _tar_raw(header + records.ljust(-(-len(records) // 512) * 512, b"\0") + after)
-
-
-def _record(key: str, value: str) -> bytes:
-    body = f" {key}={value}\n".encode()
-    length = len(body) + 1
-    while len(str(length)) + len(body) != length:
-        length += 1
-    return str(length).encode() + body
+def _with_pax(**headers: str) -> Callable[[Path], None]:
+    return _tar_raw(tar_info("toy/plain", pax_headers=headers).tobuf(tarfile.PAX_FORMAT))
 
 
 def _besides(path: Path, pack: Callable[..., None], special: list[object]) -> None:
@@ -238,9 +222,9 @@ def _more(member: str | zipfile.ZipInfo | tarfile.TarInfo, data: bytes = b"x", *
     return lambda path: good_zip(path, (member, data))
 
 
-_FILE = _raw_header(b"toy/plain", b"00000000000\0")
 _NINE = "toy/parts/9.bin"
-_HUGE = _tar_raw(_raw_header(b"toy/big", b"77777777777\0"))
+_GLOBAL = tarfile.TarInfo.create_pax_global_header({"path": "/etc/x"})
+_HUGE = _tar_raw(_header("toy/big", 0o77777777777))
 _EARLY = "unexpected end of data"
 SAME = None  #: the data are read as if the archive were a good one
 
@@ -275,13 +259,13 @@ ATTACKS: dict[str, tuple[Callable[[Path], None], str | None]] = {
     ),
     "tar with hostile members beside": (_tar_besides, SAME),
     "tar symlink": (_more(tar_info(_NINE, tarfile.SYMTYPE, linkname="/etc/passwd")), "is a link"),
-    "tar sparse": (_tar_raw(_raw_header(b"toy/parts/9.bin", b"00000000000\0", b"S")), "sparse"),
-    "tar pax name": (_pax_records(_record("path", "toy/parts/\x1b.bin"), after=_FILE), "control characters"),
-    "tar pax size": (_pax_records(_record("size", "9" * 30), after=_FILE), "not a whole tar archive"),
-    "tar global path": (_pax_records(_record("path", "/etc/x"), b"g", _FILE), SAME),
-    "tar huge pax": (_tar_raw(_raw_header(b"p", b"77777777777\0", b"x")), "its headers claim"),
-    "tar negative size": (_tar_raw(_raw_header(b"toy/n", b"\xff" * 12)), "a negative size"),
-    "tar not UTF-8": (_tar_raw(_raw_header(b"toy/parts/\xff.bin", b"00000000000\0")), "not valid UTF-8"),
+    "tar sparse": (_tar_raw(_header(_NINE, kind=tarfile.GNUTYPE_SPARSE)), "sparse"),
+    "tar pax name": (_with_pax(path="toy/parts/\x1b.bin"), "control characters"),
+    "tar pax size": (_with_pax(size="9" * 30), "not a whole tar archive"),
+    "tar global path": (_tar_raw(_GLOBAL, _header("toy/plain")), SAME),
+    "tar huge pax": (_tar_raw(_header("p", 0o77777777777, tarfile.XHDTYPE)), "its headers claim"),
+    "tar negative size": (_tar_raw(_header("toy/n", -1, form=tarfile.GNU_FORMAT)), "a negative size"),
+    "tar not UTF-8": (_tar_raw(_header("toy/parts/\udcff.bin")), "not valid UTF-8"),
     "tar lying size": (_HUGE, _EARLY),
     "tar.gz bomb": (_changed(_HUGE, gzip.compress), "its members declare"),
     "tar big member": (_more(tar_info("toy/parts/8.bin"), bytes(3_000_000)), "declares 3000000 bytes"),

@@ -87,7 +87,7 @@ def learn(
     for epoch in range(training.epochs):
         loop.epoch, loop.batch = epoch, 0
         loop.train_epoch()
-        run.epochs.append((module.meter._values.cpu().clone(), module.metrics.compute()))
+        run.epochs.append((module.meter.values.cpu().clone(), module.metrics.compute()))
     run.optimiser = loop.optimiser.state_dict()
     run.average = {} if loop.average is None else loop.average.weights
     return run

@@ -46,6 +46,11 @@ class Cases:
             assert not self.failed, f"{len(self.failed)} of {self.tried} cases failed{text}"
 
 
+def open_descriptors() -> int:
+    """Number of file descriptors this process has open."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     """Every regular file below a folder with its bytes; links are named, not followed."""
     return {

@@ -21,21 +21,15 @@ from pathlib import Path
 SHARED = Path(os.environ.get("KMIP_DATA_TEST_FILES", Path(__file__).resolve().parents[3] / "shared" / "data"))
 MODELS = "gps-kmip,gps-transformer,gps-performer,gps-bigbird,exphormer,gcn,gine,gat,gated-gcn"
 SAMPLES = (
-    "s3dis,shapenet-part,paris,peptides-func,peptides-struct,pcqm-contact,cifar10,pascalvoc-sp,coco-sp,"
-    "malnet-tiny"
+    "s3dis,shapenet-part,peptides-func,peptides-struct,pcqm-contact,cifar10,pascalvoc-sp,coco-sp,malnet-tiny"
 )
 REAL = {
-    "indoor3d_sem_seg_hdf5_data_small.zip": ["s3dis", "--archive"],
-    "malnet_tiny_complete.tar.xz": ["malnet-tiny", "--archive"],
-    "peptides_func": ["peptides-func", "--archive"],
-    "osm/paris_trocadero.graphml": ["city", "--name", "trocadero", "--archive"],
-    "osm/paris_3e_11e.osm.pbf": ["city", "--name", "marais", "--archive"],
+    "indoor3d_sem_seg_hdf5_data_small.zip": "s3dis",
+    "malnet_tiny_complete.tar.xz": "malnet-tiny",
+    "peptides_func": "peptides-func",
+    "osm/paris_trocadero.graphml": "city --name trocadero",
+    "osm/paris_3e_11e.osm.pbf": "city --name marais",
 }
-NAMES = """
-import json
-import kmip_data, kmip_data.models
-print(json.dumps({"kmip_data": sorted(kmip_data.__all__), "models": sorted(kmip_data.models.__all__)}))
-"""
 
 
 def run(*arguments: str, home: Path) -> dict[str, object]:
@@ -71,24 +65,22 @@ def fingerprints() -> dict[str, object]:
     found: dict[str, object] = {}
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        orders = {"helsinki": ["helsinki"]}
-        orders |= {f"{name} --sample": [name, "--sample", "--limit", "12"] for name in SAMPLES.split(",")}
-        orders["paris --sample"] = ["paris", "--sample"]  # one graph: nothing to limit
+        orders = {"helsinki": "helsinki", "paris --sample": "paris --sample"}  # one graph each
+        orders |= {f"{name} --sample": f"{name} --sample --limit 12" for name in SAMPLES.split(",")}
         for file, order in REAL.items():
             if (SHARED / file).exists():
-                path = str(SHARED / file)  # the value of an option, or of a key
-                last = [order[-1] + path] if order[-1].endswith("=") else [order[-1], path]
-                orders[f"{order[0]} {file}"] = [*order[:-1], *last]
+                orders[f"{order.split()[0]} {file}"] = f"{order} --archive {SHARED / file}"
         for label, order in orders.items():
-            found[f"build {label}"] = digests(Path(str(run("build", *order, home=home)["path"])))
+            found[f"build {label}"] = digests(Path(str(run("build", *order.split(), home=home)["path"])))
             print("build", label, file=sys.stderr)  # noqa: T201
         for model in MODELS.split(","):
             order = ["--dataset", "helsinki", "--model", model, "--epochs", "2", "--name", "run"]
             result = run("train", *order, home=home)
             found[f"weights {model}"] = weights(Path(str(result["run"])))
             print("weights", model, file=sys.stderr)  # noqa: T201
-    names = subprocess.run([sys.executable, "-c", NAMES], cwd="/", capture_output=True, text=True, check=True)
-    return found | json.loads(names.stdout)
+    import kmip_data.models
+
+    return found | {"kmip_data": sorted(kmip_data.__all__), "models": sorted(kmip_data.models.__all__)}
 
 
 def main(action: str, file: str) -> int:

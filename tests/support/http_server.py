@@ -6,7 +6,6 @@ import contextlib
 import re
 import ssl
 import threading
-import time
 import urllib.parse
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -42,10 +41,10 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header(name.replace("_", "-"), value)
         self.end_headers()
 
-    def body(self, data: bytes) -> None:
+    def body(self, data: bytes, *, chunked: bool = False) -> None:
         for start in range(0, len(data), PIECE):
             piece = data[start : start + PIECE]
-            self.wfile.write(piece)
+            self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
             self.server.sent += len(piece)
 
     def hang_up(self) -> None:
@@ -90,54 +89,34 @@ class Server(ThreadingHTTPServer):
 
 
 class FolderServer(Server):
-    """Serves a folder, with ranges, at ``rate`` bytes per second of all answers together (0: no limit)."""
+    """Serves a folder, with ranges."""
 
-    def __init__(self, folder: Path, *, rate: float = 0.0, latency: float = 0.0) -> None:
+    def __init__(self, folder: Path) -> None:
         super().__init__()
-        self.folder, self.rate, self.latency = folder.resolve(), rate, latency
+        self.folder = folder.resolve()
         self.asked: list[tuple[str, int, int]] = []  #: file, first byte and end of each answer
         self.resets = 0  #: requests that are hung up on from now on
         self.wrong_file, self.wrong_byte = "", 0  #: a byte that is sent with another last bit
         self.ranges, self.more = True, 0  #: ``Range`` is understood; bytes sent beyond what was asked for
-        self.lock, self._free_at = threading.Lock(), 0.0
+        self.lock = threading.Lock()
         self.address = self.url("")
 
     def answer(self, handler: Handler) -> None:
         path = self.folder / urllib.parse.unquote(handler.path.partition("?")[0]).lstrip("/")
         if not path.is_file():
             status(404)(handler)
-            return
-        if self.resets > 0:
+        elif self.resets > 0:
             self.resets -= 1
             handler.hang_up()
-            return
-        name, size = path.relative_to(self.folder).as_posix(), path.stat().st_size
-        start, stop, headers = 0, size, {}
-        given = re.fullmatch(r"bytes=(\d+)-(\d*)", handler.headers.get("Range", ""))
-        if given is not None and self.ranges:
-            start, stop = int(given[1]), min(size, int(given[2] or size) + 1)
-            if start >= size:
-                handler.head(416, 0)
-                return
-            headers = {"Content_Range": f"bytes {start}-{stop - 1}/{size}"}
-        handler.head(206 if headers else 200, stop - start + self.more, **headers)
-        with self.lock:
-            self.asked.append((name, start, stop))
-        time.sleep(self.latency)
-        with path.open("rb") as file:
-            file.seek(start)
-            data = bytearray(file.read(stop - start))
-        if name == self.wrong_file and start <= self.wrong_byte < stop:
-            data[self.wrong_byte - start] ^= 1
-        for at in range(0, len(data), PIECE):
-            if self.rate:  # wait until the link, which all answers share, has carried these bytes
-                with self.lock:
-                    # A busy machine wakes threads late: what they missed of the last moment is not lost.
-                    free_at = max(self._free_at, time.monotonic() - 0.05) + PIECE / self.rate
-                    self._free_at = free_at
-                time.sleep(max(0.0, free_at - time.monotonic()))
-            handler.body(data[at : at + PIECE])
-        handler.wfile.write(bytes(self.more))
+        else:
+            name, data = path.relative_to(self.folder).as_posix(), bytearray(path.read_bytes())
+            if name == self.wrong_file:
+                data[self.wrong_byte] ^= 1
+            file = File(bytes(data), etag=None, ranges=self.ranges, more=self.more)
+            start, stop, _ = file.span(handler)
+            with self.lock:
+                self.asked.append((name, start, stop))
+            file(handler)
 
 
 def serving(certificate: Any = None) -> AbstractContextManager[Any]:
@@ -145,9 +124,9 @@ def serving(certificate: Any = None) -> AbstractContextManager[Any]:
     return running(Server(certificate))
 
 
-def serving_folder(folder: Path, **options: float) -> AbstractContextManager[Any]:
+def serving_folder(folder: Path) -> AbstractContextManager[Any]:
     """Run a :class:`FolderServer`."""
-    return running(FolderServer(folder, **options))
+    return running(FolderServer(folder))
 
 
 @contextlib.contextmanager
@@ -173,42 +152,55 @@ class File:
     last_modified: str | None = None
     kind: str = "application/zip"
     cut: int | None = None  #: hang up after this many bytes of the file
+    stalls: bool = False  #: be silent there instead
     ranges: bool = True  #: understand Range
     if_range: bool = True  #: understand If-Range
     length: int | str | None = "true"  #: declare this length instead of the true one; ``None``: none
+    chunked: bool = False  #: send without a length, in chunks
     shift: int = 0
-    pace: float = 0.0  #: seconds between pieces of 16 KiB
+    more: int = 0  #: zeros after the end
+    piece: int = PIECE  #: bytes
+    pace: float = 0.0  #: seconds between pieces
     extra: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, handler: Handler) -> None:
-        start, code = self._start(handler)
-        stop = len(self.data) if self.cut is None else max(start, self.cut)
+        start, end, code = self.span(handler)
+        if code == 206 and start >= end:
+            handler.head(416, 0)
+            return
+        stop = end if self.cut is None else max(start, self.cut)
         headers = {"Content_Type": self.kind, **self.extra}
-        if self.etag:
-            headers["ETag"] = self.etag
-        if self.last_modified:
-            headers["Last_Modified"] = self.last_modified
+        headers |= {"ETag": self.etag} if self.etag else {}
+        headers |= {"Last_Modified": self.last_modified} if self.last_modified else {}
         if code == 206:
-            headers["Content_Range"] = f"bytes {start + self.shift}-{len(self.data) - 1}/{len(self.data)}"
-        length = len(self.data) - start if self.length == "true" else self.length
-        if length is None:
+            headers["Content_Range"] = f"bytes {start + self.shift}-{end - 1}/{len(self.data)}"
+        length = end - start + self.more if self.length == "true" else self.length
+        if self.chunked:
+            headers["Transfer_Encoding"], length = "chunked", None
+        elif length is None:
             headers["Connection"] = "close"
         handler.head(code, length, **headers)
-        for at in range(start, stop, PIECE):
-            handler.body(self.data[at : min(stop, at + PIECE)])
-            if self.pace:
-                time.sleep(self.pace)
-        if stop < len(self.data) or length != len(self.data) - start:
+        for at in range(start, stop, self.piece):
+            handler.body(self.data[at : min(stop, at + self.piece)], chunked=self.chunked)
+            if self.pace and handler.server.held.wait(self.pace):
+                return
+        handler.body(bytes(self.more))
+        if self.stalls:
+            handler.server.held.wait(30)
+        if self.chunked and stop == end:
+            handler.wfile.write(b"0\r\n\r\n")
+        if stop < end or length != end - start + self.more:
             handler.hang_up()
 
-    def _start(self, handler: Handler) -> tuple[int, int]:
-        wanted = handler.headers.get("Range")
-        condition = handler.headers.get("If-Range")
-        if not wanted or not self.ranges:
-            return 0, 200
+    def span(self, handler: Handler) -> tuple[int, int, int]:
+        """First byte and end of what is asked for, and the status of the answer."""
+        wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", handler.headers.get("Range", ""))
+        condition, size = handler.headers.get("If-Range"), len(self.data)
+        if wanted is None or not self.ranges:
+            return 0, size, 200
         if condition and self.if_range and condition not in {self.etag, self.last_modified}:
-            return 0, 200
-        return int(wanted.removeprefix("bytes=").removesuffix("-")), 206
+            return 0, size, 200
+        return int(wanted[1]), min(size, int(wanted[2] or size) + 1), 206
 
 
 def status(code: int, **headers: str) -> Behaviour:
@@ -233,45 +225,16 @@ def page(size: int = 3000) -> Behaviour:
     return File(text, kind="text/html; charset=utf-8")
 
 
-def stall(data: bytes, after: int, seconds: float = 30.0) -> Behaviour:
+def stall(data: bytes, after: int) -> Behaviour:
     """Send ``after`` bytes and then nothing."""
-
-    def step(handler: Handler) -> None:
-        handler.head(200, len(data), Content_Type="application/zip", ETag='"one"')
-        handler.body(data[:after])
-        handler.server.held.wait(seconds)
-        handler.hang_up()
-
-    return step
+    return File(data, cut=after, stalls=True)
 
 
-def drip(data: bytes, every: float = 0.05) -> Behaviour:
+def drip(data: bytes) -> Behaviour:
     """Send the body one byte at a time."""
-
-    def step(handler: Handler) -> None:
-        handler.head(200, len(data), Content_Type="application/zip")
-        handler.body(data[:600])
-        for at in range(600, len(data)):
-            handler.body(data[at : at + 1])
-            handler.wfile.flush()
-            if handler.server.held.wait(every):
-                return
-
-    return step
+    return File(data, piece=1, pace=0.05)
 
 
-def chunked(data: bytes, cut: int | None = None) -> Behaviour:
-    """Send without a length, in chunks; with ``cut`` never the last one."""
-
-    def step(handler: Handler) -> None:
-        handler.head(200, None, Transfer_Encoding="chunked", Content_Type="application/zip", ETag='"one"')
-        stop = len(data) if cut is None else cut
-        for at in range(0, stop, 8192):
-            piece = data[at : min(stop, at + 8192)]
-            handler.wfile.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
-            handler.server.sent += len(piece)
-        if cut is None:
-            handler.wfile.write(b"0\r\n\r\n")
-        handler.hang_up()
-
-    return step
+def chunked(data: bytes) -> Behaviour:
+    """Send without a length, in chunks."""
+    return File(data, chunked=True)

@@ -1,4 +1,4 @@
-"""Number of our files that three journeys execute, printed by ``make figures``.
+"""Number of our files that three journeys execute, printed by ``make figures``; ``-v`` names them.
 
 - One training step: the third of ``train --dataset helsinki``, from its forward pass to its update.
 - That command, from start to exit, on data that is built.
@@ -15,10 +15,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
 from inspect import CO_OPTIMIZED
 from pathlib import Path
-from types import CodeType, FrameType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,74 +26,49 @@ TRAIN = ["train", "--dataset", "helsinki", "--epochs", "3", "--quiet"]
 BUILD = ["build", "s3dis", "--sample", "--jobs", "1", "--quiet"]
 
 
-def watch(seen: Callable[[CodeType], None]) -> None:
-    """Call ``seen`` with the code of each function that begins, in all threads."""
-    if sys.version_info >= (3, 12):
-        tool = sys.monitoring.PROFILER_ID
-        sys.monitoring.use_tool_id(tool, "journeys")
-        sys.monitoring.register_callback(tool, sys.monitoring.events.PY_START, lambda code, _: seen(code))
-        sys.monitoring.set_events(tool, sys.monitoring.events.PY_START)
-        return
+def child(arguments: list[str], *, step: bool) -> None:
+    """Run one command in this process and print the files it executed; ``step``: those of one step."""
+    files, of_step = set[str](), set[str]()
 
-    def profile(frame: FrameType, event: str, _: Any) -> None:
-        if event == "call":
-            seen(frame.f_code)
+    def profile(frame: Any, event: str, _: Any) -> None:
+        code = frame.f_code
+        # Bodies of modules and classes are not optimised.
+        if event == "call" and code.co_flags & CO_OPTIMIZED and code.co_filename.startswith(OURS):
+            files.add(code.co_filename)
 
     threading.setprofile(profile)
     sys.setprofile(profile)
-
-
-def is_ours(code: CodeType) -> bool:
-    """Return True for a function of our own; bodies of modules and classes are not optimised."""
-    return bool(code.co_flags & CO_OPTIMIZED) and code.co_filename.startswith(OURS)
-
-
-def child(arguments: list[str], *, step: bool) -> None:
-    """Run one command in this process and print the files it executed; ``step``: those of one step."""
-    files: set[str] = set()
-    watch(lambda code: files.add(code.co_filename) if is_ours(code) else None)
     from kmip_data.cli.main import run
 
-    if not step:
-        code = run(arguments)
-        sys.setprofile(None)
-    else:
-        code = _third_step(lambda: run(arguments), files)
-    print(code, *sorted(files), sep="\n", file=sys.__stderr__)
+    if step:
+        _watch_the_step(files, of_step)
+    code = run(arguments)
+    sys.setprofile(None)
+    print(code, *sorted(of_step if step else files), sep="\n", file=sys.__stderr__)
 
 
-def _third_step(call: Callable[[], int], files: set[str]) -> int:
-    """Leave in ``files`` those from the third training forward pass to the end of its update."""
+def _watch_the_step(files: set[str], of_step: set[str]) -> None:
+    """Leave in ``of_step`` the files from the third training forward pass to the end of its update."""
     import torch
     from torch.nn.modules.module import register_module_forward_pre_hook
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    counted = {"steps": 0, "begun": False}
+    done, begun = 0, False
 
     def begin(module: torch.nn.Module, _: Any) -> None:
-        if (
-            module.training
-            and torch.is_grad_enabled()
-            and counted["steps"] == STEP - 1
-            and not counted["begun"]
-        ):
-            counted["begun"] = True
+        nonlocal begun
+        if not begun and done == STEP - 1 and module.training and torch.is_grad_enabled():
+            begun = True
             files.clear()
 
-    result: set[str] = set()
-
     def finish(*_: Any) -> None:
-        counted["steps"] += 1
-        if counted["steps"] == STEP:
-            result.update(files)
+        nonlocal done
+        done += 1
+        if done == STEP:
+            of_step.update(files)
 
     register_module_forward_pre_hook(begin)
     register_optimizer_step_post_hook(finish)
-    code = call()
-    sys.setprofile(None)
-    files.clear()
-    files.update(result)
-    return code
 
 
 def journey(arguments: list[str], home: str, *, step: bool = False) -> list[str]:

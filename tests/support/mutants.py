@@ -17,12 +17,15 @@ from __future__ import annotations
 
 import argparse
 import ast
+import itertools
 import random
 import re
 import resource
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,7 +39,7 @@ BUDGET = 60  #: seconds of tests that one change is given
 LIMIT = 400  #: CPU seconds of one process of tests, whatever else the machine does; what hangs is noticed
 
 
-def places(path: Path) -> Iterator[tuple[ast.expr | ast.Return, ast.expr]]:
+def places(path: Path) -> Iterator[tuple[ast.expr, ast.expr]]:
     """Yield what can be changed inside the functions of a file, with what replaces it."""
     for function in ast.walk(ast.parse(path.read_text("utf-8"))):
         if not isinstance(function, ast.FunctionDef):
@@ -44,11 +47,11 @@ def places(path: Path) -> Iterator[tuple[ast.expr | ast.Return, ast.expr]]:
         for node in (inner for statement in function.body for inner in ast.walk(statement)):
             if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in SWAPS:
                 swapped = SWAPS[type(node.ops[0])]()
-                yield node, ast.Compare(node.left, [swapped], node.comparators)  # type: ignore[list-item]
+                yield node, ast.Compare(node.left, [swapped], node.comparators)
             elif isinstance(node, ast.BinOp) and type(node.op) in SWAPS and not is_text(node):
-                yield node, ast.BinOp(node.left, SWAPS[type(node.op)](), node.right)  # type: ignore[arg-type]
+                yield node, ast.BinOp(node.left, SWAPS[type(node.op)](), node.right)
             elif isinstance(node, ast.BoolOp):
-                yield node, ast.BoolOp(SWAPS[type(node.op)](), node.values)  # type: ignore[arg-type]
+                yield node, ast.BoolOp(SWAPS[type(node.op)](), node.values)
             elif isinstance(node, ast.Constant) and type(node.value) in {int, bool}:
                 changed = not node.value if isinstance(node.value, bool) else node.value + 1
                 yield node, ast.Constant(changed)
@@ -62,15 +65,12 @@ def is_text(node: ast.BinOp) -> bool:
     return any(not isinstance(getattr(side, "value", None), int | float) for side in sides)
 
 
-def changed(text: str, node: ast.expr | ast.Return, replacement: ast.expr) -> str:
+def changed(text: str, node: ast.expr, replacement: ast.expr) -> str:
     """Return the source with one node replaced."""
-    lines = text.encode().splitlines(keepends=True)
-    starts = [0]
-    for line in lines:
-        starts.append(starts[-1] + len(line))
-    begin = starts[node.lineno - 1] + node.col_offset
-    end = starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
     data = text.encode()
+    starts = [0, *itertools.accumulate(map(len, data.splitlines(keepends=True)))]
+    begin = starts[node.lineno - 1] + node.col_offset
+    end = starts[node.end_lineno - 1] + node.end_col_offset
     return (data[:begin] + f"({ast.unparse(replacement)})".encode() + data[end:]).decode()
 
 
@@ -86,10 +86,11 @@ class Map:
 
         self.data = CoverageData(str(data))
         self.data.read()
-        lines = re.findall(r"^([\d.]+)s (?:setup|call) +(\S+)", log.read_text("utf-8"), re.MULTILINE)
-        self.seconds: dict[str, float] = {}
-        for seconds, test in lines:
-            self.seconds[test] = self.seconds.get(test, 0) + float(seconds)
+        self.seconds: Counter[str] = Counter()
+        for seconds, test in re.findall(
+            r"^([\d.]+)s (?:setup|call) +(\S+)", log.read_text("utf-8"), re.MULTILINE
+        ):
+            self.seconds[test] += float(seconds)
         files = {test.partition("::")[0] for test in self.seconds}
         self.texts = {file: (root / file).read_text("utf-8") for file in files if (root / file).is_file()}
 
@@ -106,8 +107,8 @@ class Map:
             naming = tuple(f"{file}::" for file, text in self.texts.items() if name.search(text))
             found = found | {test for test in self.seconds if test.startswith(naming)}
         tests, spent = [], 0.0
-        for test in sorted(found, key=lambda test: (self.seconds.get(test, 0), test)):
-            spent += self.seconds.get(test, 0)
+        for test in sorted(found, key=lambda test: (self.seconds[test], test)):
+            spent += self.seconds[test]
             if spent > BUDGET and len(tests) >= 3:
                 break
             tests.append(test)
@@ -119,22 +120,14 @@ def noticed(root: Path, tests: list[str]) -> str:
     if not tests:
         return ""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
+    limit = partial(resource.setrlimit, resource.RLIMIT_CPU, (LIMIT, LIMIT))
+    options = {"cwd": root, "capture_output": True, "text": True, "timeout": 6 * LIMIT, "preexec_fn": limit}
     try:
-        done = subprocess.run(
-            command,
-            cwd=root,
-            capture_output=True,
-            text=True,
-            timeout=6 * LIMIT,
-            check=False,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT)),
-        )
+        done = subprocess.run(command, check=False, **options)
     except subprocess.TimeoutExpired:
         return f"more than {6 * LIMIT} s"
-    if done.returncode == 0:
-        return ""
     failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
-    return failed[1] if failed else f"exit {done.returncode}"
+    return "" if done.returncode == 0 else failed[1] if failed else f"exit {done.returncode}"
 
 
 def main() -> None:

@@ -11,14 +11,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import osmium
 import pytest
 
 from kmip_data.pipelines.openstreetmap.network import StreetGraph
+from kmip_data.pipelines.openstreetmap.streets import is_street
 
 Node = tuple[int, float, float]
 Way = tuple[int, Sequence[int], dict[str, str]]
 Relation = tuple[int, Sequence[tuple[str, int, str]], dict[str, str]]
+Elements = list[dict[str, Any]]
 
 KEYS = ("highway", "lanes", "maxspeed")
 _FOLDER = tempfile.TemporaryDirectory()
@@ -63,17 +66,9 @@ def convert(source: Path, target: Path, *, seed: int | None = None, kinds: str =
 
     ``kinds`` is the order of nodes, ways and relations in the copy.
     """
-    make = osmium.osm.mutable
     found: dict[str, list[Any]] = {"n": [], "w": [], "r": []}
     for element in osmium.FileProcessor(str(source)):
-        common = {"id": element.id, "version": max(element.version, 1), "tags": dict(element.tags)}
-        if element.is_node():
-            found["n"].append(make.Node(location=(element.lon, element.lat), **common))
-        elif element.is_way():
-            found["w"].append(make.Way(nodes=[node.ref for node in element.nodes], **common))
-        else:
-            members = [(member.type, member.ref, member.role) for member in element.members]
-            found["r"].append(make.Relation(members=members, **common))
+        found[element.type_str()].append(_copied(element))
     with osmium.SimpleWriter(str(target), overwrite=True) as writer:
         for kind in kinds:
             if seed is not None:
@@ -81,6 +76,73 @@ def convert(source: Path, target: Path, *, seed: int | None = None, kinds: str =
             for element in found[kind]:
                 writer.add(element)
     return target
+
+
+def _copied(element: Any) -> Any:
+    make, common = osmium.osm.mutable, {"id": element.id, "version": max(element.version, 1)}
+    common["tags"] = dict(element.tags)
+    if element.is_node():
+        return make.Node(location=(element.lon, element.lat), **common)
+    if element.is_way():
+        return make.Way(nodes=[node.ref for node in element.nodes], **common)
+    members = [(member.type, member.ref, member.role) for member in element.members]
+    return make.Relation(members=members, **common)
+
+
+@functools.lru_cache(1)
+def elements_of(extract: Path) -> dict[str, Elements]:
+    """Return nodes, ways and relations of an extract, by their first letter, as Overpass has them."""
+    kinds = {"n": "node", "w": "way", "r": "relation"}
+    found: dict[str, Elements] = {kind: [] for kind in kinds}
+    for element in osmium.FileProcessor(str(extract)):
+        kind = element.type_str()
+        values: dict[str, Any] = {"type": kinds[kind], "id": element.id, "tags": dict(element.tags)}
+        if kind == "n":
+            values |= {"lat": element.lat, "lon": element.lon}
+        elif kind == "w":
+            values["nodes"] = [node.ref for node in element.nodes]
+        else:
+            members = ((kinds[member.type], member.ref, member.role) for member in element.members)
+            values["members"] = [dict(zip(("type", "ref", "role"), row, strict=True)) for row in members]
+        found[kind].append(values)
+    return found
+
+
+def _nodes_of(extract: Path) -> list[Node]:
+    return [(node["id"], node["lon"], node["lat"]) for node in elements_of(extract)["n"]]
+
+
+def write_streets(source: Path, target: Path, network_type: str = "all") -> None:
+    """Write the streets of an extract as XML that OSMnx can read.
+
+    OSMnx takes every way of a file for a street and stops at one that leaves the file, so only streets are
+    written, cut at the border. A way's number is a hundred times its own and the number of its piece.
+    """
+    nodes, pieces = _nodes_of(source), list[Way]()
+    known = {number for number, *_ in nodes}
+    for way in elements_of(source)["w"]:
+        if is_street(way["tags"], network_type):
+            inside = np.array([False, *(ref in known for ref in way["nodes"]), False])
+            borders = np.flatnonzero(inside[1:] != inside[:-1]).reshape(-1, 2)
+            for piece, (first, last) in enumerate(borders):
+                pieces.append((way["id"] * 100 + piece, way["nodes"][first:last], way["tags"]))
+    write_map(target, nodes, pieces)
+
+
+def write_areas(source: Path, target: Path) -> None:
+    """Write what is tagged ``landuse`` and lies in the file whole, with the ways it is made of."""
+    nodes, found = _nodes_of(source), elements_of(source)
+    known = {number for number, *_ in nodes}
+    whole = {way["id"]: way for way in found["w"] if known.issuperset(way["nodes"])}
+    wanted = {number for number, way in whole.items() if "landuse" in way["tags"]}
+    relations = list[Relation]()
+    for relation in found["r"]:
+        parts = [("w", m["ref"], m["role"]) for m in relation["members"] if m["type"] == "way"]
+        if "landuse" in relation["tags"] and whole.keys() >= {part[1] for part in parts}:
+            wanted.update(part[1] for part in parts)
+            relations.append((relation["id"], parts, relation["tags"]))
+    ways = [(number, whole[number]["nodes"], whole[number]["tags"]) for number in sorted(wanted)]
+    write_map(target, nodes, ways, relations)
 
 
 def edges_of(graph: StreetGraph) -> Counter:

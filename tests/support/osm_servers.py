@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import re
 import socket
@@ -13,15 +12,14 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import osmium
 import osmnx
 import shapely
 from support.http_server import Handler, Server, running
+from support.osm_maps import Elements, elements_of
 
 from kmip_data.pipelines.openstreetmap.streets import is_street
 
 STATUS = "Connected as: 1\nCurrent time: 2026-01-01T00:00:00Z\nAnnounced endpoint: none\nRate limit: 2\n"
-Elements = list[dict[str, Any]]
 
 
 class Servers(Server):
@@ -89,25 +87,6 @@ class Servers(Server):
         # An extract is cut at its border; the real servers have all nodes of a way.
         whole = [way for way in ways if all(ref in nodes for ref in way["nodes"])]
         return [*(nodes[ref] for ref in sorted({ref for way in whole for ref in way["nodes"]})), *whole]
-
-
-@functools.lru_cache(1)
-def elements_of(extract: Path) -> dict[str, Elements]:
-    """Return nodes, ways and relations of an extract, by their first letter, as Overpass has them."""
-    kinds = {"n": "node", "w": "way", "r": "relation"}
-    found: dict[str, Elements] = {kind: [] for kind in kinds}
-    for element in osmium.FileProcessor(str(extract)):
-        kind = element.type_str()
-        values: dict[str, Any] = {"type": kinds[kind], "id": element.id, "tags": dict(element.tags)}
-        if kind == "n":
-            values |= {"lat": element.lat, "lon": element.lon}
-        elif kind == "w":
-            values["nodes"] = [node.ref for node in element.nodes]
-        else:
-            members = ((kinds[member.type], member.ref, member.role) for member in element.members)
-            values["members"] = [dict(zip(("type", "ref", "role"), row, strict=True)) for row in members]
-        found[kind].append(values)
-    return found
 
 
 @contextlib.contextmanager

@@ -6,11 +6,9 @@ import contextlib
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 from support.builds import write_build
 
@@ -18,7 +16,6 @@ from kmip_data.format.card import CARD_NAME
 from kmip_data.format.schema import Column, Schema, View
 from kmip_data.format.writer import GraphRecord
 from kmip_data.graphs.encoding import parse_encoding
-from kmip_data.pipelines.engine import encode
 from kmip_data.pipelines.engine.encode import encode_build
 
 ENCODING = "rwse3"
@@ -96,68 +93,3 @@ def copy_build(original: Path, folder: Path) -> Path:
     """Return a copy of a build in the place of the one before."""
     shutil.rmtree(folder, ignore_errors=True)
     return Path(shutil.copytree(original, folder))
-
-
-def put(folder: Path, file: str, key: str, at: Any, value: Any) -> None:
-    """Change values of an array of an HDF5 file of a build, and its cards to go with it."""
-    with h5py.File(folder / file, "r+") as opened:
-        opened[key][at] = value
-    reseal(folder)
-
-
-def uses(folder: Path) -> list[Callable[[], object]]:
-    """Return uses of a build folder; each may only raise errors of ``kmip_data.errors``."""
-    from kmip_data import GraphLoader, ShardedDataset
-    from kmip_data.builds.columns import added_facts
-    from kmip_data.builds.home import Build
-    from kmip_data.builds.verify import verify_build
-    from kmip_data.cli.info import _tables
-    from kmip_data.drawing.pictures import drawing_of
-    from kmip_data.format.build_files import render_card
-    from kmip_data.format.card import read_card
-
-    def build() -> Build:
-        return Build(folder, read_card(folder))
-
-    def facts() -> None:
-        _tables(build(), added_facts(build()))
-
-    def items(**options: Any) -> None:
-        dataset = ShardedDataset(folder, **options)
-        repr(dataset), dataset.keys, dataset.num_classes, dataset.split_digest
-        for data in dataset:
-            edges, nodes = data.edge_index.numpy(), data.num_nodes
-            assert edges.min(initial=0) >= 0
-            assert edges.max(initial=-1) < nodes
-            if "y" in data:
-                assert data.y.numpy().max(initial=-1) < max(dataset.num_classes, 1)
-
-    def batches(**options: Any) -> None:
-        for batch in GraphLoader(ShardedDataset(folder), batch_size=3, **options):
-            batch.x.sum()
-
-    def add_columns() -> None:
-        stop = folder / "stop"
-        (folder / "columns/degree-profile-2.0").mkdir(parents=True, exist_ok=True)
-        for task in encode._tasks(build(), [parse_encoding("degree-profile-2.0")], stop, 1):
-            encode.encode_shard_columns(task)
-
-    def draw() -> None:
-        dataset = ShardedDataset(folder)
-        for position in range(len(dataset)):
-            drawing_of(dataset, position)
-
-    return [
-        lambda: verify_build(folder),
-        items,
-        lambda: items(split="train"),
-        lambda: items(split="val"),
-        lambda: items(columns=[ENCODING]),
-        batches,
-        lambda: batches(compact=True),
-        add_columns,
-        draw,
-        facts,
-        lambda: render_card(build().card),
-        lambda: added_facts(build()),
-    ]

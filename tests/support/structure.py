@@ -15,6 +15,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import networkx as nx
+
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("kmip_data", "pipelines", "models", "cli")
 LINES, MODULES, FUNCTION = 400, 15, 60
@@ -64,49 +66,22 @@ def imports(tree: ast.Module, known: dict[str, Path]) -> Iterator[str]:
                 yield name if name in known else node.module
 
 
-def circles(graph: dict[str, set[str]]) -> list[list[str]]:
-    """Groups of modules that reach each other, by Tarjan's algorithm."""
-    index: dict[str, int] = {}
-    low: dict[str, int] = {}
-    stack: list[str] = []
-    found = []
-
-    def visit(node: str) -> None:
-        index[node] = low[node] = len(index)
-        stack.append(node)
-        for other in sorted(graph[node]):
-            if other not in index:
-                visit(other)
-                low[node] = min(low[node], low[other])
-            elif other in stack:
-                low[node] = min(low[node], index[other])
-        if low[node] == index[node]:
-            group = stack[stack.index(node) :]
-            del stack[stack.index(node) :]
-            if len(group) > 1:
-                found.append(sorted(group))
-
-    for node in sorted(graph):
-        if node not in index:
-            visit(node)
-    return found
-
-
 def problems(root: Path = ROOT) -> Iterator[str]:
     """Every promise that is broken, one a line."""
     known = modules(root)
-    graph: dict[str, set[str]] = {}
+    graph = nx.DiGraph()
     for name, path in known.items():
         text = path.read_text("utf-8")
         lines = text.splitlines()
         tree = ast.parse(text)
-        graph[name] = {other for other in imports(tree, known) if other in known and other != name}
+        others = {other for other in imports(tree, known) if other in known and other != name}
+        graph.add_edges_from((name, other) for other in others)
         place = path.relative_to(root)
         if len(lines) > LINES:
             yield f"{place}: {len(lines)} lines, at most {LINES}"
         yield from (f"{place}:{line}" for line in long_functions(tree, lines))
         own = name if path.name == "__init__.py" else name.rpartition(".")[0]
-        for other in sorted(graph[name]):
+        for other in sorted(others):
             folder, _, last = other.rpartition(".")
             if last.startswith("_") and last != "__main__" and folder != own:
                 yield f"{place}: imports {other}, which is its folder's own"
@@ -114,8 +89,9 @@ def problems(root: Path = ROOT) -> Iterator[str]:
         count = sum(path.name != "__init__.py" for path in folder.glob("*.py"))
         if count > MODULES and folder.name not in ONE_FILE_EACH:
             yield f"{folder.relative_to(root)}: {count} modules, at most {MODULES}"
-    for group in circles(graph):
-        yield f"a circle of imports: {', '.join(group)}"
+    for group in nx.strongly_connected_components(graph):
+        if len(group) > 1:
+            yield f"a circle of imports: {', '.join(sorted(group))}"
 
 
 def long_functions(tree: ast.Module, lines: list[str]) -> Iterator[str]:

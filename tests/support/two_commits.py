@@ -14,7 +14,11 @@ import tempfile
 from pathlib import Path
 
 ROUNDS = 5
-READING = """
+COMMANDS = ("--help", "build s3dis --sample --jobs 1 --quiet", "build helsinki --jobs 1 --quiet")
+COMMANDS += ("build peptides-func --sample --jobs 1 --quiet",)
+#: Programs that print a name and seconds, a line each; after those commands, which make their data.
+PROGRAMS = (
+    """
 import time
 from kmip_data import GraphLoader, PeptidesFunc, S3DIS
 for kind, size, epochs in ((S3DIS, 8, 20), (PeptidesFunc, 32, 1000)):
@@ -23,57 +27,48 @@ for kind, size, epochs in ((S3DIS, 8, 20), (PeptidesFunc, 32, 1000)):
     epoch()
     begin = time.process_time()
     for _ in range(epochs): epoch()
-    print(kind.__name__, time.process_time() - begin)
-"""
-SEARCH = """
+    print("TIMED reading", kind.__name__, time.process_time() - begin)
+""",
+    """
 import time, torch
 from kmip_data.models import topk_inner_product
 q, k = torch.randn(2, 1, 20000, 16, generator=torch.Generator().manual_seed(0))
 topk_inner_product(q, k, 10)
 begin = time.process_time()
 for _ in range(5): topk_inner_product(q, k, 10)
-print("search", time.process_time() - begin)
-"""
-STEP = """
-import time, torch
+print("TIMED search", time.process_time() - begin)
+""",
+    """
+import time
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from kmip_data.cli.main import run
 times = []
 register_optimizer_step_post_hook(lambda *_: times.append(time.process_time()))
 run(["train", "--dataset", "helsinki", "--epochs", "6", "--quiet"])
-steps = sorted(b - a for a, b in zip(times, times[1:]))
-print("step", steps[0])
-"""
+print("TIMED step", min(b - a for a, b in zip(times, times[1:])))
+""",
+)
 
 
 def measure(checkout: Path, home: str) -> dict[str, float]:
     """Return CPU seconds of each task, in one checkout and an empty home."""
-    python = str(checkout / ".venv/bin/python")
     environment = os.environ | {"KMIP_DATA_HOME": home, "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
     result = {}
 
-    def whole(name: str, *arguments: str) -> None:
+    def run(*words: str) -> tuple[str, float]:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        command = [python, "-m", "kmip_data", *arguments]
-        subprocess.run(command, env=environment, cwd="/", check=True, capture_output=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        result[name] = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-    def inside(code: str) -> None:
-        command = [python, "-c", code]
+        command = [str(checkout / ".venv/bin/python"), *words]
         done = subprocess.run(command, env=environment, cwd="/", check=True, capture_output=True, text=True)
-        for line in done.stdout.splitlines():
-            name, _, value = line.rpartition(" ")
-            if name in {"S3DIS", "PeptidesFunc", "search", "step"}:
-                result[name] = float(value)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return done.stdout, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-    whole("start-up: --help", "--help")
-    whole("build s3dis --sample", "build", "s3dis", "--sample", "--jobs", "1", "--quiet")
-    whole("build helsinki", "build", "helsinki", "--jobs", "1", "--quiet")
-    whole("build peptides-func --sample", "build", "peptides-func", "--sample", "--jobs", "1", "--quiet")
-    inside(READING)
-    inside(SEARCH)
-    inside(STEP)
+    for command in COMMANDS:
+        _, result[command] = run("-m", "kmip_data", *command.split())
+    for program in PROGRAMS:
+        for line in run("-c", program)[0].splitlines():
+            if line.startswith("TIMED "):
+                name, _, seconds = line.removeprefix("TIMED ").rpartition(" ")
+                result[name] = float(seconds)
     return result
 
 
@@ -81,12 +76,12 @@ def main(old: str, new: str) -> None:
     """Alternate between the checkouts and print the table."""
     best: dict[str, dict[str, float]] = {old: {}, new: {}}
     for _ in range(ROUNDS):
-        for checkout in (old, new):
+        for checkout, least in best.items():
             with tempfile.TemporaryDirectory() as home:
                 for name, seconds in measure(Path(checkout).resolve(), home).items():
-                    best[checkout][name] = min(seconds, best[checkout].get(name, seconds))
+                    least[name] = min(seconds, least.get(name, seconds))
     for name, seconds in best[old].items():
-        print(f"{name:30} {seconds:8.3f} {best[new][name]:8.3f}  {seconds / best[new][name]:.2f}x")  # noqa: T201
+        print(f"{name:45} {seconds:8.3f} {best[new][name]:8.3f}  {seconds / best[new][name]:.2f}x")  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -4,7 +4,11 @@ const $ = (id) => document.getElementById(id);
 // Colours are those of the style sheet, as the reader's light or dark mode has them.
 const DARK = matchMedia("(prefers-color-scheme: dark)");
 const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-const HUES = ink("palette").split(" "); // that people tell apart whatever their sight
+const HUES = 24; // of the palette; the first seven people tell apart whatever their sight
+const hue = (i) => `var(--hue-${i % HUES})`; // for style sheets
+const hueNow = (i) => ink(`hue-${i % HUES}`); // for canvases
+// The colours of a layer or scale are listed for light ground and, where they differ, for dark ground.
+const onGround = (colors) => colors[DARK.matches ? colors.length - 1 : 0];
 
 // Four bytes of #rrggbb or #rrggbbaa.
 const rgba = (color) => [1, 3, 5, 7].map((at) => parseInt(color.slice(at, at + 2) || "ff", 16));

@@ -1,8 +1,7 @@
 // What the reader explores: balls, farthest paths, chosen keys, search, and figures of runs.
 
-const INKS = { ball: HUES[5], path: HUES[1] };
-const OTHERS = HUES.filter((hue) => !Object.values(INKS).includes(hue));
-const hueOf = (head) => OTHERS[(head + 1) % OTHERS.length];
+const INKS = { ball: 2, path: 3 }; // hues; right and wrong have the first two
+const hueOf = (head) => 4 + head;
 const LISTED = 60; // keys in the table: the heaviest ones
 let graph, chosen;
 const aThing = () => `${"aeiou".includes(header.thing[0]) ? "an" : "a"} ${header.thing}`;
@@ -62,14 +61,14 @@ function tell() {
   if (node >= 0 && explore.hops) {
     const within = `${ball.size.toLocaleString("en")} intersections within ${explore.hops} hops.`;
     const neighbours = `${ball.size - 1} ${ball.size === 2 ? "neighbour" : "neighbours"}.`;
-    lines.push(keyed(INKS.ball, explore.map ? within : neighbours));
+    lines.push(keyed(hue(INKS.ball), explore.map ? within : neighbours));
   }
   if (path) {
     const stored = columns.get("eccentricity")(node);
     const same = Math.fround(path.length) === stored;
     const far = `The farthest, ${path.to}, is ${written(Math.fround(path.length))} ${explore.unit} away over ${path.path.length - 1} streets.`;
     const published = `The eccentricity that makes the class is ${written(stored)} ${explore.unit}: it was published so.`;
-    lines.push(keyed(INKS.path, far), same ? "That is the eccentricity, which makes the class." : published);
+    lines.push(keyed(hue(INKS.path), far), same ? "That is the eccentricity, which makes the class." : published);
   } else if (node >= 0 && explore.map && !explore.lengths) {
     lines.push("The path that makes the class is not drawn: a build keeps no travel times.");
   }
@@ -110,7 +109,7 @@ function listKeys() {
   const rows = state.links.slice(0, LISTED).map(({ key, head, weight }) => {
     const texts = [head, weight.toFixed(4), ...(header.metres ? [`${Math.round(away(key))} m`] : [])];
     const cells = texts.map((textContent) => element("td", { textContent }));
-    cells[0].style.borderLeft = `5px solid ${hueOf(head)}`;
+    cells[0].style.borderLeft = `5px solid ${hue(hueOf(head))}`;
     return element("tr", {}, element("td", {}, jump(key, key)), ...cells);
   });
   $("chosen-keys").tBodies[0].replaceChildren(...rows);
@@ -160,16 +159,16 @@ function drawMarks() {
       if (one || (other > node && state.ball.has(other))) pairs.push([node, other]);
     }
   }
-  stroke({ strokeStyle: INKS.ball, lineWidth: 2, globalAlpha: 0.9 }, ...pairs);
+  stroke({ strokeStyle: hueNow(INKS.ball), lineWidth: 2, globalAlpha: 0.9 }, ...pairs);
   for (const { key, head, weight } of state.links) {
-    const color = hueOf(head);
+    const color = hueNow(hueOf(head));
     const style = { strokeStyle: color, fillStyle: color, lineWidth: 0.6 + 5 * weight, globalAlpha: 0.35 + 0.65 * weight };
     stroke(style, [state.node, key]);
     disc(key, 2 + 4 * Math.sqrt(weight)).fill();
   }
   pen.globalAlpha = 1;
   if (state.path) {
-    stroke({ strokeStyle: INKS.path, fillStyle: INKS.path, lineWidth: 4, lineJoin: "round" }, state.path.path);
+    stroke({ strokeStyle: hueNow(INKS.path), fillStyle: hueNow(INKS.path), lineWidth: 4, lineJoin: "round" }, state.path.path);
     disc(state.path.to, 6).fill();
   }
   const marked = state.node >= 0 ? state.node : state.hovered;

@@ -22,7 +22,7 @@ function confusionTable(all, matrix) {
       const share = sum ? count / sum : 0;
       const title = `${names[i]} said to be ${names[j]}: ${(100 * share).toFixed(1)} %`;
       const cell = element("td", { textContent: count.toLocaleString("en"), title });
-      cell.style.background = `color-mix(in srgb, ${i === j ? HUES[0] : HUES[1]} ${Math.round(70 * share)}%, transparent)`;
+      cell.style.background = `color-mix(in srgb, ${hue(i === j ? 0 : 1)} ${Math.round(70 * share)}%, transparent)`;
       return cell;
     });
     return element("tr", {}, heading(i), ...cells);
@@ -34,17 +34,17 @@ const along = (low, high, from, to) => (value) => from + ((value - low) / (high 
 
 // One column of several runs over epochs.
 function curveChart(runs, column) {
-  const curves = runs.map(({ name, columns }, i) => ({ name, points: columns[column] || [], hue: HUES[i % HUES.length] }));
+  const curves = runs.map(({ name, columns }, i) => ({ name, points: columns[column] || [], color: hue(i) }));
   const points = curves.flatMap((curve) => curve.points);
   const [least, most] = extent(points.map(([, value]) => value));
   const last = extent(points.map(([step]) => step).concat(1))[1];
   const unit = column.endsWith("by hop") ? "hop" : "epoch";
   const x = along(1, Math.max(last, 2), LEFT, WIDE - 12);
   const y = along(least, most > least ? most : least + 1, HIGH - BELOW, 8);
-  const lines = curves.map(({ name, points: each, hue }) => {
+  const lines = curves.map(({ name, points: each, color }) => {
     const [first, ...rest] = each.map(([epoch, value]) => `${x(epoch)} ${y(value)}`);
     const d = first ? `M${first}L${[first, ...rest].join("L")}` : ""; // of one epoch a dot
-    return drawn("path", { class: "curve", stroke: hue, d }, drawn("title", {}, name));
+    return drawn("path", { class: "curve", style: `stroke: ${color}`, d }, drawn("title", {}, name));
   });
   const short = (value) => String(Number(value.toPrecision(3)));
   const marks = [...new Set(points.length ? [least, most] : [])].map((value) =>
@@ -57,7 +57,7 @@ function curveChart(runs, column) {
   const look = { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": `${column} over ${unit}s` };
   const svg = drawn("svg", look, axis, first, ...marks, ...lines);
   const ending = (each) => (each.length ? `${short(each.at(-1)[1])} at the end` : "has none");
-  const legend = curves.map(({ name, points: each, hue }) => keyed(hue, `${name}: ${ending(each)}`));
+  const legend = curves.map(({ name, points: each, color }) => keyed(color, `${name}: ${ending(each)}`));
   return [svg, ...legend];
 }
 

@@ -36,7 +36,7 @@ async function startPage() {
   listen(canvas, view, { hover, leave: () => hover(NaN, NaN), pick: (...place) => hold(nodeAt(...place)) });
   // A window that changes its size still shows the whole graph, until someone moves it.
   new ResizeObserver(() => (view.moved ? redraw() : view.fit())).observe(canvas);
-  DARK.addEventListener("change", redraw);
+  DARK.addEventListener("change", () => colorBy(state.layer));
   $("scale").hidden = !header.metres;
   startExplorer();
   describe(-1);
@@ -128,10 +128,10 @@ const bytesOf = (colors) =>
 
 function paintCategories(layer) {
   const values = Float32Array.from(layer.codes, (code) => (code + 0.5) / layer.labels.length);
-  const paint = () => drawing.paint({ values, palette: bytesOf(layer.colors), smooth: false });
+  const paint = () => drawing.paint({ values, palette: bytesOf(onGround(layer.colors)), smooth: false });
   const rows = layer.labels.map((label, i) => {
     const count = element("span", { className: "count", textContent: layer.counts[i].toLocaleString("en") });
-    const button = element("button", { type: "button" }, swatch(layer.colors[i]), element("span", { textContent: label }), count);
+    const button = element("button", { type: "button" }, swatch(onGround(layer.colors)[i]), element("span", { textContent: label }), count);
     button.setAttribute("aria-pressed", "true");
     button.addEventListener("click", () => {
       if (!state.hidden.delete(i)) state.hidden.add(i);
@@ -141,7 +141,7 @@ function paintCategories(layer) {
     });
     return button;
   });
-  const named = layer.labels.some((label, i) => label !== layer.colors[i]); // the colours of a picture need no legend
+  const named = layer.labels.some((label, i) => label !== layer.colors[0][i]); // the colours of a picture need no legend
   $("legend").replaceChildren(...rows.filter((_, i) => named && (header.metres || layer.counts[i])));
   paint();
 }
@@ -155,9 +155,9 @@ function paintScale(layer) {
   if (!(low < high)) [low, high] = [at(0), at(1)];
   const place = (value) => Math.min(Math.max((value - low) / (high - low || 1), 0), 1);
   const values = Float32Array.from(numbers, (value) => (Number.isFinite(value) ? place(value) : NONE));
-  drawing.paint({ values, palette: bytesOf(header.ramp), smooth: true });
+  drawing.paint({ values, palette: bytesOf(onGround(header.ramp)), smooth: true });
   const bar = element("div", { className: "ramp" });
-  bar.style.background = `linear-gradient(to right, ${header.ramp.join(", ")})`;
+  bar.style.background = `linear-gradient(to right, ${onGround(header.ramp).join(", ")})`;
   const unit = layer.unit ? ` ${layer.unit}` : "";
   const ends = [`${low > at(0) ? "≤ " : ""}${written(low)}${unit}`, `${high < at(1) ? "≥ " : ""}${written(high)}${unit}`];
   const texts = (finite.length ? ends : ["no values"]).map((textContent) => element("span", { textContent }));

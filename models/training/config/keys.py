@@ -13,6 +13,8 @@ from kmip_data.manifest import ADDED, Plugin, Strict
 from kmip_data.models.config import ModelConfig
 
 _Share = Annotated[float, Field(ge=0, lt=1)]
+_RowMetric = Literal["accuracy", "f1", "miou", "ap", "mae", "mae_batches", "r2"]
+_PairMetric = Literal["mrr", "mrr_filtered", "mrr_extended", "hits1", "hits3", "hits10"]
 
 
 class OptimiserConfig(Strict):
@@ -111,26 +113,17 @@ class TrainingConfig(Strict):
     clip_norm: float = Field(default=1.0, ge=0, description="largest norm of the gradient; 0: no clipping")
     shuffle: bool = Field(default=True, description="shuffle the train graphs each epoch")
     loss: (
-        Literal["weighted_cross_entropy", "cross_entropy", "binary_cross_entropy", "l1", "link_cross_entropy"]
-        | None
-    ) = Field(default=None, description="loss function; none: the usual one for the targets")
-    metric: (
         Literal[
-            "accuracy",
-            "f1",
-            "miou",
-            "ap",
-            "mae",
-            "r2",
-            "mrr",
-            "mrr_filtered",
-            "mrr_extended",
-            "hits1",
-            "hits3",
-            "hits10",
+            "weighted_cross_entropy",
+            "cross_entropy",
+            "binary_cross_entropy",
+            "l1",
+            "log10_mse",
+            "link_cross_entropy",
         ]
         | None
-    ) = Field(
+    ) = Field(default=None, description="loss function; none: the usual one for the targets")
+    metric: _RowMetric | _PairMetric | None = Field(
         default=None,
         description="validation metric that chooses the best epoch; none: the usual one for the targets",
     )

@@ -105,8 +105,8 @@ class Preset(Strict):
         """Read ``dataset/model`` with the presets that it is based on.
 
         Code, differences, notes and variants are merged key by key. A base of another model keeps its
-        attention and message passing only where the model's own file has the same kinds. A result is never
-        taken over; what results of one table share is.
+        attention and message passing only where the model's own file has the same kinds, also in variants.
+        A result is never taken over; what results of one table share is.
         """
         dataset, model = name.split("/")
         own = read_shipped("experiments", f"{dataset}.{model}")
@@ -119,7 +119,10 @@ class Preset(Strict):
         if base is not None:
             code = merged(base.code_for(model, code), code)
             text = {row.key: row.model_dump(exclude={"key"}) for row in base.text} | text
-            note, variant = {row.topic: row.text for row in base.note} | note, base.variant | variant
+            note, variant = (
+                {row.topic: row.text for row in base.note} | note,
+                base.variants_for(code) | variant,
+            )
             paper = paper and _shared(base.paper) | paper
             results = {on: _shared(base.paper_on.get(on)) | row for on, row in results.items()}
             ours += [name for name in base.ours if name not in ours]
@@ -138,6 +141,15 @@ class Preset(Strict):
                 "paper_on": results,
             }
         )
+
+    def variants_for(self, code: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        """Return the variants for a preset with ``code``: keys of another kind of attention are left out."""
+        kinds = {each.get("model", {}).get("attention", {}).get("kind") for each in (self.code, code)}
+        gone = "model.attention." if len(kinds) > 1 else "\0"
+        return {
+            name: {key: value for key, value in keys.items() if not key.startswith(gone)}
+            for name, keys in self.variant.items()
+        }
 
     def code_for(self, model: str, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Return the code of this preset as a base of ``model``, without what ``changes`` replaces as one.

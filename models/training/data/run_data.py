@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from kmip_data.builds.home import Build, added_names
 from kmip_data.datasets.inputs import DEGREE_PROFILE, Inputs, network_inputs
 from kmip_data.errors import UsageError
-from kmip_data.format.schema import LINKS, Column
+from kmip_data.format.schema import LINKS, LOG10, Column
 from kmip_data.format.splits import PARTS
 from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.network import fit_hidden_dim
@@ -60,7 +60,7 @@ def task_of(column: Column, config: RunConfig, *, num_classes: int) -> Task:
             )
     several = column.shape[0] if column.shape and kind != "links" else 1
     outputs = num_classes if kind == "single-label" else several
-    return Task(level, kind, outputs)
+    return Task(level, kind, outputs, log10=kind == "regression" and column.unit == LOG10)
 
 
 def with_task(config: RunConfig, task: Task) -> RunConfig:

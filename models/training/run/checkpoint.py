@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -67,12 +67,13 @@ def build_schedule(optimiser: Optimizer, config: ScheduleConfig, epochs: int, st
     return LambdaLR(optimiser, lambda moment: cosine_with_warmup(moment, warmup=warmup, epochs=length))
 
 
-def step_schedule(schedule: LRScheduler, validation_loss: float | None) -> None:
+def step_schedule(schedule: LRScheduler, history: Sequence[Mapping[str, float]]) -> None:
     """End an epoch; without an evaluation the last known validation loss counts, as upstream."""
+    losses = [row["val_loss"] for row in history if "val_loss" in row]
     if not isinstance(schedule, ReduceLROnPlateau):
         schedule.step()
-    elif validation_loss is not None:
-        schedule.step(validation_loss)
+    elif losses:
+        schedule.step(losses[-1])
 
 
 class Average:
@@ -148,14 +149,20 @@ def write_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """Read a checkpoint with ``weights_only=True``, so nothing in it is executed; DamagedInput for others."""
+
+    def parse(data: bytes) -> Any:
+        return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+
+    state: dict[str, Any] = _read(path, parse, "a checkpoint", next="begin another run")
+    return state
+
+
+def _read(path: Path, parse: Callable[[bytes], Any], what: str, *, next: str) -> Any:  # noqa: A002
     try:
         with open_regular(path) as file:
-            data = io.BytesIO(file.readall())
-        state: dict[str, Any] = torch.load(data, map_location="cpu", weights_only=True)
+            return parse(file.readall())
     except Exception as error:
-        what = f"{path} cannot be read as a checkpoint: {first_fault(error)}"
-        raise DamagedInput(what, next="begin another run") from error
-    return state
+        raise DamagedInput(f"{path} cannot be read as {what}: {first_fault(error)}", next=next) from error
 
 
 def copy_weights(module: nn.Module) -> dict[str, Tensor]:
@@ -175,14 +182,8 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     """Read a safetensors file, which holds tensors alone; raise DamagedInput where it is none."""
     from safetensors.torch import load
 
-    try:
-        with open_regular(path) as file:
-            found: dict[str, Tensor] = load(file.readall())
-    except Exception as error:
-        raise DamagedInput(
-            f"{path} cannot be read as weights: {first_fault(error)}",
-            next="kmip-data train --resume RUN writes it again from the last checkpoint, or name another run",
-        ) from error
+    step = "kmip-data train --resume RUN writes it again from the last checkpoint, or name another run"
+    found: dict[str, Tensor] = _read(path, load, "weights", next=step)
     return found
 
 

@@ -273,7 +273,7 @@ def metrics_by_name() -> dict[str, Metric]:
 
 def is_share(name: str) -> bool:
     """True for a metric that people read in percent: all but the loss and those of regression."""
-    return name not in {"", "loss", "mae", "r2"}
+    return name not in {"", "loss", "mae", "mae_batches", "r2"}
 
 
 def title_of(name: str) -> str:

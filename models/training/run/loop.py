@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 
@@ -33,10 +34,7 @@ from kmip_data.models.training.run.checkpoint import Average, build_optimiser, b
 from kmip_data.models.training.run.folder import METRICS_NAME, with_unit
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.runtime.progress import Progress
-from kmip_data.wording import counted, rough_time
 
-LONG = 1_800.0  #: seconds of a run whose length is forecast from its first batches
-FORECAST_AFTER = 3  #: batches; the first two compile and plan
 Row = dict[str, float]  #: one epoch: epoch, lr, seconds, train_loss, val_f1 …
 
 
@@ -67,9 +65,10 @@ class Loop:
         self.module, self.data, self.device, self.folder = module.to(device), data, device, folder
         self.config, self.training = module.config, module.config.training
         self.captured, self.logger, self.quiet = captured, logger, quiet
-        self.learn = self.plain_step if captured is None else partial(captured, self.plain_step)
+        self.learn: Any = self.plain_step if captured is None else partial(captured, self.plain_step)
         if module.shared:
-            module.distribute(device)
+            devices = [device] if device.type == "cuda" else None
+            module.network = DistributedDataParallel(module.model, devices)
         # The position of the run: finished epochs, batches of the current one, steps of the optimiser.
         self.epoch = self.batch = self.step = 0
         #: The loaders ask for the position when an epoch begins, so a resumed one begins at its batch.
@@ -86,12 +85,10 @@ class Loop:
         self.metric = str(self.training.metric)
         self.history: list[Row] = []  #: one row an epoch
         self.kept: dict[int, dict[str, Tensor]] = {}  #: the best epoch and its weights
-        self.validation_loss: float | None = None
         self.proven = False  #: True once a checkpoint of this process was written: what it resumed was sound
         self._unfinished: dict[str, Any] | None = None  #: measurements of a resumed epoch
         self._begun = self._saved_at = time.perf_counter()
         self.progress = Progress("train", 0, quiet=True)
-        self._ends: list[float] = []  # times at which the first batches of this process had ended
 
     def fit(self) -> None:
         """Train from the current position to the last epoch, or until patience ends."""
@@ -119,47 +116,33 @@ class Loop:
         if self.captured is not None:
             self.captured.under(k)  # a recorded step knows k as a number
         self._begun = time.perf_counter()
-        meter.begin(self.step, self.count, self.device)
+        meter.begin(self.step - self.batch // accumulate, self.count, self.device)
         if self._unfinished is not None:  # the first batches of a resumed epoch count
             self._begun -= self._unfinished["seconds"]
-            meter.load(self._unfinished["meter"])
+            meter.values.copy_(self._unfinished["meter"]["values"])
             module.metrics.load(self._unfinished["metrics"])
             self._unfinished = None
         for batch in islice(self.batches, most):
             number, last = self.batch, self.batch + 1 == self.count
             module.doing = f"training in epoch {self.epoch + 1}, batch {number + 1}"
-            module.size = meter.begin_batch(batch)
             # A step ends after so many batches, and with the epoch: a short last group steps, too.
             first, steps = number % accumulate == 0, last or (number + 1) % accumulate == 0
             learned = self.learn(batch, self.optimiser, first=first, steps=steps)
-            meter.loss(learned.loss)
+            meter.note(number, learned.loss, learned.norm if steps else None)
             module.metrics.update(learned.logits, learned.target, learned.loss)
             if steps:
-                meter.norm(learned.norm)
                 self.step += 1
                 if self.average is not None:
                     self.average.update(module.model)
                 if self.config.schedule.per == "step":
                     self.schedule.step()
-            meter.end_batch()
             self.batch += 1
             self.progress.update(1)
-            if len(self._ends) < FORECAST_AFTER:
-                self._forecast()
             # Between the batches of a step there are gradients, which no checkpoint has; the end of an
             # epoch has a checkpoint of its own.
             if steps and not last and self._checkpoint_is_due():
                 module.stop_if_diverged()  # a GPU may hold a fault that was not read yet
                 self.save()
-
-    def _forecast(self) -> None:
-        """After the third batch of this process print how long a long run will take."""
-        self._ends.append(time.perf_counter())
-        if len(self._ends) == FORECAST_AFTER:
-            seconds = (self._ends[-1] - self._ends[-2]) * self.count * self.training.epochs
-            if seconds >= LONG:
-                epochs = f"{counted(self.training.epochs, 'epoch')} of {self.count:,} batches"
-                self.progress.message(f"time: about {rough_time(seconds)} for {epochs}, by the third batch")
 
     def plain_step(
         self, batch: Any, optimiser: Optimizer, *, first: bool, steps: bool, keep: list[Any] | None = None
@@ -170,7 +153,7 @@ class Loop:
         """
         module, training = self.module, self.training
         waits = module.shared and not steps  # gradients are exchanged once, at the end of a step
-        with module.accumulating() if waits else nullcontext():
+        with module.network.no_sync() if waits else nullcontext():
             logits, target, loss, backward = module.learn(batch, keep)
             if first:
                 # In place for captured steps: all of them know where gradients lie.
@@ -207,7 +190,7 @@ class Loop:
         self.history.append(row)
         self.epoch, self.batch = epoch + 1, 0
         if self.config.schedule.per == "epoch":
-            step_schedule(self.schedule, self.validation_loss)
+            step_schedule(self.schedule, self.history)
         self.logger({name: value for name, value in row.items() if name != "epoch"}, epoch)
         self.write(best=self.best_epoch == epoch)
         self.save()
@@ -218,7 +201,6 @@ class Loop:
             self.progress.message(f"stopped: no better val {title} in {patience} evaluations")
 
     def _line_of(self, row: Row) -> str:
-        """Return the line that is printed of an evaluated epoch."""
         values = {part: row[f"{part}_{self.metric}"] for part in PARTS if f"{part}_{self.metric}" in row}
         title, best = METRICS[self.metric].title, " (best)" if self.best_epoch == row["epoch"] else ""
         parts = "".join(f"  {part} {title} {with_unit(self.metric, value)}" for part, value in values.items())
@@ -242,7 +224,6 @@ class Loop:
             best = None if self.best_epoch is None else self.history[self.best_epoch][f"val_{self.metric}"]
             if is_better(self.metric, row[f"val_{self.metric}"], best):
                 self.kept = {self.epoch: checkpoint.copy_weights(model)}
-        self.validation_loss = row["val_loss"]
         return row
 
     @property
@@ -273,9 +254,11 @@ class Loop:
         """Return everything that a resumed run needs: tensors and built-in values (``weights_only=True``)."""
         unfinished = {}
         if self.batch:  # within an epoch: what each process has measured of it so far
-            meter, metrics = self.module.meter.state(), self.module.metrics.state()
-            seconds = time.perf_counter() - self._begun
-            unfinished = {"seconds": seconds, "meter": meter, "metrics": metrics}
+            unfinished = {
+                "seconds": time.perf_counter() - self._begun,
+                "meter": {"values": self.module.meter.values.cpu()},
+                "metrics": self.module.metrics.state(),
+            }
         return {
             "epoch": self.epoch,
             "batch": self.batch,
@@ -287,7 +270,6 @@ class Loop:
             "average": {} if self.average is None else self.average.weights,
             "history": self.history,
             "kept": self.kept,
-            "validation_loss": self.validation_loss,
             # Random numbers and measurements differ from process to process.
             "processes": gathered({"random": checkpoint.random_state(), "unfinished": unfinished}),
             "data": self.data.identity,
@@ -318,7 +300,6 @@ class Loop:
             self.module.model.load_state_dict(weights)
         # 2. What moves the weights, and what is known of them.
         self.history, self.kept = history, state["kept"]
-        self.validation_loss = state["validation_loss"]
         self.optimiser.load_state_dict(state["optimiser"])
         self.schedule.load_state_dict(state["schedule"])
         self.scaler.load_state_dict(state["scaler"])

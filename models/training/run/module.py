@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, distributed, nn
-from torch.nn.parallel import DistributedDataParallel
+from torch import Tensor, nn
 
 from kmip_data.errors import CheckFailed
 from kmip_data.models.attention.kmip import set_training_k
@@ -45,21 +41,13 @@ class TrainingModule(nn.Module):
         self.model = build_model(model, **data.channels)
         self.loss = LOSSES[str(self.config.training.loss)]
         self.metrics = SplitMetrics(self.task)
-        self.meter = Meter(scaled=config.training.precision == "16-mixed")
+        self.meter = Meter(config.training.accumulate, scaled=config.training.precision == "16-mixed")
         self.shared = self.config.processes > 1  #: True if several processes share each batch
         self._norms = [m for m in self.model.modules() if self.shared and isinstance(m, BatchNorm)]
-        self._network: Any = self.model  #: or DDP around it
+        self.network: Any = self.model  #: or DistributedDataParallel around it
         self.epoch = 0  #: current epoch, from 0
         self.size: BatchSize | None = None  #: of the current batch, for the error when it does not fit
         self.doing = "starting"  #: for errors
-
-    def distribute(self, device: torch.device) -> None:
-        """Average gradients over processes in the backward pass, by DistributedDataParallel."""
-        self._network = DistributedDataParallel(self.model, [device] if device.type == "cuda" else None)
-
-    def accumulating(self) -> Any:
-        """Context without an exchange of gradients, for all batches of a step but the last."""
-        return self._network.no_sync()
 
     def forward(self, batch: Any, keep: list[Any] | None = None) -> tuple[Tensor, Tensor]:
         """Predictions (rows, outputs) and targets of every node, graph or pair of a batch.
@@ -70,7 +58,7 @@ class TrainingModule(nn.Module):
         self.size = BatchSize.of(batch)
         try:
             # DDP is for training alone: it would exchange buffers in an evaluation, too.
-            network = self._network if self.training else self.model
+            network = self.network if self.training else self.model
             context = ForwardContext(self.config.training.precision, keep=keep)
             return network(batch, context), self.task.targets(batch)
         except NotFinite as error:  # raised by the search: add the step of the run, and a cause
@@ -175,109 +163,44 @@ def measure_parts(
 
 
 class Meter:
-    """Measure the batches of an epoch; nothing waits for a GPU before its end.
+    """Losses and gradient norms of an epoch's batches, read at its end: no step waits for a GPU."""
 
-    Losses and norms are written to a tensor there, times are CUDA events, and all are read at once.
-    ``scaled``: losses are scaled up (``16-mixed``), so that an infinite gradient only skips its step.
-    """
-
-    def __init__(self, *, scaled: bool) -> None:
-        self.scaled = scaled
+    def __init__(self, accumulate: int, *, scaled: bool) -> None:
+        self.accumulate = accumulate  #: batches of a step
+        self.scaled = (
+            scaled  #: True if losses are scaled up, so that an infinite gradient only skips its step
+        )
         self.begin(0, 0, torch.device("cpu"))
 
     def begin(self, step: int, batches: int, device: torch.device) -> None:
         """Begin an epoch of ``batches`` batches, whose first step is number ``step`` of the run."""
-        self._device, self._first_step = device, step
-        self._processes = distributed.get_world_size() if distributed.is_initialized() else 1
-        self._batches: list[list[int]] = []  # graphs, nodes, and 1 where the optimiser stepped after it
-        self._values = torch.zeros(2, batches, device=device)  # losses and norms of each batch
-        self._earlier: list[float] = []  # seconds of a resumed epoch, as those of :meth:`_seconds`
-        self._times = [self._now()]  # asked for, begun, ended (and the next asked for), begun, …
+        self._first_step = step
+        self.values = torch.zeros(2, batches, device=device)  #: losses, and norms where a batch ends a step
 
-    def begin_batch(self, batch: Any) -> BatchSize:
-        """Note that a batch has reached the device; return its size."""
-        size = BatchSize.of(batch)
-        own = not (self._processes > 1 and "train_mask" in batch)  # else another process counts it
-        self._batches.append([size.graphs * own, size.nodes * own, 0])
-        self._times.append(self._now())
-        return size
-
-    def loss(self, loss: Tensor) -> None:
-        """Keep the loss of the current batch."""
-        self._values[0, len(self._batches) - 1] = loss.detach()
-
-    def norm(self, norm: Tensor) -> None:
-        """Keep the norm, before clipping, of the gradient that the current batch completes."""
-        self._batches[-1][2] = 1
-        self._values[1, len(self._batches) - 1] = norm
-
-    def end_batch(self) -> None:
-        """Note the end of a batch."""
-        self._times.append(self._now())
+    def note(self, batch: int, loss: Tensor, norm: Tensor | None) -> None:
+        """Keep the loss of a batch and the norm, before clipping, of the gradient that it completes."""
+        self.values[0, batch] = loss
+        if norm is not None:
+            self.values[1, batch] = norm
 
     def fault(self) -> tuple[str, int, int] | None:
         """Return the first loss or gradient that is not finite, in words, with its batch and step."""
-        losses, norms = self._values[:, : len(self._batches)].tolist()
-        step = self._first_step
-        for batch, (loss, norm) in enumerate(zip(losses, norms, strict=True)):
-            if not math.isfinite(loss):
-                return f"The loss is {loss}", batch, step
-            if not math.isfinite(norm) and not self.scaled:
-                return f"The gradient's norm is {norm}", batch, step
-            step += self._batches[batch][2]
+        for batch, (loss, norm) in enumerate(self.values.T.tolist()):
+            if not math.isfinite(loss) or not (math.isfinite(norm) or self.scaled):
+                what = f"loss is {loss}" if not math.isfinite(loss) else f"gradient's norm is {norm}"
+                return f"The {what}", batch, self._first_step + batch // self.accumulate
         return None
 
-    def state(self) -> dict[str, Any]:
-        """Return the measurements of the epoch so far, for :meth:`load`: tensors and a number."""
-        seconds = torch.tensor(self._seconds(), dtype=torch.float64).view(-1, 2)
-        batches = torch.cat([torch.tensor(self._batches, dtype=torch.float64), seconds], 1)
-        return {"first_step": self._first_step, "values": self._values.cpu(), "batches": batches}
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Continue an epoch from the result of :meth:`state`."""
-        self._first_step = state["first_step"]
-        self._values.copy_(state["values"])
-        self._batches = state["batches"][:, :3].long().tolist()
-        self._earlier = state["batches"][:, -2:].flatten().tolist()
-
-    def seconds(self) -> list[tuple[float, int]]:
-        """Return the seconds of each batch of the epoch, waiting included, and its graphs."""
-        spent = self._seconds()
-        rows = zip(spent[::2], spent[1::2], self._batches, strict=True)
-        return [(waiting + working, graphs) for waiting, working, (graphs, *_) in rows]
-
     def read(self) -> dict[str, float]:
-        """Return the measurements of the epoch in ``metrics.csv``, of all processes together."""
-        sizes = torch.tensor(self._batches, device=self._device).sum(0)[:2]
-        if self._processes > 1:
-            distributed.all_reduce(sizes)
-        graphs, nodes = sizes.tolist()
-        spent = self._seconds()
-        # Of batches that make one step together, the last has the norm of their gradient.
-        pairs = zip(self._values[1].tolist(), self._batches, strict=True)
-        norms = [norm for norm, batch in pairs if batch[2] and math.isfinite(norm)]
-        on_gpu = self._device.type == "cuda"
-        memory = torch.cuda.max_memory_allocated(self._device) if on_gpu else peak_host_memory()
+        """Return the measurements of a whole epoch in ``metrics.csv``."""
+        norms = self.values[1].tolist()
+        # The last batch of a step has the norm of its gradient.
+        norms = [*norms[self.accumulate - 1 : -1 : self.accumulate], norms[-1]]
+        norms = [norm for norm in norms if math.isfinite(norm)]
+        on_gpu = self.values.device.type == "cuda"
+        memory = torch.cuda.max_memory_allocated(self.values.device) if on_gpu else peak_host_memory()
         return {
-            "graphs_per_second": graphs / sum(spent),
-            "nodes_per_second": nodes / sum(spent),
-            "share_waiting": sum(spent[::2]) / sum(spent),
             "grad_norm": sum(norms) / len(norms) if norms else math.nan,
             "grad_norm_max": max(norms, default=math.nan),
             "peak_memory": float(memory),
         }
-
-    def _seconds(self) -> list[float]:
-        """Return the seconds of waiting and of work, batch by batch, once the GPU has finished the newest."""
-        if self._device.type == "cuda":
-            self._times[-1].synchronize()
-            times = itertools.pairwise(self._times)
-            return self._earlier + [float(begun.elapsed_time(ended)) / 1000 for begun, ended in times]
-        return [*self._earlier, *np.diff(self._times).tolist()]
-
-    def _now(self) -> Any:
-        if self._device.type != "cuda":
-            return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        event.record()
-        return event

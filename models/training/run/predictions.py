@@ -125,10 +125,10 @@ def predict(
         run=str(opened.folder),
         batch_size=opened.config.training.batch_size,
     )
-    if task.kind == "regression":
-        return Predictions(None, values.numpy(), key, ptr, about)
-    pred = values > 0 if task.kind == "multilabel" else values.argmax(dim=-1)
-    return Predictions(values.numpy(), None if task.kind == "links" else pred.numpy(), key, ptr, about)
+    scores = None if task.kind == "regression" else values.numpy()
+    classes = {"regression": values, "multilabel": values > 0, "single-label": values.argmax(dim=-1)}
+    pred = classes[task.kind].numpy() if task.kind in classes else None
+    return Predictions(scores, pred, key, ptr, about)
 
 
 def write_predictions(path: Path, predictions: Predictions) -> None:

@@ -208,13 +208,16 @@ def _fit(run: Prepared) -> RunResult:
             forget_not_finite(device)
         for line in _announcement(run, module, plain, resumed=last is not None):
             run.log(line)
-        options: dict[str, Any] = {}
-        if main is not None:
-            options["logger"] = build_logger(config, main, f"kmip-data-{data.build.card.label}")
-        if plain is None:
-            options["captured"] = CapturedSteps(CudaGraphs(device), run.log, pad=data.ragged)
-        loop = Loop(module, data, device, folder=folder, quiet=run.quiet, **options)
-        options.clear()  # the loop alone holds the memory of recorded steps, and drops it after training
+        loop = Loop(
+            module,
+            data,
+            device,
+            folder=folder,
+            # The loop alone holds the memory of recorded steps, and drops it after training.
+            captured=CapturedSteps(CudaGraphs(device), run.log, pad=data.ragged) if plain is None else None,
+            quiet=run.quiet,
+            logger=build_logger(config, main, f"kmip-data-{data.build.card.label}"),
+        )
         try:
             if last is not None:
                 loop.load(checkpoint.read_checkpoint(last))
@@ -324,6 +327,5 @@ def _check_machine(config: RunConfig) -> Device:
     machine.check_precision(config.training.precision, device)
     config.model.attention.check_device(device.kind)
     check_logger(config.system.logger)
-    if device.kind == "cuda":
-        self_check.before_run(config.model, device)
+    self_check.before_run(config.model, device)
     return device

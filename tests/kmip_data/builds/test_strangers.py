@@ -5,24 +5,88 @@ from __future__ import annotations
 import itertools
 import json
 import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import h5py
 import pytest
 from support.cases import check_each
-from support.strangers_builds import ENCODING, copy_build, put, reseal, uses
+from support.strangers_builds import ENCODING, copy_build, reseal
 
 import kmip_data
 from kmip_data import GraphLoader, ShardedDataset
+from kmip_data.builds.columns import added_facts
 from kmip_data.builds.home import Build
+from kmip_data.builds.verify import verify_build
+from kmip_data.cli.info import _tables
 from kmip_data.drawing.pictures import drawing_of
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.reading import MAX_BYTES
+from kmip_data.format.build_files import render_card
 from kmip_data.format.card import CARD_NAME, read_card
 from kmip_data.format.writer import put_text
 from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.pipelines.engine import encode
 
 COLUMN = f"columns/{ENCODING}/00000.h5"
+
+
+def put(folder: Path, file: str, key: str, at: Any, value: Any) -> None:
+    """Change values of an array of an HDF5 file of a build, and its cards to go with it."""
+    with h5py.File(folder / file, "r+") as opened:
+        opened[key][at] = value
+    reseal(folder)
+
+
+def uses(folder: Path) -> list[Callable[[], object]]:
+    """Return uses of a build folder; each may only raise errors of ``kmip_data.errors``."""
+
+    def build() -> Build:
+        return Build(folder, read_card(folder))
+
+    def facts() -> None:
+        _tables(build(), added_facts(build()))
+
+    def items(**options: Any) -> None:
+        dataset = ShardedDataset(folder, **options)
+        repr(dataset), dataset.keys, dataset.num_classes, dataset.split_digest
+        for data in dataset:
+            edges, nodes = data.edge_index.numpy(), data.num_nodes
+            assert edges.min(initial=0) >= 0
+            assert edges.max(initial=-1) < nodes
+            if "y" in data:
+                assert data.y.numpy().max(initial=-1) < max(dataset.num_classes, 1)
+
+    def batches(**options: Any) -> None:
+        for batch in GraphLoader(ShardedDataset(folder), batch_size=3, **options):
+            batch.x.sum()
+
+    def add_columns() -> None:
+        stop = folder / "stop"
+        (folder / "columns/degree-profile-2.0").mkdir(parents=True, exist_ok=True)
+        for task in encode._tasks(build(), [parse_encoding("degree-profile-2.0")], stop, 1):
+            encode.encode_shard_columns(task)
+
+    def draw() -> None:
+        dataset = ShardedDataset(folder)
+        for position in range(len(dataset)):
+            drawing_of(dataset, position)
+
+    return [
+        lambda: verify_build(folder),
+        items,
+        lambda: items(split="train"),
+        lambda: items(split="val"),
+        lambda: items(columns=[ENCODING]),
+        batches,
+        lambda: batches(compact=True),
+        add_columns,
+        draw,
+        facts,
+        lambda: render_card(build().card),
+        lambda: added_facts(build()),
+    ]
 
 
 @pytest.fixture

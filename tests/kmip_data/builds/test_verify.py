@@ -11,12 +11,14 @@ import shutil
 import h5py
 import numpy as np
 import pytest
+from support.builds import put_build
 from support.cases import check_each
-from support.records import EDGE_SCHEMA, POINT_SCHEMA, make_build, make_records
+from support.records import EDGE_SCHEMA, POINT_SCHEMA, make_records
 
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import UsageError
 from kmip_data.format import reader
+from kmip_data.format.build_files import write_split_file
 from kmip_data.format.card import CARD_NAME, read_card
 from kmip_data.format.reader import Shard
 from kmip_data.format.splits import encode_node_split, encode_split
@@ -30,6 +32,32 @@ def dealt(schema, sizes=SIZES):
     """Records of all shards, with keys unique over the build."""
     records = iter(make_records(schema, [size for shard in sizes for size in shard]))
     return [[next(records) for _ in shard] for shard in sizes]
+
+
+def make_build(folder, shards, schema, *, compression=None):
+    """Write shards, a split that takes turns and a card by the writers of the package."""
+    (folder / "splits").mkdir(parents=True)
+    everything = [record for records in shards for record in records]
+    positions = np.arange(len(everything))
+    parts = {"train": positions[::2], "val": positions[1::4], "test": positions[3::4]}
+    rule = {"rule": "stride", "parameters": {"step": 2}}
+    encoded = encode_split(parts, keys=[record.key for record in everything], **rule)
+    rows = np.array([(1, record.num_nodes, record.num_edges) for record in everything]).reshape(-1, 3)
+    sizes = {name: tuple(rows[part].sum(axis=0).tolist()) for name, part in parts.items()}
+    put_build(
+        folder,
+        shards,
+        schema,
+        dataset="sample-points",
+        key="0123456789ab",
+        compression=compression,
+        sample=True,
+        complete=False,
+        parameters={"k": schema.k},
+        splits={"stride": write_split_file(folder, "stride", encoded, sizes, **rule)},
+        statistics={"mean": 0.1},
+        notes=["letters beyond ASCII: ä, ö, ü"],
+    )
 
 
 @pytest.fixture(params=["points", "edges", "gzip", "zstd"])

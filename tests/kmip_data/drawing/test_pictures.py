@@ -117,7 +117,7 @@ def test_layout_places_parts_apart_and_is_repeatable():
 
 
 def test_molecules_are_drawn_from_their_features():
-    from kmip_data.pipelines.molecules import ATOM_FIELDS, read_smiles
+    from kmip_data.pipelines.shared.molecules import ATOM_FIELDS, read_smiles
 
     molecule = read_smiles("O=C([O-])c1ccccc1[NH3+]")
     assert is_molecule(ATOM_FIELDS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 
 import matplotlib as mpl
@@ -11,17 +10,9 @@ import pytest
 from matplotlib import image
 from matplotlib.colors import to_rgb
 
-from kmip_data.drawing.style import (
-    KINDS,
-    PALETTE,
-    STYLES,
-    chosen,
-    class_colors,
-    look,
-    new_figure,
-    save,
-    styled,
-)
+from kmip_data.drawing.colors import CPK, S3DIS, class_colors, contrast, element_colors, ramp
+from kmip_data.drawing.maps import right_wrong
+from kmip_data.drawing.style import CYCLE, KINDS, STYLES, chosen, look, new_figure, save, styled
 from kmip_data.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -59,10 +50,29 @@ def test_ground_and_width_are_those_of_the_style(tmp_path, name):
     assert look() == STYLES["light"], "the caller's style ends with its block"
 
 
-def test_colours_differ_in_lightness_or_hue_for_all_eyes():
-    """Machado's matrix of deuteranopia: no two colours of the palette become one."""
+@pytest.mark.parametrize("name", ["light", "dark"])
+def test_colours_are_seen_on_their_ground_and_differ(name):
+    with chosen(name):
+        schemes = {
+            "classes": class_colors(24 * 4),
+            "rooms": class_colors(13, [*S3DIS]),
+            "elements": element_colors([*CPK, 99]),
+            "right and wrong": right_wrong(5),
+            "numbers": ramp(32),
+            "letters": (look().ink, look().quiet),
+        }
+        for what, colors in schemes.items():
+            for color in colors:
+                assert contrast(color, look().ground) >= 2.99, (what, color)
+            assert len(set(colors)) == len(colors), what
+    hues = np.array([to_rgb(color) for color in schemes["classes"][:24]])
+    # Machado's matrix of deuteranopia: the seven hues of curves differ for colour-blind eyes too.
     seen = np.array([[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]])
-    colors = np.array([to_rgb(color) for color in PALETTE]) @ seen.T
-    distances = np.linalg.norm(colors[:, None] - colors[None], axis=2) + np.eye(len(colors))
-    assert distances.min() > 0.12
-    assert all(one != two for one, two in pairwise(class_colors(50)))
+    for colors, least in ((hues, 0.15), (hues[:CYCLE] @ seen.T, 0.15)):
+        distances = np.linalg.norm(colors[:, None] - colors[None], axis=2) + 9 * np.eye(len(colors))
+        assert distances.min() > least
+
+
+def test_contrast_is_that_of_wcag():
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.478, abs=1e-3)
+    assert contrast("#ffffff", "#0000ff") == pytest.approx(8.592, abs=1e-3)

@@ -12,9 +12,8 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from support.cases import Cases
+from support.cases import Cases, open_descriptors
 from support.cli import python
-from support.hdf5_attacks import open_descriptors
 from support.records import EDGE_SCHEMA, POINT_SCHEMA, assert_same_records, make_records, read_records
 
 from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources, UsageError

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import zipfile
+import zlib
+from collections.abc import Callable
 from itertools import product
+from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
 import pytest
-from support.cases import Cases
+from support.cases import Cases, open_descriptors
 from support.cli import python
-from support.hdf5_attacks import OpenWatch, open_descriptors, write_attacks
 from support.shared import shared_data
 
 from kmip_data.errors import DamagedInput
@@ -19,6 +24,128 @@ from kmip_data.format.safety import RAW_FILTERS, open_untrusted
 from kmip_data.format.splits import read_split
 
 GIB = 2**30
+Write = Callable[[h5py.File, Path], object]  #: (new file, secret file that must not be opened)
+
+
+class OpenWatch:
+    """Sees whether anyone opens or reads a file (inotify)."""
+
+    def __init__(self, path: Path) -> None:
+        library = ctypes.CDLL(None, use_errno=True)
+        self.descriptor = library.inotify_init1(os.O_NONBLOCK)
+        access, opened = 0x1, 0x20
+        assert library.inotify_add_watch(self.descriptor, os.fsencode(path), access | opened) >= 0
+
+    def events(self) -> int:
+        """Number of bytes of events since the last call: 0 if nothing touched the file."""
+        try:
+            return len(os.read(self.descriptor, 4096))
+        except BlockingIOError:
+            return 0
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
+
+def put(*arguments: Any, **options: Any) -> Write:
+    """Return a writer of the dataset ``x``."""
+    return lambda file, secret: file.create_dataset("x", *arguments, **options)
+
+
+def member(name: str, make: Callable[[h5py.File, Path], object]) -> Write:
+    """Return a writer of a member that is not a dataset with data."""
+    return lambda file, secret: file.__setitem__(name, make(file, secret))
+
+
+def virtual_dataset(file: h5py.File, secret: Path) -> None:
+    layout, every = h5py.VirtualLayout((64,), "u1", maxshape=(None,)), slice(h5py.h5s.UNLIMITED)
+    layout[every] = h5py.VirtualSource(str(secret), "x", (64,), maxshape=(None,))[every]
+    file.create_virtual_dataset("x", layout)
+
+
+def array_type(file: h5py.File, secret: Path) -> None:
+    kind = h5py.h5t.array_create(h5py.h5t.NATIVE_INT32, (1000, 1000))
+    h5py.h5d.create(file.id, b"x", kind, h5py.h5s.create_simple((2,)))
+
+
+def decompression_bomb(file: h5py.File, secret: Path) -> None:
+    x = file.create_dataset("x", (256 * 2**20,), "u1", chunks=(2**20,), compression="gzip")
+    for start in range(0, 256 * 2**20, 2**20):
+        x.id.write_direct_chunk((start,), zlib.compress(bytes(2**20), 4))
+
+
+def many_datasets_together(file: h5py.File, secret: Path) -> None:
+    for number in range(900):
+        file.create_dataset(f"x{number}", (60 * 2**20,), "u1", chunks=(2**20,))
+
+
+def many_attributes(file: h5py.File, secret: Path) -> None:
+    for number in range(100):
+        file.attrs[f"a{number}"] = number
+
+
+def many_groups(file: h5py.File, secret: Path) -> None:
+    for number in range(1_500):
+        h5py.h5g.create(file.id, b"g%d" % number)
+
+
+#: The refusal's words and the writer of each file, by name.
+WRITTEN: dict[str, tuple[str, Write]] = {
+    "soft link": ("holds a link", member("y", lambda *_: h5py.SoftLink("/x"))),
+    "external link": ("holds a link", member("a/b", lambda _, secret: h5py.ExternalLink(str(secret), "/x"))),
+    "loop of hard links": ("holds an object twice", member("again", lambda file, _: file["/"])),
+    "virtual dataset": ("holds a virtual dataset", virtual_dataset),
+    "external data": ("external data", lambda f, secret: put((64,), "u1", external=str(secret))(f, secret)),
+    "array type": ("TypeArrayID", array_type),
+    "text of any length": ("TypeStringID", put(data=["a", "bc"], dtype=h5py.string_dtype())),
+    "arrays of any length": ("TypeVlenID", put((2,), h5py.vlen_dtype(np.int32))),
+    "compound": ("TypeCompoundID", put(data=np.zeros(3, [("a", "f4"), ("b", "i8")]))),
+    "named type": ("holds a named type", member("x", lambda *_: np.dtype("f4"))),
+    "null space": ("holds a dataset without data", member("x", lambda *_: h5py.Empty("f4"))),
+    "other filter": ("uses an unknown filter", put(data=np.arange(1000), compression="lzf")),
+    "bomb": ("declares absurd sizes", decompression_bomb),
+    "many datasets together": ("declares absurd sizes", many_datasets_together),
+    "no data": ("declares absurd sizes", put((69 * 2**30,), "u1")),
+    "no chunks": ("absurd sizes", put((69 * 2**30,), "u1", chunks=(2**16,), compression="gzip")),
+    "huge chunk": ("declares absurd sizes", put((2**27,), "u1", chunks=(2**27,), compression="gzip")),
+    "huge text": ("declares absurd sizes", put((2,), "S2147483000", chunks=(1,))),
+    "an axis of none": ("declares absurd sizes", put((0, 2**37), "u1")),
+    "huge attribute": ("has a huge attribute", lambda file, _: file.attrs.create("a", np.zeros(2**20))),
+    "many attributes": ("has too many attributes", many_attributes),
+    "many groups": ("holds too many objects", many_groups),
+    "deep groups": ("deep", lambda file, _: file.create_group("/".join("abcdefghij" * 5))),
+}
+
+
+def truncated(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file["x"] = np.arange(10_000)
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+#: The same for files that are not HDF5, or none at all.
+OTHERS: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "truncated": ("is damaged", truncated),
+    "signature only": ("is damaged", lambda path: path.write_bytes(b"\x89HDF\r\n\x1a\n")),
+    "html": ("<!DOCTYPE", lambda path: path.write_bytes(b"\n <!DOCTYPE html><html><body>Sign in")),
+    "empty": ("an empty file", lambda path: path.touch()),
+    "missing": ("cannot be opened", lambda path: None),
+    "fifo": ("cannot be opened", os.mkfifo),
+    "device": ("cannot be opened", lambda path: path.symlink_to("/dev/zero")),
+}
+
+
+def write_attacks(folder: Path, secret: Path) -> dict[Path, str]:
+    """Write all files; return the words of the refusal of each."""
+    found = {}
+    for name, (refusal, write) in WRITTEN.items():
+        with h5py.File(folder / name, "w", libver="latest") as file:
+            write(file, secret)
+        found[folder / name] = refusal
+    for name, (refusal, make) in OTHERS.items():
+        make(folder / name)
+        found[folder / name] = refusal
+    return found
 
 
 @pytest.fixture

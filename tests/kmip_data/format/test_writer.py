@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,14 +16,12 @@ from support.records import (
     assert_same_records,
     make_record,
     make_records,
-    random_records,
-    random_schema,
     read_records,
 )
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.reader import Shard
-from kmip_data.format.schema import Column, Schema, View, bytes_per
+from kmip_data.format.schema import STORED_DTYPES, Column, Schema, View, bytes_per
 from kmip_data.format.writer import GraphRecord, encode_shard
 
 #: The same with HDF5 1.14.2 and 2.0.0 (h5py 3.10 and 3.16) and with numpy 1.26 and 2.4.
@@ -37,6 +36,46 @@ def shard_of(folder, records, schema, **options):
     path = Path(folder) / "00000.h5"
     path.write_bytes(encode(records, schema, **options).data)
     return Shard(path)
+
+
+def random_schema(random: np.random.Generator) -> Schema:
+    """Any schema that the format can hold: all dtypes, row shapes, edge layouts and index widths."""
+    edges = str(random.choice(["neighbor", "index", "none"]))
+    levels = ["node", "graph"] if edges == "none" else ["node", "graph", "edge"]
+    shapes = [(), (1,), (3,), (2, 2), (0,)]
+    columns = [
+        Column(
+            key=f"{random.choice(levels)}/{name}",
+            attribute=name,
+            stored=(dtype := str(random.choice(sorted(STORED_DTYPES)))),
+            presented=dtype,
+            shape=shapes[random.integers(len(shapes))],
+        )
+        for name in "abcdxy"[: random.integers(6)]
+    ]
+    k = int(random.integers(1, 6)) if edges == "neighbor" else None
+    most = int(random.choice([64, 65_536, 65_537, 200_000]))
+    return Schema(columns=tuple(columns), edges=edges, k=k, max_nodes=most)
+
+
+def random_records(schema: Schema, random: np.random.Generator) -> list[GraphRecord]:
+    """Records of ``schema``: empty graphs, single nodes, no edges, arbitrary bits, extremes, NaN."""
+    records = []
+    for number in range(random.integers(6)):
+        nodes, edges = random.choice([0, 1, 2, 7, 40]), random.choice([0, 1, 9])
+        record = make_record(schema, f"{number}: ~ {'k' * number}", int(nodes), int(edges), random)
+        for key, array in record.columns.items():
+            info: Any = np.finfo(array.dtype) if array.dtype.kind == "f" else np.iinfo(array.dtype)
+            odd = [info.max, info.min]
+            odd += [info.tiny, np.nan, np.inf, -np.inf, -0.0] if array.dtype.kind == "f" else []
+            bits = np.frombuffer(random.bytes(array.nbytes), array.dtype).reshape(array.shape)
+            filled = np.full(array.shape, odd[random.integers(len(odd))], array.dtype)
+            record.columns[key] = bits if random.random() < 0.6 else filled
+        for index in (record.neighbor, record.edge_index):
+            if index is not None and random.random() < 0.3:
+                index[...] = max(nodes - 1, 0)
+        records.append(record)
+    return records
 
 
 def test_round_trip(tmp_path):

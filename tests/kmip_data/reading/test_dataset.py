@@ -11,8 +11,7 @@ import pytest
 import torch
 import torch_geometric.transforms as T
 from support.builds import s3dis_records, s3dis_schema, write_build
-from support.cases import Cases
-from support.hdf5_attacks import open_descriptors
+from support.cases import Cases, open_descriptors
 from support.same import assert_same
 from torch_geometric.data import Data, InMemoryDataset
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kmip_data.models.attention import gathered, operators
 from kmip_data.models.attention.gpu import launch
-from kmip_data.models.attention.kmip import KMIPAttention, kmip_attention
+from kmip_data.models.attention.kmip import kmip_attention
 from kmip_data.models.search import topk_inner_product
 
 RAGGED = [0, 1, 1, 4, 20, 24]  # one node, none, fewer than k, many
@@ -112,28 +112,6 @@ def test_lists_cut_anywhere(segment: int, monkeypatch) -> None:
         for head, row, slot in itertools.product(range(2), range(8), range(2)):
             expected[head, indices[head, row, slot]] += coefficients[head, row, slot] * source[head, row]
         torch.testing.assert_close(sums, expected[:, :3])
-
-
-@pytest.mark.parametrize(
-    ("dropout", "dtype", "repeat"),
-    [(0.4, torch.float16, False), pytest.param(0.4, torch.float32, True, marks=pytest.mark.torture)],
-)
-def test_layer_equals_that_of_the_cpu(dropout: float, dtype: torch.dtype, repeat: bool, request) -> None:
-    """The same draws of dropout, the same padding, half precision, rows that are not contiguous."""
-    layer = KMIPAttention(12, heads=2, key_dim=5, k=6, dropout=dropout, legacy_padding=repeat).to(dtype)
-    x = torch.randn(24, 12, dtype=dtype)
-
-    def run() -> list[Tensor]:
-        torch.manual_seed(1)
-        out = layer(x, RAGGED)
-        return [out, *torch.autograd.grad(out.float().square().sum(), list(layer.parameters()))]
-
-    expected = run()
-    request.getfixturevalue("_on_kernels")
-    assert operators.kernels_for(x.float()) is launch
-    loose = dict(rtol=2e-3, atol=2e-3) if dtype == torch.float16 else dict(rtol=1e-4, atol=1e-5)
-    for mine, theirs in zip(run(), expected, strict=True):
-        torch.testing.assert_close(mine, theirs, **loose)
 
 
 @pytest.mark.usefixtures("_on_kernels")

@@ -7,14 +7,12 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 from support.allocations import saved_for_backward
 from support.cases import check_each
 from torch import nn
 from torch_geometric.data import Data
 
-from kmip_data.errors import UsageError
-from kmip_data.models import BigBirdAttention, ModelConfig, build_model, read_batch
+from kmip_data.models import BigBirdAttention, read_batch
 from kmip_data.models.attention.bigbird import Pattern, draw_random_blocks, plan_blocks
 
 SIZES = [20, 1, 45, 2, 0, 9, 10, 31]
@@ -105,18 +103,6 @@ def test_no_gathered_row_is_kept() -> None:
         layer(x)
     weights = 3000 * 4 * (8 * 3 + 2 * 3) * 4  # 8 blocks of keys a node, and 6 nodes that see all
     assert sum(kept.values()) < weights + 16 * x.numel() * 4
-
-
-def test_options_that_make_no_sense() -> None:
-    small = {"name": "gps-bigbird", "layers": 1, "hidden_dim": 8}
-    for options, word in (
-        ({"hidden_dim": 9}, "multiple of heads"),
-        ({"attention": {"block_size": 0}}, "block_size"),
-    ):
-        with pytest.raises(ValidationError, match=word):
-            build_model(ModelConfig(**small | options), in_channels=5, num_classes=4)
-    with pytest.raises(UsageError, match="cannot be split"):
-        BigBirdAttention(9, heads=2)
 
 
 #: Blocks of 3 nodes -> what upstream's ``_bigbird_block_rand_mask_with_head`` gave for 4 heads, 3 random

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 from support.cases import check_each
 from support.city_data import streets_build
 from torch import Tensor, nn
@@ -118,19 +117,6 @@ def test_layers_attend_to_the_features_of_edges_as_they_were_encoded() -> None:
     model(graphs(LARGE))
     assert len(given) == 3
     assert all(edges is model.edge_encoder.embedding.weight for edges in given)
-
-
-@pytest.mark.parametrize(
-    ("attention", "word"),
-    [
-        ({"real_edges": False, "expander": 0, "virtual_nodes": 0}, "nothing is left"),
-        ({"heads": 3}, "heads"),
-        ({"clamp": 0}, "greater than 0"),
-    ],
-)
-def test_configurations_that_make_no_sense(attention, word: str) -> None:
-    with pytest.raises(ValidationError, match=word):
-        ModelConfig(name="exphormer", hidden_dim=8, attention={"kind": "exphormer", **attention})
 
 
 def test_sampled_neighbourhoods_have_no_expander(tmp_path: Path) -> None:

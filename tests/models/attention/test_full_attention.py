@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from kmip_data.errors import UsageError
-from kmip_data.models import ModelConfig, PerformerAttention, TransformerAttention
+from kmip_data.models import PerformerAttention, TransformerAttention
 from kmip_data.models.attention import performer, transformer
 from kmip_data.models.attention.configuration import PerformerPart
 from kmip_data.models.attention.performer import orthogonal_directions, tiles_of
@@ -65,8 +65,6 @@ def test_half_precision_and_autocast(kind: str) -> None:
 def test_heads_share_the_channels(kind: str) -> None:
     with pytest.raises(UsageError, match="dim cannot be split"):
         LAYERS[kind](9, heads=2)
-    with pytest.raises(ValueError, match="hidden_dim = 9 is not a multiple of heads = 4"):
-        ModelConfig(name=f"gps-{kind}", hidden_dim=9)
 
 
 def test_what_inference_remembers_serves_training(kind: str) -> None:
@@ -77,15 +75,6 @@ def test_what_inference_remembers_serves_training(kind: str) -> None:
     torch.testing.assert_close(found, expected)
     found.sum().backward()
     assert x.grad is not None
-
-
-def test_compiles_once_for_batches_of_any_size(kind: str) -> None:
-    attention, x = layer(kind), nodes().detach()
-    expected = [attention(x, PTR), attention(x[:23], [0, 9, 23])]
-    attention.compile(dynamic=True, backend="eager")
-    torch.testing.assert_close(attention(x, torch.tensor(PTR)), expected[0])
-    with torch._dynamo.config.patch(error_on_recompile=True):
-        torch.testing.assert_close(attention(x[:23], torch.tensor([0, 9, 23])), expected[1])
 
 
 def test_recomputing_draws_the_same_dropout(kind: str) -> None:
@@ -172,19 +161,6 @@ def test_random_features_equal_the_formula_however_rows_are_cut(monkeypatch) -> 
             torch.testing.assert_close(a, b, atol=1e-10, rtol=0)
 
     check_each(holds, itertools.product([False, True], [10_000, 4]))
-
-
-@torch.no_grad()
-def test_more_features_come_closer_to_full_attention() -> None:
-    attention, x, gaps = layer("performer", head_dim=WIDE), nodes() / 2, []
-    projections = attention.to_q, attention.to_k, attention.to_v
-    q, k, v = (to(x).unflatten(1, (HEADS, WIDE)).transpose(0, 1) for to in projections)
-    full = nn.functional.scaled_dot_product_attention(q, k, v).transpose(0, 1).flatten(1)
-    for features in (5, 100, 5000):  # Gaussian: few channels show the signs of the orthogonal ones
-        attention.fast_attention.projection_matrix = torch.randn(features, WIDE, dtype=torch.float64)
-        gaps.append(float((attention(x) - attention.to_out(full)).norm()))
-    assert gaps == sorted(gaps, reverse=True)
-    assert gaps[-1] < 0.1 * gaps[0]
 
 
 def test_directions_are_orthogonal_gaussians() -> None:

@@ -18,9 +18,7 @@ from support.cases import check_each
 from support.layer_kernels import DEVICE, batch_of, draw, drawn_on_the_cpu, norm_of
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch_geometric.data import Data
 
-from kmip_data.models.config import ModelConfig
 from kmip_data.models.layers import gated_gcn as layers
 from kmip_data.models.layers.batch import EdgeList, Edges, NeighborTable
 from kmip_data.models.layers.cpu import gated_edges as cpu
@@ -29,7 +27,7 @@ from kmip_data.models.layers.gpu import gated_edges as gpu
 from kmip_data.models.layers.gpu.norm_kernels import channels_of_a_tile, kept
 from kmip_data.models.layers.gpu.products import multiplied, widths
 from kmip_data.models.layers.norms import BatchNorm
-from kmip_data.models.network import build_model, recomputed
+from kmip_data.models.network import recomputed
 
 N, SEED = 13, 6
 
@@ -415,27 +413,3 @@ def test_errors_of_each_precision(precision: str, monkeypatch) -> None:
         float((b.double() - a).detach().norm() / a.detach().norm()) for a, b in zip(*results, strict=True)
     ]
     assert all(error <= most for error, most in zip(found, ERRORS[precision], strict=True)), found
-
-
-@pytest.mark.skipif(DEVICE.type == "cuda", reason="the two devices draw other seeds")
-@pytest.mark.parametrize("recompute", [long(True), False])
-def test_a_network_trains_as_on_the_cpu(recompute: bool, monkeypatch) -> None:
-    """Two steps with dropout: losses of both ways stay together."""
-    generator = torch.Generator().manual_seed(1)
-    x, y = torch.randn(12, 6, generator=generator), torch.randint(0, 4, (12,), generator=generator)
-    data = Data(x=x, neighbor=torch.randint(0, 12, (12, 3), generator=generator))
-    config = ModelConfig(layers=2, hidden_dim=8, dropout=0.2, checkpoint_layers=recompute)
-    losses = []
-    for function in (gpu.gated_edges, on_cpu):
-        monkeypatch.setattr(layers, "_fused", lambda *_, function=function: function)
-        torch.manual_seed(SEED)
-        model = build_model(config, in_channels=6, num_classes=4).train()
-        optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-        for _ in range(2):
-            loss = torch.nn.functional.cross_entropy(model(data), y)
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-            losses.append(loss.detach())
-    torch.testing.assert_close(torch.stack(losses[:2]), torch.stack(losses[2:]), atol=1e-4, rtol=1e-4)
-    assert losses[1] != losses[0]

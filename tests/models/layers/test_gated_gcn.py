@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 import torch
-from support.cases import check_each
 from support.layer_kernels import batch_of
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -33,32 +30,6 @@ def features(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)), requires_grad=True)
 
 
-def run(layer: GatedGCN, x: torch.Tensor, e: torch.Tensor, edges) -> list[torch.Tensor]:
-    """Outputs and all gradients of a scalar that uses both outputs."""
-    layer.zero_grad()
-    x, e = x.detach().requires_grad_(), e.detach().requires_grad_()
-    x_out, e_out = layer(x, e, edges)
-    e_out = e_out.reshape(-1, D) if layer.update_edges else e_out.new_zeros(1, D)
-    (x_out.sin().sum() + e_out.cos().sum()).backward()
-    grads = [p.grad.clone() for p in layer.parameters() if p.grad is not None]
-    return [x_out, e_out, x.grad, e.grad.reshape(-1, D), *grads]
-
-
-def test_table_equals_list() -> None:
-    def holds(case) -> None:
-        training, residual, shared, index = case
-        neighbor, edge_index = graph()
-        layer = make(residual=residual).train(training)
-        x, e = features(N, D), features(1, D) if shared else features(N * K, D)
-        by_list = run(layer, x, e, batch_of(EdgeList(edge_index[0], edge_index[1], N)))
-        table = batch_of(NeighborTable(neighbor.to(index)))
-        by_table = run(layer, x, e if shared else e.view(N, K, D), table)
-        torch.testing.assert_close(by_list, by_table, atol=2e-5, rtol=1e-4)
-
-    both = [True, False]
-    check_each(holds, itertools.product(both, both, both, [torch.int32, torch.int64]))
-
-
 @pytest.mark.parametrize("training", [True, False])
 def test_a_graph_without_edges(training: bool) -> None:
     none = torch.zeros(0, dtype=torch.int64)
@@ -82,16 +53,6 @@ def test_last_layer_leaves_edges_alone_and_its_edge_norm_takes_no_gradient() -> 
     ]
     x_last.sum().backward()
     assert all(p.grad is not None for p in last.parameters() if p.requires_grad)
-
-
-def test_bfloat16_under_autocast() -> None:
-    neighbor, _ = graph()
-    layer, x, e = make(), features(N, D), features(1, D)
-    expected = layer(x, e, batch_of(NeighborTable(neighbor)))
-    with torch.autocast("cpu", torch.bfloat16):
-        found = layer(x, e, batch_of(NeighborTable(neighbor)))
-    for a, b in zip(found, expected, strict=True):
-        torch.testing.assert_close(a.float(), b, atol=0.15, rtol=0.1)
 
 
 def chosen(

@@ -9,7 +9,6 @@ import time
 import pytest
 import torch
 
-from kmip_data.manifest import read_shipped
 from kmip_data.models.profiling import measuring
 from kmip_data.models.profiling.measuring import Measurer, Protocol, measure
 from kmip_data.models.profiling.methods import Shape, get_method
@@ -128,17 +127,3 @@ def test_growth_is_fitted_over_the_last_decade():
     assert growth_exponent(points) == pytest.approx(1.5)
     assert growth_exponent(points[:1]) is None
     assert growth_exponent([]) is None
-
-
-def test_published_figures():
-    paper = read_shipped("results", "efficiency")
-    seconds = {}
-    for curve in paper["curve"]:
-        assert len(curve.get("megabytes", [])) in {0, len(curve["n"])}
-        points = dict(zip(curve["n"], curve["milliseconds"], strict=True))
-        seconds[curve["method"], curve["setting"]] = points
-    full, symbolic = seconds["full", "inference"], seconds["symbolic", "inference"]
-    assert full[10**6] / symbolic[10**6] == pytest.approx(11.4, rel=0.01)
-    training = seconds["full", "training"][31622] / seconds["symbolic", "training"][31622]
-    assert training == pytest.approx(8.45, rel=0.01)
-    assert growth_exponent(symbolic.items()) == pytest.approx(1.96, abs=0.02)

@@ -18,7 +18,6 @@ from support.slow_models import slow_search
 
 from kmip_data.models.search import topk_inner_product
 from kmip_data.models.search.backends import cpu, dense, keops
-from kmip_data.models.search.rule import SPARE
 from kmip_data.runtime.threads import set_num_threads
 
 KEOPS_DIM, KEOPS_K = 3, 2  # one pair: KeOps compiles a kernel for each
@@ -201,16 +200,6 @@ def test_any_hint_gives_the_same(monkeypatch) -> None:
     check_each(holds, itertools.product(WAYS, hints))
 
 
-def test_permuting_nodes_permutes_the_result() -> None:
-    rows = torch.randn(1, 600, 4, generator=torch.Generator().manual_seed(4)).requires_grad_()
-    order = torch.randperm(600, generator=torch.Generator().manual_seed(4))
-    scores, indices = topk_inner_product(rows, rows, 6)
-    assert not scores.requires_grad
-    permuted = topk_inner_product(rows[:, order], rows[:, order], 6)
-    assert torch.equal(permuted[0], scores[:, order])
-    assert torch.equal(order[permuted[1]], indices[:, order])
-
-
 def test_memory_stays() -> None:
     rows, process = torch.randn(1, 2000, 4), psutil.Process()
     for count in (50, 450):
@@ -219,31 +208,6 @@ def test_memory_stays() -> None:
         if count == 50:
             before = process.memory_info().rss
     assert process.memory_info().rss - before < 16 * 2**20
-
-
-def by_faiss(queries: torch.Tensor, keys: torch.Tensor, count: int) -> torch.Tensor:
-    raw = pytest.importorskip("faiss")
-    index = raw.IndexFlatIP(queries.shape[2])
-    index.add(keys[0].numpy())
-    return torch.from_numpy(index.search(queries[0].numpy(), count)[1])
-
-
-def by_keops(queries: torch.Tensor, keys: torch.Tensor, count: int) -> torch.Tensor:
-    from pykeops.torch import LazyTensor
-
-    products = (LazyTensor(queries[:, :, None, :]) * LazyTensor(keys[:, None, :, :])).sum(-1)
-    return (-products).argKmin(count, dim=2)[0]
-
-
-@pytest.mark.parametrize("raw", [by_faiss, pytest.param(by_keops, marks=needs_keops)])
-def test_raw_libraries_agree_where_rounding_leaves_no_doubt(raw) -> None:
-    queries, keys, _ = blocks()
-    count = KEOPS_K + SPARE  # the kernel that is compiled for the backend, too
-    scores, indices = topk_inner_product(queries[:1], keys[:1], count + 1, backend="cpu")
-    found = raw(queries[:1], keys[:1], count)
-    sure = (scores[0].diff(dim=-1).abs() > 1e-4).all(-1)
-    assert sure.sum() > 1000
-    assert torch.equal(found[sure], indices[0, sure, :count])
 
 
 def test_threads_agree() -> None:

@@ -68,24 +68,6 @@ def test_refusals() -> None:
     )
 
 
-def test_empty_graphs_and_missing_slots() -> None:
-    def holds(backend) -> None:
-        rows = torch.tensor([[[1.0], [2.0], [3.0]]])
-        scores, indices = topk_inner_product(
-            rows, rows, 2, query_ptr=[0, 0, 1, 3, 3], key_ptr=[0, 2, 2, 3, 3], backend=backend
-        )
-        # Graph 0: keys but no query; graph 1: a query but no keys; graph 2: two queries, one key.
-        assert indices.tolist() == [[[-1, -1], [2, -1], [2, -1]]]
-        assert scores.tolist() == [[[-math.inf, -math.inf], [6.0, -math.inf], [9.0, -math.inf]]]
-        scores, indices = topk_inner_product(rows[:, :0], rows[:, :0], 4, query_ptr=[0], backend=backend)
-        assert scores.shape == indices.shape == (1, 0, 4)
-        # Pointers of the keys default to those of the queries.
-        found = topk_inner_product(rows, rows, 1, query_ptr=torch.tensor([0, 1, 3]), backend=backend)
-        assert found[1].tolist() == [[[0], [2], [2]]]
-
-    check_each(holds, ["cpu", "dense"])
-
-
 def test_where_graphs_begin_is_read_for_backends_that_do_not() -> None:
     """Of a problem whose pointers stay on a GPU, where the host would divide the rows evenly."""
     rows, ptr = torch.randn(1, 12, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 2, 9, 12])

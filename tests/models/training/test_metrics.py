@@ -144,6 +144,32 @@ def test_labels_without_a_positive_row_are_left_out():
     assert math.isnan(metrics.compute()["ap"])
 
 
+def test_errors_of_batches_and_of_logarithms():
+    """A small last batch counts as much as others; metrics of logarithms are of 10^y."""
+    rng = np.random.default_rng(4)
+    target, predicted = (torch.from_numpy(rng.normal(size=(23, 1))) for _ in range(2))
+    plain, powers = (SplitMetrics(Task("node", "regression", 1, log10=log10)) for log10 in (False, True))
+    for metrics in (plain, powers):
+        fill_rows(metrics, predicted.numpy(), target.numpy(), 10)
+        metrics.update(predicted[:3], torch.full((3, 1), torch.nan), torch.tensor(0.0))  # nothing known
+    each = [(predicted - target)[rows].abs().mean() for rows in (slice(10), slice(10, 20), slice(20, 23))]
+    found = plain.compute()
+    assert found["mae_batches"] == pytest.approx(float(sum(each)) / 3)
+    assert found["mae_batches"] != pytest.approx(found["mae"])
+    assert powers.compute()["mae"] == pytest.approx(float((10**predicted - 10**target).abs().mean()))
+
+
+def test_an_epoch_that_an_older_version_began_goes_on():
+    metrics, target = SplitMetrics(Task("node", "regression", 1)), torch.zeros(4, 1)
+    fill_rows(metrics, np.ones((4, 1)), target.numpy(), 2)
+    state = metrics.state()
+    state["rows"]["sums"] = state["rows"]["sums"][:5]  # without means of batches
+    metrics.reset()
+    metrics.load(state)
+    metrics.update(target + 3, target, torch.tensor(0.0))
+    assert metrics.compute()["mae"] == 2
+
+
 def test_regression_is_scikit_learns():
     rng = np.random.default_rng(0)
     predicted, target = rng.standard_normal((2, 200, 11)).astype(np.float32).astype(np.float64)

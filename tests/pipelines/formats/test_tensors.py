@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import zipfile
 from pathlib import Path
@@ -13,7 +12,8 @@ import torch
 from support.shared import shared_data
 
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.formats.tensors import read_tensor, read_torch_file
+from kmip_data.pipelines.formats.pickles import RefusedError
+from kmip_data.pipelines.formats.tensors import TENSORS, read_tensor, read_torch_file
 
 DTYPES = [
     torch.float64, torch.float32, torch.float16,
@@ -39,9 +39,8 @@ def same(found, expected) -> None:
         assert found == expected
 
 
-@pytest.mark.parametrize("zipped", [True, False])
 @pytest.mark.parametrize("protocol", [2, 4])
-def test_equal_to_torch(tmp_path: Path, zipped: bool, protocol: int) -> None:
+def test_equal_to_torch(tmp_path: Path, protocol: int) -> None:
     torch.manual_seed(0)
     base = torch.arange(24.0).reshape(4, 6)
     value = {
@@ -51,8 +50,12 @@ def test_equal_to_torch(tmp_path: Path, zipped: bool, protocol: int) -> None:
         "plain": [1, 2.5, "text", None, True, {"a": (1,)}],
     }
     path = tmp_path / "x.pt"
-    torch.save(value, path, _use_new_zipfile_serialization=zipped, pickle_protocol=protocol)
+    torch.save(value, path, pickle_protocol=protocol)
     same(read_torch_file(path), value)
+    torch.save(value, path, _use_new_zipfile_serialization=False)
+    with pytest.raises(DamagedInput, match="cannot be read as tensors") as caught:
+        read_torch_file(path)
+    assert "the layout before PyTorch 1.6" in str(caught.value)
 
 
 def test_real_files() -> None:
@@ -79,22 +82,19 @@ class Evil:
         return os.system, (f"touch {self.target}",)
 
 
-@pytest.mark.parametrize("zipped", [True, False])
-def test_nothing_is_run(tmp_path: Path, zipped: bool) -> None:
+def test_nothing_is_run(tmp_path: Path) -> None:
     mark, path = tmp_path / "ran", tmp_path / "x.pt"
-    torch.save([Evil(mark)], path, _use_new_zipfile_serialization=zipped)
+    torch.save([Evil(mark)], path)
     with pytest.raises(DamagedInput, match="was not run") as caught:
         read_torch_file(path)
     assert "system" in str(caught.value)
     assert not mark.exists()
 
 
-@pytest.mark.parametrize("zipped", [True, False])
-def test_cut_and_changed_files(tmp_path: Path, zipped: bool) -> None:
-    whole = io.BytesIO()
-    torch.save([torch.arange(100), {"a": torch.ones(3)}], whole, _use_new_zipfile_serialization=zipped)
-    data = whole.getvalue()
+def test_cut_and_changed_files(tmp_path: Path) -> None:
     path = tmp_path / "x.pt"
+    torch.save([torch.arange(100), {"a": torch.ones(3)}], path)
+    data = path.read_bytes()
     for length in [0, 1, 3, 10, *range(20, len(data) - 1, max(1, len(data) // 60))]:
         path.write_bytes(data[:length])
         with pytest.raises(DamagedInput):
@@ -133,13 +133,20 @@ def test_a_few_bytes_are_no_giant_tensor(tmp_path: Path) -> None:
     assert "repeats its storage" in str(caught.value)
 
 
-def test_a_tensor_beyond_its_storage(tmp_path: Path) -> None:
-    path = tmp_path / "x.pt"
-    torch.save(torch.zeros(4)[1:3], path, _use_new_zipfile_serialization=False)
-    data = path.read_bytes()
-    # The view's offset 1 becomes 3 (BININT1): its end is then one element after the storage.
-    at = data.index(b"K\x01K\x02\x85")
-    path.write_bytes(data[:at] + b"K\x03" + data[at + 2 :])
-    with pytest.raises(DamagedInput, match="was not run") as caught:
-        read_torch_file(path)
-    assert "beyond its storage" in str(caught.value)
+@pytest.mark.parametrize(
+    ("offset", "size", "stride", "fault"),
+    [
+        (3, (2,), (1,), "beyond its storage"),
+        (1, (2, 2), (2, 1), "beyond its storage"),
+        (0, (2,), (4,), "beyond its storage"),
+        (0, (2,), (1, 1), "of shape"),
+        (-1, (2,), (1,), "of shape"),
+        (0, 2, (1,), "other than a tensor"),
+    ],
+)
+def test_a_tensor_beyond_its_storage(offset, size, stride, fault) -> None:
+    rebuild = TENSORS["torch._utils._rebuild_tensor_v2"]
+    assert rebuild(np.arange(4.0), 1, (3,), (1,)).tolist() == [1, 2, 3]
+    assert rebuild(np.arange(4.0), 0, (2, 2), (1, 2)).tolist() == [[0, 2], [1, 3]]
+    with pytest.raises(RefusedError, match=fault):
+        rebuild(np.arange(4.0), offset, size, stride)

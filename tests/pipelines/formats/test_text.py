@@ -47,7 +47,7 @@ def test_rounds_as_python_does(words):
     if np.isfinite(expected).all():
         assert parse_points(text, len(words), name="a").tobytes() == expected.tobytes()
     else:
-        with pytest.raises(DamagedInput, match="a, line 1: not a finite decimal number"):
+        with pytest.raises(DamagedInput, match=r"a, line 1: not [1-6] finite decimal numbers"):
             parse_points(text, len(words), name="a")
 
 
@@ -87,32 +87,20 @@ def test_pyg_loses_the_last_point_without_a_line_break(tmp_path):
     assert len(parse_points(path.read_bytes(), 2, name="a")) == 3
 
 
-#: text of three columns that is refused, the line and the word that are named
-WRONG = [
-    (b"", 1, "empty"),
-    (b"1 2 3\n4 5\n", 2, "wrong number of columns"),
-    (b"1 2 3\n4 5 6 7\n", 2, "wrong number of columns"),
-    (b"1 2 3\r\n4 5 6\r\n\r\n", 3, "wrong number of columns"),
-    (b"1 2 3\n4 nan 6\n", 2, "'nan'"),
-    (b"1 2 3\n4 -inf 6\n", 2, "'-inf'"),
-    (b"1 2 3\n4 5 1e39\n", 2, "'1e39'"),
-    (b"1 2 3\n4 5 six\n", 2, "'six'"),
-    (b"1 2 3\n4 5 6_0\n", 2, "'6_0'"),
-    (b"1 2 3\n4 5 0x10\n", 2, "'0x10'"),
-    (b"1 2 3\n4 5 1e+\n", 2, "'1e+'"),
-    (b"1 2 3\n4 5 .\n", 2, "'.'"),
-    (b"1 2 3\n4 5 103.0\x000000\n", 2, "103.0"),
-    (b"1,2,3\n", 1, "'1,2,3'"),
-    (b"1 2 3\n4 5 \xd9\xa3\n", 2, "not a finite decimal number"),
-]
+#: a line that is refused where three columns are expected
+WRONG = (
+    *(b"4 5", b"4 5 6 7", b"", b"4 nan 6", b"4 -inf 6", b"4 5 1e39", b"4 5 six", b"4 5 6_0", b"4 5 0x10"),
+    *(b"4 5 1e+", b"4 5 .", b"4 5 103.0\x000000", b"1,2,3", b"4 5 \xd9\xa3"),
+)
 
 
 def test_what_cannot_be_read_names_the_line():
-    for text, line, message in WRONG:
-        with pytest.raises(DamagedInput) as error:
-            parse_points(text, 3, name="folder/a.txt")
-        assert f"folder/a.txt, line {line}:" in str(error.value), text
-        assert message in str(error.value), text
+    for wrong in WRONG:
+        with pytest.raises(DamagedInput, match=r"a\.txt, line 2: not 3 finite decimal numbers") as error:
+            parse_points(b"1 2 3\n" + wrong + b"\n7 8 9", 3, name="folder/a.txt")
+        assert ascii(wrong.decode("latin-1"))[1:6] in ascii(str(error.value)), wrong
+    with pytest.raises(DamagedInput, match="line 1"):
+        parse_points(b"", 3, name="a")
 
 
 @settings(max_examples=250, deadline=None)

@@ -7,9 +7,8 @@ import json
 import osmnx
 import pytest
 import shapely
-from benchmarks.helsinki import write_streets
 from support.cases import check_each
-from support.osm_maps import edges_of, edges_of_osmnx, helsinki, streets_of_helsinki
+from support.osm_maps import edges_of, edges_of_osmnx, helsinki, streets_of_helsinki, write_streets
 from support.osm_servers import osm_servers
 
 from kmip_data.errors import DamagedInput, UsageError

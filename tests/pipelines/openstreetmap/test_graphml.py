@@ -7,9 +7,8 @@ from pathlib import Path
 
 import osmnx
 import pytest
-from benchmarks.helsinki import write_streets
 from support.cases import check_each
-from support.osm_maps import edges_of, edges_of_osmnx, streets_of_helsinki
+from support.osm_maps import edges_of, edges_of_osmnx, streets_of_helsinki, write_streets
 from support.shared import shared_data
 
 from kmip_data.errors import DamagedInput

@@ -7,10 +7,9 @@ from pathlib import Path
 import networkx as nx
 import osmnx
 import pytest
-from benchmarks.helsinki import write_streets
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.osm_maps import edges_of, edges_of_osmnx, streets_of_helsinki, write_map
+from support.osm_maps import edges_of, edges_of_osmnx, streets_of_helsinki, write_map, write_streets
 from support.shared import shared_data
 
 from kmip_data.pipelines.openstreetmap.extract import read_extract

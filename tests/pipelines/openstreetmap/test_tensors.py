@@ -11,11 +11,10 @@ import osmnx
 import pandas as pd
 import pytest
 import torch
-from benchmarks.helsinki import write_areas, write_streets
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.cases import check_each
-from support.osm_maps import helsinki, write_map
+from support.osm_maps import helsinki, write_areas, write_map, write_streets
 from torch_geometric.utils import remove_self_loops, scatter, to_undirected
 
 from kmip_data.pipelines.cities.graph import FEATURES, CityTensors

@@ -248,15 +248,11 @@ def test_a_file_that_was_whole_but_not_renamed_needs_no_request(server, target):
     assert_whole(target)
 
 
-def test_a_mirror_continues_the_bytes_of_another_only_by_a_pinned_digest(server, target):
-    for pinned, data, ranges in (({}, OTHER, [None]), ({"sha256": SHA}, DATA, ["bytes=300000-"])):
-        one = server.route(f"/one{len(pinned)}", File(data, cut=300_000), status(404))
-        two = server.route(f"/two{len(pinned)}", File(DATA, etag='"elsewhere"'))
-        fetch(source(one, two, **pinned), target)
-        assert_whole(target)
-        asked = [headers.get("Range") for path, headers in server.requests if path == f"/two{len(pinned)}"]
-        assert asked == ranges
-        target.unlink()
+def test_a_mirror_never_continues_the_bytes_of_another(server, target):
+    one = server.route("/one", File(OTHER, cut=300_000), status(404))
+    fetch(source(one, server.route("/two", File(DATA))), target)
+    assert_whole(target)
+    assert "Range" not in server.requests[-1][1]
 
 
 def test_the_mirror_of_an_unfinished_part_is_asked_first(server, target):

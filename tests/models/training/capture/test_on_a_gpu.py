@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from contextlib import contextmanager
+
 import pytest
 import torch
-from support.calls import CallCounter, Calls
 from support.captured import assert_same, learn
 from support.training_data import OPERATORS, learnable_build
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
 
 from kmip_data.models.search.backends import cuda
 from kmip_data.models.training.capture import steps
@@ -18,6 +22,9 @@ pytestmark = pytest.mark.skipif(
 )
 
 LAUNCHED = 70  #: launches of a replayed step
+LAUNCHES = ("cudaLaunchKernel", "cuLaunchKernel", "cudaGraphLaunch")  #: and their variants
+RECORDING = ("cudaStreamBeginCapture", "cudaGraphInstantiate")
+WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
 #: Of a step. What is an operator on a CPU is one kernel here, none (views), one of dozens (fused ones), or
 #: several (sorts, sums in a fixed order): so many leave room, and thousands would not fit.
 KERNELS = 2 * OPERATORS
@@ -40,6 +47,28 @@ class _Plain(CudaGraphs):
 
     def record(self, work):
         raise RuntimeError("not wanted")
+
+
+class _SixthBatch:
+    """Calls of the sixth batch of a training loop, by the profiler: of the host, and kernels that ran."""
+
+    def __init__(self):
+        self.left, self.host, self.kernels = 5, Counter(), 0
+
+    @contextmanager
+    def __call__(self, batch, last):
+        self.left -= 1
+        if self.left != -1:
+            yield
+            return
+        torch.cuda.synchronize()  # kernels of the batch before are not this one's
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+            yield
+        for event in profiler.events():
+            if event.device_type != DeviceType.CUDA:
+                self.host[event.name] += 1
+            elif not event.is_user_annotation:
+                self.kernels += not event.name.startswith(("Memcpy", "Memset"))
 
 
 def _graphs(kind=CudaGraphs):
@@ -99,15 +128,13 @@ def test_a_replayed_step_is_few_launches_and_waits_for_nothing(model, tmp_path):
     build = learnable_build(tmp_path / "build", graphs=15, varied=0)
     options = _options(model=model, training={"epochs": 6, "batch_size": 11, "accumulate": 1})
 
-    def calls(kind) -> Calls:
-        counter = CallCounter("cuda", before=5)
-        learn(build, tmp_path, _graphs(kind), watch=counter, **options)
-        return counter.found
-
-    plain, replayed = calls(_Plain), calls(CudaGraphs)
-    assert replayed.replayed
-    assert replayed.launches <= LAUNCHED
-    assert replayed.synchronisations == 0
+    plain, replayed = _SixthBatch(), _SixthBatch()
+    for watch, kind in ((plain, _Plain), (replayed, CudaGraphs)):
+        learn(build, tmp_path, _graphs(kind), watch=watch, **options)
+    assert replayed.host["cudaGraphLaunch"]
+    assert not any(name.startswith(RECORDING) for name in replayed.host)
+    assert sum(count for name, count in replayed.host.items() if name.startswith(LAUNCHES)) <= LAUNCHED
+    assert sum(replayed.host[name] for name in WAITS) <= 1  # of the profiler, when it stops
     assert 0 < plain.kernels <= KERNELS
     assert plain.kernels / 2 < replayed.kernels <= plain.kernels + LAUNCHED
 

@@ -148,7 +148,7 @@ def test_strange_text_files_end_in_an_error_of_ours(theirs, tmp_path):
     assert not failed
 
 
-def test_weights_that_are_a_pickle_run_nothing(theirs, tmp_path):
+def test_weights_that_are_a_pickle_run_nothing_and_no_pipe_is_waited_for(theirs, tmp_path):
     home, canary = Home(tmp_path), tmp_path / "canary"
     run = shutil.copytree(theirs.runs / "clouds/gps-kmip/done", home.runs / "clouds/gps-kmip/done")
 
@@ -156,7 +156,12 @@ def test_weights_that_are_a_pickle_run_nothing(theirs, tmp_path):
         def __reduce__(self):
             return os.system, (f"touch {canary}",)
 
-    torch.save({"state_dict": Hostile()}, run / WEIGHTS)
-    with pytest.raises(DamagedInput, match="cannot be read as weights"):
-        evaluate(run, home=home)
+    def no_file():
+        (run / WEIGHTS).unlink()
+        os.mkfifo(run / WEIGHTS)
+
+    for spoil in (lambda: torch.save({"state_dict": Hostile()}, run / WEIGHTS), no_file):
+        spoil()
+        with pytest.raises(DamagedInput, match="cannot be read as weights"):
+            evaluate(run, home=home)
     assert not canary.exists()

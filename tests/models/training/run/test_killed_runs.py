@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import json
 import os
 import random
@@ -10,13 +11,14 @@ import re
 import shlex
 import shutil
 import signal
+import sys
 import tempfile
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import pytest
-from support.forks import NEVER, end_of, fork
 from support.training_data import OF_THE_MACHINE, learnable_build, read_history
 
 from kmip_data.cli.main import run
@@ -29,12 +31,72 @@ SMALL = ("layers=1", "hidden_dim=8", "attention.heads=2", "attention.k=3")
 RESUME = re.compile(r"kmip-data (train --resume [^\s,]+)")
 
 
+OPERATIONS = ("open", "mkdir", "write", "fsync", "ftruncate", "replace", "unlink", "rmdir")
+NEVER = 10**9
+#: Carries an operation out: its number (from 0), its name, the path, the call.
+Around = Callable[[int, str, str, "functools.partial[Any]"], Any]
+
+
 class Case(NamedTuple):
     """A fault at the n-th operation (from 0): a kill, or from there on no room."""
 
     n: int
     when: Literal["before", "middle", "after"] = "before"
     how: Literal["kill", "no-space"] = "kill"
+
+
+def watch(folder: Path, around: Around) -> None:
+    """Let ``around`` carry out each change of what lies below ``folder``."""
+    seen = -1
+
+    def wrapped(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            nonlocal seen
+            path = _changed(name, arguments, options)
+            if path is None or not path.startswith(str(folder)):
+                return function(*arguments, **options)
+            seen += 1
+            return around(seen, name, path, functools.partial(function, *arguments, **options))
+
+        return call
+
+    for name in OPERATIONS:
+        setattr(os, name, wrapped(name, getattr(os, name)))
+
+
+def _changed(name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> str | None:
+    """Path of the file that an operation changes, if it changes one."""
+    if name == "open" and not arguments[1] & (os.O_CREAT | os.O_WRONLY | os.O_RDWR):
+        return None
+    target = arguments[1] if name == "replace" else arguments[0]
+    if isinstance(target, int):
+        try:
+            target = Path(f"/proc/self/fd/{target}").readlink()
+        except OSError:
+            return None
+    inside = options.get("dst_dir_fd", options.get("dir_fd"))  # a name inside an open folder
+    base = Path.cwd() if inside is None else Path(f"/proc/self/fd/{inside}").readlink()
+    return str(base / target)
+
+
+def fork(action: Callable[[], int], said: Path, folder: Path, around: Around) -> int:
+    """Run ``action`` in a fork, which ends with its code; what it prints is in ``said``."""
+    said.write_text("")
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 70
+    try:
+        descriptor = os.open(said, os.O_WRONLY | os.O_APPEND)
+        for stream in (1, 2):
+            os.dup2(descriptor, stream)
+        sys.stdout, sys.stderr = (os.fdopen(stream, "w", buffering=1) for stream in (1, 2))
+        watch(folder, around)
+        code = action()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
 
 
 def disturbed(home: Path, words: list[str], case: Case, log: Path | None = None) -> tuple[int, str]:
@@ -57,7 +119,8 @@ def disturbed(home: Path, words: list[str], case: Case, log: Path | None = None)
             os.kill(os.getpid(), signal.SIGKILL)
 
     said = home.parent / "said"
-    return end_of(fork(lambda: run(words), said, home, around)), said.read_text()
+    pid = fork(lambda: run(words), said, home, around)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), said.read_text()
 
 
 def train(place: Path, home: Path) -> list[str]:

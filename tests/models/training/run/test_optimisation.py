@@ -74,11 +74,12 @@ def test_wrong_settings_are_refused():
 def rates(config, epochs, losses, steps=1):
     """Rates of a schedule from 0.5 on, one for each of the losses."""
     optimiser = torch.optim.AdamW([nn.Parameter(torch.zeros(1))], lr=0.5)
-    schedule, found = build_schedule(optimiser, config, epochs, steps), []
+    schedule, found, history = build_schedule(optimiser, config, epochs, steps), [], []
     for loss in losses:
         found.append(optimiser.param_groups[0]["lr"])
         optimiser.step()
-        step_schedule(schedule, loss)
+        history.append({} if loss is None else {"val_loss": loss})
+        step_schedule(schedule, history)
     return found
 
 
@@ -103,11 +104,11 @@ def test_per_step_is_the_same_curve_over_all_steps():
     assert rates(ScheduleConfig(kind="constant", warmup_epochs=4), 8, [None] * 8) == [0.5] * 8
 
 
-def test_reduce_on_plateau_halves_after_patience_and_skips_epochs_without_a_loss():
+def test_reduce_on_plateau_halves_after_patience_and_takes_the_last_loss_there_is():
     config = ScheduleConfig(kind="reduce_on_plateau", patience=2)
-    # Best at epoch 1; epochs 2-4 are bad, and the third bad one exceeds the patience of two.
-    losses = [1.0, 0.9, 0.9, 0.9, 0.9, 0.9, *[None] * 5]
-    assert rates(config, 100, losses) == [0.5] * 5 + [0.25] * 6
+    # None before the first loss; best at epoch 3, and the third bad one exceeds the patience of two.
+    losses = [None, None, 1.0, 0.9, 0.9, *[None] * 6]
+    assert rates(config, 100, losses) == [0.5] * 7 + [0.25] * 3 + [0.125]
 
 
 def test_a_schedule_of_k_begins_and_ends_where_it_says():

@@ -98,19 +98,6 @@ def test_a_file_has_exactly_the_metrics_of_its_run(dataset, tmp_path) -> None:
     assert alone.metrics == pytest.approx(expected, rel=1e-9)
 
 
-def test_what_is_printed(home, clouds, tmp_path) -> None:
-    refused = kmip("predict", "mine", "--output", tmp_path / "a.csv", "--home", home.root)
-    assert (refused.code, ".npz" in refused.err) == (2, True)
-    path = tmp_path / "found.npz"
-    told = kmip("predict", "mine", "--output", path, "--home", home.root)
-    assert told.code == 0, told.err
-    assert "Next: kmip-data evaluate --predictions" in told.out
-    shown = kmip("evaluate", "--predictions", path, "--dataset", clouds, "--home", home.root)
-    assert shown.code == 0, shown.err
-    assert "accuracy" in shown.out
-    assert "loss" not in shown.out
-
-
 def test_every_part_and_the_metrics_of_classes_alone(home, clouds) -> None:
     metrics = evaluate("mine", home=home).metrics
     for part in ("train", "val", "test"):

@@ -172,8 +172,7 @@ def test_three_stops_within_an_epoch_resume_to_the_same_weights(longer, name, tm
     resume(run, home=home, quiet=True)
     same_run(run, whole)
     for row in read_history(run):  # what was measured before a stop counts
-        assert row["seconds_train"] > 0
-        assert 0 < row["share_waiting"] < 1
+        assert 0 < row["seconds_train"] < row["seconds"]
 
 
 def test_a_run_stopped_within_an_epoch_needs_as_many_processes(longer, tmp_path, monkeypatch, capsys):

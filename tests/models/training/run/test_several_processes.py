@@ -190,9 +190,6 @@ def test_two_processes_learn_what_one_does(home: Path, name: str) -> None:
     for key, value in last[0].items():
         torch.testing.assert_close(last[1][key], value, rtol=within, atol=within)
     pairs = [*zip(read_history(one), read_history(two), strict=True)]
-    for rows in pairs:  # every graph is counted once
-        nodes, also = (row["nodes_per_second"] / row["graphs_per_second"] for row in rows)
-        assert nodes == pytest.approx(also)
     pairs += [(values, read_result(two).metrics[part]) for part, values in read_result(one).metrics.items()]
     for alone, shared in pairs:
         for column in alone.keys() - OF_THE_MACHINE:

@@ -1,4 +1,4 @@
-"""Compile Triton's kernels for GPUs that are not there: ``python -m support.triton_compiled [brief]``.
+"""Compile Triton's kernels for GPUs that are not there: ``python compiled_kernels.py [brief]``.
 
 Prints JSON: what each kernel takes by its name. It cannot run in a process in which Triton interprets.
 """

@@ -198,8 +198,9 @@ class MoleculePipeline(Pipeline[P, S]):
         """Read a split; ``rows`` is the number of rows used, ``None`` where that was checked."""
         path = folder / self.lists[rule]
         if path.suffix == ".pt":
-            return check_partition(read_torch_file(path, NUMPY), rows, name=path.name)
-        found, _ = read_pickle(path.read_bytes(), NUMPY, name=path.name)
+            found = read_torch_file(path, NUMPY)
+        else:
+            found = read_pickle(path.read_bytes(), NUMPY, name=path.name)
         return check_partition(found, rows, name=path.name)
 
     def name_parts(self, params: P) -> list[str]:

@@ -1,0 +1,153 @@
+"""Batches of sampled neighbourhoods, called as PyTorch Geometric's ``NeighborLoader``."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.loader import NodeLoader
+from torch_geometric.sampler import BaseSampler, NodeSamplerInput, SamplerOutput
+
+from kmip_data.errors import UsageError
+from kmip_data.graphs.sampling import Neighborhoods
+
+SUBGRAPHS = ("directional", "bidirectional", "induced")
+
+
+class NeighborLoader(NodeLoader):  # type: ignore[misc] # torch-geometric has no types
+    """Batches of a graph with sampled neighbours, as ``torch_geometric.loader.NeighborLoader``.
+
+    Neither pyg-lib nor torch-sparse is needed. Batches have the attributes of PyG's (``n_id``, ``e_id``,
+    ``input_id``, ``batch_size``, ``num_sampled_nodes``, ``num_sampled_edges``), seeds first. Only the random
+    choice differs: it is a function of seed, epoch and nodes of the batch, whatever ``num_workers`` is.
+
+    Parameters
+    ----------
+    data
+        Homogeneous graph with ``edge_index``.
+    num_neighbors
+        Incoming edges drawn of each node in each hop; −1: all.
+    input_nodes
+        Nodes that the batches are made of, int64 indices or a bool mask (N,); None: all.
+    replace
+        Draw with replacement.
+    subgraph_type
+        ``directional``: the drawn edges; ``bidirectional``: also their reverse; ``induced``: all edges
+        between the nodes drawn.
+    transform, transform_sampler_output, filter_per_worker, is_sorted
+        As in PyG; ``is_sorted`` changes nothing.
+    directed
+        Deprecated in PyG: False means ``subgraph_type="induced"``.
+    seed
+        Of order and draws; None: from torch's global generator, or ``generator`` where that is given.
+    **options
+        Of ``torch.utils.data.DataLoader``: ``batch_size``, ``shuffle``, ``drop_last``, ``num_workers``,
+        ``generator`` …
+
+    Raises
+    ------
+    UsageError
+        Heterogeneous or remote data; ``disjoint``, ``time_attr``, ``input_time``, ``weight_attr`` or
+        ``neighbor_sampler``, which this loader does not have; an argument out of range.
+    """
+
+    def __init__(  # noqa: PLR0913 -- PyTorch Geometric's arguments, and ours
+        self,
+        data: Data,
+        num_neighbors: Sequence[int],
+        input_nodes: Tensor | None = None,
+        *,
+        replace: bool = False,
+        subgraph_type: str = "directional",
+        transform: Callable[[Data], Any] | None = None,
+        transform_sampler_output: Callable[[SamplerOutput], SamplerOutput] | None = None,
+        filter_per_worker: bool | None = None,
+        is_sorted: bool = False,
+        directed: bool = True,
+        seed: int | None = None,
+        **options: Any,
+    ) -> None:
+        name = str(getattr(subgraph_type, "value", subgraph_type)) if directed else "induced"
+        _check(data, num_neighbors, name, options)
+        if seed is not None:
+            options["generator"] = torch.Generator().manual_seed(seed)
+        sampler = _Sampler(data, [int(fanout) for fanout in num_neighbors], replace, name)
+        sampler.persistent = bool(options.get("persistent_workers"))
+        super().__init__(
+            data,
+            sampler,
+            input_nodes,
+            transform=transform,
+            transform_sampler_output=transform_sampler_output,
+            filter_per_worker=filter_per_worker,
+            **options,
+        )
+
+    def _get_iterator(self) -> Any:
+        # Drawn here, in the process that iterates: workers get it with the sampler.
+        self.node_sampler.epoch = int(torch.empty((), dtype=torch.int64).random_(generator=self.generator))
+        return super()._get_iterator()
+
+
+class _Sampler(BaseSampler):  # type: ignore[misc] # as above
+    """The draw of one batch, in the form that PyG's ``NodeLoader`` takes."""
+
+    def __init__(self, data: Data, fanouts: list[int], replace: bool, name: str) -> None:
+        self._graph = Neighborhoods(data.edge_index.cpu().numpy(), int(data.num_nodes or 0))
+        self._fanouts, self._replace, self._name = fanouts, replace, name
+        self.epoch = 0  #: number drawn at the start of the epoch
+        self.persistent = False  #: True if workers outlive the epoch and never hear of the next one's number
+
+    def sample_from_nodes(self, inputs: NodeSamplerInput, **_: Any) -> SamplerOutput:
+        """Return the sampled graph around the nodes of a batch."""
+        seeds = inputs.node.cpu().numpy()
+        key = [self.epoch, zlib.crc32(seeds.tobytes())]
+        key += [int(torch.randint(2**62, ()))] if self.persistent else []
+        found = self._graph.around(
+            seeds,
+            self._fanouts,
+            np.random.Generator(np.random.PCG64(key)),
+            replace=self._replace,
+            induced=self._name == "induced",
+        )
+        node, edge, row, col = map(torch.from_numpy, found[:4])
+        output = SamplerOutput(
+            node=node,
+            row=row,
+            col=col,
+            edge=edge,
+            batch=None,
+            num_sampled_nodes=found.hop_nodes,
+            num_sampled_edges=found.hop_edges or None,
+            metadata=(inputs.input_id, inputs.time),
+        )
+        return output.to_bidirectional() if self._name == "bidirectional" else output
+
+    def sample_from_edges(self, *_: Any, **__: Any) -> SamplerOutput:
+        """Not for this loader, whose batches are made of nodes."""
+        raise NotImplementedError
+
+
+def _check(data: Any, num_neighbors: Any, name: str, options: dict[str, Any]) -> None:
+    missing = ("disjoint", "temporal_strategy", "time_attr", "input_time", "weight_attr", "neighbor_sampler")
+    for option in missing:
+        value = options.pop(option, None)
+        if value is not None and value is not False and str(value) != "uniform":
+            raise UsageError(
+                f"NeighborLoader cannot do {option}.",
+                next="leave it out, or torch_geometric.loader.NeighborLoader, which needs pyg-lib",
+            )
+    if not isinstance(data, Data) or data.edge_index is None:
+        raise UsageError(f"NeighborLoader needs a Data with edge_index, not {type(data).__name__}.")
+    whole = isinstance(num_neighbors, Sequence) and all(
+        isinstance(fanout, int) and fanout >= -1 for fanout in num_neighbors
+    )
+    if not whole or not num_neighbors:
+        raise UsageError(f"num_neighbors must be numbers of at least -1, one a hop, not {num_neighbors!r}.")
+    if name not in SUBGRAPHS:
+        raise UsageError(f"subgraph_type must be one of {', '.join(SUBGRAPHS)}, not {name!r}.")

@@ -1,0 +1,93 @@
+"""Sampled neighbourhoods of nodes of one graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ids = NDArray[np.int64]
+
+
+class Sampled(NamedTuple):
+    """A sampled graph; its nodes are numbered in the order in which they were met, seeds first."""
+
+    nodes: Ids  #: (n,) nodes of the graph
+    edges: Ids  #: (e,) edges of the graph, hop after hop
+    source: Ids  #: (e,) their ends, numbered among ``nodes``
+    target: Ids  #: (e,)
+    hop_nodes: list[int]  #: seeds, then nodes that each hop met first
+    hop_edges: list[int]  #: edges of each hop
+
+
+class Neighborhoods:
+    """Incoming edges of every node, to draw from.
+
+    ``edge_index`` (2, E) int64 are sources and targets among ``num_nodes``.
+    """
+
+    def __init__(self, edge_index: Ids, num_nodes: int) -> None:
+        self._source, target = edge_index
+        self._nodes = num_nodes
+        # Compressed rows: the incoming edges of node i are _edges[_start[i]:_start[i + 1]].
+        self._edges = np.argsort(target, kind="stable")
+        self._start = np.concatenate([[0], np.cumsum(np.bincount(target, minlength=num_nodes))])
+
+    def around(
+        self,
+        seeds: Ids,
+        fanouts: Sequence[int],
+        generator: np.random.Generator,
+        *,
+        replace: bool = False,
+        induced: bool = False,
+    ) -> Sampled:
+        """Draw at most ``fanouts[hop]`` incoming edges of each node met in the hop before, −1: all.
+
+        ``replace`` draws each of them from all edges of the node. ``induced`` takes, in the end, all edges
+        between the nodes that were met; ``hop_edges`` is empty then.
+        """
+        place = np.full(self._nodes, -1, np.int64)
+        place[seeds] = np.arange(len(seeds))
+        nodes, frontier, count = [seeds], seeds, len(seeds)
+        edges, targets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for fanout in fanouts:
+            sampled, owner = self._drawn(frontier, fanout, generator, replace)
+            edges.append(sampled)
+            targets.append(owner + (count - len(frontier)))
+            sources = self._source[sampled]
+            # In the order in which they are met, each once.
+            met, first = np.unique(sources[place[sources] < 0], return_index=True)
+            frontier = met[np.argsort(first)]
+            place[frontier] = count + np.arange(len(frontier))
+            count += len(frontier)
+            nodes.append(frontier)
+        met, hops = np.concatenate(nodes), [len(each) for each in edges[1:]]
+        if induced:
+            found, owner = self._drawn(met, -1, generator, replace=False)
+            inside = place[self._source[found]] >= 0
+            edges, targets, hops = [found[inside]], [owner[inside]], []
+        taken = np.concatenate(edges)
+        ends = place[self._source[taken]], np.concatenate(targets)
+        return Sampled(met, taken, *ends, [len(each) for each in nodes], hops)
+
+    def _drawn(
+        self, nodes: Ids, fanout: int, generator: np.random.Generator, replace: bool
+    ) -> tuple[Ids, Ids]:
+        """Incoming edges of ``nodes``, ``fanout`` of each, and the position in ``nodes`` of their target."""
+        start = self._start[nodes]
+        degree = self._start[nodes + 1] - start
+        if replace and fanout >= 0:
+            owner = np.repeat(np.flatnonzero(degree), fanout)
+            return self._edges[start[owner] + generator.integers(degree[owner])], owner
+        owner = np.repeat(np.arange(len(nodes)), degree)
+        first = np.cumsum(degree) - degree
+        within = np.arange(len(owner)) - first[owner]
+        if fanout >= 0:
+            # A random order inside each node's edges; its first ones are taken.
+            order = np.lexsort((generator.random(len(owner)), owner))
+            taken = order[within < fanout]
+            owner, within = owner[taken], within[taken]
+        return self._edges[start[owner] + within], owner

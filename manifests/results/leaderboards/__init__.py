@@ -1,0 +1,1 @@
+"""Figures of public leaderboards, one file each."""

@@ -1,0 +1,307 @@
+"""GraphLand: streets of two cities whose speed is predicted, from the published tables.
+
+Raw layout of ``NAME.zip``: ``info.yaml`` names the columns by kind; ``features.csv`` and ``targets.csv`` have
+a row per street, ``edgelist.csv`` a row per edge, ``split_masks_RL.csv`` and ``split_masks_RH.csv`` the
+columns train, val and test. Steps and defaults are those of PyTorch Geometric 2.8's ``GraphLandDataset``.
+Facts and deviations: ``docs/datasets/city-roads.md``, ``docs/fidelity.md``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, PrivateAttr
+
+from kmip_data.arrays import F32, I64
+from kmip_data.errors import DamagedInput
+from kmip_data.format.schema import Column, Schema
+from kmip_data.format.splits import NO_PART, PARTS
+from kmip_data.format.writer import GraphRecord
+from kmip_data.pipelines.base import (
+    About,
+    Params,
+    Pipeline,
+    Prepared,
+    RawFolder,
+    Records,
+    Split,
+    SplitParams,
+    Unit,
+)
+from kmip_data.pipelines.shared.records import feature_column
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+KINDS: Final = ("numerical", "fraction", "categorical")  #: of features, in the order of the columns of x
+QUANTILES: Final = 1_000
+NEAR: Final = 1e-7  #: values this near to the least and largest one are these
+_FILE: Final = "streets.npz"
+_NAME: Final = re.compile(r"[^\x00-\x1f\x7f]{1,100}")
+
+
+class GraphLandParams(Params):
+    """Parameters that change the record."""
+
+    of_samples: ClassVar[tuple[str, ...]] = ("limit",)
+
+    limit: int | None = Field(default=None, ge=1, description="with --sample: streets of the generated city")
+    target_scaling: Literal["RL", "RH", "none"] = Field(
+        default="RL",
+        description="standardise the target by mean and deviation of the train streets of this split; "
+        "none: as published",
+    )
+    #: Names of the columns of x, read from the raw files. They follow from the digests of these, which are in
+    #: the build key, so they are no parameter of their own.
+    _names: tuple[str, ...] = PrivateAttr(default=())
+
+
+class GraphLandSplitParams(SplitParams):
+    """Parameters of the split."""
+
+    split: Literal["RL", "RH", "stratified"] = Field(
+        default="RL",
+        description="RL, RH: as published, 10/10/80 and 50/25/25 of the streets; stratified: in parts of "
+        "RL's sizes drawn anew (at random: there are no classes)",
+    )
+
+
+class GraphLandPipeline(Pipeline[GraphLandParams, GraphLandSplitParams]):
+    """The pipeline of ``manifests/datasets/city-roads-{m,l}.toml``."""
+
+    version = 1
+    one_unit = True
+    Params: ClassVar[type[GraphLandParams]] = GraphLandParams
+    SplitParams: ClassVar[type[GraphLandSplitParams]] = GraphLandSplitParams
+
+    def resolve(self, params: GraphLandParams, raw: RawFolder) -> GraphLandParams:
+        """Return the parameters with the names of the columns of x, which depend on the categories found."""
+        found = params.model_copy()
+        found._names = read_features(raw.path).names  # noqa: SLF001
+        return found
+
+    def schema(self, params: GraphLandParams) -> Schema:
+        """Features by name, their kinds as upstream's masks, and the target."""
+        names = params._names  # noqa: SLF001
+        target = Column(
+            key="node/y", attribute="y", stored="float32", presented="float32", finite=False,
+            unit="" if params.target_scaling == "none" else "standard deviations",
+            doc="target; NaN where it is not known",
+        )  # fmt: skip
+        masks = (
+            Column(
+                key=f"graph/x_{kind}_mask", attribute=f"x_{kind}_mask", stored="uint8", presented="bool",
+                shape=(len(names),), form="row", doc=f"columns of x that are {kind} features",
+            )
+            for kind in KINDS
+        )  # fmt: skip
+        x = feature_column("node/x", names, "numerical, fraction and one-hot features")
+        most = self.manifest.max_nodes
+        return Schema(columns=(x, target, *masks), edges="index", max_nodes=most, directed=False)
+
+    def prepare(self, raw: RawFolder, params: GraphLandParams, workdir: Path) -> Prepared:
+        """Read the tables, check them, transform features and target."""
+        found = read_features(raw.path)
+        y = _column(read_table(raw.path / "targets.csv"), found.target, "targets.csv")
+        edges = read_edges(raw.path / "edgelist.csv", len(found.x))
+        facts: dict[str, Any] = {"edges_found": edges.shape[1], "unknown_targets": int(np.isnan(y).sum())}
+        if len(y) != len(found.x):
+            raise DamagedInput(f"targets.csv has {len(y):,} rows, features.csv {len(found.x):,}.")
+        if params.target_scaling != "none":
+            train = y[read_masks(raw.path, params.target_scaling, len(y)) == 0]
+            y, scaling = standardised(y, train[~np.isnan(train)])
+            facts["target_scaling"] = {"target": found.target, "split": params.target_scaling, **scaling}
+        both = np.concatenate([edges, edges[::-1]], axis=1)
+        pair = np.unique(both[0] * len(y) + both[1])  # sorted, each once, as ToUndirected has them
+        kinds = np.array([[kind == each for each in found.kinds] for kind in KINDS])
+        np.savez(workdir / _FILE, x=found.x, y=y, edges=np.stack(np.divmod(pair, len(y))), kinds=kinds)
+        return Prepared(workdir, facts)
+
+    def units(self, prepared: Prepared, params: GraphLandParams) -> list[Unit]:
+        """One city, one shard."""
+        return [Unit(0, self.manifest.name, {})]
+
+    def records(self, prepared: Prepared, unit: Unit, params: GraphLandParams) -> Iterator[GraphRecord]:
+        """Yield the city."""
+        with np.load(prepared.path / _FILE, allow_pickle=False) as stored:
+            x, y, edges, kinds = (stored[name] for name in ("x", "y", "edges", "kinds"))
+        masks = {f"graph/x_{kind}_mask": row.astype(np.uint8) for kind, row in zip(KINDS, kinds, strict=True)}
+        columns: dict[str, NDArray[Any]] = {"node/x": x, "node/y": y, **masks}
+        edge_index = edges.astype(self.schema(params).index_dtype)
+        yield GraphRecord(key=unit.name, num_nodes=len(x), columns=columns, edge_index=edge_index)
+
+    def about(self, prepared: Prepared, params: GraphLandParams) -> About:
+        """Counts, and mean and deviation that turn predictions back into the units of the table."""
+        scaled = f"standardised by the train streets of {params.target_scaling} (statistics.roads)"
+        notes = [] if params.target_scaling == "none" else [f"Targets are {scaled}."]
+        return About({"roads": dict(prepared.plan)}, notes)
+
+    def split(self, records: Records, params: GraphLandSplitParams, raw: Path | None) -> Split:
+        """Read the published masks; streets without a known target are in no part."""
+        code = read_masks(self.raw_lists(raw, params.split), params.split, int(records.nodes[0]))
+        code[np.isnan(records.column("node/y"))] = NO_PART
+        note = "the published masks, without streets whose target is not known"
+        return Split(params.split, params.split, {}, note=note, node_code=code)
+
+    def default_splits(self) -> list[GraphLandSplitParams]:
+        """Both published splits."""
+        return [GraphLandSplitParams(split="RL"), GraphLandSplitParams(split="RH")]
+
+    def name_parts(self, params: GraphLandParams) -> list[str]:
+        """The scaling of the target, where it is not the default."""
+        return [] if params.target_scaling == "RL" else [f"target-{params.target_scaling}"]
+
+
+PIPELINE = GraphLandPipeline
+
+
+class Features(NamedTuple):
+    """Inputs of N streets, transformed."""
+
+    x: F32  #: (N, F)
+    names: tuple[str, ...]  #: of the columns of x; of one-hot ones ``column=category``
+    kinds: tuple[str, ...]  #: of :data:`KINDS`, for each column of x
+    target: str  #: name of the target's column
+
+
+def read_features(folder: Path) -> Features:
+    """Read features by the kinds that ``info.yaml`` gives them, and transform them by upstream's defaults.
+
+    Numerical ones are mapped to a normal distribution (:func:`to_normal`), fractions are left as they are;
+    in both the most frequent value stands for missing ones. Categories become one-hot columns in the order of
+    their numbers, one column where there are two. Raises ``DamagedInput`` where the tables are something
+    else.
+    """
+    info = read_info(folder / "info.yaml")
+    listed = {kind: info[f"{kind}_features_names"] for kind in KINDS}
+    listed["numerical"] = [name for name in listed["numerical"] if name not in listed["fraction"]]
+    table = read_table(folder / "features.csv")
+    columns: list[F32] = []
+    names: list[str] = []
+    kinds: list[str] = []
+    for kind, wanted in listed.items():
+        for name in wanted:
+            values = _column(table, name, "features.csv")
+            known = values[~np.isnan(values)]
+            if not len(known) or np.isinf(known).any():
+                raise DamagedInput(f"features.csv: the column {name!r} is empty, or infinite somewhere.")
+            if kind == "categorical":
+                found = np.unique(values)
+                if np.isnan(values).any() or (found != np.rint(found)).any() or len(found) > QUANTILES:
+                    raise DamagedInput(
+                        f"features.csv: the column {name!r} is not one of numbered categories."
+                    )
+                found = found[1:] if len(found) == 2 else found
+                columns += [(values == category).astype(np.float32) for category in found]
+                names += [f"{name}={category:.0f}" for category in found]
+            else:
+                columns.append(to_normal(values) if kind == "numerical" else filled(values))
+                names.append(name)
+            kinds += [kind] * (len(names) - len(kinds))
+    if not columns:
+        raise DamagedInput("info.yaml names no features.")
+    return Features(np.column_stack(columns), tuple(names), tuple(kinds), info["target_name"])
+
+
+def filled(values: F32) -> F32:
+    """Return a column (N,) with its most frequent value, the least of several, for NaN."""
+    found, count = np.unique(values[~np.isnan(values)], return_counts=True)
+    return np.where(np.isnan(values), found[count.argmax()], values)
+
+
+def to_normal(values: F32) -> F32:
+    """Map a column (N,) to a normal distribution by its quantiles, which NaN has no part in.
+
+    As ``QuantileTransformer(output_distribution="normal", subsample=None)`` of scikit-learn 1.9, fitted
+    before missing values are filled: 1,000 quantiles, lines between them, and ±5.2 at the ends.
+    """
+    from scipy.special import ndtri
+
+    shares = np.linspace(0, 1, min(QUANTILES, len(values)))
+    marks = np.nanpercentile(values, 100 * shares)
+    values = filled(values)
+    # From below and from above: equal values get the middle of the shares that they take.
+    upwards, downwards = np.interp(values, marks, shares), np.interp(-values, -marks[::-1], -shares[::-1])
+    share = (0.5 * (upwards - downwards)).astype(np.float32)
+    share[values + NEAR > marks[-1]] = 1
+    share[values - NEAR < marks[0]] = 0
+    least = NEAR - np.spacing(1)
+    normal: F32 = np.clip(ndtri(share.astype(float)), ndtri(least), ndtri(1 - least)).astype(np.float32)
+    return normal
+
+
+def standardised(y: F32, train: F32) -> tuple[F32, dict[str, float]]:
+    """Return ``(y - mean) / deviation`` of the values ``train``, and both, summed in float64 (biased)."""
+    mean, deviation = (
+        (float(of(train.astype(np.float64))) for of in (np.mean, np.std)) if len(train) else (0, 0)
+    )
+    if not deviation:
+        raise DamagedInput(f"The target cannot be standardised: {len(train)} known train values, all equal.")
+    return (y - np.float32(mean)) / np.float32(deviation), {"mean": mean, "deviation": deviation}
+
+
+def read_info(path: Path) -> dict[str, Any]:
+    """Read the names of the features of each kind, and of the target."""
+    import yaml
+
+    try:
+        # Scalars stay text, and no key is merged: a stranger's file makes nothing else.
+        info = yaml.load(path.read_text("utf-8"), yaml.BaseLoader)  # noqa: S506
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise DamagedInput(f"{path.name} is not YAML: {str(error)[:200]}") from error
+    info = info if isinstance(info, dict) else {}
+    lists = [info.get(f"{kind}_features_names") for kind in KINDS]
+    named = [*(name for names in lists if isinstance(names, list) for name in names), info.get("target_name")]
+    sound = all(isinstance(names, list) for names in lists)
+    if not sound or not all(isinstance(name, str) and _NAME.fullmatch(name) for name in named):
+        expected = ", ".join([*(f"{kind}_features_names" for kind in KINDS), "target_name"])
+        raise DamagedInput(f"{path.name} does not name the columns.", expected=expected)
+    return info
+
+
+def read_table(path: Path, index: int | None = 0) -> pd.DataFrame:
+    """Read a table with a header, whose first column is the number of the row."""
+    import pandas as pd
+
+    try:
+        return pd.read_csv(path, index_col=index)
+    except (ValueError, OSError, IndexError) as error:  # pandas' own errors derive from it
+        raise DamagedInput(f"{path.name} is not a table: {str(error)[:200]}") from error
+
+
+def _column(table: pd.DataFrame, name: str, file: str) -> F32:
+    """Return the numbers of a column, float32 (N,), NaN where there is none."""
+    if name not in table:
+        raise DamagedInput(f"{file} has no column {name!r}.", found=", ".join(map(str, table))[:500])
+    try:
+        values: F32 = table[name].to_numpy().astype(np.float32)
+    except (ValueError, TypeError) as error:
+        raise DamagedInput(
+            f"{file}: the column {name!r} is not one of numbers: {str(error)[:100]}"
+        ) from error
+    return values
+
+
+def read_edges(path: Path, nodes: int) -> I64:
+    """Return the edges as listed, int64 (2, E)."""
+    values = read_table(path, index=None).to_numpy()
+    if values.shape[1] != 2 or not len(values) or values.dtype.kind not in "iu":
+        raise DamagedInput(f"{path.name} is not a list of edges: two columns of whole numbers.")
+    if values.min() < 0 or values.max() >= nodes:
+        raise DamagedInput(f"{path.name}: an edge leads to {values.max():,}, of {nodes:,} streets.")
+    return values.T.astype(np.int64)
+
+
+def read_masks(folder: Path, rule: str, nodes: int) -> NDArray[np.uint8]:
+    """Return the part of each node by a published split: 0 train, 1 val, 2 test, 255 none, (N,)."""
+    name = f"split_masks_{rule}.csv"
+    table = read_table(folder / name)
+    masks = np.stack([_column(table, part, name) for part in PARTS])
+    if masks.shape[1] != nodes or not np.isin(masks, (0, 1)).all() or (masks.sum(axis=0) > 1).any():
+        raise DamagedInput(f"{name} does not deal {nodes:,} streets to train, val and test.")
+    return np.where(masks.any(axis=0), masks.argmax(axis=0), NO_PART).astype(np.uint8)

@@ -1,0 +1,64 @@
+"""A generated city in the layout of GraphLand: never real data, as the name of each column says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.random import PCG64, Generator
+
+from kmip_data.format.splits import PARTS
+from kmip_data.pipelines.samples.city_networks import bent_grid
+
+DEFAULT_STREETS: Final = 2_000
+NUMERICAL: Final = ("sample_length", "sample_limit", "sample_paved")
+CATEGORICAL: Final = ("sample_bus", "sample_surface")
+SPLITS: Final = {"RL": (0.1, 0.1), "RH": (0.5, 0.25)}  #: shares of train and val
+MISSING: Final = 0.03  #: share of values that are not known
+
+
+def write_sample(folder: Path, *, limit: int | None = None, seed: int = 0) -> None:
+    """Write the tables of a road-like graph into ``folder``; ``limit`` is the number of streets, from 30.
+
+    The speed depends on the limit and surface of a street, and on the lengths of its neighbours.
+    """
+    n = max(30, DEFAULT_STREETS if limit is None else limit)
+    rng = Generator(PCG64(seed))
+    _, streets = bent_grid(n, rng)
+    both = rng.random(streets.shape[1]) < 0.3
+    edges = np.concatenate([streets, streets[::-1, both]], axis=1)
+    length = rng.lognormal(4, 0.7, n)
+    allowed, surface = rng.choice([20, 30, 50, 80], n), rng.integers(1, 5, n)
+    around = np.bincount(edges[0], length[edges[1]], n) / np.maximum(np.bincount(edges[0], minlength=n), 1)
+    speed = 0.6 * allowed - 2 * surface + 6 * np.log1p(around) + rng.normal(0, 2, n)
+    numbers = [length, allowed, rng.beta(2, 2, n)]
+    for column in (*numbers[:1], *numbers[2:], speed):
+        column[rng.random(n) < MISSING] = np.nan
+    columns = [*numbers, rng.integers(0, 2, n), surface]
+    folder.mkdir(parents=True, exist_ok=True)
+    info = ["# SAMPLE: generated, not the real data", "dataset_name: sample", "task: regression"]
+    for kind, names in ("numerical", NUMERICAL), ("fraction", NUMERICAL[2:]), ("categorical", CATEGORICAL):
+        info += [f"{kind}_features_names:", *(f"- {name}" for name in names)]
+    (folder / "info.yaml").write_text("\n".join([*info, "target_name: sample_speed\n"]), "ascii")
+    tables = {"features": dict(zip((*NUMERICAL, *CATEGORICAL), columns, strict=True))}
+    tables["targets"] = {"sample_speed": speed}
+    for rule, (train, val) in SPLITS.items():
+        place = rng.permutation(n) / n
+        part = (place >= train).astype(int) + (place >= train + val)
+        tables[f"split_masks_{rule}"] = {name: part == code for code, name in enumerate(PARTS)}
+    for name, table in tables.items():
+        rows = zip(range(n), *(values.tolist() for values in table.values()), strict=True)
+        _write(folder / f"{name}.csv", ["node_id", *table], rows)
+    _write(folder / "edgelist.csv", ["source", "target"], edges.T.tolist())
+
+
+def _write(path: Path, header: list[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Write a table, a value that is not known as nothing."""
+    lines = [",".join(header), *(",".join(map(_text, row)) for row in rows)]
+    path.write_text("\n".join([*lines, ""]), "ascii")
+
+
+def _text(value: Any) -> str:
+    return f"{value:.6g}".replace("nan", "") if isinstance(value, float) else str(value)

@@ -1,0 +1,172 @@
+"""k-NN and radius graphs equal brute force, scikit-learn and, where it is installed, PyTorch Geometric."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+
+import numpy as np
+import pytest
+import torch
+import torch_geometric.nn as pyg
+import torch_geometric.transforms as T
+from sklearn.neighbors import NearestNeighbors
+from support.cases import Cases
+from support.knn_oracle import squared_distances
+from torch_geometric.data import Batch, Data
+
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.graphs import knn_graph, radius_graph
+
+needs_pyg_lib = pytest.mark.skipif(
+    importlib.util.find_spec("pyg_lib") is None, reason="pyg-lib is not installed"
+)
+
+
+def cloud(kind: str, columns: int, n: int = 90) -> torch.Tensor:
+    rng = np.random.default_rng(columns)
+    points = {
+        "random": rng.random((n, columns)),
+        "ties": rng.integers(0, 3, (n, columns)),
+        "coincident": np.repeat(rng.random((6, columns)), n // 6, 0)[rng.permutation(n)],
+        "zeros": np.where(rng.random((n, columns)) < 0.5, 0.0, -0.0),
+    }
+    return torch.from_numpy(points[kind])
+
+
+def squares(x: torch.Tensor, i: int) -> np.ndarray:
+    """Squared distances from point i, in float32 for three columns of float32."""
+    if x.dtype == torch.float32 and x.shape[1] <= 3:
+        return squared_distances(np.pad(x.numpy(), ((0, 0), (0, 3 - x.shape[1]))), i)
+    return np.square(x.double().numpy() - x.double().numpy()[i]).sum(-1)
+
+
+def brute(x, batch=None, k=None, r=None, most=None, loop=False) -> torch.Tensor:
+    """Edges (2, E) by sorting all points of the graph of each."""
+    edges = []
+    for i in range(len(x)):
+        d = squares(x, i)
+        same = [j for j in range(len(x)) if j != i and (batch is None or batch[j] == batch[i])]
+        row = sorted(same, key=lambda j: (d[j], j))
+        if r is not None:
+            row = [j for j in row if d[j] < d.dtype.type(r * r)]
+        edges += [(j, i) for j in ([i] * loop + row)[: k or most]]
+    return torch.tensor(edges, dtype=torch.int64).reshape(-1, 2).T
+
+
+DTYPES = (torch.float32, torch.float64, torch.int64, torch.bfloat16)
+BATCH = torch.tensor([0] * 30 + [2] * 1 + [3] * 40 + [7] * 19)  # graphs 1 and 4 to 6 have no points
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3, 4, 20])
+def test_equal_to_brute_force_in_the_order_that_is_defined(columns):
+    with Cases() as cases:
+        for kind in ("random", "ties", "coincident", "zeros"):
+            for dtype in DTYPES:
+                x, exact = cloud(kind, columns).to(dtype), cloud(kind, columns).to(dtype)
+                exact = exact.float() if dtype == torch.bfloat16 else exact
+                for loop, batch in ((False, None), (True, None), (False, BATCH), (True, BATCH)):
+                    with cases((kind, dtype, loop, batch is not None)):
+                        for k in (1, 6, 200):
+                            found = knn_graph(x, k, batch, loop)
+                            assert torch.equal(found, brute(exact, batch, k=k, loop=loop)), k
+                        for r, most in ((0.0, 32), (0.3, 4), (1.0, 32), (1.0, None), (9.0, None)):
+                            found = radius_graph(x, r, batch, loop and r > 0, most)
+                            wanted = brute(exact, batch, r=r, most=most, loop=loop and r > 0)
+                            assert torch.equal(found, wanted), (r, most)
+
+
+def test_equal_to_scikit_learn():
+    for columns, dtype in ((3, torch.float32), (3, torch.float64), (8, torch.float32), (40, torch.float32)):
+        x = torch.rand(700, columns, generator=torch.Generator().manual_seed(1), dtype=dtype)
+        theirs = NearestNeighbors(n_neighbors=9).fit(x.double().numpy())
+        wanted = theirs.kneighbors(return_distance=False)
+        assert np.array_equal(knn_graph(x, 9)[0].reshape(700, 9), wanted)
+        near = theirs.radius_neighbors(radius=0.4, return_distance=False)
+        found = radius_graph(x, 0.4, max_num_neighbors=None)
+        rows = [found[0][found[1] == i].sort().values.numpy() for i in range(700)]
+        assert all(map(np.array_equal, rows, map(np.sort, near)))
+        cosine = NearestNeighbors(n_neighbors=9, metric="cosine").fit(x.double().numpy())
+        wanted = cosine.kneighbors(return_distance=False)
+        assert np.array_equal(knn_graph(x, 9, cosine=True)[0].reshape(700, 9), wanted)
+
+
+def test_many_coincident_points_take_no_quadratic_work():
+    x = torch.rand(60_000, 3, dtype=torch.float64) + 1
+    x[::2] = 0
+    found = knn_graph(x, 8)[0].reshape(-1, 8)
+    assert found[59_998].tolist() == list(range(0, 16, 2))
+    assert found[4].tolist() == [0, 2, 6, 8, 10, 12, 14, 16]
+
+
+def test_arguments_are_pygs():
+    for ours, theirs in ((knn_graph, pyg.knn_graph), (radius_graph, pyg.radius_graph)):
+        wanted = {name: p.default for name, p in inspect.signature(theirs).parameters.items()}
+        assert {name: p.default for name, p in inspect.signature(ours).parameters.items()} == wanted
+    x, batch = torch.rand(12, 2, requires_grad=True), torch.arange(3).repeat_interleave(4)
+    edges = knn_graph(x, 2, batch, num_workers=4, batch_size=3)
+    assert torch.equal(knn_graph(x, 2, batch, flow="target_to_source"), edges.flip(0))
+    assert torch.equal(knn_graph(x[:, 0], 2), knn_graph(x[:, :1], 2))
+    assert knn_graph(x[:0], 2).shape == knn_graph(x[:1], 2).shape == (2, 0)
+    assert radius_graph(torch.tensor([0.0, 1.0, 2.5]), 1.0).shape == (2, 0)  # the radius itself is outside
+    assert radius_graph(torch.tensor([0.0, 1.0, 2.5]), 1.001).tolist() == [[1, 0], [0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"k": 0}, "k must be"),
+        ({"k": 2.0}, "k must be"),
+        ({"flow": "both"}, "flow must be"),
+        ({"batch": torch.tensor([1, 0, 0, 0])}, "ascending"),
+        ({"batch": torch.tensor([0, 0])}, "4 whole numbers"),
+        ({"batch": torch.tensor([0, 0, 1, 2]), "batch_size": 2}, "batch_size is 2"),
+        ({"x": torch.zeros(2, 2, 2)}, r"shape \(2, 2, 2\)"),
+        ({"x": np.zeros((4, 2))}, "ndarray"),
+    ],
+)
+def test_wrong_arguments_are_named(options, named):
+    with pytest.raises(UsageError, match=named):
+        knn_graph(**{"x": torch.zeros(4, 2), "k": 1, **options})
+    for radius in ({"r": -1.0}, {"r": 1.0, "max_num_neighbors": 0}):
+        with pytest.raises(UsageError, match=list(radius)[-1]):
+            radius_graph(torch.zeros(4, 2), **radius)
+    with pytest.raises(DamagedInput, match="point 1"):
+        knn_graph(torch.tensor([[0.0], [torch.nan]]), 1)
+
+
+@needs_pyg_lib
+def test_equal_to_pyg_where_nothing_ties():
+    x = torch.rand(90, 3)
+    for loop in (False, True):
+        assert torch.equal(knn_graph(x, 5, BATCH, loop), pyg.knn_graph(x, 5, BATCH, loop))
+        mine, theirs = (f(x, 0.4, BATCH, loop, 90) for f in (radius_graph, pyg.radius_graph))
+        assert set(map(tuple, mine.T.tolist())) == set(map(tuple, theirs.T.tolist()))
+
+
+def graph(seed: int) -> Data:
+    return Data(x=torch.rand(20 + seed, 5, generator=torch.Generator().manual_seed(seed)))
+
+
+def test_the_calls_that_broke_in_graphnet_and_topobench():
+    """The edge definitions of graphnet #901 and the transforms of TopoBench #316, with ours for PyG's."""
+    batch = Batch.from_data_list([graph(0), graph(1)])
+    batch.edge_index = knn_graph(batch.x[:, [0, 1, 2]], 8, batch.batch).to(batch.x.device)
+    assert torch.equal(batch.edge_index, brute(batch.x[:, :3], batch.batch, k=8))
+    batch.edge_index = radius_graph(batch.x[:, [0, 1, 2]], 0.5, batch.batch)
+    assert torch.equal(batch.edge_index, brute(batch.x[:, :3], batch.batch, r=0.5, most=32))
+
+    data = graph(2)
+    for make, args in ((knn_graph, {"k": 3, "loop": False}), (radius_graph, {"r": 0.6, "loop": True})):
+        data.edge_index = make(data.x, **args)
+        assert torch.equal(data.edge_index, brute(data.x, **args, most=32))
+    hyperedges = torch.zeros(data.num_nodes, data.num_nodes)  # each node with its neighbours, by column
+    source, center = knn_graph(data.x, 4, loop=True)
+    hyperedges[source, center] = 1
+    assert torch.equal(hyperedges.sum(0), torch.full((22,), 4.0))
+    assert (hyperedges.diagonal() == 1).all()
+    if importlib.util.find_spec("pyg_lib") is None:  # they broke by this
+        with pytest.raises(ImportError, match="pyg-lib"):
+            pyg.knn_graph(data.x, 3)
+        with pytest.raises(ImportError, match="pyg-lib"):
+            T.KNNGraph(3)(Data(pos=data.x))

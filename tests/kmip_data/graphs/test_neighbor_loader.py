@@ -1,0 +1,141 @@
+"""Batches of sampled neighbours have the form and the guarantees of PyTorch Geometric's."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+
+import pytest
+import torch
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.loader import NeighborLoader as Theirs
+from torch_geometric.utils import k_hop_subgraph
+
+from kmip_data.errors import UsageError
+from kmip_data.graphs import NeighborLoader
+
+NODES, EDGES = 200, 1_500
+
+
+@pytest.fixture(scope="module")
+def data() -> Data:
+    generator = torch.Generator().manual_seed(0)
+    edges = torch.randint(0, NODES, (2, EDGES), generator=generator)
+    return Data(
+        x=torch.arange(NODES)[:, None],
+        edge_index=edges[:, edges[1] > 4],  # five nodes have no incoming edges
+        edge_attr=torch.arange(int((edges[1] > 4).sum())),
+        train_mask=torch.arange(NODES) % 3 == 0,
+    )
+
+
+def drawn(data: Data, seed=0, **options) -> list[Data]:
+    options = {"num_neighbors": [4, 2], "batch_size": 16, "seed": seed, **options}
+    return list(NeighborLoader(data, **options))
+
+
+@pytest.mark.parametrize("kind", ["directional", "bidirectional", "induced"])
+@pytest.mark.parametrize("replace", [False, True])
+def test_a_batch_is_a_sampled_part_of_the_graph(data, kind, replace):
+    batches = drawn(data, input_nodes=data.train_mask, subgraph_type=kind, replace=replace)
+    seeds = torch.cat([batch.n_id[: batch.batch_size] for batch in batches])
+    assert torch.equal(seeds, data.train_mask.nonzero()[:, 0])
+    for batch in batches:
+        assert torch.equal(batch.x[:, 0], batch.n_id)
+        assert torch.equal(batch.n_id[batch.edge_index], data.edge_index[:, batch.e_id]) or (
+            kind == "bidirectional"  # reversed edges have the number of the one drawn
+        )
+        assert torch.equal(batch.edge_attr, batch.e_id)
+        assert batch.n_id.unique().numel() == batch.num_nodes
+        pairs = set(map(tuple, batch.edge_index.T.tolist()))
+        if kind == "directional":
+            degree = torch.bincount(batch.edge_index[1], minlength=batch.num_nodes)
+            assert degree[:16].max() <= 4
+            assert degree[16:].max() <= 2
+            assert sum(batch.num_sampled_nodes) == batch.num_nodes
+            assert sum(batch.num_sampled_edges) == batch.num_edges
+            assert replace or batch.e_id.unique().numel() == batch.num_edges
+        elif kind == "bidirectional":
+            assert pairs == {(j, i) for i, j in pairs}
+        else:
+            inside = torch.isin(data.edge_index, batch.n_id).all(0)
+            assert torch.equal(batch.e_id.sort().values, inside.nonzero()[:, 0])
+
+
+def test_replace_draws_every_fanout_and_repeats(data):
+    first = drawn(data, num_neighbors=[30], replace=True)[0]
+    degree = torch.bincount(first.edge_index[1], minlength=first.num_nodes)[:16]
+    assert set(degree.tolist()) == {0, 30}  # nodes without incoming edges draw none
+    assert first.e_id.unique().numel() < first.num_edges
+
+
+def test_all_neighbours_are_the_graph_of_the_hops(data):
+    for batch in drawn(data, num_neighbors=[-1, -1], batch_size=7):
+        nodes, _, _, _ = k_hop_subgraph(batch.n_id[:7][: batch.batch_size], 1, data.edge_index)
+        two, _, _, mask = k_hop_subgraph(nodes, 1, data.edge_index)
+        assert torch.equal(batch.n_id.sort().values, two)
+        wanted = (mask & torch.isin(data.edge_index[1], nodes)).nonzero()[:, 0]
+        assert torch.equal(batch.e_id.sort().values, wanted)
+
+
+def test_draws_are_fair(data):
+    """Each of a node's edges is drawn with the same probability: five standard deviations."""
+    node = int(torch.bincount(data.edge_index[1]).argmax())
+    incoming = (data.edge_index[1] == node).nonzero()[:, 0]
+    loader = NeighborLoader(data, [3], input_nodes=torch.tensor([node]), seed=0)
+    counts = torch.bincount(torch.cat([next(iter(loader)).e_id for _ in range(2_000)]))[incoming]
+    p = 3 / len(incoming)
+    assert (counts - 2_000 * p).abs().max() < 5 * (2_000 * p * (1 - p)) ** 0.5
+
+
+def test_draws_follow_seed_and_epoch_not_workers(data):
+    def ids(batches):
+        return torch.cat([batch.e_id for batch in batches])
+
+    options = {"shuffle": True, "num_neighbors": [3, 3]}
+    one = ids(drawn(data, **options))
+    assert torch.equal(ids(drawn(data, num_workers=2, **options)), one)
+    assert not torch.equal(ids(drawn(data, seed=1, **options)), one)
+    loader = NeighborLoader(data, [3, 3], batch_size=16, seed=0)
+    assert not torch.equal(ids(loader), ids(loader))
+    global_draws = [torch.manual_seed(s) and ids(drawn(data, seed=None)) for s in (5, 5, 6)]
+    assert torch.equal(*global_draws[:2])
+    assert not torch.equal(*global_draws[1:])
+    loader = NeighborLoader(data, [3], batch_size=50, num_workers=1, persistent_workers=True, seed=0)
+    assert not torch.equal(ids(loader), ids(loader))
+
+
+def test_repeated_seeds_have_edges_each(data):
+    batch = next(iter(NeighborLoader(data, [2], torch.tensor([9, 9, 30]), batch_size=3, seed=0)))
+    assert torch.bincount(batch.edge_index[1]).tolist() == [2, 2, 2]
+
+
+def test_arguments_are_pygs_or_refused_by_name(data):
+    theirs = set(inspect.signature(Theirs).parameters)
+    refused = {"disjoint", "time_attr", "input_time", "weight_attr", "neighbor_sampler", "temporal_strategy"}
+    assert theirs - refused <= set(inspect.signature(NeighborLoader).parameters) | {"kwargs"}
+    for name in refused:
+        with pytest.raises(UsageError, match=f"cannot do {name}"):
+            NeighborLoader(data, [2], **{name: "last"})
+        NeighborLoader(data, [2], **{name: inspect.signature(Theirs).parameters[name].default})
+    wrong = (
+        {"num_neighbors": [2, -2]},
+        {"num_neighbors": {}},
+        {"subgraph_type": "some"},
+        {"data": HeteroData()},
+    )
+    for options in wrong:
+        with pytest.raises(UsageError):
+            NeighborLoader(**{"data": data, "num_neighbors": [2], **options})
+    transformed = drawn(data, transform=lambda batch: batch.num_nodes)
+    assert all(isinstance(number, int) for number in transformed)
+    assert drawn(data, directed=False)[0].num_edges == drawn(data, subgraph_type="induced")[0].num_edges
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pyg_lib") is None, reason="pyg-lib is not installed")
+def test_all_neighbours_are_those_of_pyg(data):
+    options = {"num_neighbors": [-1, -1], "batch_size": 16}
+    for mine, other in zip(NeighborLoader(data, **options), Theirs(data, **options), strict=True):
+        assert set(mine.keys()) == set(other.keys())
+        for name in ("n_id", "e_id"):
+            assert torch.equal(mine[name].sort().values, other[name].sort().values)

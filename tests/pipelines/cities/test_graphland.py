@@ -1,0 +1,147 @@
+"""GraphLand: equal to PyTorch Geometric's class on one raw folder; bad tables are refused."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from support.cases import Cases
+from support.cli import kmip
+
+from kmip_data import GraphLandDataset
+from kmip_data.builds.home import Home
+from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.pipelines.base import RawFolder
+from kmip_data.pipelines.build import build_dataset
+from kmip_data.pipelines.cities.graphland import PIPELINE, GraphLandParams, to_normal
+from kmip_data.pipelines.engine.repair import repair_build
+from kmip_data.pipelines.samples.graphland import write_sample
+
+STREETS = 1_500  #: more than there are quantiles
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory) -> Path:
+    """Tables in the upstream layout, in the folder where upstream's class looks for them."""
+    folder = tmp_path_factory.mktemp("pyg") / "city-roads-M" / "raw" / "city-roads-M"
+    write_sample(folder, limit=STREETS, seed=3)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def home(raw: Path, tmp_path_factory) -> Path:
+    """Home with both scalings built from these tables."""
+    place = tmp_path_factory.mktemp("home")
+    for scaling in ("RL", "RH"):
+        options = {"parameters": {"target_scaling": scaling}, "archives": [raw], "jobs": 1, "quiet": True}
+        build_dataset("city-roads-m", home=Home(place), **options)
+    return place
+
+
+@pytest.mark.parametrize("rule", ["RL", "RH"])
+def test_equal_to_pytorch_geometric(rule: str, raw: Path, home: Path) -> None:
+    for package in ("pandas", "sklearn", "yaml"):
+        pytest.importorskip(package, reason=f"upstream's class needs {package}")
+    pyg = pytest.importorskip("torch_geometric.datasets")
+    if not hasattr(pyg, "GraphLandDataset"):
+        pytest.skip("this version of PyTorch Geometric has no GraphLandDataset: 2.8 has")
+    theirs = pyg.GraphLandDataset(str(raw.parents[2]), "city-roads-M", rule)[0]
+    dataset = GraphLandDataset("city-roads-M", split_rule=rule, home=home)
+    ours = dataset[0]
+    assert sorted(ours.keys()) == sorted(theirs.keys())
+    for key in theirs.keys():  # noqa: SIM118 -- not a dict
+        assert (ours[key].dtype, ours[key].shape) == (theirs[key].dtype, theirs[key].shape), key
+        assert ours[key].numpy().tobytes() == theirs[key].numpy().tobytes(), key
+    assert 0 < int(torch.isnan(ours.y).sum()) < STREETS / 10
+    assert dataset.num_node_features == len(dataset.schema.column("node/x").fields) == 8
+
+
+def test_quantiles_equal_scikit_learn() -> None:
+    """Of columns that are constant, tied, skewed, mostly missing, of one value more than once at an end."""
+    preprocessing = pytest.importorskip("sklearn.preprocessing", reason="upstream's class needs sklearn")
+    rng = np.random.default_rng(0)
+    for n in (1, 7, 999, 3_000):
+        columns = np.stack(
+            [
+                np.full(n, 3.0), rng.integers(0, 2, n), rng.integers(0, 40, n), rng.lognormal(0, 3, n),
+                np.where(rng.random(n) < 0.7, 0, rng.normal(size=n)), rng.normal(size=n) * 1e-7,
+            ]
+        ).astype(np.float32)  # fmt: skip
+        columns[2:, 1:][:, rng.random(n - 1) < 0.5] = np.nan
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of fewer rows than quantiles
+            theirs = preprocessing.QuantileTransformer(output_distribution="normal", subsample=None)
+            theirs = theirs.fit_transform(columns.T).T
+        for ours, expected, values in zip(map(to_normal, columns), theirs, columns, strict=True):
+            known = ~np.isnan(values)
+            assert ours[known].tobytes() == expected[known].tobytes()
+            most = np.unique(values[known], return_counts=True)
+            assert (ours[~known] == ours[values == most[0][most[1].argmax()]][0]).all()
+
+
+def test_a_finished_build_is_found_repaired_and_dealt_anew(home: Path, raw: Path, tmp_path: Path) -> None:
+    """Names of columns come from the raw files, and are no parameter that must be given again."""
+    build = build_dataset("city-roads-m", home=Home(home), offline=True, quiet=True)
+    assert build.card.parameters == {"limit": None, "target_scaling": "RL"}
+    shard = build.path / build.card.shards[0].file
+    before = shard.read_bytes()
+    shard.write_bytes(before[:-1])
+    assert repair_build(build.path, home=Home(home), quiet=True) == ["shards/00000.h5"]
+    assert shard.read_bytes() == before
+    dealt = GraphLandDataset("city-roads-m", split_rule="stratified", split_seed=3, home=home)[0]
+    item = GraphLandDataset("CITY-ROADS-M", home=home)[0]
+    for part in ("train", "val", "test"):
+        assert dealt[f"{part}_mask"].sum() == item[f"{part}_mask"].sum()
+    assert not dealt.train_mask[item.y.isnan()].any()
+    assert not torch.equal(dealt.train_mask, item.train_mask)
+    with pytest.raises(UsageError, match="no dataset of GraphLand called 'paris'"):
+        GraphLandDataset("paris", home=home)
+
+
+#: File, pattern of what is replaced (None: all of it), what by, part of the error.
+DAMAGED = [
+    ("info.yaml", None, "a: [", "is not YAML"),
+    ("info.yaml", None, "[" * 5_000, "is not YAML"),
+    ("info.yaml", None, "- x", "does not name the columns"),
+    ("info.yaml", "target_name: sample_speed", "target_name: [a]", "does not name the columns"),
+    ("info.yaml", "- sample_bus", "- {a: b}", "does not name the columns"),
+    ("info.yaml", "- sample_bus", "- sample_tram", "no column 'sample_tram'"),
+    ("info.yaml", "- sample_bus", "- sample_length", "not one of numbered categories"),
+    ("features.csv", None, "", "is not a table"),
+    ("features.csv", None, "node_id,sample_length\n", "is empty, or infinite"),
+    ("features.csv", r"\n0,[^,]*,", "\n0,inf,", "is empty, or infinite"),
+    ("features.csv", r"\n1,[^,]*,", "\n1,x,", "not one of numbers"),
+    ("targets.csv", None, "node_id,sample_speed\n0,1\n", "targets.csv has 1 rows"),
+    ("targets.csv", None, "node_id,speed\n0,1\n", "no column 'sample_speed'"),
+    ("edgelist.csv", None, "source,target\n0,1500\n", "leads to 1,500"),
+    ("edgelist.csv", None, "source,target\n0,0.5\n", "not a list of edges"),
+    ("edgelist.csv", None, "source,target,length\n0,1,2\n", "not a list of edges"),
+    ("split_masks_RL.csv", "True,False,False", "True,True,False", "does not deal 1,500"),
+    ("split_masks_RL.csv", None, "node_id,train,val,test\n0,1,0,0\n", "does not deal 1,500"),
+]  # fmt: skip
+
+
+def test_bad_tables_are_refused(raw: Path, tmp_path: Path) -> None:
+    pipeline = PIPELINE.__new__(PIPELINE)
+    with Cases() as cases:
+        for number, (name, old, new, message) in enumerate(DAMAGED):
+            folder = tmp_path / str(number)
+            shutil.copytree(raw, folder)
+            text = (folder / name).read_text()
+            (folder / name).write_text(new if old is None else re.sub(old, new, text, count=1))
+            with cases(f"{number} {name}"), pytest.raises(DamagedInput, match=message):
+                pipeline.prepare(RawFolder(folder, {}, ()), GraphLandParams(), tmp_path)
+
+
+def test_a_bad_archive_leaves_nothing(raw: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(raw, tmp_path / "city-roads-M")
+    (folder / "info.yaml").write_bytes(b"\xff")
+    done = kmip("build", "city-roads-m", "--archive", folder, "--home", tmp_path / "home", "--jobs", 1)
+    assert done.code == 4
+    assert "info.yaml is not YAML" in done.err
+    assert not list((tmp_path / "home").rglob("*.csv"))
