@@ -62,13 +62,13 @@ def command(
         opened, answer = ask(what, split=where, position=record or 0, home=home, device=device)
         build, folder = opened.data.build, opened.folder
         others = [open_run(run, home=home, device=device) for run in targets[1:]]
-        curves = [_curves(run, where, record or 0) for run in (opened, *others)]
+        curves = [_curves(run, where, record or 0, opened, home) for run in (opened, *others)]
     else:
         build, folder = what, what.path
         if len(targets) > 1:
             step = f"kmip-data explore {' '.join(targets[1:])}"
             raise UsageError(f"A run names its own data, without {targets[0]}.", next=step)
-    graph = _graph(build, answer, record, part)
+    graph = _graph(build, answer, record, part, home)
     page = output or default_output(folder / PAGE)
     draw_explorer(graph, answer, curves, page)
     about = {"run": answer and answer.run, "sample": build.card.sample}
@@ -78,19 +78,32 @@ def command(
         webbrowser.open(page.absolute().as_uri())
 
 
-def _curves(run: OpenedRun, part: str, position: int) -> dict[str, Any]:
-    """Return the curves of a run, under its path below ``runs/``: by epoch, and influence by distance."""
-    from kmip_data.models.analysis.answers import influence_by_hop
+def _curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home: Home) -> dict[str, Any]:
+    """Return the curves of a run, under its path below ``runs/``: by epoch, and by distance.
+
+    The influence of every node is kept where the run is of the data of the ``first``.
+    """
+    from kmip_data.models.analysis.answers import influence_of
+    from kmip_data.models.analysis.distance import by_distance
+    from kmip_data.models.reports.tables import configuration_of
     from kmip_data.models.training.run.folder import metrics_columns
 
     columns: dict[str, Any] = metrics_columns(run.folder)
-    if reach := influence_by_hop(run, part, position):
-        columns["influence by hop"] = reach
-    return {"name": "/".join(run.folder.parts[-3:]), "columns": columns}
+    influence = influence_of(run, part, position)
+    if influence is not None:
+        columns["influence by hop"] = influence.by_hop
+        if (run.data.build.path, run.data.split_name) != (first.data.build.path, first.data.split_name):
+            influence = None
+    if bands := by_distance(run.folder, split=part, home=home, device=run.device.kind):
+        starts = (int(band.rstrip("+").partition("–")[0]) for band in bands.bands)
+        columns[f"{bands.metric} by distance"] = [*zip(starts, bands.values, strict=True)]
+    name = "/".join(run.folder.parts[-3:])
+    return {"name": name, "group": configuration_of(run), "columns": columns, "influence": influence}
 
 
-def _graph(build: Build, answer: Answer | None, record: int | None, part: str | None) -> Graph:
+def _graph(build: Build, answer: Answer | None, record: int | None, part: str | None, home: Home) -> Graph:
     """Return the city, or the record of another build."""
+    from kmip_data.cli.preview import pictures_of
     from kmip_data.drawing.graphs import city_graph, record_graph
     from kmip_data.graphs.city_columns import is_city
     from kmip_data.reading.dataset import ShardedDataset
@@ -103,4 +116,7 @@ def _graph(build: Build, answer: Answer | None, record: int | None, part: str | 
             raise UsageError("A city is one graph, shown whole.", next=f"leave out {option}")
         return city_graph(build, classes, split, run)
     dataset = ShardedDataset(build, part if answer is None else part or "test", split_name=split)
-    return record_graph(dataset, record or 0, values if classes is None else classes, run)
+    predicted, position = values if classes is None else classes, record or 0
+    keys = dataset.keys[position : position + 1]
+    picture = next(iter(pictures_of(build, home, keys).values()), None)
+    return record_graph(dataset, position, predicted, run, picture)

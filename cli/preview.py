@@ -56,14 +56,14 @@ def command(
     from kmip_data.drawing.views import view_of
 
     with chosen(style):
-        draw, facts = view_of(build, records=records, part=part, pictures=partial(_pictures, build, home))
+        draw, facts = view_of(build, records=records, part=part, pictures=partial(pictures_of, build, home))
         picture = output or default_output(build.path / "preview.png")
         draw(picture)
     about = {"path": build.path, "saved": picture, "sample": build.card.sample}
     show({**about, "complete": build.card.complete, **facts}, f"Saved {picture}", as_json=as_json)
 
 
-def _pictures(build: Build, home: Home, keys: Sequence[str]) -> Mapping[str, NDArray[np.uint8]]:
+def pictures_of(build: Build, home: Home, keys: Sequence[str]) -> Mapping[str, NDArray[np.uint8]]:
     """Return the pictures that the records were made from, where they are still here."""
     from kmip_data.manifest import dataset_names
     from kmip_data.pipelines.base import pipeline_of

@@ -46,8 +46,7 @@ def command(names: tuple[str, ...], against: str | None, form: str, output: Path
     folders = folders_of(names, home)  # names are checked before PyTorch is imported
     from kmip_data.files.changes import write_output
     from kmip_data.files.reading import csv_bytes, readable_json
-    from kmip_data.models.reports.page import page_of
-    from kmip_data.models.reports.sheets import sheet_of
+    from kmip_data.models.reports.sheets import page_of, sheet_of
     from kmip_data.models.reports.tables import read_runs, tables_of
 
     runs, notices = read_runs(folders)

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kmip_data.builds.home import Home
-    from kmip_data.models.sweeps.cells import Cell
-    from kmip_data.models.sweeps.plan import Plan
+    from kmip_data.models.sweeps.cells import Cell, Plan
 
 
 @click.command(
@@ -54,7 +53,7 @@ def command(
     process of `kmip-data train` with its own folder: the same command resumes a sweep that was stopped. A run
     that fails is a row with its reason. Prints mean and standard deviation over seeds.
     """
-    from kmip_data.models.sweeps.plan import read_plan
+    from kmip_data.models.sweeps.cells import read_plan
 
     ways = {name: chosen.pop(name) for name in ("jobs", "gpus", "submit", "slurm")}
     ways["gpus"] = list(filter(None, dict.fromkeys((ways["gpus"] or "").split(","))))

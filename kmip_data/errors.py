@@ -174,9 +174,8 @@ def occupied(folder: Path, expected: str, found: str, option: str = "--output") 
 
 def left_in(folder: Path) -> str:
     """Return what is left of a folder whose files were removed by name, as words."""
-    if folder.is_dir() and any(folder.iterdir()):
-        return f"in {folder} what kmip-data did not write, and nothing else"
-    return "nothing"
+    left = folder.is_dir() and any(folder.iterdir())
+    return f"in {folder} what kmip-data did not write, and nothing else" if left else "nothing"
 
 
 def require_room(folder: Path, needed: int, purpose: str) -> None:

@@ -53,9 +53,8 @@ class Mirror(Strict):
     sha256: Digest | None = None
     #: if the owner publishes no other digest
     md5: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")] | None = None
-    git_blob: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None = (
-        None  #: SHA-1 of "blob <size>", a zero and the bytes: git's name for a file
-    )
+    #: SHA-1 of "blob <size>", a zero and the bytes: git's name for a file
+    git_blob: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None = None
     note: str = ""
 
     @property

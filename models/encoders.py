@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.manifest import Standardisation, load_manifest
+from kmip_data.manifest import load_manifest
 from kmip_data.models.config import POSITIONAL
 from kmip_data.models.layers.batch import GraphBatch
 from kmip_data.models.layers.norms import BatchNorm
@@ -38,19 +38,20 @@ def _no_edge_features() -> UsageError:
 class LinearEncoder(nn.Module):
     """A linear map of node or edge features (upstream ``LinearNode``) to the channels of the network.
 
-    The ``constants`` of a dataset, mean and standard deviation of each column, are taken away and divided by
-    first. They come with the code, not with a checkpoint.
+    Mean and standard deviation of the columns of a ``published`` dataset are taken away and divided by first.
+    They come with its manifest, not with a checkpoint.
     """
 
     mean: Tensor
     std: Tensor
 
     def __init__(
-        self, what: str, channels: int | None, dim: int, constants: Standardisation | None = None
+        self, what: str, channels: int | None, dim: int, published: tuple[str, str] | None = None
     ) -> None:
         super().__init__()
         if channels is None:
             raise _no_edge_features()
+        constants = None if published is None else load_manifest(published[0]).standardisation[published[1]]
         if constants is not None and len(constants.mean) != channels:
             raise UsageError(
                 f"The {what} have {channels} columns, the encoder's constants {len(constants.mean)}.",
@@ -116,28 +117,20 @@ class DummyEdge(nn.Module):
         return self.embedding.weight
 
 
-def _standardised(dataset: str, what: str, column: str) -> Callable[..., nn.Module]:
-    """Return a linear encoder with the published constants of a dataset, read from its manifest on use."""
-
-    def build(channels: int | None, dim: int) -> nn.Module:
-        return LinearEncoder(what, channels, dim, load_manifest(dataset).standardisation[column])
-
-    return build
-
-
+_NODES, _EDGES = partial(LinearEncoder, "node features"), partial(LinearEncoder, "edge features")
 #: Called with the columns of the data (None: there are no edge features) and the network's channels.
 NODE_ENCODERS: dict[str, Callable[[int, int], nn.Module]] = {
-    "linear": partial(LinearEncoder, "node features"),
+    "linear": _NODES,
     "atom": partial(IntegerEncoder, "node features", ATOM_FEATURES),  # upstream ``Atom``
-    "voc": _standardised("pascalvoc-sp", "node features", "node/x"),  # upstream VOCNode
-    "coco": _standardised("coco-sp", "node features", "node/x"),  # upstream COCONode
+    "voc": partial(_NODES, published=("pascalvoc-sp", "node/x")),  # upstream VOCNode
+    "coco": partial(_NODES, published=("coco-sp", "node/x")),  # upstream COCONode
 }
 EDGE_ENCODERS: dict[str, Callable[[int | None, int], nn.Module]] = {
     "dummy": DummyEdge,
-    "linear": partial(LinearEncoder, "edge features"),
+    "linear": _EDGES,
     "bond": partial(IntegerEncoder, "edge features", BOND_FEATURES),  # upstream ``Bond``
-    "voc": _standardised("pascalvoc-sp", "edge features", "edge/attr"),  # as LRGB; the paper's code: linear
-    "coco": _standardised("coco-sp", "edge features", "edge/attr"),  # upstream COCOEdge
+    "voc": partial(_EDGES, published=("pascalvoc-sp", "edge/attr")),  # as LRGB; the paper's code: linear
+    "coco": partial(_EDGES, published=("coco-sp", "edge/attr")),  # upstream COCOEdge
 }
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch_geometric.data import Batch, Data
 
-from kmip_data.models.sweeps.plan import sweep_names
+from kmip_data.models.sweeps.cells import sweep_names
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 START, REPRODUCE, OWN = (

@@ -57,9 +57,8 @@ def shards_digest(card: Card) -> str:
 
 def columns_schema(encoding: Encoding, schema: Schema) -> Schema:
     """Return the schema of the files of an added column: no edges, and keys as in the build."""
-    return Schema(
-        columns=encoding.columns(), edges="none", max_nodes=schema.max_nodes, key_length=schema.key_length
-    )
+    sizes: dict[str, Any] = {"max_nodes": schema.max_nodes, "key_length": schema.key_length}
+    return Schema(columns=encoding.columns(), edges="none", **sizes)
 
 
 def columns_key(encoding: Encoding, card: Card) -> str:

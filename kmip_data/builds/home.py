@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypedDict, get_args
 
 from kmip_data.errors import DamagedInput, UsageError, located
-from kmip_data.files.reading import read_json
 from kmip_data.format.card import CARD_NAME, Card, read_card
 from kmip_data.format.writer import Compression
 from kmip_data.manifest import dataset_names, unknown_name
@@ -108,14 +107,10 @@ class Build:
 def list_builds(home: Home) -> list[Build]:
     """Return the finished builds under ``home`` by folder name, without those whose card cannot be read."""
     found = []
-    for path in _folders(home):
+    for path in sorted(card.parent for card in home.built.glob(f"*/{CARD_NAME}")):
         with contextlib.suppress(DamagedInput, UsageError):  # damaged, or of a newer version
             found.append(Build(path, read_card(path)))
     return found
-
-
-def _folders(home: Home) -> list[Path]:
-    return sorted(path.parent for path in home.built.glob(f"*/{CARD_NAME}"))
 
 
 def build_in(target: str | os.PathLike[str], home: Home | None = None) -> Build | None:
@@ -160,11 +155,9 @@ def named_build(
     words = " ".join(filter(None, [dataset, as_options(unusual), "--sample" if sample else ""]))
     others = [build.path.name for build in builds if build.card.dataset == dataset]
     again = f"kmip-data build {dataset}" if dataset in names else own_command(builds, dataset)
-    raise UsageError(
-        f"There is no finished build of {words} under {home.built}.",
-        found=f"others: {', '.join(others)}" if others else "none",
-        next=words.replace(dataset, again, 1) + otherwise,
-    )
+    what, found_there = f"There is no finished build of {words} under {home.built}.", ", ".join(others)
+    step = words.replace(dataset, again, 1) + otherwise
+    raise UsageError(what, found=f"others: {found_there}" if others else "none", next=step)
 
 
 def own_command(builds: Sequence[Build], dataset: str) -> str:
@@ -172,9 +165,8 @@ def own_command(builds: Sequence[Build], dataset: str) -> str:
     recipe = next((b.card.manifest for b in builds if b.card.dataset == dataset), "")
     if recipe == dataset:
         return f"kmip-data build {dataset} --plugin FILE"  # of a plugin that is not loaded
-    return (
-        f"kmip-data build {recipe} --name {dataset} --archive PATH" if recipe else f"kmip-data info {dataset}"
-    )
+    build = f"kmip-data build {recipe} --name {dataset} --archive PATH"
+    return build if recipe else f"kmip-data info {dataset}"
 
 
 def added_names(folder: Path) -> list[str]:
@@ -191,46 +183,21 @@ def find_build(
     with a ``limit`` match only when asked for. A complete build goes before part of the published set. Of
     matches by several versions of a pipeline only those of the newest count: it supersedes the others.
     Without ``compression``, an uncompressed build goes before compressed ones. Raises
-    ``UsageError``, which lists their folders, where several builds match, or where the only one was written
-    by a newer kmip-data.
+    ``UsageError``, which lists their folders, where several builds match.
     """
     wanted = {"limit": None, **(parameters or {})}
-
-    def means(found_dataset: Any, found_sample: Any, found: Mapping[str, Any]) -> bool:
-        same = found_dataset == dataset and found_sample == sample
-        return same and all(found.get(name) == value for name, value in wanted.items())
-
-    cards = ((build, build.card) for build in list_builds(home))
-    matches = [build for build, card in cards if means(card.dataset, card.sample, card.parameters)]
-    if not matches:
-        _refuse_newer(home, means)
+    same = (b for b in list_builds(home) if (b.card.dataset, b.card.sample) == (dataset, sample))
+    matches = [b for b in same if all(b.card.parameters.get(key) == value for key, value in wanted.items())]
     matches = [build for build in matches if build.card.complete is not False] or matches
     newest = max((build.card.pipeline_version for build in matches), default=0)
     matches = [build for build in matches if build.card.pipeline_version == newest]
     if "compression" not in wanted:
         matches = [build for build in matches if build.card.parameters.get("compression") is None] or matches
     if len(matches) > 1:
-        folders = "\n    ".join(f"{build.path.name}: {build.card.variant}" for build in matches)
-        raise UsageError(
-            f"{len(matches)} builds of {dataset!r} match.",
-            found=f"\n    {folders}",
-            next="the same command with one of these folders instead of the name",
-        )
+        folders = "".join(f"\n    {build.path.name}: {build.card.variant}" for build in matches)
+        again = "the same command with one of these folders instead of the name"
+        raise UsageError(f"{len(matches)} builds of {dataset!r} match.", found=folders, next=again)
     return matches[0] if matches else None
-
-
-def _refuse_newer(home: Home, means: Callable[[Any, Any, Mapping[str, Any]], bool]) -> None:
-    """Raise the error of a build that is meant and was written by a newer kmip-data."""
-    for path in _folders(home):
-        try:
-            read_card(path)
-        except DamagedInput:
-            continue
-        except UsageError:
-            card = read_json(path / CARD_NAME)
-            found = card.get("parameters")
-            if means(card.get("dataset"), card.get("sample"), found if isinstance(found, dict) else {}):
-                raise
 
 
 EngineName = Literal["processes", "dask"]

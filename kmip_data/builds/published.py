@@ -20,12 +20,6 @@ def published_builds() -> dict[str, dict[str, str]]:
     return {key: table for tables in files for key, table in tables.items()}
 
 
-def file_digests(card: Card) -> dict[str, str]:
-    """Return the SHA-256 of every shard and split that a card names, by path."""
-    shards = {entry.file: entry.sha256 for entry in card.shards}
-    return {**shards, **{entry.file: entry.sha256 for entry in card.splits.values()}}
-
-
 def unlike_published(card: Card) -> list[str]:
     """Return the files of a build whose digest is not the published one; its further splits are not compared.
 
@@ -40,7 +34,7 @@ def unlike_published(card: Card) -> list[str]:
             or "none of this dataset",
             next=f"kmip-data verify {card.dataset}",
         )
-    found = file_digests(card)
+    found = card.digests
     other = {file for file in found.keys() & table.keys() if found[file] != table[file]}
     one_sided = {file for file in found.keys() ^ table.keys() if file.startswith("shards/")}
     return sorted(other | one_sided)

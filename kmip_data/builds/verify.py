@@ -54,10 +54,10 @@ def _file_problems(path: Path, entry: FileEntry | SplitEntry) -> Iterator[Proble
         yield Problem(entry.file, "has other bytes", f"SHA-256 {entry.sha256}", f"{digest}, {size:,} bytes")
 
 
-def _changed(path: Path, file: str, text: str) -> list[Problem]:
-    """Return a problem if a card is not, to the bit, the text that was written."""
-    same = read_small(path / file) == text.encode()
-    return [] if same else [Problem(file, "was changed after it was written")]
+def _changed(path: Path, file: str, text: str) -> Iterator[Problem]:
+    """Yield a problem if a card is not, to the bit, the text that was written."""
+    if read_small(path / file) != text.encode():
+        yield Problem(file, "was changed after it was written")
 
 
 def _differing(file: str, **facts: tuple[object, object]) -> Iterator[Problem]:
@@ -274,7 +274,7 @@ def _column_problems(build: Build, shards: Sequence[Shard] | None, remarks: list
                 yield Problem(f"{folder}/{CARD_NAME}", error.what, found=error.parts["found"] or "")
             continue
         problems = list(_columns_card_problems(build, folder, card))
-        yield from problems
+        yield from problems[:1]  # others follow from it
         if problems:
             continue
         known = {f"{folder}/{file}" for file in (CARD_NAME, *(entry.file for entry in card.files))}
@@ -299,11 +299,8 @@ def _encoding(name: str) -> Encoding | None:
 
 
 def _columns_card_problems(build: Build, folder: str, card: ColumnsCard) -> Iterator[Problem]:
-    file = f"{folder}/{CARD_NAME}"
-    if changed := _changed(build.path, file, card.to_json()):
-        yield from changed
-        return
-    encoding = _encoding(card.name)
+    file, encoding = f"{folder}/{CARD_NAME}", _encoding(card.name)
+    yield from _changed(build.path, file, card.to_json())
     if encoding is None:
         return
     if card.encoding_version == encoding.version:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kmip_data.arrays import I64
+from kmip_data.arrays import I64, U8
 from kmip_data.builds.home import Build
 from kmip_data.drawing.colors import class_colors, element_colors, on_grounds, ramp
 from kmip_data.drawing.layouts import ATOM
@@ -95,8 +96,8 @@ def city_graph(build: Build, classes: I64 | None, split: str | None, run: str) -
     city, packer = read_city_map(build), Packer()
     layers = city_layers(city)
     if classes is not None:
-        drawn, said = prediction_layers(city, run, classes, split)
-        layers = [drawn, *layers, said]
+        drawn, *said = prediction_layers(city, run, classes, split)
+        layers = [drawn, *layers, *said]
     facts = f"{counted(len(city.position), 'intersection')}, {counted(city.streets.shape[1], 'street')}"
     header = _page_header(city.position, city.streets, city.columns, layers, packer)
     header |= {"facts": f"{facts}; {city.options}", "metres": True, "degrees": list(city.columns)[:2]}
@@ -116,8 +117,16 @@ def city_graph(build: Build, classes: I64 | None, split: str | None, run: str) -
     )
 
 
-def record_graph(dataset: ShardedDataset, position: int, predicted: NDArray[Any] | None, run: str) -> Graph:
+def record_graph(
+    dataset: ShardedDataset,
+    position: int,
+    predicted: NDArray[Any] | None,
+    run: str,
+    picture: U8 | None = None,
+) -> Graph:
     """Return a record of a build, with the classes or values (N,) that a run ``predicted``, if any.
+
+    ``picture`` (H, W, 3) is what its superpixels were cut from; the page shows it below them.
 
     Raises ``UsageError`` where there is no such record.
     """
@@ -127,7 +136,8 @@ def record_graph(dataset: ShardedDataset, position: int, predicted: NDArray[Any]
     drawing, data, packer, card = drawing_of(dataset, position), dataset[position], Packer(), dataset.card
     columns = _columns(dataset, data)
     names: tuple[str, ...] = ()
-    layers: list[Layer] = []
+    own = own_colors(columns)
+    layers = [] if picture is not None else own  # on their picture they would not be seen
     if drawing.y is not None:
         names = tuple(class_name(i, card.class_names) for i in range(int(dataset.num_classes)))
         layers.append(_classes("class", drawing.y, names, "of the nodes, as labelled"))
@@ -144,13 +154,16 @@ def record_graph(dataset: ShardedDataset, position: int, predicted: NDArray[Any]
             error = np.abs(predicted - drawing.values)
             layers.append(Scale("absolute error", error, drawing.unit, f"{run}: mean {error.mean():.3g}"))
             layers.append(Scale("prediction", predicted, drawing.unit, f"by {run}"))
-    layers += [*own_colors(columns), *elements(columns)]
+    layers += [*(own if picture is not None else []), *elements(columns)]
     layers.append(Scale("edges of a node", drawing.degrees()[1].astype(np.float32), "", "that leave it"))
     lines = np.unique(np.sort(drawing.edge_index, axis=0), axis=1)
     lines = lines[:, lines[0] != lines[1]]
     facts = f"{drawing.key}: {counted(len(drawing.pos), 'node')}, {counted(lines.shape[1], 'edge')}"
     place = f" ({drawing.place})" if drawing.place else ""
-    header = _page_header(_fitted(drawing.pos, up_axis(card)), lines, columns, layers, packer)
+    fitted, scale, middle = _fitted(drawing.pos, up_axis(card))
+    header = _page_header(fitted, lines, columns, layers, packer)
+    if picture is not None:
+        header["picture"] = _packed_picture(picture, scale, middle, packer)
     test = data.test_mask.numpy() if "test_mask" in data else np.ones(len(drawing.pos), bool)
     header["facts"] = "; ".join(filter(None, [facts + place, as_values(card.parameters)]))
     crowded = lines.shape[1] > CROWDED * len(drawing.pos)
@@ -215,13 +228,30 @@ def elements(columns: Values) -> list[Layer]:
     ]
 
 
-def _fitted(pos: NDArray[Any], up: str) -> NDArray[np.float64]:
-    """Places about the middle, the longest axis :data:`EXTENT` long; what is up in a cloud is last."""
+def _fitted(pos: NDArray[Any], up: str) -> tuple[NDArray[np.float64], float, NDArray[np.float64]]:
+    """Places about the middle, the longest axis :data:`EXTENT` long; what is up in a cloud is last.
+
+    Also the scale, and what the middle was.
+    """
     if pos.shape[1] == 3 and up == "y":
         pos = pos[:, [0, 2, 1]] * (1, -1, 1)
     low, high = pos.min(axis=0), pos.max(axis=0)
-    fitted: NDArray[np.float64] = (pos - (low + high) / 2) * (EXTENT / max(float((high - low).max()), 1e-9))
-    return fitted
+    scale, middle = EXTENT / max(float((high - low).max()), 1e-9), (low + high) / 2
+    return (pos - middle) * scale, scale, middle
+
+
+def _packed_picture(picture: U8, scale: float, middle: NDArray[Any], packer: Packer) -> dict[str, Any]:
+    """Pack a picture as JPEG, with its corners on the page: its first pixel is the origin, rows go down."""
+    from matplotlib.image import imsave
+
+    packed = io.BytesIO()
+    imsave(packed, np.ascontiguousarray(picture), format="jpeg", pil_kwargs={"quality": 80})
+    height, width = picture.shape[:2]
+    (left, top), (right, bottom) = (
+        (np.array(at) - middle) * scale for at in ((-0.5, 0.5), (width - 0.5, 0.5 - height))
+    )
+    corners = {"left": left, "top": top, "right": right, "bottom": bottom}
+    return {**corners, "bytes": packer.add(np.frombuffer(packed.getvalue(), np.uint8))}
 
 
 def _page_header(

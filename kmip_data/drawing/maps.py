@@ -187,7 +187,7 @@ def city_layers(city: CityMap) -> list[Layer]:
 
 
 def prediction_layers(city: CityMap, run: str, classes: NDArray[np.int64], split: str | None) -> list[Layer]:
-    """Return maps of the ``classes`` (N,) that a run predicts: right or wrong, and the predicted class.
+    """Return maps of the ``classes`` (N,) that a run predicts: right or wrong, predicted class, and error.
 
     ``split`` is one of the card's, whose train and val nodes the run has seen; None: none of them.
     """
@@ -205,9 +205,12 @@ def prediction_layers(city: CityMap, run: str, classes: NDArray[np.int64], split
         shares = {part: right[codes == number] for number, part in enumerate(PART_NAMES[:none])}
         note = ", ".join(f"{part} {share.mean():.1%}" for part, share in shares.items() if len(share))
         note = f"{run}: right in {note}"
+    error = np.abs(classes - city.classes).astype(np.uint8)
+    labels_of_error = tuple(f"{number} off" if number else "right" for number in range(city.num_classes))
     return [
         Categories("right or wrong", code, labels, lambda: right_wrong(len(labels)), note),
         _classes(city, "predicted class", classes, f"by {run}"),
+        Categories("error", error, labels_of_error, lambda: ramp(city.num_classes), f"classes off, by {run}"),
     ]
 
 

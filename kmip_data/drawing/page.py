@@ -13,15 +13,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from kmip_data.arrays import F32, I64
+from kmip_data.arrays import F32, F64, I64, U8
 from kmip_data.drawing.graphs import Graph, Packer
 from kmip_data.drawing.style import STYLES, Style
 from kmip_data.files.changes import write_output
 
 PAGE: Final = "explore.html"  #: in the folder of a build or run
+DECADES: Final = 4  #: of influence below the strongest that are told apart, also in ``influence.js``
 #: In the order in which they are read.
 SCRIPTS: Final = (
-    "elements.js", "data.js", "drawing.js", "view.js", "ball.js", "figures.js", "page.js", "explore.js",
+    "elements.js", "data.js", "drawing.js", "view.js", "ball.js", "figures.js", "legend.js", "influence.js",
+    "page.js", "explore.js",
 )  # fmt: skip
 
 
@@ -46,6 +48,25 @@ class Answer:
     values: F32 | None = None  #: (N,) as predicted, where the run predicts one number for each node
 
 
+@dataclass(frozen=True)
+class Influence:
+    """Influence of all nodes of a graph on the outputs of S of them."""
+
+    nodes: I64  #: (S,)
+    values: F64  #: (S, N) sum of the absolute derivatives by the features of each node
+    by_hop: list[tuple[int, float]]  #: distance in hops, and what all nodes there have of a node's own
+
+    def levels(self) -> U8:
+        """Return (S, N) logarithms relative to the strongest other node: 255, and 0 for none at all."""
+        rows = np.arange(len(self.nodes))
+        others = self.values.copy()
+        others[rows, self.nodes] = 0
+        most = others.max(axis=1, keepdims=True)
+        shares = np.where(self.values > 0, self.values, 1.0) / np.where(most > 0, most, 1.0)
+        steps = np.rint(255 * np.clip(1 + np.log10(shares) / DECADES, 0, 1)).clip(1)
+        return np.where(self.values > 0, steps, 0).astype(np.uint8)
+
+
 def draw_explorer(graph: Graph, answer: Answer | None, curves: Sequence[Any], path: Path) -> None:
     """Write one file that needs no network.
 
@@ -53,10 +74,21 @@ def draw_explorer(graph: Graph, answer: Answer | None, curves: Sequence[Any], pa
     opens) and by every column, and shows all columns, without loss, of the node that is pointed at.
 
     ``answer`` is what a run predicts and attends to; None for the graph alone. ``curves`` are learning
-    curves: runs with a ``name``, and ``columns`` of pairs (epoch from 1, value).
+    curves: runs with a ``name``, ``columns`` of pairs (epoch from 1, value), a ``group`` whose members differ
+    in the seed alone, and, where it is of this very graph, an ``influence``. Two of these, if possible of two
+    models, are shown next to each other.
     """
     explore = graph.header["explore"]
-    explore |= {"curves": list(curves), **(_answered(graph, answer) if answer is not None else {})}
+    shown = [{key: value for key, value in run.items() if key != "influence"} for run in curves]
+    explore |= {"curves": shown, **(_answered(graph, answer) if answer is not None else {})}
+    explore["influence"] = [
+        {
+            "name": run["name"],
+            "nodes": graph.packer.add(run["influence"].nodes.astype(np.uint32)),
+            "values": graph.packer.add(run["influence"].levels()),
+        }
+        for run in _compared([run for run in curves if run.get("influence") is not None])
+    ]
     header = {**graph.header, "thing": graph.thing}
     fields = {
         "title": escape(graph.title),
@@ -92,15 +124,36 @@ def page_style() -> str:
 
 
 def _answered(graph: Graph, answer: Answer) -> dict[str, Any]:
-    found: dict[str, Any] = {"run": answer.run, "words": answer.words}
+    found: dict[str, Any] = {"run": answer.run, "words": answer.words, "split": answer.split}
     if answer.classes is not None and graph.truth is not None:
         measured = graph.test
         truth, predicted = graph.truth[measured], answer.classes[measured]
         found |= {"names": graph.names, "measured": "all" if measured.all() else "test"}
         found["confusion"] = confusion(truth, predicted, len(graph.names)).tolist()
     if answer.layers:
+        _add_attention(graph, answer)
         found["keys"] = _keys(answer, len(graph.test), graph.packer)
     return found
+
+
+def _compared(runs: Sequence[Any]) -> Sequence[Any]:
+    """Return the first run and one of another model, else the second."""
+    models = [run["name"].split("/")[-2:-1] for run in runs]
+    other = next((run for run, model in zip(runs, models, strict=True) if model != models[0]), None)
+    return [runs[0], other] if other else runs[:2]
+
+
+def _add_attention(graph: Graph, answer: Answer) -> None:
+    """Add the weights that each node receives as a key, by which the page can be coloured."""
+    count, received = len(graph.test), np.zeros(len(graph.test))
+    for layer in answer.layers:
+        there = layer.indices >= 0
+        received += np.bincount(layer.indices[there], layer.weights[there], count)
+    heads = sum(len(layer.indices) for layer in answer.layers)
+    values = (received * count / (heads * max(1, len(answer.nodes)))).astype(np.float32)
+    note = "that queries give a node as a key, over layers and heads; 1 is its share"
+    graph.header["layers"].append({"name": "attention", "note": note, "unit": ""})
+    graph.header["columns"].insert(0, {"name": "attention", **graph.packer.add_column(values)})
 
 
 def _keys(answer: Answer, count: int, packer: Packer) -> dict[str, Any]:

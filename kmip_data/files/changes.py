@@ -29,9 +29,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from kmip_data.errors import UsageError, writing
-from kmip_data.files.reading import read_small, readable_json
+from kmip_data.files.reading import readable_json
 from kmip_data.runtime.progress import say
-from kmip_data.wording import timestamp
 
 PARTIAL = ".partial"
 LOCKS = ".locks"  #: folder of lock files, next to the build folders
@@ -54,30 +53,27 @@ def write_file(path: Path, data: bytes | Iterable[bytes], *, root: Path | None =
     """
     left = "files that were finished before, and nothing of this one"
     pieces, needed = ([data], len(data)) if isinstance(data, bytes) else (data, None)
-    with writing(path, left=left, needed=needed):
-        if not path.name:  # `/` or `.`
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        with _opened(path.parent, root) as folder:
-            _refuse_irregular(path, folder)
-            _remove_stale(folder, f"{path.name}.")
-            partial = _partial_name(path.name)
+    with writing(path, left=left, needed=needed), _opened(path.parent, root) as folder:
+        _refuse_irregular(path, folder)
+        _remove_stale(folder, f"{path.name}.")
+        partial = _partial_name(path.name)
+        try:
+            # Within: an interrupt comes as soon as the file is there.
+            descriptor = _new_locked(partial, folder)
             try:
-                # Within: an interrupt comes as soon as the file is there.
-                descriptor = _new_locked(partial, folder)
-                try:
-                    for piece in pieces:
-                        write_all(descriptor, piece)
-                    os.fsync(descriptor)
-                    # By attribute of os: tests of faults wrap it.
-                    os.replace(partial, path.name, src_dir_fd=folder, dst_dir_fd=folder)
-                finally:
-                    os.close(descriptor)
-            except BaseException as error:
-                if not isinstance(error, FileExistsError):  # not ours
-                    with contextlib.suppress(OSError):
-                        os.unlink(partial, dir_fd=folder)
-                raise
-            _sync(folder)
+                for piece in pieces:
+                    write_all(descriptor, piece)
+                os.fsync(descriptor)
+                # By attribute of os: tests of faults wrap it.
+                os.replace(partial, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+            finally:
+                os.close(descriptor)
+        except BaseException as error:
+            if not isinstance(error, FileExistsError):  # not ours
+                with contextlib.suppress(OSError):
+                    os.unlink(partial, dir_fd=folder)
+            raise
+        _sync(folder)
 
 
 @contextlib.contextmanager
@@ -311,10 +307,6 @@ def build_lock(folder: Path, *, quiet: bool = False, wait: bool = True) -> Itera
     with writing(lock_path(folder)):
         path, descriptor = _acquire(folder, quiet=quiet, wait=wait)
     try:
-        owner = f"process {os.getpid()} on {socket.gethostname()} (since {timestamp()})"
-        with contextlib.suppress(OSError):  # a message: a full disk must not stop a build that has the lock
-            os.truncate(descriptor, 0)
-            os.pwrite(descriptor, owner.encode(), 0)
         yield
     finally:
         # Removed before it is free: who has it open sees that and tries again, so nothing is left behind.
@@ -360,14 +352,13 @@ def _acquire(folder: Path, *, quiet: bool, wait: bool) -> tuple[Path, int]:
             if os.fstat(descriptor).st_nlink:
                 return path, descriptor
         except BlockingIOError:
-            owner = _owner(path)
             if not wait:
                 os.close(descriptor)
-                next_step = "the same command when that process has ended"
-                raise FolderInUse(f"{folder} is in use by {owner}.", next=next_step) from None
+                again = "the same command when that process has ended"
+                raise FolderInUse(f"{folder} is in use by another process.", next=again) from None
             if time.monotonic() - said >= MESSAGE_SECONDS:
                 said = time.monotonic()
-                say(f"waiting for {folder.name}: {owner} has it", quiet=quiet)
+                say(f"waiting for another process that works in {folder}", quiet=quiet)
             time.sleep(0.2)
         except OSError as error:
             if error.errno not in _NO_FLOCK:
@@ -375,11 +366,3 @@ def _acquire(folder: Path, *, quiet: bool, wait: bool) -> tuple[Path, int]:
             say(f"{folder.parent} has no file locks: start no second command on {folder.name}", quiet=quiet)
             return path, descriptor
         os.close(descriptor)
-
-
-def _owner(path: Path) -> str:
-    """Return the holder of a lock as its file names it."""
-    found = b""
-    with contextlib.suppress(OSError):
-        found = read_small(path, 500)
-    return found.decode(errors="replace") or "another process"

@@ -126,13 +126,8 @@ def sealed_json(content: Mapping[str, Any]) -> str:
     return readable_json({**others, "digest": json_digest(others)})
 
 
-def sha256_file(path: Path) -> tuple[str, int]:
-    """Return SHA-256 and size of a file, streamed; raises ``DamagedInput`` where it cannot be read."""
-    return digest_file(path, hashlib.sha256)
-
-
-def digest_file(path: Path, start: Callable[[], Any]) -> tuple[str, int]:
-    """Return a digest (hex), begun by ``start``, and size of a file; raises as :func:`sha256_file`."""
+def sha256_file(path: Path, start: Callable[[], Any] = hashlib.sha256) -> tuple[str, int]:
+    """Return SHA-256, or the digest begun by ``start``, and size of a file; DamagedInput if unreadable."""
     try:
         with path.open("rb", buffering=0) as file:
             return hashlib.file_digest(file, start).hexdigest(), file.tell()

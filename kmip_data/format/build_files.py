@@ -13,7 +13,8 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
-from kmip_data.files.changes import write_file, write_json
+from kmip_data.files.changes import write_file
+from kmip_data.files.reading import readable_json
 from kmip_data.format.card import CARD_NAME, Card, ShardEntry, SplitEntry, SplitPart
 from kmip_data.format.schema import EDGE_INDEX, FORMAT_VERSION, NEIGHBOR, Schema
 from kmip_data.format.splits import in_order
@@ -54,13 +55,10 @@ def _head(card: Card) -> str:
     extents = {True: "; the complete published set", False: "; not the complete published set", None: ""}
     size = ", ".join(f"{card.counts[name]:,} {name}" for name in ("graphs", "nodes", "edges"))
     shards = f"{len(card.shards)} shard" + "s" * (len(card.shards) != 1)
-    lines = [
-        f"# {_text(card.heading)}",
-        f"{size} in {shards}{extents[card.complete]}.",
-        f"Dataset {_code(card.dataset)}, build key {_code(card.key)}.",
-        "\n".join(f"- {_text(note)}" for note in card.notes),
-    ]
-    return "\n\n".join(line for line in lines if line)
+    extent = f"{size} in {shards}{extents[card.complete]}."
+    key = f"Dataset {_code(card.dataset)}, build key {_code(card.key)}."
+    notes = "\n".join(f"- {_text(note)}" for note in card.notes)
+    return "\n\n".join(filter(None, [f"# {_text(card.heading)}", extent, key, notes]))
 
 
 def _text(value: object) -> str:
@@ -136,16 +134,10 @@ def _classes(card: Card) -> str:
     names = card.class_names if len(card.class_names) == len(total) else list(map(str, range(len(total))))
     parts = counts.get("splits", {}).get(card.default_split, {})
     order, every = in_order(parts), sum(total) or 1
-    rows = [
-        (
-            str(i),
-            _text(name),
-            f"{total[i]:,}",
-            f"{total[i] / every:.2%}",
-            *(f"{parts[part][i]:,}" for part in order),
-        )
-        for i, name in enumerate(names)
-    ]
+    rows = []
+    for i, name in enumerate(names):
+        counts_by_part = (f"{parts[part][i]:,}" for part in order)
+        rows.append((str(i), _text(name), f"{total[i]:,}", f"{total[i] / every:.2%}", *counts_by_part))
     return _table(("", "class", "all", "share", *map(_text, order)), rows)
 
 
@@ -175,19 +167,14 @@ def _bars(histogram: Mapping[str, Sequence[int]]) -> str:
 
 def _origin(card: Card) -> str:
     values = [(_text(key), _code(value)) for key, value in sorted(card.parameters.items())]
-    files = [
-        (_text(entry.name), _text(entry.origin), f"{entry.bytes:,}", _code(entry.sha256))
-        for entry in card.receipts
-    ]
+    files = [(_text(r.name), _text(r.origin), f"{r.bytes:,}", _code(r.sha256)) for r in card.receipts]
     tables = [_table(("parameter", "value"), values)]
     if files:
         tables.append(_table(("source", "from", "bytes", "SHA-256"), files))
     versions = _text(", ".join(f"{name} {version}" for name, version in sorted(card.versions.items())))
-    content = (
-        f"Pipeline version {card.pipeline_version}, shard format version {card.format_version}; {versions}. "
-        f"Content of the raw files: {_code(card.content_digest)}."
-    )
-    return "\n\n".join([*tables, content])
+    version = f"Pipeline version {card.pipeline_version}, shard format version {card.format_version}"
+    content = f"Content of the raw files: {_code(card.content_digest)}."
+    return "\n\n".join([*tables, f"{version}; {versions}. {content}"])
 
 
 def _reading(card: Card) -> str:
@@ -212,8 +199,8 @@ def _license(card: Card) -> str:
     named, url = _text(terms.get("name", "")), str(terms.get("url", ""))
     if _WEB.fullmatch(url):
         named = f"[{named}]({url})"
-    text = "\n\n".join(part for part in (named, _text(terms.get("notice", ""))) if part)
-    return f"{text}\n\n{code_block('bibtex', card.citation.strip())}" if card.citation.strip() else text
+    citation = code_block("bibtex", card.citation.strip()) if card.citation.strip() else ""
+    return "\n\n".join(filter(None, [named, _text(terms.get("notice", "")), citation]))
 
 
 CROISSANT_NAME: Final = "croissant.json"
@@ -263,17 +250,10 @@ def build_croissant(card: Card) -> dict[str, Any]:
         "datePublished": (manifest.published if manifest else "") or time.strftime("%Y-%m-%d", time.gmtime()),
         "keywords": ["graph", "kmip-data"],
     }
+    kind = {"@type": "cr:FileObject", "encodingFormat": "application/x-hdf5"}
     sizes = {shard.file: {"contentSize": f"{shard.bytes} B"} for shard in card.shards}
     files = [
-        {
-            "@type": "cr:FileObject",
-            "@id": file,
-            "name": file,
-            "contentUrl": file,
-            **sizes.get(file, {}),
-            "encodingFormat": "application/x-hdf5",
-            "sha256": sha256,
-        }
+        {**kind, "@id": file, "name": file, "contentUrl": file, "sha256": sha256, **sizes.get(file, {})}
         for file, sha256 in card.digests.items()
     ]
     rai = _GENERATED if card.sample else known
@@ -330,11 +310,17 @@ def protect(path: Path) -> None:
             os.close(descriptor)
 
 
+def card_files(card: Card) -> dict[str, bytes]:
+    """Return README and Croissant, then the card, by name."""
+    croissant = readable_json(build_croissant(card))
+    texts = {PAGE_NAME: render_card(card), CROISSANT_NAME: croissant, CARD_NAME: card.to_json()}
+    return {name: text.encode() for name, text in texts.items()}
+
+
 def write_card(folder: Path, card: Card) -> None:
-    """Write README and Croissant, then the card, which finishes the build."""
-    write_file(folder / PAGE_NAME, render_card(card).encode())
-    write_json(folder / CROISSANT_NAME, build_croissant(card))
-    write_file(folder / CARD_NAME, card.to_json().encode())
+    """Write :func:`card_files`; the card, which is the last, finishes the build."""
+    for name, data in card_files(card).items():
+        write_file(folder / name, data)
 
 
 def finish(

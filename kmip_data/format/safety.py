@@ -140,9 +140,8 @@ class _Inspection:
         _require(read, "holds data of a type that is not read", f"{type(kind).__name__} {at}")
         space = dataset.get_space()
         _require(space.get_simple_extent_type() != h5s.NULL, "holds a dataset without data", at)
-        stored = StoredDataset(
-            kind.dtype, space.shape, dataset.get_offset() if layout == h5d.CONTIGUOUS else None
-        )
+        offset = dataset.get_offset() if layout == h5d.CONTIGUOUS else None
+        stored = StoredDataset(kind.dtype, space.shape, offset)
         chunk = properties.get_chunk() if layout == h5d.CHUNKED else ()
         self.sizes(stored, layout, math.prod(chunk), dataset.get_storage_size(), at)
         self.datasets[name] = stored
@@ -223,9 +222,8 @@ def read_scalar(file: h5py.File, name: str) -> int | str | None:
         return None
     attribute = h5a.open(file.id, name.encode())
     kind = attribute.get_type()
-    fixed = isinstance(kind, h5t.TypeIntegerID) or (
-        isinstance(kind, h5t.TypeStringID) and not kind.is_variable_str()
-    )
+    text = isinstance(kind, h5t.TypeStringID) and not kind.is_variable_str()
+    fixed = text or isinstance(kind, h5t.TypeIntegerID)
     if not fixed or attribute.shape != ():
         raise ValueError(f"{type(kind).__name__} of shape {attribute.shape}")
     value = np.empty((), attribute.dtype)

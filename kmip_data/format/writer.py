@@ -34,15 +34,9 @@ def memory_file() -> Iterator[h5py.File]:
     """
     import h5py
 
-    with h5py.File(
-        "memory.h5",
-        "w",
-        driver="core",
-        backing_store=False,
-        libver="earliest",
-        alignment_threshold=1,
-        alignment_interval=ALIGNMENT,
-    ) as file:
+    options = {"driver": "core", "backing_store": False, "libver": "earliest"}
+    options |= {"alignment_threshold": 1, "alignment_interval": ALIGNMENT}
+    with h5py.File("memory.h5", "w", **options) as file:
         yield file
 
 
@@ -107,9 +101,7 @@ class EncodedShard(NamedTuple):
     """The bytes of one shard file, and their facts."""
 
     data: bytes
-    facts: dict[
-        str, Any
-    ]  #: fields of the file on a card: ``sha256``, ``bytes``, ``graphs``, ``nodes``, ``edges``
+    facts: dict[str, Any]  #: on a card: ``sha256``, ``bytes``, ``graphs``, ``nodes``, ``edges``
 
 
 def encode_shard(
@@ -213,10 +205,8 @@ def _check_record(record: GraphRecord, schema: Schema, layout: dict[str, Expecte
     require(0 <= nodes <= schema.max_nodes, "its number of nodes", allowed, f"{nodes:,}")
     columns = {column.key for column in schema.columns}
     require(record.columns.keys() == columns, "its columns", columns, list(record.columns))
-    for name, array, edges in (
-        ("neighbor", record.neighbor, "neighbor"),
-        ("edge_index", record.edge_index, "index"),
-    ):
+    layouts = (("neighbor", record.neighbor, "neighbor"), ("edge_index", record.edge_index, "index"))
+    for name, array, edges in layouts:
         if schema.edges != edges:
             require(array is None, name, "none, the schema has another edge layout", "an array")
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -151,11 +152,10 @@ class GraphLoader:
     def state_dict(self) -> dict[str, Any]:
         """Return the epoch, how many of its batches were yielded, and the settings they depend on."""
         epoch, position = self._running or (self._epoch, self._position)
-        try:
+        batches = None
+        with contextlib.suppress(TypeError):  # a sampler without a length
             batches = len(self)
-        except TypeError:  # a sampler without a length
-            batches = None
-        position = position if batches is None else min(position, batches)
+            position = min(position, batches)
         about = {"batches": batches, "depends_on": self._fingerprint()}
         return {"epoch": epoch, "position": position, **about}
 
@@ -169,12 +169,8 @@ class GraphLoader:
         wanted, found = self._fingerprint(), state.get("depends_on")
         epoch, position, batches = state["epoch"], state["position"], state["batches"]
         if found != wanted and position not in {0, batches}:
-            raise UsageError(
-                "The loader's state does not fit this loader.",
-                expected=str(wanted),
-                found=str(found),
-                next=f"set_epoch({epoch + 1}) continues with the next epoch",
-            )
+            what, again = "The loader's state does not fit this loader.", f"set_epoch({epoch + 1})"
+            raise UsageError(what, expected=str(wanted), found=str(found), next=again)
         self._epoch, self._running = epoch, None
         self._position = position if found == wanted or not position else sys.maxsize
 
@@ -264,14 +260,8 @@ class GraphLoader:
 
     def _make(self, helpers: HelperThreads, positions: NDArray[np.int64]) -> Batch:
         if self._assembler is not None:
-            return make_batch(
-                self._assembler,
-                self._records[positions],
-                compact=self.compact,
-                pin=self._pin,
-                follow=self.follow_batch,
-                helpers=helpers,
-            )
+            records, options = self._records[positions], {"compact": self.compact, "pin": self._pin}
+            return make_batch(self._assembler, records, follow=self.follow_batch, helpers=helpers, **options)
         items = [self.dataset[position] for position in positions.tolist()]
         batch = Batch.from_data_list(items, list(self.follow_batch), list(self.exclude_keys))
         return batch.pin_memory() if self._pin else batch

@@ -32,10 +32,12 @@ class BatchRule:
         generator = np.random.Generator(np.random.PCG64([self.seed, epoch]))
         order = generator.permutation(len(nodes)) if self.shuffle else np.arange(len(nodes))
         if self.bucket is not None:
-            order = _sort_in_windows(order, nodes, self.bucket)
-        groups = (
-            self._by_nodes(order, nodes, world_size) if self.max_nodes else self._by_count(order, world_size)
-        )
+            windows = (order[start : start + self.bucket] for start in range(0, len(order), self.bucket))
+            order = np.concatenate([w[np.argsort(nodes[w], kind="stable")] for w in windows] or [order])
+        if self.max_nodes is None:
+            groups = self._by_count(order, world_size)
+        else:
+            groups = self._by_nodes(order, nodes, world_size, self.max_nodes)
         if self.bucket is not None and self.shuffle:
             groups = [groups[i] for i in generator.permutation(len(groups))]
         return [group[rank] for group in groups if len(group[rank])]
@@ -50,9 +52,9 @@ class BatchRule:
             groups[-1] = np.resize(groups[-1], world_size)
         return [[group[rank::world_size] for rank in range(world_size)] for group in groups]
 
-    def _by_nodes(self, order: I64, nodes: I64, world_size: int) -> list[list[I64]]:
+    def _by_nodes(self, order: I64, nodes: I64, world_size: int, most: int) -> list[list[I64]]:
         """Cut greedily by the number of nodes; neighbouring batches go to different ranks."""
-        batches = cut_by_nodes(order, nodes, self.max_nodes or 1)
+        batches = cut_by_nodes(order, nodes, most)
         if self.drop_last:
             batches = batches[: (len(batches) - 1) // world_size * world_size]
         short = -len(batches) % world_size
@@ -70,8 +72,3 @@ def cut_by_nodes(order: I64, nodes: I64, max_nodes: int) -> list[I64]:
         stop = int(np.searchsorted(total, used + max_nodes, side="right"))
         bounds.append(max(stop, bounds[-1] + 1))
     return [order[start:stop] for start, stop in pairwise(bounds)]
-
-
-def _sort_in_windows(order: I64, nodes: I64, window: int) -> I64:
-    parts = [order[start : start + window] for start in range(0, len(order), window)]
-    return np.concatenate([part[np.argsort(nodes[part], kind="stable")] for part in parts] or [order])

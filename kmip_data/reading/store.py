@@ -54,13 +54,12 @@ class ShardStore:
     def __init__(self, build: Build, added: Sequence[ColumnsCard] = ()) -> None:
         self.build = build
         self.schema = schema = build.card.schema_
-        self.shards = [
-            self._open(entry.file, entry.graphs, build.card.key, schema) for entry in build.card.shards
-        ]
+        card = build.card
+        self.shards = [self._open(entry.file, entry.graphs, card.key, schema) for entry in card.shards]
         # HDF5 path of an added column -> its files.
         self._added: dict[str, list[Shard]] = {}
-        for card in added:
-            self._join(card)
+        for column in added:
+            self._join(column)
         self._index()
 
     def _join(self, card: ColumnsCard) -> None:
@@ -93,9 +92,7 @@ class ShardStore:
     def _index(self) -> None:
         sizes = [shard.graphs for shard in self.shards]
         self.shard: I64 = np.repeat(np.arange(len(sizes)), sizes)
-        levels = [
-            np.stack([np.arange(shard.graphs + 1), shard.node_ptr, shard.edge_ptr]) for shard in self.shards
-        ]
+        levels = [np.stack([np.arange(s.graphs + 1), s.node_ptr, s.edge_ptr]) for s in self.shards]
         self.start: I64 = np.concatenate([pointers[:, :-1] for pointers in levels], axis=1)
         self.count: I64 = np.concatenate([np.diff(pointers) for pointers in levels], axis=1)
         # Addresses are valid in this process and its forks; a pickled copy maps the files again.
@@ -105,8 +102,7 @@ class ShardStore:
         return int(self.shard.size)
 
     def __getstate__(self) -> dict[str, Any]:
-        names = "build", "shards", "schema", "_added"
-        return {name: self.__dict__[name] for name in names}
+        return {name: self.__dict__[name] for name in ("build", "shards", "schema", "_added")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -156,11 +152,9 @@ class ShardStore:
         places = [] if mapped else np.argwhere(address == 0).tolist()
         parts = []
         for f, b in places:
-            key, level = wanted[f][0], wanted[f][2]
-            start, count = int(self.start[level, graphs[b]]), int(self.count[level, graphs[b]])
-            parts.append(
-                (self._added.get(key, self.shards)[self.shard[graphs[b]]], key, start, start + count)
-            )
+            (key, _, level, _), graph = wanted[f], graphs[b]
+            start, count = int(self.start[level, graph]), int(self.count[level, graph])
+            parts.append((self._added.get(key, self.shards)[self.shard[graph]], key, start, start + count))
         self.build.bring(parts)
         for (f, b), (shard, key, first, end) in zip(places, parts, strict=True):
             rows = shard.read(key, first, end)

@@ -16,8 +16,9 @@ import socket
 import threading
 import time
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import requests
@@ -202,25 +203,16 @@ def open_response(
     Proxies, certificate bundles and ``.netrc`` are taken from the environment as ``requests`` does. Raises
     :class:`MirrorFailed` where there is no answer, or a redirect that is refused.
     """
-    with (
-        contextlib.nullcontext(session) if session else Session() as connections,
-        _follow(connections, url, headers, patience) as response,
-    ):
-        yield response
+    with contextlib.nullcontext(session) if session else Session() as connections:
+        limits: dict[str, Any] = {"timeout": (patience.connect, patience.stall), "allow_redirects": False}
+        with _follow(partial(connections.get, headers=dict(headers), stream=True, **limits), url) as response:
+            yield response
 
 
-def _follow(
-    session: requests.Session, url: str, headers: Mapping[str, str], patience: Patience
-) -> requests.Response:
+def _follow(ask: Callable[[str], requests.Response], url: str) -> requests.Response:
     for _ in range(MAX_REDIRECTS + 1):
         try:
-            response = session.get(
-                url,
-                headers=dict(headers),
-                stream=True,
-                allow_redirects=False,
-                timeout=(patience.connect, patience.stall),
-            )
+            response = ask(url)
         except requests.RequestException as error:
             raise from_exception(error) from error
         except (OSError, ValueError, http.client.HTTPException, urllib3.exceptions.HTTPError) as error:
@@ -322,13 +314,11 @@ def from_exception(error: requests.RequestException) -> MirrorFailed:
         )
     if isinstance(error, kinds.ProxyError):
         return MirrorFailed(f"cannot be reached through the proxy ({text})")
-    if isinstance(error, kinds.ConnectTimeout):
-        return MirrorFailed("cannot be connected to in time")
     if isinstance(error, kinds.ReadTimeout):
         return MirrorFailed("sent nothing for too long", again=True, stalled=True)
     if "NameResolution" in repr(error) or "getaddrinfo" in text:
         return MirrorFailed("cannot be reached: its host name cannot be resolved")
-    if "refused" in text or "unreachable" in text:
+    if isinstance(error, kinds.ConnectTimeout) or "refused" in text or "unreachable" in text:
         return MirrorFailed(f"cannot be connected to ({text})")
     if isinstance(error, kinds.ConnectionError | kinds.ChunkedEncodingError):
         return MirrorFailed("cut the connection", again=True)

@@ -17,10 +17,7 @@ AGAIN_AFTER = 0.05  #: seconds
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 _SIGNALS = (signal.SIGINT, *ENDING)
 #: Handlers of a program that has none of its own.
-_USUAL: dict[int, Callable[[int, FrameType | None], Any] | int] = {
-    signal.SIGINT: signal.default_int_handler,
-    **dict.fromkeys(ENDING, signal.SIG_DFL),
-}
+_USUAL: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, **dict.fromkeys(ENDING, signal.SIG_DFL)}
 
 
 def end(number: int, _frame: FrameType | None) -> NoReturn:
@@ -34,9 +31,10 @@ def end(number: int, _frame: FrameType | None) -> NoReturn:
     raise SystemExit(128 + number)
 
 
-def repeating(
-    shown: Callable[[sys.UnraisableHookArgs], object],
-) -> Callable[[sys.UnraisableHookArgs], object]:
+_Hook = Callable[["sys.UnraisableHookArgs"], object]
+
+
+def repeating(shown: _Hook) -> _Hook:
     """Return a hook for :data:`sys.unraisablehook` that resends a swallowed signal; ``shown`` takes all else.
 
     Python swallows what a handler raises while a callback of a weak reference or a finaliser runs; imports
@@ -45,10 +43,8 @@ def repeating(
 
     def hook(event: sys.UnraisableHookArgs) -> None:
         error = event.exc_value
-        code = error.code if isinstance(error, SystemExit) else None
-        came = [number for number in ENDING if code == 128 + number]
-        if isinstance(error, KeyboardInterrupt):
-            came = [signal.SIGINT]
+        code = 130 if isinstance(error, KeyboardInterrupt) else getattr(error, "code", None)
+        came = [number for number in _SIGNALS if code == 128 + number]
         if came:  # after this hook is left: what comes before that would be swallowed, too
             again = threading.Timer(AGAIN_AFTER, os.kill, (os.getpid(), came[0]))
             again.daemon = True

@@ -102,11 +102,8 @@ def _get_pool() -> ThreadPoolExecutor:
     global _pool, _pool_pid
     with _lock:
         if _pool is None or _pool_pid != os.getpid() or _pool._max_workers < num_threads():  # noqa: SLF001
-            _pool = ThreadPoolExecutor(
-                max_workers=num_threads(),
-                thread_name_prefix="kmip-data",
-                initializer=partial(setattr, _here, "busy", True),
-            )
+            busy = partial(setattr, _here, "busy", True)
+            _pool = ThreadPoolExecutor(num_threads(), thread_name_prefix="kmip-data", initializer=busy)
             _pool_pid = os.getpid()
         return _pool
 
@@ -231,11 +228,5 @@ def begin_process(
     whole = {**os.environ, **environment}
     if share > 1:
         whole.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // share)))
-    return subprocess.Popen(
-        [*PROGRAM, *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=subprocess.STDOUT,
-        env=whole,
-        start_new_session=True,
-    )
+    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
+    return subprocess.Popen([*PROGRAM, *arguments], **streams, env=whole, start_new_session=True)

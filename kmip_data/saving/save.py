@@ -95,13 +95,8 @@ def save(  # noqa: PLR0913 -- options, by keyword
     folder = located(folder, "folder")
     name = name or folder.name
     _check_target(folder, name)
-    about = dict(
-        dataset=name,
-        title=title or name,
-        class_names=list(class_names),
-        license={"name": license, "url": "", "notice": ""},
-        citation=citation,
-    )
+    about: dict[str, Any] = {"dataset": name, "title": title or name, "citation": citation}
+    about |= {"class_names": list(class_names), "license": {"name": license, "url": "", "notice": ""}}
     partial = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.partial")
     with writing(folder):
         partial.mkdir(parents=True)
@@ -231,21 +226,8 @@ def _write_build(
     if chosen := masks or split:
         (folder / "splits").mkdir()
         splits[RULE] = _write_split(folder, chosen, survey.keys, np.array(survey.sizes, np.int64))
-    return finish(
-        folder,
-        schema,
-        shards,
-        splits,
-        summarise([counted.to_json()]),
-        {},
-        key=key,
-        sample=False,
-        complete=None,
-        parameters={"k": schema.k, "limit": None, "compression": compression},
-        pipeline_version=1,
-        receipts=[],
-        content_digest=content,
-        versions={"kmip-data": __version__, **{name: metadata.version(name) for name in _LIBRARIES}},
-        notes=["Written by kmip_data.save."],
-        **about,
-    )
+    about |= {"key": key, "content_digest": content, "notes": ["Written by kmip_data.save."]}
+    about |= {"sample": False, "complete": None, "pipeline_version": 1, "receipts": []}
+    about["parameters"] = {"k": schema.k, "limit": None, "compression": compression}
+    about["versions"] = {"kmip-data": __version__, **{name: metadata.version(name) for name in _LIBRARIES}}
+    return finish(folder, schema, shards, splits, summarise([counted.to_json()]), {}, **about)

@@ -234,6 +234,5 @@ def to_record(graph: PlainGraph, schema: Schema) -> GraphRecord:
 def _stored(value: NDArray[Any], column: Column) -> NDArray[Any]:
     if column.form == "text":
         return np.pad(value, (0, column.shape[0] - value.size))
-    return np.asarray(value[0] if column.level == "graph" and column.form == "axis" else value).astype(
-        column.stored, copy=False
-    )
+    rows = value[0] if column.level == "graph" and column.form == "axis" else value
+    return np.asarray(rows).astype(column.stored, copy=False)

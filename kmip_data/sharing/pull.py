@@ -27,15 +27,8 @@ from kmip_data.errors import (
     writing,
 )
 from kmip_data.files.changes import PARTIAL, build_lock, continued_file, refuse_link, write_all
-from kmip_data.files.reading import MAX_BYTES, first_fault, read_small, readable_json, sha256_file
-from kmip_data.format.build_files import (
-    CROISSANT_NAME,
-    PAGE_NAME,
-    build_croissant,
-    protect,
-    render_card,
-    write_card,
-)
+from kmip_data.files.reading import MAX_BYTES, first_fault, read_small, sha256_file
+from kmip_data.format.build_files import card_files, protect, write_card
 from kmip_data.format.card import CARD_NAME, CARD_VERSION, Card, read_card
 from kmip_data.manifest import unknown_name
 from kmip_data.runtime.progress import Progress
@@ -145,11 +138,7 @@ def _card_there(folder: Path, card: Card) -> Card | None:
 
 def _end(folder: Path, card: Card) -> bool:
     """Write page, Croissant and card unless all are there; return True if they were written."""
-    texts = {
-        PAGE_NAME: render_card(card).encode(),
-        CROISSANT_NAME: readable_json(build_croissant(card)).encode(),
-        CARD_NAME: card.to_json().encode(),
-    }
+    texts = card_files(card)
     for name in texts:
         refuse_link(folder / name)
     with contextlib.suppress(OSError):
@@ -252,9 +241,7 @@ class Received:
             except SourceUnavailable:
                 if not left or start == 0:
                     raise
-                if (
-                    start == begun
-                ):  # nothing came after the beginning that is here: the server knows no ranges
+                if start == begun:  # nothing comes behind the part that is here: the server knows no ranges
                     progress.update(-start)
                     start = 0
         file.truncate(entry.bytes)

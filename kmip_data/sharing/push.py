@@ -17,7 +17,7 @@ from kmip_data.builds.home import COLUMNS, Build, added_names
 from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
 from kmip_data.files.changes import build_lock, remove_partials, written_name
 from kmip_data.files.reading import readable_json
-from kmip_data.format.build_files import CROISSANT_NAME, PAGE_NAME, build_croissant, render_card
+from kmip_data.format.build_files import PAGE_NAME, card_files, render_card
 from kmip_data.format.card import CARD_NAME, NAME_WORDS, Card, is_name
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.runtime.progress import Progress
@@ -33,12 +33,7 @@ from kmip_data.sharing.share import (
 )
 
 #: Names of licences on the hub; any other is given by name and link.
-_LICENSES: Final = {
-    "CC BY 4.0": "cc-by-4.0",
-    "CC BY-NC 4.0": "cc-by-nc-4.0",
-    "MIT": "mit",
-    "ODbL 1.0": "odbl",
-}
+_LICENSES = {"CC BY 4.0": "cc-by-4.0", "CC BY-NC 4.0": "cc-by-nc-4.0", "MIT": "mit", "ODbL 1.0": "odbl"}
 _REPAIR: Final = "kmip-data verify TARGET --repair"
 
 
@@ -56,11 +51,7 @@ def push_build(build: Build, address: str, *, quiet: bool = False) -> Share:
         known |= {f"{folder}/{entry.file}": entry.sha256 for entry in columns.files}
         known[f"{folder}/{CARD_NAME}"] = hashlib.sha256(columns.to_json().encode()).hexdigest()
     content: dict[str, Path | bytes] = {file: path / file for file in known}
-    content |= {
-        CARD_NAME: card.to_json().encode(),
-        CROISSANT_NAME: readable_json(build_croissant(card)).encode(),
-        PAGE_NAME: dataset_page(card),
-    }
+    content |= {**card_files(card), PAGE_NAME: dataset_page(card)}
     return push(address, "build", path, card.key, content, known=known, quiet=quiet)
 
 
@@ -111,13 +102,8 @@ def push(
     with build_lock(remote.folder, quiet=quiet) if remote.folder is not None else contextlib.nullcontext():
         listed = _listed(remote, share, key)
         names = listed | {entry.file: entry.sha256 for entry in share.files}
-        pushed = PushList(kind=kind, key=key, files=names).model_dump(mode="json")
-        ordered = {
-            PUSH_NAME: readable_json(pushed).encode(),
-            **content,
-            BLOCKS_NAME: blocks,
-            SHARE_NAME: share.to_json().encode(),
-        }
+        pushed = readable_json(PushList(kind=kind, key=key, files=names).model_dump(mode="json")).encode()
+        ordered = {PUSH_NAME: pushed, **content, BLOCKS_NAME: blocks, SHARE_NAME: share.to_json().encode()}
         _put(remote, share, ordered, listed, quiet=quiet)
     return share
 

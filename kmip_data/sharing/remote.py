@@ -22,15 +22,8 @@ import requests
 from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError, writing
 from kmip_data.files.changes import make_folder, remove_file, write_file
 from kmip_data.files.reading import MAX_BYTES, open_regular
-from kmip_data.runtime.http_client import (
-    MirrorFailed,
-    Patience,
-    Session,
-    body,
-    content_range,
-    from_status,
-    open_response,
-)
+from kmip_data.runtime import http_client as http
+from kmip_data.runtime.http_client import MirrorFailed
 from kmip_data.runtime.presence import install_command
 from kmip_data.sharing.share import BLOCK, BLOCKS_NAME, SHARE_NAME, BlockDigests, Share, damaged, parse_share
 from kmip_data.wording import shown_address, without_secrets
@@ -76,7 +69,7 @@ class Remote:
 
     def __init__(self, address: str, *, patient: bool = False) -> None:
         self._patient, self._target, self.address = patient, address, shown_address(address).rstrip("/")
-        self._patience = Patience.from_environment()
+        self._patience = http.Patience.from_environment()
         self.writable = not address.startswith(("http://", "https://"))
         self.folder: Path | None = None
         self._is_hub = False
@@ -233,7 +226,7 @@ class Remote:
         headers, partial = {"Accept-Encoding": "identity"}, bool(start) or stop is not None
         if partial:
             headers["Range"] = f"bytes={start}-{'' if stop is None else stop - 1}"
-        with open_response(url, headers, self._patience, _session()) as response:
+        with http.open_response(url, headers, self._patience, _session()) as response:
             if response.status_code in _MISSING:
                 # Redirected to where there is no such file, which says nothing of this address.
                 if response.url != requests.Request("GET", url).prepare().url:
@@ -243,17 +236,17 @@ class Remote:
                 yield io.BytesIO()  # past the end
                 return
             if not response.ok:
-                raise from_status(response, self._patience.longest_wait)
+                raise http.from_status(response, self._patience.longest_wait)
             if partial and response.status_code != HTTPStatus.PARTIAL_CONTENT:
                 if stop is None:
                     raise MirrorFailed("gives whole files only")
                 what = f"{self.address} cannot be read from afar: its server gives whole files only."
                 raise UsageError(what, next=pull_command(self.address))
-            sent = content_range(response)
+            sent = http.content_range(response)
             if partial and (sent is None or sent[0] != start):
                 raise MirrorFailed("gives other bytes than asked for")
             size = sent[1] + 1 - start if partial and sent else 0
-            yield _Body(body(response, self._patience), size)
+            yield _Body(http.body(response, self._patience), size)
 
     @contextlib.contextmanager
     def _asked(self, name: str) -> Iterator[None]:
@@ -304,10 +297,10 @@ def read_share(remote: Remote) -> tuple[Share, BlockDigests]:
     return share, BlockDigests(share, digests, remote.address)
 
 
-def _session() -> Session:
+def _session() -> http.Session:
     if getattr(_own, "owner", None) != os.getpid():  # a forked child shares no connection with its parent
-        _own.owner, _own.session = os.getpid(), Session()
-    session: Session = _own.session
+        _own.owner, _own.session = os.getpid(), http.Session()
+    session: http.Session = _own.session
     return session
 
 

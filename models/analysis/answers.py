@@ -15,7 +15,7 @@ from torch import Tensor
 
 from kmip_data.builds.home import Home
 from kmip_data.drawing.maps import read_city_map
-from kmip_data.drawing.page import Answer, ChosenKeys
+from kmip_data.drawing.page import Answer, ChosenKeys, Influence
 from kmip_data.drawing.pictures import label_words
 from kmip_data.errors import UsageError
 from kmip_data.graphs.city_columns import is_city
@@ -26,7 +26,7 @@ from kmip_data.models.training.run.evaluate import OpenedRun, open_run
 from kmip_data.models.training.run.module import measure_parts
 from kmip_data.models.training.tasks import Task, target_column
 
-HOPS, NODES, MOST_NODES = 16, 4, 20_000  #: hops and drawn nodes of an influence, and the largest graph for it
+HOPS, NODES, MOST_NODES = 16, 24, 20_000  #: hops and drawn nodes of an influence; the largest graph for it
 PAIRS: Final = 2_000_000  #: of node and key, over all heads and layers, in an answer: 16 MB
 
 
@@ -68,27 +68,29 @@ def ask(
     return opened, Answer(name, data.split_name, classes, words, nodes.numpy(), tuple(layers), values=values)
 
 
-def influence_by_hop(opened: OpenedRun, split: str = "test", position: int = 0) -> list[tuple[int, float]]:
-    """Return how much the features of all nodes at each distance in hops change a node's output.
+def influence_of(opened: OpenedRun, split: str = "test", position: int = 0) -> Influence | None:
+    """Return how much the features of every node change the largest output of some nodes, a fixed draw.
 
-    The sum of absolute derivatives, relative to that by the node's own features, is the mean over a fixed
-    draw of nodes. Layers of message passing reach as many hops as there are layers; k-MIP reaches all. Empty
-    for graphs of more than 20,000 nodes, where a derivative for each output takes too long, and without
-    numbers as features.
+    Layers of message passing reach as many hops as there are layers; k-MIP reaches all. None for graphs of
+    more than 20,000 nodes, where a derivative for each output takes too long, without numbers as features,
+    and where the graph is predicted.
     """
     batch = opened.data.record(split, position).to(opened.device.kind)
     count = int(batch.num_nodes)
     if count > MOST_NODES or not isinstance(batch.x, Tensor) or not batch.x.is_floating_point():
-        return []
+        return None
     draw = np.random.Generator(np.random.PCG64(0)).choice(count, min(count, NODES), replace=False)
     with opened.working() as module, torch.compiler.set_stance("force_eager"):
         module.doing = "exploring"
         batch.x = batch.x.clone().requires_grad_()
         outputs = module.eval()(batch)[0]
         if len(outputs) != count:  # of the graph, not of its nodes
-            return []
-        values = np.stack([node_influence(outputs, batch.x, node) for node in draw.tolist()])
-    return list(enumerate(by_hop(values, read_batch(batch).edges.index, draw.tolist(), HOPS).tolist()))[1:]
+            return None
+        # One backward pass a node: the largest output is the score of the predicted class.
+        best = outputs.amax(1, keepdim=True)
+        values = np.stack([node_influence(best, batch.x, node) for node in draw.tolist()])
+    hops = by_hop(values, read_batch(batch).edges.index, draw.tolist(), HOPS)
+    return Influence(draw, values, list(enumerate(hops.tolist()))[1:])
 
 
 def node_influence(outputs: Tensor, x: Tensor, node: int) -> NDArray[np.float64]:
@@ -115,7 +117,7 @@ def by_hop(
     backwards = coo_array((np.ones(len(source)), (target, source)), (values.shape[1],) * 2).tocsr()
     distances = np.asarray(dijkstra(backwards, indices=nodes, unweighted=True))
     totals = [float(values[distances == hop].sum()) for hop in range(hops + 1)]
-    return np.array(totals) / totals[0]
+    return np.array(totals) / (totals[0] or 1.0)  # a network without a slope there
 
 
 def prediction_of(task: Task, logits: Tensor) -> np.ndarray[Any, Any]:

@@ -37,11 +37,8 @@ class Device:
     @property
     def hardware(self) -> str:
         """The GPU's name, or the processor with PyTorch's threads: what sums of floats depend on."""
-        return (
-            f"{processor()}, {counted(torch.get_num_threads(), 'thread')}"
-            if self.kind == "cpu"
-            else self.name
-        )
+        threads = counted(torch.get_num_threads(), "thread")
+        return f"{processor()}, {threads}" if self.kind == "cpu" else self.name
 
 
 def processor() -> str:

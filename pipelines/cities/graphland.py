@@ -187,9 +187,8 @@ def read_features(folder: Path) -> Features:
     for kind, wanted in listed.items():
         for name in wanted:
             values = _column(table, name, "features.csv")
-            known = values[~np.isnan(values)]
-            if not len(known) or np.isinf(known).any():
-                raise DamagedInput(f"features.csv: the column {name!r} is empty, or infinite somewhere.")
+            if np.isnan(values).all():
+                raise DamagedInput(f"features.csv: the column {name!r} is empty.")
             if kind == "categorical":
                 found = np.unique(values)
                 if np.isnan(values).any() or (found != np.rint(found)).any() or len(found) > QUANTILES:
@@ -275,15 +274,18 @@ def read_table(path: Path, index: int | None = 0) -> pd.DataFrame:
 
 
 def _column(table: pd.DataFrame, name: str, file: str) -> F32:
-    """Return the numbers of a column, float32 (N,), NaN where there is none."""
+    """Return the finite numbers of a column, float32 (N,), NaN where there is none."""
     if name not in table:
         raise DamagedInput(f"{file} has no column {name!r}.", found=", ".join(map(str, table))[:500])
     try:
-        values: F32 = table[name].to_numpy().astype(np.float32)
+        with np.errstate(over="ignore"):
+            values: F32 = table[name].to_numpy().astype(np.float32)
     except (ValueError, TypeError) as error:
         raise DamagedInput(
             f"{file}: the column {name!r} is not one of numbers: {str(error)[:100]}"
         ) from error
+    if np.isinf(values).any():
+        raise DamagedInput(f"{file}: the column {name!r} is infinite somewhere.")
     return values
 
 

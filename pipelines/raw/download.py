@@ -23,7 +23,7 @@ from requests import Response
 
 from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError, human_bytes, require_room, writing
 from kmip_data.files import changes as files
-from kmip_data.files.reading import digest_file, read_small, sha256_file
+from kmip_data.files.reading import read_small, sha256_file
 from kmip_data.format.card import Receipt
 from kmip_data.manifest import Mirror, Source, Strict
 from kmip_data.pipelines.raw.archives import HEAD, kind_of
@@ -239,7 +239,7 @@ class _Download:
             return f"sent {self.size} bytes, expected {mirror.bytes}"
         blob = hashlib.sha1(f"blob {self.size}\0".encode(), usedforsecurity=False)  # as git names content
         pins = (("MD5", mirror.md5, hashlib.md5(usedforsecurity=False)), ("git blob", mirror.git_blob, blob))
-        found = {kind: digest_file(self.path, begun.copy)[0] for kind, pinned, begun in pins if pinned}
+        found = {kind: sha256_file(self.path, begun.copy)[0] for kind, pinned, begun in pins if pinned}
         for kind, pinned in (("SHA-256", mirror.sha256), ("MD5", mirror.md5), ("git blob", mirror.git_blob)):
             if pinned is not None and pinned != found.get(kind, digest):
                 return f"sent a file with {kind} {found.get(kind, digest)[:12]}…, expected {pinned[:12]}…"

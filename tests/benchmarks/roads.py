@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from benchmarks.table import Row, print_rows
+from benchmarks.table import Row
 
 from kmip_data.builds.home import Home
-from kmip_data.cli.bench import machine_line
 from kmip_data.format.splits import PARTS
 from kmip_data.models.training.run.folder import find_run, read_result
 from kmip_data.pipelines.find import find
@@ -74,4 +73,4 @@ def r_squared(x: Any, y: Any, masks: dict[str, Any]) -> float:
 
 if __name__ == "__main__":
     where = Home.locate(sys.argv[2] if len(sys.argv) > 2 else None)
-    print_rows([("roads", row) for row in compared(sys.argv[1], where)], machine_line(), quick=False)
+    print(*(row.markdown("roads") for row in compared(sys.argv[1], where)), sep="\n")

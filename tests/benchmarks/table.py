@@ -54,10 +54,10 @@ class Row:
     def markdown(self, topic: str) -> str:
         """Return the row as docs/performance.md has it."""
         ours, theirs = (quantity(value, self.unit) for value in (self.ours, self.theirs))
-        measured = ours
+        measured = ours if self.theirs is None else f"{ours} against {theirs}"
         if self.ratio is not None:
             within = "" if self.spread is None else " ({:.2f} to {:.2f})".format(*self.spread)
-            measured = f"**{self.ratio:.2f}×**{within}; {ours} against {theirs}"
+            measured = f"**{self.ratio:.2f}×**{within}; {measured}"
         missed = ", missed" if self.met is False else ""
         return f"| {topic} | {self.what} | {self.against} | {self.target or '–'}{missed} | {measured} |"
 

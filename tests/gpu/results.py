@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -52,7 +53,8 @@ class Recorder:
         except Exception as error:
             lines = str(error).splitlines() or [""]
             self(what, status="failed", note=f"{type(error).__name__}: {lines[0]}"[:500])
-            if _is_lost(error):
+            # After these every later call of the process fails.
+            if re.search("illegal memory access|device-side assert|unspecified launch", str(error)):
                 raise
 
     def show(self, text: str) -> None:
@@ -61,30 +63,22 @@ class Recorder:
             file.write(f"[{self.section}] {text.rstrip()}\n")
 
 
-def _is_lost(error: Exception) -> bool:
-    """True after an error of CUDA that every later call of the process repeats."""
-    return any(
-        word in str(error) for word in ("illegal memory access", "device-side assert", "unspecified launch")
-    )
-
-
 def append(folder: Path, row: dict[str, Any]) -> None:
     """Write a line, and have the disk take it."""
     with (folder / FILE).open("a", encoding="utf-8") as file:
         file.write(json.dumps(row) + "\n")
         file.flush()
         os.fsync(file.fileno())
-    sys.stderr.write(f"  {line_of(row)}\n")
+    sys.stderr.write(f"  {row['section']} {row['what']}: {cell(row)}\n")
 
 
-def line_of(row: dict[str, Any]) -> str:
+def cell(row: dict[str, Any]) -> str:
     """Return a result for people."""
-    value = "" if row.get("value") is None else f" {row['value']} {row.get('unit', '')}".rstrip()
-    target = (
-        "" if row.get("target") is None else f" (at most {row['target']:g}: {'yes' if row['met'] else 'NO'})"
-    )
-    status = "" if row["status"] == "ok" else f" {row['status'].upper()}"
-    return f"{row['section']} {row['what']}:{status}{value}{target} {row.get('note', '')}".rstrip()
+    note = f" ({row['note']})" if row.get("note") else ""
+    if row["status"] != "ok":
+        return f"{row['status']}{note}"
+    value = "ok" if row.get("value") is None else f"{row['value']} {row['unit']}"
+    return f"{value}{'' if row.get('met', True) else ', missed'}{note}"
 
 
 def read(path: Path) -> list[dict[str, Any]]:

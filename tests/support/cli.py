@@ -59,7 +59,7 @@ def python(*words: object, code: int = 0, cwd: Path = ROOT, **environment: str) 
     """Run ``python WORDS`` in the checkout, with further variables; it must end with ``code``."""
     command, variables = [sys.executable, *map(str, words)], {**os.environ, **environment}
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=600, check=False, cwd=cwd, env=variables
+        command, capture_output=True, text=True, timeout=1700, check=False, cwd=cwd, env=variables
     )
     assert done.returncode == code, done.stdout + done.stderr
     return Outcome(done.returncode, done.stdout, done.stderr)

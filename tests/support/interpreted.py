@@ -6,15 +6,12 @@ import importlib.metadata
 import importlib.util
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import pytest
-
-ROOT = Path(__file__).parents[2]
+from support.cli import ROOT, python
 
 
 def version(text: str) -> tuple[int, ...]:
@@ -30,20 +27,6 @@ needs_interpreter = pytest.mark.skipif(
 )
 
 
-def child(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run Python with this tree's packages and tests, without the interpreter unless asked for it."""
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    environment |= {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]), "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [sys.executable, *command],
-        env=environment | variables,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 def passed(files: Iterable[Path], which: str, **variables: str) -> int:
     """Return the number of these tests that pass in a new process; raise ``AssertionError`` if not all."""
     options = ["-q", "-m", which, *("-p", "no:xdist"), *("-p", "no:cacheprovider")]
@@ -53,7 +36,7 @@ def passed(files: Iterable[Path], which: str, **variables: str) -> int:
 
 
 def said(*command: str, **variables: str) -> str:
-    """Return the output of :func:`child`; raise ``AssertionError`` if it failed."""
-    done = child(*command, **variables)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    """Return what Python prints, with this tree's packages and tests; interpreted only if asked for."""
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    usual = {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "TRITON_INTERPRET": "0"}
+    return python(*command, **usual | variables).out

@@ -16,12 +16,12 @@ from typing import Any
 import tomli_w
 
 from kmip_data.builds.home import Home, list_builds
-from kmip_data.builds.published import file_digests
 from kmip_data.files.reading import json_digest, sha256_file
 from kmip_data.models.reports.ours import our_rows
 from kmip_data.models.reports.tables import read_runs, tables_of
 from kmip_data.models.sweeps.state import folders_of
 from kmip_data.models.training.run.checkpoint import WEIGHTS
+from kmip_data.models.training.run.folder import is_share, title_of
 from kmip_data.wording import rough_time
 
 NOTE = "Other work ran on the machine: seconds are too long."
@@ -40,7 +40,7 @@ def write_digests(home: Home) -> None:
             f"{name}={value}" for name, value in card.parameters.items() if value is not None
         )
         about = f"{card.label}, pipeline {card.pipeline_version}" + (f": {parameters}" if parameters else "")
-        tables[card.key] = {"about": about, **file_digests(card)}
+        tables[card.key] = {"about": about, **card.digests}
         file.write_text(tomli_w.dumps(dict(sorted(tables.items(), key=lambda item: item[1]["about"]))))
 
 
@@ -81,23 +81,24 @@ def _on_one_line(found: re.Match[str]) -> str:
 
 def results_table(file: str) -> str:
     """Return the rows of one file as Markdown."""
+    rows = [row for name, row in our_rows().items() if name.startswith(f"{file}/")]
+    unit = "[%]" if is_share(rows[0].metric) else title_of(rows[0].metric)
     lines = [
-        "| model | val [%] | test [%] | seeds | epochs | one training | parameters |",
+        f"| model | val {unit} | test {unit} | seeds | epochs | one training | parameters |",
         "|---|---|---|---|---|---|---|",
     ]
-    for name, row in our_rows().items():
-        if name.startswith(f"{file}/"):
-            seconds = rough_time(sum(row.seconds) / len(row.seconds))
-            cells = [
-                row.name,
-                row.text("val"),
-                row.text("test"),
-                len(row.seeds),
-                row.epochs,
-                seconds,
-                f"{row.parameters:,}",
-            ]
-            lines.append(f"| {' | '.join(map(str, cells))} |")
+    for row in rows:
+        seconds = rough_time(sum(row.seconds) / len(row.seconds))
+        cells = [
+            row.name,
+            row.text("val"),
+            row.text("test"),
+            len(row.seeds),
+            row.epochs,
+            seconds,
+            f"{row.parameters:,}",
+        ]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
 
 

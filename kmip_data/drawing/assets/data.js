@@ -19,10 +19,12 @@ function readColumn(column, array) {
 }
 
 // The nearest wanted node within `limit` of (px, py), or -1: a million are looked at in a few milliseconds.
-function nearestNode(x, y, px, py, limit, wanted) {
+// With depths in space, in front comes before behind: half a reach of depth is as far as `limit` beside it.
+function nearestNode(x, y, px, py, limit, wanted, depth) {
   let [best, least] = [-1, limit * limit];
   for (let node = 0; node < x.length; node++) {
-    const distance = (x[node] - px) ** 2 + (y[node] - py) ** 2;
+    let distance = (x[node] - px) ** 2 + (y[node] - py) ** 2;
+    if (depth && distance <= least) distance += (limit * (1 + depth[node])) ** 2 / 4;
     if (distance <= least && wanted(node)) {
       best = node;
       least = distance;

@@ -1,103 +1,159 @@
-// WebGL: edges as lines between nodes, and nodes as round points. One program draws both: lines have no diameter.
+// WebGL: edges as bands between nodes, nodes as round points on them, and the glow around those that matter.
+// Everything lies in textures that the vertex shader reads by its number: nothing is stored twice.
 
 const NONE = -1; // colour position of a node without a value: drawn grey
+const ROW = 2048; // nodes, or edges, in a row of a texture
+const BANDS = 60000; // edges from which they are lines of one pixel: bands are slow without a GPU
+const [EDGES, NODES, GLOW] = [0, 1, 2];
 
 const VERTEX = `#version 300 es
-  in vec2 place;
-  in float value;
-  uniform vec2 scale, offset;
-  uniform float diameter;
-  out float at;
+  precision highp float;
+  precision highp int;
+  uniform sampler2D places, looks, palette;
+  uniform highp usampler2D pairs;
+  uniform vec2 scale, offset, size;
+  uniform float diameter, band, deep, tint;
+  uniform int mode, corners;
+  uniform vec4 faint, ground;
+  out vec4 paint;
+  out float across;
+  ivec2 cell(int i) { return ivec2(i % ${ROW}, i / ${ROW}); }
+  vec4 colorOf(float at) { return at < 0.0 ? vec4(0.6, 0.6, 0.6, 1.0) : textureLod(palette, vec2(at, 0.5), 0.0); }
+  vec4 faded(vec4 color, float z) { return vec4(mix(color.rgb, ground.rgb, deep * 0.22 * (1.0 + z)), color.a); }
+  void edge(int number, int corner) {
+    uvec4 ends = texelFetch(pairs, cell(number), 0);
+    vec4 a = texelFetch(places, cell(int(ends.x)), 0), b = texelFetch(places, cell(int(ends.y)), 0);
+    vec4 la = texelFetch(looks, cell(int(ends.x)), 0), lb = texelFetch(looks, cell(int(ends.y)), 0);
+    bool line = corners == 2;
+    bool far = line ? corner == 1 : corner == 2 || corner == 3 || corner == 5;
+    float side = line ? 0.0 : corner == 1 || corner > 3 ? 1.0 : -1.0;
+    vec2 along = (b.xy - a.xy) * scale * size;
+    vec2 normal = along == vec2(0.0) ? vec2(0.0) : normalize(vec2(-along.y, along.x));
+    vec4 end = far ? b : a;
+    across = side * (0.5 * band + 1.0);
+    gl_Position = vec4(end.xy * scale + offset + 2.0 * normal * across / size, end.z + 0.04 * deep, 1.0); // behind nodes
+    paint = faded(mix(faint, colorOf(far ? lb.x : la.x), tint * min(la.y, lb.y)), end.z);
+    paint.a *= 1.0 - 0.5 * deep;
+  }
+  void node(int number) {
+    vec4 at = texelFetch(places, cell(number), 0), look = texelFetch(looks, cell(number), 0);
+    paint = faded(colorOf(look.x), at.z);
+    paint.a *= mode == ${GLOW} ? look.w : look.y;
+    gl_Position = paint.a < 0.02 ? vec4(2.0, 2.0, 2.0, 1.0) : vec4(at.xy * scale + offset, at.z, 1.0);
+    gl_PointSize = diameter * look.z * (mode == ${GLOW} ? 5.0 : 1.0) * mix(1.0, 1.0 - 0.45 * at.z, deep);
+    across = gl_PointSize;
+  }
   void main() {
-    gl_Position = vec4(place * scale + offset, 0.0, 1.0);
-    gl_PointSize = diameter;
-    at = value;
+    if (mode == ${EDGES}) edge(gl_VertexID / corners, gl_VertexID % corners);
+    else node(gl_VertexID);
   }`;
 const FRAGMENT = `#version 300 es
+  precision highp int;
   precision highp float;
-  uniform sampler2D palette;
-  uniform vec4 faint;
-  uniform float diameter;
-  in float at;
+  uniform float band, rim;
+  uniform int mode, corners;
+  uniform vec4 ground;
+  in vec4 paint;
+  in float across;
   out vec4 color;
   void main() {
-    color = faint;
-    if (diameter == 0.0) return;
-    vec4 found = at < 0.0 ? vec4(0.8, 0.8, 0.8, 1.0) : texture(palette, vec2(at, 0.5));
+    color = paint;
+    if (mode == ${EDGES}) {
+      if (corners > 2) color.a *= clamp(0.5 * band + 0.5 - abs(across), 0.0, 1.0);
+      return;
+    }
     float radius = length(gl_PointCoord * 2.0 - 1.0);
-    float edge = diameter < 3.0 ? 1.0 : 1.0 - smoothstep(1.0 - 3.0 / diameter, 1.0, radius);
-    if (found.a * edge < 0.02) discard;
-    color = vec4(found.rgb, found.a * edge);
+    if (mode == ${GLOW}) {
+      color.a *= 0.35 * pow(max(0.0, 1.0 - radius), 2.0);
+      return;
+    }
+    float soft = across < 3.0 ? 1.0 : 1.0 - smoothstep(1.0 - 3.0 / across, 1.0, radius);
+    if (rim > 0.0 && across > 5.0 && radius > 0.7) color.rgb = ground.rgb;
+    color.a *= soft;
+    if (color.a < 0.02) discard;
   }`;
 
-function makeDrawing(canvas, { x, y, streets }) {
-  const places = new Float32Array(2 * x.length);
+function makeDrawing(canvas, { count, pairs, deep, clear }) {
   // Smooth lines, unless there are so many of them that a machine without a GPU would notice.
-  const gl = canvas.getContext("webgl2", { antialias: x.length < 30000, alpha: false });
+  const gl = canvas.getContext("webgl2", { antialias: count < 30000, alpha: clear });
   if (!gl) throw new Error("This browser has no WebGL 2: the map cannot be drawn.");
   const program = compiled(gl);
   gl.useProgram(program);
   const at = (name) => gl.getUniformLocation(program, name);
-  const [placeBuffer, valueBuffer] = [["place", 2], ["value", 1]].map(([name, size]) => {
-    const [buffer, location] = [gl.createBuffer(), gl.getAttribLocation(program, name)];
-    gl.bindBuffer(gl.ARRAY_BUFFER, buffer);
-    gl.enableVertexAttribArray(location);
-    gl.vertexAttribPointer(location, size, gl.FLOAT, false, 0, 0);
-    return buffer;
-  });
-  // Drawn by index: quads of their own, one instance a street, take thirty times as long without a GPU.
-  const [lines, points] = [gl.createBuffer(), gl.createBuffer()];
-  put(gl.ELEMENT_ARRAY_BUFFER, lines, streets);
-  gl.bindTexture(gl.TEXTURE_2D, gl.createTexture());
+  const edges = pairs.length / 2;
+  const corners = edges > BANDS ? 2 : 6;
+  const rows = (number) => Math.max(1, Math.ceil(number / ROW));
+  const units = ["places", "looks", "pairs", "palette"];
+  units.forEach((name, unit) => gl.uniform1i(at(name), unit));
+  const textures = Object.fromEntries(units.map((name) => [name, gl.createTexture()]));
+  textures.others = gl.createTexture(); // how nodes look on the second pane
+
+  // Fill a texture; `kind` are WebGL's words for what is in it.
+  function fill(name, values, width, height, kind, filter = gl.NEAREST) {
+    gl.activeTexture(gl.TEXTURE0 + units.indexOf(name === "others" ? "looks" : name));
+    gl.bindTexture(gl.TEXTURE_2D, textures[name]);
+    gl.texImage2D(gl.TEXTURE_2D, 0, kind[0], width, height, 0, kind[1], kind[2], values);
+    for (const side of ["S", "T"]) gl.texParameteri(gl.TEXTURE_2D, gl[`TEXTURE_WRAP_${side}`], gl.CLAMP_TO_EDGE);
+    for (const size of ["MIN", "MAG"]) gl.texParameteri(gl.TEXTURE_2D, gl[`TEXTURE_${size}_FILTER`], filter);
+  }
+  const floats = [gl.RGBA32F, gl.RGBA, gl.FLOAT];
+  const padded = new Uint32Array(2 * ROW * rows(edges));
+  padded.set(pairs);
+  fill("pairs", padded, ROW, rows(edges), [gl.RG32UI, gl.RG_INTEGER, gl.UNSIGNED_INT]);
+  const places = new Float32Array(4 * ROW * rows(count));
   gl.enable(gl.BLEND);
-  gl.blendFunc(gl.SRC_ALPHA, gl.ONE_MINUS_SRC_ALPHA);
-  move(Uint32Array.from(x.keys()));
-  paint({ values: new Float32Array(x.length).fill(NONE), palette: new Uint8Array(4), smooth: false });
+  gl.blendFuncSeparate(gl.SRC_ALPHA, gl.ONE_MINUS_SRC_ALPHA, gl.ONE, gl.ONE_MINUS_SRC_ALPHA);
+  if (deep) gl.enable(gl.DEPTH_TEST);
 
-  function put(kind, buffer, values) {
-    gl.bindBuffer(kind, buffer);
-    gl.bufferData(kind, values, gl.DYNAMIC_DRAW);
+  // Take places, and depths from −1 (near) to 1 of what is in space.
+  function move(x, y, depth) {
+    for (let i = 0; i < count; i++) places.set([x[i], y[i], depth ? depth[i] : 0], 4 * i);
+    fill("places", places, ROW, rows(count), floats);
   }
 
-  // Take x and y as they are now, and draw the points in this order, the nearest last.
-  function move(order) {
-    for (let i = 0; i < x.length; i++) [places[2 * i], places[2 * i + 1]] = [x[i], y[i]];
-    put(gl.ARRAY_BUFFER, placeBuffer, places);
-    put(gl.ELEMENT_ARRAY_BUFFER, points, order);
+  // Take RGBA bytes, to which colour positions in [0, 1] point.
+  function paint(bytes, smooth) {
+    fill("palette", bytes, bytes.length / 4, 1, [gl.RGBA, gl.RGBA, gl.UNSIGNED_BYTE], smooth ? gl.LINEAR : gl.NEAREST);
   }
 
-  // Take a colour position in [0, 1] for each node, and the RGBA bytes that they point into.
-  function paint({ values, palette, smooth }) {
-    put(gl.ARRAY_BUFFER, valueBuffer, values);
-    gl.texImage2D(gl.TEXTURE_2D, 0, gl.RGBA, palette.length / 4, 1, 0, gl.RGBA, gl.UNSIGNED_BYTE, palette);
-    for (const side of ["WRAP_S", "WRAP_T"]) gl.texParameteri(gl.TEXTURE_2D, gl[`TEXTURE_${side}`], gl.CLAMP_TO_EDGE);
-    for (const filter of ["MIN", "MAG"]) {
-      gl.texParameteri(gl.TEXTURE_2D, gl[`TEXTURE_${filter}_FILTER`], smooth ? gl.LINEAR : gl.NEAREST);
-    }
-  }
+  // Take colour position, strength, size and glow of each node: (N, 4), in an array of `looksOf`.
+  const look = (pane, values) => fill(pane ? "others" : "looks", values, ROW, rows(count), floats);
+  const looksOf = () => new Float32Array(4 * ROW * rows(count));
 
-  // Draw; `metre` and `diameter` in device pixels, `center` in metres.
-  function draw(center, metre, diameter) {
-    const [width, height] = [canvas.width, canvas.height];
-    const scale = [(2 * metre) / width, (2 * metre) / height];
+  // Draw into `panes`, in device pixels; sizes, too, in device pixels, `metre` those of a metre.
+  function draw({ panes, center, metre, diameter, band, tint, lines, glow }) {
     const [ground, faint] = ["ground", "line"].map((name) => rgba(ink(name)).map((byte) => byte / 255));
-    gl.viewport(0, 0, width, height);
-    gl.clearColor(...ground);
-    gl.clear(gl.COLOR_BUFFER_BIT);
-    gl.uniform2f(at("scale"), ...scale);
-    gl.uniform2f(at("offset"), -center[0] * scale[0], -center[1] * scale[1]);
-    gl.uniform4f(at("faint"), ...faint);
-    for (const [kind, buffer, size, count] of [
-      [gl.LINES, lines, 0, streets.length],
-      [gl.POINTS, points, diameter, x.length],
-    ]) {
-      gl.uniform1f(at("diameter"), size);
-      gl.bindBuffer(gl.ELEMENT_ARRAY_BUFFER, buffer);
-      gl.drawElements(kind, count, gl.UNSIGNED_INT, 0);
-    }
+    gl.viewport(0, 0, canvas.width, canvas.height);
+    gl.disable(gl.SCISSOR_TEST);
+    gl.clearColor(...(clear ? [0, 0, 0, 0] : ground));
+    gl.clear(gl.COLOR_BUFFER_BIT | gl.DEPTH_BUFFER_BIT);
+    gl.enable(gl.SCISSOR_TEST);
+    const numbers = { diameter, band, tint, deep: Number(deep), rim: Number(!deep && !glow) };
+    for (const [name, value] of Object.entries(numbers)) gl.uniform1f(at(name), value);
+    for (const [name, value] of Object.entries({ ground, faint })) gl.uniform4f(at(name), ...value);
+    gl.uniform1i(at("corners"), corners);
+    panes.forEach(({ left, bottom, width, height }, pane) => {
+      const scale = [(2 * metre) / width, (2 * metre) / height];
+      gl.viewport(left, bottom, width, height);
+      gl.scissor(left, bottom, width, height);
+      gl.uniform2f(at("scale"), ...scale);
+      gl.uniform2f(at("offset"), -center[0] * scale[0], -center[1] * scale[1]);
+      gl.uniform2f(at("size"), width, height);
+      gl.activeTexture(gl.TEXTURE1);
+      gl.bindTexture(gl.TEXTURE_2D, textures[pane ? "others" : "looks"]);
+      const all = [
+        [EDGES, corners > 2 ? gl.TRIANGLES : gl.LINES, lines ? edges * corners : 0],
+        [GLOW, gl.POINTS, glow ? count : 0],
+        [NODES, gl.POINTS, count],
+      ];
+      for (const [mode, kind, number] of all) {
+        gl.uniform1i(at("mode"), mode);
+        if (number) gl.drawArrays(kind, 0, number);
+      }
+    });
   }
 
-  return { draw, move, paint };
+  return { draw, move, paint, look, looksOf };
 }
 
 function compiled(gl) {

@@ -10,7 +10,6 @@ function startExplorer() {
   const { explore } = header;
   graph = neighbourhoods(x.length, streets, explore.lengths && array(explore.lengths));
   chosen = explore.keys && readKeys(explore.keys);
-  if (z) startTurning();
   if (chosen) {
     const heads = Array.from({ length: explore.keys.layers[0].heads }, (_, i) => String(i));
     const lists = { layer: explore.keys.layers.map((_, i) => String(i)), head: ["all", ...heads] };
@@ -18,7 +17,7 @@ function startExplorer() {
       $(id).replaceChildren(...texts.map((textContent) => element("option", { textContent })));
       $(id).addEventListener("change", () => {
         listKeys();
-        redraw();
+        updateLooks();
       });
     }
   }
@@ -37,6 +36,7 @@ function startExplorer() {
 // Hold a node, or let go of the one that is held already; -1: of any.
 function hold(node) {
   const { hops, lengths } = header.explore;
+  if (node >= 0 && state.layer.levels) node = knownNear(node);
   node = node === state.node ? -1 : node;
   Object.assign(state, { node, ball: node >= 0 && hops ? ballOf(graph, node, hops) : new Map(), path: null });
   if (node >= 0 && hops && lengths) state.path = farthestPath(graph, state.ball, node);
@@ -44,32 +44,34 @@ function hold(node) {
   tell();
   listKeys();
   // What is said may lie below the legend, and on a phone below the map.
-  if (node >= 0) $("about").scrollIntoView({ block: "nearest" });
-  redraw();
+  if (node >= 0 && document.body.dataset.state === "ready") $("about").scrollIntoView({ block: "nearest" });
+  updateLooks();
 }
 
 function tell() {
   const { explore } = header;
   const { node, ball, path } = state;
+  const levels = Boolean(state.layer && state.layer.levels);
   const lines = node < 0 ? [`Click ${aThing()}, or press Enter on the one in the middle.`] : [];
+  if (levels) lines.push(`Ringed: the ${influence[0].known.length} ${header.thing}s with influences in this page; a click holds the nearest.`);
   const [truth, said] = ["class", "predicted class"].map((name) => layers.find((layer) => layer.name === name));
   if (node >= 0 && truth) {
     const [a, b] = [truth, said || truth].map(({ codes }) => codes[node]);
     const off = explore.map ? `: wrong by ${Math.abs(a - b)}` : ": wrong";
     lines.push(`Class ${truth.labels[a]}${said ? `, predicted ${said.labels[b]}${a === b ? ": right" : off}` : ""}.`);
   }
-  if (node >= 0 && explore.hops) {
+  if (node >= 0 && explore.hops && !levels) {
     const within = `${ball.size.toLocaleString("en")} intersections within ${explore.hops} hops.`;
     const neighbours = `${ball.size - 1} ${ball.size === 2 ? "neighbour" : "neighbours"}.`;
     lines.push(keyed(hue(INKS.ball), explore.map ? within : neighbours));
   }
-  if (path) {
+  if (path && !levels) {
     const stored = columns.get("eccentricity")(node);
     const same = Math.fround(path.length) === stored;
     const far = `The farthest, ${path.to}, is ${written(Math.fround(path.length))} ${explore.unit} away over ${path.path.length - 1} streets.`;
     const published = `The eccentricity that makes the class is ${written(stored)} ${explore.unit}: it was published so.`;
     lines.push(keyed(hue(INKS.path), far), same ? "That is the eccentricity, which makes the class." : published);
-  } else if (node >= 0 && explore.map && !explore.lengths) {
+  } else if (node >= 0 && explore.map && !explore.lengths && !levels) {
     lines.push("The path that makes the class is not drawn: a build keeps no travel times.");
   }
   if (node >= 0 && explore.map) lines.push(mapLink(node));
@@ -107,7 +109,7 @@ function listKeys() {
   const heading = ["key", "head", "weight", ...(header.metres ? ["away"] : [])];
   $("chosen-keys").tHead.replaceChildren(element("tr", {}, ...heading.map((textContent) => element("th", { textContent }))));
   const rows = state.links.slice(0, LISTED).map(({ key, head, weight }) => {
-    const texts = [head, weight.toFixed(4), ...(header.metres ? [`${Math.round(away(key))} m`] : [])];
+    const texts = [head, written(weight), ...(header.metres ? [`${written(away(key))} m`] : [])];
     const cells = texts.map((textContent) => element("td", { textContent }));
     cells[0].style.borderLeft = `5px solid ${hue(hueOf(head))}`;
     return element("tr", {}, element("td", {}, jump(key, key)), ...cells);
@@ -135,22 +137,55 @@ function search(text) {
   $("query").reportValidity();
 }
 
-// Draw over the graph what is held, and mark what is pointed at.
+// Draw over each pane what is held, and mark what is pointed at.
 function drawMarks() {
   const pen = $("overlay").getContext("2d");
   const ratio = window.devicePixelRatio || 1;
   pen.setTransform(ratio, 0, 0, ratio, 0, 0);
   pen.clearRect(0, 0, canvas.clientWidth, canvas.clientHeight);
-  const place = (node) => view.toScreen(x[node], y[node]);
+  for (const { left, top, width, height } of paneBoxes()) {
+    pen.save();
+    pen.beginPath();
+    pen.rect(left, top, width, height);
+    pen.clip();
+    pen.translate(left, top);
+    if (state.layer.levels) drawKnown(pen);
+    else drawHeld(pen);
+    const marked = state.node >= 0 ? state.node : state.hovered;
+    for (const [strokeStyle, lineWidth] of marked < 0 ? [] : [["#fff", 5], ["#000", 2]]) {
+      Object.assign(disc(pen, marked, 9), { strokeStyle, lineWidth, globalAlpha: 1 }).stroke();
+    }
+    pen.restore();
+  }
+  const tip = $("tip");
+  tip.hidden = state.hovered < 0;
+  if (tip.hidden) return;
+  const [left, top] = placeOf(state.hovered).map((at, i) => at + view.corner[i]);
+  tip.style.left = `${Math.min(left + 14, canvas.clientWidth - tip.offsetWidth - 4)}px`;
+  tip.style.top = `${Math.min(top + 14, canvas.clientHeight - tip.offsetHeight - 4)}px`;
+}
+
+const placeOf = (node) => view.toScreen(x[node], y[node]);
+
+function disc(pen, node, radius) {
+  pen.beginPath();
+  pen.arc(...placeOf(node), radius, 0, 2 * Math.PI);
+  return pen;
+}
+
+// Small rings around the nodes whose influence is in the page.
+function drawKnown(pen) {
+  for (const node of influence[0].known) {
+    Object.assign(disc(pen, node, 5), { strokeStyle: ink("ink"), lineWidth: 1, globalAlpha: 0.6 }).stroke();
+  }
+}
+
+// The ball of the held node, the keys that it attends to as arcs, and the path that makes its label.
+function drawHeld(pen) {
   const stroke = (style, ...paths) => {
     pen.beginPath();
-    for (const nodes of paths) nodes.forEach((node, i) => pen[i ? "lineTo" : "moveTo"](...place(node)));
+    for (const nodes of paths) nodes.forEach((node, i) => pen[i ? "lineTo" : "moveTo"](...placeOf(node)));
     Object.assign(pen, style).stroke();
-  };
-  const disc = (node, radius) => {
-    pen.beginPath();
-    pen.arc(...place(node), radius, 0, 2 * Math.PI);
-    return pen;
   };
   const one = header.explore.hops === 1; // one hop: the edges of the node itself; else every edge inside the ball, once
   const pairs = [];
@@ -159,48 +194,28 @@ function drawMarks() {
       if (one || (other > node && state.ball.has(other))) pairs.push([node, other]);
     }
   }
-  stroke({ strokeStyle: hueNow(INKS.ball), lineWidth: 2, globalAlpha: 0.9 }, ...pairs);
-  for (const { key, head, weight } of state.links) {
+  stroke({ strokeStyle: hueNow(INKS.ball), lineWidth: 2, globalAlpha: one ? 0.9 : 0.5 }, ...pairs);
+  const most = Math.max(...state.links.map(({ weight }) => weight));
+  for (const { key, head, weight } of state.links.toReversed()) {
     const color = hueNow(hueOf(head));
-    const style = { strokeStyle: color, fillStyle: color, lineWidth: 0.6 + 5 * weight, globalAlpha: 0.35 + 0.65 * weight };
-    stroke(style, [state.node, key]);
-    disc(key, 2 + 4 * Math.sqrt(weight)).fill();
+    const share = weight / most;
+    Object.assign(pen, { strokeStyle: color, fillStyle: color, lineWidth: 0.5 + 5 * share, globalAlpha: 0.25 + 0.65 * share });
+    arc(pen, state.node, key);
+    disc(pen, key, 2 + 4 * Math.sqrt(share)).fill();
   }
   pen.globalAlpha = 1;
-  if (state.path) {
-    stroke({ strokeStyle: hueNow(INKS.path), fillStyle: hueNow(INKS.path), lineWidth: 4, lineJoin: "round" }, state.path.path);
-    disc(state.path.to, 6).fill();
-  }
-  const marked = state.node >= 0 ? state.node : state.hovered;
-  for (const [strokeStyle, lineWidth] of marked < 0 ? [] : [["#fff", 7], ["#000", 3]]) {
-    Object.assign(disc(marked, 9), { strokeStyle, lineWidth }).stroke();
-  }
-  const tip = $("tip");
-  tip.hidden = state.hovered < 0;
-  if (tip.hidden) return;
-  const [left, top] = place(state.hovered);
-  tip.style.left = `${Math.min(left + 14, canvas.clientWidth - tip.offsetWidth - 4)}px`;
-  tip.style.top = `${Math.min(top + 14, canvas.clientHeight - tip.offsetHeight - 4)}px`;
+  if (!state.path) return;
+  stroke({ strokeStyle: hueNow(INKS.path), fillStyle: hueNow(INKS.path), lineWidth: 4, lineJoin: "round" }, state.path.path);
+  disc(pen, state.path.to, 6).fill();
 }
 
-// A record in space is turned by two sliders: x and y become what is seen of it.
-function startTurning() {
-  const [across, deep, up] = [x.slice(), y.slice(), z];
-  const turn = () => {
-    const [angle, tilt] = ["turn", "tilt"].map((id) => (Number($(id).value) * Math.PI) / 180);
-    const depth = new Float32Array(x.length);
-    for (let i = 0; i < x.length; i++) {
-      const back = Math.sin(angle) * across[i] + Math.cos(angle) * deep[i];
-      x[i] = Math.cos(angle) * across[i] - Math.sin(angle) * deep[i];
-      y[i] = Math.cos(tilt) * up[i] + Math.sin(tilt) * back;
-      depth[i] = Math.cos(tilt) * back - Math.sin(tilt) * up[i];
-    }
-    drawing.move(Uint32Array.from(depth.keys()).sort((a, b) => depth[b] - depth[a]));
-    redraw();
-  };
-  $("turning").hidden = false;
-  for (const id of ["turn", "tilt"]) $(id).addEventListener("input", turn);
-  turn();
+// Stroke an arc, bent to the left of its way by a fifth of its length.
+function arc(pen, from, to) {
+  const [[ax, ay], [bx, by]] = [placeOf(from), placeOf(to)];
+  pen.beginPath();
+  pen.moveTo(ax, ay);
+  pen.quadraticCurveTo((ax + bx) / 2 + 0.2 * (by - ay), (ay + by) / 2 - 0.2 * (bx - ax), bx, by);
+  pen.stroke();
 }
 
 // The chosen keys: (S, H, k) of each layer, for the S nodes that are in the page.
@@ -231,6 +246,9 @@ function showFigures({ run, words, label, names, confusion, measured, curves }) 
     $("confusion").querySelector("p").textContent = `${of} Rows are what is true.`;
     $("confusion").querySelector("div").replaceChildren(confusionTable(names, confusion));
   }
+  const errors = errorByHops(header.explore);
+  $("errors").hidden = !errors;
+  if (errors) $("errors").querySelector("div").replaceChildren(errorChart(errors));
   $("curves").hidden = !showCurves(curves || [], $("column"), $("curves").querySelector("div"));
 }
 

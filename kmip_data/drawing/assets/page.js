@@ -1,12 +1,16 @@
-// The page around the graph: what it is coloured by, its legend, and the columns of a node.
+// The page around the graph: what it is coloured by, and the columns of a node.
 
 const REACH = 24; // CSS pixels from which a node is pointed at
+const DIMMED = 0.22; // strength of what is not around the held node
 const canvas = $("canvas");
 
 // What is loaded once, shared by all scripts of the page.
-let header, array, x, y, z, streets, columns, layers, view, drawing, usual;
+let header, array, x, y, z, streets, columns, layers, influence, view, drawing, turning, usual;
 // What the reader has chosen.
-const state = { layer: null, hidden: new Set(), hovered: -1, node: -1, ball: new Map(), path: null, links: [], due: false };
+const state = {
+  layer: null, extent: [1, 1], at: null, binOf: null, only: new Set(), lines: true, panes: 1,
+  hovered: -1, node: -1, ball: new Map(), path: null, links: [], due: false,
+};
 
 async function startPage() {
   header = JSON.parse($("header").textContent);
@@ -16,16 +20,27 @@ async function startPage() {
   z = header.z && array(header.z);
   columns = new Map(header.columns.map((column) => [column.name, readColumn(column, array)]));
   layers = header.layers.map((layer) => (layer.codes ? { ...layer, codes: array(layer.codes) } : layer));
+  influence = readInfluence(header.explore.influence);
   // Any other column can be coloured by, too.
   const others = [...columns.keys()].filter((name) => layers.every((layer) => layer.name !== name));
-  const ways = [...layers, ...others.map((name) => ({ name }))];
-  // The lines of a crowded graph would hide it.
-  drawing = makeDrawing(canvas, { x, y, streets: header.explore.crowded ? new Uint32Array(0) : streets });
+  const note = "of all nodes on the score of one: the derivative by their features, a logarithm of it";
+  const ways = [...(influence.length ? [{ name: "influence", levels: true, note }] : []), ...layers, ...others.map((name) => ({ name }))];
+  drawing = makeDrawing(canvas, { count: x.length, pairs: streets, deep: Boolean(z), clear: Boolean(header.picture) });
+  state.lines = !header.explore.crowded; // they would hide a crowded graph
   // What can be turned stays inside a circle about its middle.
-  const reach = z && x.reduce((most, _, i) => Math.max(most, Math.hypot(x[i], y[i], z[i])), 0);
-  const [[west, east], [south, north]] = z ? [[-reach, reach], [-reach, reach]] : [x, y].map(extent);
-  view = makeView(canvas, [west, south, east, north], redraw);
+  const reach = z && x.reduce((most, _, i) => Math.max(most, Math.hypot(x[i], y[i], z[i])), 1);
+  const side = 0.85 * (reach || 0);
+  const [[west, east], [south, north]] = z ? [[-side, side], [-side, side]] : [x, y].map(extent);
+  state.extent = [Math.max(east - west, 1), Math.max(north - south, 1)];
+  const size = () => [paneBoxes()[0].width, paneBoxes()[0].height];
+  turning = z && makeTurning(x, y, z, reach, (depth) => {
+    drawing.move(x, y, depth);
+    redraw();
+  });
+  view = makeView(size, [west, south, east, north], redraw, turning && turning.turn);
   usual = Math.sqrt(((east - west) * (north - south)) / x.length);
+  if (turning) turning.turn(0, 0);
+  else drawing.move(x, y);
 
   $("facts").textContent = header.facts;
   $("by").replaceChildren(...ways.map((way, value) => element("option", { value, textContent: way.name })));
@@ -33,19 +48,49 @@ async function startPage() {
   $("in").addEventListener("click", () => view.zoom(1.5));
   $("out").addEventListener("click", () => view.zoom(1 / 1.5));
   $("fit").addEventListener("click", () => view.fit());
-  listen(canvas, view, { hover, leave: () => hover(NaN, NaN), pick: (...place) => hold(nodeAt(...place)) });
+  await startExtras();
+  listen(canvas, view, { hover, leave: () => hover(NaN, NaN), pick });
   // A window that changes its size still shows the whole graph, until someone moves it.
   new ResizeObserver(() => (view.moved ? redraw() : view.fit())).observe(canvas);
   DARK.addEventListener("change", () => colorBy(state.layer));
   $("scale").hidden = !header.metres;
   startExplorer();
   describe(-1);
-  view.fit();
   colorBy(ways[0]);
+  view.fit();
   drawNow();
   $("message").hidden = true;
   window.cityMap = { view, x, y, columns, drawNow, find: nodeAt };
   document.body.dataset.state = "ready";
+}
+
+// Switches for edges and for the picture below superpixels, where there are any.
+async function startExtras() {
+  $("lines").checked = state.lines;
+  $("lines").addEventListener("change", () => {
+    state.lines = $("lines").checked;
+    redraw();
+  });
+  $("extras").hidden = Boolean(header.metres);
+  $("extras").lastElementChild.hidden = !header.picture;
+  if (!header.picture) return;
+  const picture = await createImageBitmap(new Blob([array(header.picture.bytes)], { type: "image/jpeg" }));
+  const below = $("below");
+  Object.assign(below, { width: picture.width, height: picture.height });
+  below.getContext("2d").drawImage(picture, 0, 0);
+  $("picture").addEventListener("change", () => (below.hidden = !$("picture").checked));
+  below.hidden = false;
+}
+
+// The panes in CSS pixels: one, or two next to each other, on a phone one above the other.
+function paneBoxes() {
+  const [width, height] = [canvas.clientWidth, canvas.clientHeight];
+  const [wide, high] = state.extent; // of the graph: next to each other if that shows it larger
+  const across = Math.min(width / 2 / wide, height / high) >= Math.min(width / wide, height / 2 / high);
+  const boxes = state.panes === 1 ? [[0, 0, width, height]] : across
+    ? [[0, 0, width / 2, height], [width / 2, 0, width / 2, height]]
+    : [[0, 0, width, height / 2], [0, height / 2, width, height / 2]];
+  return boxes.map(([left, top, ...sides]) => ({ left, top, width: Math.max(sides[0], 1), height: Math.max(sides[1], 1) }));
 }
 
 function redraw() {
@@ -59,11 +104,45 @@ function drawNow() {
   const ratio = window.devicePixelRatio || 1;
   const [width, height] = [canvas.clientWidth, canvas.clientHeight].map((side) => Math.max(1, Math.round(side * ratio)));
   for (const each of [canvas, $("overlay")]) if (each.width !== width || each.height !== height) Object.assign(each, { width, height });
+  const panes = paneBoxes().map((box) => ({
+    left: Math.round(box.left * ratio), bottom: height - Math.round((box.top + box.height) * ratio),
+    width: Math.round(box.width * ratio), height: Math.round(box.height * ratio),
+  }));
   // As large as nodes lie apart, but never so small or large that they cannot be seen or told apart.
-  const diameter = Math.min(Math.max(0.35 * usual * view.metre, 2, 1.2 * Math.sqrt(view.zoomed())), 16);
-  drawing.draw(view.center, view.metre * ratio, diameter * ratio);
+  const least = header.metres ? 3.4 : 4;
+  const diameter = Math.min(Math.max((z ? 0.9 : 0.35) * usual * view.metre, least, 1.2 * Math.sqrt(view.zoomed())), 18);
+  const band = header.metres ? Math.min(Math.max(0.4 * diameter, 1.5), 6) : 1.1;
+  const sizes = { metre: view.metre * ratio, diameter: diameter * ratio, band: band * ratio };
+  const tint = header.metres ? 0.8 : 0;
+  drawing.draw({ panes, center: view.center, ...sizes, tint, lines: state.lines, glow: Boolean(state.layer && state.layer.levels) });
   if (header.metres) drawScale();
+  if (header.picture) placePicture();
   drawMarks();
+}
+
+// Colour position, strength, size and glow of every node: what is filtered out is gone, what is not held dims.
+function updateLooks() {
+  const near = new Set(state.node < 0 ? [] : [state.node, ...state.ball.keys(), ...state.links.map(({ key }) => key)]);
+  for (let pane = 0; pane < state.panes; pane++) {
+    const looks = drawing.looksOf();
+    if (state.layer.levels) glow(pane, looks);
+    else {
+      for (let node = 0; node < x.length; node++) {
+        const strength = !passes(node) ? 0 : !near.size || near.has(node) ? 1 : DIMMED;
+        looks.set([state.at[node], strength, node === state.node ? 1.5 : 1, 0], 4 * node);
+      }
+    }
+    drawing.look(pane, looks);
+  }
+  showTitles();
+  redraw();
+}
+
+function placePicture() {
+  const { left, top, right, bottom } = header.picture;
+  const [[west, north], [east, south]] = [view.toScreen(left, top), view.toScreen(right, bottom)];
+  const { style, width, height } = $("below");
+  style.transform = `translate(${west}px, ${north}px) scale(${(east - west) / width}, ${(south - north) / height})`;
 }
 
 function drawScale() {
@@ -76,6 +155,7 @@ function drawScale() {
 
 // What a layer says of a node.
 function shown(layer, node) {
+  if (layer.levels) return influence.map((run, pane) => `${shortName(run.name)} ${influenceText(pane, node)}`).join(", ");
   if (layer.codes) return layer.labels[layer.codes[node]];
   return `${written(columns.get(layer.name)(node))}${layer.unit ? ` ${layer.unit}` : ""}`;
 }
@@ -86,20 +166,25 @@ function describe(node) {
   if (node < 0) return;
   const named = new Set(layers.map((layer) => layer.name));
   const others = [...columns].filter(([name]) => !named.has(name));
+  const exact = (name) => (columns.has(name) ? String(columns.get(name)(node)) : "");
   const rows = [
     ...layers.map((layer) => [layer.name, shown(layer, node), false]),
     ...others.map(([name, column]) => [name, written(column(node)), column(node) === 0]),
-  ].map(([name, text, zero]) =>
-    element("tr", { className: zero ? "zero" : "" }, element("td", { textContent: name }), element("td", { textContent: text })),
+  ].map(([name, textContent, zero]) =>
+    element("tr", { className: zero ? "zero" : "" }, element("td", { textContent: name }), element("td", { textContent, title: exact(name) })),
   );
   $("details").tBodies[0].replaceChildren(...rows);
 }
 
-// The node that is pointed at, or -1; those of hidden categories are not.
+// The node that is pointed at, or -1; those that are filtered out are not.
 function nodeAt(px, py, reach = REACH) {
   const [mx, my] = view.toMap(px, py);
-  const visible = (node) => !state.layer.codes || !state.hidden.has(state.layer.codes[node]);
-  return Number.isNaN(mx) ? -1 : nearestNode(x, y, mx, my, Math.min(reach / view.metre, 1e8), visible);
+  return Number.isNaN(mx) ? -1 : nearestNode(x, y, mx, my, Math.min(reach / view.metre, 1e8), passes, turning && turning.depth);
+}
+
+// Some nodes alone have their influence in the page: a click holds the nearest of them.
+function pick(px, py, reach) {
+  hold(nodeAt(px, py, state.layer.levels ? Infinity : reach));
 }
 
 function hover(px, py) {
@@ -107,59 +192,20 @@ function hover(px, py) {
   if (node === state.hovered) return;
   state.hovered = node;
   if (node >= 0) {
-    const facts = new Set([state.layer, ...layers.slice(0, 2)]);
-    $("tip").textContent = Array.from(facts, (layer) => `${layer.name}: ${shown(layer, node)}`).join("\n");
+    const said = layers.filter(({ name }) => ["class", "predicted class", "target", "prediction"].includes(name));
+    $("tip").textContent = Array.from(new Set([state.layer, ...said]), (layer) => `${layer.name}: ${shown(layer, node)}`).join("\n");
   }
   if (state.node < 0) describe(node);
   drawMarks();
 }
 
 function colorBy(layer) {
-  state.layer = layer;
-  state.hidden.clear();
-  $("note").textContent = layer.note || "";
-  (layer.codes ? paintCategories : paintScale)(layer);
-  redraw();
-}
-
-// RGBA bytes of hex colours; those of hidden categories are clear.
-const bytesOf = (colors) =>
-  Uint8Array.from(colors.flatMap((color, i) => rgba(color).map((byte, at) => (at === 3 && state.hidden.has(i) ? 0 : byte))));
-
-function paintCategories(layer) {
-  const values = Float32Array.from(layer.codes, (code) => (code + 0.5) / layer.labels.length);
-  const paint = () => drawing.paint({ values, palette: bytesOf(onGround(layer.colors)), smooth: false });
-  const rows = layer.labels.map((label, i) => {
-    const count = element("span", { className: "count", textContent: layer.counts[i].toLocaleString("en") });
-    const button = element("button", { type: "button" }, swatch(onGround(layer.colors)[i]), element("span", { textContent: label }), count);
-    button.setAttribute("aria-pressed", "true");
-    button.addEventListener("click", () => {
-      if (!state.hidden.delete(i)) state.hidden.add(i);
-      button.setAttribute("aria-pressed", String(!state.hidden.has(i)));
-      paint();
-      redraw();
-    });
-    return button;
-  });
-  const named = layer.labels.some((label, i) => label !== layer.colors[0][i]); // the colours of a picture need no legend
-  $("legend").replaceChildren(...rows.filter((_, i) => named && (header.metres || layer.counts[i])));
-  paint();
-}
-
-function paintScale(layer) {
-  const numbers = Float64Array.from(x.keys(), columns.get(layer.name));
-  const finite = numbers.filter(Number.isFinite).sort();
-  // One per cent at either end is cut off: a single long street would leave one colour for all others.
-  const at = (share) => finite[Math.round(share * (finite.length - 1))];
-  let [low, high] = [at(0.01), at(0.99)];
-  if (!(low < high)) [low, high] = [at(0), at(1)];
-  const place = (value) => Math.min(Math.max((value - low) / (high - low || 1), 0), 1);
-  const values = Float32Array.from(numbers, (value) => (Number.isFinite(value) ? place(value) : NONE));
-  drawing.paint({ values, palette: bytesOf(onGround(header.ramp)), smooth: true });
-  const bar = element("div", { className: "ramp" });
-  bar.style.background = `linear-gradient(to right, ${onGround(header.ramp).join(", ")})`;
-  const unit = layer.unit ? ` ${layer.unit}` : "";
-  const ends = [`${low > at(0) ? "≤ " : ""}${written(low)}${unit}`, `${high < at(1) ? "≥ " : ""}${written(high)}${unit}`];
-  const texts = (finite.length ? ends : ["no values"]).map((textContent) => element("span", { textContent }));
-  $("legend").replaceChildren(bar, element("div", { className: "ends" }, ...texts));
+  const panes = layer.levels ? influence.length : 1;
+  const other = panes !== state.panes;
+  Object.assign(state, { layer, panes });
+  startLegend(layer);
+  tell();
+  if (layer.levels && !influence[0].place.has(state.node)) hold(Math.max(state.node, 0));
+  else updateLooks();
+  if (other) view.fit();
 }

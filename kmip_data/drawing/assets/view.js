@@ -1,8 +1,9 @@
 // The part of the graph that is seen, and how pointer, wheel, fingers and keys change it.
 
-function makeView(canvas, [west, south, east, north], onChange) {
-  const view = { center: [0, 0], metre: 1, moved: false }; // middle in metres, CSS pixels a metre
-  const middle = () => [canvas.clientWidth / 2, canvas.clientHeight / 2];
+// `size` gives width and height of one pane; `turn` turns what is in space by a drag of so many pixels.
+function makeView(size, [west, south, east, north], onChange, turn) {
+  const view = { center: [0, 0], metre: 1, moved: false, corner: [0, 0] }; // middle in metres, CSS pixels a metre
+  const middle = () => size().map((side) => side / 2);
   const whole = () => {
     const [width, height] = middle().map((half) => 2 * half - 60); // a margin of 30 on each side
     return Math.max(Math.min(width / Math.max(east - west, 1), height / Math.max(north - south, 1)), 1e-6);
@@ -23,6 +24,13 @@ function makeView(canvas, [west, south, east, north], onChange) {
   };
   view.fit = () => move([(west + east) / 2, (south + north) / 2], whole(), false);
   view.pan = (dx, dy) => move([view.center[0] - dx / view.metre, view.center[1] + dy / view.metre], view.metre);
+  view.drag = turn || view.pan;
+  // Where a place of the canvas lies in its pane, whose corner is remembered.
+  view.inPane = (place) => {
+    const inside = place.map((at, i) => at % size()[i]);
+    view.corner = place.map((at, i) => at - inside[i]);
+    return inside;
+  };
   // Zoom so that what is at (px, py) stays there.
   view.zoom = (factor, ...at) => {
     const fixed = view.toMap(...(at.length ? at : middle()));
@@ -45,16 +53,17 @@ function listen(canvas, view, { hover, leave, pick }) {
     return { distance: Math.hypot(a[0] - b[0], a[1] - b[1]), middle: [(a[0] + b[0]) / 2, (a[1] + b[1]) / 2] };
   };
   const step = 80;
+  const by = (event) => (event.shiftKey ? view.pan : view.drag); // Shift moves what is turned else
   const keys = {
-    ArrowLeft: () => view.pan(step, 0),
-    ArrowRight: () => view.pan(-step, 0),
-    ArrowUp: () => view.pan(0, step),
-    ArrowDown: () => view.pan(0, -step),
+    ArrowLeft: (event) => by(event)(step, 0),
+    ArrowRight: (event) => by(event)(-step, 0),
+    ArrowUp: (event) => by(event)(0, step),
+    ArrowDown: (event) => by(event)(0, -step),
     "+": () => view.zoom(1.5),
     "=": () => view.zoom(1.5),
     "-": () => view.zoom(1 / 1.5),
     0: () => view.fit(),
-    Enter: () => pick(canvas.clientWidth / 2, canvas.clientHeight / 2, Infinity),
+    Enter: () => pick(...view.toScreen(...view.center), Infinity),
     Escape: () => pick(NaN, NaN),
   };
   const handlers = {
@@ -65,33 +74,53 @@ function listen(canvas, view, { hover, leave, pick }) {
     },
     pointermove(event) {
       const [before, now] = [fingers.get(event.pointerId), place(event)];
-      if (!before) return hover(...now);
+      if (!before) return hover(...view.inPane(now));
       const held = fingers.size === 2 && spread();
       fingers.set(event.pointerId, now);
       if (held) {
         const { distance, middle } = spread();
         view.pan(middle[0] - held.middle[0], middle[1] - held.middle[1]);
-        if (held.distance > 0) view.zoom(distance / held.distance, ...middle);
+        if (held.distance > 0) view.zoom(distance / held.distance, ...view.inPane(middle));
         moved = Infinity;
       } else if (fingers.size === 1) {
         moved += Math.hypot(now[0] - before[0], now[1] - before[1]);
-        if (moved > 4) view.pan(now[0] - before[0], now[1] - before[1]);
+        if (moved > 4) by(event)(now[0] - before[0], now[1] - before[1]);
       }
     },
-    pointerup: (event) => fingers.delete(event.pointerId) && moved <= 4 && pick(...place(event)),
+    pointerup: (event) => fingers.delete(event.pointerId) && moved <= 4 && pick(...view.inPane(place(event))),
     pointercancel: (event) => fingers.delete(event.pointerId),
     pointerleave: leave,
-    dblclick: (event) => view.zoom(2, ...place(event)),
+    dblclick: (event) => view.zoom(2, ...view.inPane(place(event))),
     wheel(event) {
       event.preventDefault();
       const lines = event.deltaMode === 1 ? 20 : 1;
-      view.zoom(Math.exp(-Math.max(-300, Math.min(300, event.deltaY * lines)) * 0.002), ...place(event));
+      view.zoom(Math.exp(-Math.max(-300, Math.min(300, event.deltaY * lines)) * 0.002), ...view.inPane(place(event)));
     },
     keydown(event) {
       if (!keys[event.key] || event.ctrlKey || event.metaKey || event.altKey) return;
       event.preventDefault();
-      keys[event.key]();
+      keys[event.key](event);
     },
   };
   for (const [name, handle] of Object.entries(handlers)) canvas.addEventListener(name, handle, { passive: false });
+}
+
+// Turn places in space: x and y become what is seen, in a mild perspective; returns how near each is, −1 to 1.
+function makeTurning(x, y, z, reach, onTurn) {
+  const [across, deep, up, depth] = [x.slice(), y.slice(), z, new Float32Array(x.length)];
+  let [angle, tilt] = [0.5, 0.4];
+  const turn = (dx, dy) => {
+    angle += dx * 0.008;
+    tilt = Math.min(Math.max(tilt + dy * 0.008, -Math.PI / 2), Math.PI / 2);
+    const [sa, ca, st, ct] = [Math.sin(angle), Math.cos(angle), Math.sin(tilt), Math.cos(tilt)];
+    for (let i = 0; i < x.length; i++) {
+      const back = sa * across[i] + ca * deep[i];
+      depth[i] = (ct * back - st * up[i]) / reach;
+      const near = 1 / (1 + 0.2 * depth[i]);
+      x[i] = near * (ca * across[i] - sa * deep[i]);
+      y[i] = near * (ct * up[i] + st * back);
+    }
+    onTurn(depth);
+  };
+  return { turn, depth };
 }

@@ -118,6 +118,7 @@ class TrainingConfig(Strict):
             "cross_entropy",
             "binary_cross_entropy",
             "l1",
+            "mse",
             "log10_mse",
             "link_cross_entropy",
         ]

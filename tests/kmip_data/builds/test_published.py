@@ -7,7 +7,7 @@ from support.cases import check_each
 from support.cli import kmip
 
 from kmip_data.builds.home import Home
-from kmip_data.builds.published import file_digests, published_builds, unlike_published
+from kmip_data.builds.published import published_builds, unlike_published
 from kmip_data.errors import UsageError
 from kmip_data.manifest import dataset_names
 from kmip_data.pipelines.build import build_dataset
@@ -20,7 +20,7 @@ def test_builds_have_the_published_digests(tmp_path) -> None:
     def check(name: str) -> None:
         sample = name not in OFFLINE
         card = build_dataset(name, home=Home(tmp_path), sample=sample, jobs=1).card
-        assert published_builds()[card.key].items() >= file_digests(card).items()
+        assert published_builds()[card.key].items() >= card.digests.items()
         assert unlike_published(card) == []
 
     check_each(check, sorted(set(dataset_names()) - OWN_FILES))

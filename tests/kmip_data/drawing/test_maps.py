@@ -90,7 +90,8 @@ def test_right_and_wrong(city):
     guess = np.where(
         rng.random(len(city.classes)) < 0.4, city.classes, rng.integers(0, 10, len(city.classes))
     )
-    drawn, said = prediction_layers(city, "mine", guess, "random-seed0")
+    drawn, said, error = prediction_layers(city, "mine", guess, "random-seed0")
+    assert error.codes.tolist() == np.abs(guess - city.classes).tolist()
     labels = list(RIGHT_WRONG)
     seen = city.splits["random-seed0"]
     for node in range(0, len(guess), 17):
@@ -101,11 +102,11 @@ def test_right_and_wrong(city):
     test = seen == 2
     assert f"test {(guess == city.classes)[test].mean():.1%}" in drawn.note
     assert said.codes.tolist() == guess.tolist()
-    buffered, _ = prediction_layers(city, "mine", guess, "spatial-150m-buffer1-seed0")
+    buffered, *_ = prediction_layers(city, "mine", guess, "spatial-150m-buffer1-seed0")
     dropped = city.splits["spatial-150m-buffer1-seed0"] == 3
     assert buffered.labels == (*labels, "dropped by the buffer"), "what was dropped is not called a test node"
     assert ((buffered.codes == 4) == dropped).all()
-    elsewhere, _ = prediction_layers(city, "mine", guess, None)
+    elsewhere, *_ = prediction_layers(city, "mine", guess, None)
     assert elsewhere.labels == ("right", "wrong")
     assert elsewhere.counts[0] == (guess == city.classes).sum()
 

@@ -8,12 +8,13 @@ import json
 import re
 from dataclasses import replace
 
+import networkx as nx
 import numpy as np
 import pytest
 from support.browser import act
 
 from kmip_data.drawing.graphs import city_graph
-from kmip_data.drawing.page import Answer, ChosenKeys, confusion, draw_explorer
+from kmip_data.drawing.page import Answer, ChosenKeys, Influence, confusion, draw_explorer
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 KINDS = {"u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "f32": np.float32, "f64": np.float64}
@@ -91,8 +92,12 @@ def test_keys_of_a_draw_say_so(build, answer, tmp_path):
 
 def test_a_browser_shows_ball_path_and_keys(build, city, answer, tmp_path):
     curves = [
-        {"name": name, "columns": {"epoch": [[1, 0]], "val_accuracy": [[1, 0.1], [2, end]]}}
-        for name, end in (("one", 0.2), ("two", 0.3))
+        {
+            "name": name,
+            "group": name[:5],
+            "columns": {"epoch": [[1, 0]], "val_accuracy": [[1, 0.1], [2, end]]},
+        }
+        for name, end in (("x/gcn/one", 0.2), ("x/gcn/two", 0.3), ("x/gat/one", 0.7))
     ]
     found = act(
         write(build, answer, tmp_path / "page.html", curves),
@@ -110,6 +115,8 @@ def test_a_browser_shows_ball_path_and_keys(build, city, answer, tmp_path):
         return {{ node: state.node, ball: state.ball.size, path: state.path, rows, ink, story: text("story"),
                  matrix: document.querySelectorAll("#confusion td").length,
                  curves: document.querySelectorAll("#curves path.curve").length, legend: text("curves"),
+                 bands: document.querySelectorAll("#curves path.band").length,
+                 errors: [...document.querySelectorAll("#errors rect title")].map((each) => each.textContent),
                  link: document.querySelector("#story a").href }};""",
         tmp_path,
     )
@@ -120,17 +127,22 @@ def test_a_browser_shows_ball_path_and_keys(build, city, answer, tmp_path):
     assert f"predicted {answer.classes[NODE]}: " in found["story"]
     assert "That is the eccentricity" in found["story"]
     layer = answer.layers[1]
-    wanted = {
-        (int(layer.indices[h, NODE, j]), h, round(float(layer.weights[h, NODE, j]), 3))
-        for h in (0, 1)
-        for j in (0, 1)
-    }
-    assert {
-        (int(key), int(head), round(float(weight), 3)) for key, head, weight, _ in found["rows"]
-    } == wanted
+    wanted = {(int(layer.indices[h, NODE, j]), h): layer.weights[h, NODE, j] for h in (0, 1) for j in (0, 1)}
+    shown = {(int(key), int(head)): float(weight) for key, head, weight, _ in found["rows"]}
+    assert shown == pytest.approx(wanted, rel=5e-3, abs=1e-4)
     assert found["ink"]
-    assert (found["matrix"], found["curves"]) == (100, 2)
-    assert "two: 0.3 at the end" in found["legend"]
+    assert (found["matrix"], found["curves"], found["bands"]) == (100, 2, 1)
+    assert "gcn (2 seeds): 0.25 at the end" in found["legend"]
+    assert "gat: 0.7 at the end" in found["legend"]
+    graph = nx.Graph(city.streets.T.tolist())
+    parts = city.splits["random-seed0"]
+    hops = nx.multi_source_dijkstra_path_length(graph, set(np.flatnonzero(parts == 0).tolist()), weight=None)
+    test = [node for node, hop in hops.items() if hop == 1 and parts[node] == 2]
+    off = np.abs(answer.classes[test] - city.classes[test]).mean()
+    hop, mean, count = re.fullmatch(
+        r"(\d+) hops: (\S+) classes off, (\S+) nodes", found["errors"][0]
+    ).groups()
+    assert (hop, float(mean), count) == ("1", float(f"{off:.3g}"), f"{len(test):,}")
     assert found["link"] == f"https://www.openstreetmap.org/node/{city.columns['osm_id'][NODE]}"
 
 
@@ -181,3 +193,57 @@ def test_confusion_counts_each_node():
     assert confusion(truth, predicted, 6).tolist() == [
         [pairs.count((i, j)) for j in range(6)] for i in range(6)
     ]
+
+
+def test_levels_of_influence_are_logarithms_and_nought_is_none():
+    values = np.array([[8.0, 1.0, 0.1, 1e-9, 0.0], [0.0, 5.0, 0.0, 0.0, 0.0]])
+    levels = Influence(np.array([0, 1]), values, []).levels()
+    assert levels.tolist() == [[255, 255, round(255 * 0.75), 1, 0], [0, 255, 0, 0, 0]]
+
+
+def test_two_runs_glow_next_to_each_other(build, city, tmp_path):
+    """The held node's rows are the values of the page; a click holds the nearest node that has them."""
+    rng, count = np.random.default_rng(1), len(city.classes)
+    nodes = np.array([7, NODE, 2000])
+    near = np.zeros((3, count))
+    near[np.arange(3), nodes] = 1
+    for row, node in zip(near, nodes, strict=True):
+        row[city.streets[1, city.streets[0] == node]] = 0.5
+    curves = [
+        {"name": f"helsinki/{model}/a", "columns": {}, "influence": Influence(nodes, values, [])}
+        for model, values in (("gcn", near), ("gps-kmip", rng.random((3, count)) + 0.01))
+    ]
+    page = tmp_path / "page.html"
+    draw_explorer(city_graph(build, None, None, ""), None, curves, page)
+    found = act(
+        page,
+        f"""
+        explorer.show({NODE});
+        const boxes = [...document.querySelectorAll("#panes p")];
+        const titles = boxes.map((each) => each.innerText);
+        const [left, right] = boxes.map((each) => each.getBoundingClientRect());
+        const canvas = document.getElementById("canvas"), box = canvas.getBoundingClientRect();
+        cityMap.drawNow();
+        const gl = canvas.getContext("webgl2"), half = canvas.width / 2;
+        const light = [0, half].map((from) => {{
+          const bytes = new Uint8Array(4 * half * canvas.height);
+          gl.readPixels(from, 0, half, canvas.height, gl.RGBA, gl.UNSIGNED_BYTE, bytes);
+          return bytes.reduce((sum, byte) => sum + 255 - byte, 0);
+        }});
+        const at = cityMap.view.toScreen(cityMap.x[2000], cityMap.y[2000]);
+        const clientX = box.left + box.width / 2 + at[0] + 5;
+        const where = {{ clientX, clientY: box.top + at[1], pointerId: 1, bubbles: true }};
+        for (const kind of ["pointerdown", "pointerup"]) canvas.dispatchEvent(new PointerEvent(kind, where));
+        const held = explorer.state.node;
+        document.getElementById("by").value = "1";
+        document.getElementById("by").dispatchEvent(new Event("change"));
+        return {{ titles, light, held, apart: left.right <= right.left, panes: explorer.state.panes }};""",
+        tmp_path,
+    )
+    reached = int((near[1] > 0).sum())
+    assert found["titles"][0].split("\n") == [
+        "gcn", f"reached by {reached} of {count:,} intersections, up to 1 hop away",
+    ]  # fmt: skip
+    assert found["titles"][1] == f"gps-kmip\nreached by all {count:,} intersections"
+    assert found["light"][1] > 1.3 * found["light"][0], "more of the city glows"
+    assert (found["held"], found["apart"], found["panes"]) == (2000, True, 1)

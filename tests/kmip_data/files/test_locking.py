@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import re
 import subprocess
 import sys
 import threading
@@ -39,7 +38,7 @@ def _holder(folder: Path, place: Path, seconds: float = 60) -> subprocess.Popen[
     return child
 
 
-def test_a_waiter_says_on_whom_and_goes_on_when_the_owner_is_killed(
+def test_a_waiter_says_so_and_goes_on_when_the_holder_is_killed(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(changes, "MESSAGE_SECONDS", 0.3)
@@ -58,34 +57,20 @@ def test_a_waiter_says_on_whom_and_goes_on_when_the_owner_is_killed(
     child.wait()
     assert entered.wait(600)
     thread.join()
-    lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("waiting for toy: ")]
-    assert len(lines) >= 2  # at once, and again
-    assert f"process {child.pid} on " in lines[0]
-    assert re.search(r" \(since 20\d\d-\S+Z\) has it$", lines[0])
+    line = f"waiting for another process that works in {folder}\n"
+    assert 2 <= capfd.readouterr().err.count(line) <= 5  # at once, and again
 
 
 def test_without_waiting_a_folder_in_use_is_an_error(tmp_path: Path) -> None:
     folder = tmp_path / "x"
     with build_lock(folder):
         assert [path.name for path in (tmp_path / ".locks").iterdir()] == ["x.lock"]
-        owner = rf"is in use by process {os.getpid()} on "
-        with pytest.raises(UsageError, match=owner), build_lock(folder, wait=False):
+        with pytest.raises(UsageError, match="is in use by another process"), build_lock(folder, wait=False):
             pass
         assert lock_path(folder).exists()  # still the holder's
     with build_lock(folder, wait=False):
         pass
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_lock_without_an_owner_is_held_all_the_same(tmp_path: Path) -> None:
-    with build_lock(tmp_path / "x"):
-        for text in (b"", b"long" * 1000):
-            lock_path(tmp_path / "x").write_bytes(text)
-            with (
-                pytest.raises(UsageError, match="is in use by another process"),
-                build_lock(tmp_path / "x", wait=False),
-            ):
-                pass
 
 
 def test_no_lock_is_made_behind_a_link(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from support.cases import Cases, open_descriptors
 from support.cli import python
 from support.records import EDGE_SCHEMA, POINT_SCHEMA, assert_same_records, make_records, read_records
 
-from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources, UsageError
+from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources
 from kmip_data.format.reader import Shard
 from kmip_data.format.writer import encode_shard
 
@@ -66,13 +66,6 @@ def test_read_slices_like_numpy_and_copies(shards):
             assert first.flags.owndata
             first += 1
             np.testing.assert_array_equal(shard.read("node/x", start, stop), whole[start:stop])
-
-
-def test_unknown_dataset(shards):
-    for shard, _ in shards:
-        for read, *arguments in ((shard.mapped, "node/pos"), (shard.read, "edge/index", 0, 1)):
-            with pytest.raises(UsageError, match="node/x"):
-                read(*arguments)
 
 
 def test_descriptors(tmp_path):
@@ -367,13 +360,6 @@ def fuzz_mutated(folder, count, seed):
 
 def test_mutated_shards_give_only_our_errors(tmp_path):
     assert 0 < fuzz_mutated(tmp_path, 600, 1) < 600
-
-
-@pytest.mark.torture
-@pytest.mark.parametrize("seed", range(10))
-def test_fuzz_at_length(tmp_path, seed, torture_count):
-    fuzz_mutated(tmp_path, 5_000, seed)
-    torture_count("fuzzer cases", 5_000)
 
 
 # The format page

@@ -1,6 +1,5 @@
-"""GraphLoader against PyTorch Geometric's DataLoader, bit for bit, and everything around the order."""
+"""GraphLoader (kernel: gather) against PyTorch Geometric's DataLoader, bit for bit, and its order."""
 
-import gc
 import pickle
 import threading
 import time
@@ -96,18 +95,6 @@ def test_arguments_of_pyg(dataset):
                 assert_batches(GraphLoader(dataset, **arguments), DataLoader(dataset, **arguments))
 
 
-@pytest.mark.usefixtures("always_shared")
-def test_every_kind_of_build(tmp_path):
-    for compression, edge_lengths in product((None, "gzip"), (False, True)):
-        folder, options = tmp_path / f"{compression} {edge_lengths}", {"compression": compression}
-        build = write_build(folder, s3dis_records(9), s3dis_schema(), per_shard=2, **options)
-        dataset = ShardedDataset(build, edge_lengths=edge_lengths)
-        wanted = list(DataLoader(dataset, 4))
-        assert_batches(GraphLoader(dataset, 4, num_threads=3), wanted)
-        compact = GraphLoader(dataset, 4, compact=True, num_threads=2)
-        assert_batches(map(expand_edges, compact), wanted)
-
-
 def test_a_selection_a_part_and_a_subset(build, dataset):
     train = ShardedDataset(build, "train")
     for chosen in (train, train[::2], Subset(train, [3, 0, 1]), random_split(dataset, [20, 10])[1]):
@@ -184,29 +171,6 @@ def test_transform_takes_the_slow_path(build):
         [T.NormalizeFeatures(), T.Distance(norm=False)]
     )  # after the loader was made
     assert_batches(loader, DataLoader(dataset, 4, **options))
-
-
-def test_one_graph_with_masks(tmp_path):
-    code = np.arange(40, dtype=np.uint8) % 3
-    build = write_build(tmp_path / "b", s3dis_records(1, nodes=(40, 40)), s3dis_schema(), node_code=code)
-    (batch,) = GraphLoader(ShardedDataset(build))
-    (wanted,) = DataLoader(ShardedDataset(build))
-    assert_same(batch, wanted)
-    assert batch.train_mask.sum() == 14
-
-
-def test_batches_that_are_kept_are_not_overwritten(tmp_path):
-    """Large tensors reuse memory: only when nothing refers to them any more, views included."""
-    build = write_build(tmp_path / "b", s3dis_records(6, nodes=(4096, 4096), k=32), s3dis_schema(32))
-    dataset = ShardedDataset(build)
-    wanted = [batch.edge_index for batch in DataLoader(dataset, 1)]
-    views = [batch.edge_index[0, 5:] for batch in GraphLoader(dataset, 1)]  # the batches are gone
-    arrays = [batch.edge_index.numpy()[1] for batch in GraphLoader(dataset, 1)]
-    gc.collect()
-    list(GraphLoader(dataset, 1, sampler=[5] * 20))
-    for view, array, whole in zip(views, arrays, wanted, strict=True):
-        assert torch.equal(view, whole[0, 5:])
-        assert (array == whole[1].numpy()).all()
 
 
 def test_seed_fixes_the_order_for_any_number_of_threads(numbers):
@@ -355,22 +319,6 @@ def test_threads_end_with_the_iteration(dataset):
     del iterator
     assert_no_more_threads(before)
     list(GraphLoader(dataset, 2, num_threads=3))
-    assert_no_more_threads(before)
-
-
-def test_an_error_comes_in_its_place_and_ends_the_threads(build):
-    def break_one(data):
-        if data.num_nodes == broken:
-            raise RuntimeError("this one")
-        return data
-
-    broken = ShardedDataset(build)[9].num_nodes
-    dataset, before = ShardedDataset(build, transform=break_one), threads()
-    iterator = iter(GraphLoader(dataset, 2, num_threads=2, prefetch=8))
-    for _ in range(dataset.nodes.tolist().index(broken) // 2):
-        next(iterator)
-    with pytest.raises(RuntimeError, match="this one"):
-        next(iterator)
     assert_no_more_threads(before)
 
 

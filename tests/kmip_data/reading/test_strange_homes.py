@@ -14,14 +14,10 @@ from support.strangers_builds import ENCODING, copy_build, reseal
 from torch_geometric.data import Data
 
 import kmip_data
-from kmip_data.builds.columns import added_facts
-from kmip_data.builds.home import Build, Home, list_builds
-from kmip_data.builds.verify import verify_build
 from kmip_data.errors import KmipDataError
 from kmip_data.format.card import CARD_NAME, read_card
 from kmip_data.format.safety import open_untrusted
 from kmip_data.format.splits import read_split
-from kmip_data.pipelines.engine.journal import journal_entries
 from kmip_data.sharing import remote
 
 GROWN = 1_500_000_000  #: bytes of a file that has grown; sparse, so it takes no room on the disk
@@ -123,53 +119,6 @@ def large_files(originals: Path, tmp_path: Path) -> Iterator[tuple[str, Callable
 
 def test_sizes_are_limited_before_files_are_read(originals, tmp_path):
     assert not failures(large_files(originals, tmp_path), refused=True)
-
-
-DEEP = "[" * 50_000 + "]" * 50_000
-TEXTS = {
-    "nothing": b"",
-    "no UTF-8": b"\xff\xfe\x00",
-    "null": b"null",
-    "a list": b"[1, [], {}]",
-    "nested deeply": DEEP.encode(),
-    "a number of 6,000 digits": b'{"version": ' + b"9" * 6_000 + b"}",
-    "a newer version of other types": b'{"version": 2, "dataset": [1], "sample": "x", "parameters": "x"}',
-    "a newer version": b'{"version": 2, "dataset": "given", "sample": false, "parameters": {"limit": {}}}',
-    "an infinite version": b'{"version": 1e400}',
-    "lines of other types": b'{"journal": 1, "key": []}\n{"units": {}}\n[1]\n{"unit": "x\\u0000"}\n',
-    "half a surrogate pair": b'{"journal": 1, "key": "\\ud800"}\n{"units": 1e400}\n',
-}
-
-
-def uses(folder: Path, home: Path) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Everything that reads the cards, journal or splits of a home."""
-    yield "opened by its folder", lambda: list(kmip_data.open(folder, "train"))
-    yield "opened by its name", lambda: list(kmip_data.open("given", home=home, columns=[ENCODING]))
-    yield "listed", lambda: list_builds(Home(home))
-    yield "verified", lambda: verify_build(folder)
-    yield "its journal", lambda: journal_entries(folder / "journal.jsonl")
-    yield "its added columns", lambda: added_facts(Build(folder, read_card(folder)))
-
-
-def strange_files(originals: Path, tmp_path: Path) -> Iterator[tuple[str, Callable[[], object]]]:
-    home = tmp_path / "home"
-    folder = home / "built" / "given-abc"
-    for file in (CARD_NAME, COLUMNS, SPLIT, "journal.jsonl"):
-        for text, data in TEXTS.items():
-            copy_build(originals / "index", folder)
-            if file == "journal.jsonl":
-                (folder / CARD_NAME).unlink()
-            else:
-                (folder / file).chmod(0o644)
-            (folder / file).write_bytes(data)
-            yield from ((f"{file} of {text}: {name}", use) for name, use in uses(folder, home))
-
-
-def test_strange_files_of_a_home(originals, tmp_path):
-    assert not failures(strange_files(originals, tmp_path))
-
-
-# Strange names
 
 
 NAMES = [

@@ -151,13 +151,6 @@ def test_compressed_comes_back_unchanged(tmp_path, compression):
             assert_same(item, wanted, ordered=False)
 
 
-def test_properties_come_back(tmp_path):
-    wanted = TUDatasetLike()
-    dataset = kmip_data.open(kmip_data.save(wanted, tmp_path / "tu").path)
-    for name in ("num_features", "num_node_features", "num_edge_features", "num_classes"):
-        assert getattr(dataset, name) == getattr(wanted, name)
-
-
 def test_k_nn_graphs_get_a_neighbour_table(tmp_path):
     graphs = [regular_graph(n, 3) for n in (5, 9)]
     dataset = kmip_data.open(kmip_data.save(graphs, tmp_path / "regular").path)
@@ -329,11 +322,6 @@ def test_the_card(tmp_path):
     page = (build.path / "README.md").read_text()
     assert "Two kinds" in page
     assert "CC0" in page
-
-
-def test_found_by_name_in_a_home(tmp_path):
-    kmip_data.save(KarateClub(), tmp_path / "built" / "club", name="club")
-    assert len(kmip_data.open("club", home=tmp_path)) == 1
 
 
 def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):

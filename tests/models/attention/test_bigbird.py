@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 import torch
 from support.allocations import saved_for_backward
-from support.cases import check_each
 from torch import nn
 from torch_geometric.data import Data
 
 from kmip_data.models import BigBirdAttention, read_batch
-from kmip_data.models.attention.bigbird import Pattern, draw_random_blocks, plan_blocks
+from kmip_data.models.attention.bigbird import draw_random_blocks
 
 SIZES = [20, 1, 45, 2, 0, 9, 10, 31]
 PTR = [0, *itertools.accumulate(SIZES)]
@@ -135,41 +134,3 @@ def test_any_number_of_random_blocks_lies_within_the_graph() -> None:
         drawn = draw_random_blocks(blocks, 2, count, 0)
         assert drawn.shape == (2, blocks, count)
         assert count == 0 or (drawn.min() >= 0 and drawn.max() < blocks)
-
-
-def attended(sizes: list[int], pattern: Pattern) -> list[list[list[int]]]:
-    """For each head and node: the nodes that it attends to, sorted, some of them more than once."""
-    plan = plan_blocks(torch.tensor([0, *np.cumsum(sizes).tolist()]), pattern, torch.device("cpu"))
-    node = torch.full(plan.filled.shape, -1)
-    node.view(-1)[plan.rows] = torch.arange(sum(sizes))
-    assert torch.equal(node >= 0, plan.filled)
-    found: list[list[list[int]]] = [[[] for _ in range(sum(sizes))] for _ in range(pattern.heads)]
-    for group in plan.groups:
-        for head in range(pattern.heads):
-            for block, keys in zip(group.queries, group.keys[head % len(group.keys)], strict=True):
-                for row in node[block][node[block] >= 0].tolist():
-                    assert found[head][row] == []  # no block is in two groups
-                    found[head][row] = sorted(node[keys][node[keys] >= 0].tolist())
-    return found
-
-
-def test_a_block_attends_to_global_window_and_random_ones() -> None:
-    def holds(case) -> None:
-        legacy, block_size = case
-        sizes = [1, 2, 9, 10, 0, 13, 40, 29, 64]
-        found = attended(sizes, Pattern(2, block_size, 3, 0, legacy))
-        padded = [-(-(max(sizes) if legacy else size) // block_size) for size in sizes]
-        for head in range(2):
-            for graph, (size, blocks) in enumerate(zip(sizes, padded, strict=True)):
-                start = sum(sizes[:graph])
-                for row in range(size):
-                    b = row // block_size
-                    if blocks < 4 or b in {0, blocks - 1}:
-                        keys = list(range(blocks))
-                    else:
-                        keys = [0, blocks - 1, *range(max(b - 1, 1), min(b + 2, blocks - 1))]
-                        keys += draw_random_blocks(blocks, 2, 3, 0)[head, b].tolist()
-                    nodes = [key * block_size + i for key in keys for i in range(block_size)]
-                    assert found[head][start + row] == sorted(start + node for node in nodes if node < size)
-
-    check_each(holds, itertools.product([False, True], [1, 3, 4]))

@@ -16,8 +16,7 @@ from kmip_data.errors import UsageError
 from kmip_data.models import PerformerAttention, TransformerAttention
 from kmip_data.models.attention import performer, transformer
 from kmip_data.models.attention.configuration import PerformerPart
-from kmip_data.models.attention.performer import orthogonal_directions, tiles_of
-from kmip_data.models.attention.transformer import equal_sizes
+from kmip_data.models.attention.performer import orthogonal_directions
 from kmip_data.models.parts import Place
 
 PTR = [0, 4, 4, 5, 17, 21, 23, 40]
@@ -118,26 +117,6 @@ def test_graphs_are_divided_among_calls_where_dropout_needs_all_weights(monkeypa
     apart = [attention(x[:8], [0, 4, 8]), attention(x[8:])]
     torch.testing.assert_close(found, torch.cat(apart), atol=1e-12, rtol=0)
     assert not torch.allclose(found, attention.eval()(x, [0, 4, 8, 12]))
-
-
-def test_graphs_of_one_size_go_together_and_none_are_padded() -> None:
-    plan = equal_sizes(tuple(PTR), torch.device("cpu"))
-    assert plan.groups == ((1, 1), (1, 2), (2, 4), (1, 12), (1, 17))
-    assert plan.order is not None
-    assert plan.order[plan.inverse].tolist() == list(range(40))
-    assert equal_sizes((0, 3, 6, 11), torch.device("cpu")).order is None
-
-
-@pytest.mark.parametrize(("most", "each"), [(1000, 2), (12, 2), (5, 1), (1, 1)])
-def test_tiles_hold_each_row_once_and_no_more_than_they_may(most: int, each: int) -> None:
-    rows = []
-    for group in tiles_of(tuple(PTR), most, each, torch.device("cpu")):
-        assert len(group.tiles) == 1 or len(group.graphs) == 1
-        for tile in group.tiles:
-            assert tile.rows.numel() <= most
-            assert len(group.graphs) == 1 or tile.rows.numel() + each * len(group.graphs) <= most
-            rows += tile.rows.flatten().tolist() if tile.inside is None else tile.rows[tile.inside].tolist()
-    assert sorted(rows) == list(range(40))
 
 
 def test_random_features_equal_the_formula_however_rows_are_cut(monkeypatch) -> None:

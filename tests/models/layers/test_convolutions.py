@@ -74,10 +74,17 @@ def test_dropout_has_the_place_that_its_stack_gives_it() -> None:
     def drop(x: Tensor) -> Tensor:
         return nn.functional.dropout(x, P)
 
+    def gine(layer: GINE, _: Tensor) -> Tensor:
+        given = batch()
+        source, target = given.edge_index
+        sums = given.x.index_add(0, target, given.x.relu()[source])
+        return drop(layer.lin_out(drop(gelu(layer.lin_in(sums)))))
+
     gelu, normalize = nn.functional.gelu, nn.functional.normalize
     check_each(
         holds,
         [
+            (GINE, "lrgb", gine),
             (GCN, "lrgb", lambda layer, h: drop(gelu(h))),
             (GCN, "graphgym", lambda layer, h: normalize(gelu(drop(layer.norm(h))), dim=1)),
         ],

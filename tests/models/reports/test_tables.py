@@ -19,7 +19,7 @@ from kmip_data.manifest import dataset_names
 from kmip_data.models.config import models
 from kmip_data.models.reports.leaderboards import leaderboards
 from kmip_data.models.reports.sheets import sheet_of
-from kmip_data.models.reports.tables import published_over_k, read_runs, rows_over_k, tables_of
+from kmip_data.models.reports.tables import read_runs, rows_over_k, tables_of
 from kmip_data.models.sweeps.state import folders_of
 from kmip_data.models.training.config.presets import preset_names
 from kmip_data.pipelines.find import record_parameters
@@ -181,14 +181,6 @@ def test_rows_that_differ_in_k_alone_make_a_curve(runs):
     curves = {row["curve"]: row["k"] for table in tables for row in rows_over_k(table)[0]}
     assert [name for name in curves if "optimiser.lr=0.01" in name]
     assert len(curves) == 2  # the part of the data has one k alone
-
-
-def test_published_figures_are_those_of_the_paper():
-    malnet = {row["k"]: row for row in published_over_k("malnet-tiny", "accuracy")}
-    assert list(malnet) == [1, 2, 3, 5, 10, 20, 30, 50, 100]
-    assert (malnet[10]["test"], malnet[10]["test_std"]) == pytest.approx((0.9352, 0.0049))
-    assert (malnet[100]["seconds"], malnet[100]["seconds_std"], malnet[100]["runs"]) == (666.36, 9.46, 5)
-    assert published_over_k("malnet-tiny", "f1") == published_over_k("helsinki", "accuracy") == []
 
 
 def test_the_paper_stands_beside_its_own_k_and_whole_data(tmp_path):

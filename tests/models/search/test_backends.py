@@ -1,23 +1,25 @@
-"""Every backend gives the rule's answer, bit for bit."""
+"""Every backend (on a CPU exact_scan, filter_scan, tree) gives the answer of the rule, bit for bit."""
 
 from __future__ import annotations
 
 import itertools
 import logging
+import re
 import threading
 
 import numpy as np
 import psutil
 import pytest
 import torch
+from gpu.fuzz import numbers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.cases import check_each
-from support.odd_numbers import numbers
 from support.slow_models import slow_search
 
 from kmip_data.models.search import topk_inner_product
 from kmip_data.models.search.backends import cpu, dense, keops
+from kmip_data.models.search.cpu import candidates
 from kmip_data.runtime.threads import set_num_threads
 
 KEOPS_DIM, KEOPS_K = 3, 2  # one pair: KeOps compiles a kernel for each
@@ -181,6 +183,7 @@ def test_a_tree_is_taken_where_it_helps_and_only_there(caplog) -> None:
         wide = torch.randn(1, 30_000, 40)
         topk_inner_product(wide[:, :64], wide, 4, backend="cpu")
     assert "tree scan" in caplog.messages[0]
+    assert int(re.search(r"cones leave (\d+)%", caplog.messages[0])[1]) <= 13
     assert "flat scan" in caplog.messages[1]
 
 
@@ -260,3 +263,13 @@ def test_float64_scores_stay_float64() -> None:
     products = rows @ rows.mT
     torch.testing.assert_close(scores, products.gather(-1, indices))
     torch.testing.assert_close(scores, products.sort(dim=-1, descending=True).values[..., :4])
+
+
+def test_bounds_of_the_filter_are_those_of_their_proof() -> None:
+    """ADR 0100: (d + 4) roundings of a product, one of a score; an axis and a length more for a cone."""
+    unit, scale, length, longest = 2.0**-24, 0.5, 2.0, 3.0
+    filtered = (5 + 4) * unit * 1.1
+    ruled = (1.1 * unit * length * longest + 2.0**-148) / (length * scale)
+    assert candidates._slack(length, 5, scale, longest) == pytest.approx(2.2 * (filtered + ruled), rel=1e-12)
+    assert candidates._slack(2e19, 5, scale, 2e19) == np.inf
+    assert candidates.error_of_cones(5) == pytest.approx(2 * (5 + 8) * unit)

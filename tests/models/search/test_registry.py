@@ -114,15 +114,6 @@ def test_keops_with_a_broken_compiler(tmp_path) -> None:
     assert done.stdout.startswith("refused: KeOps could not compile its search")
 
 
-def test_a_backend_is_refused_before_there_is_a_problem() -> None:
-    topk.check_backend("auto", "cpu")
-    topk.check_backend("dense", "cpu")
-    with pytest.raises(UsageError, match="no search backend called 'kepos'"):
-        topk.check_backend("kepos", "cpu")
-    with pytest.raises(UsageError, match="'cpu' cannot search on cuda: runs on the CPU only"):
-        topk.check_backend("cpu", "cuda")
-
-
 def test_a_gpu_without_the_fast_search_is_told_once(monkeypatch, caplog):
     fast = SimpleNamespace(NAME="fast", RANK={"cuda": 2}, unusable=lambda _: "it is not installed")
     slow = SimpleNamespace(NAME="slow", RANK={"cuda": 1}, unusable=lambda _: None, refuses=lambda _: None)

@@ -8,7 +8,6 @@ from support.allocations import saved_for_backward
 from support.layer_kernels import batch_of
 
 from kmip_data.errors import UsageError
-from kmip_data.models.layers import batch as edges_module
 from kmip_data.models.layers import gated_gcn as layers
 from kmip_data.models.layers.batch import NeighborTable
 from kmip_data.models.layers.gated_gcn import GatedGCN
@@ -166,15 +165,3 @@ def test_a_table_that_names_missing_nodes(bad: int) -> None:
     with pytest.raises(UsageError, match="neighbour table") as caught:
         layer(x, torch.zeros(1, 8), batch_of(NeighborTable(table)))
     assert "0 to 119" in str(caught.value)
-
-
-def test_parts_cover_the_table_and_do_not_depend_on_threads(monkeypatch) -> None:
-    table = graphs(5, 13)
-    found = NeighborTable(table).parts
-    assert [part.start for part in found[1:]] == [part.stop for part in found[:-1]]
-    assert (found[0].start, found[-1].stop) == (0, len(table))
-    for part in found:
-        sources = table[part.start : part.stop]
-        assert (part.low, part.high) == (int(sources.min()), int(sources.max()) + 1)
-    monkeypatch.setattr(edges_module, "PARTS", 100)  # more than there are nodes
-    assert all(part.start < part.stop for part in NeighborTable(table).parts)

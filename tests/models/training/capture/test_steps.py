@@ -93,14 +93,6 @@ def test_graphs_of_several_sizes_are_not_confused(tmp_path):
     assert graphs.recorded > 2  # such as 24 and 25 nodes, and 25 and 24
 
 
-def test_more_shapes_than_are_kept_run_plainly(clouds, tmp_path, monkeypatch):
-    monkeypatch.setattr(steps, "MOST", 1)
-    graphs = EmulatedGraphs()
-    changes = {"training": {"epochs": 8, "accumulate": 3}}
-    assert_same(*(learn(clouds, tmp_path, each, **changes) for each in (None, graphs)))
-    assert graphs.recorded == 1
-
-
 def test_recorded_steps_leave_an_evaluation_their_memory(clouds, tmp_path):
     """Where less is free than a step takes, and where an evaluation runs out; they are recorded again."""
     graphs = EmulatedGraphs()

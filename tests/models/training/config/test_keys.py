@@ -74,11 +74,6 @@ def test_a_width_of_ones_own_switches_the_budget_off(dim):
     assert apply_overrides(begun, ["model.layers=1"]).model.parameter_budget == 300_000
 
 
-def test_a_width_and_a_budget_are_not_taken_together():
-    with pytest.raises(UsageError, match="would replace hidden_dim = 16"):
-        apply_overrides(config(), ["model.hidden_dim=16", "model.parameter_budget=300000"])
-
-
 def test_wrong_overrides_are_named():
     for items, message in (
         (["optimizer.lr=1e-3"], "'optimiser.lr'"),

@@ -115,14 +115,6 @@ def test_what_a_run_says_and_writes(build, tmp_path, capfd):
     assert evaluate(summary.runs[0], home=Home(tmp_path)).same
 
 
-def test_recomputed_layers_learn_the_same(build, tmp_path):
-    found = []
-    for again in (False, True):
-        config = config_of(build, model={"checkpoint_layers": again, "dropout": 0.2})
-        found.append(train(config, home=Home(tmp_path / str(again)), quiet=True).results[0].metrics)
-    assert found[0] == found[1]
-
-
 def test_sampled_neighbourhoods(build, tmp_path):
     """Seeds first, every edge is one of the graph, at most so many a node, each train node once."""
     config = config_of(build, training={"neighbors": [2, 1], "batch_size": 20})

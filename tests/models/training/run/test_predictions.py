@@ -20,7 +20,7 @@ from kmip_data.errors import DamagedInput, OutOfResources, UsageError
 from kmip_data.models import evaluate_predictions
 from kmip_data.models.training.run import predictions as file
 from kmip_data.models.training.run.evaluate import evaluate
-from kmip_data.models.training.run.predictions import predict, read_predictions, write_predictions
+from kmip_data.models.training.run.predictions import predict
 from kmip_data.models.training.run.train import train
 from kmip_data.pipelines.find import find
 
@@ -138,17 +138,6 @@ def test_what_is_measured_is_said_once(home, args) -> None:
     outcome = kmip("evaluate", *args.split(), "--home", home.root)
     assert outcome.code == 2
     assert "--predictions" in outcome.err
-
-
-def test_a_file_is_read_as_it_was_written(predictions, tmp_path) -> None:
-    for name in ("found.npz", "again.npz"):
-        write_predictions(tmp_path / name, predictions)
-    assert (tmp_path / "found.npz").read_bytes() == (tmp_path / "again.npz").read_bytes()
-    found = read_predictions(tmp_path / "found.npz")
-    assert found.about == predictions.about
-    assert set(found.arrays) == set(predictions.arrays)
-    for name, array in predictions.arrays.items():
-        assert np.array_equal(found.arrays[name], array), name
 
 
 class Boom:

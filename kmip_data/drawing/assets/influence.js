@@ -1,0 +1,72 @@
+// Influence of all nodes on the output of one, of up to two runs next to each other.
+
+const DECADES = 4; // that a byte spans, below the strongest influence of another node
+
+function readInfluence(runs) {
+  return (runs || []).map(({ name, nodes, values }) => {
+    const [known, bytes] = [array(nodes), array(values)];
+    const place = new Map(Array.from(known, (node, at) => [node, at]));
+    const of = (node) => bytes.subarray(place.get(node) * x.length, (place.get(node) + 1) * x.length);
+    return { name, known, place, of };
+  });
+}
+
+// The node itself, or the nearest one whose influence is in the page.
+const knownNear = (node) => nearestNode(x, y, x[node], y[node], 1e8, (other) => influence[0].place.has(other));
+
+// 0 for no influence at all, else 0 to 1 over the decades.
+const levelAt = (pane, node) => (state.node < 0 ? 0 : influence[pane].of(state.node)[node] / 255);
+
+function influenceText(pane, node) {
+  const level = levelAt(pane, node);
+  if (node === state.node) return "the held one";
+  return level ? `${written(100 * 10 ** (DECADES * (level - 1)))} % of the strongest` : "none";
+}
+
+const shortName = (name) => name.split("/").slice(-2, -1)[0] || name;
+
+function legendOfInfluence(layer) {
+  state.at = new Float32Array(x.length);
+  state.binOf = () => 0;
+  drawing.paint(bytesOf(onGround(header.ramp)), true);
+  return [bar(), between([`none or ${written(100 * 10 ** -DECADES)} %`, "the strongest"])];
+}
+
+// Fill what the nodes of a pane look like.
+function glow(pane, looks) {
+  for (let node = 0; node < x.length; node++) {
+    const level = levelAt(pane, node);
+    looks.set([level, level ? 0.3 + 0.7 * level : 0.1, 0.7 + 1.1 * level, level ** 2], 4 * node);
+  }
+}
+
+// How far influence reaches, in words: intersections, and hops.
+function reachText(pane) {
+  if (state.node < 0) return "";
+  let [count, far] = [0, 0];
+  const hops = ballOf(graph, state.node, Infinity);
+  influence[pane].of(state.node).forEach((value, node) => {
+    if (!value) return;
+    count++;
+    far = Math.max(far, hops.get(node) ?? 0);
+  });
+  const all = count === x.length;
+  const of = `${x.length.toLocaleString("en")} ${header.thing}s`;
+  if (all) return `reached by all ${of}`;
+  return `reached by ${count.toLocaleString("en")} of ${of}, up to ${far} ${far === 1 ? "hop" : "hops"} away`;
+}
+
+// A title on each pane.
+function showTitles() {
+  const on = Boolean(state.layer.levels);
+  $("panes").hidden = !on;
+  if (!on) return;
+  const boxes = paneBoxes();
+  const titles = influence.map(({ name }, pane) => {
+    const title = element("p", { title: name }, element("b", { textContent: shortName(name) }), element("span", { textContent: reachText(pane) }));
+    title.className = boxes[1] && boxes[1].left ? "" : "above";
+    Object.assign(title.style, { left: `${boxes[pane].left}px`, top: `${boxes[pane].top}px`, width: `${boxes[pane].width}px` });
+    return title;
+  });
+  $("panes").replaceChildren(...titles);
+}

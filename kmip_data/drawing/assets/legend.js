@@ -1,0 +1,118 @@
+// The legend of what the graph is coloured by. Its rows and bars are buttons: those that are pressed are shown alone.
+
+const BINS = 24; // of a histogram
+
+// RGBA bytes of hex colours.
+const bytesOf = (colors) => Uint8Array.from(colors.flatMap(rgba));
+
+// Colour by a layer: sets `state.at`, the colour position of each node, and `state.binOf`.
+function startLegend(layer) {
+  state.only.clear();
+  $("note").textContent = layer.note || "";
+  const pieces = layer.levels ? legendOfInfluence(layer) : layer.codes ? legendOfCategories(layer) : legendOfScale(layer);
+  $("legend").replaceChildren(...pieces);
+  showPressed();
+}
+
+// A node passes if nothing is pressed, or its row or bar is.
+const passes = (node) => !state.only.size || state.only.has(state.binOf(node));
+
+function showPressed() {
+  for (const button of $("legend").querySelectorAll("button[data-bin]")) {
+    button.setAttribute("aria-pressed", String(state.only.has(Number(button.dataset.bin))));
+  }
+  $("legend").classList.toggle("filtered", state.only.size > 0);
+}
+
+function press(bins) {
+  for (const bin of bins) if (!state.only.delete(bin)) state.only.add(bin);
+  if (state.only.size === $("legend").querySelectorAll("button[data-bin]").length) state.only.clear();
+  showPressed();
+  updateLooks();
+}
+
+function legendOfCategories(layer) {
+  const colors = onGround(layer.colors);
+  state.at = Float32Array.from(layer.codes, (code) => (code + 0.5) / layer.labels.length);
+  state.binOf = (node) => layer.codes[node];
+  drawing.paint(bytesOf(colors), false);
+  if (layer.labels[0] === layer.colors[0][0]) return []; // the colours of a picture need no legend
+  const most = Math.max(...layer.counts);
+  const rows = layer.labels.map((label, i) => {
+    const count = element("span", { className: "count", textContent: layer.counts[i].toLocaleString("en") });
+    const button = element("button", { type: "button" }, swatch(colors[i]), element("span", { textContent: label }), count);
+    button.dataset.bin = i;
+    const share = (100 * layer.counts[i]) / most;
+    button.style.backgroundImage = `linear-gradient(to right, color-mix(in srgb, ${colors[i]} 22%, transparent) ${share}%, transparent 0)`;
+    button.addEventListener("click", () => press([i]));
+    return button;
+  });
+  return rows.filter((_, i) => header.metres || layer.counts[i]);
+}
+
+function legendOfScale(layer) {
+  const numbers = Float64Array.from(x.keys(), columns.get(layer.name));
+  const finite = numbers.filter(Number.isFinite).sort();
+  // One per cent at either end is cut off: a single long street would leave one colour for all others.
+  const at = (share) => finite[Math.round(share * (finite.length - 1))];
+  let [low, high] = [at(0.01), at(0.99)];
+  if (!(low < high)) [low, high] = [at(0), at(1)];
+  const place = (value) => Math.min(Math.max((value - low) / (high - low || 1), 0), 1);
+  state.at = Float32Array.from(numbers, (value) => (Number.isFinite(value) ? place(value) : NONE));
+  state.binOf = (node) => (state.at[node] < 0 ? NONE : Math.min(Math.floor(state.at[node] * BINS), BINS - 1));
+  drawing.paint(bytesOf(onGround(header.ramp)), true);
+  if (!finite.length) return [element("p", { textContent: "no values" })];
+  const unit = layer.unit ? ` ${layer.unit}` : "";
+  const ends = [`${low > at(0) ? "≤ " : ""}${written(low, high - low)}${unit}`, `${high < at(1) ? "≥ " : ""}${written(high, high - low)}${unit}`];
+  const edge = (bin) => written(low + ((high - low) * bin) / BINS, high - low);
+  return [histogram((bin) => `${edge(bin)} to ${edge(bin + 1)}${unit}`), bar(), between(ends)];
+}
+
+const between = (texts) => element("div", { className: "ends" }, ...texts.map((textContent) => element("span", { textContent })));
+
+function bar() {
+  const made = element("div", { className: "ramp" });
+  made.style.background = `linear-gradient(to right, ${onGround(header.ramp).join(", ")})`;
+  return made;
+}
+
+// How many nodes have a value in each bin: bars that a pointer brushes over, or keys press one by one.
+function histogram(name) {
+  const counts = new Array(BINS).fill(0);
+  for (let node = 0; node < x.length; node++) if (state.at[node] >= 0) counts[state.binOf(node)]++;
+  const most = Math.max(...counts);
+  const colors = onGround(header.ramp);
+  const bars = counts.map((count, bin) => {
+    const label = `${name(bin)}: ${count.toLocaleString("en")}`;
+    const button = element("button", { type: "button", title: label, ariaLabel: label });
+    button.dataset.bin = bin;
+    const fill = element("i");
+    fill.style.height = `${count ? Math.max(3, (100 * count) / most) : 0}%`;
+    fill.style.background = colors[Math.round((bin / (BINS - 1)) * (colors.length - 1))];
+    button.append(fill);
+    button.addEventListener("click", (event) => event.detail || press([bin])); // by a key; a pointer brushes
+    return button;
+  });
+  const box = element("div", { className: "histogram", role: "group", ariaLabel: "Histogram; press bars to show them alone" }, ...bars);
+  let first = null;
+  const binAt = (event) => {
+    const { left, width } = box.getBoundingClientRect();
+    return Math.min(Math.max(Math.floor(((event.clientX - left) / width) * BINS), 0), BINS - 1);
+  };
+  const brush = (event) => {
+    const [from, to] = [first, binAt(event)].sort((a, b) => a - b);
+    state.only = new Set(Array.from({ length: to - from + 1 }, (_, i) => from + i));
+    showPressed();
+    updateLooks();
+  };
+  box.addEventListener("pointerdown", (event) => {
+    const again = state.only.size === 1 && state.only.has(binAt(event));
+    first = binAt(event);
+    if (event.isTrusted) box.setPointerCapture(event.pointerId);
+    brush(event);
+    if (again) press([first]); // a second press on a bar shows all
+  });
+  box.addEventListener("pointermove", (event) => first !== null && brush(event));
+  for (const name of ["pointerup", "pointercancel"]) box.addEventListener(name, () => (first = null));
+  return box;
+}

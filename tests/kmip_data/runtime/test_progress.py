@@ -1,0 +1,45 @@
+"""Progress: a bar on a terminal, a line now and then elsewhere, nothing when quiet."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from kmip_data.runtime import progress
+from kmip_data.runtime.progress import Progress, say
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("no_color", "green"), [("", True), ("1", False)])
+def test_a_terminal_gets_a_bar(monkeypatch, no_color, green):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("NO_COLOR", no_color)
+    with Progress("build\x1b toy", 2_000_000, unit="B", initial=1_000_000) as bar:
+        bar.update(500_000)
+        bar.message("half\x1b")
+    text = sys.stderr.getvalue()
+    assert ("\x1b[32m" in text) is green
+    assert "build\ufffd toy: " in text
+    assert "half\ufffd\n" in text
+    assert "1.50M/2.00M" in text
+
+
+def test_elsewhere_a_line_after_each_interval(monkeypatch, capsys):
+    with Progress("build toy", None, unit="graphs") as lines:
+        lines.update(1)
+        monkeypatch.setattr(progress, "INTERVAL", 0)
+        lines.update(2)
+    with Progress("encode", 8, initial=4, quiet=True) as quiet:
+        quiet.update(1)
+        quiet.message("nothing")
+    say("nothing", quiet=True)
+    with Progress("encode", 8, initial=4) as lines:
+        lines.update(1)
+        lines.message("done")
+    assert capsys.readouterr().err == "build toy: 3 graphs\nencode: 5 of 8 it\ndone\n"
