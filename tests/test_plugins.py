@@ -223,7 +223,7 @@ def test_installed_names_are_found_where_they_are_typed_alone(package, monkeypat
 
 
 NO_UNITS = GRAPHS.replace("def units", "def pieces")
-FACTS = GRAPHS.replace('"title"', '"titel"')
+FACTS = GRAPHS.replace('"title"', '"heading"')
 ERRORS = {
     "import": (
         "1 / 0",
@@ -232,11 +232,11 @@ ERRORS = {
     "syntax": ("def", r"found: SyntaxError: invalid syntax \(odd.py, line 1\)"),
     "exit": ("import sys; sys.exit(3)", "found: SystemExit: 3"),
     "no table": ("x = 1", "has no table PLUGIN"),
-    "a group": ('PLUGIN = {"datsets": {}, "dataset": {"x": 1}}', "no group of plugins called 'dataset'"),
+    "a group": ('PLUGIN = {"graphs": {}, "dataset": {"x": 1}}', "no group of plugins called 'dataset'"),
     "a name": ('PLUGIN = {"models": {"../x": {}}}', "'../x' in models of the plugin odd.py is no name"),
     "a class": ('PLUGIN = {"datasets": {"x": 1}}', "lacks facts, version, schema, units, records"),
     "a method": (f"{NO_UNITS}\nPLUGIN = {{'datasets': {{'x': Paths}}}}", "lacks units"),
-    "facts": (f"{FACTS}\nPLUGIN = {{'datasets': {{'x': Paths}}}}", "facts of 'x' .*\n  found: titel"),
+    "facts": (f"{FACTS}\nPLUGIN = {{'datasets': {{'x': Paths}}}}", "facts of 'x' .*\n  found: heading"),
     "a model": ('PLUGIN = {"models": {"x": {"attention": "hub"}}}', "lacks attention, local"),
     "another kind": (f"{PART}\nPLUGIN['attention'] = {{'x': Late}}", "calls itself 'late'"),
     "our dataset": (f"{GRAPHS}\nPLUGIN = {{'datasets': {{'s3dis': Paths}}}}", "that kmip-data has itself"),
