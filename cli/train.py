@@ -44,9 +44,7 @@ if TYPE_CHECKING:
     "Any key of the configuration, such as optimiser.lr=1e-3; may be repeated (docs/training.md)."
 )
 @shared.path_option("--config", "config_file", exists=True, help="A config.toml to use instead of a preset.")
-@shared.path_option(
-    "--from-yaml", "yaml_file", exists=True, help="A configuration of GraphGPS to use instead."
-)
+@shared.path_option("--from-yaml", "yaml_file", exists=True, help="A configuration of GraphGPS instead.")
 @click.option("--seeds", metavar="LIST", help="Seeds, such as 0..3 or 0,5: one run each, and their mean.")
 @shared.number_option("--epochs", "Number of epochs.  [default: the preset's]")
 @shared.device_option()
