@@ -11,6 +11,7 @@ from functools import partial
 from html import escape
 
 from kmip_data.drawing.colors import class_colors, on_grounds
+from kmip_data.drawing.page import asset
 from kmip_data.drawing.style import KINDS, STYLES, look, new_figure, styled
 from kmip_data.models.reports.tables import MOST, Row, Run, Table
 from kmip_data.models.training.run.folder import is_share, metrics_columns, title_of, value_text
@@ -160,6 +161,11 @@ h2 {{ font-size: 1.15rem; overflow-wrap: anywhere }} p {{ max-width: 60rem }}
 .wide {{ overflow-x: auto }} table {{ border-collapse: collapse }}
 td {{ padding: .3em .8em; border-bottom: 1px solid #8886; white-space: nowrap }}
 tr:first-child td {{ font-weight: bold }} .number {{ text-align: right }}
+td button {{ all: unset; cursor: pointer }} td button:focus-visible {{ outline: 2px solid }}
+[aria-sort=ascending] button::after {{ content: " ↑" }}
+[aria-sort=descending] button::after {{ content: " ↓" }}
+#tools {{ display: flex; flex-wrap: wrap; gap: 1rem; align-items: center }} #tools * {{ font: inherit }}
+#tools :is(input, button) {{ min-height: 40px }} [hidden] {{ display: none }}
 svg {{ width: 100%; max-width: 40rem; height: auto }} svg text {{ font-family: system-ui, sans-serif }}
 """
 
@@ -169,7 +175,10 @@ def page_of(title: str, sheets: Sequence[Sheet], tables: Sequence[Table], notice
     parts = [
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<style>{STYLE}</style></head><body>",
+        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; ',
+        "script-src 'unsafe-inline'; style-src 'unsafe-inline'\">",
+        f'<style>{STYLE}</style></head><body><p id="tools"><label>Filter <input id="filter"></label>',
+        '<button type="button" id="copy">Copy the rows</button><span id="copied" role="status"></span></p>',
     ]
     for sheet, table in zip(sheets, tables, strict=True):
         picture = io.StringIO()
@@ -179,7 +188,8 @@ def page_of(title: str, sheets: Sequence[Sheet], tables: Sequence[Table], notice
         for one, other in zip(*on_grounds(partial(class_colors, len(table.rows))), strict=True):
             svg = svg.replace(one, f"light-dark({one}, {other})")
         parts += [sheet.written("html"), svg[svg.index("<svg") :]]
-    return "\n".join([*parts, *(f"<p>{escape(notice)}</p>" for notice in notices), "</body></html>", ""])
+    parts += [f"<p>{escape(notice)}</p>" for notice in notices]
+    return "\n".join([*parts, f'<script>"use strict";\n{asset("report.js")}</script>', "</body></html>", ""])
 
 
 @styled
@@ -200,7 +210,7 @@ def draw_curves(table: Table, file: io.StringIO) -> None:
         axes.fill_between(epochs, low, high, color=color, alpha=0.15, linewidth=0)
     axes.set(xlabel="epoch", ylabel=f"{title_of(metric)} on val")
     axes.grid()
-    figure.legend(loc="outside lower center", ncols=2)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
     with mpl.rc_context({"svg.fonttype": "none"}):  # letters stay letters
         figure.savefig(file, format="svg", transparent=True, metadata=KINDS[".svg"])
 
