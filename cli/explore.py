@@ -62,7 +62,7 @@ def command(
         opened, answer = ask(what, split=where, position=record or 0, home=home, device=device)
         build, folder = opened.data.build, opened.folder
         others = [open_run(run, home=home, device=device) for run in targets[1:]]
-        curves = [_curves(run, where, record or 0, opened) for run in (opened, *others)]
+        curves = [_curves(run, where, record or 0, opened, home) for run in (opened, *others)]
     else:
         build, folder = what, what.path
         if len(targets) > 1:
@@ -78,12 +78,14 @@ def command(
         webbrowser.open(page.absolute().as_uri())
 
 
-def _curves(run: OpenedRun, part: str, position: int, first: OpenedRun) -> dict[str, Any]:
-    """Return the curves of a run, under its path below ``runs/``: by epoch, and influence by distance.
+def _curves(run: OpenedRun, part: str, position: int, first: OpenedRun, home: Home) -> dict[str, Any]:
+    """Return the curves of a run, under its path below ``runs/``: by epoch, and by distance.
 
     The influence of every node is kept where the run is of the data of the ``first``.
     """
     from kmip_data.models.analysis.answers import influence_of
+    from kmip_data.models.analysis.distance import by_distance
+    from kmip_data.models.reports.tables import configuration_of
     from kmip_data.models.training.run.folder import metrics_columns
 
     columns: dict[str, Any] = metrics_columns(run.folder)
@@ -92,7 +94,11 @@ def _curves(run: OpenedRun, part: str, position: int, first: OpenedRun) -> dict[
         columns["influence by hop"] = influence.by_hop
         if (run.data.build.path, run.data.split_name) != (first.data.build.path, first.data.split_name):
             influence = None
-    return {"name": "/".join(run.folder.parts[-3:]), "columns": columns, "influence": influence}
+    if bands := by_distance(run.folder, split=part, home=home, device=run.device.kind):
+        starts = (int(band.rstrip("+").partition("–")[0]) for band in bands.bands)
+        columns[f"{bands.metric} by distance"] = [*zip(starts, bands.values, strict=True)]
+    name = "/".join(run.folder.parts[-3:])
+    return {"name": name, "group": configuration_of(run), "columns": columns, "influence": influence}
 
 
 def _graph(build: Build, answer: Answer | None, record: int | None, part: str | None, home: Home) -> Graph:

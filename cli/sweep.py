@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kmip_data.builds.home import Home
-    from kmip_data.models.sweeps.cells import Cell
-    from kmip_data.models.sweeps.plan import Plan
+    from kmip_data.models.sweeps.cells import Cell, Plan
 
 
 @click.command(
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
 @click.option("--gpus", metavar="LIST", help="GPUs, such as 0,1,3, each with one run at a time.")
 @click.option("--submit", type=click.Choice(["slurm"]), help="Submit the runs as one array job, and return.")
 @click.option("--slurm", multiple=True, metavar="KEY=VALUE", help="SLURM option, such as partition=gpu.")
+@shared.plugin_option
 @click.option("--dry-run", is_flag=True, help="Check every run and list them; start none.")
 @click.option("--status", is_flag=True, help="Show the state and results of every run; start none.")
 @shared.work_options
@@ -53,7 +53,7 @@ def command(
     process of `kmip-data train` with its own folder: the same command resumes a sweep that was stopped. A run
     that fails is a row with its reason. Prints mean and standard deviation over seeds.
     """
-    from kmip_data.models.sweeps.plan import read_plan
+    from kmip_data.models.sweeps.cells import read_plan
 
     ways = {name: chosen.pop(name) for name in ("jobs", "gpus", "submit", "slurm")}
     ways["gpus"] = list(filter(None, dict.fromkeys((ways["gpus"] or "").split(","))))
@@ -82,6 +82,10 @@ def _run(plan: Plan, home: Home, work: dict[str, Any] | None, ways: Mapping[str,
     from kmip_data.models.sweeps.cells import best_of_each, cells_of
     from kmip_data.models.sweeps.running import run_cells
 
+    for dataset in plan.datasets:
+        shared.seek_names(dataset)
+    for model in plan.models:
+        shared.seek_names(model=model)
     begin: Callable[..., None] = partial(run_cells, jobs=len(ways["gpus"]) or ways["jobs"], gpus=ways["gpus"])
     if ways["submit"]:
         from kmip_data.models.sweeps.running import submit_cells

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     "Any key of the configuration, such as optimiser.lr=1e-3; may be repeated (docs/training.md)."
 )
 @shared.path_option("--config", "config_file", exists=True, help="A config.toml to use instead of a preset.")
+@shared.path_option("--from-yaml", "yaml_file", exists=True, help="A configuration of GraphGPS instead.")
 @click.option("--seeds", metavar="LIST", help="Seeds, such as 0..3 or 0,5: one run each, and their mean.")
 @shared.number_option("--epochs", "Number of epochs.  [default: the preset's]")
 @shared.device_option()
@@ -63,11 +64,13 @@ if TYPE_CHECKING:
     "--neighbor-sampling", "neighbors", metavar="N,N",
     help="For one large graph: train on parts of it, with at most N neighbours per node in each hop.",
 )  # fmt: skip
+@shared.plugin_option
 @shared.sample_option
 @shared.work_options
 def command(
     dataset: str | None,
     config_file: Path | None,
+    yaml_file: Path | None,
     resume: str | None,
     reproduce: str | None,
     seeds: str | None,
@@ -82,11 +85,12 @@ def command(
     The run folder has configuration, metrics, checkpoints, weights and result.
     Dataset and split take the same parameters as `kmip-data build`.
     """
-    given_as = [bool(dataset or config_file), resume is not None, reproduce is not None]
-    if sum(given_as) != 1:
+    file = config_file or yaml_file
+    given_as = [bool(dataset or file), resume is not None, reproduce is not None]
+    if sum(given_as) != 1 or (config_file and yaml_file):
         raise UsageError(
             "A dataset, a configuration or a run must be named.",
-            expected="--dataset TARGET, --config FILE, or --resume RUN or --reproduce ROW alone",
+            expected="--dataset TARGET, --config or --from-yaml FILE, or --resume RUN or --reproduce ROW",
             found="several of them" if any(given_as) else "none of them",
             next="kmip-data train --help",
         )
@@ -104,10 +108,11 @@ def command(
             row = our_row(reproduce)
             dataset, seeds = row.dataset, seeds or ",".join(map(str, row.seeds))
             chosen |= {"model": row.model, "variant": row.variant, "epochs": row.epochs}
-        if config_file is not None and (ignored := sorted({"--model", "--as"} & _on_line())):
+        if file is not None and (ignored := sorted({"--model", "--as"} & _on_line())):
             what = f"A configuration names its model itself, so {ignored[-1]} has no effect."
             raise UsageError(what, next=f"leave out {ignored[-1]}, or --set model.name=… to change the model")
-        config = configuration(dataset, given(RECORDS), given(SPLITS), home=home, file=config_file, **chosen)
+        chosen |= {"home": home, "file": file, "graphgps": yaml_file is not None, "quiet": quiet}
+        config = configuration(dataset, given(RECORDS), given(SPLITS), **chosen)
         numbers = None if seeds is None else list(dict.fromkeys(shared.number_list("--seeds", seeds)))
         # Names, keys and values were checked above, before torch is imported, which takes seconds.
         from kmip_data.models.training.run.train import train
@@ -128,7 +133,7 @@ def command(
 
 def _refuse_others(option: str, value: str, allowed: Sequence[str]) -> None:
     """Refuse options that would change a run or row, which has settings of its own."""
-    if others := _on_line() - {option, *allowed, "--home", "--json", "--quiet"}:
+    if others := _on_line() - {option, *allowed, "--home", "--json", "--quiet", "--plugin"}:
         raise UsageError(
             f"{value} is trained with its own settings, without {', '.join(sorted(others))}.",
             next=f"{option} {value} alone, or another run with --dataset",
@@ -166,16 +171,18 @@ def configuration(
     """Return the preset of the dataset, or the file's configuration, with the options given; ``--set`` last.
 
     ``records`` and ``split`` are parameters that were given; ``options`` are ``model``, ``variant``,
-    ``epochs`` (a warm-up that would fill them is shortened), ``overrides``, and by the names of :data:`KEYS`
-    options, of which ``None`` and ``False`` leave the key alone.
+    ``epochs`` (a warm-up that would fill them is shortened), ``overrides``, ``graphgps`` (the file is its
+    YAML), and by the names of :data:`KEYS` options, of which ``None`` and ``False`` leave the key alone.
     """
     from kmip_data.models.training.config.overrides import apply_overrides, read_config, with_epochs
     from kmip_data.models.training.config.presets import config_for
 
     if file is None:
+        shared.seek_names(model=options["model"])
         config = config_for(str(target), options["model"], options["variant"], home=home)
     else:
-        config = read_config(file)
+        yaml = options.get("graphgps")
+        config = _from_yaml(file, **options) if yaml else read_config(file, import_plugins=True)
         named = {} if target is None else {"dataset": target}
         config = config.model_copy(update={"data": config.data.model_copy(update=named)})
     data = {
@@ -193,3 +200,13 @@ def configuration(
     if options.get("epochs") is not None:
         config = with_epochs(config, options["epochs"])
     return apply_overrides(config, options.get("overrides", ()))
+
+
+def _from_yaml(file: Path, *, quiet: bool = False, **_: Any) -> RunConfig:
+    from kmip_data.models.training.config.graphgps import read_graphgps
+    from kmip_data.runtime.progress import say
+
+    config, unread = read_graphgps(file)
+    if unread:
+        say(f"{file}: without effect in its own code, and here: {', '.join(unread)}", quiet=quiet)
+    return config

@@ -155,16 +155,16 @@ def named_build(
     words = " ".join(filter(None, [dataset, as_options(unusual), "--sample" if sample else ""]))
     others = [build.path.name for build in builds if build.card.dataset == dataset]
     again = f"kmip-data build {dataset}" if dataset in names else own_command(builds, dataset)
-    raise UsageError(
-        f"There is no finished build of {words} under {home.built}.",
-        found=f"others: {', '.join(others)}" if others else "none",
-        next=words.replace(dataset, again, 1) + otherwise,
-    )
+    what, found_there = f"There is no finished build of {words} under {home.built}.", ", ".join(others)
+    step = words.replace(dataset, again, 1) + otherwise
+    raise UsageError(what, found=f"others: {found_there}" if others else "none", next=step)
 
 
 def own_command(builds: Sequence[Build], dataset: str) -> str:
     """Return the command that builds a dataset of your own again; it needs the source again."""
     recipe = next((b.card.manifest for b in builds if b.card.dataset == dataset), "")
+    if recipe == dataset:
+        return f"kmip-data build {dataset} --plugin FILE"  # of a plugin that is not loaded
     build = f"kmip-data build {recipe} --name {dataset} --archive PATH"
     return build if recipe else f"kmip-data info {dataset}"
 

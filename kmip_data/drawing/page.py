@@ -74,11 +74,12 @@ def draw_explorer(graph: Graph, answer: Answer | None, curves: Sequence[Any], pa
     opens) and by every column, and shows all columns, without loss, of the node that is pointed at.
 
     ``answer`` is what a run predicts and attends to; None for the graph alone. ``curves`` are learning
-    curves: runs with a ``name``, ``columns`` of pairs (epoch from 1, value), and, where it is of this very
-    graph, an :class:`Influence`.
+    curves: runs with a ``name``, ``columns`` of pairs (epoch from 1, value), a ``group`` whose members differ
+    in the seed alone, and, where it is of this very graph, an ``influence``. Two of these, if possible of two
+    models, are shown next to each other.
     """
     explore = graph.header["explore"]
-    shown = [{"name": run["name"], "columns": run["columns"]} for run in curves]
+    shown = [{key: value for key, value in run.items() if key != "influence"} for run in curves]
     explore |= {"curves": shown, **(_answered(graph, answer) if answer is not None else {})}
     explore["influence"] = [
         {
@@ -86,8 +87,7 @@ def draw_explorer(graph: Graph, answer: Answer | None, curves: Sequence[Any], pa
             "nodes": graph.packer.add(run["influence"].nodes.astype(np.uint32)),
             "values": graph.packer.add(run["influence"].levels()),
         }
-        for run in curves
-        if run.get("influence") is not None
+        for run in _compared([run for run in curves if run.get("influence") is not None])
     ]
     header = {**graph.header, "thing": graph.thing}
     fields = {
@@ -124,7 +124,7 @@ def page_style() -> str:
 
 
 def _answered(graph: Graph, answer: Answer) -> dict[str, Any]:
-    found: dict[str, Any] = {"run": answer.run, "words": answer.words}
+    found: dict[str, Any] = {"run": answer.run, "words": answer.words, "split": answer.split}
     if answer.classes is not None and graph.truth is not None:
         measured = graph.test
         truth, predicted = graph.truth[measured], answer.classes[measured]
@@ -134,6 +134,13 @@ def _answered(graph: Graph, answer: Answer) -> dict[str, Any]:
         _add_attention(graph, answer)
         found["keys"] = _keys(answer, len(graph.test), graph.packer)
     return found
+
+
+def _compared(runs: Sequence[Any]) -> Sequence[Any]:
+    """Return the first run and one of another model, else the second."""
+    models = [run["name"].split("/")[-2:-1] for run in runs]
+    other = next((run for run, model in zip(runs, models, strict=True) if model != models[0]), None)
+    return [runs[0], other] if other else runs[:2]
 
 
 def _add_attention(graph: Graph, answer: Answer) -> None:

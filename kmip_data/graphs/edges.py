@@ -88,7 +88,7 @@ def knn_graph(
         points = points / np.where(length > 0, length, 1)
     parts = []
     for start, stop in pairwise(ptr):
-        near = _nearest(points[start:stop], min(k - loop, stop - start - 1)).table + start
+        near = _nearest(points[start:stop], min(k - loop, stop - start - 1), squares=False).table + start
         own = np.arange(start, stop)
         table = np.concatenate([own[:, None], near], 1) if loop else near
         parts.append(np.stack([table.ravel(), np.repeat(own, table.shape[1])]))
@@ -164,14 +164,16 @@ def _checked(
     return points, [0, *(np.flatnonzero(np.diff(graph)) + 1).tolist(), len(points)]
 
 
-def _nearest(points: NDArray[Any], k: int) -> Near:
-    """Return the k nearest others of each point, for 0 ≤ k < n; nothing of a graph without points."""
+def _nearest(points: NDArray[Any], k: int, *, squares: bool = True) -> Near:
+    """Return the k nearest others of each point, for k < n, with their squares or without."""
     n, width = points.shape
     if k < 1:
         return Near(np.empty((n, 0), np.int64), np.empty((n, 0), points.dtype))
     if points.dtype == np.float32 and width <= 3:
         points = np.pad(points, ((0, 0), (0, 3 - width)))  # a column of zeros adds 0 to each sum
         table = knn_table(points, k).astype(np.int64)
+        if not squares:
+            return Near(table, points[:0])
         with np.errstate(over="ignore", under="ignore"):
             x, y, z = (np.square(points[table, axis] - points[:, None, axis]) for axis in range(3))
             return Near(table, (x + y) + z)

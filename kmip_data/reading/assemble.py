@@ -77,15 +77,9 @@ def _of_column(column: Column) -> Field:
 
 
 def _of_view(source: Field, view: View) -> Field:
-    component = source.stored.itemsize * math.prod(source.shape[1:])
-    return replace(
-        source,
-        attribute=view.attribute,
-        shape=(view.stop - view.start, *source.shape[1:]),
-        offset=view.start * component,
-        width=(view.stop - view.start) * component,
-        num_classes=None,
-    )
+    component, count = source.stored.itemsize * math.prod(source.shape[1:]), view.stop - view.start
+    part = replace(source, shape=(count, *source.shape[1:]), width=count * component, num_classes=None)
+    return replace(part, attribute=view.attribute, offset=view.start * component)
 
 
 _WORTH_SHARING: Final = 100_000  #: graphs, nodes and edges; below, waking a thread costs more

@@ -32,7 +32,8 @@ class BatchRule:
         generator = np.random.Generator(np.random.PCG64([self.seed, epoch]))
         order = generator.permutation(len(nodes)) if self.shuffle else np.arange(len(nodes))
         if self.bucket is not None:
-            order = _sort_in_windows(order, nodes, self.bucket)
+            windows = (order[start : start + self.bucket] for start in range(0, len(order), self.bucket))
+            order = np.concatenate([w[np.argsort(nodes[w], kind="stable")] for w in windows] or [order])
         if self.max_nodes is None:
             groups = self._by_count(order, world_size)
         else:
@@ -71,8 +72,3 @@ def cut_by_nodes(order: I64, nodes: I64, max_nodes: int) -> list[I64]:
         stop = int(np.searchsorted(total, used + max_nodes, side="right"))
         bounds.append(max(stop, bounds[-1] + 1))
     return [order[start:stop] for start, stop in pairwise(bounds)]
-
-
-def _sort_in_windows(order: I64, nodes: I64, window: int) -> I64:
-    parts = [order[start : start + window] for start in range(0, len(order), window)]
-    return np.concatenate([part[np.argsort(nodes[part], kind="stable")] for part in parts] or [order])

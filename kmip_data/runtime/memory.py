@@ -97,7 +97,9 @@ def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
     nbytes = math.prod(shape) * dtype.itemsize
     if nbytes < SMALLEST:
         return np.empty(shape, dtype)
-    size = _size_class(nbytes)
+    # Rounded up to a multiple of an eighth of the power of two below: at most 12.5 % is wasted.
+    step = 1 << max(12, nbytes.bit_length() - 4)
+    size = -(-nbytes // step) * step
     _requested[size] = time.monotonic()
     try:
         buffer = _free[size].pop()
@@ -133,12 +135,6 @@ def release() -> None:
     global _most
     _most = 0
     _free.clear()
-
-
-def _size_class(nbytes: int) -> int:
-    """Round up to a multiple of an eighth of the power of two below: at most 12.5 % is wasted."""
-    step = 1 << max(12, nbytes.bit_length() - 4)
-    return -(-nbytes // step) * step
 
 
 def _map(size: int) -> NDArray[np.uint8]:

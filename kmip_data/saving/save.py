@@ -226,21 +226,8 @@ def _write_build(
     if chosen := masks or split:
         (folder / "splits").mkdir()
         splits[RULE] = _write_split(folder, chosen, survey.keys, np.array(survey.sizes, np.int64))
-    return finish(
-        folder,
-        schema,
-        shards,
-        splits,
-        summarise([counted.to_json()]),
-        {},
-        key=key,
-        sample=False,
-        complete=None,
-        parameters={"k": schema.k, "limit": None, "compression": compression},
-        pipeline_version=1,
-        receipts=[],
-        content_digest=content,
-        versions={"kmip-data": __version__, **{name: metadata.version(name) for name in _LIBRARIES}},
-        notes=["Written by kmip_data.save."],
-        **about,
-    )
+    about |= {"key": key, "content_digest": content, "notes": ["Written by kmip_data.save."]}
+    about |= {"sample": False, "complete": None, "pipeline_version": 1, "receipts": []}
+    about["parameters"] = {"k": schema.k, "limit": None, "compression": compression}
+    about["versions"] = {"kmip-data": __version__, **{name: metadata.version(name) for name in _LIBRARIES}}
+    return finish(folder, schema, shards, splits, summarise([counted.to_json()]), {}, **about)

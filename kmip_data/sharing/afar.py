@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import functools
 import hashlib
 import io
@@ -276,7 +277,9 @@ def open_afar(address: str, home: Home) -> BuildAfar:
     address = remote.address
     if share.kind != "build":
         raise UsageError(f"{address} is not a build but a {share.kind}.", next=pull_command(address))
-    small = {entry.file: entry.bytes for entry in share.files if _is_small(entry.file)}
+    # Copied completely: the card, splits, and the cards of added columns.
+    whole = (CARD_NAME, "splits/*", f"{COLUMNS}/*/{CARD_NAME}")
+    small = {e.file: e.bytes for e in share.files if any(fnmatch.fnmatchcase(e.file, name) for name in whole)}
     if not small.get(CARD_NAME) or sum(small.values()) > _MOST_SMALL:
         expected = f"{CARD_NAME}, with splits at most {_MOST_SMALL:,} bytes"
         raise damaged(f"{address}/{SHARE_NAME}", expected, f"{sum(small.values()):,} bytes")
@@ -296,9 +299,3 @@ def open_afar(address: str, home: Home) -> BuildAfar:
             expected = f"{entry.file} as {CARD_NAME} names it"
             raise damaged(f"{address}/{SHARE_NAME}", expected, "another, or none")
     return BuildAfar(folder, card, address, copies)
-
-
-def _is_small(file: str) -> bool:
-    """True if a file is copied completely: the card, a split, the card of an added column."""
-    folder, _, name = file.rpartition("/")
-    return file == CARD_NAME or folder == "splits" or (folder.startswith(f"{COLUMNS}/") and name == CARD_NAME)

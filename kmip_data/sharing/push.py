@@ -102,13 +102,8 @@ def push(
     with build_lock(remote.folder, quiet=quiet) if remote.folder is not None else contextlib.nullcontext():
         listed = _listed(remote, share, key)
         names = listed | {entry.file: entry.sha256 for entry in share.files}
-        pushed = PushList(kind=kind, key=key, files=names).model_dump(mode="json")
-        ordered = {
-            PUSH_NAME: readable_json(pushed).encode(),
-            **content,
-            BLOCKS_NAME: blocks,
-            SHARE_NAME: share.to_json().encode(),
-        }
+        pushed = readable_json(PushList(kind=kind, key=key, files=names).model_dump(mode="json")).encode()
+        ordered = {PUSH_NAME: pushed, **content, BLOCKS_NAME: blocks, SHARE_NAME: share.to_json().encode()}
         _put(remote, share, ordered, listed, quiet=quiet)
     return share
 

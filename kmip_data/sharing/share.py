@@ -120,10 +120,6 @@ def parse_share(data: bytes, address: str) -> Share:
 
 def damaged(what: str, expected: str, found: str) -> DamagedInput:
     """Return the error for what lies at an address and is not what was pushed."""
-    return DamagedInput(
-        f"{what} is not what was pushed.",
-        expected=expected,
-        found=found,
-        left="nothing that was not verified",
-        next="ask whoever pushed it to push it again",
-    )
+    left, again = "nothing that was not verified", "ask whoever pushed it to push it again"
+    what = f"{what} is not what was pushed."
+    return DamagedInput(what, expected=expected, found=found, left=left, next=again)

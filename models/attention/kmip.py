@@ -231,7 +231,11 @@ class KMIPAttention(nn.Module):
         """Attend within each graph: nodes of all graphs (N, dim) to the same.
 
         ``ptr`` (G + 1): graph g has the rows ``ptr[g]:ptr[g + 1]``; or a batch that has it; None: one graph.
+        In the form of ``torch_geometric.nn.attention``: padded graphs (G, W, dim) and, as ``ptr``, a bool
+        mask (G, W) of their nodes (None: all); padding is left out and gives zeros.
         """
+        if x.ndim == 3:
+            return self._padded(x, ptr)
         x = problem.check_nodes(x, self.query.weight)
         context, rows, last = context_of(ptr), x, self._last
         options: dict[str, Any] = {"query_ptr": ptr, "key_ptr": ptr}
@@ -247,6 +251,14 @@ class KMIPAttention(nn.Module):
         if self.warm_start:
             self._remember(attended.indices)
         return self.output(attended.out.transpose(0, 1).flatten(1))  # type: ignore[no-any-return]
+
+    def _padded(self, x: Tensor, mask: Any) -> Tensor:
+        mask = x.new_ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
+        if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != x.shape[:2]:
+            found = f"{mask.dtype} {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
+            raise UsageError(f"mask is {found}, not bool {tuple(x.shape[:2])}, one for each row of x")
+        rows: Tensor = self(x[mask], nn.functional.pad(mask.sum(1).cumsum(0), (1, 0)).cpu())
+        return rows.new_zeros(*mask.shape, rows.shape[1]).index_put((mask,), rows)
 
     def _remember(self, indices: Tensor) -> None:
         """Keep indices for the next call, in the memory that a recorded step reads them from."""

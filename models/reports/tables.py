@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kmip_data.errors import DamagedInput, KmipDataError, UsageError
 from kmip_data.files.reading import json_digest
@@ -29,6 +29,9 @@ from kmip_data.models.training.config.presets import PaperResult, load_preset, r
 from kmip_data.models.training.metrics import METRICS
 from kmip_data.models.training.run.folder import RESULT_NAME, RunResult, is_share, read_result
 from kmip_data.pipelines.find import record_parameters
+
+if TYPE_CHECKING:
+    from kmip_data.models.training.run.evaluate import OpenedRun
 
 MOST = 1e100  #: largest metric; sums of larger ones could overflow
 #: Keys that change nothing that is learned, or that have columns of their own.
@@ -89,6 +92,8 @@ def _read(folder: Path) -> Run:
 def _changes(config: RunConfig, base: RunConfig, result: RunResult) -> Iterator[str]:
     """Yield the differences from ``base``, except for keys that were filled in from the data."""
     usual, found = dict(_flat(base.model_dump())), dict(_flat(config.model_dump()))
+    if config.plugins:
+        found["plugins"] = ", ".join(f"{plugin.name} {plugin.sha256[:8]}" for plugin in config.plugins)
     if free := base.model.parameter_budget:
         width, count = found.pop("model.hidden_dim"), result.num_parameters
         found["model.parameter_budget"] = free
@@ -150,7 +155,7 @@ def tables_of(runs: Sequence[Run], against: str | None = None) -> tuple[list[Tab
     groups: dict[str, dict[str, dict[int, Run]]] = {}
     notices = []
     for run in sorted(runs, key=lambda run: (run.result.dataset, run.result.model, run.changes)):
-        same = groups.setdefault(_data(run), {}).setdefault(_configuration(run), {})
+        same = groups.setdefault(_data(run), {}).setdefault(configuration_of(run), {})
         if other := same.get(run.result.seed):
             notices.append(f"{other.folder} is left out: {run.folder} has its configuration and seed, too.")
         same[run.result.seed] = run
@@ -167,7 +172,7 @@ def _data(run: Run) -> str:
     return json_digest([result.dataset, result.sample, result.complete, result.build_key, result.metric, own])
 
 
-def _configuration(run: Run) -> str:
+def configuration_of(run: Run | OpenedRun) -> str:
     """Return the digest of a run's configuration without seed and machine; data have their own."""
     config = run.config.with_seed(0)
     several = {name: getattr(config.system, name) for name in ("devices", "nodes")}
@@ -202,11 +207,8 @@ def _row(runs: Sequence[Run]) -> Row:
     def each(of: Callable[[Run], str]) -> str:
         return ", ".join(dict.fromkeys(map(of, runs)))
 
-    ours = (
-        None
-        if any(not change.startswith("training.epochs=") for change in run.changes)
-        else row_of_result(first)
-    )
+    same = all(change.startswith("training.epochs=") for change in run.changes)
+    ours = row_of_result(first) if same else None
     return {
         "dataset": first.dataset,
         "share": remark(first.sample, first.complete).strip(" ()") or ("all" if first.complete else ""),

@@ -15,8 +15,7 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import KmipDataError
 from kmip_data.files.changes import LOCKS, FolderInUse, build_lock
 from kmip_data.files.reading import MAX_BYTES, open_regular, read_json, read_small
-from kmip_data.models.sweeps.cells import Cell
-from kmip_data.models.sweeps.plan import UNNAMED, Plan, read_plan, sweep_names
+from kmip_data.models.sweeps.cells import UNNAMED, Cell, Plan, read_plan, sweep_names
 from kmip_data.models.training.run.folder import CONFIG_NAME, RESULT_NAME, find_run, metrics_columns
 from kmip_data.wording import rough_time, timestamp
 

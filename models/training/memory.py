@@ -18,7 +18,6 @@ from torch.utils.weak import WeakIdKeyDictionary
 from torch_geometric.data import Data
 
 from kmip_data.errors import OutOfResources, human_bytes
-from kmip_data.models.attention.kmip import set_training_k
 from kmip_data.models.context import autocast
 from kmip_data.models.network import build_model, count_parameters
 from kmip_data.models.training.config.keys import KSchedule, RunConfig
@@ -84,17 +83,16 @@ def _on_a_cut(config: RunConfig, data: RunData, layers: int, *, recompute: bool)
     """Peaks of a network of few layers on a cut, scaled to a batch: bytes by nodes, and by pairs of nodes."""
     size, cut = data.largest_batch, _cut_of(config, data)
     with torch.random.fork_rng(devices=[]):
-        found = data.with_hints(config, "cpu").model
         changes: dict[str, Any] = {"layers": layers, "checkpoint_layers": recompute}
-        if isinstance(k := getattr(found.attention, "k", None), tuple):  # one for each layer
-            changes["attention"] = found.attention.model_copy(update={"k": max(k)})
-        model = build_model(found.model_copy(update=changes), **data.channels)
-        if text := config.training.k_schedule:
-            schedule = KSchedule.parse(text)
-            set_training_k(model, max(schedule.first, schedule.last))
+        if ks := getattr(config.model.attention, "k", None):  # the most of all layers and epochs
+            begun = KSchedule.parse(text).first if (text := config.training.k_schedule) else 0
+            most = max(begun, *(ks if isinstance(ks, tuple) else (ks,)))
+            changes["attention"] = config.model.attention.model_copy(update={"k": most})
+        model = build_model(config.model.model_copy(update=changes), **data.channels)
         for parameter in model.parameters():  # their gradients are counted with the weights
             parameter.grad = torch.zeros_like(parameter)
-        live = _Live(cut.num_nodes, [*model.parameters(), *model.buffers(), *tree_leaves(cut.to_dict())])
+        columns = (value for value in cut.to_dict().values() if isinstance(value, Tensor))
+        live = _Live(cut.num_nodes, [*model.parameters(), *model.buffers(), *columns])
         keeping = torch.autograd.graph.saved_tensors_hooks(live.note, lambda tensor: tensor)
         with live, keeping, autocast(config.training.precision, "cpu"):
             model.train()(cut).float().log_softmax(-1).sum().backward()
@@ -108,8 +106,8 @@ def _cut_of(config: RunConfig, data: RunData) -> Data:
     Rows are repeated where the example has fewer, and edges connect arbitrary nodes.
     """
     batch, size = data.example, data.largest_batch
-    named = [encoding for encoding in config.model.encodings if encoding.names_nodes]
-    numbers = {column.attribute for encoding in named for column in encoding.columns()}
+    named = (encoding.columns() for encoding in config.model.encodings if encoding.names_nodes)
+    numbers = {column.attribute for columns in named for column in columns}
     n = min(CUT, max(1, size.nodes))
     rows, values = torch.arange(n) % batch.num_nodes, dict[str, Any]()
     neighbor = getattr(batch, "neighbor", None)
@@ -134,13 +132,12 @@ def _cut_of(config: RunConfig, data: RunData) -> Data:
 class _Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Most bytes of tensors that are alive at a time: all others, and those of shape (…, nodes, nodes)."""
 
-    def __init__(self, nodes: int, given: list[Any]) -> None:
+    def __init__(self, nodes: int, given: list[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.nodes, self.now, self.most = nodes, [0, 0], [0, 0]
         self._known = WeakIdKeyDictionary()
         for tensor in given:  # there already: not counted
-            if isinstance(tensor, Tensor):
-                self._known[tensor.untyped_storage()] = True
+            self._known[tensor.untyped_storage()] = True
 
     def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = operator(*args, **(kwargs or {}))

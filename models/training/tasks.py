@@ -150,13 +150,14 @@ def l1(logits: Tensor, target: Tensor) -> Tensor:
 
 
 def squared_error(logits: Tensor, target: Tensor) -> Tensor:
-    """Mean over the known targets of ``(prediction - target)²``, both ``(N, T)``, in float32; without any 1.
-
-    The mean that ``log10_mse`` is the logarithm of, so that a batch without targets has loss 0.
-    """
+    """Mean over the known targets of ``(prediction - target)²``, both ``(N, T)``, in float32."""
     logits, target, known = _known(logits, target)
-    count = known.sum()
-    return ((logits - target) ** 2 * known).sum() / count.clamp_min(1) + (count == 0)
+    return ((logits - target) ** 2 * known).sum() / known.sum().clamp_min(1)
+
+
+def squared_error_or_one(logits: Tensor, target: Tensor) -> Tensor:
+    """:func:`squared_error`, 1 without a known target: ``log10_mse``, its logarithm, is then 0."""
+    return squared_error(logits, target) + (_known_targets(target) == 0)
 
 
 def log10_of(mean: Tensor) -> Tensor:
@@ -257,6 +258,7 @@ LOSSES: dict[str, Loss] = {
     "cross_entropy": Loss(cross_entropy, "single-label", _known_targets),
     "binary_cross_entropy": Loss(binary_cross_entropy, "multilabel", _known_targets),
     "l1": Loss(l1, "regression", _known_targets),
-    "log10_mse": Loss(squared_error, "regression", _known_targets, of_mean=log10_of),
+    "mse": Loss(squared_error, "regression", _known_targets),
+    "log10_mse": Loss(squared_error_or_one, "regression", _known_targets, of_mean=log10_of),
     "link_cross_entropy": Loss(link_cross_entropy, "links", lambda target: link_weights(target).sum()),
 }

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 KINDS: Final = ("numerical", "fraction", "categorical")  #: of features, in the order of the columns of x
 QUANTILES: Final = 1_000
+MOST_CATEGORIES: Final = 4_096  #: of one column, each a column of x
 NEAR: Final = 1e-7  #: values this near to the least and largest one are these
 _FILE: Final = "streets.npz"
 _NAME: Final = re.compile(r"[^\x00-\x1f\x7f]{1,100}")
@@ -113,9 +114,12 @@ class GraphLandPipeline(Pipeline[GraphLandParams, GraphLandSplitParams]):
         if len(y) != len(found.x):
             raise DamagedInput(f"targets.csv has {len(y):,} rows, features.csv {len(found.x):,}.")
         if params.target_scaling != "none":
-            train = y[read_masks(raw.path, params.target_scaling, len(y)) == 0]
-            y, scaling = standardised(y, train[~np.isnan(train)])
-            facts["target_scaling"] = {"target": found.target, "split": params.target_scaling, **scaling}
+            train = y[(read_masks(raw.path, params.target_scaling, len(y)) == 0) & ~np.isnan(y)].astype(float)
+            if not len(train) or not np.ptp(train):
+                raise DamagedInput(f"The target of {len(train)} known train streets cannot be standardised.")
+            mean, deviation = train.mean(), train.std()
+            y = (y - np.float32(mean)) / np.float32(deviation)
+            facts["target_scaling"] = {"target": found.target, "mean": float(mean), "std": float(deviation)}
         both = np.concatenate([edges, edges[::-1]], axis=1)
         pair = np.unique(both[0] * len(y) + both[1])  # sorted, each once, as ToUndirected has them
         kinds = np.array([[kind == each for each in found.kinds] for kind in KINDS])
@@ -137,9 +141,7 @@ class GraphLandPipeline(Pipeline[GraphLandParams, GraphLandSplitParams]):
 
     def about(self, prepared: Prepared, params: GraphLandParams) -> About:
         """Counts, and mean and deviation that turn predictions back into the units of the table."""
-        scaled = f"standardised by the train streets of {params.target_scaling} (statistics.roads)"
-        notes = [] if params.target_scaling == "none" else [f"Targets are {scaled}."]
-        return About({"roads": dict(prepared.plan)}, notes)
+        return About({"roads": dict(prepared.plan)})
 
     def split(self, records: Records, params: GraphLandSplitParams, raw: Path | None) -> Split:
         """Read the published masks; streets without a known target are in no part."""
@@ -187,12 +189,11 @@ def read_features(folder: Path) -> Features:
     for kind, wanted in listed.items():
         for name in wanted:
             values = _column(table, name, "features.csv")
-            known = values[~np.isnan(values)]
-            if not len(known) or np.isinf(known).any():
-                raise DamagedInput(f"features.csv: the column {name!r} is empty, or infinite somewhere.")
+            if np.isnan(values).all():
+                raise DamagedInput(f"features.csv: the column {name!r} is empty.")
             if kind == "categorical":
                 found = np.unique(values)
-                if np.isnan(values).any() or (found != np.rint(found)).any() or len(found) > QUANTILES:
+                if np.isnan(values).any() or (found != np.rint(found)).any() or len(found) > MOST_CATEGORIES:
                     raise DamagedInput(
                         f"features.csv: the column {name!r} is not one of numbered categories."
                     )
@@ -235,16 +236,6 @@ def to_normal(values: F32) -> F32:
     return normal
 
 
-def standardised(y: F32, train: F32) -> tuple[F32, dict[str, float]]:
-    """Return ``(y - mean) / deviation`` of the values ``train``, and both, summed in float64 (biased)."""
-    mean, deviation = (
-        (float(of(train.astype(np.float64))) for of in (np.mean, np.std)) if len(train) else (0, 0)
-    )
-    if not deviation:
-        raise DamagedInput(f"The target cannot be standardised: {len(train)} known train values, all equal.")
-    return (y - np.float32(mean)) / np.float32(deviation), {"mean": mean, "deviation": deviation}
-
-
 def read_info(path: Path) -> dict[str, Any]:
     """Read the names of the features of each kind, and of the target."""
     import yaml
@@ -275,15 +266,18 @@ def read_table(path: Path, index: int | None = 0) -> pd.DataFrame:
 
 
 def _column(table: pd.DataFrame, name: str, file: str) -> F32:
-    """Return the numbers of a column, float32 (N,), NaN where there is none."""
+    """Return the finite numbers of a column, float32 (N,), NaN where there is none."""
     if name not in table:
         raise DamagedInput(f"{file} has no column {name!r}.", found=", ".join(map(str, table))[:500])
     try:
-        values: F32 = table[name].to_numpy().astype(np.float32)
+        with np.errstate(over="ignore"):
+            values: F32 = table[name].to_numpy().astype(np.float32)
     except (ValueError, TypeError) as error:
         raise DamagedInput(
             f"{file}: the column {name!r} is not one of numbers: {str(error)[:100]}"
         ) from error
+    if np.isinf(values).any():
+        raise DamagedInput(f"{file}: the column {name!r} is infinite somewhere.")
     return values
 
 

@@ -46,20 +46,16 @@ def _search(work: Workload) -> Callable[[], object]:
     return lambda: topk_inner_product(work.queries, work.keys, work.k, query_ptr=work.ptr)
 
 
-def peer(name: str, work: Workload) -> Callable[[], object] | None:
-    """Return the search of another method, ready to run on the device of ``work``; None if it cannot."""
-    method, device = get_method(name), work.queries.device.type
-    if method.search is None or method.unusable(device) is not None:
-        return None
-    return partial(method.search, pad(work), CHUNK[device])
+def peer(name: str, work: Workload) -> Callable[[], object]:
+    """Return the search of another method, ready to run."""
+    search = get_method(name).search
+    assert search is not None
+    return partial(search, pad(work), CHUNK["cpu"])
 
 
-def flat(work: Workload) -> Callable[[], object] | None:
+def flat(work: Workload) -> Callable[[], object]:
     """Return the search of FAISS' exact index, which is built each time, as keys change in every step."""
-    try:
-        import faiss
-    except ImportError:
-        return None
+    import faiss
 
     def search() -> None:
         for queries, keys in zip(work.queries.numpy(), work.keys.numpy(), strict=True):
@@ -84,44 +80,30 @@ def both_passes(
 
 
 def _row(
-    what: str,
-    against: str,
-    sides: tuple[Callable[[], object], Callable[[], object] | None],
-    *,
-    target: float,
-    repeats: int,
-    warmup: int = 1,
+    what: str, against: str, *sides: Callable[[], object], target: float, repeats: int, warmup: int = 1
 ) -> Row:
-    ours, theirs = sides
-    times = compare(ours, theirs or (lambda: None), repeats=repeats, warmup=warmup)
-    row = Row.compared(what, against, times, target=target)
-    if theirs is None:
-        return replace(row, theirs=None, ratio=None, spread=None, target="", met=None, note="not installed")
-    return row
+    return Row.compared(what, against, compare(*sides, repeats=repeats, warmup=warmup), target=target)
 
 
 def _against_keops(sizes: Sizes) -> Iterator[Row]:
     """KeOps takes minutes: once, after a small run that compiles its kernel."""
     work, small = (draw(Shape(), n) for n in (sizes.nodes, 200))
-    theirs, compile_it = peer("symbolic", work), peer("symbolic", small)
     _search(work)()
-    if compile_it is not None:
-        compile_it()
+    peer("symbolic", small)()
     what = f"search, {sizes.nodes:,} nodes, d = 10, k = 10, Gaussian"
-    yield _row(what, "KeOps argKmin", (_search(work), theirs), target=40, repeats=1, warmup=0)
+    yield _row(what, "KeOps argKmin", _search(work), peer("symbolic", work), target=40, repeats=1, warmup=0)
     ours = both_passes(get_method("auto").attend, work)
     ours()
     what = f"attention forward + backward, {sizes.nodes:,} nodes, d = 10, k = 10"
-    sides = ours, None if theirs is None else both_passes(get_method("symbolic").attend, pad(work))
-    yield _row(what, "the paper's path", sides, target=20, repeats=1, warmup=0)
+    theirs = both_passes(get_method("symbolic").attend, pad(work))
+    yield _row(what, "the paper's path", ours, theirs, target=20, repeats=1, warmup=0)
 
 
 def _against_faiss(sizes: Sizes) -> Iterator[Row]:
     for k, target in ((10, 5.0), (100, 2.0)):
         work = draw(Shape(k=k), sizes.nodes)
-        sides = _search(work), flat(work)
         what = f"search, {sizes.nodes:,} nodes, d = 10, k = {k}, Gaussian"
-        yield _row(what, FLAT, sides, target=target, repeats=sizes.repeats)
+        yield _row(what, FLAT, _search(work), flat(work), target=target, repeats=sizes.repeats)
 
 
 def _by_itself(sizes: Sizes) -> Row:
@@ -137,10 +119,10 @@ def _on_the_sphere(sizes: Sizes) -> Row:
     work = draw(Shape(d=64, data="sphere"), sizes.nodes)
     what, repeats = f"search, {sizes.nodes:,} nodes of one norm, d = 64, k = 10", max(1, sizes.repeats - 2)
     found = [
-        _row(what, against, (_search(work), other), target=0.8, repeats=repeats)
+        _row(what, against, _search(work), other, target=0.8, repeats=repeats)
         for other, against in ((peer("naive", work), "matrix product + topk, in chunks"), (flat(work), FLAT))
     ]
-    return min((row for row in found if row.ratio is not None), key=lambda row: row.ratio or 0.0)
+    return min(found, key=lambda row: row.ratio or 0.0)
 
 
 def _ragged(sizes: Sizes) -> Row:
@@ -152,5 +134,4 @@ def _ragged(sizes: Sizes) -> Row:
         return (padded.queries @ padded.keys.mT).topk(15, dim=-1)
 
     what = f"search, {sizes.graphs:,} graphs of 150 nodes, d = 10, k = 15"
-    sides = _search(work), theirs
-    return _row(what, "padded matrix product + topk", sides, target=5, repeats=sizes.repeats)
+    return _row(what, "padded matrix product + topk", _search(work), theirs, target=5, repeats=sizes.repeats)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from benchmarks.table import Row, compare
@@ -34,6 +35,7 @@ def rows(*, quick: bool = False) -> list[Row]:
             _row("4,096 points of a room, k = 32", rooms, 32, repeats, target=2.0),
             _row("4,096 uniform points, k = 32", uniform, 32, repeats),
             _row(f"{SHAPE:,} points of a room, k = 8", shapes, 8, repeats),
+            *_graph_rows(rng.random((20_000 if quick else 100_000, 3), dtype=np.float32), repeats),
         ]
     finally:
         set_num_threads(None)
@@ -51,16 +53,60 @@ def _row(what: str, clouds: Clouds, k: int, repeats: int, *, target: float | Non
     return Row.compared(what, against, times, per=len(clouds), target=target, note=note)
 
 
+def _graph_rows(cloud: NDArray[np.float32], repeats: int) -> list[Row]:
+    """``knn_graph`` against pykdtree (without it, SciPy's tree), its ties put in order or as they come."""
+    import torch
+    from threadpoolctl import threadpool_limits
+
+    from kmip_data.graphs import knn_graph
+
+    try:
+        from pykdtree.kdtree import KDTree
+
+        against = "pykdtree, one thread"
+    except ImportError:
+        from scipy.spatial import cKDTree as KDTree
+
+        against = "scipy cKDTree, one worker (pykdtree is not installed)"
+
+    def edges(table: NDArray[np.int64]) -> torch.Tensor:
+        return torch.from_numpy(
+            np.stack([table.ravel().astype(np.int64), np.repeat(np.arange(len(cloud)), 16)])
+        )
+
+    points, what = torch.from_numpy(cloud), f"knn_graph of {len(cloud):,} uniform points, k = 16"
+    sides = {
+        f"{against}, order fixed up": lambda: edges(in_order(cloud, 16, KDTree)),
+        f"{against}, ties in any order": lambda: edges(
+            KDTree(cloud).query(cloud, k=17)[1][:, 1:].astype(int)
+        ),
+    }
+    found = []
+    for name, theirs in sides.items():
+        exact = "fixed" in name
+        same = (knn_graph(points, 16) == theirs()).float().mean()
+        assert same == 1 if exact else same > 0.999, "the two sides do not agree"
+        with threadpool_limits(1):
+            times = compare(lambda: knn_graph(points, 16), theirs, repeats=min(repeats, 7))
+        found.append(Row.compared(what, name, times, target=2.0 if exact else None))
+    return found
+
+
 def ckdtree_in_order(pos: NDArray[np.float32], k: int) -> NDArray[np.int64]:
-    """k-NN by (float32 squared distance, index) on top of scipy's tree, whose ties come in any order.
+    """k-NN by (float32 squared distance, index) on top of scipy's tree."""
+    from scipy.spatial import cKDTree
+
+    return in_order(pos, k, cKDTree)
+
+
+def in_order(pos: NDArray[np.float32], k: int, kind: type[Any]) -> NDArray[np.int64]:
+    """k-NN by (float32 squared distance, index) on top of a kind of tree whose ties come in any order.
 
     The tree is asked for some neighbours more than k; a row is done when its last key lies surely
     nearer than the farthest neighbour that the tree gave, else the tree is asked for twice as many.
     """
-    from scipy.spatial import cKDTree
-
     n, asked = len(pos), k + 9
-    tree = cKDTree(pos)
+    tree = kind(pos)
     todo = np.arange(n)
     table = np.empty((n, k), np.int64)
     while len(todo):

@@ -65,13 +65,6 @@ def test_upstreams_form_of_k_mip_attention_computes_the_same():
         assert all(torch.allclose(a, b, rtol=1e-3, atol=1e-2) for a, b in pairs), sizes
 
 
-def test_pygs_layers_have_the_width_and_depth_of_ours():
-    network = build_model(CONFIG, in_channels=5, num_classes=3, edge_channels=2)
-    rivals(CONFIG, "cpu")["PyG GPSConv, multihead"](network, CONFIG)
-    assert [layer.layer.channels for layer in network.layers] == [16, 16]
-    assert network(_batch(7, 12)).shape == (19, 3)
-
-
 @pytest.mark.slow
 def test_rows_of_reading_and_disk():
     found = list(reading.rows(quick=True))

@@ -10,13 +10,14 @@ import statistics
 from pathlib import Path
 
 import pytest
+from support.browser import act
 from support.cli import done, refused
 from support.reports import write_run
 from support.sweeps import SMALL
 from support.training_data import learnable_build
 
 from kmip_data.builds.home import Home
-from kmip_data.models.reports import page
+from kmip_data.models.reports import sheets as page
 from kmip_data.models.reports.tables import read_runs, tables_of
 from kmip_data.models.sweeps.state import folders_of
 
@@ -91,6 +92,33 @@ def test_html_is_one_file_with_its_pictures(runs, tmp_path):
     assert "<b>53.15 ± 0.11</b>" in text
     assert "50.00 ± 0.00 †" in text
     assert "#222222" not in text[text.index("<svg") :]  # letters of pictures have the colour of the page
+
+
+def test_a_report_sorts_and_filters(runs, tmp_path):
+    done("report", "--format", "html", "--output", tmp_path / "r.html")
+    found = act(
+        tmp_path / "r.html",
+        """
+        const table = document.querySelector("table"), [head, ...rows] = [...table.rows];
+        const column = [...head.cells].findIndex((cell) => cell.textContent === "test");
+        const values = () => rowsOf(table).map((row) => parseFloat(row.cells[column].textContent));
+        const button = head.cells[column].firstChild;
+        button.click();
+        const up = values();
+        button.click();
+        const down = values(), sorted = head.cells[column].getAttribute("aria-sort");
+        const filter = document.getElementById("filter");
+        filter.value = rows[0].cells[0].textContent.toUpperCase() + " " + rows[0].cells[column].textContent;
+        filter.dispatchEvent(new Event("input"));
+        const seen = rowsOf(table).filter((row) => row.checkVisibility()).length;
+        document.getElementById("copy").click();
+        return { up, down, sorted, seen, all: rows.length };""",
+        tmp_path,
+    )
+    assert found["up"] == sorted(found["up"])
+    assert found["down"] == found["up"][::-1]
+    assert (found["sorted"], found["seen"]) == ("descending", 1)
+    assert found["all"] > 1
 
 
 MODELS = (

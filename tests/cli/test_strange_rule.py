@@ -7,18 +7,11 @@ import os
 import shutil
 from pathlib import Path
 
-import pytest
-import torch
-from support.cases import Cases, contents
+from support.cases import Cases
 from support.cli import kmip
-from support.shares import share_folder
-from torch_geometric.data import Data
 
 import kmip_data
-from kmip_data.builds.home import Home
-from kmip_data.errors import KmipDataError, UsageError
-from kmip_data.pipelines.build import build_dataset
-from kmip_data.sharing.pull import pull
+from kmip_data.errors import KmipDataError
 
 NAMES = {
     "NUL": "a\0b",
@@ -48,11 +41,6 @@ FILES = (
     ("raw", "raw/s3dis", ["members-0/receipt.json", "a.receipt.json", "b.partial.json"]),
 )
 ODD = (b"built/\xff-0", b"runs/\xff/b/c", b"runs/a/\xff/c", b"raw/\xff", b"sweeps/\xff")
-
-
-def graphs() -> list[Data]:
-    ring = torch.stack([torch.arange(9), torch.arange(9).roll(1)])
-    return [Data(x=torch.rand(9, 2), edge_index=ring)] * 2
 
 
 def put(path: Path, data: bytes) -> None:
@@ -93,28 +81,3 @@ def test_strange_homes(home, make_build) -> None:
                 with cases(f"{command}: a home with {name}"):
                     folder = home / text if text[0] != "~" else text
                     ends(command, text, "--home", folder, codes=(0, 2))
-
-
-def test_strange_names_of_what_is_written(home, tmp_path) -> None:
-    build = kmip_data.save(graphs(), tmp_path / "rings")
-    share_folder(build.path, tmp_path / "share")
-    before = contents(tmp_path)
-    with Cases() as cases:
-        for name, text in NAMES.items():
-            if name == "no UTF-8":  # file systems take it
-                continue
-            folder = text if text.startswith("~") else str(tmp_path / "to" / text)
-            with cases(f"save: {name}"), pytest.raises(UsageError):
-                kmip_data.save(graphs(), folder, name="rings")
-            with cases(f"pull: {name}"), pytest.raises(UsageError):
-                pull(str(tmp_path / "share"), Home(home), to=Path(folder), quiet=True)
-            with cases(f"build: {name}"), pytest.raises(UsageError):
-                build_dataset("helsinki", sample=True, output=Path(folder), home=Home(home), quiet=True)
-        (tmp_path / "away").mkdir()
-        (tmp_path / "link").symlink_to(tmp_path / "away")
-        with cases("save: a link"), pytest.raises(UsageError):
-            kmip_data.save(graphs(), tmp_path / "link", name="rings")
-        with cases("nothing was written"):
-            assert {name for name in contents(tmp_path) if not name.startswith(("link", "home"))} == set(
-                before
-            )

@@ -17,8 +17,7 @@ from support.sweeps import SMALL, write_plan
 from support.training_data import learnable_build, read_history
 
 from kmip_data.builds.home import Home
-from kmip_data.models.sweeps.cells import cells_of
-from kmip_data.models.sweeps.plan import read_plan
+from kmip_data.models.sweeps.cells import cells_of, read_plan
 from kmip_data.models.training.run.folder import read_result
 from kmip_data.runtime.threads import begin_process
 

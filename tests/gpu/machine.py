@@ -9,23 +9,16 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
-from gpu import tools
+from gpu import searches, steps, tools
 from gpu.results import Recorder, milliseconds
-from gpu.steps import WARMED
 
 from kmip_data.errors import UsageError
 from kmip_data.models.search.gpu.launch import nvrtc_version
 
 PROCESSES = 14
 PACKAGES = ("torch", "triton", "cuda-core", "cuda-bindings", "numpy", "numba", "torch-geometric")
-#: Searches of section 5 whose programs differ.
-PROGRAM = """
-import sys, torch
-from gpu.searches import CASES, searching
-searching([*CASES[:4], *CASES[5:]][int(sys.argv[1])], torch.device("cuda"))()
-"""
-SEARCHES = 9
-STEP = "import sys; from gpu.steps import warm; warm(int(sys.argv[1]))"
+#: Modules of this folder, and how many works of theirs have kernels of their own.
+WORKS = {"steps": len(steps.WARMED), "searches": len(searches.WARMED)}
 
 
 def run(record: Recorder) -> None:
@@ -78,16 +71,13 @@ def _compile(record: Recorder) -> None:
     """Run the smallest work of each kind, in as many processes, which share the caches on disk."""
 
     def compile_one(work: tuple[str, int]) -> None:
-        program, number = work
-        done = tools.run([sys.executable, "-c", program, str(number)])
+        module, number = work
+        done = tools.run([sys.executable, "-c", f"from gpu.{module} import warm; warm({number})"])
         if done.returncode:
             record.show(done.stdout + done.stderr)
-            name = f"search program {number}" if program == PROGRAM else f"step of {WARMED[number]}"
-            record(f"compiling: {name}", status="failed", note=tools.last_line(done))
+            record(f"compiling {module}, {number}", status="failed", note=tools.last_line(done))
 
-    works = [(STEP, number) for number in range(len(WARMED))] + [
-        (PROGRAM, number) for number in range(SEARCHES)
-    ]
+    works = [(module, number) for module, count in WORKS.items() for number in range(count)]
     with ThreadPoolExecutor(PROCESSES) as pool:
         list(pool.map(compile_one, works))
     record("kernels compiled", len(works), "processes")

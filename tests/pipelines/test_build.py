@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import shutil
 from pathlib import Path
@@ -25,10 +24,9 @@ from kmip_data.builds.home import Build, BuildOptions, Home, list_builds
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
 from kmip_data.format.card import read_card
-from kmip_data.format.splits import read_split
 from kmip_data.pipelines import base as base_module
 from kmip_data.pipelines import build as build_module
-from kmip_data.pipelines.build import build_dataset, ensure_split
+from kmip_data.pipelines.build import build_dataset
 from kmip_data.pipelines.engine import repair as repair_module
 from kmip_data.pipelines.engine.finish import BuildPlan, build_key
 from kmip_data.pipelines.engine.repair import repair_build
@@ -138,34 +136,6 @@ def test_output_is_the_build_folder(toy: Toy, tmp_path: Path) -> None:
         toy.build(output=place, archives=[Path("another")])
 
 
-def test_a_split_is_added_beside_the_shards(toy: Toy) -> None:
-    build = toy.build()
-    before = digests(build.path)
-    assert build.card.default_split == "graph-fold0"
-    name = ensure_split(build, {"fold": 4})
-    assert name == "graph-fold4"
-    assert name in build.card.splits
-    after = digests(build.path)
-    changed = {file for file in after if before.get(file) != after[file]}
-    assert changed == {"card.json", "croissant.json", "README.md", "splits/graph-fold4.h5"}
-    assert read_card(build.path).default_split == "graph-fold0"
-    parts = read_split(build.path / "splits/graph-fold4.h5").parts
-    assert parts is not None
-    assert parts["test"].tolist() == [4, 14]
-    assert verify_build(build.path).ok
-    # It is found again without touching the folder, and is the one a new build writes.
-    assert ensure_split(build, {"fold": 4}) == name
-    assert ensure_split(build, {}) == ensure_split(build) == "graph-fold0"
-    assert digests(build.path) == after
-    fresh = build_dataset("toy", home=Home(toy.folder / "fresh"), split_parameters={"fold": 4})
-    assert fresh.card.default_split == "graph-fold0"
-    assert ensure_split(fresh, {"fold": 4}) == name
-    assert fresh.card.to_json() == build.card.to_json()  # whichever was asked for first
-    file = f"splits/{name}.h5"
-    assert fresh.card.splits[name] == build.card.splits[name]
-    assert digests(fresh.path)[file] == after[file]
-
-
 def test_a_rule_that_reads_raw_files_gets_them(toy: Toy) -> None:
     first = toy.build()
     build = toy.build(split_parameters={"from_raw": True}, offline=True)
@@ -197,24 +167,6 @@ def _flip(path: Path) -> None:
     data[len(data) * 3 // 4] ^= 1
     path.unlink()
     path.write_bytes(data)
-
-
-def test_repair_builds_a_damaged_build_again(toy: Toy) -> None:
-    build = toy.build()
-    ensure_split(build, {"fold": 3})
-    before = digests(build.path)
-    assert repair_build(build.path, home=toy.home) == []
-    for name in ("shards/00002.h5", "splits/graph-fold3.h5"):
-        _flip(build.path / name)
-    (build.path / "shards/00005.h5").unlink()
-    (build.path / "README.md").write_text("scribbled over")
-    written = repair_build(build.path, home=toy.home, archives=[Path("given")])
-    assert written == ["shards/00002.h5", "shards/00005.h5"], "splits are not looked at without all shards"
-    assert digests(build.path) == before
-    assert toy.raw_calls[-1][1].archives == [Path("given")]
-    _flip(build.path / "splits/graph-fold3.h5")
-    assert repair_build(build.path, home=toy.home) == ["splits/graph-fold3.h5"]
-    assert digests(build.path) == before
 
 
 def test_a_repair_that_was_stopped_resumes(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,7 +225,7 @@ def test_a_build_of_a_newer_version_is_left_alone(toy: Toy) -> None:
             attempt()
         assert digests(build.path) == newer
     assert list_builds(toy.home) == []
-    with pytest.raises(UsageError, match="no finished build"):
+    with pytest.raises(UsageError, match="There is no"):
         find("toy", home=toy.home)
     assert toy.build(parameters={"k": 3}).card.parameters["k"] == 3
     assert digests(build.path) == newer
@@ -320,42 +272,3 @@ def test_repair_leaves_other_files(toy: Toy, tmp_path: Path) -> None:
                     assert verify_build(folder).ok
                     if name.startswith("shards"):
                         assert any(remark.startswith(name) for remark in verify_build(folder).remarks)
-
-
-LINKED = ["shards", "shards/00001.h5", "splits", "work", "README.md", "columns"]
-
-
-def test_repairs_builds_and_splits_write_and_remove_through_no_link(toy: Toy, tmp_path: Path) -> None:
-    sound = toy.build().path
-    for folder in ("work", "columns"):
-        (sound / folder).mkdir()
-        (sound / folder / "journal.jsonl").write_text("")
-    (sound / "shards/00099.h5").write_bytes(b"of the user, behind the link")
-
-    def repair(path: Path) -> None:
-        repair_build(path, home=toy.home)
-
-    def add_split(path: Path) -> None:
-        toy.build(output=path, split_parameters={"fold": 1})
-
-    def build(path: Path) -> None:
-        (path / "card.json").unlink()
-        toy.build(output=path)
-
-    with Cases() as cases:
-        for act, name in itertools.product((repair, add_split, build), LINKED):
-            if act is not repair and name == "columns":  # which it never looks at
-                continue
-            with cases(f"{act.__name__} with a link at {name}"):
-                path = tmp_path / f"{act.__name__}-{name.replace('/', '-')}"
-                away = path.with_name(f"{path.name}-away")
-                shutil.copytree(sound, path)
-                if act is repair:
-                    damage(path / "shards/00001.h5", b"", "longer")
-                (path / name).rename(away)
-                (path / name).symlink_to(away)
-                before = contents(away) if away.is_dir() else away.read_bytes()
-                with pytest.raises(UsageError, match="is a symbolic link"):
-                    act(path)
-                assert (contents(away) if away.is_dir() else away.read_bytes()) == before
-                assert (path / name).is_symlink()

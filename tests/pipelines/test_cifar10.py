@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import os
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from support.cases import check_each
 from support.cli import kmip
-from support.small_graphs import prepare, pyg_cifar10, records_of_folder
+from support.small_graphs import prepare, records_of_folder
+from torch_geometric.datasets import GNNBenchmarkDataset
 
 from kmip_data import CIFAR10Superpixels
 from kmip_data.errors import DamagedInput
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.pipelines.cifar10 import FILE, PARTS
+
+
+def pyg_cifar10(root: Path, file: Path, part: str) -> GNNBenchmarkDataset:
+    """PyG's class on a raw file."""
+    raw = root / "CIFAR10" / "raw"
+    if not raw.exists():
+        raw.mkdir(parents=True)
+        shutil.copy(file, raw)
+    return GNNBenchmarkDataset(str(root), "CIFAR10", split=part)
 
 
 @pytest.fixture(scope="module")

@@ -100,35 +100,6 @@ def parts_that_meet(item) -> set[tuple[int, int]]:
     return set(map(tuple, across.T.tolist()))
 
 
-@pytest.mark.parametrize(
-    ("name", "source", "split"),
-    [
-        ("huangpu", "city_networks_huangpu", "spatial-500m-buffer1-seed0"),
-        ("marais", "osm/paris_3e_11e.osm.pbf", "spatial-150m-buffer1-seed0"),
-        ("helsinki", None, "spatial-150m-buffer1-seed0"),
-    ],
-)
-def test_no_street_joins_two_parts_of_a_real_city(name: str, source, split: str, tmp_path: Path) -> None:
-    """The promise of the help of ``--split-rule spatial``, with the blocks that suit each city."""
-    options = {"home": Home(tmp_path), "jobs": 1, "quiet": True, "offline": True}
-    options["split_parameters"] = {"split": "spatial"}
-    if source:
-        kind = "osm_file" if source.endswith(".pbf") else "archive"
-        build = build_own("city", name, {kind: shared_data(*source.split("/"))}, **options)
-    else:
-        build = build_dataset(name, **options)
-    assert list(build.card.splits) == ["random-seed0", split]
-    item = CityNetwork(name, home=tmp_path, split_rule="spatial")[0]
-    assert parts_that_meet(item) == set()
-    shares = [float(item[f"{part}_mask"].float().mean()) for part in ("train", "val", "test")]
-    assert 0.1 <= shares[0] < 0.16
-    assert 0.05 < shares[1] < 0.16
-    assert shares[2] > 0.6
-    touching = CityNetwork(name, home=tmp_path, split_rule="spatial", buffer=0)[0]
-    assert parts_that_meet(touching) >= {(1, 3), (2, 3)}, "else this says nothing"
-    assert bool((touching.train_mask | touching.val_mask | touching.test_mask).all())
-
-
 def test_huangpu(tmp_path: Path) -> None:
     """The authors' real tensors, of the time when the graphs were directed."""
     folder = shared_data("city_networks_huangpu")

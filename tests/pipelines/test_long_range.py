@@ -12,37 +12,10 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.build import build_dataset
-from kmip_data.pipelines.long_range import KEY_BITS, TOPOLOGIES, VALUES, LongRangeParams, make_record
+from kmip_data.pipelines.long_range import KEY_BITS, VALUES, LongRangeParams, make_record
 from kmip_data.pipelines.raw.obtain import fetch_dataset
 
 TASKS = ("retrieval", "sssp", "ecc", "diam")
-
-
-def without_leaves(graph):
-    return graph.subgraph([node for node, degree in graph.degree if degree > 1])
-
-
-def test_topologies_are_what_their_names_say():
-    """Connected, and by their own definitions: degrees, circles, and what is left without leaves."""
-    for nodes in (8, 9, 30, 64):
-        made = {
-            name: nx.Graph(make(nodes, np.random.default_rng(0)).T.tolist())
-            for name, make in TOPOLOGIES.items()
-        }
-        for name, graph in made.items():
-            assert len(graph) == nodes, name
-            assert nx.is_connected(graph), name
-            assert nx.is_tree(graph) == (name not in {"ladder", "grid"}), name
-        assert nx.is_isomorphic(made["line"], nx.path_graph(nodes))
-        if nodes % 2 == 0:
-            assert nx.is_isomorphic(made["ladder"], nx.ladder_graph(nodes // 2))
-        if nodes in {9, 64}:
-            side = int(nodes**0.5)
-            assert nx.is_isomorphic(made["grid"], nx.grid_2d_graph(side, side))
-        spine = without_leaves(made["caterpillar"])
-        assert max(dict(spine.degree).values()) <= 2
-        spine = without_leaves(without_leaves(made["lobster"]))
-        assert max(dict(spine.degree).values(), default=0) <= 2
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tarfile
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ import torch
 from support.cases import check_each
 from support.same import assert_same
 from support.shared import shared_data
-from support.small_graphs import prepare, pyg_malnet
+from support.small_graphs import prepare
+from torch_geometric import datasets as pyg
 from torch_geometric.utils import remove_isolated_nodes
 
 from kmip_data import MalNetTiny
@@ -23,6 +25,14 @@ from kmip_data.pipelines.formats.text import MAX_ID
 from kmip_data.pipelines.malnet_tiny import drop_isolated, read_graph
 from kmip_data.pipelines.raw.archives import open_archive
 from kmip_data.pipelines.raw.extract import recognise
+
+
+def pyg_malnet(root: Path, folder: Path, part: str | None) -> pyg.MalNetTiny:
+    """PyG's class on a raw folder of ours."""
+    if not (root / "raw").exists():
+        shutil.copytree(folder, root / "raw" / "malnet-graphs-tiny")
+        shutil.copytree(folder / "type", root / "raw" / "split_info_tiny" / "type")
+    return pyg.MalNetTiny(str(root), split=part)
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import csv
 import gzip
 import os
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +16,8 @@ from support.cases import check_each
 from support.cli import kmip
 from support.same import assert_same
 from support.shared import shared_data
-from support.small_graphs import FUNC_LISTS, FUNC_TABLE, prepare, pyg_peptides, real_rows, write_func
+from support.small_graphs import FUNC_TABLE, prepare, real_rows
+from torch_geometric.datasets import LRGBDataset
 from torch_geometric.loader import DataLoader
 
 from kmip_data import GraphLoader, PeptidesFunc, PeptidesStruct
@@ -27,7 +29,31 @@ from kmip_data.pipelines.build import build_dataset
 from kmip_data.pipelines.peptides import LABELS, TARGETS
 
 POSITIVES = [1378, 545, 995, 969, 9745, 3077, 1662, 2866, 299, 4044]  # datasets.md 3.9
+FUNC_LISTS = "splits_random_stratified_peptide.pickle"
 BAD = {"smiles": "CN(C)(C)(C)C", "labels": "[0, 0, 0, 0, 1, 0, 0, 0, 0, 0]"}
+
+
+def write_func(folder: Path, rows, lists=None) -> Path:
+    """Write a table and split lists, by default rows in turn."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with gzip.open(folder / FUNC_TABLE, "wt", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["", "smiles", "peptide_seq", "labels", "identifier"])
+        writer.writerows([i, row["smiles"], "", row["labels"], i] for i, row in enumerate(rows))
+    if lists is None:
+        lists = {part: np.arange(at, len(rows), 3) for at, part in enumerate(("train", "val", "test"))}
+    (folder / FUNC_LISTS).write_bytes(pickle.dumps(lists, protocol=4))
+    return folder
+
+
+def pyg_peptides(root: Path, graphs, lists, part: str) -> LRGBDataset:
+    """PyG's class on ``.pt`` lists of ``(x, edge_attr, edge_index, y)`` in the order of the split."""
+    raw = root / "peptides-func" / "raw"
+    if not raw.exists():
+        raw.mkdir(parents=True)
+        for name, rows in lists.items():
+            torch.save([graphs[row] for row in rows.tolist()], raw / f"{name}.pt")
+    return LRGBDataset(str(root), "peptides-func", split=part)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 from support.cases import check_each
 from support.cli import kmip
 from support.knn_oracle import exact_table
-from support.pyg_point_clouds import records_of
+from support.small_graphs import records_of
 
 import kmip_data
 from kmip_data.builds.home import Home

@@ -13,8 +13,9 @@ import pytest
 import torch
 from support.cases import check_each
 from support.knn_oracle import exact_table, torch_cluster_edges
-from support.pyg_point_clouds import pipeline_records, pyg_s3dis, records_of, unzip
 from support.shared import shared_data
+from support.small_graphs import records_of, records_of_folder, unzip
+from torch_geometric import datasets as pyg
 
 from kmip_data.errors import DamagedInput
 from kmip_data.format.writer import MAX_SHARD_BYTES
@@ -63,8 +64,9 @@ def test_built_items_equal_those_of_pyg(real, tmp_path):
         part: S3DIS(home=tmp_path, split=part, k=6, split_rule="room", archives=[archive], jobs=1, quiet=True)
         for part in ("train", "val", "test")
     }
+    shutil.copytree(real, tmp_path / "pyg/raw")
     for train, parts in ((True, ("train", "val")), (False, ("test",))):
-        theirs = list(pyg_s3dis(real, tmp_path / "pyg", test_area=6, train=train))
+        theirs = list(pyg.S3DIS(str(tmp_path / "pyg"), test_area=6, train=train))
         items = [item for part in parts for item in ours[part]]
         assert len(items) == len(theirs)
         position = {data.pos.numpy().tobytes(): data for data in theirs}
@@ -82,27 +84,18 @@ def test_built_items_equal_those_of_pyg(real, tmp_path):
 
 
 def test_edges_equal_brute_force(raw):
-    _, records = pipeline_records("s3dis", raw, limit=1)
+    _, records = records_of_folder("s3dis", raw, limit=1)
     for record in records:
         pos = record.columns["node/x"][:, :3]
         assert len(np.unique(pos, axis=0)) < len(pos)  # duplicates by construction
         assert record.neighbor.dtype == np.uint16
         assert np.array_equal(record.neighbor[::7], exact_table(pos, 32, every=7))
-    _, (record,) = pipeline_records("s3dis", raw, limit=1, knn_rule="torch-cluster")
+    _, (record,) = records_of_folder("s3dis", raw, limit=1, knn_rule="torch-cluster")
     edges = record.edge_index[:, record.edge_index[1] % 7 == 0]
     assert np.array_equal(edges, torch_cluster_edges(record.columns["node/x"][:, :3], 32, every=7))
 
 
 # --- schema, units, parameters -------------------------------------------------------------------
-
-
-def test_units_cover_the_chosen_blocks_once(real):
-    for limit in (None, 1, 24, 25, 1000):
-        prepared, params = prepare(real, limit=limit)
-        items = [unit.items for unit in PIPELINE.units(prepared, params)]
-        number = min(limit or 49, 49)
-        seen = [item["first"] + row for item in items for row in item["rows"]]
-        assert seen == [i * 49 // number for i in range(number)]
 
 
 def test_units_of_the_full_set_are_whole_chunks_and_fit_in_a_shard():
@@ -175,7 +168,7 @@ def copy(sample, tmp_path):
 def fails(folder: Path, *patterns: str, **parameters) -> None:
     """Preparing or reading must end in one clear error that holds all ``patterns``."""
     with pytest.raises(DamagedInput) as error, explained("s3dis", "here", PIPELINE.advice()):
-        pipeline_records("s3dis", folder, **{"k": 1, **parameters})
+        records_of_folder("s3dis", folder, **{"k": 1, **parameters})
     for pattern in patterns:
         assert re.search(pattern, str(error.value)), str(error.value)
     assert error.value.parts["next"]
@@ -232,20 +225,20 @@ def test_too_few_points_for_k(copy):
     few = np.random.default_rng(0).random((18, 32, 9), dtype=np.float32)
     replace(copy, {"data": few, "label": np.zeros((18, 32), np.uint8)})
     fails(copy, r"Record Area_\d_\w+/000000", "32 points, too few for k = 32", "short_graphs=skip", k=32)
-    _, skipped = pipeline_records("s3dis", copy, k=32, short_graphs="skip")
+    _, skipped = records_of_folder("s3dis", copy, k=32, short_graphs="skip")
     assert skipped == []
     for rule in ("exact", "torch-cluster"):
-        _, kept = pipeline_records("s3dis", copy, k=32, short_graphs="keep", knn_rule=rule)
+        _, kept = records_of_folder("s3dis", copy, k=32, short_graphs="keep", knn_rule=rule)
         assert {record.num_edges for record in kept} == {32 * 31}
 
 
 def test_lists(copy):
     files, rooms = copy / "all_files.txt", copy / "room_filelist.txt"
     lines = rooms.read_text().splitlines()
-    reference = [record.key for record in pipeline_records("s3dis", copy, k=1)[1]]
+    reference = [record.key for record in records_of_folder("s3dis", copy, k=1)[1]]
     files.write_bytes(b"some/other/folder/ply_data_all_0.h5\r\n")
     rooms.write_bytes("\r\n".join(lines).encode())
-    assert [record.key for record in pipeline_records("s3dis", copy, k=1)[1]] == reference
+    assert [record.key for record in records_of_folder("s3dis", copy, k=1)[1]] == reference
     for path, text, *patterns in (
         (rooms, "\n".join(lines[:-1]), "has 17 lines for 18 blocks"),
         (rooms, "\n".join(["Area_7_office_1", *lines[1:]]), "line 1", "Area_7_office_1"),

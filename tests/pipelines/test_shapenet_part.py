@@ -13,8 +13,8 @@ import torch
 from pydantic import ValidationError
 from support.cases import check_each
 from support.knn_oracle import exact_table, torch_cluster_edges
-from support.pyg_point_clouds import pipeline_records, pyg_shapenet, records_of, unzip
 from support.shared import shared_data
+from support.small_graphs import records_of, records_of_folder, unzip
 from torch_geometric.datasets import ShapeNet
 
 from kmip_data.errors import DamagedInput
@@ -27,6 +27,15 @@ from kmip_data.pipelines.shapenet_part import CATEGORIES, read_split_lists
 MANIFEST = load_manifest("shapenet-part")
 PIPELINE = load_pipeline(MANIFEST)
 SPLIT = PIPELINE.SplitParams()
+
+
+def pyg_shapenet(folder, root, **options):
+    """PyG's class on a raw folder of ours."""
+    if not root.exists():
+        shutil.copytree(folder, root / "raw")
+        for synset in ShapeNet.category_ids.values():
+            (root / "raw" / synset).mkdir(exist_ok=True)
+    return ShapeNet(str(root), **options)
 
 
 @pytest.fixture(scope="module")
@@ -49,25 +58,6 @@ def raw(request):
 # --- equal to the references ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("everything", [True, False])
-def test_equals_pyg(raw, tmp_path, everything):
-    # PyTorch Geometric fails where a part is empty: take the categories that the lists begin with.
-    synsets = {keys[0][:8] for keys in read_split_lists(raw).values()}
-    categories = None if everything else [c.name for c in CATEGORIES if c.synset in synsets]
-    _, records = pipeline_records("shapenet-part", raw, k=2, category=tuple(categories or ()))
-    parts = PIPELINE.split(records_of([record.key for record in records]), SPLIT, raw).parts
-    assert [i for part in ("train", "val", "test") for i in parts[part]] == list(range(len(records)))
-    for part, positions in parts.items():
-        theirs = pyg_shapenet(raw, tmp_path / part, split=part, categories=categories)
-        assert len(theirs) == len(positions)
-        for data, position in zip(theirs, positions, strict=True):
-            columns = records[position].columns
-            assert columns["node/x"][:, :3].tobytes() == data.x.numpy().tobytes()
-            assert columns["node/x"][:, 3:].tobytes() == data.pos.numpy().tobytes()
-            assert np.array_equal(columns["node/y"], data.y.numpy())
-            assert int(columns["graph/category"]) == int(data.category)
-
-
 def test_built_items_equal_those_of_pyg(real, tmp_path):
     """From the archive through the shards to ``Data``: dtypes, shapes and order as a user gets them."""
     from kmip_data import ShapeNetPart
@@ -86,8 +76,8 @@ def test_built_items_equal_those_of_pyg(real, tmp_path):
 
 
 def test_edges_equal_brute_force(raw):
-    _, records = pipeline_records("shapenet-part", raw, limit=2)
-    _, upstream = pipeline_records("shapenet-part", raw, limit=2, knn_rule="torch-cluster")
+    _, records = records_of_folder("shapenet-part", raw, limit=2)
+    _, upstream = records_of_folder("shapenet-part", raw, limit=2, knn_rule="torch-cluster")
     for record, other in zip(records, upstream, strict=True):
         pos = record.columns["node/x"][:, 3:]
         assert np.array_equal(record.neighbor[::7], exact_table(pos, 8, every=7))
@@ -110,9 +100,9 @@ def test_category_is_order_and_case_insensitive(sample):
     assert params.category == ("Airplane", "Table")
     assert PIPELINE.Params(category=tuple(c.name for c in reversed(CATEGORIES))) == PIPELINE.Params()
     assert PIPELINE.schema(params).column("graph/category").high == 1
-    _, records = pipeline_records("shapenet-part", sample, category=("table", "airplane"))
+    _, records = records_of_folder("shapenet-part", sample, category=("table", "airplane"))
     assert {record.key[:8] for record in records} == {"02691156", "04379243"}
-    everything = [record.key for record in pipeline_records("shapenet-part", sample, k=1)[1]]
+    everything = [record.key for record in records_of_folder("shapenet-part", sample, k=1)[1]]
     keys = [record.key for record in records]
     assert keys == [key for key in everything if key in keys]
     assert PIPELINE.name_parts(params) == ["k8", "airplane-table"]
@@ -203,7 +193,7 @@ def copy(sample, tmp_path):
 
 def fails(folder: Path, *patterns: str, **parameters) -> None:
     with pytest.raises(DamagedInput) as error, explained("shapenet-part", "here", PIPELINE.advice()):
-        pipeline_records("shapenet-part", folder, **{"k": 1, **parameters})
+        records_of_folder("shapenet-part", folder, **{"k": 1, **parameters})
     for pattern in patterns:
         assert re.search(pattern, str(error.value)), str(error.value)
     assert error.value.parts["next"]
@@ -238,10 +228,10 @@ def test_bad_shapes_name_file_and_line(copy):
     fails(copy, f"{key}.txt has 65537 points; 65536")
     path.write_bytes((sound[0] + b"\n") * 8)
     fails(copy, f"Record {key} has 8 points, too few for k = 8", k=8)
-    _, skipped = pipeline_records("shapenet-part", copy, k=8, short_graphs="skip")
+    _, skipped = records_of_folder("shapenet-part", copy, k=8, short_graphs="skip")
     assert len(skipped) == 35
     assert skipped[0].key != key
-    _, kept = pipeline_records("shapenet-part", copy, k=8, short_graphs="keep", limit=1)
+    _, kept = records_of_folder("shapenet-part", copy, k=8, short_graphs="keep", limit=1)
     assert (kept[0].num_nodes, kept[0].num_edges) == (8, 56)
 
 
@@ -270,6 +260,6 @@ def test_lists(copy):
     path.write_text(json.dumps(listed))
     categories = copy / "synsetoffset2category.txt"
     categories.write_bytes(categories.read_bytes().replace(b"\n", b"\r\n"))
-    pipeline_records("shapenet-part", copy, limit=1)
+    records_of_folder("shapenet-part", copy, limit=1)
     categories.write_text("Airplane\t02691156\nBag\t02954340\n")
     fails(copy, "synsetoffset2category.txt, line 2", "Bag")

@@ -66,26 +66,23 @@ def convert(source: Path, target: Path, *, seed: int | None = None, kinds: str =
 
     ``kinds`` is the order of nodes, ways and relations in the copy.
     """
-    found: dict[str, list[Any]] = {"n": [], "w": [], "r": []}
-    for element in osmium.FileProcessor(str(source)):
-        found[element.type_str()].append(_copied(element))
     with osmium.SimpleWriter(str(target), overwrite=True) as writer:
         for kind in kinds:
+            found = [*elements_of(source)[kind]]
             if seed is not None:
-                random.Random(seed).shuffle(found[kind])
-            for element in found[kind]:
-                writer.add(element)
+                random.Random(seed).shuffle(found)
+            for element in found:
+                writer.add(_made(element))
     return target
 
 
-def _copied(element: Any) -> Any:
-    make, common = osmium.osm.mutable, {"id": element.id, "version": max(element.version, 1)}
-    common["tags"] = dict(element.tags)
-    if element.is_node():
-        return make.Node(location=(element.lon, element.lat), **common)
-    if element.is_way():
-        return make.Way(nodes=[node.ref for node in element.nodes], **common)
-    members = [(member.type, member.ref, member.role) for member in element.members]
+def _made(element: dict[str, Any]) -> Any:
+    make, common = osmium.osm.mutable, {"id": element["id"], "version": 1, "tags": element["tags"]}
+    if "lat" in element:
+        return make.Node(location=(element["lon"], element["lat"]), **common)
+    if "nodes" in element:
+        return make.Way(nodes=element["nodes"], **common)
+    members = [(member["type"][0], member["ref"], member["role"]) for member in element["members"]]
     return make.Relation(members=members, **common)
 
 

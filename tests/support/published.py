@@ -21,6 +21,7 @@ from kmip_data.models.reports.ours import our_rows
 from kmip_data.models.reports.tables import read_runs, tables_of
 from kmip_data.models.sweeps.state import folders_of
 from kmip_data.models.training.run.checkpoint import WEIGHTS
+from kmip_data.models.training.run.folder import is_share, title_of
 from kmip_data.wording import rough_time
 
 NOTE = "Other work ran on the machine: seconds are too long."
@@ -80,23 +81,24 @@ def _on_one_line(found: re.Match[str]) -> str:
 
 def results_table(file: str) -> str:
     """Return the rows of one file as Markdown."""
+    rows = [row for name, row in our_rows().items() if name.startswith(f"{file}/")]
+    unit = "[%]" if is_share(rows[0].metric) else title_of(rows[0].metric)
     lines = [
-        "| model | val [%] | test [%] | seeds | epochs | one training | parameters |",
+        f"| model | val {unit} | test {unit} | seeds | epochs | one training | parameters |",
         "|---|---|---|---|---|---|---|",
     ]
-    for name, row in our_rows().items():
-        if name.startswith(f"{file}/"):
-            seconds = rough_time(sum(row.seconds) / len(row.seconds))
-            cells = [
-                row.name,
-                row.text("val"),
-                row.text("test"),
-                len(row.seeds),
-                row.epochs,
-                seconds,
-                f"{row.parameters:,}",
-            ]
-            lines.append(f"| {' | '.join(map(str, cells))} |")
+    for row in rows:
+        seconds = rough_time(sum(row.seconds) / len(row.seconds))
+        cells = [
+            row.name,
+            row.text("val"),
+            row.text("test"),
+            len(row.seeds),
+            row.epochs,
+            seconds,
+            f"{row.parameters:,}",
+        ]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
 
 

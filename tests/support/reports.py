@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from support.stand_in_train import RESULT
+
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.training.config.overrides import apply_overrides, to_toml
 from kmip_data.models.training.config.presets import config_for
@@ -43,30 +45,14 @@ def write_run(
     folder.mkdir(parents=True)
     (folder / "config.toml").write_text(to_toml(config))
     (folder / "metrics.csv").write_text(f"epoch,seconds,val_{metric}\n0,1.0,0.25\n1,1.0,\n2,1.0,0.5\n")
-    whole = {
-        "name": folder.name,
-        "dataset": dataset,
-        "sample": False,
-        "complete": True,
-        "build_key": "0123456789ab",
-        "build_parameters": parameters,
+    own = {
+        "name": folder.name, "dataset": dataset, "complete": True, "build_parameters": parameters,
         "split": {"name": split, "rule": "upstream", "parameters": {}, "digests": {"test": "0"}},
-        "model": model,
-        "preset": config.preset,
-        "variant": variant,
-        "config": config.model_dump(mode="json"),
-        "num_features": 5,
-        "num_classes": 5,
-        "num_parameters": 499_000,
-        "seed": seed,
-        "device": "NVIDIA A100",
-        "versions": {"kmip-data": "1.0"},
-        "epochs": config.training.epochs,
-        "best_epoch": 2,
-        "metric": metric,
-        "metrics": metrics,
+        "model": model, "preset": config.preset, "variant": variant, "config": config.model_dump(mode="json"),
+        "num_parameters": 499_000, "seed": seed, "device": "NVIDIA A100", "versions": {"kmip-data": "1.0"},
+        "epochs": config.training.epochs, "metric": metric, "metrics": metrics,
         "seconds": {"train_epoch": 10.0, "total": 3600 * hours},
         "memory": {"device": 2_000_000_000, "host": 1},
-    }
-    (folder / "result.json").write_text(json.dumps({**whole, **result}))
+    }  # fmt: skip
+    (folder / "result.json").write_text(json.dumps({**RESULT, **own, **result}))
     return folder

@@ -14,41 +14,29 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from kmip_data.files.changes import build_lock
 
 SETTINGS = "STAND_IN"
 
 
+#: Fields of a ``result.json`` that tests seldom name.
+RESULT: dict[str, Any] = {
+    "dataset": "clouds", "sample": False, "build_key": "0123456789ab", "build_parameters": {},
+    "split": {"name": "saved", "rule": "saved", "parameters": {}, "digests": {}},
+    "preset": "", "variant": "code", "num_features": 6, "num_classes": 4, "num_parameters": 1234,
+    "device": "cpu", "versions": {}, "epochs": 3, "best_epoch": 2, "metric": "accuracy",
+    "seconds": {"train_epoch": 0.5, "total": 1.5}, "memory": {"device": None, "host": 1},
+}  # fmt: skip
+
+
 def result(name: str, seed: int, value: float, model: str, *, sample: bool = False) -> str:
     """A ``result.json`` whose accuracy on val and test is ``value``."""
     metrics = {part: {"loss": 1 - value, "accuracy": value} for part in ("train", "val", "test")}
-    return json.dumps(
-        {
-            "name": name,
-            "dataset": "clouds",
-            "sample": sample,
-            "build_key": "0123456789ab",
-            "build_parameters": {},
-            "split": {"name": "saved", "rule": "saved", "parameters": {}, "digests": {}},
-            "model": model,
-            "preset": "",
-            "variant": "code",
-            "config": {"data": {"dataset": "clouds"}, "model": {"name": model}, "training": {"epochs": 3}},
-            "num_features": 6,
-            "num_classes": 4,
-            "num_parameters": 1234,
-            "seed": seed,
-            "device": "cpu",
-            "versions": {},
-            "epochs": 3,
-            "best_epoch": 2,
-            "metric": "accuracy",
-            "metrics": metrics,
-            "seconds": {"train_epoch": 0.5, "total": 1.5},
-            "memory": {"device": None, "host": 1},
-        }
-    )
+    config = {"data": {"dataset": "clouds"}, "model": {"name": model}, "training": {"epochs": 3}}
+    own = {"name": name, "seed": seed, "model": model, "sample": sample, "config": config, "metrics": metrics}
+    return json.dumps(RESULT | own)
 
 
 def main(words: list[str]) -> None:

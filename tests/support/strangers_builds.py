@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from support.builds import write_build
+from support.records import make_record
 
 from kmip_data.format.card import CARD_NAME
 from kmip_data.format.schema import Column, Schema, View
@@ -39,18 +40,10 @@ def _schema(edges: str) -> Schema:
     )
 
 
-def _record(edges: str, number: int, nodes: int) -> GraphRecord:
-    random = np.random.default_rng(number)
-    columns: dict[str, Any] = {
-        "node/x": random.random((nodes, 3), np.float32),
-        "node/y": random.integers(0, 3, nodes, np.uint8),
-        "graph/name": np.frombuffer(b"n%03d" % number, np.uint8),
-    }
-    table = random.integers(0, max(nodes, 1), (nodes, 2)).astype(np.uint16)
-    if edges == "neighbor":
-        return GraphRecord(key=f"g{number}", num_nodes=nodes, columns=columns, neighbor=table)
-    columns["edge/weight"] = random.integers(0, 10, nodes).astype(np.uint16)
-    return GraphRecord(key=f"g{number}", num_nodes=nodes, columns=columns, edge_index=table.T.copy())
+def _record(schema: Schema, number: int, nodes: int) -> GraphRecord:
+    record = make_record(schema, f"g{number}", nodes, nodes, np.random.default_rng(number))
+    record.columns["graph/name"] = np.frombuffer(b"n%03d" % number, np.uint8)
+    return record
 
 
 def make_originals(folder: Path) -> None:
@@ -62,9 +55,10 @@ def make_originals(folder: Path) -> None:
         ("index", "index", SIZES, many),
         ("one", "index", (6,), one),
     ):
-        records = [_record(edges, i, n) for i, n in enumerate(sizes)]
+        schema = _schema(edges)
+        records = [_record(schema, i, n) for i, n in enumerate(sizes)]
         options = dict(dataset="given", per_shard=3, class_names=("a", "b", "c"), **split)
-        build = write_build(folder / name, records, _schema(edges), **options)
+        build = write_build(folder / name, records, schema, **options)
         encode_build(build, [parse_encoding(ENCODING)], jobs=1, quiet=True)
         for file in build.path.rglob("*.h5"):
             file.chmod(0o644)

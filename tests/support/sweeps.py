@@ -72,8 +72,7 @@ def main(plan: str, home: str, jobs: str) -> None:
     """Run a plan."""
     from kmip_data.builds.home import Home
     from kmip_data.models.sweeps import running
-    from kmip_data.models.sweeps.cells import cells_of
-    from kmip_data.models.sweeps.plan import read_plan
+    from kmip_data.models.sweeps.cells import cells_of, read_plan
     from kmip_data.runtime.signals import ENDING, end
 
     for number in ENDING:

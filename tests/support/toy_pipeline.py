@@ -208,11 +208,10 @@ def write_raw(folder: Path, graphs: int, *, orders: dict[int, str] | None = None
 
 
 def raw_folder(folder: Path, *, sample: bool = False) -> RawFolder:
-    data = {path.name: path.read_bytes() for path in sorted(folder.glob("part*.txt"))}
-    members = {name: hashlib.sha256(each).hexdigest() for name, each in data.items()}
-    receipts = tuple(
-        Receipt(name=name, origin="test", sha256=members[name], bytes=len(each))
-        for name, each in data.items()
+    members = {name: digest for name, digest in digests(folder).items() if name.startswith("part")}
+    receipts = (
+        Receipt(name=name, origin="test", sha256=digest, bytes=(folder / name).stat().st_size)
+        for name, digest in members.items()
     )
     return RawFolder(folder, members, tuple(receipts), sample)
 

@@ -23,8 +23,9 @@ function element(name, properties = {}, ...children) {
 const swatch = (color) => Object.assign(element("i"), { style: `background: ${color}` });
 const keyed = (color, textContent) => element("span", { className: "key" }, swatch(color), element("span", { textContent }));
 
-// Three significant digits; whole numbers, which may be identifiers, as they are.
-function written(value) {
+// Three significant digits, or as many of a range; whole numbers, which may be identifiers, as they are.
+function written(value, range = Infinity) {
   if (!Number.isFinite(value)) return "none";
-  return Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(3)));
+  const more = Math.min(Math.max(Math.floor(Math.log10(Math.abs(value) / range)), 0), 9) || 0;
+  return Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(3 + more)));
 }

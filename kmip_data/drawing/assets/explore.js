@@ -246,6 +246,9 @@ function showFigures({ run, words, label, names, confusion, measured, curves }) 
     $("confusion").querySelector("p").textContent = `${of} Rows are what is true.`;
     $("confusion").querySelector("div").replaceChildren(confusionTable(names, confusion));
   }
+  const errors = errorByHops(header.explore);
+  $("errors").hidden = !errors;
+  if (errors) $("errors").querySelector("div").replaceChildren(errorChart(errors));
   $("curves").hidden = !showCurves(curves || [], $("column"), $("curves").querySelector("div"));
 }
 

@@ -32,23 +32,48 @@ function confusionTable(all, matrix) {
 
 const along = (low, high, from, to) => (value) => from + ((value - low) / (high - low || 1)) * (to - from);
 
-// One column of several runs over epochs.
+// Runs that differ in the seed alone as one curve: the mean at each step, and the range over the seeds.
+function grouped(runs, column) {
+  const groups = new Map();
+  for (const { name, group, columns } of runs) {
+    const key = group ?? name;
+    if (!groups.has(key)) groups.set(key, { name, runs: 0, steps: new Map() });
+    const found = groups.get(key);
+    found.runs++;
+    for (const [step, value] of columns[column] || []) found.steps.set(step, [...(found.steps.get(step) || []), value]);
+  }
+  const curves = [...groups.values()].map(({ name, runs: count, steps }) => {
+    const points = [...steps].sort(([a], [b]) => a - b).map(([step, values]) => {
+      const [low, high] = extent(values);
+      return { step, mean: values.reduce((sum, value) => sum + value, 0) / values.length, low, high };
+    });
+    return { name, model: name.split("/").slice(-2, -1)[0] || name, count, points };
+  });
+  // The model is name enough, unless two curves are of one model.
+  const once = (model) => curves.filter((curve) => curve.model === model).length === 1;
+  return curves.map((curve, i) => ({ ...curve, label: once(curve.model) ? curve.model : curve.name, color: hue(i) }));
+}
+
+// One column over epochs, hops or edges: a line and a band for each group of runs.
 function curveChart(runs, column) {
-  const curves = runs.map(({ name, columns }, i) => ({ name, points: columns[column] || [], color: hue(i) }));
-  const points = curves.flatMap((curve) => curve.points);
-  const [least, most] = extent(points.map(([, value]) => value));
-  const last = extent(points.map(([step]) => step).concat(1))[1];
-  const unit = column.endsWith("by hop") ? "hop" : "epoch";
+  const curves = grouped(runs, column);
+  const all = curves.flatMap(({ points }) => points);
+  const [least, most] = extent(all.flatMap(({ low, high }) => [low, high]));
+  const last = extent(all.map(({ step }) => step).concat(1))[1];
+  const unit = { hop: "hop", distance: "edge" }[column.split("by ")[1]] || "epoch";
   const x = along(1, Math.max(last, 2), LEFT, WIDE - 12);
   const y = along(least, most > least ? most : least + 1, HIGH - BELOW, 8);
-  const lines = curves.map(({ name, points: each, color }) => {
-    const [first, ...rest] = each.map(([epoch, value]) => `${x(epoch)} ${y(value)}`);
-    const d = first ? `M${first}L${[first, ...rest].join("L")}` : ""; // of one epoch a dot
-    return drawn("path", { class: "curve", style: `stroke: ${color}`, d }, drawn("title", {}, name));
+  const path = (points, of) => points.map((point) => `${x(point.step)} ${y(point[of])}`);
+  const lines = curves.flatMap(({ label, points, count, color }) => {
+    if (!points.length) return [drawn("path", { class: "curve", d: "" })];
+    const middle = path(points, "mean");
+    const d = `M${middle[0]}L${middle.join("L")}`; // of one epoch a dot
+    const line = drawn("path", { class: "curve", style: `stroke: ${color}`, d }, drawn("title", {}, label));
+    const band = [...path(points, "high"), ...path(points, "low").reverse()].join("L");
+    return [...(count > 1 ? [drawn("path", { class: "band", style: `fill: ${color}`, d: `M${band}Z` })] : []), line];
   });
-  const short = (value) => String(Number(value.toPrecision(3)));
-  const marks = [...new Set(points.length ? [least, most] : [])].map((value) =>
-    drawn("text", { x: LEFT - 4, y: y(value) + 4, "text-anchor": "end" }, short(value)),
+  const marks = [...new Set(all.length ? [least, most] : [])].map((value) =>
+    drawn("text", { x: LEFT - 4, y: y(value) + 4, "text-anchor": "end" }, written(value)),
   );
   // The last step ends at its mark, as there may be no room beyond it.
   if (last > 1) marks.push(drawn("text", { x: x(last), y: HIGH - 8, "text-anchor": "end" }, `${unit} ${last}`));
@@ -56,9 +81,42 @@ function curveChart(runs, column) {
   const first = drawn("text", { x: x(1), y: HIGH - 8, "text-anchor": "middle" }, "1");
   const look = { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": `${column} over ${unit}s` };
   const svg = drawn("svg", look, axis, first, ...marks, ...lines);
-  const ending = (each) => (each.length ? `${short(each.at(-1)[1])} at the end` : "has none");
-  const legend = curves.map(({ name, points: each, color }) => keyed(color, `${name}: ${ending(each)}`));
-  return [svg, ...legend];
+  const ending = (points) => (points.length ? `${written(points.at(-1).mean)} at the end` : "has none");
+  const runsOf = (count) => (count > 1 ? ` (${count} seeds)` : "");
+  return [svg, ...curves.map(({ label, count, points, color }) => keyed(color, `${label}${runsOf(count)}: ${ending(points)}`))];
+}
+
+// Mean error of the test nodes by the hops from the nearest training node, for a run on one graph with parts.
+function errorByHops({ split }) {
+  const named = (name) => layers.find((layer) => layer.name === name);
+  const [error, parts] = [named("error"), layers.find(({ note, labels }) => note === split && labels && labels[0] === "train")];
+  if (!error || !parts) return null;
+  const hops = new Map(Array.from(x.keys()).filter((node) => parts.codes[node] === 0).map((node) => [node, 0]));
+  for (const [from, hop] of hops) {
+    for (const other of graph.other.subarray(graph.first[from], graph.first[from + 1])) if (!hops.has(other)) hops.set(other, hop + 1);
+  }
+  const sums = new Map();
+  for (const [node, hop] of hops) {
+    if (parts.codes[node] !== 2) continue;
+    const [sum, count] = sums.get(hop) || [0, 0];
+    sums.set(hop, [sum + error.codes[node], count + 1]);
+  }
+  return [...sums].map(([hop, [sum, count]]) => [hop, sum / count, count]).sort(([a], [b]) => a - b);
+}
+
+// Bars of the mean error at each distance; rare distances are paler.
+function errorChart(rows) {
+  const [most, nodes] = [Math.max(...rows.map(([, mean]) => mean)), Math.max(...rows.map(([, , count]) => count))];
+  const wide = (WIDE - LEFT - 6) / rows.length;
+  const bars = rows.map(([hop, mean, count], i) => {
+    const high = (mean / (most || 1)) * (HIGH - BELOW - 10);
+    const look = { x: LEFT + i * wide + 1, y: HIGH - BELOW - high, width: Math.max(wide - 2, 1), height: high };
+    const style = `fill: ${hue(1)}; opacity: ${0.3 + 0.7 * Math.sqrt(count / nodes)}`;
+    return drawn("rect", { ...look, style }, drawn("title", {}, `${hop} hops: ${written(mean)} classes off, ${count.toLocaleString("en")} nodes`));
+  });
+  const texts = [[LEFT - 4, 12, written(most)], [LEFT - 4, HIGH - BELOW, "0"]].map(([x, y, text]) => drawn("text", { x, y, "text-anchor": "end" }, text));
+  const ends = [rows[0], rows.at(-1)].map(([hop], i) => drawn("text", { x: i ? WIDE - 6 : LEFT, y: HIGH - 8, "text-anchor": i ? "end" : "start" }, `${hop} ${hop === 1 ? "hop" : "hops"}`));
+  return drawn("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": "Mean error by distance" }, ...bars, ...texts, ...ends);
 }
 
 // A choice of columns, and below it the chart of the one that is chosen. Whether there is any.

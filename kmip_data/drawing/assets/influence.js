@@ -3,7 +3,7 @@
 const DECADES = 4; // that a byte spans, below the strongest influence of another node
 
 function readInfluence(runs) {
-  return (runs || []).slice(0, 2).map(({ name, nodes, values }) => {
+  return (runs || []).map(({ name, nodes, values }) => {
     const [known, bytes] = [array(nodes), array(values)];
     const place = new Map(Array.from(known, (node, at) => [node, at]));
     const of = (node) => bytes.subarray(place.get(node) * x.length, (place.get(node) + 1) * x.length);
@@ -36,7 +36,7 @@ function legendOfInfluence(layer) {
 function glow(pane, looks) {
   for (let node = 0; node < x.length; node++) {
     const level = levelAt(pane, node);
-    looks.set([level, level ? 0.45 + 0.55 * level : 0.14, 0.7 + 1.1 * level, level ** 2], 4 * node);
+    looks.set([level, level ? 0.3 + 0.7 * level : 0.1, 0.7 + 1.1 * level, level ** 2], 4 * node);
   }
 }
 
@@ -64,6 +64,7 @@ function showTitles() {
   const boxes = paneBoxes();
   const titles = influence.map(({ name }, pane) => {
     const title = element("p", { title: name }, element("b", { textContent: shortName(name) }), element("span", { textContent: reachText(pane) }));
+    title.className = boxes[1] && boxes[1].left ? "" : "above";
     Object.assign(title.style, { left: `${boxes[pane].left}px`, top: `${boxes[pane].top}px`, width: `${boxes[pane].width}px` });
     return title;
   });

@@ -63,8 +63,8 @@ function legendOfScale(layer) {
   drawing.paint(bytesOf(onGround(header.ramp)), true);
   if (!finite.length) return [element("p", { textContent: "no values" })];
   const unit = layer.unit ? ` ${layer.unit}` : "";
-  const ends = [`${low > at(0) ? "≤ " : ""}${written(low)}${unit}`, `${high < at(1) ? "≥ " : ""}${written(high)}${unit}`];
-  const edge = (bin) => written(low + ((high - low) * bin) / BINS);
+  const ends = [`${low > at(0) ? "≤ " : ""}${written(low, high - low)}${unit}`, `${high < at(1) ? "≥ " : ""}${written(high, high - low)}${unit}`];
+  const edge = (bin) => written(low + ((high - low) * bin) / BINS, high - low);
   return [histogram((bin) => `${edge(bin)} to ${edge(bin + 1)}${unit}`), bar(), between(ends)];
 }
 

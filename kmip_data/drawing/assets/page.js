@@ -8,7 +8,7 @@ const canvas = $("canvas");
 let header, array, x, y, z, streets, columns, layers, influence, view, drawing, turning, usual;
 // What the reader has chosen.
 const state = {
-  layer: null, at: null, binOf: null, only: new Set(), lines: true, panes: 1,
+  layer: null, extent: [1, 1], at: null, binOf: null, only: new Set(), lines: true, panes: 1,
   hovered: -1, node: -1, ball: new Map(), path: null, links: [], due: false,
 };
 
@@ -31,6 +31,7 @@ async function startPage() {
   const reach = z && x.reduce((most, _, i) => Math.max(most, Math.hypot(x[i], y[i], z[i])), 1);
   const side = 0.85 * (reach || 0);
   const [[west, east], [south, north]] = z ? [[-side, side], [-side, side]] : [x, y].map(extent);
+  state.extent = [Math.max(east - west, 1), Math.max(north - south, 1)];
   const size = () => [paneBoxes()[0].width, paneBoxes()[0].height];
   turning = z && makeTurning(x, y, z, reach, (depth) => {
     drawing.move(x, y, depth);
@@ -57,6 +58,8 @@ async function startPage() {
   describe(-1);
   colorBy(ways[0]);
   view.fit();
+  drawNow(); // compiles
+  drawing.settle(drawNow);
   drawNow();
   $("message").hidden = true;
   window.cityMap = { view, x, y, columns, drawNow, find: nodeAt };
@@ -84,10 +87,12 @@ async function startExtras() {
 // The panes in CSS pixels: one, or two next to each other, on a phone one above the other.
 function paneBoxes() {
   const [width, height] = [canvas.clientWidth, canvas.clientHeight];
-  const boxes = state.panes === 1 ? [[0, 0, width, height]] : width >= height
+  const [wide, high] = state.extent; // of the graph: next to each other if that shows it larger
+  const across = Math.min(width / 2 / wide, height / high) >= Math.min(width / wide, height / 2 / high);
+  const boxes = state.panes === 1 ? [[0, 0, width, height]] : across
     ? [[0, 0, width / 2, height], [width / 2, 0, width / 2, height]]
     : [[0, 0, width, height / 2], [0, height / 2, width, height / 2]];
-  return boxes.map(([left, top, wide, high]) => ({ left, top, width: Math.max(wide, 1), height: Math.max(high, 1) }));
+  return boxes.map(([left, top, ...sides]) => ({ left, top, width: Math.max(sides[0], 1), height: Math.max(sides[1], 1) }));
 }
 
 function redraw() {

@@ -252,20 +252,6 @@ def test_wrong_values_are_found(tmp_path, monkeypatch):
     check_each(check, itertools.product(WRONG, (2**20, 10)))
 
 
-def test_wrong_values_in_compressed_shards(tmp_path):
-    x = dataclasses.replace(POINT_SCHEMA.columns[0], finite=False)
-    for columns, wrong in ((POINT_SCHEMA.columns[:1], ["node/x", "node/y"]), ((x,), ["node/y"])):
-        schema = dataclasses.replace(POINT_SCHEMA, columns=(*columns, *POINT_SCHEMA.columns[1:]))
-        records = dealt(schema)
-        records[1][0].columns["node/x"][3, 2] = np.nan
-        records[1][0].columns["node/y"][4] = 99
-        shutil.rmtree(tmp_path / "build", ignore_errors=True)
-        make_build(tmp_path / "build", records, schema, compression="zstd")
-        report = verify_build(tmp_path / "build")
-        assert found(report) == [(SHARDS[1], f"{key} holds wrong values") for key in wrong]
-        assert "row 4" in report.problems[-1].found
-
-
 def test_pointers_out_of_order(points):
     patch(points, SHARDS[0], "graph/node_ptr", 2, 39)
     report = verify_build(points)

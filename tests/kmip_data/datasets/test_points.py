@@ -7,7 +7,6 @@ import pytest
 import torch
 import torch_geometric.transforms as T
 from support.same import assert_same
-from support.shared import shared_data
 from torch_geometric.loader import DataLoader
 
 from kmip_data import S3DIS, CityNetwork, GraphLoader, ShapeNetPart
@@ -59,16 +58,6 @@ def test_features_and_lengths(home):
         assert_same(batch, other)
     with pytest.raises(UsageError, match="set of features"):
         s3dis(home, features="colour")
-
-
-def test_a_missing_split_is_added_to_the_build(home):
-    before, rule = s3dis(home).card.splits, {"split_rule": "room", "split_seed": 3, "test_area": 2}
-    val, train = (s3dis(home, split=part, **rule) for part in ("val", "train"))
-    assert val.split_name == "room-area2-seed3"
-    assert val.split_name not in before
-    rooms = [{key.rpartition("/")[0] for key in part.keys} for part in (val, train)]
-    assert not rooms[0] & rooms[1]
-    assert s3dis(home, split="val", **rule).split_digest == val.split_digest
 
 
 def test_shapenet_part(home):
@@ -146,17 +135,6 @@ def test_defaults_are_the_pipelines(kind):
     for parameter, value in record_parameters(name, {}).items():
         if parameter != "category":
             assert signature[parameter].default == value
-
-
-def test_real_blocks(tmp_path):
-    archive = shared_data("indoor3d_sem_seg_hdf5_data_small.zip")
-    dataset = S3DIS(tmp_path, split=None, archives=[archive], offline=True, quiet=True, jobs=1, k=8)
-    assert not dataset.card.sample
-    assert len(dataset) == 49
-    for batch, wanted in zip(GraphLoader(dataset[:9], 4), DataLoader(dataset[:9], 4), strict=True):
-        assert_same(batch, wanted)
-    again = S3DIS(tmp_path, split="train", k=8, offline=True)  # the finished build is enough
-    assert again.build.path == dataset.build.path
 
 
 def test_a_part_without_graphs_is_warned_about(tmp_path):

@@ -8,6 +8,7 @@ import json
 import re
 from dataclasses import replace
 
+import networkx as nx
 import numpy as np
 import pytest
 from support.browser import act
@@ -91,8 +92,12 @@ def test_keys_of_a_draw_say_so(build, answer, tmp_path):
 
 def test_a_browser_shows_ball_path_and_keys(build, city, answer, tmp_path):
     curves = [
-        {"name": name, "columns": {"epoch": [[1, 0]], "val_accuracy": [[1, 0.1], [2, end]]}}
-        for name, end in (("one", 0.2), ("two", 0.3))
+        {
+            "name": name,
+            "group": name[:5],
+            "columns": {"epoch": [[1, 0]], "val_accuracy": [[1, 0.1], [2, end]]},
+        }
+        for name, end in (("x/gcn/one", 0.2), ("x/gcn/two", 0.3), ("x/gat/one", 0.7))
     ]
     found = act(
         write(build, answer, tmp_path / "page.html", curves),
@@ -110,6 +115,8 @@ def test_a_browser_shows_ball_path_and_keys(build, city, answer, tmp_path):
         return {{ node: state.node, ball: state.ball.size, path: state.path, rows, ink, story: text("story"),
                  matrix: document.querySelectorAll("#confusion td").length,
                  curves: document.querySelectorAll("#curves path.curve").length, legend: text("curves"),
+                 bands: document.querySelectorAll("#curves path.band").length,
+                 errors: [...document.querySelectorAll("#errors rect title")].map((each) => each.textContent),
                  link: document.querySelector("#story a").href }};""",
         tmp_path,
     )
@@ -124,8 +131,18 @@ def test_a_browser_shows_ball_path_and_keys(build, city, answer, tmp_path):
     shown = {(int(key), int(head)): float(weight) for key, head, weight, _ in found["rows"]}
     assert shown == pytest.approx(wanted, rel=5e-3, abs=1e-4)
     assert found["ink"]
-    assert (found["matrix"], found["curves"]) == (100, 2)
-    assert "two: 0.3 at the end" in found["legend"]
+    assert (found["matrix"], found["curves"], found["bands"]) == (100, 2, 1)
+    assert "gcn (2 seeds): 0.25 at the end" in found["legend"]
+    assert "gat: 0.7 at the end" in found["legend"]
+    graph = nx.Graph(city.streets.T.tolist())
+    parts = city.splits["random-seed0"]
+    hops = nx.multi_source_dijkstra_path_length(graph, set(np.flatnonzero(parts == 0).tolist()), weight=None)
+    test = [node for node, hop in hops.items() if hop == 1 and parts[node] == 2]
+    off = np.abs(answer.classes[test] - city.classes[test]).mean()
+    hop, mean, count = re.fullmatch(
+        r"(\d+) hops: (\S+) classes off, (\S+) nodes", found["errors"][0]
+    ).groups()
+    assert (hop, float(mean), count) == ("1", float(f"{off:.3g}"), f"{len(test):,}")
     assert found["link"] == f"https://www.openstreetmap.org/node/{city.columns['osm_id'][NODE]}"
 
 

@@ -22,16 +22,6 @@ from kmip_data.files.changes import continued_file, write_file, write_output
 DATA = bytes(range(256)) * 1000
 
 
-def test_writes_and_replaces(tmp_path):
-    path = tmp_path / "a.h5"
-    write_file(path, b"old")
-    write_file(path, DATA)
-    assert path.read_bytes() == DATA
-    assert [entry.name for entry in tmp_path.iterdir()] == ["a.h5"]
-    write_file(path, b"")
-    assert path.read_bytes() == b""
-
-
 def test_short_writes_are_continued(tmp_path, monkeypatch):
     real = os.write
     monkeypatch.setattr(os, "write", lambda fd, data: real(fd, bytes(data[:1000])))

@@ -1,4 +1,4 @@
-"""Local eccentricity: equal to networkx ball by ball, and to the authors' numbers on a real city."""
+"""Eccentricity (kernel: ball_sweeps) is networkx's, ball by ball, and the authors' on a real city."""
 
 from __future__ import annotations
 

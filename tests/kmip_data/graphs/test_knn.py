@@ -1,4 +1,4 @@
-"""k-NN equals brute force on everything that ties, coincides, overflows or underflows."""
+"""k-NN (kernel: knn_search) equals brute force on what ties, coincides, overflows or underflows."""
 
 from __future__ import annotations
 

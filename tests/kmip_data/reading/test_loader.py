@@ -1,4 +1,4 @@
-"""GraphLoader against PyTorch Geometric's DataLoader, bit for bit, and everything around the order."""
+"""GraphLoader (kernel: gather) against PyTorch Geometric's DataLoader, bit for bit, and its order."""
 
 import pickle
 import threading
@@ -95,18 +95,6 @@ def test_arguments_of_pyg(dataset):
                 assert_batches(GraphLoader(dataset, **arguments), DataLoader(dataset, **arguments))
 
 
-@pytest.mark.usefixtures("always_shared")
-def test_every_kind_of_build(tmp_path):
-    for compression, edge_lengths in product((None, "gzip"), (False, True)):
-        folder, options = tmp_path / f"{compression} {edge_lengths}", {"compression": compression}
-        build = write_build(folder, s3dis_records(9), s3dis_schema(), per_shard=2, **options)
-        dataset = ShardedDataset(build, edge_lengths=edge_lengths)
-        wanted = list(DataLoader(dataset, 4))
-        assert_batches(GraphLoader(dataset, 4, num_threads=3), wanted)
-        compact = GraphLoader(dataset, 4, compact=True, num_threads=2)
-        assert_batches(map(expand_edges, compact), wanted)
-
-
 def test_a_selection_a_part_and_a_subset(build, dataset):
     train = ShardedDataset(build, "train")
     for chosen in (train, train[::2], Subset(train, [3, 0, 1]), random_split(dataset, [20, 10])[1]):
@@ -183,15 +171,6 @@ def test_transform_takes_the_slow_path(build):
         [T.NormalizeFeatures(), T.Distance(norm=False)]
     )  # after the loader was made
     assert_batches(loader, DataLoader(dataset, 4, **options))
-
-
-def test_one_graph_with_masks(tmp_path):
-    code = np.arange(40, dtype=np.uint8) % 3
-    build = write_build(tmp_path / "b", s3dis_records(1, nodes=(40, 40)), s3dis_schema(), node_code=code)
-    (batch,) = GraphLoader(ShardedDataset(build))
-    (wanted,) = DataLoader(ShardedDataset(build))
-    assert_same(batch, wanted)
-    assert batch.train_mask.sum() == 14
 
 
 def test_seed_fixes_the_order_for_any_number_of_threads(numbers):

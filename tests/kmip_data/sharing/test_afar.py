@@ -1,6 +1,5 @@
 """Builds read where they lie: the same items, by no block more than they touch, nothing unverified kept."""
 
-import errno
 import hashlib
 import json
 import multiprocessing
@@ -143,16 +142,6 @@ def test_connections_that_are_cut_are_tried_again(pushed, server, monkeypatch):
     assert (10_000 - server.resets) % 5 == 0, "five tries a request"
     server.resets = 0
     assert_same(far[75], pushed[0][75])
-
-
-def test_a_home_that_takes_no_files_is_named(pushed, server, monkeypatch):
-    def refuse(*_, **__):
-        raise OSError(errno.EROFS, "Read-only file system")
-
-    monkeypatch.setattr("kmip_data.sharing.afar.make_folder", refuse)
-    with pytest.raises(UsageError, match="cannot be written") as raised:
-        kmip_data.open(server.address)
-    assert "KMIP_DATA_HOME" in raised.value.parts["next"]
 
 
 def test_pickled_forked_and_read_in_workers(pushed, server):

@@ -1,6 +1,8 @@
-"""Batches as networks read them, in both edge forms, and refusals."""
+"""Batches as networks read them, in both edge forms; sums over neighbours against a loop over edges."""
 
 from __future__ import annotations
+
+import itertools
 
 import pytest
 import torch
@@ -8,7 +10,8 @@ from support.cases import check_each
 from torch_geometric.data import Batch, Data
 
 from kmip_data.errors import UsageError
-from kmip_data.models.layers.batch import EdgeList, NeighborTable, read_batch
+from kmip_data.models.layers.adjacency import EdgeList, neighbor_sum, sum_lists
+from kmip_data.models.layers.batch import NeighborTable, read_batch
 from kmip_data.reading.batching import pointers_on_cpu
 
 EDGES = torch.tensor([[0, 1], [1, 2]])
@@ -114,3 +117,100 @@ def test_refusals() -> None:
             (Data(x=torch.ones(3, 1), edge_index=EDGES, ptr=torch.tensor([0, 2])), "ptr"),
         ],
     )
+
+
+N, K, D = 9, 3, 4
+
+
+def edges(form: str) -> EdgeList | NeighborTable:
+    generator = torch.Generator().manual_seed(3)
+    if form == "table":
+        return NeighborTable(torch.randint(0, N, (N, K), generator=generator))
+    return EdgeList(*torch.randint(0, N - 2, (2, 30), generator=generator), N)  # two nodes without edges
+
+
+def numbers(*shape: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(*shape, dtype=torch.float64, generator=generator, requires_grad=True)
+
+
+@pytest.mark.parametrize("form", ["table", "list"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_oracle_of_sums_and_their_gradients(form: str, weighted: bool) -> None:
+    graph = edges(form)
+    source, target = graph.index
+    x, weight = numbers(N, D), numbers(len(source)) if weighted else None
+    rows = [torch.zeros(D, dtype=torch.float64) for _ in range(N)]
+    for edge, (j, i) in enumerate(zip(source.tolist(), target.tolist(), strict=True)):
+        rows[i] = rows[i] + (x[j] if weight is None else weight[edge] * x[j])
+    slow, fast = torch.stack(rows), neighbor_sum(graph.adjacency, x, weight)
+    torch.testing.assert_close(fast, slow, atol=1e-12, rtol=0)
+    wanted = [x] if weight is None else [x, weight]
+    pull = numbers(N, D).detach().sin()
+    for a, b in zip(
+        torch.autograd.grad(fast, wanted, pull), torch.autograd.grad(slow, wanted, pull), strict=True
+    ):
+        torch.testing.assert_close(a, b, atol=1e-12, rtol=0)
+
+
+def test_no_edges_and_no_gradient_for_either() -> None:
+    empty = torch.zeros(0, dtype=torch.int64)
+    x = numbers(3, D)
+    out = neighbor_sum(EdgeList(empty, empty, 3).adjacency, x, numbers(0))
+    out.sum().backward()
+    assert out.tolist() == [[0.0] * D] * 3
+    assert x.grad is not None
+    assert not x.grad.any()
+    graph = edges("list")
+    weight = numbers(30)
+    neighbor_sum(graph.adjacency, numbers(N, D).detach(), weight).sum().backward()
+    assert weight.grad is not None
+    x = numbers(N, D)
+    neighbor_sum(graph.adjacency, x, weight.detach()).sum().backward()
+    assert x.grad is not None
+
+
+def test_half_precision_is_summed_in_float32() -> None:
+    ring = EdgeList(torch.arange(1, 300), torch.zeros(299, dtype=torch.int64), 300)
+    x = torch.ones(300, 1, dtype=torch.bfloat16, requires_grad=True)
+    out = neighbor_sum(ring.adjacency, x)
+    assert out[0] == 299  # bfloat16 stops at 256
+    out.sum().backward()
+    assert x.grad.dtype == torch.bfloat16
+
+
+def test_lists_are_summed_in_one_order_however_long() -> None:
+    """Short and long ones, empty ones, and one that is all: in tiles, and in tiles of tiles."""
+
+    def holds(case) -> None:
+        sizes, ordered = case
+        generator = torch.Generator().manual_seed(sum(sizes))
+        start = torch.tensor([0, *sizes]).cumsum(0)
+        rows = torch.randn(sum(sizes), 2, dtype=torch.float64, generator=generator)
+        order = None if ordered else torch.randperm(len(rows), generator=generator)
+        lists = rows if order is None else rows[order]
+        expected = torch.stack([each.sum(0) for each in lists.split(sizes)])
+        torch.testing.assert_close(sum_lists(rows, start, order), expected, atol=1e-11, rtol=0)
+
+    lengths = [[3, 0, 7], [40, 70, 200], [0, 9000, 1], [9000, 2, 0, 3, 8000], [5000]]
+    check_each(holds, itertools.product(lengths, [True, False]))
+
+
+def test_gradients_of_lists_are_those_of_index_add(monkeypatch) -> None:
+    """By the sums of a GPU, which a CPU leaves to ``index_add``."""
+    graph = edges("list")
+    source, target = graph.index
+    x, values, pull = numbers(N, D), numbers(30, D), numbers(30, D).detach().sin()
+
+    def by_lists(self, values, *, targets):
+        bags = self.incoming if targets else self.outgoing
+        return sum_lists(values, bags.start, bags.edge)
+
+    monkeypatch.setattr(EdgeList, "sum", by_lists)
+    ((graph.at_source(x) + graph.at_target(x)) * pull).sum().backward()
+    expected = torch.zeros(N, D, dtype=torch.float64).index_add(0, source, pull).index_add(0, target, pull)
+    torch.testing.assert_close(x.grad, expected, atol=1e-12, rtol=0)
+    sums = graph.sum_at_target(values)
+    torch.testing.assert_close(sums, torch.zeros_like(sums).index_add(0, target, values))
+    (sums * pull[:N]).sum().backward()
+    torch.testing.assert_close(values.grad, pull[:N][target])

@@ -1,4 +1,4 @@
-"""Every backend gives the rule's answer, bit for bit."""
+"""Every backend (on a CPU exact_scan, filter_scan, tree) gives the answer of the rule, bit for bit."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from gpu.fuzz import numbers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.cases import check_each
-from support.odd_numbers import numbers
 from support.slow_models import slow_search
 
 from kmip_data.models.search import topk_inner_product

@@ -8,8 +8,7 @@ import pytest
 from support.stand_in_train import result
 from support.sweeps import write_plan
 
-from kmip_data.models.sweeps.cells import Cell, best_of_each, cells_of
-from kmip_data.models.sweeps.plan import Plan, read_plan
+from kmip_data.models.sweeps.cells import Cell, Plan, best_of_each, cells_of, read_plan
 
 CHANGES = [
     {"name": "start"},

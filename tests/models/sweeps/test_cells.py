@@ -16,8 +16,7 @@ from kmip_data.builds.home import Home
 from kmip_data.cli.main import root
 from kmip_data.cli.train import configuration
 from kmip_data.errors import UsageError
-from kmip_data.models.sweeps.cells import cells_of, digest
-from kmip_data.models.sweeps.plan import read_plan, sweep_names
+from kmip_data.models.sweeps.cells import cells_of, digest, read_plan, sweep_names
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for
 

@@ -19,8 +19,7 @@ from support.sweeps import environment, events, start, wait_for, write_plan
 from kmip_data.builds.home import Home
 from kmip_data.files.changes import build_lock
 from kmip_data.models.sweeps import running
-from kmip_data.models.sweeps.cells import Cell, cells_of
-from kmip_data.models.sweeps.plan import read_plan
+from kmip_data.models.sweeps.cells import Cell, cells_of, read_plan
 from kmip_data.models.sweeps.state import log_of, state_of
 from kmip_data.runtime import threads
 

@@ -149,7 +149,7 @@ def test_a_batch_of_one_class_is_the_plain_mean_and_has_a_gradient():
     assert logits.grad.abs().sum() > 0
 
 
-@pytest.mark.parametrize("name", ["binary_cross_entropy", "l1", "log10_mse"])
+@pytest.mark.parametrize("name", ["binary_cross_entropy", "l1", "mse", "log10_mse"])
 def test_unknown_targets_are_left_out(name):
     generator = torch.Generator().manual_seed(3)
     logits = torch.randn(9, 4, generator=generator, requires_grad=True)
@@ -159,6 +159,7 @@ def test_unknown_targets_are_left_out(name):
     plain = {
         "binary_cross_entropy": F.binary_cross_entropy_with_logits,
         "l1": F.l1_loss,
+        "mse": F.mse_loss,
         "log10_mse": lambda *rows: F.mse_loss(*rows).log10(),
     }[name]
     loss = LOSSES[name](logits, target)

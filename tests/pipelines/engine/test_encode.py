@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import pickle
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from support.builds import numbered_build
 from support.toy_pipeline import build_toy, digests, write_raw
-from torch_geometric.loader import DataLoader
 
 from kmip_data.builds.home import Build, added_names
 from kmip_data.builds.verify import verify_build
@@ -24,7 +21,6 @@ from kmip_data.pipelines.engine.pool import InProcess
 from kmip_data.pipelines.engine.repair import repair_build
 from kmip_data.pipelines.engine.run import open_executor
 from kmip_data.reading.dataset import ShardedDataset
-from kmip_data.reading.loader import GraphLoader
 
 NAMES = ("rwse5", "lappe4", "degree-profile-2.0")
 ENCODINGS = [parse_encoding(name) for name in NAMES]
@@ -59,17 +55,6 @@ def copy(encoded: Build, tmp_path: Path) -> Build:
     for path in folder.rglob("*.h5"):
         path.chmod(0o644)
     return Build(folder, encoded.card)
-
-
-def test_batches_are_those_of_pytorch_geometric_on_the_fast_path(encoded: Build) -> None:
-    dataset = ShardedDataset(encoded, "train", columns=["rwse5", "lappe4"])
-    assert dataset.assembler is not None
-    pickled = pickle.loads(pickle.dumps(dataset))
-    for loader in (GraphLoader(dataset, batch_size=6), GraphLoader(pickled, batch_size=6)):
-        for ours, theirs in zip(loader, DataLoader(dataset, batch_size=6), strict=True):
-            assert set(ours.keys()) == set(theirs.keys())
-            for name in theirs.keys():  # noqa: SIM118 -- a Batch iterates over other things
-                assert torch.equal(ours[name], theirs[name])
 
 
 def test_names_select_attributes_and_join_columns(encoded: Build) -> None:

@@ -20,8 +20,7 @@ from support.toy_pipeline import (
     write_raw,
 )
 
-from kmip_data.pipelines.engine.pool import Workers
-from kmip_data.runtime import signals, threads
+from kmip_data.runtime import signals
 
 GRAPHS = 6
 
@@ -36,16 +35,6 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         return digests(build_toy(folder, one_unit=True, quiet=True).path)
 
 
-@pytest.fixture
-def no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fail where a worker process would start."""
-
-    def refuse(*_: object) -> None:
-        raise AssertionError("a worker process was started")
-
-    monkeypatch.setattr(Workers, "ensure", refuse)
-
-
 def test_only_one_unit_of_small_files_is_small(tmp_path: Path) -> None:
     write_raw(tmp_path / "raw", GRAPHS)
     raw = raw_folder(tmp_path / "raw")
@@ -54,24 +43,6 @@ def test_only_one_unit_of_small_files_is_small(tmp_path: Path) -> None:
     assert not toy_pipeline().is_small(raw)
     (tmp_path / "raw/part1.txt").write_bytes(bytes(pipeline.small_bytes))
     assert not pipeline.is_small(raw)
-
-
-@pytest.mark.usefixtures("no_worker")
-@pytest.mark.parametrize("jobs", [1, 3])
-def test_same_bytes_as_a_worker_writes(tmp_path: Path, reference: dict[str, str], jobs: int) -> None:
-    write_raw(tmp_path / "raw", GRAPHS, orders={2: f"seen={tmp_path / 'threads'}"})
-    threads.set_num_threads(2)
-    try:
-        build = build_toy(tmp_path, jobs=jobs, one_unit=True)
-        assert threads.num_threads() == 2  # the caller's own, again
-    finally:
-        threads.set_num_threads(None)
-    assert (tmp_path / "threads").read_text() == str(jobs)
-    # The order to look at the threads is part of the raw files, and so of the key; without it:
-    (tmp_path / "plain").mkdir()
-    write_raw(tmp_path / "plain/raw", GRAPHS)
-    assert digests(build_toy(tmp_path / "plain", jobs=jobs, one_unit=True).path) == reference
-    assert build.card.counts["graphs"] == GRAPHS
 
 
 def test_an_interrupt_ends_the_build_at_once(tmp_path: Path, reference: dict[str, str]) -> None:

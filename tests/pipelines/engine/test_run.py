@@ -13,10 +13,9 @@ import numpy as np
 import psutil
 import pytest
 from support import crash_points
-from support.toy_pipeline import ToyParams, build_toy, built_units, digests, toy_record, write_raw
+from support.toy_pipeline import ToyParams, build_toy, built_units, toy_record, write_raw
 
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
-from kmip_data.format.card import read_card
 from kmip_data.format.reader import Shard
 from kmip_data.format.splits import read_split
 
@@ -80,15 +79,6 @@ def test_card_says_whether_the_set_is_complete_partial_or_a_sample(tmp_path: Pat
     assert not sample.card.complete
     assert "SAMPLE" in sample.card.notes[-1]
     assert "(sample: generated" in (sample.path / "README.md").read_text()
-
-
-def test_a_finished_folder_has_nothing_but_the_build(tmp_path: Path) -> None:
-    write_raw(tmp_path / "raw", 4)
-    build = build_toy(tmp_path, jobs=1)
-    names = {name.split("/")[0] for name in digests(build.path)}
-    assert names == {"card.json", "croissant.json", "README.md", "shards", "splits"}
-    assert read_card(build.path) == build.card
-    assert (build.path / "shards/00000.h5").stat().st_mode & 0o222 == 0
 
 
 def test_a_split_of_nodes_for_a_dataset_of_one_graph(tmp_path: Path) -> None:

@@ -408,15 +408,6 @@ def test_a_downloaded_file_may_be_called_other_than_its_anchor(home, server):
     assert (raw.path / "labels.csv.gz").read_bytes() == b"a,b"
 
 
-def test_a_manifest_without_sources_takes_archives_only(home, archive):
-    manifest = toy().model_copy(update={"sources": ()})
-    with pytest.raises(SourceUnavailable, match="toy"):
-        obtain(manifest, home)
-    first = obtain(manifest, home, archives=[archive])
-    assert_right(first)
-    assert obtain(manifest, home, offline=True) == first
-
-
 # --- at once, and interrupted -----------------------------------------------------------------------
 
 

@@ -228,9 +228,8 @@ def test_a_run_in_use_is_not_resumed_beside(build, options, whole, tmp_path, mon
     def second(*_, **__):
         (run,) = home.runs.glob("*/*/two*")
         inside.append(run)
-        with pytest.raises(UsageError, match=f"{run} is in use") as caught:
+        with pytest.raises(UsageError, match=f"{run} is in use"):
             resume(run, home=home, quiet=True)
-        assert f"process {os.getpid()} on " in str(caught.value)
         with pytest.raises(UsageError, match="A run called 'two' already exists"):
             train(tiny_config(build, **options), home=home, name="two", quiet=True)
         raise Stop("stopped")

@@ -1,0 +1,89 @@
+"""The contribution to PyTorch Geometric passes its own test there, and computes what ours does."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch_geometric.nn.attention
+from support.shared import ROOT
+
+from kmip_data.errors import UsageError
+from kmip_data.models import KMIPAttention, KMIPMultiheadAttention
+
+FOLDER = ROOT / "docs" / "upstream"
+INSTALL = """
+import sys, importlib.util, pytest, torch_geometric.nn.attention as package
+spec = importlib.util.spec_from_file_location("torch_geometric.nn.attention.kmip", sys.argv[1])
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+package.KMIPAttention = module.KMIPAttention
+sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "--noconftest", "--rootdir", sys.argv[2], sys.argv[2]]))
+"""
+
+
+def theirs() -> type[torch.nn.Module]:
+    path = FOLDER / "torch_geometric" / "nn" / "attention" / "kmip.py"
+    spec = importlib.util.spec_from_file_location("upstream_kmip", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.KMIPAttention
+
+
+def test_its_own_test_passes_in_the_installed_pyg(tmp_path):
+    files = [str(FOLDER / "torch_geometric/nn/attention/kmip.py"), str(FOLDER / "test")]
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_ADDOPTS": ""}
+    command = [sys.executable, "-c", INSTALL, *files]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 passed" in done.stdout
+
+
+def test_its_style_is_that_of_the_package():
+    """Its lines and quotes are PyG's, and it imports torch alone."""
+    text = (FOLDER / "torch_geometric" / "nn" / "attention" / "kmip.py").read_text("utf-8")
+    assert max(map(len, text.splitlines())) <= 79
+    imported = [line for line in text.splitlines() if line.startswith(("import", "from"))]
+    assert not [
+        line for line in imported if line.split()[1].partition(".")[0] not in {"math", "typing", "torch"}
+    ]
+    performer = torch_geometric.nn.attention.PerformerAttention
+    assert theirs().forward.__annotations__ == performer.forward.__annotations__
+
+
+@pytest.mark.parametrize("k", [1, 3, 50])
+def test_equal_to_ours_in_every_form(k):
+    torch.manual_seed(k)
+    x = torch.randn(3, 12, 16, requires_grad=True)
+    mask = torch.arange(12) < torch.tensor([12, 5, 0])[:, None]
+    upstream = theirs()(16, heads=4, k=k, head_channels=4)
+    ours = KMIPAttention(16, heads=4, key_dim=4, k=k, output_projection=True)
+    torchs = KMIPMultiheadAttention(16, 4, k=k, batch_first=True)
+    with torch.no_grad():
+        weights = [upstream.q.weight, upstream.k_lin.weight, upstream.v.weight]
+        for layer, weight in zip((ours.query, ours.key, ours.value), weights, strict=True):
+            layer.weight.copy_(weight)
+            layer.bias.zero_()
+        torchs.in_proj_weight.copy_(torch.cat(weights))
+        for output in (ours.output, torchs.out_proj):
+            output.load_state_dict(upstream.attn_out.state_dict())
+    wanted, found = upstream(x, mask), ours(x, mask)
+    torch.testing.assert_close(found[mask], wanted[mask])
+    assert not found[~mask].any()
+    torch.testing.assert_close(torchs(x, x, x, ~mask, need_weights=False)[0][mask], wanted[mask])
+    packed = ours(x[mask], torch.tensor([0, 12, 17, 17]))
+    assert torch.equal(found[mask], packed)
+    torch.testing.assert_close(ours(x[:1])[0], upstream(x[:1])[0])
+    gradients = [torch.autograd.grad(out[mask].square().sum(), x)[0] for out in (wanted, found)]
+    torch.testing.assert_close(*gradients)
+
+
+def test_a_mask_that_does_not_fit_is_named():
+    ours = KMIPAttention(16, heads=4, key_dim=4, k=2)
+    for mask in (torch.ones(2, 5), torch.ones(2, 4, dtype=torch.bool), [0, 5]):
+        with pytest.raises(UsageError, match="mask is"):
+            ours(torch.randn(2, 5, 16), mask)
