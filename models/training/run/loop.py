@@ -34,7 +34,10 @@ from kmip_data.models.training.run.checkpoint import Average, build_optimiser, b
 from kmip_data.models.training.run.folder import METRICS_NAME, with_unit
 from kmip_data.models.training.run.module import TrainingModule, evaluate_parts
 from kmip_data.runtime.progress import Progress
+from kmip_data.wording import counted, rough_time
 
+LONG = 1_800.0  #: seconds of a run whose length is forecast from its first batches
+FORECAST_AFTER = 3  #: batches; the first two compile and plan
 Row = dict[str, float]  #: one epoch: epoch, lr, seconds, train_loss, val_f1 …
 
 
@@ -89,6 +92,7 @@ class Loop:
         self._unfinished: dict[str, Any] | None = None  #: measurements of a resumed epoch
         self._begun = self._saved_at = time.perf_counter()
         self.progress = Progress("train", 0, quiet=True)
+        self._ends: list[float] = []  # times at which the first batches of this process had ended
 
     def fit(self) -> None:
         """Train from the current position to the last epoch, or until patience ends."""
@@ -138,11 +142,22 @@ class Loop:
                     self.schedule.step()
             self.batch += 1
             self.progress.update(1)
+            if len(self._ends) < FORECAST_AFTER:
+                self._forecast()
             # Between the batches of a step there are gradients, which no checkpoint has; the end of an
             # epoch has a checkpoint of its own.
             if steps and not last and self._checkpoint_is_due():
                 module.stop_if_diverged()  # a GPU may hold a fault that was not read yet
                 self.save()
+
+    def _forecast(self) -> None:
+        """After the third batch of this process print how long a long run will take."""
+        self._ends.append(time.perf_counter())
+        if len(self._ends) == FORECAST_AFTER:
+            seconds = (self._ends[-1] - self._ends[-2]) * self.count * self.training.epochs
+            if seconds >= LONG:
+                epochs = f"{counted(self.training.epochs, 'epoch')} of {self.count:,} batches"
+                self.progress.message(f"time: about {rough_time(seconds)} for {epochs}, by the third batch")
 
     def plain_step(
         self, batch: Any, optimiser: Optimizer, *, first: bool, steps: bool, keep: list[Any] | None = None

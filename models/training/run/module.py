@@ -167,9 +167,8 @@ class Meter:
 
     def __init__(self, accumulate: int, *, scaled: bool) -> None:
         self.accumulate = accumulate  #: batches of a step
-        self.scaled = (
-            scaled  #: True if losses are scaled up, so that an infinite gradient only skips its step
-        )
+        #: True if losses are scaled up (``16-mixed``), so that an infinite gradient only skips its step.
+        self.scaled = scaled
         self.begin(0, 0, torch.device("cpu"))
 
     def begin(self, step: int, batches: int, device: torch.device) -> None:

@@ -23,6 +23,7 @@ from kmip_data.models.layers.gated_gcn import _fused
 from kmip_data.models.network import build_model
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.run import train as run_file
+from kmip_data.models.training.run import loop as loop_file
 from kmip_data.models.training.run.checkpoint import BEST, LAST, WEIGHTS, cosine_with_warmup
 from kmip_data.models.training.run.evaluate import evaluate
 from kmip_data.models.training.run.folder import RunResult, find_run, new_run, read_result
@@ -300,6 +301,15 @@ def test_two_processes_make_one_run_and_measure_each_graph_once(tmp_path):
     for part in parts:
         for name in ("accuracy", "f1", "miou"):
             assert alone[part][name] == result.metrics[part][name] == found["metrics"][part][name]
+
+
+def test_long_runs_are_forecast(build, tmp_path, monkeypatch, capfd):
+    """From the third batch on, where the run takes half an hour."""
+    for long in (1e9, 1e-9):
+        monkeypatch.setattr(loop_file, "LONG", long)
+        train(tiny_config(build, training={"epochs": 2}), home=Home(tmp_path / str(long)))
+        forecast = "for 2 epochs of 2 batches, by the third batch" in capfd.readouterr().err
+        assert forecast is (long < 1)
 
 
 def test_a_batch_that_does_not_fit_names_its_size_and_remedies(build, tmp_path, monkeypatch, capsys):
