@@ -55,13 +55,7 @@ analysis_options = shared.several(
 )  # fmt: skip
 
 
-@click.group(
-    cls=shared.Group,
-    examples=[
-        "kmip-data analyze approximation --gaussian 2500x16",
-        "kmip-data analyze cumulative-weight malnet-tiny/gps-kmip/mine --nodes 1001..5000",
-    ],
-)
+@click.group(cls=shared.Group, examples=["kmip-data analyze approximation --gaussian 2500x16"])
 def command() -> None:
     """Study attention, on a trained run or on generated data."""
 

@@ -27,14 +27,7 @@ SETTINGS = ("inference", "training")
 ROUNDS, BATCHES, SECONDS = 5, 20, 60.0  #: rounds, batches of one, seconds of all rounds of a network
 
 
-@click.group(
-    cls=shared.Group,
-    examples=[
-        "kmip-data bench attention --max-n 1e4 --save attention",
-        "kmip-data bench reading",
-        "kmip-data bench train helsinki --model gps-kmip,gcn",
-    ],
-)
+@click.group(cls=shared.Group, examples=["kmip-data bench train helsinki --model gps-kmip,gcn"])
 def command() -> None:
     """Measure speed on this machine.
 

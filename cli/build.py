@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @shared.jobs_option
 @shared.dask_option
+@shared.plugin_option
 @shared.path_option("--output", metavar="DIR", help="Build into DIR instead of the home folder.")
 @shared.work_options
 def command(

@@ -147,7 +147,9 @@ def _city(home: shared.Home, name: str) -> tuple[dict[str, Any], str]:
         **{f"Train {model} {each}": f"train --dataset {CITY} --model {model} {training}" for model in runs},
         "Evaluate the best weights, class by class": f"evaluate {first} --by-class",
         "Compare the models with the GCN, seed by seed": f"report {every} --against gcn",
-        "Write an interactive page of the graph and its predictions": f"explore {first} --no-open",
+        "Write an interactive page: its predictions, its influence next to that of the GCN": (
+            f"explore {first} {runs['gcn'][0]} --no-open"
+        ),
     }
     for number, (title, step) in enumerate(steps.items(), start=1):
         _run(home, step, title=f"\n[{number}/{len(steps)}] {title}\n")

@@ -40,6 +40,7 @@ class EncodeCommand(DatasetCommand):
 @shared.sample_option
 @shared.jobs_option
 @shared.dask_option
+@shared.plugin_option
 @shared.work_options
 def command(
     target: str, encodings: tuple[str, ...], sample: bool, home: shared.Home, as_json: bool, **options: Any
@@ -50,9 +51,15 @@ def command(
     `columns=["rwse20"]`. An encoding that was stopped is resumed; a finished one is returned at once.
     """
     from kmip_data.builds.columns import column_facts
+    from kmip_data.graphs.encoding import encodings as known_encodings
     from kmip_data.graphs.encoding import parse_encoding
     from kmip_data.pipelines.engine.encode import encode_build
 
+    for name in encodings:
+        if not any(kind.parse(name) for kind in known_encodings()):
+            from kmip_data.plugins import seek
+
+            seek("encodings", name)
     parsed = [parse_encoding(name) for name in encodings]
     build = resolve(target, home, sample=sample)
     added = [column_facts(build, card) for card in encode_build(build, parsed, **options)]

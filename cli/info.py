@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 import click
 
 from kmip_data.cli.list import builds_table
-from kmip_data.cli.shared.commands import TARGET, look_options
+from kmip_data.cli.shared.commands import TARGET, look_options, plugin_option, seek_names
 from kmip_data.cli.shared.datasets import RECORDS, DatasetCommand, given, resolve
 from kmip_data.cli.shared.output import build_facts, facts, show, table
 from kmip_data.errors import human_bytes
@@ -28,6 +28,7 @@ ROWS = {"graph": "1", "node": "N", "edge": "E"}  #: rows of a column on an item 
 )
 @click.argument("target", type=TARGET)
 @click.option("--model", metavar="NAME", help="Show the preset: its keys, and where text and code differ.")
+@plugin_option
 @look_options
 def command(target: str, model: str | None, sample: bool, home: Home, as_json: bool) -> None:
     """Show a dataset, a build or a preset: sources, license, counts, parameters.
@@ -103,6 +104,7 @@ def _preset(target: str, model: str, home: Home) -> tuple[dict[str, Any], str]:
     from kmip_data.models.training.config.overrides import documented_keys, key_value
     from kmip_data.models.training.config.presets import config_for, read_preset
 
+    seek_names(model=model)
     config = config_for(target, model, home=home)
     preset = read_preset(*config.preset.split("/")) if config.preset else None
     about = preset and preset.model_dump(exclude={"code", "extends"})

@@ -34,8 +34,10 @@ def command(home: Home, as_json: bool) -> None:
     from kmip_data.format.card import CARD_NAME
     from kmip_data.manifest import dataset_names, load_manifest
     from kmip_data.pipelines.engine.journal import unfinished_builds
+    from kmip_data.plugins import offered
 
     manifests = [load_manifest(name) for name in dataset_names()]
+    others = {name: of for name, of in offered("datasets").items() if name not in dataset_names()}
     builds, unfinished = list_builds(home), unfinished_builds(home)
     cards = [card.parent for card in sorted(home.built.glob(f"*/{CARD_NAME}"))]
     unreadable = [path for path in cards if path not in {build.path for build in builds}]
@@ -49,7 +51,8 @@ def command(home: Home, as_json: bool) -> None:
             m.model_dump(include={"name", "title", "task"})
             | {"graphs": m.expected.graphs, "license": m.license.name}
             for m in manifests
-        ],
+        ]
+        + [{"name": name, "title": f"of the plugin {of}"} for name, of in others.items()],
         "builds": [build_facts(build) for build in builds],
         "unreadable": unreadable,
         "unfinished": [asdict(entry) for entry in unfinished],
@@ -57,7 +60,9 @@ def command(home: Home, as_json: bool) -> None:
         "free": free,
         "folders": [{"folder": name, "what": kind, "bytes": size} for name, kind, size in folders],
     }
-    text = [table(["dataset", "what", "graphs"], ([m.name, m.title, m.expected.graphs] for m in manifests))]
+    rows = [[m.name, m.title, m.expected.graphs] for m in manifests]
+    rows += [[name, f"of the plugin {of}", None] for name, of in others.items()]
+    text = [table(["dataset", "what", "graphs"], rows)]
     text.append("Licenses and sources: kmip-data info NAME\n")
     none = f"No builds in {home.built} yet: kmip-data build helsinki (needs no download)"
     text.append(f"Builds in {home.built}\n{builds_table(builds)}" if builds else none)

@@ -127,6 +127,10 @@ def run(args: list[str]) -> int:
 def _run(args: list[str]) -> int:
     meta: dict[str, Any] = {}
     try:
+        if os.environ.get("KMIP_DATA_PLUGINS"):
+            from kmip_data.plugins import load_named
+
+            load_named()
         with root.make_context(PROGRAM, list(args)) as context:
             meta = context.meta
             root.invoke(context)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmip_data.cli.shared.commands import SWEEP_OR_RUN, Command, home_option, path_option
+from kmip_data.cli.shared.commands import SWEEP_OR_RUN, Command, home_option, path_option, plugin_option
 from kmip_data.cli.shared.output import table
 from kmip_data.errors import UsageError
 from kmip_data.runtime.progress import say
@@ -32,6 +32,7 @@ FORMS = ("text", "markdown", "csv", "json", "latex", "html")
 @click.option("--against", metavar="MODEL", help="Compare with it, seed by seed.  [default: the best]")
 @click.option("--format", "form", type=click.Choice(FORMS), default="text", help="[default: text]")
 @path_option("--output", help="Write to FILE, not stdout.")
+@plugin_option
 @home_option
 def command(names: tuple[str, ...], against: str | None, form: str, output: Path | None, home: Home) -> None:
     """Tabulate the results of runs with the paper's figures.

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 @click.option("--gpus", metavar="LIST", help="GPUs, such as 0,1,3, each with one run at a time.")
 @click.option("--submit", type=click.Choice(["slurm"]), help="Submit the runs as one array job, and return.")
 @click.option("--slurm", multiple=True, metavar="KEY=VALUE", help="SLURM option, such as partition=gpu.")
+@shared.plugin_option
 @click.option("--dry-run", is_flag=True, help="Check every run and list them; start none.")
 @click.option("--status", is_flag=True, help="Show the state and results of every run; start none.")
 @shared.work_options
@@ -81,6 +82,10 @@ def _run(plan: Plan, home: Home, work: dict[str, Any] | None, ways: Mapping[str,
     from kmip_data.models.sweeps.cells import best_of_each, cells_of
     from kmip_data.models.sweeps.running import run_cells
 
+    for dataset in plan.datasets:
+        shared.seek_names(dataset)
+    for model in plan.models:
+        shared.seek_names(model=model)
     begin: Callable[..., None] = partial(run_cells, jobs=len(ways["gpus"]) or ways["jobs"], gpus=ways["gpus"])
     if ways["submit"]:
         from kmip_data.models.sweeps.running import submit_cells

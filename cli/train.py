@@ -44,9 +44,7 @@ if TYPE_CHECKING:
     "Any key of the configuration, such as optimiser.lr=1e-3; may be repeated (docs/training.md)."
 )
 @shared.path_option("--config", "config_file", exists=True, help="A config.toml to use instead of a preset.")
-@shared.path_option(
-    "--from-yaml", "yaml_file", exists=True, help="A configuration of GraphGPS to use instead."
-)
+@shared.path_option("--from-yaml", "yaml_file", exists=True, help="A configuration of GraphGPS instead.")
 @click.option("--seeds", metavar="LIST", help="Seeds, such as 0..3 or 0,5: one run each, and their mean.")
 @shared.number_option("--epochs", "Number of epochs.  [default: the preset's]")
 @shared.device_option()
@@ -66,6 +64,7 @@ if TYPE_CHECKING:
     "--neighbor-sampling", "neighbors", metavar="N,N",
     help="For one large graph: train on parts of it, with at most N neighbours per node in each hop.",
 )  # fmt: skip
+@shared.plugin_option
 @shared.sample_option
 @shared.work_options
 def command(
@@ -134,7 +133,7 @@ def command(
 
 def _refuse_others(option: str, value: str, allowed: Sequence[str]) -> None:
     """Refuse options that would change a run or row, which has settings of its own."""
-    if others := _on_line() - {option, *allowed, "--home", "--json", "--quiet"}:
+    if others := _on_line() - {option, *allowed, "--home", "--json", "--quiet", "--plugin"}:
         raise UsageError(
             f"{value} is trained with its own settings, without {', '.join(sorted(others))}.",
             next=f"{option} {value} alone, or another run with --dataset",
@@ -179,9 +178,11 @@ def configuration(
     from kmip_data.models.training.config.presets import config_for
 
     if file is None:
+        shared.seek_names(model=options["model"])
         config = config_for(str(target), options["model"], options["variant"], home=home)
     else:
-        config = _from_yaml(file, **options) if options.get("graphgps") else read_config(file)
+        yaml = options.get("graphgps")
+        config = _from_yaml(file, **options) if yaml else read_config(file, import_plugins=True)
         named = {} if target is None else {"dataset": target}
         config = config.model_copy(update={"data": config.data.model_copy(update=named)})
     data = {

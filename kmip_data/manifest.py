@@ -6,10 +6,10 @@ import functools
 import importlib
 import pkgutil
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from types import ModuleType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -162,9 +162,44 @@ def modules_in(package: ModuleType) -> list[ModuleType]:
     return [importlib.import_module(f"{package.__name__}.{name}") for name in names]
 
 
+class Plugin(Strict):
+    """A plugin: code from outside the package (:mod:`kmip_data.plugins`)."""
+
+    source: str  #: path of a Python file, or name of an installed package
+    sha256: Digest  #: of the file; of a package with several, of their names and digests
+
+    @property
+    def name(self) -> str:
+        """Name of the file or package, without its folder."""
+        return self.source.replace("\\", "/").rpartition("/")[2]
+
+
+#: Names that loaded plugins have added: group of entry points -> name -> the object and its plugin.
+ADDED: Final[dict[str, dict[str, tuple[Any, Plugin]]]] = {
+    "datasets": {},
+    "attention": {},
+    "message_passing": {},
+    "encodings": {},
+    "models": {},
+}
+
+
+def with_added(group: str, ours: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return ``ours`` and the names that loaded plugins have added to the group.
+
+    Raises ``UsageError`` where a plugin has taken one of our names.
+    """
+    if not (added := ADDED[group]):
+        return ours
+    for name, (_, plugin) in added.items():
+        if name in ours:
+            raise UsageError(f"The plugin {plugin.name} names {name!r}, which kmip-data has itself.")
+    return {**ours, **{name: value for name, (value, _) in added.items()}}
+
+
 def dataset_names() -> list[str]:
-    """Return the names of all shipped datasets, sorted."""
-    return shipped_names("datasets")
+    """Return the names of all datasets, shipped and of loaded plugins, sorted."""
+    return sorted([*shipped_names("datasets"), *ADDED["datasets"]])
 
 
 def shipped_names(folder: str) -> list[str]:
@@ -186,6 +221,9 @@ def load_manifest(name: str) -> Manifest:
     Raises ``UsageError``, with the nearest name, if there is no such dataset; ``DamagedInput``, with every
     fault, if the file does not follow the model.
     """
+    if name in ADDED["datasets"]:
+        added: Manifest = ADDED["datasets"][name][0].manifest
+        return added
     if name not in (names := dataset_names()):
         raise unknown_name("dataset", name, names)
     try:

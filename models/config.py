@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
 from kmip_data.graphs.encoding import Encoding
 from kmip_data.graphs.encodings.lappe import Laplacian
 from kmip_data.graphs.encodings.rwse import RandomWalk
-from kmip_data.manifest import Strict, read_shipped, shipped_names, unknown_name
+from kmip_data.manifest import Strict, read_shipped, shipped_names, unknown_name, with_added
 from kmip_data.models.attention.configuration import KMIPPart
 from kmip_data.models.parts import GatedGCNPart, MessagePassing, Part
 
 
 def _kinds(base: type[Part]) -> dict[str, type[Part]]:
-    """Return the classes below ``base`` that name their ``kind``, by it, in the order of their definition."""
+    """Return our classes below ``base`` that name their ``kind``, by it, in the order of their definition."""
     found: dict[str, type[Part]] = {}
     for part in base.__subclasses__():
-        kind = part.model_fields["kind"].default
-        found |= {kind: part} if isinstance(kind, str) else {}
+        kind, ours = part.model_fields["kind"].default, part.__module__.startswith("kmip_data.")
+        found |= {kind: part} if isinstance(kind, str) and ours else {}
         found |= _kinds(part)
     return found
 
@@ -31,6 +31,27 @@ _ALL = _kinds(Part)
 MESSAGE_PASSING = {"none": _ALL["none"], **_kinds(MessagePassing)}  #: by ``model.local.kind``
 #: By ``model.attention.kind``.
 ATTENTION = {kind: part for kind, part in _ALL.items() if not issubclass(part, MessagePassing)}
+#: Section of the model -> its group of entry points, and our own kinds.
+SECTIONS: Final = {"attention": ("attention", ATTENTION), "local": ("message_passing", MESSAGE_PASSING)}
+
+
+def kinds_of(section: str) -> Mapping[str, type[Part]]:
+    """Return the kinds of ``model.attention`` or ``model.local``, with those of loaded plugins."""
+    return with_added(*SECTIONS[section])
+
+
+def _of_kind(section: str) -> Callable[[Any], Any]:
+    """Make the validator of a section: the class of its ``kind`` checks it."""
+
+    def check(given: Any) -> Any:
+        # A union by kind would be fixed when this module is imported, before plugins are.
+        kind = given.get("kind") if isinstance(given, Mapping) else getattr(given, "kind", None)
+        kinds = kinds_of(section)
+        if kind not in kinds:
+            raise ValueError(unknown_name(f"kind of model.{section}", str(kind), list(kinds)).what)
+        return kinds[str(kind)].model_validate(given) if isinstance(given, Mapping) else given
+
+    return check
 
 
 @dataclass(frozen=True)
@@ -57,9 +78,13 @@ POSITIONAL = {
 }
 
 
-@functools.cache
 def models() -> Mapping[str, dict[str, Any]]:
-    """Return the keys of every model by name, from its file in ``manifests/models``."""
+    """Return the keys of every model by name, from its file in ``manifests/models`` or a loaded plugin."""
+    return with_added("models", _shipped_models())
+
+
+@functools.cache
+def _shipped_models() -> dict[str, dict[str, Any]]:
     return {name: read_shipped("models", name) for name in shipped_names("models")}
 
 
@@ -67,9 +92,8 @@ if TYPE_CHECKING:
     AnyAttention = Part
     AnyMessagePassing = Part
 else:
-    by_kind = Field(discriminator="kind")
-    AnyAttention = Annotated[Union[tuple(ATTENTION.values())], by_kind]  # noqa: UP007
-    AnyMessagePassing = Annotated[Union[tuple(MESSAGE_PASSING.values())], by_kind]  # noqa: UP007
+    AnyAttention = Annotated[SerializeAsAny[Part], BeforeValidator(_of_kind("attention"))]
+    AnyMessagePassing = Annotated[SerializeAsAny[Part], BeforeValidator(_of_kind("local"))]
 
 USUAL_DIM = 56  #: hidden_dim where nobody chose one
 

@@ -19,7 +19,7 @@ from kmip_data.format.card import Card, Receipt
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.splits import PARTS
 from kmip_data.format.writer import GraphRecord, Skipped
-from kmip_data.manifest import Manifest, Strict, load_manifest, named
+from kmip_data.manifest import ADDED, Manifest, Strict, dataset_names, load_manifest, named
 from kmip_data.wording import nearest
 
 
@@ -156,6 +156,8 @@ class Pipeline(ABC, Generic[P, S]):
     small_bytes: ClassVar[int] = 4 * 2**20  #: raw files of one unit up to which no process is started at all
     extra: ClassVar[str | None] = None  #: of the package, without which no build of it is begun
     background: ClassVar[int | None] = None  #: class that a node has where it is nothing in particular
+    #: Fields of the manifest of a plugin's dataset (:mod:`kmip_data.plugins`); ours are TOML files
+    facts: ClassVar[Mapping[str, Any]]
     split_note: str = ""  #: of the published split, where keys begin with their part (``val/000012``)
     stratified_parts: tuple[str, ...] = PARTS  #: parts that the stratified rule deals anew; others stay
     sample_arguments: Mapping[str, Any] = MappingProxyType({})  #: of the generator, for families of datasets
@@ -174,6 +176,8 @@ class Pipeline(ABC, Generic[P, S]):
 
         By the module of :mod:`kmip_data.pipelines.samples` that has the name of the pipeline's own.
         """
+        if self.manifest.file in ADDED["datasets"]:
+            raise UsageError(f"{self.manifest.name} has no sample: its class has no method `sample`.")
         name = self.manifest.pipeline.rpartition(".")[2]
         generator = importlib.import_module(f"kmip_data.pipelines.samples.{name}")
         generator.write_sample(folder, limit=limit, seed=seed, **self.sample_arguments)
@@ -258,15 +262,21 @@ class Pipeline(ABC, Generic[P, S]):
 
 
 def load_pipeline(manifest: Manifest) -> Pipeline[Any, Any]:
-    """Return the pipeline that ``manifest`` names; its module exports it as ``PIPELINE``."""
+    """Return the pipeline that ``manifest`` names: ``PIPELINE`` of its module, or of a loaded plugin."""
+    if manifest.file in ADDED["datasets"]:
+        added: Pipeline[Any, Any] = type(ADDED["datasets"][manifest.file][0])(manifest)
+        return added
     module = importlib.import_module(f"kmip_data.pipelines.{manifest.pipeline}")
     pipeline: Pipeline[Any, Any] = module.PIPELINE(manifest)
     return pipeline
 
 
 def pipeline_of(card: Card) -> Pipeline[Any, Any] | None:
-    """Return the pipeline that made a build, under the build's name; ``None`` for a saved dataset."""
-    if not card.manifest:
+    """Return the pipeline that made a build, under the build's name.
+
+    ``None`` for a saved dataset, and for one of a plugin that is not loaded: a card imports nothing.
+    """
+    if card.manifest not in dataset_names():
         return None
     return load_pipeline(named(load_manifest(card.manifest), card.dataset))
 

@@ -13,6 +13,7 @@ import click
 import pytest
 from support.cases import check_each
 
+from kmip_data import plugins
 from kmip_data.cli.main import root
 from kmip_data.cli.shared.commands import Name
 from kmip_data.manifest import dataset_names, load_manifest
@@ -49,6 +50,7 @@ def test_commands_parse(monkeypatch):
 
     def check(page):
         monkeypatch.setattr(Name, "convert", lambda self, value, param, ctx: value)
+        monkeypatch.setattr(plugins, "load", lambda source: None)
         parent = click.Context(root, info_name="kmip-data", **root.context_settings)
         for line in command_lines(page.read_text("utf-8")):
             _, name, *args = shlex.split(line)

@@ -7,6 +7,7 @@ A name that means nothing ends the command in a fraction of a second, before any
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -123,6 +124,8 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # no generic class befor
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return ``value`` unchanged; raises ``UsageError``, with the nearest name, if it means nothing."""
         text, home = str(value), _home(ctx, value=ctx.params.get("home") if ctx is not None else None)
+        if {"dataset", "build"} & {*self.kinds}:
+            seek_names(text)
         known = self._known(home)
         meant = text in known or ("sweep" in self.kinds and text.endswith(".toml"))
         if not meant and "build" in self.kinds:
@@ -172,6 +175,33 @@ quiet_option = click.option("--quiet", "-q", is_flag=True, help="No progress on 
 sample_option = click.option(
     "--sample", is_flag=True, help="The generated miniature in the upstream layout, not the real data."
 )
+
+
+def _load_plugins(ctx: click.Context, param: click.Parameter, value: Sequence[str]) -> None:
+    for source in value:
+        from kmip_data.plugins import load
+
+        load(source)
+
+
+plugin_option = click.option(
+    "--plugin", multiple=True, metavar="FILE", is_eager=True, expose_value=False, callback=_load_plugins,
+    help="Plugin to import: a Python file or an installed package; may be repeated.",
+)  # fmt: skip
+
+
+def seek_names(dataset: str | None = None, model: str | None = None) -> None:
+    """Import the installed plugins that have these names, which were typed and are none of ours."""
+    from kmip_data.manifest import dataset_names, shipped_names
+
+    names = [("datasets", dataset, dataset_names), ("models", model, lambda: shipped_names("models"))]
+    for group, name, ours in names:
+        if name is not None and os.sep not in name and name not in ours():
+            from kmip_data.plugins import seek
+
+            seek(group, name)
+
+
 #: Options of every command that only looks at a build or a run.
 look_options = several(sample_option, home_option, json_option)
 #: Options of every long-running command.
@@ -201,6 +231,7 @@ trained_options = several(
         help="Other data with the same features and classes.  [default: the data of the run]",
     ),
     device_option("as the run was trained"),
+    plugin_option,
 )  # fmt: skip
 archive_options = several(
     click.option(

@@ -163,6 +163,8 @@ def named_build(
 def own_command(builds: Sequence[Build], dataset: str) -> str:
     """Return the command that builds a dataset of your own again; it needs the source again."""
     recipe = next((b.card.manifest for b in builds if b.card.dataset == dataset), "")
+    if recipe == dataset:
+        return f"kmip-data build {dataset} --plugin FILE"  # of a plugin that is not loaded
     build = f"kmip-data build {recipe} --name {dataset} --archive PATH"
     return build if recipe else f"kmip-data info {dataset}"
 

@@ -6,6 +6,7 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, ClassVar, Final, Unpack, get_args, get_type_hints
 
 from torch_geometric.data import Data
@@ -15,8 +16,9 @@ from kmip_data.builds.home import Build, BuildArguments, BuildOptions, Home
 from kmip_data.errors import UsageError, located
 from kmip_data.format.card import CARD_NAME
 from kmip_data.format.splits import PARTS
-from kmip_data.manifest import unknown_name
+from kmip_data.manifest import dataset_names, unknown_name
 from kmip_data.pipelines.find import find, obtain, split_name
+from kmip_data.plugins import seek
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.wording import is_address
 
@@ -194,5 +196,7 @@ def open(  # noqa: A001 -- its public name
         build: Build = open_afar(os.fspath(path_or_name), Home.locate(home))
         find(build.path, parameters, sample=sample)  # refuses a build with other parameters
     else:
+        if not (Path(path_or_name) / CARD_NAME).is_file() and path_or_name not in dataset_names():
+            seek("datasets", os.fspath(path_or_name))
         build = find(path_or_name, parameters, home=home, sample=sample)
     return ShardedDataset(build, split, transform, split_name=split_name, columns=columns)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from kmip_data.errors import DamagedInput
 from kmip_data.format.schema import Column
-from kmip_data.manifest import modules_in, unknown_name
+from kmip_data.manifest import modules_in, unknown_name, with_added
 
 MOST: Final = 1024  #: eigenvectors or steps
 MOST_SEED: Final = 999_999_999
@@ -92,12 +92,16 @@ def check_edges(edge_index: NDArray[np.integer[Any]], num_nodes: int) -> None:
         raise DamagedInput(f"An edge leads to a missing node: {found}, with {num_nodes} nodes.")
 
 
-@functools.cache
 def encodings() -> tuple[type[Encoding], ...]:
-    """Return the encodings, one per module of ``kmip_data.graphs.encodings``."""
+    """Return the encodings, one per module of ``kmip_data.graphs.encodings``, and those of loaded plugins."""
+    return tuple(with_added("encodings", _shipped()).values())
+
+
+@functools.cache
+def _shipped() -> dict[str, type[Encoding]]:
     from kmip_data.graphs import encodings
 
-    return tuple(module.ENCODING for module in modules_in(encodings))
+    return {module.ENCODING.stem: module.ENCODING for module in modules_in(encodings)}
 
 
 def parse_encoding(name: str) -> Encoding:

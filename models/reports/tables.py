@@ -92,6 +92,8 @@ def _read(folder: Path) -> Run:
 def _changes(config: RunConfig, base: RunConfig, result: RunResult) -> Iterator[str]:
     """Yield the differences from ``base``, except for keys that were filled in from the data."""
     usual, found = dict(_flat(base.model_dump())), dict(_flat(config.model_dump()))
+    if config.plugins:
+        found["plugins"] = ", ".join(f"{plugin.name} {plugin.sha256[:8]}" for plugin in config.plugins)
     if free := base.model.parameter_budget:
         width, count = found.pop("model.hidden_dim"), result.num_parameters
         found["model.parameter_budget"] = free

@@ -190,7 +190,7 @@ def _cells(plan: Plan, dataset: str, model: str, change: Change, home: Home) -> 
     config = config_for(target, model, variant, home=home)
     if plan.epochs is not None:
         config = with_epochs(config, plan.epochs)
-    config = apply_overrides(config, settings)
+    config = apply_overrides(config, settings).with_plugins()
     parent = home.runs / _label(config, home) / config.model.name
     stem = f"{plan.name}-{change.name and f'{change.name}-'}{digest(config)}"
     options = ["--as", variant, *(["--epochs", str(plan.epochs)] if plan.epochs is not None else [])]
@@ -209,9 +209,11 @@ def digest(config: RunConfig) -> str:
     """
     if getattr(config.model.attention, "warm_start", None) is False:  # speed of the search, not its result
         config = apply_overrides(config, ["model.attention.warm_start=none"])
-    values = config.model_dump(mode="json", exclude_defaults=True, exclude={"preset", "variant", "version"})
+    out = {"preset", "variant", "version", "plugins"}
+    values = config.model_dump(mode="json", exclude_defaults=True, exclude=out)
     kinds = [config.model.attention.kind, config.model.local.kind]  # kinds have defaults of their own
-    return json_digest([values, kinds])[:8]
+    code = [plugin.sha256 for plugin in config.plugins or ()]  # wherever its file lies
+    return json_digest([values, kinds, *code])[:8]
 
 
 def _label(config: RunConfig, home: Home) -> str:

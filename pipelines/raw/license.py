@@ -22,7 +22,8 @@ _YES = {"1", "true", "yes", "y"}
 def show_license(manifest: Manifest) -> None:
     """Print license and attribution on stderr."""
     SHOWN.add(manifest.name)
-    say(f"license of {manifest.name}: {manifest.license.notice} ({manifest.license.url})")
+    terms = manifest.license
+    say(f"license of {manifest.name}: {terms.notice}{terms.url and f' ({terms.url})'}")
 
 
 def accepted_licenses(home: Home) -> dict[str, dict[str, Any]]:

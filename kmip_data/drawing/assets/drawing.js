@@ -4,6 +4,7 @@
 const NONE = -1; // colour position of a node without a value: drawn grey
 const ROW = 2048; // nodes, or edges, in a row of a texture
 const BANDS = 60000; // edges from which they are lines of one pixel: bands are slow without a GPU
+const PATIENCE = 50; // milliseconds that a picture may take, else edges are lines, too
 const [EDGES, NODES, GLOW] = [0, 1, 2];
 
 const VERTEX = `#version 300 es
@@ -20,13 +21,20 @@ const VERTEX = `#version 300 es
   ivec2 cell(int i) { return ivec2(i % ${ROW}, i / ${ROW}); }
   vec4 colorOf(float at) { return at < 0.0 ? vec4(0.6, 0.6, 0.6, 1.0) : textureLod(palette, vec2(at, 0.5), 0.0); }
   vec4 faded(vec4 color, float z) { return vec4(mix(color.rgb, ground.rgb, deep * 0.22 * (1.0 + z)), color.a); }
+  void line(int number, int corner) { // as little as can be: there are many
+    uvec4 ends = texelFetch(pairs, cell(number), 0);
+    ivec2 end = cell(int(corner == 0 ? ends.x : ends.y));
+    vec4 at = texelFetch(places, end, 0), look = texelFetch(looks, end, 0);
+    gl_Position = vec4(at.xy * scale + offset, at.z + 0.04 * deep, 1.0);
+    paint = faded(tint == 0.0 ? faint : mix(faint, colorOf(look.x), tint * look.y), at.z);
+    paint.a *= 1.0 - 0.5 * deep;
+  }
   void edge(int number, int corner) {
     uvec4 ends = texelFetch(pairs, cell(number), 0);
     vec4 a = texelFetch(places, cell(int(ends.x)), 0), b = texelFetch(places, cell(int(ends.y)), 0);
     vec4 la = texelFetch(looks, cell(int(ends.x)), 0), lb = texelFetch(looks, cell(int(ends.y)), 0);
-    bool line = corners == 2;
-    bool far = line ? corner == 1 : corner == 2 || corner == 3 || corner == 5;
-    float side = line ? 0.0 : corner == 1 || corner > 3 ? 1.0 : -1.0;
+    bool far = corner == 2 || corner == 3 || corner == 5;
+    float side = corner == 1 || corner > 3 ? 1.0 : -1.0;
     vec2 along = (b.xy - a.xy) * scale * size;
     vec2 normal = along == vec2(0.0) ? vec2(0.0) : normalize(vec2(-along.y, along.x));
     vec4 end = far ? b : a;
@@ -44,7 +52,8 @@ const VERTEX = `#version 300 es
     across = gl_PointSize;
   }
   void main() {
-    if (mode == ${EDGES}) edge(gl_VertexID / corners, gl_VertexID % corners);
+    if (mode == ${EDGES} && corners == 2) line(gl_VertexID / 2, gl_VertexID % 2);
+    else if (mode == ${EDGES}) edge(gl_VertexID / 6, gl_VertexID % 6);
     else node(gl_VertexID);
   }`;
 const FRAGMENT = `#version 300 es
@@ -81,7 +90,7 @@ function makeDrawing(canvas, { count, pairs, deep, clear }) {
   gl.useProgram(program);
   const at = (name) => gl.getUniformLocation(program, name);
   const edges = pairs.length / 2;
-  const corners = edges > BANDS ? 2 : 6;
+  let corners = edges > BANDS ? 2 : 6;
   const rows = (number) => Math.max(1, Math.ceil(number / ROW));
   const units = ["places", "looks", "pairs", "palette"];
   units.forEach((name, unit) => gl.uniform1i(at(name), unit));
@@ -153,7 +162,15 @@ function makeDrawing(canvas, { count, pairs, deep, clear }) {
     });
   }
 
-  return { draw, move, paint, look, looksOf };
+  // Draw bands for as long as this machine is fast enough for them.
+  function settle(drawNow) {
+    const started = performance.now();
+    drawNow();
+    gl.readPixels(0, 0, 1, 1, gl.RGBA, gl.UNSIGNED_BYTE, new Uint8Array(4)); // waits until it is drawn
+    if (performance.now() - started > PATIENCE) corners = 2;
+  }
+
+  return { draw, move, paint, look, looksOf, settle };
 }
 
 function compiled(gl) {

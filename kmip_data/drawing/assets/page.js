@@ -58,6 +58,8 @@ async function startPage() {
   describe(-1);
   colorBy(ways[0]);
   view.fit();
+  drawNow(); // compiles
+  drawing.settle(drawNow);
   drawNow();
   $("message").hidden = true;
   window.cityMap = { view, x, y, columns, drawNow, find: nodeAt };

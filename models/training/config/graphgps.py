@@ -96,8 +96,13 @@ class _File:
         self.unread: list[str] = []  # without effect in upstream's code
 
     def get(self, key: str, default: Any = None) -> Any:
+        """Return a number, text, truth value or none; others, such as lists, are refused."""
         self.left.discard(key)
-        return self.values.get(key, default)
+        value = self.values.get(key, default)
+        if isinstance(value, str | int | float | None):
+            return value
+        self.refuse(key)
+        return default
 
     def refuse(self, key: str) -> None:
         self.left.discard(key)
@@ -230,6 +235,7 @@ def _stack(file: _File, kind: str, local: Any, activation: str) -> dict[str, Any
     residual = bool(file.get("gnn.residual", False)) and kind == "custom_gnn"  # GraphGym's does not read it
     if local.kind == "gated-gcn":
         # GraphGPS's GatedGCN adds its input in either network, and has ReLU.
+        file.unread += ["gnn.act"] if activation != "relu" else []
         return {"residual": "inside" if residual or kind == "gnn" else "none"}
     stack = "graphgps" if local.kind == "gine" else "graphgym"
     if kind == "custom_gnn":
@@ -251,8 +257,8 @@ def _attention(file: _File, base: RunConfig, network: Mapping[str, Any]) -> dict
             found[ours] = file.get(f"gt.sparse.{theirs}")
             if type(found[ours]) is not int:
                 file.refuse(f"gt.sparse.{theirs}")
-        heads, width = found["heads"], network["hidden_dim"]
-        if network["parameter_budget"] is not None or found["value_dim"] * heads == width:
+        usual = str(network["hidden_dim"]) == str((found["heads"] or 0) * (found["value_dim"] or 0))
+        if usual or network["parameter_budget"] is not None:
             found["value_dim"] = None
         found["output_projection"] = "gt.sparse.head_agg" not in file.values  # the thesis's code has no key
         file.require("gt.sparse.head_agg", "none", "none")
@@ -303,7 +309,7 @@ def _head(file: _File, preset: Any, activation: str) -> dict[str, Any]:
         level = preset.head  # files of point clouds leave it to the command line of their run
     if level != preset.head:
         file.refuse("gnn.head")
-    found: dict[str, Any] = {"head": level, "head_layers": max(1, file.get("gnn.layers_post_mp", 1))}
+    found: dict[str, Any] = {"head": level, "head_layers": file.get("gnn.layers_post_mp", 0) or 1}
     mlp = head == "mlp_graph"
     dropout = file.get("gnn.dropout", 0.0)
     found |= {"head_l2norm": not mlp, "head_dropout": dropout if mlp else 0.0}

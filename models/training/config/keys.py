@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from kmip_data.manifest import Strict
+from kmip_data.manifest import ADDED, Plugin, Strict
 from kmip_data.models.config import ModelConfig
 
 _Share = Annotated[float, Field(ge=0, lt=1)]
@@ -200,6 +200,10 @@ class RunConfig(Strict):
     variant: str = Field(
         default="code", description="variant of the preset: code, text, or another that it names"
     )
+    plugins: tuple[Plugin, ...] | None = Field(
+        default=None,
+        description="plugins of the run with their SHA-256; a run imports none by itself",
+    )
     data: DataConfig
     model: ModelConfig = Field(default_factory=ModelConfig)
     optimiser: OptimiserConfig = Field(default_factory=OptimiserConfig)
@@ -219,6 +223,19 @@ class RunConfig(Strict):
     def processes(self) -> int:
         """Processes that train together."""
         return self.system.devices * self.system.nodes
+
+    def with_plugins(self) -> RunConfig:
+        """Return this configuration with the loaded plugins that it uses."""
+        model = self.model
+        used = [
+            ("datasets", self.data.dataset),
+            ("models", model.name),
+            ("attention", model.attention.kind),
+            ("message_passing", model.local.kind),
+            *(("encodings", encoding.stem) for encoding in model.encodings),
+        ]
+        found = dict.fromkeys(ADDED[group][name][1] for group, name in used if name in ADDED[group])
+        return self.model_copy(update={"plugins": tuple(found) or None})
 
     def with_seed(self, seed: int) -> RunConfig:
         """Return this configuration for another seed, and its split too where that follows the run."""

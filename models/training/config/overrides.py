@@ -16,8 +16,8 @@ from pydantic_core import ErrorDetails
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.files.reading import read_small
-from kmip_data.manifest import unknown_name
-from kmip_data.models.config import ATTENTION, MESSAGE_PASSING
+from kmip_data.manifest import ADDED, unknown_name
+from kmip_data.models.config import SECTIONS, ModelConfig, kinds_of
 from kmip_data.models.training.config.keys import RunConfig
 from kmip_data.wording import nearest
 
@@ -36,21 +36,25 @@ class Key:
     field: FieldInfo | None = None  #: none where it is the kind of a section
 
 
-@functools.cache  # the plans of the paper set 2,500 keys
 def documented_keys(model: type[BaseModel] = RunConfig, prefix: str = "") -> list[Key]:
     """Every key of a configuration in order, with type, default and meaning."""
+    return _documented(model, prefix, *ADDED["attention"], *ADDED["message_passing"])
+
+
+@functools.cache  # the plans of the paper set 2,500 keys
+def _documented(model: type[BaseModel], prefix: str, *_added: str) -> list[Key]:
     found: list[Key] = []
     for name, field in model.model_fields.items():
         path, doc = f"{prefix}{name}", field.description or name
         default: Any = ... if field.is_required() else field.get_default(call_default_factory=True)
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            found += documented_keys(field.annotation, f"{path}.")
-        elif field.discriminator is not None:
-            parts = {part.model_fields["kind"].default: part for part in get_args(field.annotation)}
+        if model is ModelConfig and name in SECTIONS:
+            parts = kinds_of(name)
             found.append(Key(f"{path}.kind", " | ".join(parts), default.kind, doc))
             for kind, part in parts.items():
                 keys = [key for key in documented_keys(part, f"{path}.") if key.name != f"{path}.kind"]
                 found += [replace(key, kind=kind, doc=f"{kind}: {key.doc}") for key in keys]
+        elif isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            found += documented_keys(field.annotation, f"{path}.")
         else:
             found.append(Key(path, _type_name(field), default, doc, field=field))
     return found
@@ -79,12 +83,21 @@ def apply_overrides(config: RunConfig, items: Sequence[str]) -> RunConfig:
     return config_from_mapping(values, "the overrides")
 
 
-def config_from_mapping(values: Mapping[str, Any], origin: str) -> RunConfig:
+def config_from_mapping(
+    values: Mapping[str, Any], origin: str, *, plugins_in: Path | None = None
+) -> RunConfig:
     """Check ``values`` as a configuration; ``origin`` says in errors where they come from.
+
+    Plugins that they list must be loaded, or are imported if they are texts and ``plugins_in`` is the folder
+    of their files: :func:`kmip_data.plugins.allowed`, whose errors are raised, too.
 
     Raises ``UsageError``, which lists every fault: an unknown key, a missing one or a value of the wrong
     type.
     """
+    if values.get("plugins"):
+        from kmip_data.plugins import allowed
+
+        values = {**values, "plugins": allowed(values["plugins"], origin, plugins_in)}
     try:
         return RunConfig.model_validate(values)
     except ValidationError as error:
@@ -94,10 +107,11 @@ def config_from_mapping(values: Mapping[str, Any], origin: str) -> RunConfig:
         raise _refused(what, "the documented keys and types", found) from error
 
 
-def read_config(path: Path) -> RunConfig:
+def read_config(path: Path, *, import_plugins: bool = False) -> RunConfig:
     """Read a ``config.toml``.
 
-    Raises ``DamagedInput`` where the file is not readable TOML; ``UsageError`` where it is no configuration.
+    With ``import_plugins`` it is the user's own, whose plugins are imported. Raises ``DamagedInput`` where
+    the file is not readable TOML, and as :func:`config_from_mapping`.
     """
     try:
         values = tomllib.loads(read_small(path).decode("utf-8"))
@@ -106,7 +120,7 @@ def read_config(path: Path) -> RunConfig:
             f"{path} cannot be read as a configuration: {error}",
             next="name a run folder that kmip-data train made, or a file with the keys of docs/training.md",
         ) from error
-    return config_from_mapping(values, str(path))
+    return config_from_mapping(values, str(path), plugins_in=path.parent if import_plugins else None)
 
 
 def to_toml(config: RunConfig) -> str:
@@ -131,7 +145,11 @@ def _assign(values: dict[str, Any], path: str, text: str) -> None:
     if key is not None and key.field is not None:
         place[name] = _typed(key, key.field, text)
     elif key is not None:
-        if text not in (kinds := key.type.split(" | ")):
+        if text not in key.type.split(" | "):
+            from kmip_data.plugins import seek
+
+            seek(SECTIONS[section.rpartition(".")[2]][0], text)
+        if text not in (kinds := list(kinds_of(section.rpartition(".")[2]))):
             raise unknown_name(f"kind of {section}", text, kinds, command=HELP)
         if text != present:  # its other keys mean something else, if anything
             place.clear()
@@ -188,8 +206,7 @@ def _unknown(path: str) -> str:
 
 
 def _fault(entry: ErrorDetails) -> str:
-    # pydantic names the kind of a section among the keys.
-    path = ".".join(str(part) for part in entry["loc"] if part not in {*ATTENTION, *MESSAGE_PASSING})
+    path = ".".join(map(str, entry["loc"]))
     what = entry["msg"].removeprefix("Value error, ").partition(", unable to parse")[0]
     what = what.replace("Input should be", "must be")
     return _unknown(path) if entry["type"] == "extra_forbidden" else f"{path}: {what}"

@@ -94,6 +94,7 @@ def train(
     """
     if name is not None:
         run_folder.check_name(name)
+    config = config.with_plugins()
     home, device = home or Home.locate(), _check_machine(config)
     log = partial(say, quiet=quiet or not is_main_process())
     if source := config.training.init_from:

@@ -119,6 +119,11 @@ def test_a_file_of_graphgps(tmp_path):
         ("GPSModel", "SANTransformer", "model.type = 'SANTransformer'"),
         ("batch_norm: True", "batch_norm: False, full_graph: True", "gt.full_graph = True"),
         ("inductive_node", "san_graph", "gnn.head = 'san_graph'"),
+        ("n_heads: 8", "n_heads: [8]", r"gt.n_heads = \[8\]"),
+        ("act: relu", "act: {relu: [1]}", r"gnn.act.relu = \[1\]"),
+        ("head: inductive_node", "head: [1]", r"gnn.head = \[1\]"),
+        ("+Transformer", "+SparseAttention", "gt.sparse.val_dim is missing"),
+        ("layers_post_mp: 3", "layers_post_mp: x", "model.head_layers: must be a valid integer"),
         ("layers: 4,", "layers: deep,", "model.layers: must be a valid integer"),
     ],
 )

@@ -1,0 +1,261 @@
+"""Plugins: datasets, attention, message passing, encodings and models from outside the package.
+
+A plugin is a Python file with a table ``PLUGIN``, or an installed package with entry points in the groups
+``kmip_data.datasets``, ``kmip_data.attention``, ``kmip_data.message_passing``, ``kmip_data.encodings`` and
+``kmip_data.models``. It is code, so it is imported only where the user names it: by ``--plugin``, by
+``KMIP_DATA_PLUGINS``, in the file of ``--config``, or an installed one by one of its names. What cards and
+runs say imports nothing (:func:`allowed`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import importlib.util
+import os
+import re
+import shlex
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, UsageError, located
+from kmip_data.files.reading import first_fault, json_digest, read_small
+from kmip_data.manifest import ADDED, Manifest, Plugin, shipped_names, unknown_name
+
+ENVIRONMENT = "KMIP_DATA_PLUGINS"
+_GROUP = "kmip_data."  #: begins the name of a group of entry points
+_PART = ("model_fields", "build")
+#: Attributes that the objects of a group must have.
+_NEEDED: Final = {
+    "datasets": ("facts", "version", "schema", "units", "records"),
+    "attention": _PART,
+    "message_passing": _PART,
+    "encodings": ("stem", "help", "about", "columns", "compute"),
+    "models": ("keys",),
+}
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+_MOST: Final = 2**40  #: bytes of the raw files of a plugin's dataset
+
+Named = list[tuple[str, str, Any]]  #: group, name and object
+_loaded: dict[str, Plugin] = {}  #: by what :func:`load` was given
+
+
+def load(source: str | os.PathLike[str]) -> Plugin:
+    """Import a plugin, and add its names to those of this package.
+
+    ``source`` is the path of a Python file, which ends in ``.py``, or the name of an installed package. Child
+    processes, such as the runs of a sweep, inherit it by ``KMIP_DATA_PLUGINS``. Raises ``UsageError`` where
+    it cannot be found or imported, names something that exists, or an object of it lacks attributes.
+    """
+    text = os.fspath(source)
+    is_file = text.endswith(".py") or os.sep in text
+    key = str(located(text, "plugin")) if is_file else text
+    if key not in _loaded:
+        plugin, named = _from_file(Path(key)) if is_file else _from_package(key)
+        for group, name, value in named:
+            _check(plugin, group, name, value)
+        for group, name, value in named:
+            if group == "datasets":
+                value = value(_manifest(plugin, name, value))  # noqa: PLW2901 -- a pipeline with its manifest
+            ADDED[group][name] = value, plugin
+        _loaded[key] = plugin
+        others = filter(None, os.environ.get(ENVIRONMENT, "").split(os.pathsep))
+        os.environ[ENVIRONMENT] = os.pathsep.join(dict.fromkeys([*others, key]))
+    return _loaded[key]
+
+
+def load_named() -> None:
+    """Import the plugins in ``KMIP_DATA_PLUGINS``: files and packages, separated as in ``PATH``."""
+    for source in filter(None, os.environ.get(ENVIRONMENT, "").split(os.pathsep)):
+        load(source)
+
+
+def seek(group: str, name: str) -> None:
+    """Import the installed plugin that adds ``name`` to a group, if there is one.
+
+    For names that the user gave alone, never for those that a file has.
+    """
+    load_named()
+    if name in ADDED[group] or _NAME.fullmatch(name) is None:
+        return
+    for point in _entry_points(group):
+        if point.name == name or (group == "encodings" and name.startswith(point.name)):
+            load(point.dist.name)
+
+
+def offered(group: str) -> dict[str, str]:
+    """Return the names that installed plugins add to a group, and their packages; nothing is imported."""
+    return {point.name: point.dist.name for point in _entry_points(group)}
+
+
+def allowed(given: Any, config: str, folder: Path | None = None) -> list[Plugin]:
+    """Return the plugins that a configuration lists, which must be loaded.
+
+    ``given`` are tables of ``source`` and ``sha256``, as runs have them, or texts, which are imported where
+    ``folder`` is that of the user's own configuration ``config``. Raises ``UsageError``, which says how to
+    allow it, where a plugin is not loaded; ``CheckFailed`` where it is another; ``DamagedInput`` where
+    ``given`` is something else.
+    """
+    load_named()
+    try:
+        entries = TypeAdapter(list[Plugin | str]).validate_python(given)
+    except ValidationError as error:
+        raise DamagedInput(f"{config} has `plugins` that are none.", found=first_fault(error)) from error
+    return [_allowed(entry, config, folder) for entry in entries]
+
+
+def _allowed(entry: Plugin | str, config: str, folder: Path | None) -> Plugin:
+    if isinstance(entry, str):
+        if folder is None:
+            raise _not_allowed(config, entry, "not recorded")
+        return load(folder / Path(entry).expanduser() if entry.endswith(".py") else entry)
+    if any(plugin.sha256 == entry.sha256 for plugin in _loaded.values()):
+        return entry
+    if other := next((plugin for plugin in _loaded.values() if plugin.name == entry.name), None):
+        raise CheckFailed(
+            f"The plugin {entry.name} is not the one that {config} was written with.",
+            expected=f"SHA-256 {entry.sha256}",
+            found=f"SHA-256 {other.sha256} ({other.source})",
+            next="--plugin with the file or package as it was, or a new run",
+        )
+    raise _not_allowed(config, entry.source, entry.sha256)
+
+
+def _not_allowed(config: str, source: str, digest: str) -> UsageError:
+    word = shlex.quote(source)
+    return UsageError(
+        f"{config} names the plugin {source}, and a run never imports code by itself.",
+        found=f"SHA-256 {digest}",
+        next=f"if you trust it, the same command with --plugin {word} (or {ENVIRONMENT}={word} before it)",
+    )
+
+
+@functools.cache
+def _entry_points(group: str) -> list[Any]:
+    return sorted(
+        metadata.entry_points(group=_GROUP + group), key=lambda point: (point.name, point.dist.name)
+    )
+
+
+def _from_package(name: str) -> tuple[Plugin, Named]:
+    try:
+        points = [p for p in metadata.distribution(name).entry_points if p.group.startswith(_GROUP)]
+    except (metadata.PackageNotFoundError, ValueError):
+        points = []
+    if not points:
+        raise UsageError(
+            f"There is no plugin {name!r}: no installed package of that name has entry points for kmip-data.",
+            next="--plugin FILE.py for a file, or install the package",
+        )
+    with _explained(name):
+        named = [(point.group.removeprefix(_GROUP), point.name, point.load()) for point in points]
+    files = dict[str, Path]()
+    for top in {point.module.partition(".")[0] for point in points}:
+        module = sys.modules[top]
+        for folder in map(Path, getattr(module, "__path__", ())):
+            files |= {f"{top}/{path.relative_to(folder).as_posix()}": path for path in folder.rglob("*.py")}
+        if not hasattr(module, "__path__"):
+            files[top] = Path(str(module.__file__))
+    digests = {file: hashlib.sha256(path.read_bytes()).hexdigest() for file, path in files.items()}
+    sha256 = json_digest(digests) if len(digests) > 1 else next(iter(digests.values()))
+    return Plugin(source=name, sha256=sha256), named
+
+
+def _from_file(path: Path) -> tuple[Plugin, Named]:
+    name = path.stem
+    if not name.isidentifier() or name in sys.modules or _origin(name) not in {None, str(path)}:
+        what = f"{path.name} cannot be a plugin: {name!r} is the name of another module, or none."
+        raise UsageError(what, next="another name for the file")
+    try:
+        code = read_small(path)
+    except OSError as error:
+        raise UsageError(f"The plugin {path} cannot be read: {error.strerror or error}") from error
+    spec: Any = importlib.util.spec_from_file_location(name, path)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        with _explained(path.name):
+            # The bytes whose digest a run records; workers of a build import the file by its name.
+            exec(compile(code, str(path), "exec"), module.__dict__)  # noqa: S102
+        table = getattr(module, "PLUGIN", None)
+        if not isinstance(table, Mapping) or not all(isinstance(each, Mapping) for each in table.values()):
+            raise UsageError(
+                f"The plugin {path.name} has no table PLUGIN.",
+                expected='PLUGIN = {"datasets": {"NAME": CLASS}, …}, with any of ' + ", ".join(_NEEDED),
+            )
+    except KmipDataError:
+        del sys.modules[name]
+        raise
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    plugin = Plugin(source=str(path), sha256=hashlib.sha256(code).hexdigest())
+    return plugin, [(group, key, value) for group, values in table.items() for key, value in values.items()]
+
+
+def _origin(module: str) -> str | None:
+    spec = importlib.util.find_spec(module)
+    return None if spec is None else spec.origin or module
+
+
+@contextlib.contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """Turn whatever a plugin raises while it is imported into one error with its own last line."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        where = "" if isinstance(error, SyntaxError) else f" ({frame.filename}, line {frame.lineno})"
+        found = f"{type(error).__name__}: {error}{where}"
+        raise UsageError(f"The plugin {name} cannot be imported.", found=found) from error
+
+
+def _check(plugin: Plugin, group: str, name: str, value: Any) -> None:
+    """Raise UsageError where an object cannot be added to a group under a name."""
+    if group not in ADDED:
+        raise unknown_name("group of plugins", group, list(ADDED), command="docs/bring-your-own.md")
+    what = f"{name!r} in {group} of the plugin {plugin.name}"
+    if _NAME.fullmatch(str(name)) is None:
+        raise UsageError(f"{what} is no name.", expected="letters, digits, '-', '_' and '.'")
+    if group in {"datasets", "models"} and name in shipped_names(group):
+        raise UsageError(f"{what} is a name that kmip-data has itself.", next="another name")
+    if name in ADDED[group]:
+        raise UsageError(f"{what} is a name of the plugin {ADDED[group][name][1].name}, too.")
+    missing = [each for each in _NEEDED[group] if not hasattr(value, each)]
+    missing += sorted(getattr(value, "__abstractmethods__", ()))
+    if group == "models" and not missing:
+        parts = {key: part for key, part in value.items() if isinstance(part, Mapping) and "kind" in part}
+        missing = [key for key in ("attention", "local") if key not in parts]
+    if missing:
+        raise UsageError(f"{what} lacks {', '.join(dict.fromkeys(missing))}.")
+    if group == "encodings":
+        own = value.stem
+    else:
+        own = value.model_fields["kind"].default if _NEEDED[group] is _PART else name
+    if own != name:
+        raise UsageError(f"{what} calls itself {own!r}.", next="one name for both")
+
+
+def _manifest(plugin: Plugin, name: str, pipeline: Any) -> Manifest:
+    """Return the manifest of a plugin's dataset: its ``facts``, and defaults for what they leave out."""
+    facts = dict(pipeline.facts)
+    usual = {
+        "title": name, "summary": facts.get("title", name), "task": "not stated", "homepage": "",
+        "citation": "", "license": {"name": "not stated", "url": "", "notice": "not stated"},
+        "max_nodes": 65_536, "dataset_class": "ShardedDataset",
+    }  # fmt: skip
+    if files := facts.pop("files", None):
+        member = {"pattern": files, "max_bytes": _MOST, "max_count": 1_000_000}
+        usual["content"] = {"anchor": files, "members": [member], "max_total_bytes": _MOST}
+    usual["generated"] = not (files or facts.keys() & {"sources", "content"})
+    own = {"name": name, "file": name, "pipeline": pipeline.__module__}
+    try:
+        return Manifest.model_validate({**usual, **facts, **own})
+    except ValidationError as error:
+        what = f"The facts of {name!r} of the plugin {plugin.name} are not those of a dataset."
+        raise UsageError(what, found=first_fault(error)) from error

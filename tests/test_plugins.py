@@ -1,0 +1,293 @@
+"""Plugins: a file, an installed package, what a run may import, and every error."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sys
+import tomllib
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.cases import check_each
+from support.cli import done, kmip_process, refused
+
+import kmip_data
+from kmip_data import plugins
+from kmip_data.manifest import ADDED
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "bring-your-own.md"
+EXAMPLE = next(
+    b
+    for b in re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    if "PLUGIN" in b
+)
+SMALL = ("--epochs", 1, "--set", "model.layers=1", "--set", "model.hidden_dim=16", "--device", "cpu", "-q")
+
+
+@contextmanager
+def fresh():
+    """A process that has loaded no plugin."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [*sys.path])
+        patch.delenv(plugins.ENVIRONMENT, raising=False)
+        try:
+            yield
+        finally:
+            for name, module in [*sys.modules.items()]:
+                if str(getattr(module, "__file__", None)).startswith(str(Path.cwd())):
+                    del sys.modules[name]
+            plugins._loaded.clear()
+            plugins._entry_points.cache_clear()
+            for group in ADDED.values():
+                group.clear()
+            os.environ.pop(plugins.ENVIRONMENT, None)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The current folder, with a home in it."""
+    monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    with fresh():
+        yield tmp_path
+
+
+def write_rings(folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 8), ("val", 4), ("test", 4)):
+        (folder / part).mkdir(parents=True)
+        for i in range(count):
+            np.savetxt(folder / part / f"{i}.txt", rng.integers(0, 3, 5 + i), "%d")
+
+
+@pytest.mark.slow
+def test_the_file_of_the_page_trains_and_its_run_imports_nothing(folder):
+    mine, config = folder / "mine.py", folder / "home/runs/rings/gps-hub/mine/config.toml"
+    mine.write_text(EXAMPLE)
+    assert len(EXAMPLE.splitlines()) < 70
+    write_rings(folder / "raw")
+    # A process of its own, whose worker imports the file by its name.
+    kmip_process("build", "rings", "--archive", folder / "raw", "--plugin", mine, "--jobs", 2)
+    run = ("train", "--dataset", "rings", "--model", "gps-hub", "--name", "mine", *SMALL)
+    with fresh():
+        assert done(*run, "--plugin", "mine.py", "--json").json["run"] == str(config.parent)
+        assert "mine.py" in done("report", "--format", "csv").out
+    recorded = tomllib.loads(config.read_text())["plugins"]
+    digest = hashlib.sha256(EXAMPLE.encode()).hexdigest()
+    assert recorded == [{"source": str(mine), "sha256": digest}]
+
+    strangers = (
+        ("evaluate", "mine"),
+        ("predict", "mine", "--output", "p.npz"),
+        ("train", "--resume", "mine"),
+        ("explore", "mine", "--output", "e.html"),
+        ("train", "--config", config),
+    )
+
+    def refuses(line):
+        with fresh():
+            message = refused(*line)
+            assert f"--plugin {mine}" in message, message
+            assert digest in message, message
+            assert "mine" not in sys.modules
+
+    check_each(refuses, strangers)
+    with fresh():
+        assert "equal to result.json" in done("evaluate", "mine", "--plugin", "mine.py").out
+        assert "has no sample" in refused("build", "rings", "--sample")
+    with fresh(), pytest.MonkeyPatch.context() as patch:
+        patch.setenv(plugins.ENVIRONMENT, str(mine))
+        assert "is finished already" in done("train", "--resume", "mine").err
+    with fresh():
+        assert "left out" in refused("report")
+        assert len(kmip_data.open("rings", "train")) == 8  # a build needs no plugin
+        assert "--plugin FILE" in refused("build", "rings")
+        assert "mine" not in sys.modules
+    mine.write_text(f"{EXAMPLE}#")
+    with fresh():
+        assert f"expected: SHA-256 {digest}" in refused("evaluate", "mine", "--plugin", "mine.py", code=1)
+
+
+def test_a_configuration_names_its_plugins(folder):
+    (folder / "part.py").write_text(PART)
+    text = '{} [data]\ndataset = "long-range"\n[model.attention]\nkind = "late"\n'
+    (folder / "own.toml").write_text(text.format('plugins = ["part.py"]\n'))
+    from kmip_data.models.training.config.overrides import read_config
+
+    with fresh(), pytest.raises(plugins.UsageError, match=r"names the plugin part\.py"):
+        read_config(folder / "own.toml")
+    (folder / "none.toml").write_text(text.format(""))
+    with fresh(), pytest.raises(plugins.UsageError, match=r"no kind of model\.attention called 'late'"):
+        read_config(folder / "none.toml")
+    found = read_config(folder / "own.toml", import_plugins=True)
+    assert found.with_plugins().plugins == (plugins.load("part.py"),)
+    (folder / "damaged.toml").write_text(text.format("plugins = [3]\n"))
+    with pytest.raises(plugins.DamagedInput, match="`plugins` that are none"):
+        read_config(folder / "damaged.toml")
+
+
+PART = """
+from typing import Literal
+from kmip_data.models.parts import Part
+class Late(Part):
+    kind: Literal["late"] = "late"
+    def build(self, place):
+        from torch.nn import Identity
+        class Same(Identity):
+            def forward(self, x, batch):
+                return x
+        return Same()
+PLUGIN = {"attention": {"late": Late}}
+"""
+GRAPHS = """
+import numpy as np
+from kmip_data.format.schema import Schema
+from kmip_data.format.writer import GraphRecord
+from kmip_data.pipelines.base import Pipeline
+from kmip_data.pipelines.shared.records import class_column, feature_column, units_of_rows
+class Paths(Pipeline):
+    version = 1
+    facts = {"title": "Paths with a marked end"}
+    def schema(self, params):
+        columns = feature_column("node/x", ("mark",), "of one end"), class_column("graph/y", 2, "even")
+        return Schema(columns=columns)
+    def units(self, prepared, params):
+        return units_of_rows(range(12), 6)
+    def records(self, prepared, unit, params):
+        for row in unit.items["rows"]:
+            nodes, part = 3 + row, ("train", "val", "test")[row % 3]
+            edges, x = np.stack([np.arange(nodes - 1), np.arange(1, nodes)]), np.zeros((nodes, 1), np.float32)
+            yield GraphRecord(key=f"{part}/{row}", num_nodes=nodes, edge_index=edges,
+                              columns={"node/x": x, "graph/y": np.uint8(row % 2)})
+"""
+POINTS = """
+[kmip_data.datasets]
+paths = lib_of_paths.graphs:Paths
+[kmip_data.attention]
+late = lib_of_paths.attention:Late
+[kmip_data.models]
+gps-late = lib_of_paths:GPS_LATE
+"""
+
+
+@pytest.fixture
+def package(folder):
+    """An installed package of three files."""
+    package, info = folder / "lib_of_paths", folder / "lib_of_paths-1.0.dist-info"
+    package.mkdir(), info.mkdir()
+    (package / "__init__.py").write_text(
+        'GPS_LATE = {"attention": {"kind": "late"}, "local": {"kind": "gcn"}}'
+    )
+    (package / "graphs.py").write_text(GRAPHS)
+    (package / "attention.py").write_text(PART)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: lib-of-paths\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(POINTS)
+    return folder
+
+
+@pytest.mark.slow
+def test_a_package_outside_ours_is_trained_by_its_names(package):
+    own = {"PYTHONPATH": str(package)}
+    run = ("--dataset", "paths", "--model", "gps-late", *SMALL[:-3], "-q")
+    found = kmip_process("train", *run, "--json", **own).json
+    recorded = tomllib.loads((Path(found["run"]) / "config.toml").read_text())
+    assert recorded["model"]["attention"] == {"kind": "late"}
+    (plugin,) = recorded["plugins"]
+    assert plugin["source"] == "lib-of-paths"
+    assert "--plugin lib-of-paths" in kmip_process("evaluate", found["run"], code=2, **own).err
+    kmip_process("evaluate", found["run"], "--plugin", "lib-of-paths", **own)
+    # Runs of a sweep are processes, which get the plugin from it.
+    swept = kmip_process("sweep", *run, "--json", **own).json
+    assert [each["state"] for each in swept["runs"]] == ["done"]
+    listed = kmip_process("list", "--json", **own).json["datasets"]
+    assert {"name": "paths", "title": "of the plugin lib-of-paths"} in listed
+
+
+def test_installed_names_are_found_where_they_are_typed_alone(package, monkeypatch):
+    from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping
+    from kmip_data.pipelines.find import obtain
+
+    monkeypatch.syspath_prepend(package)
+    config = config_from_mapping({"data": {"dataset": "s3dis"}}, "the test")
+    with pytest.raises(plugins.UsageError, match="no dataset or build folder called 'paths'"):
+        obtain("paths")  # a run's configuration may have said it
+    assert "lib_of_paths" not in sys.modules
+    assert apply_overrides(config, ["model.attention.kind=late"]).model.attention.kind == "late"
+    with fresh():
+        monkeypatch.syspath_prepend(package)
+        assert "Paths with a marked end" in done("info", "paths").out
+
+
+NO_UNITS = GRAPHS.replace("def units", "def pieces")
+FACTS = GRAPHS.replace('"title"', '"heading"')
+ERRORS = {
+    "import": (
+        "1 / 0",
+        r"cannot be imported.\n  found: ZeroDivisionError: division by zero \(.*odd.py, line 1\)",
+    ),
+    "syntax": ("def", r"found: SyntaxError: invalid syntax \(odd.py, line 1\)"),
+    "exit": ("import sys; sys.exit(3)", "found: SystemExit: 3"),
+    "no table": ("x = 1", "has no table PLUGIN"),
+    "a group": ('PLUGIN = {"graphs": {}, "dataset": {"x": 1}}', "no group of plugins called 'dataset'"),
+    "a name": ('PLUGIN = {"models": {"../x": {}}}', "'../x' in models of the plugin odd.py is no name"),
+    "a class": ('PLUGIN = {"datasets": {"x": 1}}', "lacks facts, version, schema, units, records"),
+    "a method": (f"{NO_UNITS}\nPLUGIN = {{'datasets': {{'x': Paths}}}}", "lacks units"),
+    "facts": (f"{FACTS}\nPLUGIN = {{'datasets': {{'x': Paths}}}}", "facts of 'x' .*\n  found: heading"),
+    "a model": ('PLUGIN = {"models": {"x": {"attention": "hub"}}}', "lacks attention, local"),
+    "another kind": (f"{PART}\nPLUGIN['attention'] = {{'x': Late}}", "calls itself 'late'"),
+    "our dataset": (f"{GRAPHS}\nPLUGIN = {{'datasets': {{'s3dis': Paths}}}}", "that kmip-data has itself"),
+    "our model": ('PLUGIN = {"models": {"gcn": {}}}', "that kmip-data has itself"),
+    "our kind": (PART.replace("late", "k-mip"), "names 'k-mip', which kmip-data has itself"),
+}
+
+
+def test_every_fault_of_a_plugin_is_one_error(folder):
+    def check(case):
+        code, message = ERRORS[case]
+        (folder / "odd.py").write_text(code)
+        with fresh():
+            found = refused("info", "helsinki", "--model", "gps-kmip", "--plugin", "odd.py")
+            assert re.search(message, found), found
+            assert len(re.findall("^Error: ", found, re.MULTILINE)) == 1, found
+
+    check_each(check, ERRORS)
+
+
+def test_plugins_that_are_not_there(folder, package, monkeypatch):
+    monkeypatch.syspath_prepend(package)
+    (folder / "json.py").write_text("")
+    points = package / "lib_of_paths-1.0.dist-info/entry_points.txt"
+    points.write_text("[kmip_data.attention]\nlate = lib_of_paths.attention:Gone\n")
+    for source, message in {
+        "gone.py": "gone.py cannot be read: No such file",
+        "json.py": "'json' is the name of another module",
+        "no-such-package": "There is no plugin 'no-such-package'",
+        "lib-of-paths": "found: AttributeError: module 'lib_of_paths.attention' has no attribute 'Gone'",
+    }.items():
+        assert message in refused("info", "helsinki", "--plugin", source)
+    monkeypatch.setenv(plugins.ENVIRONMENT, "gone.py")
+    assert "gone.py cannot be read" in refused("list")
+
+
+def test_an_encoding_of_a_plugin_is_a_column(folder):
+    (folder / "enc.py").write_text("""
+import numpy as np
+from kmip_data.graphs.encoding import Encoding
+class Ones(Encoding):
+    stem, help, about, metavar = "ones", "Ones.", "{parameter} ones", "N"
+    def columns(self):
+        return (self.column("node", "ones", self.parameter),)
+    def compute(self, graphs, check):
+        return {"node/ones": np.ones((graphs.node_ptr[-1], self.parameter), np.float32)}
+PLUGIN = {"encodings": {"ones": Ones}}
+""")
+    done("build", "long-range", "--set", "graphs=12", "--set", "nodes=8", "-q")
+    done("encode", *(folder / "home/built").iterdir(), "ones3", "--plugin", "enc.py", "-q")
+    with fresh():
+        (build,) = (folder / "home/built").iterdir()
+        assert kmip_data.open(build, columns=["ones3"])[0].ones.shape[1] == 3
+        done("verify", build)
