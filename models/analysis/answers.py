@@ -89,6 +89,7 @@ def influence_of(opened: OpenedRun, split: str = "test", position: int = 0) -> I
         # One backward pass a node: the largest output is the score of the predicted class.
         best = outputs.amax(1, keepdim=True)
         values = np.stack([node_influence(best, batch.x, node) for node in draw.tolist()])
+    values[~np.isfinite(values)] = 0.0  # of a network that overflows; JSON has no such numbers
     hops = by_hop(values, read_batch(batch).edges.index, draw.tolist(), HOPS)
     return Influence(draw, values, list(enumerate(hops.tolist()))[1:])
 

@@ -196,7 +196,7 @@ function drawHeld(pen) {
   }
   stroke({ strokeStyle: hueNow(INKS.ball), lineWidth: 2, globalAlpha: one ? 0.9 : 0.5 }, ...pairs);
   const most = Math.max(...state.links.map(({ weight }) => weight));
-  for (const { key, head, weight } of state.links.toReversed()) {
+  for (const { key, head, weight } of [...state.links].reverse()) {
     const color = hueNow(hueOf(head));
     const share = weight / most;
     Object.assign(pen, { strokeStyle: color, fillStyle: color, lineWidth: 0.5 + 5 * share, globalAlpha: 0.25 + 0.65 * share });

@@ -138,6 +138,8 @@ def losses() -> dict[str, Any]:
         "cross_entropy": ("cross_entropy", weight, rows, classes),
         "binary_cross_entropy": ("binary_cross_entropy", weight, rows, labels),
         "l1": ("l1", weight, rows, values),
+        "log10_mse": ("log10_mse", weight, rows, values),
+        "log10_mse of one": ("log10_mse", weight, none, [values[0], values[1][:0]]),
         "no rows in one": ("weighted_cross_entropy", weight, none, [classes[0], classes[1][:0]]),
         "one class": ("weighted_cross_entropy", weight, rows, [c * 0 + 2 for c in classes]),
         "nothing known": ("l1", weight, rows, [v * math.nan for v in values]),
