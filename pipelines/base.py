@@ -19,7 +19,7 @@ from kmip_data.format.card import Card, Receipt
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.splits import PARTS
 from kmip_data.format.writer import GraphRecord, Skipped
-from kmip_data.manifest import ADDED, Manifest, Strict, dataset_names, load_manifest, named
+from kmip_data.manifest import ADDED, Manifest, Strict, load_manifest, named
 from kmip_data.wording import nearest
 
 
@@ -276,9 +276,13 @@ def pipeline_of(card: Card) -> Pipeline[Any, Any] | None:
 
     ``None`` for a saved dataset, and for one of a plugin that is not loaded: a card imports nothing.
     """
-    if card.manifest not in dataset_names():
+    if not card.manifest:
         return None
-    return load_pipeline(named(load_manifest(card.manifest), card.dataset))
+    try:
+        manifest = load_manifest(card.manifest)
+    except UsageError:
+        return None
+    return load_pipeline(named(manifest, card.dataset))
 
 
 M = TypeVar("M", bound=BaseModel)

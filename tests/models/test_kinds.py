@@ -118,7 +118,7 @@ class Halved(Part):
 
         return Layer()
 
-configuration.Halved = Halved
+Halved.__module__, configuration.Halved = configuration.__name__, Halved
 sys.path.insert(0, sys.argv[2])
 
 import torch
