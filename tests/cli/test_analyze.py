@@ -5,9 +5,7 @@ from pathlib import Path
 import pytest
 from support.cases import check_each
 from support.cli import done, refused
-from support.shared import ROOT
 
-from kmip_data.cli.analyze import command as analyze
 from kmip_data.models.analysis import expressivity
 from kmip_data.models.analysis.study import record_run
 
@@ -55,15 +53,6 @@ def test_wrong_usage_is_named(home, tmp_path, monkeypatch):
         assert not any(tmp_path.iterdir())
 
     check_each(check, cases)
-
-
-def test_options_are_documented():
-    documented = (ROOT / "docs" / "analysis.md").read_text("utf-8")
-    for name, command in analyze.commands.items():
-        words = {word for param in command.params for word in param.opts if word.startswith("--")}
-        assert [
-            word for word in words - {"--home", "--json", "--quiet"} if f"`{word}" not in documented
-        ] == [], name
 
 
 def test_expressivity_prints_its_tables(monkeypatch):
