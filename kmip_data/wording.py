@@ -17,7 +17,8 @@ OPTIONS |= {"split": "--split-rule", "split_seed": "--split-seed", "test_area": 
 _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>]+")
+#: Of a bounded scheme: without the bound 100,000 letters take 25 s.
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://[^\s'\"<>]+")
 _HOST = re.compile(r"(?:[^:\[\]]*|\[[^\]]*\])(?::\d*)?")  #: with a port, but without a user
 _REQUEST = re.compile(r"(?<=url: )(/[^\s?#]*)[?#]\S*")  #: how requests quotes the path that it asked for
 
@@ -71,7 +72,7 @@ def without_secrets(text: str, address: str = "") -> str:
 
 def _ending(address: str) -> str:
     """Return the punctuation that follows a query or fragment, which is not part of either."""
-    return re.search(r"[),.;:]*$", address)[0] if "?" in address or "#" in address else ""  # type: ignore[index]
+    return address[len(address.rstrip("),.;:")) :] if "?" in address or "#" in address else ""
 
 
 def _secrets(address: str) -> set[str]:

@@ -20,6 +20,7 @@ from kmip_data.graphs.knn import knn_table
 from kmip_data.runtime.threads import num_threads
 
 FLOWS = ("source_to_target", "target_to_source")
+MOST = 1e150  #: largest coordinate, whose square is finite
 ROOM = 2**22  #: numbers of a block of differences: 32 MB, of 1 to 128 MB the fastest (2.4 s; 3.1, 3.9)
 WIDE = 16  #: most columns in which a tree leaves anything out
 SLACK = 1e-9  #: relative; far above the rounding of a sum of squares, far below what costs a second query
@@ -51,8 +52,8 @@ def knn_graph(
     Parameters
     ----------
     x
-        (N, F) or (N,) finite points of any dtype and device; the search runs on the CPU. Distances are
-        float32 for up to three columns of float32 or half precision, else float64.
+        (N, F) or (N,) points of any dtype and device, finite and at most 1e150; the search runs on the
+        CPU. Distances are float32 for up to three columns of float32 or half precision, else float64.
     k
         Neighbours of a point, at least 1.
     batch
@@ -77,7 +78,7 @@ def knn_graph(
     UsageError
         An argument is not of its kind.
     DamagedInput
-        A coordinate is NaN or infinite.
+        A coordinate is NaN, or larger.
     """
     if not isinstance(k, int) or k < 1:
         raise UsageError(f"k must be a whole number of at least 1, not {k!r}.")
@@ -124,7 +125,7 @@ def radius_graph(
         most = others if max_num_neighbors is None else min(max_num_neighbors - loop, others)
         k = min(32, most)
         near = _nearest(points[start:stop], k)
-        square = near.square.dtype.type(r * r)
+        square = near.square.dtype.type(min(r * r, float(np.finfo(near.square.dtype).max)))
         while k < most and bool((near.square[:, -1] < square).any()):  # more may follow the last one
             k = min(2 * k, most)
             near = _nearest(points[start:stop], k)
@@ -141,7 +142,7 @@ def _checked(
     x: Tensor, batch: Tensor | None, flow: str, batch_size: int | None
 ) -> tuple[NDArray[Any], list[int]]:
     """Return points (N, F), float32 or float64, and the first row of each graph with N behind them."""
-    if not isinstance(x, Tensor) or x.ndim not in {1, 2} or x.is_complex():
+    if not isinstance(x, Tensor) or x.ndim not in {1, 2} or x.is_complex() or x.layout != torch.strided:
         found = f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
         raise UsageError(f"x must be a tensor of shape (N, F), not {found}.")
     if flow not in FLOWS:
@@ -150,14 +151,16 @@ def _checked(
     x = x[:, None] if x.ndim == 1 else x
     narrow = x.is_floating_point() and x.dtype != torch.float64
     points = x.to(torch.float32 if narrow else torch.float64).numpy()
-    finite = np.isfinite(points).all(axis=1)
-    if not finite.all():
-        raise DamagedInput(f"x must be finite: NaN or infinity at point {int(finite.argmin())}.")
+    most = min(MOST, float(np.finfo(points.dtype).max))
+    fits = (np.abs(points) <= most).all(axis=1)  # False for NaN
+    if not fits.all():
+        raise DamagedInput(f"x must be finite and at most {MOST:g}: point {int(fits.argmin())} is not.")
     if batch is None:
         return points, [0, len(points)]
-    graph = batch.detach().cpu().numpy()
-    fits = graph.shape == (len(points),) and graph.dtype.kind in "iu"
-    if not fits or (len(graph) and graph[0] < 0) or (np.diff(graph) < 0).any():
+    graph = batch.detach().cpu().numpy() if isinstance(batch, Tensor) else np.array(batch)
+    whole = graph.shape == (len(points),) and graph.dtype.kind in "iu"
+    graph = graph.astype(np.int64) if whole else graph  # differences of unsigned numbers are never negative
+    if not whole or (len(graph) and graph[0] < 0) or (np.diff(graph) < 0).any():
         raise UsageError(f"batch must be {len(points)} whole numbers from 0, ascending, one for each point.")
     if batch_size is not None and len(graph) and graph[-1] >= batch_size:
         raise UsageError(f"batch names graph {graph[-1]}, and batch_size is {batch_size}.")
@@ -169,8 +172,10 @@ def _nearest(points: NDArray[Any], k: int, *, squares: bool = True) -> Near:
     n, width = points.shape
     if k < 1:
         return Near(np.empty((n, 0), np.int64), np.empty((n, 0), points.dtype))
-    if points.dtype == np.float32 and width <= 3:
-        points = np.pad(points, ((0, 0), (0, 3 - width)))  # a column of zeros adds 0 to each sum
+    if not width or (points.dtype == np.float32 and width <= 3):
+        points = np.pad(
+            points.astype(np.float32, copy=False), ((0, 0), (0, 3 - width))
+        )  # a column of zeros adds 0 to each sum
         table = knn_table(points, k).astype(np.int64)
         if not squares:
             return Near(table, points[:0])

@@ -74,6 +74,9 @@ class NeighborLoader(NodeLoader):  # type: ignore[misc] # torch-geometric has no
     ) -> None:
         name = str(getattr(subgraph_type, "value", subgraph_type)) if directed else "induced"
         _check(data, num_neighbors, name, options)
+        _check_nodes("edge_index", data.edge_index, data, (2, data.num_edges))
+        if input_nodes is not None:
+            _check_nodes("input_nodes", torch.as_tensor(input_nodes), data, None)
         if seed is not None:
             options["generator"] = torch.Generator().manual_seed(seed)
         sampler = _Sampler(data, [int(fanout) for fanout in num_neighbors], replace, name)
@@ -131,6 +134,19 @@ class _Sampler(BaseSampler):  # type: ignore[misc] # as above
     def sample_from_edges(self, *_: Any, **__: Any) -> SamplerOutput:
         """Not for this loader, whose batches are made of nodes."""
         raise NotImplementedError
+
+
+def _check_nodes(name: str, found: Tensor, data: Data, shape: tuple[int, int] | None) -> None:
+    """Raise UsageError for anything but numbers of nodes of this shape, or a mask without one."""
+    nodes = int(data.num_nodes or 0)
+    if shape is None and found.dtype == torch.bool:
+        fits = found.shape == (nodes,)
+    else:
+        fits = found.shape == (shape or (found.numel(),)) and found.dtype in {torch.int32, torch.int64}
+        fits = fits and (not found.numel() or 0 <= int(found.min()) <= int(found.max()) < nodes)
+    if not fits:
+        what = f"{name} must be numbers of nodes, 0 to {nodes - 1}, or a mask of all nodes."
+        raise UsageError(what, found=f"{found.dtype} of shape {tuple(found.shape)}")
 
 
 def _check(data: Any, num_neighbors: Any, name: str, options: dict[str, Any]) -> None:

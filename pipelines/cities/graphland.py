@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 KINDS: Final = ("numerical", "fraction", "categorical")  #: of features, in the order of the columns of x
 QUANTILES: Final = 1_000
 MOST_CATEGORIES: Final = 4_096  #: of one column, each a column of x
+MOST_NUMBERS: Final = 2**30  #: in x, 4 GB; the published tables give 2**25
 NEAR: Final = 1e-7  #: values this near to the least and largest one are these
 _FILE: Final = "streets.npz"
 _NAME: Final = re.compile(r"[^\x00-\x1f\x7f]{1,100}")
@@ -193,7 +194,9 @@ def read_features(folder: Path) -> Features:
                 raise DamagedInput(f"features.csv: the column {name!r} is empty.")
             if kind == "categorical":
                 found = np.unique(values)
-                if np.isnan(values).any() or (found != np.rint(found)).any() or len(found) > MOST_CATEGORIES:
+                fits = len(found) <= MOST_CATEGORIES
+                fits = fits and (len(names) + len(found)) * len(values) <= MOST_NUMBERS
+                if not fits or np.isnan(values).any() or (found != np.rint(found)).any():
                     raise DamagedInput(
                         f"features.csv: the column {name!r} is not one of numbered categories."
                     )
@@ -286,8 +289,9 @@ def read_edges(path: Path, nodes: int) -> I64:
     values = read_table(path, index=None).to_numpy()
     if values.shape[1] != 2 or not len(values) or values.dtype.kind not in "iu":
         raise DamagedInput(f"{path.name} is not a list of edges: two columns of whole numbers.")
-    if values.min() < 0 or values.max() >= nodes:
-        raise DamagedInput(f"{path.name}: an edge leads to {values.max():,}, of {nodes:,} streets.")
+    least, most = values.min(), values.max()
+    if least < 0 or most >= nodes:
+        raise DamagedInput(f"{path.name}: edges of streets {least:,} to {most:,}, of {nodes:,}.")
     return values.T.astype(np.int64)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import reprlib
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -23,6 +24,8 @@ from kmip_data.models.training.config.presets import load_preset, read_preset
 from kmip_data.wording import counted
 
 MOST = 10_000  #: keys; aliases of YAML could make a small file of any number
+_TEXT = reprlib.Repr()  # lists of aliases of lists, written out, could fill any memory
+_TEXT.maxlevel, _TEXT.maxstring, _TEXT.maxother = 2, 200, 200
 DATASETS = {
     "PyG-VOCSuperpixels": {"edge_wt_region_boundary": "pascalvoc-sp"},
     "PyG-COCOSuperpixels": {"edge_wt_region_boundary": "coco-sp"},
@@ -106,7 +109,8 @@ class _File:
 
     def refuse(self, key: str) -> None:
         self.left.discard(key)
-        self.unmapped.append(f"{key} = {self.values[key]!r}" if key in self.values else f"{key} is missing")
+        found = f"{key} = {_TEXT.repr(self.values[key])}" if key in self.values else f"{key} is missing"
+        self.unmapped.append(found)
 
     def pick(self, key: str, choices: Mapping[Any, Any], default: Any = None) -> Any:
         """Return what the key's value is here; a value that is not among the choices cannot be mapped."""
@@ -159,8 +163,7 @@ def read_graphgps(path: Path) -> tuple[RunConfig, list[str]]:
     if file.unmapped:
         raise _refusal(path, file, "remove them from a copy of the file, and set what they mean with --set")
     values = base.model_dump()
-    for section, keys in changes.items():
-        values[section] = merged(values[section], keys)
+    values |= {section: merged(values[section], keys) for section, keys in changes.items()}
     config = config_from_mapping(values, str(path))
     for variant in read_preset(*base.preset.split("/")).variants:
         preset = load_preset(dataset, model, variant)
@@ -324,9 +327,8 @@ def _head(file: _File, preset: Any, activation: str) -> dict[str, Any]:
 
 def _training(file: _File, base: RunConfig) -> dict[str, Any]:
     """Return ``optimiser``, ``schedule`` and ``training``."""
-    optimisers = {"adamW": "adamw", "adam": "adam", "sgd": "sgd"}
     optimiser: dict[str, Any] = {
-        "name": file.pick("optim.optimizer", optimisers, "adam"),
+        "name": file.pick("optim.optimizer", {"adamW": "adamw", "adam": "adam", "sgd": "sgd"}, "adam"),
         "lr": file.get("optim.base_lr", 0.01),
         "weight_decay": file.get("optim.weight_decay", 5e-4),
     }
@@ -373,28 +375,26 @@ def _refusal(path: Path, file: _File, remedy: str) -> UsageError:
 
 def _read(path: Path) -> dict[str, Any]:
     """Return the dotted keys of a YAML file."""
+    import yaml
+
     try:
-        import yaml
-    except ImportError as error:
-        what = "--from-yaml needs PyYAML, which is not installed."
-        raise UsageError(what, next="pip install pyyaml") from error
-    try:
-        values = yaml.safe_load(read_small(path))
+        values = yaml.safe_load(read_small(path, 2**16))  # upstream's have 4 kB
         found = dict(itertools.islice(_flat(values, ""), MOST + 1))
-    except (OSError, ValueError, AttributeError, RecursionError, yaml.YAMLError) as error:
+    except Exception as error:  # tags and digits provoke errors of many classes in PyYAML
         fault = "its top level is no mapping" if isinstance(error, AttributeError) else first_fault(error)
         raise DamagedInput(f"{path} cannot be read as a YAML configuration: {fault}") from error
     if len(found) > MOST:
         raise DamagedInput(f"{path} has more than {MOST:,} keys, which no configuration has.")
-    return found
+    return {key: value for key, value in found.items() if not isinstance(value, dict)}
 
 
 def _flat(values: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    """Dotted keys and their values; numbers such as 1e-5, which YAML takes for text, as numbers."""
+    """Dotted keys and values, sections too; numbers such as 1e-5, which YAML takes for text, as numbers."""
     for key, value in values.items():
         if isinstance(value, dict):
+            yield f"{prefix}{key}", value  # counted: aliases of empty sections have no end, and no other key
             yield from _flat(value, f"{prefix}{key}.")
-        elif isinstance(value, str) and re.fullmatch(r"[-+]?\d*\.?\d+[eE][-+]?\d+", value):
+        elif isinstance(value, str) and re.fullmatch(r"[-+]?(\d+|\d*\.\d+)[eE][-+]?\d+", value):
             yield f"{prefix}{key}", float(value)
         else:
             yield f"{prefix}{key}", value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import math
 
 import numpy as np
 import pytest
@@ -110,6 +111,9 @@ def test_arguments_are_pygs():
     assert knn_graph(x[:0], 2).shape == knn_graph(x[:1], 2).shape == (2, 0)
     assert radius_graph(torch.tensor([0.0, 1.0, 2.5]), 1.0).shape == (2, 0)  # the radius itself is outside
     assert radius_graph(torch.tensor([0.0, 1.0, 2.5]), 1.001).tolist() == [[1, 0], [0, 1]]
+    for radius in (1e30, math.inf, 10**400):
+        assert radius_graph(torch.tensor([0.0, 1.0, 2.5]), radius).shape == (2, 6)
+    assert knn_graph(torch.zeros(3, 0, dtype=torch.float64), 1).tolist() == [[1, 0, 0], [0, 1, 2]]
 
 
 @pytest.mark.parametrize(
@@ -119,6 +123,8 @@ def test_arguments_are_pygs():
         ({"k": 2.0}, "k must be"),
         ({"flow": "both"}, "flow must be"),
         ({"batch": torch.tensor([1, 0, 0, 0])}, "ascending"),
+        ({"batch": torch.tensor([1, 0, 0, 0], dtype=torch.uint8)}, "ascending"),
+        ({"batch": [1, 0, 0, 0]}, "ascending"),
         ({"batch": torch.tensor([0, 0])}, "4 whole numbers"),
         ({"batch": torch.tensor([0, 0, 1, 2]), "batch_size": 2}, "batch_size is 2"),
         ({"x": torch.zeros(2, 2, 2)}, r"shape \(2, 2, 2\)"),
@@ -131,8 +137,9 @@ def test_wrong_arguments_are_named(options, named):
     for radius in ({"r": -1.0}, {"r": 1.0, "max_num_neighbors": 0}):
         with pytest.raises(UsageError, match=list(radius)[-1]):
             radius_graph(torch.zeros(4, 2), **radius)
-    with pytest.raises(DamagedInput, match="point 1"):
-        knn_graph(torch.tensor([[0.0], [torch.nan]]), 1)
+    for odd in (np.float32(np.nan), np.float32(-np.inf), np.float64(1e200)):
+        with pytest.raises(DamagedInput, match="point 1"):
+            knn_graph(torch.from_numpy(np.array([0, odd])), 1)
 
 
 @needs_pyg_lib

@@ -123,6 +123,10 @@ def test_arguments_are_pygs_or_refused_by_name(data):
         {"num_neighbors": {}},
         {"subgraph_type": "some"},
         {"data": HeteroData()},
+        {"data": Data(edge_index=torch.tensor([[0], [9]]), num_nodes=2)},
+        {"data": Data(edge_index=torch.zeros(3, 2).long(), num_nodes=2)},
+        {"input_nodes": torch.tensor([-2])},
+        {"input_nodes": torch.tensor([True])},
     )
     for options in wrong:
         with pytest.raises(UsageError):

@@ -141,13 +141,18 @@ def test_all_of_them_in_one_message_and_no_run(tmp_path):
     message = refused("train", "--from-yaml", path, "--home", tmp_path / "home")
     assert "2 keys that cannot be mapped" in message
     assert all(key in message for key in ("optim.optimizer = 'rmsprop'", "gnn.keep_edge = 0.1"))
+    lists = "".join(f"l{i}: &l{i} [{', '.join([f'*l{i - 1}' if i else 'lol'] * 9)}]\n" for i in range(12))
+    path.write_text(VOC + lists)
+    assert len(refused("train", "--from-yaml", path, "--home", tmp_path / "home")) < 10_000
     assert "--model has no effect" in refused("train", "--from-yaml", path, "--model", "gcn")
     assert "--config or --from-yaml" in refused("train", "--from-yaml", path, "--config", path)
 
 
 @pytest.mark.parametrize(
     "text",
-    ["- a\n- b\n", "a: [\n", "text", "", "!!python/object/apply:os.system [ls]", "\x00",
+    ['x: !!int ""', "x: !!bool x", "x: !!float 1" + ":1" * 2_000, f"x: {'1' * 70_000}x",
+     "k0: &k0 {}\n" + "".join(f"k{i + 1}: &k{i + 1} {{a: *k{i}, b: *k{i}}}\n" for i in range(40)),
+     "- a\n- b\n", "a: [\n", "text", "", "!!python/object/apply:os.system [ls]", "\x00",
      "a: &a {b: 1, c: 2}\nb: &b {d: *a, e: *a, f: *a}\n" + "".join(
          f"k{i}: &k{i} {{a: *{'b' if i == 0 else f'k{i - 1}'}, b: *{'b' if i == 0 else f'k{i - 1}'}}}\n"
          for i in range(40))],
