@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-import kmip_data
-from kmip_data import errors
+import kmip_data.errors
 from kmip_data.cli.shared.commands import Group
 from kmip_data.cli.shared.output import JSON_PRINTED, filtered
 from kmip_data.runtime.signals import ENDING, end, repeating
@@ -102,7 +101,7 @@ def main() -> NoReturn:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
             signal.signal(number, end)
     sys.unraisablehook = repeating(sys.unraisablehook)
-    warnings.simplefilter("ignore", errors.PartialBuildWarning)  # what commands print says it
+    warnings.simplefilter("ignore", kmip_data.errors.PartialBuildWarning)  # what commands print says it
     # PyTorch's threads sleep while they wait: next to other processes, spinning costs five to ten times
     # the work. Read when OpenMP is loaded, so set before.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -139,18 +138,19 @@ def _run(args: list[str]) -> int:
     except click.exceptions.Exit as request:
         return request.exit_code
     except SystemExit as request:
-        return request.code if isinstance(request.code, int) else errors.UNKNOWN_ERROR
+        return request.code if isinstance(request.code, int) else kmip_data.errors.UNKNOWN_ERROR
     except (KeyboardInterrupt, click.Abort):
         click.echo("Interrupted.", err=True)
-        return errors.INTERRUPTED
+        return kmip_data.errors.INTERRUPTED
     except BrokenPipeError:
         # Nobody reads stdout any more: what is still buffered must not fail again at exit.
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return errors.PIPE_CLOSED
+        return kmip_data.errors.PIPE_CLOSED
     except Exception as error:  # noqa: BLE001 -- the one place where every error ends
         explained = explain(error, args)
-        code, known = explained.exit_code if explained else errors.UNKNOWN_ERROR, explained or _unknown(error)
+        known = explained or _unknown(error)
+        code = explained.exit_code if explained else kmip_data.errors.UNKNOWN_ERROR
         click.echo(f"Error: {known}", err=True)
         if "--json" in args and not meta.get(JSON_PRINTED):
             parts = {name.replace(" ", "_"): text for name, text in known.parts.items() if text}
@@ -160,9 +160,9 @@ def _run(args: list[str]) -> int:
     return 0
 
 
-def explain(error: Exception, args: Sequence[str] = ()) -> errors.KmipDataError | None:
+def explain(error: Exception, args: Sequence[str] = ()) -> kmip_data.errors.KmipDataError | None:
     """Return ``error`` as one of the classes that users meet, or ``None`` where nobody foresaw it."""
-    if isinstance(error, errors.KmipDataError):
+    if isinstance(error, kmip_data.errors.KmipDataError):
         return error
     if isinstance(error, click.ClickException):
         context = getattr(error, "ctx", None)
@@ -171,19 +171,23 @@ def explain(error: Exception, args: Sequence[str] = ()) -> errors.KmipDataError 
         # A wrong value has its range in the message; the form of the line would say nothing about it.
         value = isinstance(error, click.BadParameter) and not isinstance(error, click.MissingParameter)
         usage = None if context is None or value else context.get_usage().removeprefix("Usage: ")
-        return errors.UsageError(error.format_message(), expected=usage, next=f"{path} --help")
+        return kmip_data.errors.UsageError(error.format_message(), expected=usage, next=f"{path} --help")
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))):
         found = str(error).partition("\n")[0] or None
-        return errors.OutOfResources("The memory ran out.", found=found, next="--jobs 1, or smaller batches")
-    if isinstance(error, OSError) and error.errno in errors.FULL:
-        return errors.disk_error(error, Path(error.filename or "."), left="what was finished before")
+        return kmip_data.errors.OutOfResources(
+            "The memory ran out.", found=found, next="--jobs 1, or smaller batches"
+        )
+    if isinstance(error, OSError) and error.errno in kmip_data.errors.FULL:
+        return kmip_data.errors.disk_error(
+            error, Path(error.filename or "."), left="what was finished before"
+        )
     if isinstance(error, OSError) and error.filename is not None:
         what = f"{error.filename} cannot be used: {error.strerror}"
-        return errors.UsageError(what, next="another path, --home or --output")
+        return kmip_data.errors.UsageError(what, next="another path, --home or --output")
     return None
 
 
-def _unknown(error: Exception) -> errors.KmipDataError:
+def _unknown(error: Exception) -> kmip_data.errors.KmipDataError:
     """Keep the traceback in a file: the command may have run for hours before."""
     import tempfile
     import traceback
@@ -193,7 +197,7 @@ def _unknown(error: Exception) -> errors.KmipDataError:
         "w", prefix="kmip-data-error-", suffix=".txt", delete=False, encoding="utf-8"
     ) as file:
         file.write(f"{PROGRAM} {kmip_data.__version__}\n{' '.join(sys.argv)}\n\n{text}")
-    return errors.KmipDataError(
+    return kmip_data.errors.KmipDataError(
         f"Unexpected error, a bug in {PROGRAM}: {type(error).__name__}: {error}",
         found=f"the traceback is {file.name}",
         next="a bug report with that traceback",

@@ -35,7 +35,7 @@ SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.And: ast.Or, ast.Or: ast.And,
 }  # fmt: skip
-BUDGET = 60  #: seconds of tests that one change is given
+BUDGET = 90  #: seconds of tests that one change is given
 LIMIT = 400  #: CPU seconds of one process of tests, whatever else the machine does; what hangs is noticed
 
 
@@ -77,8 +77,8 @@ def changed(text: str, node: ast.expr, replacement: ast.expr) -> str:
 class Map:
     """Tests that execute each line of one file after another, and the seconds each test takes.
 
-    Work in other processes and in compiled functions is not seen by coverage: such a line has the tests of
-    the nearest line above it that was seen, and those of test files that name its module.
+    Work in other processes and in compiled functions is not seen by coverage: such a line has the tests that
+    name its module and those of the folder that mirrors its own.
     """
 
     def __init__(self, root: Path, data: Path, log: Path) -> None:
@@ -86,6 +86,7 @@ class Map:
 
         self.data = CoverageData(str(data))
         self.data.read()
+        self.root = root
         self.seconds: Counter[str] = Counter()
         for seconds, test in re.findall(
             r"^([\d.]+)s (?:setup|call) +(\S+)", log.read_text("utf-8"), re.MULTILINE
@@ -95,7 +96,9 @@ class Map:
         self.texts = {file: (root / file).read_text("utf-8") for file in files if (root / file).is_file()}
 
     def tests(self, path: Path, line: int) -> list[str]:
-        """Return the tests of a line, fastest first, within the budget of seconds but at least three."""
+        """Return the tests of a line, those of its module and the fastest first: at most a budget of seconds,
+        but at least three.
+        """
         contexts = {
             number: {name.partition("|")[0] for name in names if name}
             for number, names in self.data.contexts_by_lineno(str(path)).items()
@@ -104,10 +107,17 @@ class Map:
         found = near or set().union(*contexts.values())
         if not contexts.get(line):
             name = re.compile(rf"\b{path.stem}\b")
-            naming = tuple(f"{file}::" for file, text in self.texts.items() if name.search(text))
-            found = found | {test for test in self.seconds if test.startswith(naming)}
+            mirror = self.root / "tests" / path.relative_to(self.root)
+            room = next(folder for folder in mirror.parents if folder.is_dir()).relative_to(self.root)
+            files = {
+                file for file, text in self.texts.items() if name.search(text) or Path(file).parent == room
+            }
+            found = {test for test in self.seconds if test.partition("::")[0] in files}
+        subject = path.stem.partition("_")[0]
         tests, spent = [], 0.0
-        for test in sorted(found, key=lambda test: (self.seconds[test], test)):
+        for test in sorted(
+            found, key=lambda test: (subject not in test.partition("::")[0], self.seconds[test], test)
+        ):
             spent += self.seconds[test]
             if spent > BUDGET and len(tests) >= 3:
                 break

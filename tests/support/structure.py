@@ -23,16 +23,16 @@ LINES, MODULES, FUNCTION = 400, 15, 60
 ONE_FILE_EACH = {"cli"}  #: a command is a file: as many as there are
 COMMON = {"--help", "--home", "--json", "--quiet", "--verbose"}  #: options of every command, not counted
 LIMITS = {
-    "lines of Python": 44_000,
-    "lines in kmip_data": 12_500,
-    "lines in pipelines": 11_500,
-    "lines in models": 16_500,
-    "lines in cli": 3_500,
-    "lines of TOML": 4_700,
+    "lines of Python": 47_000,  # 44,000 and what benchmarks, results, plugins and pages add
+    "lines in kmip_data": 13_500,
+    "lines in pipelines": 12_200,
+    "lines in models": 17_500,
+    "lines in cli": 3_800,
+    "lines of TOML": 6_500,
     "lines of tests": 36_000,
     "words of docs": 45_000,
-    "commands": 26,
-    "options": 150,
+    "commands": 27,
+    "options": 165,
 }
 
 

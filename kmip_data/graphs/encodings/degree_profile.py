@@ -13,8 +13,13 @@ from kmip_data.format.schema import Column
 from kmip_data.graphs.encoding import Encoding, Graphs, check_edges
 
 DegreeProfile = Literal["2.0", "2.8"]
-_OF_TARGETS = ("least out-degree", "most out-degree", "mean out-degree", "deviation of the out-degrees")
-FIELDS: Final = ("out-degree", *(f"{name} of its targets" for name in _OF_TARGETS))
+FIELDS: Final = (
+    "out-degree",
+    "least out-degree of its targets",
+    "most out-degree of its targets",
+    "mean out-degree of its targets",
+    "deviation of the out-degrees of its targets",
+)
 
 
 class Profile(Encoding):

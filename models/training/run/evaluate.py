@@ -155,7 +155,8 @@ def open_run(
     result = run_folder.read_result(folder)
     chosen = choose_device(device or config.system.device)
     check_precision(config.training.precision, chosen)
-    self_check.before_run(config.model, chosen)
+    if chosen.kind == "cuda":
+        self_check.before_run(config.model, chosen)
     if target is None:
         config = run_folder.own_choices(config, folder, home)
     else:

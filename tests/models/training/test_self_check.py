@@ -115,7 +115,6 @@ def test_a_device_is_checked_once_a_size(checked, monkeypatch, tmp_path) -> None
     assert (checked.times, LEFT_OUT) == (1, {})
     self_check.before_run(ModelConfig(hidden_dim=60), GPU)
     assert checked.times == 2
-    self_check.before_run(model, SimpleNamespace(kind="cpu", name="cpu"))
     checked.name = "another GPU"
     monkeypatch.setenv("KMIP_DATA_SELF_CHECK", "off")
     self_check.before_run(model, GPU)
