@@ -59,11 +59,12 @@ def load(source: str | os.PathLike[str]) -> Plugin:
     key = str(located(text, "plugin")) if is_file else text
     if key not in _loaded:
         plugin, named = _from_file(Path(key)) if is_file else _from_package(key)
-        for group, name, value in named:
-            _check(plugin, group, name, value)
-        for group, name, value in named:
-            if group == "datasets":
-                value = value(_manifest(plugin, name, value))  # noqa: PLW2901 -- a pipeline with its manifest
+        try:
+            added = [(group, name, _checked(plugin, group, name, value)) for group, name, value in named]
+        except KmipDataError:
+            sys.modules.pop(Path(key).stem if is_file else "", None)  # it can be corrected and loaded again
+            raise
+        for group, name, value in added:
             ADDED[group][name] = value, plugin
         _loaded[key] = plugin
         others = filter(None, os.environ.get(ENVIRONMENT, "").split(os.pathsep))
@@ -215,8 +216,8 @@ def _explained(name: str) -> Iterator[None]:
         raise UsageError(f"The plugin {name} cannot be imported.", found=found) from error
 
 
-def _check(plugin: Plugin, group: str, name: str, value: Any) -> None:
-    """Raise UsageError where an object cannot be added to a group under a name."""
+def _checked(plugin: Plugin, group: str, name: str, value: Any) -> Any:
+    """Return an object as its group has it; raise UsageError where it cannot be added under a name."""
     if group not in ADDED:
         raise unknown_name("group of plugins", group, list(ADDED), command="docs/bring-your-own.md")
     what = f"{name!r} in {group} of the plugin {plugin.name}"
@@ -236,13 +237,20 @@ def _check(plugin: Plugin, group: str, name: str, value: Any) -> None:
     if group == "encodings":
         own = value.stem
     else:
-        own = value.model_fields["kind"].default if _NEEDED[group] is _PART else name
+        own = getattr(value.model_fields.get("kind"), "default", "") if _NEEDED[group] is _PART else name
     if own != name:
         raise UsageError(f"{what} calls itself {own!r}.", next="one name for both")
+    if group != "datasets":
+        return value
+    manifest = _manifest(plugin, name, value)
+    with _explained(plugin.name):
+        return value(manifest)  # a pipeline
 
 
 def _manifest(plugin: Plugin, name: str, pipeline: Any) -> Manifest:
     """Return the manifest of a plugin's dataset: its ``facts``, and defaults for what they leave out."""
+    if not isinstance(pipeline.facts, Mapping):
+        raise UsageError(f"`facts` of {name!r} of the plugin {plugin.name} is no mapping.")
     facts = dict(pipeline.facts)
     usual = {
         "title": name, "summary": facts.get("title", name), "task": "not stated", "homepage": "",

@@ -239,6 +239,18 @@ ERRORS = {
     "facts": (f"{FACTS}\nPLUGIN = {{'datasets': {{'x': Paths}}}}", "facts of 'x' .*\n  found: heading"),
     "a model": ('PLUGIN = {"models": {"x": {"attention": "hub"}}}', "lacks attention, local"),
     "another kind": (f"{PART}\nPLUGIN['attention'] = {{'x': Late}}", "calls itself 'late'"),
+    "no kind": (
+        "class A:\n model_fields = {}\n build = 1\nPLUGIN = {'attention': {'x': A}}",
+        "calls itself ''",
+    ),
+    "no table of facts": (
+        f"{GRAPHS}\nPaths.facts = 1\nPLUGIN = {{'datasets': {{'x': Paths}}}}",
+        "`facts` of 'x' .* no mapping",
+    ),
+    "a constructor": (
+        f"{GRAPHS}\nPaths.__init__ = lambda self, m: 1 / 0\nPLUGIN = {{'datasets': {{'x': Paths}}}}",
+        "ZeroDivisionError",
+    ),
     "our dataset": (f"{GRAPHS}\nPLUGIN = {{'datasets': {{'s3dis': Paths}}}}", "that kmip-data has itself"),
     "our model": ('PLUGIN = {"models": {"gcn": {}}}', "that kmip-data has itself"),
     "our kind": (PART.replace("late", "k-mip"), "names 'k-mip', which kmip-data has itself"),
@@ -253,6 +265,7 @@ def test_every_fault_of_a_plugin_is_one_error(folder):
             found = refused("info", "helsinki", "--model", "gps-kmip", "--plugin", "odd.py")
             assert re.search(message, found), found
             assert len(re.findall("^Error: ", found, re.MULTILINE)) == 1, found
+            assert "odd" not in sys.modules or case == "our kind"  # corrected, it can be loaded again
 
     check_each(check, ERRORS)
 

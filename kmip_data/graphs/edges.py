@@ -109,9 +109,27 @@ def radius_graph(
     """Return edges from all points nearer than ``r`` to each point, as ``torch_geometric.nn.radius_graph``.
 
     A point is a neighbour where its squared distance is less than r², as in pyg-lib and torch-cluster. Of
-    more than ``max_num_neighbors`` (None: no limit) the nearest stay, by (squared distance, index); PyG keeps
-    those that its tree meets first. Other arguments, result and errors: :func:`knn_graph`; with ``loop`` the
-    point itself counts as one of them.
+    more than ``max_num_neighbors`` the nearest stay, by (squared distance, index); PyG keeps those that its
+    tree meets first.
+
+    Parameters
+    ----------
+    r
+        Radius, at least 0, in the unit of ``x``.
+    max_num_neighbors
+        Most neighbours of a point, at least 1, with ``loop`` the point itself among them; None: no limit.
+    x, batch, loop, flow, num_workers, batch_size
+        As those of :func:`knn_graph`.
+
+    Returns
+    -------
+    Tensor
+        (2, E) int64 on the device of ``x``, grouped by point, nearest first.
+
+    Raises
+    ------
+    UsageError, DamagedInput
+        As :func:`knn_graph`.
     """
     limits = max_num_neighbors is not None
     if not (isinstance(r, int | float) and r >= 0):
