@@ -22,15 +22,7 @@ from kmip_data.format.card import CARD_NAME, NAME_WORDS, Card, is_name
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.runtime.progress import Progress
 from kmip_data.sharing.remote import Remote, blocks_of
-from kmip_data.sharing.share import (
-    BLOCKS_NAME,
-    MAX_FILES,
-    PUSH_NAME,
-    SHARE_NAME,
-    PushList,
-    Share,
-    SharedFile,
-)
+from kmip_data.sharing.share import BLOCKS_NAME, MAX_FILES, PUSH_NAME, SHARE_NAME, PushList, Share, SharedFile
 
 #: Names of licences on the hub; any other is given by name and link.
 _LICENSES = {"CC BY 4.0": "cc-by-4.0", "CC BY-NC 4.0": "cc-by-nc-4.0", "MIT": "mit", "ODbL 1.0": "odbl"}

@@ -26,12 +26,7 @@ from kmip_data.runtime.presence import require_extra
 from kmip_data.runtime.progress import say
 
 
-def repair_build(
-    path: Path,
-    *,
-    home: Home | None = None,
-    **options: Unpack[BuildArguments],
-) -> list[str]:
+def repair_build(path: Path, *, home: Home | None = None, **options: Unpack[BuildArguments]) -> list[str]:
     """Build again what ``verify`` finds broken: all of the build for a card, shard or split, else the column.
 
     Needs the raw files the build was made from. They give the same bytes, in the same folder, and only files

@@ -201,8 +201,7 @@ class RunConfig(Strict):
         default="code", description="variant of the preset: code, text, or another that it names"
     )
     plugins: tuple[Plugin, ...] | None = Field(
-        default=None,
-        description="plugins of the run with their SHA-256; a run imports none by itself",
+        default=None, description="plugins of the run with their SHA-256; a run imports none by itself"
     )
     data: DataConfig
     model: ModelConfig = Field(default_factory=ModelConfig)
