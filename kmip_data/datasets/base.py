@@ -6,7 +6,6 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import Any, ClassVar, Final, Unpack, get_args, get_type_hints
 
 from torch_geometric.data import Data
@@ -196,7 +195,7 @@ def open(  # noqa: A001 -- its public name
         build: Build = open_afar(os.fspath(path_or_name), Home.locate(home))
         find(build.path, parameters, sample=sample)  # refuses a build with other parameters
     else:
-        if not (Path(path_or_name) / CARD_NAME).is_file() and path_or_name not in dataset_names():
+        if path_or_name not in dataset_names():
             seek("datasets", os.fspath(path_or_name))
         build = find(path_or_name, parameters, home=home, sample=sample)
     return ShardedDataset(build, split, transform, split_name=split_name, columns=columns)

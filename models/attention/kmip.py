@@ -234,7 +234,7 @@ class KMIPAttention(nn.Module):
         In the form of ``torch_geometric.nn.attention``: padded graphs (G, W, dim) and, as ``ptr``, a bool
         mask (G, W) of their nodes (None: all); padding is left out and gives zeros.
         """
-        if x.ndim == 3:
+        if isinstance(x, Tensor) and x.ndim == 3 and not x.is_nested:
             return self._padded(x, ptr)
         x = problem.check_nodes(x, self.query.weight)
         context, rows, last = context_of(ptr), x, self._last

@@ -233,10 +233,10 @@ class SlowNetwork:
                 h = normalize(h, dim=1) if config.head_l2norm else h  # noqa: PLW2901
             found.append(self.linear("head.out", h))
         if config.head != "link":
-            return torch.cat(found)
+            return torch.cat(found) * config.output_scale
         widest = max(len(x) for x in found)
         square = [nn.functional.pad(x @ x.T, (0, widest - len(x), 0, widest - len(x))) for x in found]
-        return torch.stack(square)
+        return torch.stack(square) * config.output_scale
 
 
 def pull(out: Tensor) -> Tensor:
