@@ -16,7 +16,7 @@ from kmip_data.models.search import trial
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
-S3DIS_ZIP, SHAPENET_ZIP = "indoor3d_sem_seg_hdf5_data_small.zip", "shapenet_part_16_shapes.zip"
+S3DIS_ZIP = "indoor3d_sem_seg_hdf5_data_small.zip"
 
 NOT_RUN = {
     "make demo": "run by the tests of the demo command",
@@ -24,10 +24,7 @@ NOT_RUN = {
     "python -m pip install -c constraints.txt .": "the tests of the wheel install it",
 }
 #: Paths of the reader's own in README.md, and the files that the tests use instead.
-STAND_INS = {
-    "~/Downloads/indoor3d_sem_seg_hdf5_data.zip": S3DIS_ZIP,
-    "/data/shapenetcore_partanno_segmentation_benchmark_v0_normal": SHAPENET_ZIP,
-}
+STAND_INS = {"~/Downloads/indoor3d_sem_seg_hdf5_data.zip": S3DIS_ZIP}
 #: Shorter, but the same command.
 SHORTER = {
     "train": [
