@@ -10,7 +10,6 @@ runs say imports nothing (:func:`allowed`).
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import importlib.util
 import os
@@ -138,11 +137,9 @@ def _not_allowed(config: str, source: str, digest: str) -> UsageError:
     )
 
 
-@functools.cache
 def _entry_points(group: str) -> list[Any]:
-    return sorted(
-        metadata.entry_points(group=_GROUP + group), key=lambda point: (point.name, point.dist.name)
-    )
+    points = metadata.entry_points(group=_GROUP + group)
+    return sorted(points, key=lambda point: (point.name, point.dist.name))
 
 
 def _from_package(name: str) -> tuple[Plugin, Named]:
