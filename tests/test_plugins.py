@@ -41,7 +41,6 @@ def fresh():
                 if str(getattr(module, "__file__", None)).startswith(str(Path.cwd())):
                     del sys.modules[name]
             plugins._loaded.clear()
-            plugins._entry_points.cache_clear()
             for group in ADDED.values():
                 group.clear()
             os.environ.pop(plugins.ENVIRONMENT, None)
