@@ -35,16 +35,26 @@ EXTRAS = {
     "hub": ["fsspec>=2024.2", "huggingface_hub>=0.30"],
     "slurm": ["submitit>=1.5.4"],
     "gpu": ["triton>=3.6; platform_system == 'Linux'"],
+    "parquet": ["pyarrow>=17"],
 }
 # ``cuda`` is of use beside an NVIDIA GPU alone.
 ALL = sorted({item for name, items in EXTRAS.items() if name != "cuda" for item in items})
 #: Of the site; in no other extra.
-DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.6", "mkdocstrings[python]>=0.29"]
+DOCS = [
+    "ipykernel>=6.29",
+    "mkdocs>=1.6,<2",
+    "mkdocs-material>=9.6",
+    "mkdocstrings[python]>=0.29",
+    "nbclient>=0.10",
+    "nbformat>=5.10",
+]
 # For tests, lint and benchmarks; the extra ``dev`` has these and all of the above.
 DEV = [
     *EXTRAS["cuda"],  # compiles for cards that are not there
     "build>=1.2",
     "codespell>=2.3",
+    "datasets>=3.0",
+    "duckdb>=1.1",
     "faiss-cpu>=1.8",
     "flask-cors>=4.0",
     "hypothesis>=6.100",
