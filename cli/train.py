@@ -124,11 +124,13 @@ def command(
         return
     runs = "\n".join(f"run  {run}" for run in summary.runs)
     text = f"{summary.table()}\n\n{runs}\nNext: kmip-data evaluate {summary.runs[0]}"
+    data = summary.to_dict()
     if row is not None:
         from kmip_data.models.reports.ours import check_reproduced
 
-        text = f"{check_reproduced(row, summary)}\n\n{text}"
-    show(summary.to_dict(), text, as_json=as_json)
+        data["reproduced"], compared = check_reproduced(row, summary)
+        text = f"{compared}\n\n{text}"
+    show(data, text, as_json=as_json)
 
 
 def _refuse_others(option: str, value: str, allowed: Sequence[str]) -> None:
