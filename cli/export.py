@@ -16,13 +16,7 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Home
 
 
-@click.command(
-    cls=DatasetCommand,
-    examples=[
-        "kmip-data export helsinki --to parquet",
-        "kmip-data export s3dis --to litdata --output s3dis",
-    ],
-)
+@click.command(cls=DatasetCommand)
 @click.argument("target", type=shared.TARGET)
 @click.option("--to", required=True, type=click.Choice(["parquet", "pt", "litdata"]), help="Format.")
 @shared.path_option("--output", metavar="DIR", help="New folder.  [default: BUILD-FORMAT, in this folder]")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import glob
 import os
-import re
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, Literal
@@ -12,7 +13,7 @@ from torch_geometric.data import Data, InMemoryDataset
 
 from kmip_data.arrays import I64
 from kmip_data.builds.home import Build
-from kmip_data.errors import UsageError, occupied, writing
+from kmip_data.errors import UsageError, writing
 from kmip_data.files import changes as files
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.runtime.progress import Progress
@@ -20,7 +21,6 @@ from kmip_data.saving.parquet import parts_of, write_parquet
 
 Format = Literal["parquet", "pt", "litdata"]
 _CHUNK_BYTES: Final = 2**26  #: litData's chunks, of which one is in memory
-_UNFINISHED: Final = re.compile(r"\w+\.(parquet|pt)|\w+/(chunk-\d+-\d+\.bin|(\d+\.)?index\.json)")
 #: dtypes that litData 0.2.76 cannot store
 _NOT_IN_LITDATA: Final = {"uint32", "uint64"}
 
@@ -33,38 +33,28 @@ def export(build: Build, to: Format, folder: Path, *, quiet: bool = False) -> di
     ``litdata.StreamingDataset``, with items of :class:`torch_geometric.data.Data`. Parts are those of
     :func:`~kmip_data.saving.parquet.parts_of`.
 
-    The files are written into a hidden folder next to ``folder``, which is renamed at the end; the next call
-    removes what a killed one left there.
+    A hidden folder next to ``folder`` is written and renamed at the end; the next call removes that of one
+    that was killed.
 
     Raises ``UsageError`` where the folder exists, a package is missing, or the format cannot hold the
     data; ``OutOfResources`` where the disk is full.
     """
-    scratch = folder.with_name(f".{folder.name}.unfinished")
+    scratch = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.partial")
     with files.build_lock(folder, quiet=quiet), writing(folder, left="nothing"):
         if os.path.lexists(folder):
-            raise UsageError(f"{folder} exists already.", next="another --output folder")
-        _clear(scratch)
-        scratch.mkdir(parents=True)
+            raise UsageError(f"{folder} already exists.", next="another --output folder")
+        for stale in folder.parent.glob(f".{glob.escape(folder.name)}.{'[0-9a-f]' * 32}.partial"):
+            files.remove_scratch(stale)  # of an export that was killed
+        scratch.mkdir()
         try:
             found = _WRITERS[to](build, scratch, quiet=quiet)
             for path in scratch.rglob("*"):
                 files.fsync_path(path)
             files.move(scratch, folder)
         except BaseException:
-            _clear(scratch)
+            files.remove_scratch(scratch)
             raise
     return {part: folder / path.name for part, path in found.items()}
-
-
-def _clear(scratch: Path) -> None:
-    """Remove an unfinished export; UsageError where there is more, which is not ours."""
-    files.refuse_link(scratch)
-    names = [path.relative_to(scratch).as_posix() for path in scratch.glob("**/*")]
-    ours = [name for name in names if _UNFINISHED.fullmatch(name)]
-    files.remove_files(scratch, ours, folders=[name for name in names if (scratch / name).is_dir()])
-    files.remove_empty(scratch)
-    if left := [name for name in names if os.path.lexists(scratch / name)]:
-        raise occupied(scratch, "an unfinished export", ", ".join(left[:5]))
 
 
 def _items(build: Build, records: I64, progress: Progress) -> Iterator[Data]:

@@ -194,32 +194,25 @@ def same(found: dict, wanted: dict, *, joined: bool) -> None:
 
 
 def test_exports_replace_nothing_and_leave_nothing(graphs, tmp_path, monkeypatch) -> None:
-    out, scratch = tmp_path / "out", tmp_path / ".out.unfinished"
+    out, written = tmp_path / "out", exporting._WRITERS["litdata"]
     out.mkdir()
-    (out / "mine").write_text("mine")
-    with pytest.raises(UsageError, match="exists already"):
+    with pytest.raises(UsageError, match="already exists"):
         export(graphs, "pt", out, quiet=True)
-    (out / "mine").rename(tmp_path / "mine")
     out.rmdir()
 
-    def broken(*_: object, **__: object) -> None:
-        (scratch / "train").mkdir()
-        (scratch / "train" / "chunk-0-0.bin").write_text("half")
+    def broken(build: Build, folder: Path, **more: bool) -> None:
+        written(build, folder, **more)
         raise KeyboardInterrupt
 
     monkeypatch.setitem(exporting._WRITERS, "litdata", broken)
     with pytest.raises(KeyboardInterrupt):
         export(graphs, "litdata", out, quiet=True)
-    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
-    scratch.mkdir()
-    (scratch / "train.pt").write_text("of a killed export")
-    (scratch / "diary.txt").write_text("mine")
-    with pytest.raises(UsageError, match=r"diary\.txt"):
-        export(graphs, "pt", out, quiet=True)
-    assert [path.name for path in scratch.iterdir()] == ["diary.txt"]
-    (scratch / "diary.txt").unlink()
+    assert not list(tmp_path.iterdir())
+    killed, mine = tmp_path / f".out.{'0' * 32}.partial", tmp_path / ".out.diary.partial"
+    for folder in (killed, mine):
+        (folder / "train").mkdir(parents=True)
     assert export(graphs, "pt", out, quiet=True)["test"] == out / "test.pt"
-    assert not scratch.exists()
+    assert sorted(tmp_path.iterdir()) == [mine, out]
 
 
 def test_what_litdata_cannot_hold_is_refused_before_any_work(tmp_path, monkeypatch) -> None:
