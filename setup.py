@@ -102,6 +102,7 @@ setup(
         "kmip_data.manifests.results.ours": ["*.toml"],
         "kmip_data.manifests.digests": ["*.toml"],
         "kmip_data.manifests.sweeps": ["*.toml"],
+        "kmip_data.manifests.tables": ["*.toml"],
     },
     include_package_data=False,
     install_requires=[

@@ -26,7 +26,7 @@ CITY_MODELS, SEEDS = ("gps-kmip", "gcn", "mlp"), 3
 SETTINGS = "--as small-city --epochs 60"
 
 
-@click.command(cls=shared.Command, examples=["kmip-data demo", "kmip-data demo --full --home /tmp/demo"])
+@click.command(cls=shared.Command)
 @click.option("--full", is_flag=True, help=f"Train three models on a real city instead, from {SEEDS} seeds.")
 @click.option(
     "--home", "folder", default="demo-home", envvar="KMIP_DATA_HOME", metavar="DIR",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
 
 
-@click.command(cls=Command, examples=["kmip-data list", "kmip-data list --json"])
+@click.command(cls=Command)
 @home_option
 @json_option
 def command(home: Home, as_json: bool) -> None:

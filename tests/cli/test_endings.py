@@ -47,7 +47,7 @@ def command_that(monkeypatch):
     """Put a command ``x`` on the command line that runs the function given, or raises the error."""
 
     def make(body):
-        @click.command(cls=Command, examples=["kmip-data x"])
+        @click.command(cls=Command)
         @click.option("--json", "as_json", is_flag=True)
         def x(as_json):
             if isinstance(body, BaseException):
