@@ -193,6 +193,7 @@ def _fit(run: Prepared) -> RunResult:
     config, data, folder, recompute = run.config, run.data, run.folder, run.memory.recompute
     with checkpoint.restored(), float32_products(config.training.precision):
         device = machine.join(config, run.device.kind)
+        data.divide(machine.rank(), config.processes)
         torch.manual_seed(config.training.seed)
         if config.system.deterministic:
             torch.use_deterministic_algorithms(True, warn_only=True)
