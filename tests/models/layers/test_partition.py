@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import socket
 from typing import Any
 
 import pytest
 import torch
+from support.processes import on_processes
 from torch import distributed
 from torch_geometric.data import Data
 
@@ -82,34 +80,13 @@ def _learned(name: str, graph: Data, processes: int) -> dict[str, torch.Tensor]:
     return found | {"logits": model.eval()(graph).detach()}
 
 
-def _on(processes: int, act: Any) -> None:
-    """Call ``act(rank)`` in forks of this process that exchange by gloo."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port = str(held.getsockname()[1])
-
-    def as_rank(rank: int) -> None:
-        torch.set_num_threads(1)
-        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port, GLOO_SOCKET_IFNAME="lo")
-        distributed.init_process_group("gloo", rank=rank, world_size=processes)
-        act(rank)
-        distributed.destroy_process_group()
-
-    forks = [multiprocessing.get_context("fork").Process(target=as_rank, args=(i,)) for i in range(processes)]
-    for fork in forks:
-        fork.start()
-    for fork in forks:
-        fork.join(600)
-        fork.kill()
-    assert [fork.exitcode for fork in forks] == [0] * processes
-
-
 @pytest.mark.parametrize("processes", [2, 4])
 def test_processes_learn_what_one_does(processes: int) -> None:
     graph = _graph()
     wanted = {name: _learned(name, graph, 1) for name in NETWORKS}
 
     def compare(rank: int) -> None:
+        distributed.init_process_group("gloo")
         own = share_of(graph, rank, processes)
         for name, alone in wanted.items():
             for at, value in _learned(name, own, processes).items():
@@ -117,7 +94,9 @@ def test_processes_learn_what_one_does(processes: int) -> None:
                 far = (value - one).abs().max() if value.is_floating_point() else (value != one).sum()
                 assert far <= 1e-10, f"{name}, {at}: {far}"
 
-    _on(processes, compare)
+        distributed.destroy_process_group()
+
+    on_processes(processes, compare)
 
 
 @pytest.mark.parametrize("processes", [1, 2, 5])
