@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding_bag
 
 if TYPE_CHECKING:
-    from kmip_data.models.layers.partition import Partition
+    from kmip_data.models.layers.partition import AllNodes, Partition
 
 
 class Bags(NamedTuple):
@@ -70,7 +70,7 @@ class EdgeList:
     distance: Tensor | None = None  #: (E, 1), where nodes have positions
     by_target: bool = False  #: True if they are sorted by target
     #: Of a graph on several processes: sources from N on are rows of its halo.
-    partition: Partition | None = None
+    partition: Partition | AllNodes | None = None
 
     @property
     def index(self) -> Tensor:
@@ -149,8 +149,8 @@ class SharedMembers(EdgeList):
 
     def sum_at_target(self, values: Tensor) -> Tensor:
         """Sum over the nodes of each graph, on all processes."""
-        assert self.partition is not None
-        return self.partition.total(_SumAtTargets.apply(values, self))  # type: ignore[no-untyped-call]
+        own = _SumAtTargets.apply(values, self)  # type: ignore[no-untyped-call]
+        return self.partition.total(own)  # type: ignore[union-attr,no-any-return]
 
 
 class _LookUp(torch.autograd.Function):

@@ -8,6 +8,7 @@ sums. Dropout draws the numbers of all rows on each process and keeps those of i
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 from dataclasses import dataclass, replace
@@ -70,12 +71,33 @@ class Partition:
         """Sum over all processes, any shape."""
         return _Total.apply(x)  # type: ignore[no-any-return, no-untyped-call]
 
+    @property
+    def everyone(self) -> AllNodes:
+        """Edges whose sources are any nodes, by their numbers in the whole graph."""
+        return AllNodes(self)
+
     @functools.cached_property
     def back(self) -> Tensor:
         """(N,) int64, the place of each node in ``order``."""
         return torch.empty_like(self.order).scatter_(
             0, self.order, torch.arange(len(self.order), device=self.order.device)
         )
+
+
+@dataclass(frozen=True, eq=False)
+class AllNodes:
+    """Rows of all nodes in place of a halo, for edges that reach everywhere."""
+
+    partition: Partition
+
+    @property
+    def halo(self) -> int:
+        """Rows besides own ones."""
+        return self.partition.nodes.total - len(self.partition.nodes.rows)
+
+    def extended(self, x: Tensor) -> Tensor:
+        """(n, d) → (N, d)."""
+        return self.partition.gathered(x)
 
 
 def divided(edge_index: Tensor, num_nodes: int, rank: int, processes: int) -> tuple[Partition, Tensor]:
@@ -121,6 +143,11 @@ def share_of(graph: Data, rank: int, processes: int) -> Data:
     """Return own nodes of a graph, its edges into them and all their columns, with the ``partition``."""
     partition, edge_index = divided(graph.edge_index, int(graph.num_nodes), rank, processes)
     own = Data(edge_index=edge_index, partition=partition)
+    if "expander" in graph:  # sources of both directions, by their numbers: nearly every node is read
+        links = graph.expander.long()
+        nodes = torch.arange(len(links))[:, None].expand_as(links)
+        graph = copy.copy(graph)
+        graph.expander = torch.cat([links, torch.full_like(links, -1).scatter_(0, links, nodes)], 1)
     for name, value in graph.items():
         if name != "edge_index" and isinstance(value, Tensor):
             chosen = partition.edges if graph.is_edge_attr(name) else partition.nodes
@@ -131,8 +158,8 @@ def share_of(graph: Data, rank: int, processes: int) -> Data:
 def owners(edge_index: Tensor, num_nodes: int, processes: int) -> Tensor:
     """Return the process of each node, (N,) int64: ranges of the order of Cuthill and McKee, reversed.
 
-    That order follows breadth-first levels, so that a range touches only the two next to it: on the streets
-    of Helsinki two ranges share 1.1 % of the nodes, ranges of the given order 4.1 %.
+    That order follows breadth-first levels, so that a range touches only the two next to it: of the streets
+    of Helsinki each of two processes reads 2 % of the nodes from the other, in the given order 26 %.
     """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import reverse_cuthill_mckee

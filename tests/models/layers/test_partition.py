@@ -27,6 +27,12 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "gated-gcn": {"local": {"kind": "gated-gcn"}, "norm": "batch", "edge_encoder": "linear"},
     "dummy edges": {"local": {"kind": "gated-gcn", "residual": "inside"}, "norm": "batch", "input_layers": 1},
     "recomputed": {"local": {"kind": "gcn"}, "norm": "batch", "checkpoint_layers": True},
+    "exphormer": {"local": {"kind": "gcn"}, "norm": "batch", "attention": {"kind": "exphormer", "heads": 2}},
+    "exphormer without loops": {
+        "local": {"kind": "none"},
+        "edge_encoder": "linear",
+        "attention": {"kind": "exphormer", "heads": 2, "self_loops": False},
+    },
     "upstream's padding": {"local": {"kind": "none"}, "attention": KMIP | {"legacy_padding": True}},
 }
 
@@ -39,6 +45,7 @@ def _graph(nodes: int = 61, edges: int = 190) -> Data:
         x=torch.randn(nodes, 5, generator=draw, dtype=torch.float64),
         edge_index=index,
         edge_attr=torch.randn(edges, 2, generator=draw, dtype=torch.float64),
+        expander=torch.stack([torch.randperm(nodes, generator=draw) for _ in range(3)], 1),
         y=torch.randint(CLASSES, (nodes,), generator=draw),
         train_mask=torch.rand(nodes, generator=draw) < 0.4,
     )
