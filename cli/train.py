@@ -20,20 +20,7 @@ if TYPE_CHECKING:
     from kmip_data.models.training.config.keys import RunConfig
 
 
-@click.command(
-    cls=DatasetCommand,
-    splits=True,
-    examples=[
-        "kmip-data train --dataset s3dis --epochs 5 --device cpu",
-        "kmip-data train --dataset s3dis --k 16 --test-area 5 --seeds 0..3",
-        "kmip-data train --dataset shapenet-part --as text --set optimiser.lr=5e-4 --device cuda",
-        "kmip-data train --dataset helsinki --epochs 3 --set data.coordinates=append",
-        "kmip-data train --dataset helsinki --init-from helsinki/gps-kmip/20261120-071806-code-seed0",
-        "kmip-data train --config mine.toml --seeds 0..2",
-        "kmip-data train --resume s3dis/gps-kmip/20261120-071806-code-seed0",
-        "kmip-data train --reproduce long-range/gps-kmip --seeds 0",
-    ],
-)
+@click.command(cls=DatasetCommand, splits=True)
 @click.option("--dataset", metavar="TARGET", type=shared.TARGET, help="Dataset name, or a build folder.")
 @click.option("--model", default="gps-kmip", show_default=True, metavar="NAME", help="Model name.")
 @click.option(
