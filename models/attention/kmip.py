@@ -258,10 +258,10 @@ class KMIPAttention(nn.Module):
             options["hint"] = context.kept(last)
         options |= {"dropout": self.dropout if self.training else 0.0, "context": context}
         k = self.k if self.training_k is None or not self.training else self.training_k
-        queries, *others = self.project(x, rows)
+        queries, keys, values = self.project(x, rows)
         if part is not None:
-            others, options["among"] = _of_all_nodes(others, part), part.nodes
-        attended = attend_to_best(queries, *others, k, backend=self.backend, **options)
+            (keys, values), options["among"] = _of_all_nodes(keys, values, part), part.nodes
+        attended = attend_to_best(queries, keys, values, k, backend=self.backend, **options)
         if self.warm_start:
             self._remember(attended.indices)
         return self.output(attended.out.transpose(0, 1).flatten(1))  # type: ignore[no-any-return]
@@ -298,11 +298,10 @@ class KMIPAttention(nn.Module):
         return f"heads={self.heads}, k={self.k}, backend={self.backend!r}"
 
 
-def _of_all_nodes(own: Sequence[Tensor], part: Partition) -> list[Tensor]:
+def _of_all_nodes(keys: Tensor, values: Tensor, part: Partition) -> tuple[Tensor, Tensor]:
     """Keys and values of every process by one exchange: (H, n, d) → (H, N, d) each."""
-    widths = [each.shape[2] for each in own]
-    found = part.gathered(torch.cat(list(own), 2).transpose(0, 1)).transpose(0, 1)
-    return [each.contiguous() for each in found.split(widths, 2)]
+    found = part.gathered(torch.cat([keys, values], 2).transpose(0, 1)).transpose(0, 1)
+    return found[..., : keys.shape[2]].contiguous(), found[..., keys.shape[2] :].contiguous()
 
 
 def mapped(x: Tensor, maps: Sequence[nn.Linear]) -> Any:

@@ -150,7 +150,7 @@ class SharedMembers(EdgeList):
     def sum_at_target(self, values: Tensor) -> Tensor:
         """Sum over the nodes of each graph, on all processes."""
         own = _SumAtTargets.apply(values, self)  # type: ignore[no-untyped-call]
-        return self.partition.total(own)  # type: ignore[union-attr,no-any-return]
+        return self.partition.total(own)  # type: ignore[union-attr]
 
 
 class _LookUp(torch.autograd.Function):

@@ -214,7 +214,7 @@ class _Gathered(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         part, width = ctx.part, max(ctx.part.sizes)
-        shares = grad.index_select(0, part.order).split(part.sizes)
+        shares = torch.split(grad.index_select(0, part.order), list(part.sizes))
         sent = grad.new_zeros(len(part.sizes) * width, *grad.shape[1:])
         for i, share in enumerate(shares):
             sent[width * i : width * i + len(share)] = share
