@@ -222,7 +222,11 @@ class StablePosition(_Columns):
         return replace(batch, edges=replace(edges, distance=apart.square().sum(-1, keepdim=True)))
 
 
-POSITIONAL_ENCODERS = {"lappe": LapPE, "rwse": RandomWalkSE, "equivstable": StablePosition}
+POSITIONAL_ENCODERS: dict[str, Callable[[int], nn.Module]] = {
+    "lappe": LapPE,
+    "rwse": RandomWalkSE,
+    "equivstable": StablePosition,
+}
 
 
 def positional_encoder(name: str, dim: int) -> nn.Module | None:
