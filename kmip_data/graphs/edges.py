@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,7 +80,7 @@ def knn_graph(
     DamagedInput
         A coordinate is NaN, or larger.
     """
-    if not isinstance(k, Integral) or k < 1:
+    if not isinstance(k, (int, np.integer)) or k < 1:
         raise UsageError(f"k must be a whole number of at least 1, not {k!r}.")
     k = int(k)
     points, ptr = _checked(x, batch, flow, batch_size)
@@ -136,7 +135,7 @@ def radius_graph(
     limits = max_num_neighbors is not None
     if not (isinstance(r, int | float) and r >= 0):
         raise UsageError(f"r must be a number of at least 0, not {r!r}.")
-    if limits and not (isinstance(max_num_neighbors, Integral) and max_num_neighbors >= 1):
+    if limits and not (isinstance(max_num_neighbors, (int, np.integer)) and max_num_neighbors >= 1):
         raise UsageError(f"max_num_neighbors must be at least 1 or None, not {max_num_neighbors!r}.")
     points, ptr = _checked(x, batch, flow, batch_size)
     parts = []

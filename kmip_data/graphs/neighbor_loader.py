@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -79,7 +78,7 @@ class NeighborLoader(NodeLoader):  # type: ignore[misc] # torch-geometric has no
         if input_nodes is not None:
             _check_nodes("input_nodes", torch.as_tensor(input_nodes), data, None)
         if seed is not None:
-            if not isinstance(seed, Integral) or not 0 <= seed < 2**64:
+            if not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**64:
                 raise UsageError(f"seed must be a whole number from 0 to 2**64 - 1, not {seed!r}.")
             options["generator"] = torch.Generator().manual_seed(int(seed))
         sampler = _Sampler(data, [int(fanout) for fanout in num_neighbors], replace, name)
@@ -164,7 +163,7 @@ def _check(data: Any, num_neighbors: Any, name: str, options: dict[str, Any]) ->
     if not isinstance(data, Data) or data.edge_index is None:
         raise UsageError(f"NeighborLoader needs a Data with edge_index, not {type(data).__name__}.")
     whole = isinstance(num_neighbors, Sequence) and all(
-        isinstance(fanout, Integral) and fanout >= -1 for fanout in num_neighbors
+        isinstance(fanout, (int, np.integer)) and fanout >= -1 for fanout in num_neighbors
     )
     if not whole or not num_neighbors:
         raise UsageError(f"num_neighbors must be numbers of at least -1, one a hop, not {num_neighbors!r}.")

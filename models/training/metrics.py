@@ -348,8 +348,10 @@ class SplitMetrics(nn.Module):
 
     def reset(self) -> None:
         """Forget all batches."""
-        for each in self.children():
-            each.reset()
+        self.rows.reset()
+        self.loss.reset()
+        if self.own is not None:
+            self.own.reset()
 
 
 def _moved(value: Any, device: torch.device | str) -> Any:
