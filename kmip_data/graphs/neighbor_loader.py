@@ -78,8 +78,8 @@ class NeighborLoader(NodeLoader):  # type: ignore[misc] # torch-geometric has no
         if input_nodes is not None:
             _check_nodes("input_nodes", torch.as_tensor(input_nodes), data, None)
         if seed is not None:
-            if not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**64:
-                raise UsageError(f"seed must be a whole number from 0 to 2**64 - 1, not {seed!r}.")
+            if not isinstance(seed, (int, np.integer)) or not -(2**63) <= seed < 2**64:
+                raise UsageError(f"seed must be a whole number of 64 bits, not {seed!r}.")
             options["generator"] = torch.Generator().manual_seed(int(seed))
         sampler = _Sampler(data, [int(fanout) for fanout in num_neighbors], replace, name)
         sampler.persistent = bool(options.get("persistent_workers"))
