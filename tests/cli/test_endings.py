@@ -27,6 +27,7 @@ from kmip_data.runtime.progress import Progress
 CLASSES = {
     errors.CheckFailed: 1,
     errors.UsageError: 2,
+    errors.MissingExtra: 2,
     errors.SourceUnavailable: 3,
     errors.NotReproduced: 3,
     errors.DamagedInput: 4,
