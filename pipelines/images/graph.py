@@ -91,7 +91,8 @@ def labels(mask: U8, segments: I64) -> U8:
     votes = np.bincount(code, minlength=count * classes).reshape(count, classes)
     row, column = np.rint(centroids(segments)).astype(np.int64).T
     at_centre = mask[row, column]
-    return np.where(at_centre == VOID, votes.argmax(axis=1).astype(np.uint8), at_centre)
+    found: U8 = np.where(at_centre == VOID, votes.argmax(axis=1).astype(np.uint8), at_centre)
+    return found
 
 
 def connect(picture: U8, segments: I64, rule: EdgeRule, k: int) -> tuple[I64, F64]:
