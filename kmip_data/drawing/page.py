@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
@@ -100,9 +100,13 @@ def draw_explorer(graph: Graph, answer: Answer | None, curves: Sequence[Any], pa
         "data": graph.packer.text(),
         "script": "\n".join(map(asset, SCRIPTS)),
     }
-    # A field is inserted by a function, so that its text is neither a pattern nor filled in again.
-    page = re.sub(r"\{\{(\w+)\}\}", lambda found: fields[found[1]], asset("page.html"))
-    write_output(path, page.encode())
+    write_output(path, filled("page.html", fields).encode())
+
+
+def filled(template: str, fields: Mapping[str, str]) -> str:
+    """Return a template with its ``{{fields}}``."""
+    # Inserted by a function, so that the text of a field is neither a pattern nor filled in again.
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: fields[found[1]], asset(template))
 
 
 def asset(name: str) -> str:
