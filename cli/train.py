@@ -83,10 +83,10 @@ def command(
         )
     row = None
     if resume is not None:
-        _refuse_others("--resume", resume, ())
+        _refuse_others("--resume", resume, ("--devices",))
         from kmip_data.models.training.run.train import resume as resume_run
 
-        summary = resume_run(resume, home=home, quiet=quiet)
+        summary = resume_run(resume, home=home, devices=chosen["devices"], quiet=quiet)
     else:
         if reproduce is not None:
             _refuse_others("--reproduce", reproduce, ("--seeds", "--device", "--name"))
