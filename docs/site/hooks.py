@@ -25,7 +25,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 sys.path.append(str(Path(__file__).parent))
-from notebooks import EXECUTED, SOURCES, as_markdown, executed  # noqa: E402 -- a folder without a package
+from notebooks import EXECUTED, SOURCES, as_markdown, executed
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -52,7 +52,7 @@ TREE = tempfile.TemporaryDirectory()  # removed when Python ends
 #: On the landing page a forge shows a picture, and the site the page that a notebook made.
 PICTURE = re.compile(r"^\[!\[[^\]]*\]\(pictures/helsinki\.png\)\]\(exploring\.md\)$", re.MULTILINE)
 EXPLORER = """<label class="explorer"><input type="checkbox"><span>Press to explore</span>
-<iframe src="notebooks/explore.html" title="Two networks on the streets of Helsinki" loading="lazy"></iframe></label>
+<iframe src="notebooks/explore.html" title="Two networks on the streets of Helsinki"></iframe></label>
 
 [Open it in a page of its own](notebooks/explore.html)"""
 ROLE = re.compile(r":[a-z]+:<code>[~.]?([\w.]+)</code>")  # :class:`~a.b.C`, after Markdown saw it
@@ -110,7 +110,7 @@ def on_page_markdown(markdown: str, *, page: Page, **_: object) -> str:
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Add the executed notebooks with what they wrote, and every page as Markdown, which llms.txt links to."""
+    """Add the executed notebooks with what they wrote, and every page as Markdown, for llms.txt."""
     site = Path(config.site_dir)
     for path in (
         *EXECUTED.glob("*.html"),

@@ -1,8 +1,8 @@
 """Execute the notebooks of the docs and turn them into pages: ``python docs/site/notebooks.py``.
 
 Executed copies, and the files that cells leave behind, lie in ``build/notebooks`` until the site takes them;
-nothing is written into the tree. Each notebook has a process of its own, two at a time, and all have one empty
-home folder.
+nothing is written into the tree. Each notebook has a process of its own, two at a time, and all have one home
+folder, which is empty at first.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ def _shown(output: Any) -> str:
     """Return one output: a picture, HTML or text, the first of them that it has."""
     data = output.get("data", {})
     if "image/png" in data:
-        return f'<img class="output" alt="Output of the cell above" src="data:image/png;base64,{data["image/png"].strip()}">'
+        address = f"data:image/png;base64,{data['image/png'].strip()}"
+        return f'<img class="output" alt="Output of the cell above" src="{address}">'
     if "text/html" in data:
         return f'<div class="output">{"".join(data["text/html"].split(chr(10)))}</div>'
     text = COLOUR.sub("", output.get("text", data.get("text/plain", ""))).replace("\r\n", "\n").strip("\n")
