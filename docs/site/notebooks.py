@@ -41,6 +41,10 @@ def execute(source: Path) -> None:
     notebook = nbformat.read(source, as_version=4)
     client = NotebookClient(notebook, timeout=SECONDS, resources={"metadata": {"path": str(EXECUTED)}})
     client.execute()
+    for cell in notebook.cells:  # a command that fails does not stop a notebook
+        for output in cell.get("outputs", []):
+            if re.search("^Error: ", output.get("text", ""), re.MULTILINE):
+                raise SystemExit(f"{cell.source}\n{output.text}")
     notebook.metadata["source"] = digest(source)
     nbformat.write(notebook, EXECUTED / source.name)
 
@@ -97,6 +101,7 @@ def main() -> None:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         # One thread each, as the rows of the tables, and as two notebooks have two cores.
         environment = {**os.environ, "KMIP_DATA_HOME": home, "PATH": path, "OMP_NUM_THREADS": "1"}
+        environment["PYTHONWARNINGS"] = "ignore:IProgress not found"  # tqdm, without ipywidgets
         for line in pool.map(run, sorted(SOURCES.glob("*.ipynb"))):
             print(line, flush=True)  # noqa: T201 -- its output
 
