@@ -96,6 +96,14 @@ def test_conda_asks_for_what_setup_asks_for(metadata):
     assert set(run) == wanted | {f"python {metadata['Requires-Python']}"}
 
 
+def test_the_map_of_the_demo_is_an_extra_that_make_demo_has(metadata):
+    lines = [line for line in metadata.get_all("Requires-Dist") if line.startswith("pyrosm")]
+    assert lines == [f'pyrosm>=0.25; extra == "{extra}"' for extra in ("demo", "dev", "all")]
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    assert "demo: $(STAMP)" in makefile
+    assert "-e '.[dev]'" in makefile
+
+
 def test_what_never_ran_says_so_and_names_what_is_there():
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
 

@@ -13,13 +13,10 @@ from kmip_data.errors import UsageError
 from kmip_data.format.splits import PARTS
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
+from kmip_data.runtime.presence import require_extra
 
-try:
-    from lightning.pytorch import LightningDataModule
-except ImportError as error:
-    raise UsageError(
-        "GraphDataModule needs lightning, which is not installed.", next="pip install 'kmip-data[lightning]'"
-    ) from error
+require_extra("lightning", "GraphDataModule")
+from lightning.pytorch import LightningDataModule  # noqa: E402 -- without it, the error above
 
 
 class GraphDataModule(LightningDataModule):

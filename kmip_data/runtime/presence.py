@@ -14,6 +14,7 @@ MODULES: Final = {
     "distributed": ("dask", "distributed"),
     "slurm": ("submitit",),
     "demo": ("pyrosm",),
+    "lightning": ("lightning.pytorch",),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
 
@@ -61,6 +62,13 @@ def test_pictures_without_their_packages(monkeypatch, tmp_path: Path) -> None:
                 build_own("superpixels", "photos", {"images": tmp_path}, home=Home(tmp_path / "home"))
         assert caught.value.parts["next"] == install_command("images")
     assert not (tmp_path / "home").exists()
+
+
+def test_a_module_for_lightning_without_it(without, monkeypatch) -> None:
+    without("lightning")
+    monkeypatch.delitem(sys.modules, "kmip_data.datasets.lightning", raising=False)
+    with pytest.raises(MissingExtra, match="lightning of the extra lightning, which is not installed"):
+        importlib.import_module("kmip_data.datasets.lightning")
 
 
 def test_a_cluster_without_dask(without, tmp_path: Path) -> None:
