@@ -51,8 +51,10 @@ LINK = re.compile(r"(!?\[[^\]]*\]\()([^)#\s:]+)((?:#[^)]*)?\))")
 TREE = tempfile.TemporaryDirectory()  # removed when Python ends
 #: On the landing page a forge shows a picture, and the site the page that a notebook made.
 PICTURE = re.compile(r"^\[!\[[^\]]*\]\(pictures/helsinki\.png\)\]\(exploring\.md\)$", re.MULTILINE)
-EXPLORER = """<label class="explorer"><input type="checkbox"><span>Press to explore</span>
-<iframe src="notebooks/explore.html" title="Two networks on the streets of Helsinki"></iframe></label>
+EXPLORER = """<div class="explorer">
+<input type="checkbox" id="explore"><label for="explore"><b>Press to explore</b></label>
+<iframe src="notebooks/explore.html" title="Two networks on the streets of Helsinki"></iframe>
+</div>
 
 [Open it in a page of its own](notebooks/explore.html)"""
 ROLE = re.compile(r":[a-z]+:<code>[~.]?([\w.]+)</code>")  # :class:`~a.b.C`, after Markdown saw it
